@@ -1,0 +1,34 @@
+# railopt: `make demo` and `make test` need python3 (3.11 or newer), pip and make, nothing else.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip --disable-pip-version-check -q
+
+.PHONY: help setup demo test lint bench clean
+help:            ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
+
+# One stamp a set of extras: a second make reuses .venv untouched until pyproject.toml changes.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "railopt needs python 3.11 or newer, found " + sys.version.split()[0])'
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
+	  $(PYTHON) -m pip install -q --target .tools virtualenv && PYTHONPATH=.tools $(PYTHON) -m virtualenv -q $(VENV); }
+$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e . && touch $@
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e '.[test]' && touch $@ $(VENV)/.base
+$(VENV)/.lint: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e '.[lint]' && touch $@ $(VENV)/.base
+
+setup: $(VENV)/.base            ## create .venv and install railopt into it
+demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture
+	$(VENV)/bin/railopt demo
+test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root
+	$(PY) -m pytest tests/unit tests/property tests/contract
+lint: $(VENV)/.lint             ## ruff and mypy --strict
+	$(VENV)/bin/ruff check railopt tests experiments proofs
+	$(VENV)/bin/mypy
+bench: $(VENV)/.test            ## speed as ratios against named peers, side by side (BENCH_ARGS=--json for data)
+	$(PY) -m tests.bench $(BENCH_ARGS)
+clean:                          ## remove .venv and everything that was built
+	rm -rf $(VENV) .tools .cache build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,43 @@
+"""The exceptions of railopt, each with the exit code that the command line returns.
+
+    RailoptError            1   anything railopt itself refuses
+    ├── InputError          1   bad input or usage: what was found, what was expected, what to do
+    │   └── FormatError     1   a file that is not what its name says (truncated, foreign, unsafe)
+    ├── NotProved           2   a result was asked for that could not be proved, or that does not exist
+    ├── BackendError        3   a solver, a library or a device is missing or crashed
+    └── CheckFailed         4   a certificate, a plan or a theorem did not hold
+"""
+
+from __future__ import annotations
+
+
+class RailoptError(Exception):
+    """Base of every error that railopt raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(RailoptError):
+    """Bad input or usage."""
+
+
+class FormatError(InputError):
+    """A file that can't be read as the format its name or header promises."""
+
+
+class NotProved(RailoptError):
+    """What was asked for could not be proved or is infeasible."""
+
+    exit_code = 2
+
+
+class BackendError(RailoptError):
+    """A back-end (solver, library, device) is missing or crashed."""
+
+    exit_code = 3
+
+
+class CheckFailed(RailoptError):
+    """A certificate, a plan or a theorem failed its check."""
+
+    exit_code = 4

@@ -1,0 +1,139 @@
+"""Traffic: one all-to-all(v), bytes from GPU to GPU, and the workloads that are generated from a seed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt import formats
+from railopt.arrays import Ints, digest, frozen, load_npz, save_npz, total, write_atomic
+from railopt.chunks import INT64_MAX, Chunks
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.units import parse_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Bytes between GPUs: `bytes` int64 [GPUs, GPUs], `[source, destination]`, over `nodes` equal nodes.
+
+    The diagonal blocks (traffic inside a node) are kept but never touch a rail.
+    """
+
+    bytes: Ints = field(repr=False)
+    nodes: int
+
+    def __post_init__(self) -> None:
+        matrix = frozen(self.bytes, np.int64, "traffic", 2)
+        rows, columns = matrix.shape
+        if rows != columns:
+            raise InputError(f"traffic is {rows} x {columns}: the matrix must be square, [source GPU, destination GPU]")
+        if self.nodes < 1 or rows == 0 or rows % self.nodes:
+            raise InputError(f"traffic between {rows} GPUs does not divide over {self.nodes} nodes")
+        if matrix.min() < 0:
+            i, j = np.argwhere(matrix < 0)[0]
+            raise InputError(f"traffic[{i}, {j}] = {matrix[i, j]}: bytes can't be negative")
+        if total(matrix) > INT64_MAX:
+            raise InputError(f"{total(matrix)} bytes in all: beyond int64; scale the matrix down")
+        object.__setattr__(self, "bytes", matrix)
+
+    @classmethod
+    def from_matrix(cls, matrix: npt.ArrayLike, fabric: Fabric) -> Traffic:
+        """A matrix of bytes `[source GPU, destination GPU]` that fits the fabric."""
+        array = frozen(matrix, np.int64, "traffic", 2)
+        gpus = fabric.nodes * fabric.gpus
+        if array.shape != (gpus, gpus):
+            raise InputError(f"traffic is {array.shape[0]} x {array.shape[1]}, expected {gpus} x {gpus} "
+                             f"({fabric.nodes} nodes x {fabric.gpus} GPUs)")
+        return cls(array, fabric.nodes)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs a node."""
+        return len(self.bytes) // self.nodes
+
+    @cached_property
+    def node_matrix(self) -> Ints:
+        """int64 [nodes, nodes]: bytes between different nodes; the diagonal is zero."""
+        matrix = self.bytes.reshape(self.nodes, self.gpus, self.nodes, self.gpus).sum(axis=(1, 3))
+        np.fill_diagonal(matrix, 0)
+        matrix.flags.writeable = False
+        return matrix
+
+    def flows(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Ints]:
+        """(source GPU, destination GPU, bytes) of every non-zero pair between different nodes, row by row."""
+        node = np.arange(len(self.bytes)) // self.gpus
+        src, dst = np.nonzero(np.where(node[:, None] == node[None, :], 0, self.bytes))
+        return src, dst, self.bytes[src, dst]
+
+    def chunks(self, cap: str | int) -> Chunks:
+        """Cut every flow into chunks of at most `cap` ("256KiB", or bytes); "flow" keeps each flow whole."""
+        return Chunks.from_flows(self.nodes, self.gpus, *self.flows(), None if cap == "flow" else parse_bytes(cap))
+
+    @classmethod
+    def from_chunks(cls, chunks: Chunks) -> Traffic:
+        """The inverse of `chunks`, but for the traffic inside nodes, which has no chunks."""
+        matrix = np.zeros((chunks.nodes * chunks.gpus,) * 2, np.int64)
+        np.add.at(matrix, (chunks.src_gpu, chunks.dst_gpu), chunks.size)
+        return cls(matrix, chunks.nodes)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], fabric: Fabric) -> Traffic:
+        """Read `.npz` (railopt), `.cm` (htsim), or anything else as an nccl-tests alltoallv matrix."""
+        suffix = Path(path).suffix
+        if suffix == ".npz":
+            traffic = cls.load(path)
+            if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
+                raise InputError(f"{path}: traffic of {traffic.nodes} nodes x {traffic.gpus} GPUs, the fabric has "
+                                 f"{fabric.nodes} x {fabric.gpus}")
+            return traffic
+        text = read_text(path)
+        name = Path(path).name
+        matrix = formats.cm_to_matrix(text, fabric.nodes, fabric.gpus, name) if suffix == ".cm" else formats.parse_matrix(text, name)
+        try:
+            return cls.from_matrix(matrix, fabric)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Traffic:
+        """Load a railopt `.npz`."""
+        header, arrays = load_npz(path, "traffic")
+        if set(arrays) != {"bytes"} or set(header) != {"nodes"}:
+            raise InputError(f"{path}: a traffic file holds 'bytes' and 'nodes', found {sorted(arrays)} and {sorted(header)}")
+        return cls(arrays["bytes"], int(header["nodes"]))
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write by suffix: `.npz` (railopt), `.cm` (htsim, direct flows between NICs), else an nccl-tests matrix."""
+        suffix = Path(path).suffix
+        if suffix == ".npz":
+            save_npz(path, "traffic", {"nodes": self.nodes}, {"bytes": self.bytes}, force=force)
+        elif suffix == ".cm":
+            write_atomic(path, formats.matrix_to_cm(self.bytes, self.nodes), force=force)
+        else:
+            write_atomic(path, formats.format_matrix(self.bytes), force=force)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest({"nodes": self.nodes}, {"bytes": self.bytes})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Traffic) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file, with errors that a user understands."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file ({error.reason}); railopt's own files end in .npz") from error
