@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench proofs clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -30,5 +30,13 @@ lint: $(VENV)/.lint             ## ruff and mypy --strict
 	$(VENV)/bin/mypy
 bench: $(VENV)/.test            ## speed as ratios against named peers, side by side (BENCH_ARGS=--json for data)
 	$(PY) -m tests.bench $(BENCH_ARGS)
+proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants, ties to Python (installs Debian's coq as root)
+	@command -v coqc >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -qy --no-install-recommends coq; \
+	  else echo "make proofs needs coqc 8.16: have root run 'apt-get install --no-install-recommends coq'," \
+	    "or without root: opam install coq.8.16.1" >&2; exit 1; fi; }
+	$(PY) -m railopt.symbolic.coq
+	$(PY) -m pytest tests/proofs
 clean:                          ## remove .venv and everything that was built
 	rm -rf $(VENV) .tools .cache build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
