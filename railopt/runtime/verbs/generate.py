@@ -1,0 +1,139 @@
+"""Generate `structs.py` from <infiniband/verbs.h>: `python -m railopt.runtime.verbs.generate > railopt/runtime/verbs/structs.py`.
+
+A C probe is compiled against the installed header and prints `offsetof`, `sizeof` and signedness of every field below;
+nothing is typed from memory. The committed result is compared with a fresh probe wherever a compiler and the header are
+there. Only fields in front of any pthread mutex are listed: what follows one differs between x86-64 and aarch64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HEADER = Path("/usr/include/infiniband/verbs.h")
+
+# struct -> members, in C spelling; a dotted member becomes its last part (send_wr.wr.rdma.rkey -> rkey).
+FIELDS: dict[str, tuple[str, ...]] = {
+    "ibv_context": ("device", "ops", "cmd_fd", "async_fd", "num_comp_vectors"),
+    "ibv_context_ops": ("poll_cq", "req_notify_cq", "post_send", "post_recv"),
+    "ibv_device": ("node_type", "transport_type", "name", "dev_name"),
+    "ibv_pd": ("context", "handle"),
+    "ibv_mr": ("context", "pd", "addr", "length", "handle", "lkey", "rkey"),
+    "ibv_cq": ("context", "channel", "cq_context", "handle", "cqe"),
+    "ibv_qp": ("context", "qp_context", "pd", "send_cq", "recv_cq", "srq", "handle", "qp_num", "state", "qp_type"),
+    "ibv_sge": ("addr", "length", "lkey"),
+    "ibv_send_wr": ("wr_id", "next", "sg_list", "num_sge", "opcode", "send_flags", "imm_data",
+                    "wr.rdma.remote_addr", "wr.rdma.rkey"),
+    "ibv_recv_wr": ("wr_id", "next", "sg_list", "num_sge"),
+    "ibv_wc": ("wr_id", "status", "opcode", "vendor_err", "byte_len", "imm_data", "qp_num", "src_qp", "wc_flags"),
+    "ibv_qp_init_attr": ("qp_context", "send_cq", "recv_cq", "srq", "cap.max_send_wr", "cap.max_recv_wr",
+                         "cap.max_send_sge", "cap.max_recv_sge", "cap.max_inline_data", "qp_type", "sq_sig_all"),
+    "ibv_qp_attr": ("qp_state", "path_mtu", "rq_psn", "sq_psn", "dest_qp_num", "qp_access_flags",
+                    "ah_attr.grh.dgid", "ah_attr.grh.flow_label", "ah_attr.grh.sgid_index", "ah_attr.grh.hop_limit",
+                    "ah_attr.grh.traffic_class", "ah_attr.dlid", "ah_attr.sl", "ah_attr.src_path_bits",
+                    "ah_attr.is_global", "ah_attr.port_num:ah_port_num", "pkey_index", "max_rd_atomic",
+                    "max_dest_rd_atomic", "min_rnr_timer", "port_num", "timeout", "retry_cnt", "rnr_retry"),
+    "ibv_port_attr": ("state", "max_mtu", "active_mtu", "gid_tbl_len", "max_msg_sz", "lid", "sm_lid", "lmc",
+                      "active_width", "active_speed", "phys_state", "link_layer"),
+    "ibv_async_event": ("element", "event_type"),
+}  # fmt: skip
+ENUMS = ("ibv_wc_status", "ibv_wc_opcode", "ibv_wr_opcode", "ibv_send_flags", "ibv_qp_type", "ibv_qp_state",
+         "ibv_qp_attr_mask", "ibv_access_flags", "ibv_port_state", "ibv_mtu", "ibv_event_type")  # fmt: skip
+OPAQUE = frozenset({"ibv_context", "ibv_cq", "ibv_qp"})
+"""Structs that hold a pthread mutex: only their leading fields are portable, their size is not."""
+LINK_LAYERS = ("IBV_LINK_LAYER_UNSPECIFIED", "IBV_LINK_LAYER_INFINIBAND", "IBV_LINK_LAYER_ETHERNET")
+
+Layout = tuple[int, dict[str, tuple[str, int]]]
+"""(size, {field: (numpy format, offset)}) of one struct."""
+
+
+def enum_names(header: str, enum: str) -> list[str]:
+    """The enumerators of `enum`, in header order."""
+    body = re.search(rf"enum {enum} \{{(.*?)\n\}};", header, re.S)
+    if body is None:
+        raise LookupError(f"enum {enum} not found in {HEADER}")
+    text = re.sub(r"/\*.*?\*/", "", body[1], flags=re.S)
+    return re.findall(r"^\s*(IBV_\w+)", text, re.M)
+
+
+def probe_source(header: str) -> str:
+    """C source of the probe: one line a struct, a field and an enumerator."""
+    lines = ["#include <infiniband/verbs.h>", "#include <stddef.h>", "#include <stdio.h>",
+             "#define KIND(x) _Generic((x), int8_t: 'i', int16_t: 'i', int32_t: 'i', int64_t: 'i', "
+             "uint8_t: 'u', uint16_t: 'u', uint32_t: 'u', uint64_t: 'u', default: 'p')",
+             "int main(void) {"]  # fmt: skip
+    for struct, members in FIELDS.items():
+        lines.append(f'printf("S {struct} %zu\\n", sizeof(struct {struct}));')
+        for member in members:
+            path, _, alias = member.partition(":")
+            lines.append(f'printf("F {struct} {alias or path.rsplit(".")[-1]} %c %zu %zu\\n", '
+                         f"KIND(((struct {struct} *)0)->{path}), sizeof(((struct {struct} *)0)->{path}), "
+                         f"offsetof(struct {struct}, {path}));")  # fmt: skip
+    names = [n for enum in ENUMS for n in enum_names(header, enum)] + list(LINK_LAYERS)
+    lines += [f'printf("E {n} %d\\n", (int){n});' for n in names]
+    return "\n".join([*lines, "return 0; }", ""])
+
+
+def probe(compiler: str = "cc") -> tuple[dict[str, Layout], dict[str, int]]:
+    """Compile and run the probe: layouts and enumerators of the installed header."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "probe.c"), Path(folder, "probe")
+        source.write_text(probe_source(HEADER.read_text()))
+        subprocess.run([compiler, "-w", "-o", str(binary), str(source)], check=True)
+        out = subprocess.run([str(binary)], check=True, capture_output=True, text=True).stdout
+    layouts: dict[str, Layout] = {}
+    enums: dict[str, int] = {}
+    for line in out.splitlines():
+        kind, name, *rest = line.split()
+        if kind == "S":
+            layouts[name] = (int(rest[0]), {})
+        elif kind == "F":
+            layouts[name][1][rest[0]] = (numpy_format(rest[1], int(rest[2])), int(rest[3]))
+        else:
+            enums[name] = int(rest[0])
+    return layouts, enums
+
+
+def numpy_format(kind: str, size: int) -> str:
+    """numpy format of a field: integers keep their sign, pointers are u8, anything else is raw bytes."""
+    if kind == "p":
+        return "u8" if size == 8 else f"V{size}"
+    return f"{kind}{size}"
+
+
+def render(layouts: dict[str, Layout], enums: dict[str, int], provenance: str) -> str:
+    """The text of `structs.py`."""
+    out = ['"""Layouts and constants of <infiniband/verbs.h>. Generated by generate.py: do not edit.', "",
+           provenance, '"""', "", "import numpy as np", "", "LAYOUTS: dict[str, tuple[int, dict[str, tuple[str, int]]]] = {"]
+    for name, (size, fields) in layouts.items():
+        out.append(f'    "{name}": ({size}, {{')
+        out += [f'        "{field}": ("{fmt}", {offset}),' for field, (fmt, offset) in fields.items()]
+        out.append("    }),")
+    out += ["}", '"""struct -> (bytes, {field: (numpy format, offset)})."""', "",
+            "", "def dtype(struct: str) -> np.dtype[np.void]:",
+            '    """numpy structured dtype of one struct; fields that railopt does not use are padding."""',
+            "    size, fields = LAYOUTS[struct]",
+            '    return np.dtype({"names": list(fields), "formats": [f for f, _ in fields.values()],',
+            '                     "offsets": [o for _, o in fields.values()], "itemsize": size})', "", ""]  # fmt: skip
+    out += [f"{name} = {value}" for name, value in enums.items()]
+    return "\n".join([*out, ""])
+
+
+def main() -> int:
+    """Print `structs.py` for the installed header."""
+    layouts, enums = probe()
+    version = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}", "libibverbs-dev"],
+                             capture_output=True, text=True).stdout or "unknown package"  # fmt: skip
+    machine = subprocess.run(["cc", "-dumpmachine"], capture_output=True, text=True, check=True).stdout.strip()
+    digest = hashlib.sha256(HEADER.read_bytes()).hexdigest()
+    sys.stdout.write(render(layouts, enums, f"Provenance: Debian {version} (rdma-core), {HEADER.name} sha256 {digest},\n"
+                                            f"compiled offsetof probe on {machine}."))  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,276 @@
+"""Device, protection domain, memory region, completion queue, queue pair: context managers over their C pointers.
+
+Each object closes its children first, the last one opened first; closing twice is harmless. A buffer that was registered
+stays referenced by its `Mr` until the NIC has let go of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import select
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from railopt.errors import BackendError
+from railopt.runtime.verbs import structs as s
+from railopt.runtime.verbs.lib import Library, check_pointer, check_zero, read_u32
+
+# The GIL stays held: both calls return within a microsecond on a NIC, less than giving it up and asking for it back.
+_POST = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_POLL = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+_OPS = s.LAYOUTS["ibv_context"][1]["ops"][1]
+REMOTE_WRITE = s.IBV_ACCESS_LOCAL_WRITE | s.IBV_ACCESS_REMOTE_WRITE
+IPV4_PREFIX = bytes(10) + b"\xff\xff"
+
+
+class Owner:
+    """An open C object with children; subclasses say how it is destroyed."""
+
+    def __init__(self, lib: Library, pointer: int, *parents: Owner) -> None:
+        self.lib, self.pointer = lib, pointer
+        self._children: list[Owner] = []
+        self._parents = parents
+        for parent in parents:
+            parent._children.append(self)
+
+    def _destroy(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the children, last opened first, then this object."""
+        while self._children:
+            self._children[-1].close()
+        if self.pointer:
+            self._destroy()
+            self.pointer = 0
+        for parent in self._parents:
+            if self in parent._children:
+                parent._children.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Port:
+    """What `ibv_query_port` says: `mtu` is the verbs enumerator (5 = 4096 bytes)."""
+
+    active: bool
+    mtu: int
+    lid: int
+    gids: int
+    max_message: int
+    ethernet: bool
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a port is reached: RoCE by its GID, InfiniBand by its LID."""
+
+    lid: int
+    gid: bytes
+    gid_index: int
+    ethernet: bool
+    mtu: int
+
+
+class Device(Owner):
+    """An open RDMA device and one of its ports."""
+
+    def __init__(self, lib: Library, name: str, pointer: int, port: int = 1) -> None:
+        super().__init__(lib, pointer)
+        self.name, self.port = name, port
+        self.post_send: Callable[[int, int, Any], int] = _POST(self._op("post_send"))
+        self.post_recv: Callable[[int, int, Any], int] = _POST(self._op("post_recv"))
+        self.poll_cq: Callable[[int, int, int], int] = _POLL(self._op("poll_cq"))
+
+    def _op(self, name: str) -> int:
+        return ctypes.c_uint64.from_address(self.pointer + _OPS + s.LAYOUTS["ibv_context_ops"][1][name][1]).value
+
+    def _destroy(self) -> None:
+        check_zero(self.lib.ibv_close_device(self.pointer), "ibv_close_device")
+
+    def query_port(self) -> Port:
+        """State, MTU, LID, GID table length and link layer of the port."""
+        raw = np.zeros(2, s.dtype("ibv_port_attr"))  # one spare: newer libraries may write a longer struct
+        check_zero(self.lib.ibv_query_port(self.pointer, self.port, raw.ctypes.data), "ibv_query_port")
+        attr = raw[0]
+        return Port(int(attr["state"]) == s.IBV_PORT_ACTIVE, int(attr["active_mtu"]), int(attr["lid"]),
+                    int(attr["gid_tbl_len"]), int(attr["max_msg_sz"]),
+                    int(attr["link_layer"]) == s.IBV_LINK_LAYER_ETHERNET)  # fmt: skip
+
+    def gid(self, index: int) -> bytes:
+        """16 bytes of the port's GID table."""
+        raw = ctypes.create_string_buffer(16)
+        check_zero(self.lib.ibv_query_gid(self.pointer, self.port, index, ctypes.addressof(raw)), "ibv_query_gid")
+        return raw.raw
+
+    def address(self, gid_index: int | None = None, roce_v2: Callable[[int], bool] = lambda index: True) -> Address:
+        """Where the port is reached. RoCE: the first IPv4 GID for which `roce_v2(index)`, else any v2 GID that is not
+        link-local, unless an index is given: the table's order differs between drivers."""
+        port = self.query_port()
+        if gid_index is None and port.ethernet:
+            gid_index = self._roce_index(port.gids, roce_v2)
+        index = gid_index or 0
+        return Address(port.lid, self.gid(index), index, port.ethernet, port.mtu)
+
+    def _roce_index(self, count: int, roce_v2: Callable[[int], bool]) -> int:
+        table = {i: self.gid(i) for i in range(count)}
+        usable = [i for i, gid in table.items() if any(gid) and roce_v2(i)]
+        ipv4 = [i for i in usable if table[i].startswith(IPV4_PREFIX)]
+        routable = [i for i in usable if table[i][:2] != b"\xfe\x80"]
+        for choice in (ipv4, routable, usable):
+            if choice:
+                return choice[0]
+        raise BackendError(f"{self.name} port {self.port} has no RoCE v2 GID: give its network interface an IP address "
+                           "(or name an entry with --gid-index)")  # fmt: skip
+
+    def events(self) -> list[str]:
+        """Asynchronous events that have arrived ("port error", ...), acknowledged; never waits."""
+        found = []
+        fd = ctypes.c_int.from_address(self.pointer + s.LAYOUTS["ibv_context"][1]["async_fd"][1]).value
+        event = np.zeros(1, s.dtype("ibv_async_event"))
+        while fd >= 0 and select.select([fd], [], [], 0)[0]:
+            if self.lib.ibv_get_async_event(self.pointer, event.ctypes.data):
+                break
+            found.append(self.lib.ibv_event_type_str(int(event["event_type"][0])).decode())
+            self.lib.ibv_ack_async_event(event.ctypes.data)
+        return found
+
+
+def device_names(lib: Library) -> list[str]:
+    """Names of the RDMA devices; none where the kernel has no RDMA."""
+    return [name for name, _ in _walk(lib)]
+
+
+def _walk(lib: Library, wanted: str | None = None) -> list[tuple[str, int]]:
+    """(name, 0) of every device, or [(name, open context)] of the wanted one."""
+    count = ctypes.c_int()
+    devices = lib.ibv_get_device_list(ctypes.byref(count))
+    if not devices:  # NULL: no RDMA in the kernel; freeing NULL would crash
+        return []
+    try:
+        found = [(lib.ibv_get_device_name(devices[i]).decode(), devices[i]) for i in range(count.value)]
+        if wanted is None:
+            return [(name, 0) for name, _ in found]
+        return [(n, check_pointer(lib.ibv_open_device(p), "ibv_open_device")) for n, p in found if n == wanted]
+    finally:
+        lib.ibv_free_device_list(devices)
+
+
+def open_device(lib: Library, name: str, port: int = 1) -> Device:
+    """Open a device by name; BackendError lists what there is."""
+    found = _walk(lib, name)
+    if not found:
+        raise BackendError(f"no RDMA device {name!r}; found: {', '.join(device_names(lib)) or 'none'} (railopt devices)")
+    return Device(lib, name, found[0][1], port)
+
+
+class Pd(Owner):
+    """Protection domain of a device."""
+
+    def __init__(self, device: Device) -> None:
+        pointer = check_pointer(device.lib.ibv_alloc_pd(device.pointer), "ibv_alloc_pd")
+        super().__init__(device.lib, pointer, device)
+        self.device = device
+
+    def _destroy(self) -> None:
+        check_zero(self.lib.ibv_dealloc_pd(self.pointer), "ibv_dealloc_pd")
+
+
+class Mr(Owner):
+    """Registered memory: `address`, `length` bytes, its keys; holds `keep` until it is deregistered."""
+
+    def __init__(self, pd: Pd, address: int, length: int, keep: object = None, access: int = REMOTE_WRITE) -> None:
+        pointer = check_pointer(pd.lib.ibv_reg_mr(pd.pointer, address, length, access), "ibv_reg_mr")
+        super().__init__(pd.lib, pointer, pd)
+        self.address, self.length, self._keep = address, length, keep
+        self.lkey = read_u32(pointer, "ibv_mr", "lkey")
+        self.rkey = read_u32(pointer, "ibv_mr", "rkey")
+
+    def _destroy(self) -> None:
+        check_zero(self.lib.ibv_dereg_mr(self.pointer), "ibv_dereg_mr")
+        self._keep = None
+
+
+class Cq(Owner):
+    """Completion queue of `depth` entries with its own completion array: `poll` fills `wc` and returns how many."""
+
+    def __init__(self, device: Device, depth: int, batch: int = 64) -> None:
+        pointer = check_pointer(device.lib.ibv_create_cq(device.pointer, depth, None, None, 0), "ibv_create_cq")
+        super().__init__(device.lib, pointer, device)
+        self.wc = np.zeros(batch, s.dtype("ibv_wc"))
+        self._poll, self._batch, self._wc_address = device.poll_cq, batch, self.wc.ctypes.data
+
+    def poll(self) -> int:
+        """Number of completions now in `wc[:n]`."""
+        count = self._poll(self.pointer, self._batch, self._wc_address)
+        if count < 0:
+            check_zero(count, "ibv_poll_cq")
+        return count
+
+    def _destroy(self) -> None:
+        check_zero(self.lib.ibv_destroy_cq(self.pointer), "ibv_destroy_cq")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a queue pair tries: `timeout` is 4.096 us * 2**timeout a try; 7 retries would be endless on Soft-RoCE."""
+
+    timeout: int = 16
+    retry: int = 6
+    rnr_retry: int = 6
+
+
+class Qp(Owner):
+    """A reliable connected queue pair, in INIT after construction; `connect` takes it to RTS, `retire` to ERR."""
+
+    def __init__(self, pd: Pd, cq: Cq, send_depth: int, recv_depth: int) -> None:
+        attr = np.zeros(1, s.dtype("ibv_qp_init_attr"))
+        attr["send_cq"] = attr["recv_cq"] = cq.pointer
+        attr["max_send_wr"], attr["max_recv_wr"] = send_depth, recv_depth
+        attr["max_send_sge"] = attr["max_recv_sge"] = 1
+        attr["qp_type"] = s.IBV_QPT_RC
+        pointer = check_pointer(pd.lib.ibv_create_qp(pd.pointer, attr.ctypes.data), "ibv_create_qp")
+        super().__init__(pd.lib, pointer, pd, cq)
+        self.device = pd.device
+        self.number = read_u32(pointer, "ibv_qp", "qp_num")
+        self.psn = (self.number * 2654435761) & 0xFFFFFF
+        self.retired = False
+        self._modify(s.IBV_QP_PKEY_INDEX | s.IBV_QP_PORT | s.IBV_QP_ACCESS_FLAGS, qp_state=s.IBV_QPS_INIT,
+                     port_num=self.device.port, qp_access_flags=REMOTE_WRITE)  # fmt: skip
+
+    def _modify(self, mask: int, **fields: Any) -> None:
+        attr = np.zeros(1, s.dtype("ibv_qp_attr"))
+        for name, value in fields.items():
+            attr[name] = value
+        check_zero(self.lib.ibv_modify_qp(self.pointer, attr.ctypes.data, mask | s.IBV_QP_STATE), "ibv_modify_qp")
+
+    def connect(self, number: int, psn: int, here: Address, there: Address, patience: Patience) -> None:
+        """To RTS, towards queue pair `number` at `there`."""
+        self._modify(
+            s.IBV_QP_AV | s.IBV_QP_PATH_MTU | s.IBV_QP_DEST_QPN | s.IBV_QP_RQ_PSN | s.IBV_QP_MAX_DEST_RD_ATOMIC
+            | s.IBV_QP_MIN_RNR_TIMER, qp_state=s.IBV_QPS_RTR, path_mtu=min(here.mtu, there.mtu), dest_qp_num=number,
+            rq_psn=psn, max_dest_rd_atomic=1, min_rnr_timer=12, dlid=there.lid, ah_port_num=self.device.port,
+            is_global=int(here.ethernet), dgid=np.void(there.gid), sgid_index=here.gid_index,
+            hop_limit=64)  # fmt: skip
+        self._modify(
+            s.IBV_QP_TIMEOUT | s.IBV_QP_RETRY_CNT | s.IBV_QP_RNR_RETRY | s.IBV_QP_SQ_PSN | s.IBV_QP_MAX_QP_RD_ATOMIC,
+            qp_state=s.IBV_QPS_RTS, timeout=patience.timeout, retry_cnt=patience.retry, rnr_retry=patience.rnr_retry,
+            sq_psn=self.psn, max_rd_atomic=1)  # fmt: skip
+
+    def retire(self) -> None:
+        """To ERR: nothing more leaves it or lands through it; what was posted is flushed."""
+        if not self.retired:
+            self.retired = True
+            self._modify(0, qp_state=s.IBV_QPS_ERR)
+
+    def _destroy(self) -> None:
+        check_zero(self.lib.ibv_destroy_qp(self.pointer), "ibv_destroy_qp")
