@@ -1,0 +1,5 @@
+"""`python -m railopt`."""
+
+from railopt.cli.main import entry
+
+entry()

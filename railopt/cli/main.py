@@ -1,0 +1,70 @@
+"""The command line: `railopt COMMAND ...`.  One module a command, imported only when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from railopt import __version__
+from railopt.errors import RailoptError
+
+# name -> (module, one line of help); the order is the order of --help
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture"),
+    "plan": ("plan", "put chunks on rails with a policy and save the plan"),
+    "gap": ("gap", "how far a plan or a policy is from the best possible"),
+    "check": ("check", "re-check plans and certificates with the trusted kernel"),
+    "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
+}
+
+EXIT_CODES = "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing or crashed, 4 a check failed"
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with railopt's exit code for bad usage."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: error: {message}\n")
+
+
+def _parser(command: str | None) -> argparse.ArgumentParser:
+    parser = _Parser(prog="railopt", description="Compute, prove and ship all-to-all plans for MoE training on rail fabrics.",
+                     epilog=f"{EXIT_CODES}.  Start with: railopt demo", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"railopt {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    for name, (module, text) in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".",
+                                  formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name == command:
+            loaded = importlib.import_module(f"railopt.cli.{module}")
+            sub.epilog = getattr(loaded, "EPILOG", None)
+            loaded.add_arguments(sub)
+            sub.set_defaults(run=loaded.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = next((word for word in arguments if word in COMMANDS), None)
+    try:
+        args = _parser(command).parse_args(arguments)
+        return int(args.run(args))
+    except RailoptError as error:
+        print(f"railopt: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("railopt: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Bipartite edge colouring: the machinery behind `equitable`.
+
+`colour` gives every edge one of N colours so that no two edges at a vertex share one, for any bipartite multigraph
+whose degrees are at most N (Koenig).  An even N is halved by an Euler split, in linear time; an odd N colours edge by
+edge along alternating paths.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Array = npt.NDArray[Any]
+
+
+@njit(cache=True)
+def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
+    """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges, rounded either way.
+
+    Edges are directed along closed trails, left to right or right to left; a vertex of odd degree gets one edge to a
+    dummy vertex of the other side.  Returns the length of the first part.
+    """
+    count = edges.size
+    vertices = lefts + rights + 2
+    degree = np.zeros(vertices + 1, np.int64)
+    for i in range(count):
+        degree[left[edges[i]] + 1] += 1
+        degree[lefts + right[edges[i]] + 1] += 1
+    odd = 0
+    for v in range(lefts + rights):
+        odd += degree[v + 1] & 1
+    total = count + odd + 1
+    head, tail = np.empty(total, np.int64), np.empty(total, np.int64)   # left end, right end
+    for i in range(count):
+        head[i], tail[i] = left[edges[i]], lefts + right[edges[i]]
+    used = count
+    dummy_left, dummy_right = lefts + rights, lefts + rights + 1
+    for v in range(lefts + rights):
+        if degree[v + 1] & 1:
+            if v < lefts:
+                head[used], tail[used] = v, dummy_right
+            else:
+                head[used], tail[used] = dummy_left, v
+            used += 1
+            degree[v + 1] += 1
+            degree[(dummy_right if v < lefts else dummy_left) + 1] += 1
+    if degree[dummy_left + 1] & 1:                                       # then the other dummy is odd too
+        head[used], tail[used] = dummy_left, dummy_right
+        used += 1
+        degree[dummy_left + 1] += 1
+        degree[dummy_right + 1] += 1
+    for v in range(vertices):
+        degree[v + 1] += degree[v]
+    incident, place = np.empty(2 * used, np.int64), degree[:vertices].copy()
+    for e in range(used):
+        incident[place[head[e]]] = e
+        place[head[e]] += 1
+        incident[place[tail[e]]] = e
+        place[tail[e]] += 1
+    place[:] = degree[:vertices]
+    seen, forward = np.zeros(used, np.bool_), np.zeros(used, np.bool_)
+    for start in range(vertices):
+        v = start
+        while True:
+            while place[v] < degree[v + 1] and seen[incident[place[v]]]:
+                place[v] += 1
+            if place[v] == degree[v + 1]:
+                break                                                    # a trail ends only where it began
+            e = incident[place[v]]
+            seen[e] = True
+            forward[e] = v == head[e]
+            v = tail[e] if forward[e] else head[e]
+    parted = np.empty(count, edges.dtype)
+    first = 0
+    for i in range(count):
+        if forward[i]:
+            parted[first] = edges[i]
+            first += 1
+    rest = first
+    for i in range(count):
+        if not forward[i]:
+            parted[rest] = edges[i]
+            rest += 1
+    edges[:] = parted
+    return first
+
+
+@njit(cache=True)
+def _alternate(edges: Array, left: Array, right: Array, lefts: int, rights: int, base: int, colours: int, colour: Array) -> None:
+    """Colour `edges` with `colours` colours from `base` on, one by one; a conflict is resolved along an alternating path."""
+    at = np.full((lefts + rights, colours), -1, np.int64)
+    for i in range(edges.size):
+        e = edges[i]
+        u, v = left[e], lefts + right[e]
+        a = b = 0
+        while at[u, a] >= 0:
+            a += 1
+        while at[v, b] >= 0:
+            b += 1
+        if a != b and at[v, a] >= 0:
+            # a is free at u, b at v: swap a and b along the path that leaves v by a; it can't reach u
+            x, now, other = v, a, b
+            f = at[x, now]
+            at[x, now] = -1
+            while f >= 0:
+                y = lefts + right[f] if x == left[f] else left[f]
+                following = at[y, other]
+                at[x, other] = f
+                at[y, other] = f
+                if at[y, now] == f:
+                    at[y, now] = -1
+                colour[f] = base + other
+                x, f = y, following
+                now, other = other, now
+        at[u, a] = e
+        at[v, a] = e
+        colour[e] = base + a
+
+
+@njit(cache=True)
+def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> Array:
+    """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges than that."""
+    result = np.zeros(left.size, np.int64)
+    edges = np.arange(left.size)
+    begin, end, number, base = [np.int64(0)], [np.int64(left.size)], [np.int64(colours)], [np.int64(0)]
+    while len(begin):
+        b, e, n, c = begin.pop(), end.pop(), number.pop(), base.pop()
+        if e == b:
+            continue
+        if n == 1:
+            for i in range(b, e):
+                result[edges[i]] = c
+        elif n % 2:
+            _alternate(edges[b:e], left, right, lefts, rights, c, n, result)
+        else:
+            middle = b + _euler_split(edges[b:e], left, right, lefts, rights)
+            for part_begin, part_end, part_base in ((b, middle, c), (middle, e, c + n // 2)):
+                begin.append(part_begin)
+                end.append(part_end)
+                number.append(n // 2)
+                base.append(part_base)
+    return result

@@ -1,0 +1,72 @@
+"""The hot loops of `equitable`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from railopt.policies.colouring import colour
+
+Array = npt.NDArray[Any]
+
+
+@njit(cache=True)
+def _settle_equal(src: Array, dst: Array, size: Array, largest: int, nodes: int, colours: Array, rail: Array) -> Array:
+    """Put whole rounds of largest chunks of each (sender, receiver) one on each colour; the chunks that are left, by index."""
+    n = colours.size
+    count = np.zeros((nodes, nodes), np.int64)
+    for c in range(size.size):
+        count[src[c], dst[c]] += size[c] == largest
+    for k in range(nodes):
+        for f in range(nodes):
+            count[k, f] -= count[k, f] % n
+    left, found = np.empty(size.size, np.int64), 0
+    turn = np.zeros((nodes, nodes), np.int64)
+    for c in range(size.size):
+        k, f = src[c], dst[c]
+        if size[c] == largest and count[k, f] > 0:
+            count[k, f] -= 1
+            t = turn[k, f]
+            rail[c] = colours[t]
+            turn[k, f] = t + 1 if t + 1 < n else 0
+        else:
+            left[found] = c
+            found += 1
+    return left[:found]
+
+
+@njit(cache=True)
+def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
+    """Vertex of each row: the rows of a node, in the given order, in blocks of `width`; and how many blocks there are."""
+    degree = np.zeros(nodes + 1, np.int64)
+    for i in range(rows.size):
+        degree[node[rows[i]] + 1] += 1
+    for k in range(nodes):
+        degree[k + 1] = degree[k] + (degree[k + 1] + width - 1) // width
+    seen = np.zeros(nodes, np.int64)
+    vertex = np.empty(rows.size, np.int64)
+    for i in range(rows.size):
+        k = node[rows[i]]
+        vertex[i] = degree[k] + seen[k] // width
+        seen[k] += 1
+    return vertex, degree[nodes]
+
+
+@njit(cache=True)
+def _colour_rows(rows: Array, src: Array, dst: Array, nodes: int, colours: Array, rail: Array) -> None:
+    left, lefts = _blocks(src, rows, nodes, colours.size)
+    right, rights = _blocks(dst, rows, nodes, colours.size)
+    chosen = colour(left, right, lefts, rights, colours.size)
+    for i in range(rows.size):
+        rail[rows[i]] = colours[chosen[i]]
+
+
+def assign(src: Array, dst: Array, size: Array, nodes: int, colours: Array, rail: Array) -> None:
+    """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
+    rows = _settle_equal(src, dst, size, int(size.max()), nodes, colours, rail)
+    if len(rows):
+        rows = rows[np.argsort(-size[rows], kind="stable")]
+        _colour_rows(rows, src, dst, nodes, colours, rail)

@@ -1,0 +1,106 @@
+"""Policies that look at a chunk alone: whose it is, or a hash, or a die.
+
+    own-nic       the rail of the source GPU: what a plain NIC-per-GPU library does
+    pxn           the rail of the target GPU: what NCCL's PXN does
+    hash          one rail a flow, by a hash of its GPUs: ECMP over rails
+    random        one rail a chunk, at random: spraying
+    round-robin   per (sender, receiver), chunk by chunk from rail 0
+    rotate        the same from rail (src + dst) mod N
+
+A dead rail is replaced by the next living one; `hash` and `random` choose a rail in proportion to its rate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints
+from railopt.chunks import Chunks
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.plan import Plan
+from railopt.policies.common import check_alive, make_plan
+
+
+def own_nic(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+    """The rail of the source GPU.  With more rails than GPUs a GPU owns a block of rails and takes them in turn."""
+    return make_plan(fabric, chunks, _of_gpu(fabric, chunks, chunks.src_gpu), "own-nic")
+
+
+def pxn(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+    """The rail of the target GPU: the source node forwards over scale-up first."""
+    return make_plan(fabric, chunks, _of_gpu(fabric, chunks, chunks.dst_gpu), "pxn")
+
+
+def hashed(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+    """One rail a flow, by a 64-bit hash of (source GPU, target GPU, seed)."""
+    key = (chunks.src_gpu.astype(np.uint64) << np.uint64(32)) | chunks.dst_gpu.astype(np.uint64)
+    if chunks.gpus == 1:                     # synthetic chunks: every chunk is a flow of its own
+        key = (key << np.uint64(20)) ^ chunks.flow.astype(np.uint64)
+    return make_plan(fabric, chunks, _weighted(fabric, chunks, _mix(key, seed)), "hash")
+
+
+def random(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+    """Every chunk to a random rail."""
+    draws = np.random.default_rng(seed).integers(0, 2**64, len(chunks), dtype=np.uint64)
+    return make_plan(fabric, chunks, _weighted(fabric, chunks, draws), "random")
+
+
+def round_robin(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+    """The chunks of each (sender, receiver) in turn, from rail 0."""
+    return _in_turn(fabric, chunks, False, "round-robin")
+
+
+def rotate(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+    """The chunks of each (sender, receiver) in turn, from rail (src + dst) mod N."""
+    return _in_turn(fabric, chunks, True, "rotate")
+
+
+def _in_turn(fabric: Fabric, chunks: Chunks, turned: bool, name: str) -> Plan:
+    from railopt.policies import kernels
+
+    check_alive(fabric, chunks)
+    rail = np.empty(len(chunks), np.int16)
+    kernels.round_robin(chunks.src, chunks.dst, fabric.tx, fabric.rx, turned, rail)
+    return make_plan(fabric, chunks, rail, name)
+
+
+def _of_gpu(fabric: Fabric, chunks: Chunks, gpu: npt.NDArray[np.int32]) -> Ints:
+    check_alive(fabric, chunks)
+    if chunks.gpus != fabric.gpus:
+        raise InputError("own-nic and pxn need to know the GPUs of each chunk: cut them from a Traffic, not from_arrays")
+    local = gpu.astype(np.int64) % fabric.gpus
+    first, past = local * fabric.rails // fabric.gpus, (local + 1) * fabric.rails // fabric.gpus
+    other = chunks.dst if gpu is chunks.src_gpu else chunks.src
+    rail = first + (other + chunks.flow) % np.maximum(past - first, 1)
+    for _ in range(fabric.rails):
+        dead = (fabric.tx[chunks.src, rail] == 0) | (fabric.rx[chunks.dst, rail] == 0)
+        if not dead.any():
+            break
+        rail = np.where(dead, (rail + 1) % fabric.rails, rail)
+    return rail
+
+
+def _mix(key: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
+    """splitmix64's finaliser: every input bit reaches every output bit."""
+    key = key + np.uint64((0x9E3779B97F4A7C15 * (2 * seed + 1)) % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    return key ^ (key >> np.uint64(31))
+
+
+def _weighted(fabric: Fabric, chunks: Chunks, draws: npt.NDArray[np.uint64]) -> Ints:
+    """Draws of 64 bits -> rails, each as likely as its rate (the slower end of it) among the living."""
+    check_alive(fabric, chunks)
+    upper = (draws >> np.uint64(32)).astype(np.int64)
+    if fabric.is_uniform:
+        return upper * fabric.rails >> 32
+    rail = np.empty(len(chunks), np.int64)
+    pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
+    order = np.argsort(pair, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(pair[order])) + 1) if len(order) else []:
+        width = np.minimum(fabric.tx[chunks.src[rows[0]]], fabric.rx[chunks.dst[rows[0]]]).astype(np.float64)
+        share = np.cumsum(width) / width.sum() * 2**32
+        rail[rows] = np.searchsorted(share, upper[rows], side="right")
+    return rail
