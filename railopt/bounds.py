@@ -1,0 +1,143 @@
+"""Lower bounds on the time of any plan, each with a witness that `check.py` re-checks in integers.
+
+One node and one side (what it sends, or what it receives) is a scheduling problem of its own: its chunks on its N rails.
+Whatever bounds that from below bounds every plan of the coupled problem.  Witnesses are the dicts of `certificate.py`:
+
+    average      all rails together carry all bytes; loads are whole multiples of the sizes' common divisor
+    pigeonhole   of the l largest chunks some k of N equal rails carry lam = k (l div N) + min(k, l mod N), at least the
+                 bytes of the lam smallest of them; contains the average (k = N, all chunks), the largest chunk
+                 (k = l = 1) and p_N + p_{N+1} (k = 1, l = N + 1).  Haouari, Gharbi, Jemmali (2006)
+    count        the same idea for rails of different speed: in less than T a rail takes at most the number of the
+                 smallest of the l largest chunks that fit; together fewer than l
+
+Sizes are bytes, speeds bytes per second (0 = dead), bounds Fractions of seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from railopt.arrays import Ints, total
+from railopt.chunks import Chunks
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.plan import SIDES
+
+Witness = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No plan is faster than `value` seconds, because of what `node` has to send or receive (`side`)."""
+
+    value: Fraction
+    node: int
+    side: str
+    witness: Witness
+
+    @property
+    def lifted(self) -> Witness:
+        """The witness as one about the coupled problem."""
+        return {"kind": "node", "node": self.node, "side": self.side, "witness": self.witness}
+
+
+def pigeonhole(sizes: Ints, rails: int) -> tuple[int, Witness]:
+    """The best pigeonhole bound, in bytes, for sizes in descending order on `rails` equal rails."""
+    from railopt.bounds_kernels import best_pigeonhole
+
+    if not len(sizes):
+        return 0, {"kind": "average"}
+    unit = int(np.gcd.reduce(sizes))
+    prefix = np.concatenate([[0], np.cumsum(sizes // unit)])
+    bound, jobs, some = best_pigeonhole(prefix, rails)
+    return int(bound) * unit, {"kind": "pigeonhole", "jobs": int(jobs), "rails": int(some)}
+
+
+def average(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
+    """The least T at which rails of these speeds can hold all bytes in whole multiples of the sizes' common divisor."""
+    unit = int(np.gcd.reduce(sizes))
+    need, live = total(sizes) // unit, [speed for speed in speeds if speed]
+    fluid = Fraction(need, sum(live))
+    held = [fluid * speed // 1 for speed in live]
+    steps = [(Fraction(h + 1, speed), i) for i, (h, speed) in enumerate(zip(held, live, strict=True))]
+    heapq.heapify(steps)
+    time = fluid
+    for _ in range(need - sum(held)):
+        time, i = steps[0]
+        held[i] += 1
+        heapq.heapreplace(steps, (Fraction(held[i] + 1, live[i]), i))
+    return time * unit, {"kind": "average"}
+
+
+def count(sizes: Ints, speeds: Sequence[int], jobs: int) -> tuple[Fraction, Witness]:
+    """The least T in which rails of these speeds can take `jobs` jobs, each as small as the smallest of the `jobs` largest."""
+    sums = [0, *np.cumsum(sizes[:jobs][::-1]).tolist()]
+    steps = [(Fraction(sums[1], speed), speed, 1) for speed in speeds if speed]
+    heapq.heapify(steps)
+    time = Fraction(0)
+    for _ in range(jobs):
+        time, speed, taken = steps[0]
+        if taken == jobs:
+            heapq.heappop(steps)
+        else:
+            heapq.heapreplace(steps, (Fraction(sums[taken + 1], speed), speed, taken + 1))
+    return time, {"kind": "count", "jobs": jobs}
+
+
+def local_bound(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
+    """The best of the bounds above for one node and side; sizes in descending order."""
+    live = [speed for speed in speeds if speed]
+    if not len(sizes):
+        return Fraction(0), {"kind": "average"}
+    if not live:
+        raise InputError("traffic at a node whose NICs are all dead: no time is enough")
+    if len(set(live)) == 1:
+        bound, witness = pigeonhole(sizes, len(live))
+        return Fraction(bound, live[0]), witness
+    tried = range(1, min(len(sizes), 4 * len(live)) + 1)
+    return max([average(sizes, live), *(count(sizes, live, jobs) for jobs in tried)], key=lambda found: found[0])
+
+
+def node_sizes(fabric: Fabric, chunks: Chunks, side: str, node: int) -> Ints:
+    """The sizes of what a node sends or receives, largest first."""
+    ends = chunks.src if side == "send" else chunks.dst
+    return np.sort(chunks.size[ends == node])[::-1]
+
+
+def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
+    """The best local bound over all nodes and both sides.
+
+    Nodes go by falling average load; one is skipped when even its average plus its largest chunk, which no local
+    bound exceeds on equal rails, can't beat what is known.
+    """
+    best = Bound(Fraction(0), 0, "send", {"kind": "average"})
+    for side, node, ceiling in _candidates(fabric, chunks):
+        if ceiling is not None and ceiling <= best.value:
+            continue
+        value, witness = local_bound(node_sizes(fabric, chunks, side, node), fabric.rates(side)[node].tolist())
+        if value > best.value:
+            best = Bound(value, node, side, witness)
+    return best
+
+
+def _candidates(fabric: Fabric, chunks: Chunks) -> Iterator[tuple[str, int, Fraction | None]]:
+    """(side, node, what its bound can't exceed, if known), the most loaded first."""
+    found = []
+    for side, ends in zip(SIDES, (chunks.src, chunks.dst), strict=True):
+        loads, largest = np.zeros(fabric.nodes, np.int64), np.zeros(fabric.nodes, np.int64)
+        np.add.at(loads, ends, chunks.size)
+        np.maximum.at(largest, ends, chunks.size)
+        for node in np.flatnonzero(loads).tolist():
+            live = [rate for rate in fabric.rates(side)[node].tolist() if rate]
+            mean = Fraction(int(loads[node]), sum(live) or 1)
+            equal = len(set(live)) == 1
+            found.append((mean, side, node, mean + Fraction(int(largest[node]), live[0]) if equal else None))
+    found.sort(key=lambda entry: entry[0], reverse=True)
+    for _, side, node, ceiling in found:
+        yield side, node, ceiling
