@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 from numba import cfunc, njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from railopt.runtime.kernels import copy_bytes as _copy
+from railopt.runtime.kernels import load_i32 as _i32_at
+from railopt.runtime.kernels import load_i64 as _i64_at
+from railopt.runtime.kernels import store_i32 as _set_i32
+from railopt.runtime.kernels import store_i64 as _set_i64
 from railopt.runtime.verbs import structs as s
 
 _L = {name: {field: at for field, (_, at) in fields.items()} for name, (_, fields) in s.LAYOUTS.items()}
@@ -40,51 +43,6 @@ _FLUSH, _RETRY, _RNR = s.IBV_WC_WR_FLUSH_ERR, s.IBV_WC_RETRY_EXC_ERR, s.IBV_WC_R
 _REM_ACCESS, _LOC_PROT = s.IBV_WC_REM_ACCESS_ERR, s.IBV_WC_LOC_PROT_ERR
 _WITH_IMM, _SIGNALED = s.IBV_WR_RDMA_WRITE_WITH_IMM, s.IBV_SEND_SIGNALED
 _WC_WRITE, _WC_RECV_IMM = s.IBV_WC_RDMA_WRITE, s.IBV_WC_RECV_RDMA_WITH_IMM
-
-
-@intrinsic
-def _i64_at(typing: Any, address: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], cgutils.intp_t.as_pointer())
-        return builder.load(pointer)
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic
-def _set_i64(typing: Any, address: Any, value: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[1], builder.inttoptr(args[0], cgutils.intp_t.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64), codegen
-
-
-@intrinsic
-def _i32_at(typing: Any, address: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], cgutils.int32_t.as_pointer()))
-
-    return types.int32(types.int64), codegen
-
-
-@intrinsic
-def _set_i32(typing: Any, address: Any, value: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[1], builder.inttoptr(args[0], cgutils.int32_t.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int32), codegen
-
-
-@intrinsic
-def _copy(typing: Any, target: Any, source: Any, length: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target, source = (builder.inttoptr(a, cgutils.voidptr_t) for a in args[:2])
-        cgutils.raw_memmove(builder, target, source, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), codegen
 
 
 @njit(inline="always")
@@ -231,7 +189,8 @@ class NullLibrary:
         return pointer
 
     def ibv_query_port(self, context: int, port: int, attr: int) -> int:
-        raw = np.frombuffer((ctypes.c_char * s.LAYOUTS["ibv_port_attr"][0]).from_address(attr), s.dtype("ibv_port_attr"))
+        memory = (ctypes.c_char * s.LAYOUTS["ibv_port_attr"][0]).from_address(attr)
+        raw = np.frombuffer(memoryview(memory), s.dtype("ibv_port_attr"))
         active = self._contexts[context] not in self.down
         raw["state"] = s.IBV_PORT_ACTIVE if active else s.IBV_PORT_DOWN
         raw["active_mtu"], raw["gid_tbl_len"], raw["max_msg_sz"] = s.IBV_MTU_4096, 2, self.max_message
