@@ -1,0 +1,290 @@
+"""A server matrix -> stages.  In a stage each server sends to at most one server and receives from at most one.
+
+Every kernel takes int64 [n, n] bytes between servers (zero diagonal) and returns `(peer, sent)`, both [stages, n]:
+server i sends `sent[s, i]` bytes to server `peer[s, i]` in stage s; an idle server has peer -1.  A stage lasts as long
+as its largest transfer.  L is the largest row or column sum: no schedule is shorter.
+
+    birkhoff   FAST (arXiv 2505.09764): fill up to equal line sums, then any perfect matching, as long as its smallest
+               entry lasts.  Total exactly L, up to n**2 - 2n + 2 stages.
+    shifted    SpreadOut: stage d sends i -> i + d.  n - 1 stages, total the sum of the diagonals' largest entries.
+    compact    ours: total at most (1 + eps) L, in about 1.5 n to 3 n stages (measured), never more than
+               3n + (n - 1)(1 + 1/eps) + n/8 + 1 (proved in its docstring).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from railopt.schedule.matching import BITS, MATE, Array, extend, matching, release, unmatch, words
+
+INT64_MAX = np.int64(2**63 - 1)
+# compact: a slot is the largest entry over one of these
+_PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16])
+
+
+@njit(cache=True)
+def line_sums(matrix: Array) -> tuple[Array, Array]:
+    """Row sums and column sums, int64 [n] each."""
+    n = len(matrix)
+    rows, columns = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    for i in range(n):
+        for j in range(n):
+            rows[i] += matrix[i, j]
+            columns[j] += matrix[i, j]
+    return rows, columns
+
+
+@njit(cache=True)
+def longest_line(matrix: Array) -> int:
+    """L: the largest row or column sum."""
+    rows, columns = line_sums(matrix)
+    return max(rows.max(), columns.max())
+
+
+@njit(cache=True)
+def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]:
+    """The stages ordered by their length (largest transfer); equal ones stay in order."""
+    lengths = np.zeros(len(sent), np.int64)
+    for s in range(len(sent)):
+        for i in range(sent.shape[1]):
+            lengths[s] = max(lengths[s], sent[s, i])
+    rows = np.argsort(-lengths if descending else lengths, kind="mergesort")
+    return peer[rows], sent[rows]
+
+
+@njit(cache=True)
+def fill(matrix: Array) -> tuple[Array, int]:
+    """The matrix with virtual bytes added until every line sums to L, and L.  Lines of sum L get none."""
+    rows, columns = line_sums(matrix)
+    longest = max(rows.max(), columns.max())
+    full = matrix.copy()
+    for i in range(len(matrix)):
+        for j in range(len(matrix)):
+            virtual = min(longest - rows[i], longest - columns[j])
+            full[i, j] += virtual
+            rows[i] += virtual
+            columns[j] += virtual
+    return full, longest
+
+
+@njit(cache=True)
+def _room(peer: Array, sent: Array, stage: int) -> tuple[Array, Array]:
+    """The tables with space for `stage`: doubled when they are full."""
+    if stage < len(peer):
+        return peer, sent
+    return np.concatenate((peer, np.empty_like(peer))), np.concatenate((sent, np.empty_like(sent)))
+
+
+@njit(cache=True)
+def birkhoff(matrix: Array) -> tuple[Array, Array]:
+    """FAST's decomposition; each matching starts from what is left of the one before.  Real bytes go before virtual ones."""
+    n = len(matrix)
+    full, left = fill(matrix)
+    real = matrix.copy()
+    graph = np.zeros((n, words(n)), np.int64)
+    for i in range(n):
+        for j in range(n):
+            if full[i, j]:
+                graph[i, j // BITS] |= np.int64(1) << (j % BITS)
+    state = matching(n)
+    release(state)
+    peer, sent, stage = np.empty((4 * n, n), np.int32), np.empty((4 * n, n), np.int64), 0
+    while left > 0:
+        extend(graph, state, True)
+        length = left
+        for i in range(n):
+            length = min(length, full[i, state[MATE, i]])
+        peer, sent = _room(peer, sent, stage)
+        busy = False
+        for i in range(n):
+            j = state[MATE, i]
+            sent[stage, i] = min(length, real[i, j])
+            real[i, j] -= sent[stage, i]
+            peer[stage, i] = j if sent[stage, i] else -1
+            busy |= sent[stage, i] > 0
+            full[i, j] -= length
+            if full[i, j] == 0:
+                graph[i, j // BITS] ^= np.int64(1) << (j % BITS)
+                unmatch(state, i)
+        left -= length
+        stage += busy
+    return peer[:stage].copy(), sent[:stage].copy()
+
+
+@njit(cache=True)
+def shifted(matrix: Array) -> tuple[Array, Array]:
+    """SpreadOut: stage d - 1 sends i -> (i + d) % n.  Empty diagonals have no stage."""
+    n = len(matrix)
+    peer, sent, stage = np.full((n, n), -1, np.int32), np.zeros((n, n), np.int64), 0
+    for d in range(1, n):
+        busy = False
+        for i in range(n):
+            j = (i + d) % n
+            sent[stage, i] = matrix[i, j]
+            peer[stage, i] = j if matrix[i, j] else -1
+            busy |= matrix[i, j] > 0
+        stage += busy
+    return peer[:stage].copy(), sent[:stage].copy()
+
+
+@njit(cache=True)
+def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
+    """Slots of `slot` bytes that the fullest line needs when each entry is rounded up to whole slots; over `limit`: -1.  `columns` [n] is scratch."""
+    columns[:] = 0
+    most = np.int64(0)
+    inverse = (1.0 - 2.0**-50) / slot     # the quotient rounded down is exact or one too small: cheaper than a division
+    for i in range(len(left)):
+        row = np.int64(0)
+        for j in range(len(left)):
+            last = left[i, j] - 1
+            if last >= 0:
+                units = np.int64(last * inverse)
+                units += 1 + (last - units * slot >= slot)
+                row += units
+                columns[j] += units
+        if row > limit:
+            return -1
+        most = max(most, row)
+    most = max(most, columns.max())
+    return most if most <= limit else -1
+
+
+@njit(cache=True)
+def _finish(left: Array, time: int, spare: int, patient: bool, scratch: Array) -> tuple[int, int]:
+    """(slot, count) with the fewest slots that end within `time + spare`, or (0, 0) where none is good enough yet.
+
+    A slot of spare // (n - 1) + 1 bytes always ends in time: rounding up adds less than one slot an entry.
+    """
+    n = len(left)
+    end = time + spare
+    largest = left.max()
+    slot, count = np.int64(0), np.int64(3 * n)
+    for part in _PARTS:
+        tried = (largest - 1) // part + 1
+        needed = _slots(left, tried, min(count, end // tried), scratch)
+        if needed >= 0:
+            slot, count = tried, needed
+    if slot == 0 and not patient:
+        slot = spare // (n - 1) + 1
+        count = _slots(left, slot, end // slot, scratch)
+    return slot, count
+
+
+@njit(cache=True)
+def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, hard: Array, half: Array, soft: Array) -> None:
+    """Which pairs fit a stage of `length`: with enough bytes, with half of them, or idle for no longer than both lines can afford."""
+    n = len(left)
+    for i in range(n):
+        slack = row_slack[i]
+        for w in range(words(n)):
+            entries, slacks = left[i, w * BITS:(w + 1) * BITS], column_slack[w * BITS:(w + 1) * BITS]
+            a, b, c = np.int64(0), np.int64(0), np.int64(0)
+            for k in range(len(entries)):
+                entry = entries[k]
+                fits = np.int64(entry + min(slack, slacks[k]) >= length)
+                a |= np.int64(entry >= length) << k
+                b |= (fits & np.int64(entry >= length // 2)) << k
+                c |= fits << k
+            hard[i, w], half[i, w], soft[i, w] = a, b, c
+
+
+@njit(cache=True)
+def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) -> int:
+    """The longest stage for which every row and every column has a pair that fits: no perfect matching lasts longer."""
+    best[:] = 0
+    shortest = INT64_MAX
+    for i in range(len(left)):
+        widest = np.int64(0)
+        for j in range(len(left)):
+            fit = left[i, j] + min(row_slack[i], column_slack[j])
+            widest = max(widest, fit)
+            best[j] = max(best[j], fit)
+        shortest = min(shortest, widest)
+    return min(shortest, best.min())
+
+
+@njit(cache=True)
+def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
+    """Few stages whose total is at most L + `spare` bytes.
+
+    Each stage is a perfect matching on the pairs that fit it: a pair fits a stage of length w if it still has w bytes, or
+    if both its lines can afford to idle for the rest.  A line can afford (time left) - (its bytes left), so after every
+    stage each line still fits into the time left: the total never passes L.  Pairs with bytes are matched first.  w is the
+    largest length (searched downwards in steps of 1/10) for which a perfect matching exists; one always does, because the
+    matrix could be filled up to equal line sums (`fill`) and each filled-up entry is at most bytes + affordable idling.
+
+    As soon as rounding what is left up to whole slots (the largest entry over 1, 2, 3, ... 16) costs at most `spare`,
+    the same loop runs once more on slots instead of bytes.  After 3n stages the slot is spare // (n - 1) + 1, which
+    always ends in time and needs at most (L + spare) / slot slots: 3n + (n - 1)(1 + L / spare) + n/8 + 1 stages at most.
+
+    With spare = 0 the total is exactly L and each stage empties an entry or uses up a line's slack: n**2 + n at most.
+    """
+    n = len(matrix)
+    left = matrix.copy()
+    rows, columns = line_sums(left)
+    time = max(rows.max(), columns.max())
+    peer, sent = np.empty((4 * n, n), np.int32), np.empty((4 * n, n), np.int64)
+    if time == 0:
+        return peer[:0].copy(), sent[:0].copy()
+    spare = min(spare, INT64_MAX - time)
+    peer, sent, stage, slot, count = _match(left, left, 1, time, spare, peer, sent, 0)
+    if slot:
+        units = np.zeros((n, n), np.int64)
+        for i in range(n):
+            for j in range(n):
+                if left[i, j]:
+                    units[i, j] = (left[i, j] - 1) // slot + 1
+        peer, sent, stage, _, _ = _match(units, left, slot, count, 0, peer, sent, stage)
+    return peer[:stage].copy(), sent[:stage].copy()
+
+
+@njit(cache=True)
+def _match(left: Array, real: Array, slot: int, time: int, spare: int, peer: Array, sent: Array,
+           stage: int) -> tuple[Array, Array, int, int, int]:
+    """The loop of `compact` on `left`, entries of `slot` bytes (`real` holds the bytes; the same array where slot is 1).
+
+    Returns the tables, the number of stages, and the slot and count to go on with (0, 0 when nothing is left).
+    """
+    n = len(left)
+    rows, columns = line_sums(left)
+    hard, half, soft = np.empty((n, words(n)), np.int64), np.empty((n, words(n)), np.int64), np.empty((n, words(n)), np.int64)
+    state = matching(n)
+    row_slack, column_slack, best = time - rows, time - columns, np.empty(n, np.int64)
+    length, pause = _longest(left, row_slack, column_slack, best), 0
+    while rows.max() > 0:
+        if spare and pause == 0:
+            pause = max(1, n // 8)
+            found, count = _finish(left, time, spare, stage < 3 * n, best)
+            if found:
+                return peer, sent, stage, found, count
+        for i in range(n):
+            row_slack[i], column_slack[i] = time - rows[i], time - columns[i]
+        _graphs(left, row_slack, column_slack, length, hard, half, soft)
+        release(state)
+        extend(hard, state, False)
+        extend(half, state, False)
+        if not extend(soft, state, True):
+            length = min(length - max(1, length // 10), _longest(left, row_slack, column_slack, best))
+            continue
+        longest, most = time, np.int64(0)
+        for i in range(n):
+            j = state[MATE, i]
+            longest = min(longest, left[i, j] + min(row_slack[i], column_slack[j]))
+            most = max(most, left[i, j])
+        longest = min(longest, most)
+        peer, sent = _room(peer, sent, stage)
+        for i in range(n):
+            j = state[MATE, i]
+            units = min(longest, left[i, j])
+            sent[stage, i] = min(real[i, j], units * slot)
+            peer[stage, i] = j if units else -1
+            left[i, j] -= units
+            if slot > 1:
+                real[i, j] -= sent[stage, i]
+            rows[i] -= units
+            columns[j] -= units
+        time -= longest
+        stage += 1
+        pause = max(0, pause - 1)
+    return peer, sent, stage, 0, 0

@@ -1,0 +1,275 @@
+"""Schedule: an all-to-all(v) in stages between servers, and how its bytes reach the rails and their targets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from railopt.arrays import Ints, digest, frozen, load_npz, save_npz
+from railopt.bounds import Bound
+from railopt.chunks import Chunks
+from railopt.errors import CheckFailed, FormatError, InputError
+from railopt.fabric import Fabric
+from railopt.plan import Plan
+from railopt.schedule.decompose import birkhoff, by_length, compact, line_sums, longest_line, shifted
+from railopt.schedule.matching import Array
+from railopt.schedule.pieces import cut, node_matrix
+from railopt.traffic import Traffic
+from railopt.units import parse_bytes
+
+ORDERS = ("ascending", "descending", "built")
+DEFAULT_EPS = Fraction(1, 50)
+DEFAULT_CHUNK = 1 << 20
+_NO_CAP = int(np.iinfo(np.int64).max)
+
+
+class Kind(NamedTuple):
+    """What a kind of schedule does.
+
+    decompose  server matrix, spare bytes -> (peer, sent)
+    barriers   a stage starts when the one before is done; else all transfers start at once
+    overlap    balance and redistribution run beside the wire; with only "redistribution" balance comes first, as in FAST;
+               with "nothing" both are exposed
+    by_target  rails send to target GPU 0 first, then 1, ... (FAST's released order)
+    order      of the stages, by their length
+    """
+
+    decompose: Callable[[Array, int], tuple[Array, Array]]
+    barriers: bool
+    overlap: str
+    by_target: bool
+    order: str
+    help: str
+
+
+def _birkhoff(matrix: Array, spare: int) -> tuple[Array, Array]:
+    found: tuple[Array, Array] = birkhoff(matrix)
+    return found
+
+
+def _shifted(matrix: Array, spare: int) -> tuple[Array, Array]:
+    found: tuple[Array, Array] = shifted(matrix)
+    return found
+
+
+KINDS: dict[str, Kind] = {
+    "compact": Kind(compact, True, "both", False, "descending",
+                    "ours: few stages, total within 1 + eps of the bound, balance and redistribution beside the wire"),
+    "pipelined": Kind(_shifted, False, "both", False, "built",
+                      "ours: no stages at all; balance and redistribution follow chunk by chunk"),
+    "fast": Kind(_birkhoff, True, "redistribution", True, "descending",
+                 "FAST (arXiv 2505.09764): balance, peer rule, Birkhoff stages, redistribution behind the next stage"),
+    "fast-nostage": Kind(_shifted, False, "nothing", True, "built",
+                         "FAST's ablation: balance and peer rule, then all transfers at once, then redistribution"),
+    "spreadout": Kind(_shifted, True, "redistribution", False, "built",
+                      "SpreadOut between balanced servers: stage d sends i -> i + d"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Every byte between servers in exactly one stage; valid by construction.
+
+    peer   int32 [stages, nodes], the server that server i sends to in stage s, or -1
+    sent   int64 [stages, nodes], bytes; 0 where the peer is -1
+    kind   a name of KINDS
+    order  how the stages were ordered by length
+
+    GPU r of every server owns NIC r; each transfer is split evenly over the rails (see `pieces`), so a GPU sends to at
+    most one and receives from at most one peer a stage.
+    """
+
+    fabric: Fabric
+    traffic: Traffic
+    kind: str
+    order: str
+    peer: npt.NDArray[np.int32] = field(repr=False)
+    sent: Ints = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or self.order not in ORDERS:
+            raise InputError(f"a schedule of kind {self.kind!r} in order {self.order!r}: "
+                             f"known kinds are {', '.join(KINDS)}; orders {', '.join(ORDERS)}")
+        _fitting(self.fabric, self.traffic)
+        object.__setattr__(self, "peer", frozen(self.peer, np.int32, "peer", 2))
+        object.__setattr__(self, "sent", frozen(self.sent, np.int64, "sent", 2))
+        if self.peer.shape != self.sent.shape or self.peer.shape[1] != self.fabric.nodes:
+            raise InputError(f"peer {self.peer.shape} and sent {self.sent.shape}: expected both (stages, {self.fabric.nodes} nodes)")
+        fault, stage, node = _fault(node_matrix(self.traffic.bytes, self.traffic.nodes), self.peer, self.sent)
+        if fault:
+            raise CheckFailed(_FAULTS[fault].format(stage=stage, node=node))
+
+    @property
+    def stages(self) -> int:
+        """How many stages there are."""
+        return len(self.sent)
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """int64 [stages]: the largest transfer of each stage, bytes between two servers over all rails."""
+        return self.sent.max(axis=1) if self.sent.size else np.zeros(self.stages, np.int64)
+
+    @cached_property
+    def total(self) -> int:
+        """Bytes from a server in all stages one after the other: the sum of their lengths (the line sum where nothing waits)."""
+        return int(self.lengths.sum()) if KINDS[self.kind].barriers else self.line_sum
+
+    @property
+    def line_sum(self) -> int:
+        """L: the most bytes that a server sends to or receives from others."""
+        return self._line[2]
+
+    @cached_property
+    def _line(self) -> tuple[str, int, int]:
+        """(side, node, bytes) of the fullest line; the send side and the lowest node where several tie."""
+        rows, columns = line_sums(self.traffic.node_matrix)
+        side, sums = ("send", rows) if rows.max() >= columns.max() else ("recv", columns)
+        return side, int(sums.argmax()), int(sums.max())
+
+    @cached_property
+    def bound(self) -> Bound:
+        """t_opt = L / (m B2): no schedule is faster, because of what one server sends or receives."""
+        side, node, load = self._line
+        return Bound(Fraction(load, int(self.fabric.rates(side)[node].sum())), node, side, {"kind": "average"})
+
+    @cached_property
+    def excess(self) -> Fraction:
+        """total / L - 1: how much longer the stages are than the bound; 0 for no traffic."""
+        return Fraction(self.total, self.line_sum) - 1 if self.line_sum else Fraction(0)
+
+    def pieces(self, cap: int | None = None) -> tuple[Array, ...]:
+        """(stage, rail, source GPU, target GPU, offset, size) of every piece; see `railopt.schedule.pieces.cut`."""
+        found: tuple[Array, ...] = cut(self.traffic.bytes, self.fabric.nodes, self.peer, self.sent, KINDS[self.kind].by_target,
+                                       _NO_CAP if cap is None else cap)
+        return found
+
+    def plan(self, chunk: str | int | None = None) -> Plan:
+        """As a Plan whose chunks are the pieces, at most `chunk` each, in the order of their stages.
+
+        With barriers the plan has a stage column.  Without, a pipelined schedule is cut into chunks of 1 MiB by default.
+        """
+        if chunk is None and self.kind == "pipelined":
+            chunk = DEFAULT_CHUNK
+        stage, rail, src, dst, offset, size = self.pieces(None if chunk is None else parse_bytes(chunk))
+        rows = np.argsort(stage, kind="stable")
+        stage, rail, src, dst, offset, size = (column[rows] for column in (stage, rail, src, dst, offset, size))
+        gpus = self.fabric.gpus
+        flow = np.unique(src.astype(np.int64) * len(self.traffic.bytes) + dst, return_inverse=True)[1].astype(np.int32)
+        chunks = Chunks(self.fabric.nodes, gpus, src // gpus, dst // gpus, src, dst, flow, offset, size)
+        return Plan(self.fabric, chunks, rail, self.kind, stage if KINDS[self.kind].barriers else None)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(*self._content())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        header = {"kind": self.kind, "order": self.order, "fabric": self.fabric.header(), "total": self.total, "line_sum": self.line_sum}
+        return header, {"bytes": self.traffic.bytes, "peer": self.peer, "sent": self.sent, "tx": self.fabric.tx, "rx": self.fabric.rx}
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Save as `.npz`, with the total and the line sum as claims."""
+        save_npz(path, "schedule", *self._content(), force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Schedule:
+        """Load a saved schedule; everything the constructor checks is checked again, and the claims must hold."""
+        header, arrays = load_npz(path, "schedule")
+        if set(header) != {"kind", "order", "fabric", "total", "line_sum"} or set(arrays) != {"bytes", "peer", "sent", "tx", "rx"}:
+            raise FormatError(f"{path}: a schedule holds kind, order, fabric, total, line_sum and bytes, peer, sent, tx, rx; "
+                              f"found {sorted(header)} and {sorted(arrays)}")
+        fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
+        schedule = cls(fabric, Traffic.from_matrix(arrays["bytes"], fabric), header["kind"], header["order"], arrays["peer"], arrays["sent"])
+        if (schedule.total, schedule.line_sum) != (header["total"], header["line_sum"]):
+            raise FormatError(f"{path}: claims total {header['total']} and line sum {header['line_sum']}, "
+                              f"its stages have {schedule.total} and {schedule.line_sum}")
+        return schedule
+
+
+def synthesise(fabric: Fabric, traffic: Traffic, kind: str = "compact", *, order: str | None = None,
+               eps: Fraction | str | int = DEFAULT_EPS) -> Schedule:
+    """The schedule of a kind: a pure function of the traffic matrix, so every node computes the same one.
+
+    order  "ascending" or "descending" by length, or "built"; default: that of the kind
+    eps    compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to n**2 stages
+    """
+    if kind not in KINDS:
+        raise InputError(f"unknown kind of schedule {kind!r}; known kinds: {', '.join(KINDS)}")
+    chosen = KINDS[kind]
+    order = chosen.order if order is None else order
+    _fitting(fabric, traffic)
+    matrix = node_matrix(traffic.bytes, traffic.nodes)
+    peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if kind == "compact" else 0)
+    if order != "built":
+        peer, sent = by_length(peer, sent, order == "descending")
+    peer.flags.writeable = sent.flags.writeable = False
+    return Schedule(fabric, traffic, kind, order, peer, sent)
+
+
+def _spare(matrix: Array, eps: Fraction | str | int) -> int:
+    try:
+        share = eps if isinstance(eps, Fraction) else Fraction(eps)
+    except (ValueError, ZeroDivisionError, TypeError):
+        raise InputError(f"eps = {eps!r}: expected a share such as 0.02 or 1/50") from None
+    if not 0 <= share <= 1:
+        raise InputError(f"eps = {eps}: expected 0 to 1")
+    return int(longest_line(matrix)) * share.numerator // share.denominator
+
+
+def _fitting(fabric: Fabric, traffic: Traffic) -> None:
+    """Two-level schedules need servers of equal size, one NIC a GPU, and rails that are all alike."""
+    if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
+        raise InputError(f"traffic of {traffic.nodes} servers x {traffic.gpus} GPUs, the fabric has {fabric.nodes} x {fabric.gpus}: "
+                         "all servers must have the same number of GPUs as the fabric says")
+    if fabric.gpus != fabric.rails:
+        raise InputError(f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one NIC a GPU "
+                         "(use railopt plan, which has no such rule)")
+    if not fabric.is_uniform:
+        raise InputError("NICs of different rate: a two-level schedule splits every transfer evenly over the rails "
+                         "(use railopt plan --policy with an unequal-rail policy, or railopt solve)")
+
+
+_FAULTS = {
+    1: "stage {stage}: server {node} sends to a server that does not exist, or to itself, or idles with bytes to send",
+    2: "stage {stage}: server {node} receives from two servers",
+    3: "the stages send more bytes from a server to another than there are (stage {stage}, server {node})",
+    4: "bytes of server {node} are in no stage",
+}
+
+
+@njit(cache=True)
+def _fault(matrix: Array, peer: Array, sent: Array) -> tuple[int, int, int]:
+    """(0, 0, 0), or the first fault (a key of _FAULTS) with its stage and server.  `matrix` is used up."""
+    stages, n = peer.shape
+    seen = np.full(n, -1, np.int64)
+    for s in range(stages):
+        for i in range(n):
+            j = peer[s, i]
+            if j == -1 and sent[s, i] == 0:
+                continue
+            if j < 0 or j >= n or j == i or sent[s, i] <= 0:
+                return 1, s, i
+            if seen[j] == s:
+                return 2, s, j
+            seen[j] = s
+            if sent[s, i] > matrix[i, j]:
+                return 3, s, i
+            matrix[i, j] -= sent[s, i]
+    for i in range(n):
+        for j in range(n):
+            if matrix[i, j]:
+                return 4, 0, i
+    return 0, 0, 0
