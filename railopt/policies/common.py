@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 import numpy.typing as npt
 
+from railopt.arrays import Ints
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
@@ -34,3 +37,21 @@ def make_plan(fabric: Fabric, chunks: Chunks, rail: npt.NDArray[np.signedinteger
     rails: Rails = rail.astype(np.int16, copy=False)
     rails.flags.writeable = False
     return Plan(fabric, chunks, rails, policy)
+
+
+MAX_TURNS = 256
+
+
+def rail_turns(fabric: Fabric) -> Ints | None:
+    """The rails in turn, each as often as its rate over the common divisor, spread out: what one fair round looks like.
+
+    None where nodes differ, or where such a round would be longer than `MAX_TURNS`.
+    """
+    rates = fabric.tx[0]
+    if np.any(fabric.tx != rates) or np.any(fabric.rx != rates) or not rates.any():
+        return None
+    shares = [rate // gcd(*rates.tolist()) for rate in rates.tolist()]
+    if sum(shares) > MAX_TURNS:
+        return None
+    turns = [((turn + 1) / share, rail) for rail, share in enumerate(shares) for turn in range(share)]
+    return np.array([rail for _, rail in sorted(turns)], np.int64)

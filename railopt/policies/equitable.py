@@ -14,19 +14,13 @@ de Werra, "Equitable colorations of graphs" (1971); the blocks of sorted chunks 
 
 from __future__ import annotations
 
-from math import gcd
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.plan import Plan
-from railopt.policies.common import check_alive, make_plan
+from railopt.policies.common import check_alive, make_plan, rail_turns
 from railopt.policies.lpt import lpt_global
-
-MAX_COLOURS = 256
 
 
 def equitable(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
@@ -35,22 +29,10 @@ def equitable(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     from railopt.policies import equitable_kernels
 
     check_alive(fabric, chunks)
-    colours = rail_colours(fabric)
+    colours = rail_turns(fabric)
     if colours is None:
         return make_plan(fabric, chunks, lpt_global(fabric, chunks).rail.copy(), "equitable")
     rail = np.empty(len(chunks), np.int16)
     if len(chunks):
         equitable_kernels.assign(chunks.src, chunks.dst, chunks.size, fabric.nodes, colours, rail)
     return make_plan(fabric, chunks, rail, "equitable")
-
-
-def rail_colours(fabric: Fabric) -> npt.NDArray[np.int64] | None:
-    """The rail of each colour: every rail as often as its rate over the common divisor; None where no such list is short."""
-    rates = fabric.tx[0]
-    if np.any(fabric.tx != rates) or np.any(fabric.rx != rates):
-        return None
-    shares = [rate // gcd(*rates.tolist()) for rate in rates.tolist()]
-    if sum(shares) > MAX_COLOURS:
-        return None
-    turns: list[tuple[Any, int]] = [((turn + 1) / share, rail) for rail, share in enumerate(shares) for turn in range(share)]
-    return np.array([rail for _, rail in sorted(turns)], np.int64)

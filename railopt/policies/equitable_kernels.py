@@ -9,33 +9,9 @@ import numpy.typing as npt
 from numba import njit
 
 from railopt.policies.colouring import colour
+from railopt.policies.kernels import settle_rounds
 
 Array = npt.NDArray[Any]
-
-
-@njit(cache=True)
-def _settle_equal(src: Array, dst: Array, size: Array, largest: int, nodes: int, colours: Array, rail: Array) -> Array:
-    """Put whole rounds of largest chunks of each (sender, receiver) one on each colour; the chunks that are left, by index."""
-    n = colours.size
-    count = np.zeros((nodes, nodes), np.int64)
-    for c in range(size.size):
-        count[src[c], dst[c]] += size[c] == largest
-    for k in range(nodes):
-        for f in range(nodes):
-            count[k, f] -= count[k, f] % n
-    left, found = np.empty(size.size, np.int64), 0
-    turn = np.zeros((nodes, nodes), np.int64)
-    for c in range(size.size):
-        k, f = src[c], dst[c]
-        if size[c] == largest and count[k, f] > 0:
-            count[k, f] -= 1
-            t = turn[k, f]
-            rail[c] = colours[t]
-            turn[k, f] = t + 1 if t + 1 < n else 0
-        else:
-            left[found] = c
-            found += 1
-    return left[:found]
 
 
 @njit(cache=True)
@@ -66,7 +42,7 @@ def _colour_rows(rows: Array, src: Array, dst: Array, nodes: int, colours: Array
 
 def assign(src: Array, dst: Array, size: Array, nodes: int, colours: Array, rail: Array) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
-    rows = _settle_equal(src, dst, size, int(size.max()), nodes, colours, rail)
+    rows = settle_rounds(src, dst, size, nodes, nodes, colours, rail)
     if len(rows):
         rows = rows[np.argsort(-size[rows], kind="stable")]
         _colour_rows(rows, src, dst, nodes, colours, rail)

@@ -79,12 +79,12 @@ def lpt(words: Array, largest: int, src: Array, nodes: int, rails: int, bits: in
 
 
 @njit(cache=True)
-def lpt_unequal(order: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
+def lpt_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
     """As `lpt`, for rails that differ: to the living rail where the chunk would finish first, (load + size) / rate."""
     nodes, rails = tx.shape
     loads = np.zeros((nodes, rails), np.float64)
-    for i in range(order.size):
-        c = order[i]
+    for i in range(words.size):
+        c = words[i] & LOW
         k, f = src[c], dst[c]
         best, soonest = -1, 0.0
         for n in range(rails):
@@ -97,19 +97,52 @@ def lpt_unequal(order: Array, src: Array, dst: Array, size: Array, tx: Array, rx
 
 
 @njit(cache=True)
-def lpt_local(order: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, weight: float, rail: Array) -> None:
+def settle_rounds(src: Array, dst: Array, size: Array, senders: int, receivers: int, turns: Array, rail: Array) -> Array:
+    """Whole rounds of largest chunks of each (sender, receiver): one chunk to each entry of `turns` (the rails, faster
+    ones more often).  They load all rails alike at both ends, so what is left can be planned without them.
+
+    Returns the indices of the chunks that are left.
+    """
+    n, largest = turns.size, size[0]
+    for c in range(size.size):
+        largest = max(largest, size[c])
+    whole = np.zeros((senders, receivers), np.int64)
+    for c in range(size.size):
+        whole[src[c], dst[c]] += size[c] == largest
+    for k in range(senders):
+        for f in range(receivers):
+            whole[k, f] -= whole[k, f] % n
+    left, found = np.empty(size.size, np.int64), 0
+    turn = np.zeros((senders, receivers), np.int64)
+    for c in range(size.size):
+        k, f = src[c], dst[c]
+        t = turn[k, f]
+        if size[c] == largest and whole[k, f] > 0:
+            whole[k, f] -= 1
+            rail[c] = turns[t]
+            turn[k, f] = t + 1 if t + 1 < n else 0
+        else:
+            left[found] = c
+            found += 1
+    return left[:found]
+
+
+@njit(cache=True)
+def lpt_local(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, first: int, weight: float,
+              rail: Array) -> None:
     """As `lpt_unequal`, but a rail also counts `weight` times the bytes that this sender already put on it for this receiver.
 
-    Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang up on one rail.
+    `words` sorts the chunks `rows`; row k of `tx` is node first + k.  Ties go round from rail (src + dst) mod N, so that senders with equal traffic do
+    not gang up on one rail.
     """
-    nodes, rails = tx.shape
-    loads = np.zeros((nodes, rails), np.float64)
-    pair = np.zeros((nodes, nodes, rails), np.float64)
-    for i in range(order.size):
-        c = order[i]
+    senders, rails = tx.shape
+    loads = np.zeros((senders, rails), np.float64)
+    pair = np.zeros((senders, rx.shape[0], rails), np.float64)
+    for i in range(words.size):
+        c = rows[words[i] & LOW]
         k, f = src[c], dst[c]
         best, lowest = -1, 0.0
-        n = (k + f) % rails
+        n = (first + k + f) % rails
         for _ in range(rails):
             if tx[k, n] > 0 and rx[f, n] > 0:
                 score = (loads[k, n] + weight * pair[k, f, n] + size[c]) / tx[k, n]
@@ -124,13 +157,13 @@ def lpt_local(order: Array, src: Array, dst: Array, size: Array, tx: Array, rx: 
 
 
 @njit(cache=True)
-def lpt_global(order: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
+def lpt_global(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
     """Largest chunk first to the rail that minimises the later of sender and receiver; ties by their sum, then by index."""
     nodes, rails = tx.shape
     send = np.zeros((nodes, rails), np.float64)
     recv = np.zeros((nodes, rails), np.float64)
-    for i in range(order.size):
-        c = order[i]
+    for i in range(words.size):
+        c = words[i] & LOW
         k, f, s = src[c], dst[c], size[c]
         best, latest, both = -1, 0.0, 0.0
         for n in range(rails):
@@ -142,6 +175,32 @@ def lpt_global(order: Array, src: Array, dst: Array, size: Array, tx: Array, rx:
         rail[c] = best
         send[k, best] += s
         recv[f, best] += s
+
+
+@njit(cache=True)
+def cut_row(row: Array, node: int, gpus: int, cap: int, joined: Array, dst: Array, src_gpu: Array, dst_gpu: Array,
+            offset: Array, size: Array) -> tuple[int, int]:
+    """Cut one node's flows into chunks of at most `cap`, into the given columns as far as they reach.
+
+    Returns how many chunks there are, and a node that can't be sent to though there are bytes for it, or -1.
+    """
+    count = 0
+    for g in range(row.shape[0]):
+        for h in range(row.shape[1]):
+            left, f = row[g, h], h // gpus
+            if left == 0 or f == node:
+                continue
+            if left < 0 or not joined[f]:
+                return 0, f
+            at = np.int64(0)
+            while left > 0:
+                if count < size.size:
+                    dst[count], src_gpu[count], dst_gpu[count] = f, node * gpus + g, h
+                    offset[count], size[count] = at, min(left, cap)
+                count += 1
+                at += cap
+                left -= cap
+    return count, -1
 
 
 @njit(cache=True)
