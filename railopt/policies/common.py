@@ -55,3 +55,9 @@ def rail_turns(fabric: Fabric) -> Ints | None:
         return None
     turns = [((turn + 1) / share, rail) for rail, share in enumerate(shares) for turn in range(share)]
     return np.array([rail for _, rail in sorted(turns)], np.int64)
+
+
+def rate_shares(fabric: Fabric) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """(tx, rx) as shares of the fastest NIC's rate: what the greedy kernels compare finishing times with."""
+    fastest = max(int(fabric.tx.max()), int(fabric.rx.max()))
+    return fabric.tx / fastest, fabric.rx / fastest

@@ -80,20 +80,25 @@ def lpt(words: Array, largest: int, src: Array, nodes: int, rails: int, bits: in
 
 @njit(cache=True)
 def lpt_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
-    """As `lpt`, for rails that differ: to the living rail where the chunk would finish first, (load + size) / rate."""
-    nodes, rails = tx.shape
-    loads = np.zeros((nodes, rails), np.float64)
+    """As `lpt`, for rails that differ: a chunk goes to the living rail where it would finish first.
+
+    It takes size / min(tx, rx) there; `tx`, `rx` are float64 shares of the fastest NIC's rate, so that times on healthy
+    rails are whole bytes and ties are exact.
+    """
+    senders, rails = tx.shape
+    busy = np.zeros((senders, rails), np.float64)
     for i in range(words.size):
         c = words[i] & LOW
         k, f = src[c], dst[c]
         best, soonest = -1, 0.0
         for n in range(rails):
-            if tx[k, n] > 0 and rx[f, n] > 0:
-                finish = (loads[k, n] + size[c]) / tx[k, n]
+            width = min(tx[k, n], rx[f, n])
+            if width > 0:
+                finish = busy[k, n] + size[c] / width
                 if best < 0 or finish < soonest:
                     best, soonest = n, finish
         rail[c] = best
-        loads[k, best] += size[c]
+        busy[k, best] = soonest
 
 
 @njit(cache=True)
@@ -130,35 +135,40 @@ def settle_rounds(src: Array, dst: Array, size: Array, senders: int, receivers: 
 @njit(cache=True)
 def lpt_local(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, first: int, weight: float,
               rail: Array) -> None:
-    """As `lpt_unequal`, but a rail also counts `weight` times the bytes that this sender already put on it for this receiver.
+    """As `lpt_unequal`, but a rail also counts `weight` times what this sender already put on it for this receiver.
 
-    `words` sorts the chunks `rows`; row k of `tx` is node first + k.  Ties go round from rail (src + dst) mod N, so that senders with equal traffic do
-    not gang up on one rail.
+    `words` sorts the chunks `rows`; row k of `tx` is node first + k.  Ties go round from rail (src + dst) mod N, so that
+    senders with equal traffic do not gang up on one rail.
     """
     senders, rails = tx.shape
-    loads = np.zeros((senders, rails), np.float64)
+    busy = np.zeros((senders, rails), np.float64)
     pair = np.zeros((senders, rx.shape[0], rails), np.float64)
     for i in range(words.size):
         c = rows[words[i] & LOW]
         k, f = src[c], dst[c]
-        best, lowest = -1, 0.0
+        best, lowest, cost = -1, 0.0, 0.0
         n = (first + k + f) % rails
         for _ in range(rails):
-            if tx[k, n] > 0 and rx[f, n] > 0:
-                score = (loads[k, n] + weight * pair[k, f, n] + size[c]) / tx[k, n]
+            width = min(tx[k, n], rx[f, n])
+            if width > 0:
+                time = size[c] / width
+                score = busy[k, n] + weight * pair[k, f, n] + time
                 if best < 0 or score < lowest:
-                    best, lowest = n, score
+                    best, lowest, cost = n, score, time
             n += 1
             if n == rails:
                 n = 0
         rail[c] = best
-        loads[k, best] += size[c]
-        pair[k, f, best] += size[c]
+        busy[k, best] += cost
+        pair[k, f, best] += cost
 
 
 @njit(cache=True)
 def lpt_global(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
-    """Largest chunk first to the rail that minimises the later of sender and receiver; ties by their sum, then by index."""
+    """Largest chunk first to the rail that minimises the later of sender and receiver; ties by their sum, then by index.
+
+    `tx`, `rx` as in `lpt_unequal`.
+    """
     nodes, rails = tx.shape
     send = np.zeros((nodes, rails), np.float64)
     recv = np.zeros((nodes, rails), np.float64)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.plan import Plan
-from railopt.policies.common import check_alive, make_plan, rail_turns
+from railopt.policies.common import check_alive, make_plan, rail_turns, rate_shares
 
 PAIR_WEIGHT = 4.0  # the best of 1, 2, 4 and 8 on generated MoE traffic (8 to 32 nodes, 64 KiB to 4 MiB)
 _INT64_BITS = 62
@@ -34,7 +34,7 @@ def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
     if rails_equal(fabric) and len(chunks) and chunks.total.bit_length() + bits <= _INT64_BITS and chunks.largest < 2**31:
         kernels.lpt(kernels.descending(size), chunks.largest, src, fabric.nodes, fabric.rails, bits, rail)
     else:
-        kernels.lpt_unequal(_words(size), src, dst, size, fabric.tx, fabric.rx, rail)
+        kernels.lpt_unequal(_words(size), src, dst, size, *rate_shares(fabric), rail)
     if shuffle is not None:
         labels = np.stack([np.random.default_rng([seed or 0, k]).permutation(fabric.rails) for k in range(fabric.nodes)])
         shuffled, rail = rail, np.empty_like(rail)
@@ -55,7 +55,7 @@ def lpt_local(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     turns, rows = rail_turns(fabric), np.arange(len(chunks))
     if turns is not None and len(chunks):
         rows = kernels.settle_rounds(chunks.src, chunks.dst, chunks.size, fabric.nodes, fabric.nodes, turns, rail)
-    kernels.lpt_local(_words(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, fabric.tx, fabric.rx, 0, PAIR_WEIGHT, rail)
+    kernels.lpt_local(_words(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, *rate_shares(fabric), 0, PAIR_WEIGHT, rail)
     return make_plan(fabric, chunks, rail, "lpt-local")
 
 
@@ -65,13 +65,13 @@ def lpt_global(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
 
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
-    kernels.lpt_global(_words(chunks.size), chunks.src, chunks.dst, chunks.size, fabric.tx, fabric.rx, rail)
+    kernels.lpt_global(_words(chunks.size), chunks.src, chunks.dst, chunks.size, *rate_shares(fabric), rail)
     return make_plan(fabric, chunks, rail, "lpt-global")
 
 
 def rails_equal(fabric: Fabric) -> bool:
-    """Every sender's NICs alike, and no receiver's NIC dead."""
-    return bool(np.all(fabric.tx == fabric.tx[:, :1]) and fabric.tx.min() > 0 and fabric.rx.min() > 0)
+    """Every sender's NICs alike, and no receiver's NIC slower than any sender's."""
+    return bool(np.all(fabric.tx == fabric.tx[:, :1]) and 0 < fabric.tx.max() <= fabric.rx.min())
 
 
 def _words(size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -16,7 +16,7 @@ from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.policies import kernels
-from railopt.policies.common import rail_turns
+from railopt.policies.common import rail_turns, rate_shares
 from railopt.policies.lpt import PAIR_WEIGHT, rails_equal
 from railopt.units import parse_bytes
 
@@ -52,8 +52,9 @@ class Planner:
         self.cap = parse_bytes(cap)
         if self.cap >= _MAX_CAP:
             raise InputError(f"chunks of {self.cap} bytes: a Planner cuts below {_MAX_CAP} bytes")
-        self._tx, self._rx = fabric.tx[node:node + 1], fabric.rx
-        self._joined = (self._tx > 0).astype(np.int64) @ (fabric.rx > 0).astype(np.int64).T > 0
+        tx, self._rx = rate_shares(fabric)
+        self._tx = tx[node:node + 1]
+        self._joined = (self._tx > 0).astype(np.int64) @ (self._rx > 0).astype(np.int64).T > 0
         self._bits = int(fabric.rails - 1).bit_length()
         self._equal = policy == "lpt" and rails_equal(fabric)
         self._turns = rail_turns(fabric)

@@ -1,0 +1,58 @@
+"""`railopt plan`: traffic -> chunks -> a policy -> a plan file."""
+
+from __future__ import annotations
+
+import argparse
+
+from railopt.cli.common import (
+    TRAFFIC_HELP,
+    add_fabric_arguments,
+    add_output_arguments,
+    fabric_from,
+    note,
+    percent,
+    print_json,
+    table,
+    traffic_from,
+)
+from railopt.gap import gap
+from railopt.policies import POLICIES, plan
+from railopt.units import format_bytes, format_time
+
+EPILOG = """example:
+  railopt plan moe:skew=0.8,seed=1 --nodes 8 --rails 8 --chunk 256KiB --policy lpt -o plan.npz
+  railopt plan matrix.txt --fabric fabric.toml --chunk flow --policy equitable -o plan.npz"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument("--chunk", default="1MiB", help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)')
+    parser.add_argument("--policy", default="lpt", help=f"one of {', '.join(POLICIES)} (default lpt)")
+    parser.add_argument("--seed", type=int, help="for hash and random, and for the ties of lpt")
+    parser.add_argument("-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim")
+    add_output_arguments(parser)
+    add_fabric_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    fabric = fabric_from(args)
+    chunks = traffic_from(args.traffic, fabric).chunks(args.chunk)
+    made = plan(fabric, chunks, args.policy, seed=args.seed)
+    if args.output and args.output.endswith(".cm"):
+        from railopt.arrays import write_atomic
+
+        write_atomic(args.output, made.to_cm(), force=args.force)
+    elif args.output:
+        made.save(args.output, force=args.force)
+    report = gap(made, limit_s=0)
+    if args.json:
+        print_json({**report.as_dict(), "output": args.output})
+    else:
+        worst = report.bottleneck
+        table(["policy", "chunks", "max send", "max receive", "time", "bound", "gap %", "slowest"],
+              [[made.policy, len(chunks), format_bytes(int(made.send.max())), format_bytes(int(made.recv.max())),
+                format_time(report.value), format_time(report.bound), percent(report.gap),
+                f"node {worst.node} {worst.side} rail {worst.rail}"]])
+    if args.output:
+        note(f"saved {args.output}")
+    return 0
