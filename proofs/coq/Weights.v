@@ -1,0 +1,187 @@
+(** * T7, second half: witnesses that weigh (integer dual, subset sums)
+
+    A rail's best weight within its room is a knapsack problem; its dynamic program runs
+    here on the list of undominated (bytes, weight) pairs. *)
+From Coq Require Import Arith NArith Lia List Bool Permutation.
+From Rails Require Import Jobs Counting.
+Import ListNotations.
+Open Scope N_scope.
+
+(** ** The undominated pairs of a list of (size, weight) items *)
+
+Definition item : Type := N * N.
+Definition beats (b x : item) : bool := (fst b <=? fst x) && (snd x <=? snd b).
+
+(** merge two lists by size; [b] is the last pair kept, what it beats is dropped *)
+Fixpoint merge (l : list item) : list item -> item -> list item :=
+  fix inner (m : list item) (b : item) : list item :=
+    match l, m with
+    | [], [] => []
+    | [], y :: m' => if beats b y then inner m' b else y :: inner m' y
+    | x :: l', [] => if beats b x then merge l' [] b else x :: merge l' [] x
+    | x :: l', y :: m' =>
+        if fst x <=? fst y
+        then if beats b x then merge l' m b else x :: merge l' m x
+        else if beats b y then inner m' b else y :: inner m' y
+    end.
+
+(** every pair of [l] with one more item, as long as it fits in room [c] *)
+Definition shift (c : N) (x : item) (l : list item) : list item :=
+  filter (fun y => fst y <=? c) (map (fun y => (fst y + fst x, snd y + snd x)) l).
+
+Fixpoint frontier (c : N) (xs : list item) : list item :=
+  match xs with
+  | [] => [(0, 0)]
+  | x :: xs =>
+      let l := frontier c xs in
+      if snd x =? 0 then l else (0, 0) :: merge l (shift c x l) (0, 0)
+  end.
+
+(** the best weight within room [c] *)
+Definition best (l : list item) (c : N) : N :=
+  fold_right (fun x v => if fst x <=? c then N.max (snd x) v else v) 0 l.
+
+Definition by_dual (caps : list N) (xs : list item) : bool :=
+  let l := frontier (fold_right N.max 0 caps) xs in
+  total (map (best l) caps) <? total (map snd xs).
+
+(** ** Soundness: whatever fits is beaten by some pair of the frontier *)
+
+Definition covered (l : list item) (x : item) : Prop := exists b, In b l /\ beats b x = true.
+
+Lemma beats_spec b x : beats b x = true <-> fst b <= fst x /\ snd x <= snd b.
+Proof. unfold beats. rewrite andb_true_iff, !N.leb_le. tauto. Qed.
+
+Lemma covered_cons a l x : covered l x -> covered (a :: l) x.
+Proof. intros (b & H & B). exists b. split; [now right|auto]. Qed.
+
+Lemma covered_self l x : covered (x :: l) x.
+Proof. exists x. split; [now left|]. apply beats_spec. lia. Qed.
+
+Lemma merge_covers : forall l m b x, In x (b :: l ++ m) -> covered (b :: merge l m b) x.
+Proof.
+  assert (Keep : forall b y x z, covered (y :: z) x -> covered (b :: y :: z) x)
+    by (intros; now apply covered_cons).
+  assert (Drop : forall b y z, beats b y = true -> covered (b :: z) y)
+    by (intros b y z H; exists b; split; [now left|auto]).
+  induction l as [|a l IHl].
+  - induction m as [|y m IHm]; intros b x H.
+    + destruct H as [->|[]]. apply covered_self.
+    + simpl in H. destruct H as [->|H]; [apply covered_self|]. simpl merge.
+      destruct (beats b y) eqn:B.
+      * destruct H as [->|H]; [now apply Drop|apply IHm; now right].
+      * destruct H as [->|H]; [apply Keep, covered_self|apply Keep, IHm; now right].
+  - induction m as [|y m IHm]; intros b x H.
+    + destruct H as [->|H]; [apply covered_self|]. simpl in H. simpl merge.
+      destruct (beats b a) eqn:B.
+      * destruct H as [->|H]; [now apply Drop|apply IHl; now right].
+      * destruct H as [->|H]; [apply Keep, covered_self|apply Keep, IHl; now right].
+    + destruct H as [->|H]; [apply covered_self|]. simpl in H.
+      change (merge (a :: l) (y :: m) b) with
+        (if fst a <=? fst y
+         then if beats b a then merge l (y :: m) b else a :: merge l (y :: m) a
+         else if beats b y then merge (a :: l) m b else y :: merge (a :: l) m y).
+      destruct (fst a <=? fst y).
+      * destruct (beats b a) eqn:B.
+        -- destruct H as [->|H]; [now apply Drop|apply IHl; now right].
+        -- destruct H as [->|H]; [apply Keep, covered_self|apply Keep, IHl; now right].
+      * assert (H' : x = y \/ In x (a :: l ++ m)).
+        { destruct H as [->|H]; [right; now left|]. apply in_app_or in H.
+          destruct H as [H|[->|H]]; [right; right; apply in_or_app; now left|now left|].
+          right; right; apply in_or_app; now right. }
+        destruct (beats b y) eqn:B.
+        -- destruct H' as [->|H']; [now apply Drop|apply IHm; now right].
+        -- destruct H' as [->|H']; [apply Keep, covered_self|apply Keep, IHm; now right].
+Qed.
+
+Lemma beats_trans a b x : beats a b = true -> beats b x = true -> beats a x = true.
+Proof. rewrite !beats_spec. lia. Qed.
+
+Definition weigh (t : list item) : item := (total (map fst t), total (map snd t)).
+
+Lemma frontier_covers c xs t : sub t xs -> fst (weigh t) <= c -> covered (frontier c xs) (weigh t).
+Proof.
+  intros S. induction S as [|x t l S IH|x t l S IH]; intros Hc; simpl frontier.
+  - apply covered_self.
+  - specialize (IH Hc). destruct (snd x =? 0); auto. destruct IH as (b & Hb & B).
+    destruct (merge_covers (frontier c l) (shift c x (frontier c l)) (0, 0) b) as (d & Hd & D).
+    { right. apply in_or_app. now left. }
+    exists d. split; auto. eapply beats_trans; eauto.
+  - unfold weigh in *. simpl map in *. rewrite !total_cons in *. cbn [fst snd] in *.
+    destruct IH as (b & Hb & B); [lia|]. apply beats_spec in B. cbn [fst snd] in B.
+    destruct (N.eqb_spec (snd x) 0) as [E|_].
+    + exists b. split; auto. apply beats_spec. cbn [fst snd]. lia.
+    + destruct (merge_covers (frontier c l) (shift c x (frontier c l)) (0, 0) (fst b + fst x, snd b + snd x))
+        as (d & Hd & D).
+      { right. apply in_or_app. right. unfold shift. apply filter_In. split.
+        - apply in_map_iff. now exists b.
+        - cbn [fst snd]. apply N.leb_le. lia. }
+      exists d. split; auto. eapply beats_trans; [exact D|]. apply beats_spec. cbn [fst snd]. lia.
+Qed.
+
+Lemma best_ge l c b : In b l -> fst b <= c -> snd b <= best l c.
+Proof.
+  induction l as [|x l IH]; [easy|]. intros H Hb.
+  change (best (x :: l) c) with (if fst x <=? c then N.max (snd x) (best l c) else best l c).
+  destruct H as [->|H].
+  - apply N.leb_le in Hb. rewrite Hb. apply N.le_max_l.
+  - specialize (IH H Hb). destruct (fst x <=? c); [|exact IH].
+    etransitivity; [exact IH|apply N.le_max_r].
+Qed.
+
+Lemma room_max c caps : In c caps -> c <= fold_right N.max 0 caps.
+Proof. induction caps as [|d caps IH]; [easy|]. intros [->|H]; simpl; [lia|]. specialize (IH H). lia. Qed.
+
+Theorem T7_dual_sound : forall caps xs, by_dual caps xs = true -> refuted caps (map fst xs).
+Proof.
+  unfold by_dual. intros caps xs H. apply N.ltb_lt in H.
+  eapply (outweighed fst snd); [|exact H]. intros t c S Hc Ht. simpl.
+  pose proof (room_max c caps Hc) as Hm.
+  destruct (frontier_covers (fold_right N.max 0 caps) xs t S) as (b & Hb & B).
+  { unfold weigh. simpl. lia. }
+  apply beats_spec in B. unfold weigh in B. simpl in B.
+  transitivity (snd b); [lia|]. apply best_ge; [auto|lia].
+Qed.
+
+(** ** Subset sums as the bits of one number *)
+
+Fixpoint bits (c : N) (ps : list N) : N :=
+  match ps with
+  | [] => 1
+  | p :: ps =>
+      let b := bits c ps in
+      if c <? p then b else N.land (N.lor b (N.shiftl b p)) (N.ones (c + 1))
+  end.
+
+(** the largest subset sum within room [c] *)
+Definition fullest (b c : N) : N := N.log2 (N.land b (N.ones (c + 1))).
+
+(** every rail's room shrinks to the largest sum of jobs within it *)
+Definition tightened (caps ps : list N) : list N :=
+  let b := bits (fold_right N.max 0 caps) ps in map (fullest b) caps.
+
+Lemma bits_sound c ps t : sub t ps -> total t <= c -> N.testbit (bits c ps) (total t) = true.
+Proof.
+  intros S. induction S as [|p t l S IH|p t l S IH]; intros Hc; simpl bits; [reflexivity| |].
+  - specialize (IH Hc). destruct (c <? p); auto.
+    rewrite N.land_spec, N.lor_spec, IH, N.ones_spec_low by lia. reflexivity.
+  - rewrite total_cons in *. destruct (N.ltb_spec c p); [lia|].
+    rewrite N.land_spec, N.lor_spec, N.ones_spec_low, N.shiftl_spec_high' by lia.
+    replace (p + total t - p) with (total t) by lia. rewrite IH by lia. now rewrite orb_true_r.
+Qed.
+
+Lemma fullest_ge b c x : N.testbit b x = true -> x <= c -> x <= fullest b c.
+Proof.
+  intros H Hx. unfold fullest. destruct (N.le_gt_cases x (N.log2 (N.land b (N.ones (c + 1))))) as [|Hlt]; auto.
+  apply N.bits_above_log2 in Hlt. rewrite N.land_spec, H, N.ones_spec_low in Hlt by lia. discriminate.
+Qed.
+
+Theorem T7_subset_sound : forall caps ps, refuted (tightened caps ps) ps -> refuted caps ps.
+Proof.
+  intros caps ps H a [L F] C. unfold tightened in H. set (b := bits _ ps) in H. apply (H a).
+  - split; [exact L|]. now rewrite map_length.
+  - intros r Hr. rewrite map_length in Hr. specialize (C r Hr).
+    rewrite (nth_indep _ 0 (fullest b 0)), map_nth by (now rewrite map_length).
+    apply fullest_ge; [|exact C]. apply bits_sound; [now apply on_sub|].
+    etransitivity; [exact C|]. apply room_max, nth_In. exact Hr.
+Qed.
