@@ -1,4 +1,4 @@
-"""Generate `structs.py` from <infiniband/verbs.h>: `python -m railopt.runtime.verbs.generate > railopt/runtime/verbs/structs.py`.
+"""Generate structs.py from <infiniband/verbs.h>: `python -m railopt.runtime.verbs.generate > .../structs.py`.
 
 A C probe is compiled against the installed header and prints `offsetof`, `sizeof` and signedness of every field below;
 nothing is typed from memory. The committed result is compared with a fresh probe wherever a compiler and the header are
@@ -120,6 +120,9 @@ def render(layouts: dict[str, Layout], enums: dict[str, int], provenance: str) -
             '    return np.dtype({"names": list(fields), "formats": [f for f, _ in fields.values()],',
             '                     "offsets": [o for _, o in fields.values()], "itemsize": size})', "", ""]  # fmt: skip
     out += [f"{name} = {value}" for name, value in enums.items()]
+    statuses = enum_names(HEADER.read_text(), "ibv_wc_status")
+    out += ["", "WC_STATUS: dict[int, str] = {", *(f'    {enums[n]}: "{n.removeprefix("IBV_WC_")}",' for n in statuses), "}",
+            '"""Completion status -> its name."""']  # fmt: skip
     return "\n".join([*out, ""])
 
 

@@ -300,3 +300,31 @@ IBV_EVENT_WQ_FATAL = 19
 IBV_LINK_LAYER_UNSPECIFIED = 0
 IBV_LINK_LAYER_INFINIBAND = 1
 IBV_LINK_LAYER_ETHERNET = 2
+
+WC_STATUS: dict[int, str] = {
+    0: "SUCCESS",
+    1: "LOC_LEN_ERR",
+    2: "LOC_QP_OP_ERR",
+    3: "LOC_EEC_OP_ERR",
+    4: "LOC_PROT_ERR",
+    5: "WR_FLUSH_ERR",
+    6: "MW_BIND_ERR",
+    7: "BAD_RESP_ERR",
+    8: "LOC_ACCESS_ERR",
+    9: "REM_INV_REQ_ERR",
+    10: "REM_ACCESS_ERR",
+    11: "REM_OP_ERR",
+    12: "RETRY_EXC_ERR",
+    13: "RNR_RETRY_EXC_ERR",
+    14: "LOC_RDD_VIOL_ERR",
+    15: "REM_INV_RD_REQ_ERR",
+    16: "REM_ABORT_ERR",
+    17: "INV_EECN_ERR",
+    18: "INV_EEC_STATE_ERR",
+    19: "FATAL_ERR",
+    20: "RESP_TIMEOUT_ERR",
+    21: "GENERAL_ERR",
+    22: "TM_ERR",
+    23: "TM_RNDV_INCOMPLETE",
+}
+"""Completion status -> its name."""

@@ -1,0 +1,111 @@
+"""What RDMA devices this node has, and which of them would be which rail."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from railopt.errors import BackendError, InputError
+from railopt.runtime.verbs.lib import INSTALL, Library, libibverbs
+from railopt.runtime.verbs.objects import device_names
+
+SYSFS = Path("/sys/class/infiniband")
+
+
+@dataclass(frozen=True)
+class Gid:
+    """An entry of a port's GID table."""
+
+    index: int
+    gid: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class PortInfo:
+    """A port as sysfs describes it: state ("ACTIVE"), rate ("400 Gb/sec (4X NDR)"), link layer, GIDs."""
+
+    number: int
+    state: str
+    rate: str
+    link_layer: str
+    gids: tuple[Gid, ...]
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device: its PCI address ("-" for software devices), NUMA node (-1: unknown), network interfaces and ports."""
+
+    name: str
+    pci: str
+    numa: int
+    interfaces: tuple[str, ...]
+    ports: tuple[PortInfo, ...]
+
+
+def list_devices(lib: Library | None = None, sysfs: Path = SYSFS) -> list[DeviceInfo]:
+    """All devices that libibverbs knows, in rail order; BackendError says what to do where there is none."""
+    names = device_names(lib or libibverbs())
+    if not names:
+        raise BackendError("libibverbs is there but finds no RDMA device: load the NIC's kernel driver (mlx5_ib, bnxt_re, "
+                           f"irdma, ...) and {INSTALL}; to try without one: rdma link add rxe0 type rxe netdev eth0")  # fmt: skip
+    return sorted((describe(name, sysfs) for name in names), key=lambda d: (d.pci == "-", d.pci, d.name))
+
+
+def describe(name: str, sysfs: Path = SYSFS) -> DeviceInfo:
+    """One device from sysfs."""
+    root = sysfs / name
+    target = (root / "device").resolve() if (root / "device").exists() else None
+    numa = _read(root / "device" / "numa_node", "-1")
+    ports = tuple(_port(p) for p in sorted((root / "ports").glob("*"), key=lambda p: int(p.name)))
+    interfaces = {_read(f, "") for f in root.glob("ports/*/gid_attrs/ndevs/*")} - {""}
+    return DeviceInfo(name, target.name if target and ":" in target.name else "-", int(numa), tuple(sorted(interfaces)), ports)
+
+
+def _port(path: Path) -> PortInfo:
+    gids = []
+    for file in sorted((path / "gids").glob("*"), key=lambda f: int(f.name)):
+        gid = _read(file, "")
+        kind = _read(path / "gid_attrs" / "types" / file.name, "")
+        if gid.replace("0", "").replace(":", "") and kind:
+            gids.append(Gid(int(file.name), _short(gid), kind))
+    return PortInfo(int(path.name), _read(path / "state", "?").partition(": ")[2] or "?", _read(path / "rate", "?"),
+                    _read(path / "link_layer", "?"), tuple(gids))  # fmt: skip
+
+
+def _short(gid: str) -> str:
+    """`::ffff:10.0.0.1` rather than eight groups of zeros."""
+    address = ipaddress.IPv6Address(gid)
+    return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)
+
+
+def _read(path: Path, default: str) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:  # sysfs answers EINVAL for empty table entries
+        return default
+
+
+def is_roce_v2(device: str, port: int, index: int, sysfs: Path = SYSFS) -> bool:
+    """Whether a GID entry is RoCE v2; true where sysfs does not say."""
+    return _read(sysfs / device / "ports" / str(port) / "gid_attrs" / "types" / str(index), "RoCE v2") == "RoCE v2"
+
+
+def rail_map(rails: Sequence[str] | None, available: Sequence[DeviceInfo], port: int = 1, count: int | None = None) -> list[str]:
+    """Device of each rail: those named, else all with an active port in PCI order, `count` of them where that is asked."""
+    names = [d.name for d in available]
+    if rails is not None:
+        for name in rails:
+            if name not in names:
+                raise BackendError(f"--rails: no RDMA device {name!r}; found {', '.join(names)}")
+        if len(set(rails)) != len(rails):
+            raise InputError(f"--rails {','.join(rails)}: a device is named twice")
+        chosen = list(rails)
+    else:
+        chosen = [d.name for d in available if any(p.number == port and p.state == "ACTIVE" for p in d.ports)]
+    if count is not None and len(chosen) != count:
+        raise InputError(f"the plan has {count} rails, this node would use {len(chosen)} ({', '.join(chosen) or 'none'}): "
+                         "name the devices in rail order with --rails")  # fmt: skip
+    return chosen
