@@ -7,8 +7,8 @@ as its largest transfer.  L is the largest row or column sum: no schedule is sho
     birkhoff   FAST (arXiv 2505.09764): fill up to equal line sums, then any perfect matching, as long as its smallest
                entry lasts.  Total exactly L, up to n**2 - 2n + 2 stages.
     shifted    SpreadOut: stage d sends i -> i + d.  n - 1 stages, total the sum of the diagonals' largest entries.
-    compact    ours: total at most (1 + eps) L, in about 1.5 n to 3 n stages (measured), never more than
-               3n + (n - 1)(1 + 1/eps) + n/8 + 1 (proved in its docstring).
+    compact    ours: total at most (1 + eps) L, in 1.5 n to 3 n stages (measured at eps = 1/50); see its docstring
+               for what is proved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from railopt.schedule.matching import BITS, MATE, Array, extend, matching, relea
 
 INT64_MAX = np.int64(2**63 - 1)
 # compact: a slot is the largest entry over one of these
-_PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16])
+_PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 
 
 @njit(cache=True)
@@ -39,7 +39,7 @@ def line_sums(matrix: Array) -> tuple[Array, Array]:
 def longest_line(matrix: Array) -> int:
     """L: the largest row or column sum."""
     rows, columns = line_sums(matrix)
-    return max(rows.max(), columns.max())
+    return int(max(rows.max(), columns.max()))
 
 
 @njit(cache=True)
@@ -51,6 +51,31 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
             lengths[s] = max(lengths[s], sent[s, i])
     rows = np.argsort(-lengths if descending else lengths, kind="mergesort")
     return peer[rows], sent[rows]
+
+
+@njit(cache=True)
+def taper(peer: Array, sent: Array) -> tuple[Array, Array]:
+    """The last stage in three parts: 3/4, 3/16 and 1/16 of its bytes.
+
+    Each hides the redistribution of the one before, and little is left to redistribute at the end.
+    """
+    stages, n = sent.shape
+    if stages == 0:
+        return peer, sent
+    peers, bytes_ = np.full((stages + 2, n), -1, np.int32), np.zeros((stages + 2, n), np.int64)
+    peers[:stages - 1], bytes_[:stages - 1] = peer[:stages - 1], sent[:stages - 1]
+    count = stages - 1
+    for part in range(3):
+        busy = False
+        for i in range(n):
+            whole = sent[stages - 1, i]
+            size = (whole - whole // 4, whole // 4 - whole // 16, whole // 16)[part]
+            bytes_[count, i] = size
+            if size:
+                peers[count, i] = peer[stages - 1, i]
+                busy = True
+        count += busy
+    return peers[:count].copy(), bytes_[:count].copy()
 
 
 @njit(cache=True)
@@ -78,7 +103,10 @@ def _room(peer: Array, sent: Array, stage: int) -> tuple[Array, Array]:
 
 @njit(cache=True)
 def birkhoff(matrix: Array) -> tuple[Array, Array]:
-    """FAST's decomposition; each matching starts from what is left of the one before.  Real bytes go before virtual ones."""
+    """FAST's decomposition; each matching starts from what is left of the one before.
+
+    Real bytes go before virtual ones, which are never sent.
+    """
     n = len(matrix)
     full, left = fill(matrix)
     real = matrix.copy()
@@ -130,7 +158,10 @@ def shifted(matrix: Array) -> tuple[Array, Array]:
 
 @njit(cache=True)
 def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
-    """Slots of `slot` bytes that the fullest line needs when each entry is rounded up to whole slots; over `limit`: -1.  `columns` [n] is scratch."""
+    """Slots of `slot` bytes that the fullest line needs when each entry is rounded up to whole slots; over `limit`: -1.
+
+    `columns` [n] is scratch.
+    """
     columns[:] = 0
     most = np.int64(0)
     inverse = (1.0 - 2.0**-50) / slot     # the quotient rounded down is exact or one too small: cheaper than a division
@@ -147,7 +178,7 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
             return -1
         most = max(most, row)
     most = max(most, columns.max())
-    return most if most <= limit else -1
+    return int(most) if most <= limit else -1
 
 
 @njit(cache=True)
@@ -159,9 +190,9 @@ def _finish(left: Array, time: int, spare: int, patient: bool, scratch: Array) -
     n = len(left)
     end = time + spare
     largest = left.max()
-    slot, count = np.int64(0), np.int64(3 * n)
+    slot, count = 0, 3 * n
     for part in _PARTS:
-        tried = (largest - 1) // part + 1
+        tried = int((largest - 1) // part + 1)
         needed = _slots(left, tried, min(count, end // tried), scratch)
         if needed >= 0:
             slot, count = tried, needed
@@ -172,9 +203,15 @@ def _finish(left: Array, time: int, spare: int, patient: bool, scratch: Array) -
 
 
 @njit(cache=True)
-def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, hard: Array, half: Array, soft: Array) -> None:
-    """Which pairs fit a stage of `length`: with enough bytes, with half of them, or idle for no longer than both lines can afford."""
+def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, graphs: Array) -> None:
+    """Which pairs fit a stage of `length`, as bits of three graphs.
+
+    hard    pairs that still have that many bytes
+    half    pairs with at least half of them that fit
+    soft    all that fit: both lines can afford to idle for the rest
+    """
     n = len(left)
+    hard, half, soft = graphs[0], graphs[1], graphs[2]
     for i in range(n):
         slack = row_slack[i]
         for w in range(words(n)):
@@ -201,22 +238,23 @@ def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) ->
             widest = max(widest, fit)
             best[j] = max(best[j], fit)
         shortest = min(shortest, widest)
-    return min(shortest, best.min())
+    return int(min(shortest, best.min()))
 
 
 @njit(cache=True)
 def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     """Few stages whose total is at most L + `spare` bytes.
 
-    Each stage is a perfect matching on the pairs that fit it: a pair fits a stage of length w if it still has w bytes, or
-    if both its lines can afford to idle for the rest.  A line can afford (time left) - (its bytes left), so after every
-    stage each line still fits into the time left: the total never passes L.  Pairs with bytes are matched first.  w is the
-    largest length (searched downwards in steps of 1/10) for which a perfect matching exists; one always does, because the
-    matrix could be filled up to equal line sums (`fill`) and each filled-up entry is at most bytes + affordable idling.
+    Each stage is a perfect matching on the pairs that fit it: a pair fits a stage of length w if it still has w bytes,
+    or if both its lines can afford to idle for the rest.  A line can afford (time left) - (its bytes left), so after
+    every stage each line still fits into the time left: the total never passes L.  Pairs with bytes are matched first.
+    w is searched downwards in steps of 1/10 until a perfect matching exists.  One does for some w >= 1: the matrix
+    could be filled up to equal line sums (`fill`), and a filled-up entry is at most bytes + affordable idling.
 
-    As soon as rounding what is left up to whole slots (the largest entry over 1, 2, 3, ... 16) costs at most `spare`,
-    the same loop runs once more on slots instead of bytes.  After 3n stages the slot is spare // (n - 1) + 1, which
-    always ends in time and needs at most (L + spare) / slot slots: 3n + (n - 1)(1 + L / spare) + n/8 + 1 stages at most.
+    As soon as rounding what is left up to whole slots (the largest entry over 1, 2, 3, ... 32) takes at most 3n slots
+    and `spare` extra bytes, the same loop runs once more on slots instead of bytes.  After 3n stages the slot becomes
+    spare // (n - 1) + 1: rounding up adds less than one slot an entry, so that always ends in time, with at most
+    (L + spare) / slot slots.  Hence at most 3n + n/8 + max(3n, (n - 1)(1 + L / spare)) stages.
 
     With spare = 0 the total is exactly L and each stage empties an entry or uses up a line's slack: n**2 + n at most.
     """
@@ -242,14 +280,13 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
 @njit(cache=True)
 def _match(left: Array, real: Array, slot: int, time: int, spare: int, peer: Array, sent: Array,
            stage: int) -> tuple[Array, Array, int, int, int]:
-    """The loop of `compact` on `left`, entries of `slot` bytes (`real` holds the bytes; the same array where slot is 1).
+    """The loop of `compact` on `left`, in units of `slot` bytes (`real` has the bytes; the same array if slot is 1).
 
     Returns the tables, the number of stages, and the slot and count to go on with (0, 0 when nothing is left).
     """
     n = len(left)
     rows, columns = line_sums(left)
-    hard, half, soft = np.empty((n, words(n)), np.int64), np.empty((n, words(n)), np.int64), np.empty((n, words(n)), np.int64)
-    state = matching(n)
+    graphs, state = np.empty((3, n, words(n)), np.int64), matching(n)
     row_slack, column_slack, best = time - rows, time - columns, np.empty(n, np.int64)
     length, pause = _longest(left, row_slack, column_slack, best), 0
     while rows.max() > 0:
@@ -260,18 +297,18 @@ def _match(left: Array, real: Array, slot: int, time: int, spare: int, peer: Arr
                 return peer, sent, stage, found, count
         for i in range(n):
             row_slack[i], column_slack[i] = time - rows[i], time - columns[i]
-        _graphs(left, row_slack, column_slack, length, hard, half, soft)
+        _graphs(left, row_slack, column_slack, length, graphs)
         release(state)
-        extend(hard, state, False)
-        extend(half, state, False)
-        if not extend(soft, state, True):
+        extend(graphs[0], state, False)
+        extend(graphs[1], state, False)
+        if not extend(graphs[2], state, True):
             length = min(length - max(1, length // 10), _longest(left, row_slack, column_slack, best))
             continue
-        longest, most = time, np.int64(0)
+        longest, most = time, 0
         for i in range(n):
             j = state[MATE, i]
             longest = min(longest, left[i, j] + min(row_slack[i], column_slack[j]))
-            most = max(most, left[i, j])
+            most = max(most, int(left[i, j]))
         longest = min(longest, most)
         peer, sent = _room(peer, sent, stage)
         for i in range(n):

@@ -76,7 +76,7 @@ def _greedy(graph: Array, state: Array) -> None:
 
 @njit(cache=True)
 def _search(graph: Array, root: int, state: Array) -> int:
-    """Breadth first over alternating paths from row `root`: the free column that ends one, or -1; the parents lead back."""
+    """Breadth first over alternating paths from row `root`: the free column that ends one, or -1."""
     width = graph.shape[1]
     state[_QUEUE, 0] = root
     head, tail = 0, 1
@@ -88,7 +88,7 @@ def _search(graph: Array, root: int, state: Array) -> int:
             if open_:
                 j = w * BITS + _INDEX[(open_ & -open_) % 67]
                 state[_PARENT, j] = i
-                return j
+                return int(j)
             fresh = graph[i, w] & ~state[_BITS, w]
             state[_BITS, w] |= fresh
             while fresh:
@@ -118,7 +118,7 @@ def extend(graph: Array, state: Array, perfect: bool) -> bool:
             for w in range(width):
                 state[_BITS, w] = 0
         j = _search(graph, root, state)
-        fresh = j >= 0      # from columns that a failed search saw no augmenting path leads on, so the next one skips them
+        fresh = j >= 0      # no augmenting path leads on from what a failed search saw: the next one skips it
         if j < 0:
             whole = False
             if perfect:

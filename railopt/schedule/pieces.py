@@ -1,17 +1,17 @@
-"""Stages between servers -> pieces between GPUs: which bytes move inside the source server, on which rail, and inside the target.
+"""Stages between servers -> pieces between GPUs: which bytes move inside servers, and on which rail.
 
-A tile is the m x m traffic from the GPUs of server i to those of server j; GPU r owns NIC r.  A piece is a run of bytes of
-one flow (source GPU -> target GPU) on one rail in one stage: it moves over scale-up to GPU `rail` of its own server where it
-is not there already (balance), over the rail to the same index (peer rule), and over scale-up to its target
+A tile is the m x m traffic from the GPUs of server i to those of server j; GPU r owns NIC r.  A piece is a run of bytes
+of one flow (source GPU -> target GPU) on one rail in one stage: it moves over scale-up to GPU `rail` of its own server
+where it is not there already (balance), over the rail to the same index (peer rule), and over scale-up to its target
 (redistribution).
 
-Balance: each rail carries an equal share of the tile (they differ by at most one byte, which rail is ahead turns with i + j).
-A GPU keeps its own bytes up to the share; GPUs with more give their last bytes to those with less.  A rail sends its own
-bytes first, so that what it is given may still be on its way while it starts.
+Balance: each rail carries an equal share of the tile (they differ by at most one byte; which rail is ahead turns with
+i + j).  A GPU keeps its own bytes up to the share; GPUs with more give their last bytes to those with less.  A rail
+sends its own bytes first, so that what it is given may still be on its way while it starts.
 
-Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of a tile hold bytes for
-different targets and the redistribution of a stage is close to a permutation.  With `by_target` all rails send to target 0
-first, then 1, ...: the order of FAST's released code, where all rails of a tile crowd on one target.
+Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of a tile hold bytes
+for different targets and the redistribution of a stage is close to a permutation.  With `by_target` all rails send to
+target 0 first, then 1, ...: the order of FAST's released code, where all rails of a tile crowd on one target.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def tile_entries(peer: Array, sent: Array) -> tuple[Array, Array]:
 
 @njit(cache=True)
 def _take(tile: Array, g: int, want: int, at: Array, runs: Array, rail: int, count: Array) -> None:
-    """Append the next `want` bytes of GPU g to the runs of a rail; `at[g]` = (target, offset, bytes left) is where g stands."""
+    """Append the next `want` bytes of GPU g to a rail's runs; `at[g]` is (target, offset, bytes left)."""
     m = len(tile)
     h, offset, k = at[g, 0], at[g, 1], count[rail]
     at[g, 2] -= want
@@ -91,7 +91,10 @@ def _take(tile: Array, g: int, want: int, at: Array, runs: Array, rail: int, cou
 
 @njit(cache=True)
 def tile_runs(tile: Array, turn: int, by_target: bool, runs: Array, count: Array, part: Array, at: Array) -> None:
-    """What each rail of a tile sends, in order: `runs[rail, :count[rail]]`, [m, m * m + m, RUN].  `part` [m] and `at` [m, 3] are scratch."""
+    """What each rail of a tile sends, in order: `runs[rail, :count[rail]]`, [m, m * m + m, RUN].
+
+    `part` [m] and `at` [m, 3] are scratch.
+    """
     m = len(tile)
     total = np.int64(0)
     for g in range(m):
@@ -146,10 +149,11 @@ def cut(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool,
     for s in range(len(sent)):
         for i in range(nodes):
             most += sent[s, i] // cap
-    stage, rail_of, source, target = np.empty(most, np.int32), np.empty(most, np.int16), np.empty(most, np.int32), np.empty(most, np.int32)
-    offset, size = np.empty(most, np.int64), np.empty(most, np.int64)
+    stage, source, target = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
+    rail_of, offset, size = np.empty(most, np.int16), np.empty(most, np.int64), np.empty(most, np.int64)
     runs, count, at = np.empty((m, m * m + m, RUN), np.int64), np.empty(m, np.int64), np.empty((m, 3), np.int64)
-    before, after, place, used = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
+    scratch = np.empty((4, m), np.int64)
+    before, after, place, used = scratch[0], scratch[1], scratch[2], scratch[3]
     p = 0
     for i in range(nodes):
         for j in range(nodes):

@@ -19,7 +19,7 @@ from railopt.chunks import Chunks
 from railopt.errors import CheckFailed, FormatError, InputError
 from railopt.fabric import Fabric
 from railopt.plan import Plan
-from railopt.schedule.decompose import birkhoff, by_length, compact, line_sums, longest_line, shifted
+from railopt.schedule.decompose import birkhoff, by_length, compact, line_sums, longest_line, shifted, taper
 from railopt.schedule.matching import Array
 from railopt.schedule.pieces import cut, node_matrix
 from railopt.traffic import Traffic
@@ -36,8 +36,8 @@ class Kind(NamedTuple):
 
     decompose  server matrix, spare bytes -> (peer, sent)
     barriers   a stage starts when the one before is done; else all transfers start at once
-    overlap    balance and redistribution run beside the wire; with only "redistribution" balance comes first, as in FAST;
-               with "nothing" both are exposed
+    overlap    what runs beside the wire: "both" balance and redistribution, only "redistribution" (balance comes
+               first, as in FAST), or "nothing"
     by_target  rails send to target GPU 0 first, then 1, ... (FAST's released order)
     order      of the stages, by their length
     """
@@ -61,7 +61,7 @@ def _shifted(matrix: Array, spare: int) -> tuple[Array, Array]:
 
 
 KINDS: dict[str, Kind] = {
-    "compact": Kind(compact, True, "both", False, "descending",
+    "compact": Kind(compact, True, "both", False, "ascending",
                     "ours: few stages, total within 1 + eps of the bound, balance and redistribution beside the wire"),
     "pipelined": Kind(_shifted, False, "both", False, "built",
                       "ours: no stages at all; balance and redistribution follow chunk by chunk"),
@@ -102,7 +102,8 @@ class Schedule:
         object.__setattr__(self, "peer", frozen(self.peer, np.int32, "peer", 2))
         object.__setattr__(self, "sent", frozen(self.sent, np.int64, "sent", 2))
         if self.peer.shape != self.sent.shape or self.peer.shape[1] != self.fabric.nodes:
-            raise InputError(f"peer {self.peer.shape} and sent {self.sent.shape}: expected both (stages, {self.fabric.nodes} nodes)")
+            raise InputError(f"peer {self.peer.shape} and sent {self.sent.shape}: "
+                             f"expected both (stages, {self.fabric.nodes} nodes)")
         fault, stage, node = _fault(node_matrix(self.traffic.bytes, self.traffic.nodes), self.peer, self.sent)
         if fault:
             raise CheckFailed(_FAULTS[fault].format(stage=stage, node=node))
@@ -119,7 +120,7 @@ class Schedule:
 
     @cached_property
     def total(self) -> int:
-        """Bytes from a server in all stages one after the other: the sum of their lengths (the line sum where nothing waits)."""
+        """The sum of the stages' lengths, bytes between two servers; the line sum where nothing waits for a stage."""
         return int(self.lengths.sum()) if KINDS[self.kind].barriers else self.line_sum
 
     @property
@@ -147,14 +148,14 @@ class Schedule:
 
     def pieces(self, cap: int | None = None) -> tuple[Array, ...]:
         """(stage, rail, source GPU, target GPU, offset, size) of every piece; see `railopt.schedule.pieces.cut`."""
-        found: tuple[Array, ...] = cut(self.traffic.bytes, self.fabric.nodes, self.peer, self.sent, KINDS[self.kind].by_target,
-                                       _NO_CAP if cap is None else cap)
+        found: tuple[Array, ...] = cut(self.traffic.bytes, self.fabric.nodes, self.peer, self.sent,
+                                       KINDS[self.kind].by_target, _NO_CAP if cap is None else cap)
         return found
 
     def plan(self, chunk: str | int | None = None) -> Plan:
         """As a Plan whose chunks are the pieces, at most `chunk` each, in the order of their stages.
 
-        With barriers the plan has a stage column.  Without, a pipelined schedule is cut into chunks of 1 MiB by default.
+        With barriers the plan has a stage column.  A pipelined schedule is cut into chunks of 1 MiB by default.
         """
         if chunk is None and self.kind == "pipelined":
             chunk = DEFAULT_CHUNK
@@ -177,8 +178,10 @@ class Schedule:
         return hash(self.digest)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        header = {"kind": self.kind, "order": self.order, "fabric": self.fabric.header(), "total": self.total, "line_sum": self.line_sum}
-        return header, {"bytes": self.traffic.bytes, "peer": self.peer, "sent": self.sent, "tx": self.fabric.tx, "rx": self.fabric.rx}
+        header = {"kind": self.kind, "order": self.order, "fabric": self.fabric.header(), "total": self.total,
+                  "line_sum": self.line_sum}
+        return header, {"bytes": self.traffic.bytes, "peer": self.peer, "sent": self.sent, "tx": self.fabric.tx,
+                        "rx": self.fabric.rx}
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Save as `.npz`, with the total and the line sum as claims."""
@@ -188,11 +191,12 @@ class Schedule:
     def load(cls, path: str | os.PathLike[str]) -> Schedule:
         """Load a saved schedule; everything the constructor checks is checked again, and the claims must hold."""
         header, arrays = load_npz(path, "schedule")
-        if set(header) != {"kind", "order", "fabric", "total", "line_sum"} or set(arrays) != {"bytes", "peer", "sent", "tx", "rx"}:
-            raise FormatError(f"{path}: a schedule holds kind, order, fabric, total, line_sum and bytes, peer, sent, tx, rx; "
-                              f"found {sorted(header)} and {sorted(arrays)}")
+        names, columns = {"kind", "order", "fabric", "total", "line_sum"}, {"bytes", "peer", "sent", "tx", "rx"}
+        if set(header) != names or set(arrays) != columns:
+            raise FormatError(f"{path}: a schedule holds {sorted(names | columns)}; found {sorted({*header, *arrays})}")
         fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
-        schedule = cls(fabric, Traffic.from_matrix(arrays["bytes"], fabric), header["kind"], header["order"], arrays["peer"], arrays["sent"])
+        traffic = Traffic.from_matrix(arrays["bytes"], fabric)
+        schedule = cls(fabric, traffic, header["kind"], header["order"], arrays["peer"], arrays["sent"])
         if (schedule.total, schedule.line_sum) != (header["total"], header["line_sum"]):
             raise FormatError(f"{path}: claims total {header['total']} and line sum {header['line_sum']}, "
                               f"its stages have {schedule.total} and {schedule.line_sum}")
@@ -203,20 +207,43 @@ def synthesise(fabric: Fabric, traffic: Traffic, kind: str = "compact", *, order
                eps: Fraction | str | int = DEFAULT_EPS) -> Schedule:
     """The schedule of a kind: a pure function of the traffic matrix, so every node computes the same one.
 
-    order  "ascending" or "descending" by length, or "built"; default: that of the kind
+    order  "ascending" or "descending" by length, or "built"; default: that of the kind.  An ascending compact schedule
+           sends its last stage in three shrinking parts (see `taper`)
     eps    compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to n**2 stages
     """
     if kind not in KINDS:
         raise InputError(f"unknown kind of schedule {kind!r}; known kinds: {', '.join(KINDS)}")
     chosen = KINDS[kind]
     order = chosen.order if order is None else order
+    if order not in ORDERS:
+        raise InputError(f"unknown order of stages {order!r}; known orders: {', '.join(ORDERS)}")
     _fitting(fabric, traffic)
     matrix = node_matrix(traffic.bytes, traffic.nodes)
     peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if kind == "compact" else 0)
     if order != "built":
         peer, sent = by_length(peer, sent, order == "descending")
+    if kind == "compact" and order == "ascending":
+        peer, sent = taper(peer, sent)
     peer.flags.writeable = sent.flags.writeable = False
     return Schedule(fabric, traffic, kind, order, peer, sent)
+
+
+def conflicts(plan: Plan) -> list[str]:
+    """Where a staged plan breaks the rule: in a stage each NIC sends to at most one node and receives from at most one.
+
+    One line a broken (stage, node, rail, side), at most ten; none for a plan without stages.
+    """
+    if plan.stage is None or not len(plan.chunks):
+        return []
+    found, nodes, chunks = [], plan.fabric.nodes, plan.chunks
+    nic = plan.stage.astype(np.int64) * plan.fabric.rails + plan.rail
+    for side, here, there in (("sends to", chunks.src, chunks.dst), ("receives from", chunks.dst, chunks.src)):
+        pairs = np.unique((nic * nodes + here) * nodes + there)
+        ends, peers = np.unique(pairs // nodes, return_counts=True)
+        for end, count in zip(ends[peers > 1].tolist(), peers[peers > 1].tolist(), strict=True):
+            stage, rail = divmod(end // nodes, plan.fabric.rails)
+            found.append(f"stage {stage}: NIC {rail} of node {end % nodes} {side} {count} nodes")
+    return found[:10]
 
 
 def _spare(matrix: Array, eps: Fraction | str | int) -> int:
@@ -232,11 +259,11 @@ def _spare(matrix: Array, eps: Fraction | str | int) -> int:
 def _fitting(fabric: Fabric, traffic: Traffic) -> None:
     """Two-level schedules need servers of equal size, one NIC a GPU, and rails that are all alike."""
     if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
-        raise InputError(f"traffic of {traffic.nodes} servers x {traffic.gpus} GPUs, the fabric has {fabric.nodes} x {fabric.gpus}: "
-                         "all servers must have the same number of GPUs as the fabric says")
+        raise InputError(f"traffic of {traffic.nodes} servers x {traffic.gpus} GPUs, the fabric has "
+                         f"{fabric.nodes} x {fabric.gpus}: all servers must have as many GPUs as the fabric says")
     if fabric.gpus != fabric.rails:
-        raise InputError(f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one NIC a GPU "
-                         "(use railopt plan, which has no such rule)")
+        raise InputError(f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one NIC "
+                         "a GPU (use railopt plan, which has no such rule)")
     if not fabric.is_uniform:
         raise InputError("NICs of different rate: a two-level schedule splits every transfer evenly over the rails "
                          "(use railopt plan --policy with an unequal-rail policy, or railopt solve)")
