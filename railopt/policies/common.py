@@ -57,7 +57,8 @@ def rail_turns(fabric: Fabric) -> Ints | None:
     return np.array([rail for _, rail in sorted(turns)], np.int64)
 
 
-def rate_shares(fabric: Fabric) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(tx, rx) as shares of the fastest NIC's rate: what the greedy kernels compare finishing times with."""
+def costs(fabric: Fabric) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """(tx, rx): what a byte costs at each NIC, relative to the fastest one; infinity where it is dead."""
     fastest = max(int(fabric.tx.max()), int(fabric.rx.max()))
-    return fabric.tx / fastest, fabric.rx / fastest
+    with np.errstate(divide="ignore"):
+        return fastest / fabric.tx, fastest / fabric.rx

@@ -42,7 +42,7 @@ def _colour_rows(rows: Array, src: Array, dst: Array, nodes: int, colours: Array
 
 def assign(src: Array, dst: Array, size: Array, nodes: int, colours: Array, rail: Array) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
-    rows = settle_rounds(src, dst, size, nodes, nodes, colours, rail)
+    rows = settle_rounds(src, dst, size, int(size.max()), nodes, nodes, colours, rail)
     if len(rows):
         rows = rows[np.argsort(-size[rows], kind="stable")]
         _colour_rows(rows, src, dst, nodes, colours, rail)

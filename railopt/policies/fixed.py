@@ -20,7 +20,7 @@ from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plan import Plan
-from railopt.policies.common import check_alive, make_plan
+from railopt.policies.common import check_alive, costs, make_plan
 
 
 def own_nic(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
@@ -62,7 +62,7 @@ def _in_turn(fabric: Fabric, chunks: Chunks, turned: bool, name: str) -> Plan:
 
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
-    kernels.round_robin(chunks.src, chunks.dst, fabric.tx, fabric.rx, turned, rail)
+    kernels.round_robin(chunks.src, chunks.dst, *costs(fabric), turned, rail)
     return make_plan(fabric, chunks, rail, name)
 
 

@@ -1,8 +1,8 @@
 """The hot loops of the policies: numba over flat integer arrays, one implementation each.
 
-Loads of a sender's rails are kept as sorted words `load << bits | rail`, so that the least loaded rail (the lowest
-index among equals) is the first word and a chunk costs one branch-free insertion.  Where rails differ, or the words
-would overflow, `lpt_unequal` compares finishing times instead.
+Chunks are visited largest first, as sorted words that hold the chunk's index in their low bits.  `costs` are seconds a
+byte relative to the fastest NIC (float64: 1 on healthy rails, so that finishing times there are whole bytes and ties are
+exact; infinity on dead ones, which therefore never win).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numba import njit
 Array = npt.NDArray[Any]
 
 LOW = (1 << 32) - 1
+_BLOCK = 1024
 
 
 @njit(cache=True)
@@ -42,7 +43,7 @@ def _pack(size: Array) -> tuple[Array, int]:
 
 
 def descending(size: Array) -> Array:
-    """Chunks by size, largest first, equal sizes by index, as words `(largest - size) << 32 | index`, int64 [C].
+    """Chunks by size, largest first, equal sizes by index: words with the index in their low 32 bits, int64 [C].
 
     Chunks of the largest size (the cap, for cut traffic) are never sorted; the others go through numpy's vectorised
     sort, which beats a radix sort of our own on wide-vector machines and costs no code.
@@ -53,83 +54,117 @@ def descending(size: Array) -> Array:
 
 
 @njit(cache=True)
-def _insert(loads: Array, row: int, rails: int, added: int) -> int:
-    """Add `added` to the first word of a sorted row and restore its order; the rail that got it is in the word's low bits."""
-    word = loads[row, 0]
-    moving = word + added
-    for i in range(1, rails):
-        other = loads[row, i]
-        loads[row, i - 1] = min(other, moving)
-        moving = max(other, moving)
-    loads[row, rails - 1] = moving
-    return word
+def _lpt_largest(src: Array, size: Array, largest: int, senders: int, rails: int, bits: int, wide: int, rail: Array) -> tuple[Array, Array]:
+    """LPT's first part: the chunks of the largest size, which simply go round each sender's rails.
+
+    Returns words `src << wide | (largest - size) << bits | index` of the others, and how many each sender had.
+    """
+    seen = np.zeros(senders, np.int64)
+    turn = np.zeros(senders, np.int64)
+    words, filled = np.empty(size.size, np.int64), 0
+    for c in range(size.size):
+        k = src[c]
+        below = largest - size[c]
+        if below == 0:
+            t = turn[k]
+            rail[c] = t
+            seen[k] += 1
+            turn[k] = t + 1 if t + 1 < rails else 0
+        else:
+            words[filled] = (np.int64(k) << wide) | (below << bits) | c
+            filled += 1
+    return words[:filled], seen
 
 
 @njit(cache=True)
-def lpt(words: Array, largest: int, src: Array, nodes: int, rails: int, bits: int, rail: Array) -> None:
-    """Each sender alone: its chunks, largest first, to its least loaded rail; all rails equal."""
-    loads = np.empty((nodes, rails), np.int64)
-    for k in range(nodes):
-        for n in range(rails):
-            loads[k, n] = n
-    mask = (1 << bits) - 1
+def _lpt_rest(words: Array, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int, rail: Array) -> None:
+    """LPT's second part: the sorted others, each to its sender's least loaded rail, the lowest index among equals.
+
+    A sender's loads are sorted words `load << shift | rail`: the first word is the rail to take, and a chunk costs one
+    branch-free insertion.  Sender, size and index come from the chunk's own word: nothing is fetched out of order.
+    """
+    index, width, mask = (np.int64(1) << bits) - 1, (np.int64(1) << (wide - bits)) - 1, (1 << shift) - 1
+    loads = np.empty(rails, np.int64)
+    sender = np.int64(-1)
     for i in range(words.size):
-        c = words[i] & LOW
-        rail[c] = _insert(loads, src[c], rails, (largest - (words[i] >> 32)) << bits) & mask
+        word = words[i]
+        if word >> wide != sender:
+            sender = word >> wide
+            rounds, more = divmod(seen[sender], rails)
+            for n in range(rails):               # the first `more` rails have one chunk more and come last
+                loads[(n - more) % rails] = (((rounds + (n < more)) * largest) << shift) | n
+        moving = loads[0] + ((largest - ((word >> bits) & width)) << shift)
+        rail[word & index] = loads[0] & mask
+        for n in range(1, rails):
+            other = loads[n]
+            loads[n - 1] = min(other, moving)
+            moving = max(other, moving)
+        loads[rails - 1] = moving
+
+
+def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: Array) -> None:
+    """Each sender alone: its chunks, largest first, to its least loaded rail; all rails equal, `fits` holds."""
+    bits, shift = int(size.size).bit_length(), int(rails - 1).bit_length()
+    wide = bits + int(largest).bit_length()
+    words, seen = _lpt_largest(src, size, largest, senders, rails, bits, wide, rail)
+    words.sort()
+    _lpt_rest(words, seen, largest, rails, bits, wide, shift, rail)
+
+
+def fits(chunks: int, total: int, largest: int, senders: int, rails: int) -> bool:
+    """Whether `lpt`'s words fit in 63 bits."""
+    return (chunks.bit_length() + largest.bit_length() + senders.bit_length() <= 63
+            and total.bit_length() + int(rails - 1).bit_length() <= 62)
 
 
 @njit(cache=True)
 def lpt_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
-    """As `lpt`, for rails that differ: a chunk goes to the living rail where it would finish first.
-
-    It takes size / min(tx, rx) there; `tx`, `rx` are float64 shares of the fastest NIC's rate, so that times on healthy
-    rails are whole bytes and ties are exact.
-    """
+    """As `lpt`, for rails that differ: a chunk goes to the rail where it would finish first, at the slower end's pace."""
     senders, rails = tx.shape
     busy = np.zeros((senders, rails), np.float64)
     for i in range(words.size):
         c = words[i] & LOW
         k, f = src[c], dst[c]
-        best, soonest = -1, 0.0
+        best, soonest = -1, np.inf
         for n in range(rails):
-            width = min(tx[k, n], rx[f, n])
-            if width > 0:
-                finish = busy[k, n] + size[c] / width
-                if best < 0 or finish < soonest:
-                    best, soonest = n, finish
+            finish = busy[k, n] + size[c] * max(tx[k, n], rx[f, n])
+            better = finish < soonest
+            best = n if better else best
+            soonest = min(finish, soonest)
         rail[c] = best
         busy[k, best] = soonest
 
 
 @njit(cache=True)
-def settle_rounds(src: Array, dst: Array, size: Array, senders: int, receivers: int, turns: Array, rail: Array) -> Array:
+def settle_rounds(src: Array, dst: Array, size: Array, largest: int, senders: int, receivers: int, turns: Array, rail: Array) -> Array:
     """Whole rounds of largest chunks of each (sender, receiver): one chunk to each entry of `turns` (the rails, faster
     ones more often).  They load all rails alike at both ends, so what is left can be planned without them.
 
-    Returns the indices of the chunks that are left.
+    Returns the indices of the chunks that are left: the largest, pair by pair, then the others.
     """
-    n, largest = turns.size, size[0]
+    n = turns.size
+    turn = np.zeros((senders, receivers), np.int32)
+    started = np.empty((senders, receivers, n), np.int32)     # the chunks of each pair's unfinished round
+    others, found = np.empty(size.size, np.int64), 0
     for c in range(size.size):
-        largest = max(largest, size[c])
-    whole = np.zeros((senders, receivers), np.int64)
-    for c in range(size.size):
-        whole[src[c], dst[c]] += size[c] == largest
-    for k in range(senders):
-        for f in range(receivers):
-            whole[k, f] -= whole[k, f] % n
-    left, found = np.empty(size.size, np.int64), 0
-    turn = np.zeros((senders, receivers), np.int64)
-    for c in range(size.size):
-        k, f = src[c], dst[c]
-        t = turn[k, f]
-        if size[c] == largest and whole[k, f] > 0:
-            whole[k, f] -= 1
+        if size[c] == largest:
+            k, f = src[c], dst[c]
+            t = turn[k, f]
             rail[c] = turns[t]
+            started[k, f, t] = c
             turn[k, f] = t + 1 if t + 1 < n else 0
         else:
-            left[found] = c
+            others[found] = c
             found += 1
-    return left[:found]
+    left = np.empty(turn.sum() + found, np.int64)
+    filled = 0
+    for k in range(senders):
+        for f in range(receivers):
+            for t in range(turn[k, f]):
+                left[filled] = started[k, f, t]
+                filled += 1
+    left[filled:] = others[:found]
+    return left
 
 
 @njit(cache=True)
@@ -145,46 +180,51 @@ def lpt_local(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx
     pair = np.zeros((senders, rx.shape[0], rails), np.float64)
     for i in range(words.size):
         c = rows[words[i] & LOW]
-        k, f = src[c], dst[c]
-        best, lowest, cost = -1, 0.0, 0.0
-        n = (first + k + f) % rails
-        for _ in range(rails):
-            width = min(tx[k, n], rx[f, n])
-            if width > 0:
-                time = size[c] / width
-                score = busy[k, n] + weight * pair[k, f, n] + time
-                if best < 0 or score < lowest:
-                    best, lowest, cost = n, score, time
-            n += 1
-            if n == rails:
-                n = 0
+        k, f, s = src[c], dst[c], size[c]
+        out, mine, out_cost, in_cost = busy[k], pair[k, f], tx[k], rx[f]
+        start = (first + k + f) % rails
+        best, lowest, cost = -1, np.inf, 0.0
+        for n in range(rails):
+            time = s * max(out_cost[n], in_cost[n])
+            score = out[n] + weight * mine[n] + time
+            better = (score < lowest) | ((score == lowest) & (n >= start) & (best < start))
+            best = n if better else best
+            lowest = score if better else lowest
+            cost = time if better else cost
         rail[c] = best
-        busy[k, best] += cost
-        pair[k, f, best] += cost
+        out[best] += cost
+        mine[best] += cost
 
 
 @njit(cache=True)
 def lpt_global(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
     """Largest chunk first to the rail that minimises the later of sender and receiver; ties by their sum, then by index.
 
-    `tx`, `rx` as in `lpt_unequal`.
+    Chunks are fetched a block ahead: in sorted order their columns are far apart, and waiting for them would cost more
+    than choosing their rails.
     """
     nodes, rails = tx.shape
-    send = np.zeros((nodes, rails), np.float64)
-    recv = np.zeros((nodes, rails), np.float64)
-    for i in range(words.size):
-        c = words[i] & LOW
-        k, f, s = src[c], dst[c], size[c]
-        best, latest, both = -1, 0.0, 0.0
-        for n in range(rails):
-            if tx[k, n] > 0 and rx[f, n] > 0:
-                a, b = (send[k, n] + s) / tx[k, n], (recv[f, n] + s) / rx[f, n]
-                later = max(a, b)
-                if best < 0 or later < latest or (later == latest and a + b < both):
-                    best, latest, both = n, later, a + b
-        rail[c] = best
-        send[k, best] += s
-        recv[f, best] += s
+    send, recv = np.zeros((nodes, rails), np.float64), np.zeros((nodes, rails), np.float64)
+    ks, fs, sizes = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.float64)
+    for begin in range(0, words.size, _BLOCK):
+        block = words[begin:begin + _BLOCK]
+        for i in range(block.size):
+            c = block[i] & LOW
+            ks[i], fs[i], sizes[i] = src[c], dst[c], size[c]
+        for i in range(block.size):
+            s = sizes[i]
+            out, into, out_cost, in_cost = send[ks[i]], recv[fs[i]], tx[ks[i]], rx[fs[i]]
+            best, latest, both = 0, np.inf, np.inf
+            for n in range(rails):
+                a, b = out[n] + s * out_cost[n], into[n] + s * in_cost[n]
+                later, together = max(a, b), a + b
+                better = (later < latest) | ((later == latest) & (together < both))
+                best = n if better else best
+                latest = later if better else latest
+                both = together if better else both
+            rail[block[i] & LOW] = best
+            out[best] += s * out_cost[best]
+            into[best] += s * in_cost[best]
 
 
 @njit(cache=True)
@@ -223,13 +263,11 @@ def round_robin(src: Array, dst: Array, tx: Array, rx: Array, turned: bool, rail
     sent = np.zeros((nodes, nodes, rails), np.int64)
     for c in range(src.size):
         k, f = src[c], dst[c]
-        best, soonest = -1, 0.0
+        best, soonest = -1, np.inf
         for i in range(rails):
             n = (i + k + f) % rails if turned else i
-            width = min(tx[k, n], rx[f, n])
-            if width > 0:
-                finish = (sent[k, f, n] + 1) / width
-                if best < 0 or finish < soonest:
-                    best, soonest = n, finish
+            finish = (sent[k, f, n] + 1) * max(tx[k, n], rx[f, n])
+            if finish < soonest:
+                best, soonest = n, finish
         rail[c] = best
         sent[k, f, best] += 1

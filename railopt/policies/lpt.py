@@ -16,10 +16,9 @@ import numpy.typing as npt
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.plan import Plan
-from railopt.policies.common import check_alive, make_plan, rail_turns, rate_shares
+from railopt.policies.common import check_alive, costs, make_plan, rail_turns
 
 PAIR_WEIGHT = 4.0  # the best of 1, 2, 4 and 8 on generated MoE traffic (8 to 32 nodes, 64 KiB to 4 MiB)
-_INT64_BITS = 62
 
 
 def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
@@ -30,11 +29,10 @@ def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
     rail = np.empty(len(chunks), np.int16)
     shuffle = None if seed is None else np.random.default_rng(seed).permutation(len(chunks))
     size, src, dst = (column if shuffle is None else column[shuffle] for column in (chunks.size, chunks.src, chunks.dst))
-    bits = int(fabric.rails - 1).bit_length()
-    if rails_equal(fabric) and len(chunks) and chunks.total.bit_length() + bits <= _INT64_BITS and chunks.largest < 2**31:
-        kernels.lpt(kernels.descending(size), chunks.largest, src, fabric.nodes, fabric.rails, bits, rail)
+    if rails_equal(fabric) and kernels.fits(len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails):
+        kernels.lpt(src, size, chunks.largest, fabric.nodes, fabric.rails, rail)
     else:
-        kernels.lpt_unequal(_words(size), src, dst, size, *rate_shares(fabric), rail)
+        kernels.lpt_unequal(_words(size), src, dst, size, *costs(fabric), rail)
     if shuffle is not None:
         labels = np.stack([np.random.default_rng([seed or 0, k]).permutation(fabric.rails) for k in range(fabric.nodes)])
         shuffled, rail = rail, np.empty_like(rail)
@@ -54,8 +52,8 @@ def lpt_local(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     rail = np.empty(len(chunks), np.int16)
     turns, rows = rail_turns(fabric), np.arange(len(chunks))
     if turns is not None and len(chunks):
-        rows = kernels.settle_rounds(chunks.src, chunks.dst, chunks.size, fabric.nodes, fabric.nodes, turns, rail)
-    kernels.lpt_local(_words(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, *rate_shares(fabric), 0, PAIR_WEIGHT, rail)
+        rows = kernels.settle_rounds(chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, fabric.nodes, turns, rail)
+    kernels.lpt_local(_words(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, *costs(fabric), 0, PAIR_WEIGHT, rail)
     return make_plan(fabric, chunks, rail, "lpt-local")
 
 
@@ -65,7 +63,7 @@ def lpt_global(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
 
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
-    kernels.lpt_global(_words(chunks.size), chunks.src, chunks.dst, chunks.size, *rate_shares(fabric), rail)
+    kernels.lpt_global(_words(chunks.size), chunks.src, chunks.dst, chunks.size, *costs(fabric), rail)
     return make_plan(fabric, chunks, rail, "lpt-global")
 
 

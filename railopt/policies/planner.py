@@ -16,7 +16,7 @@ from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.policies import kernels
-from railopt.policies.common import rail_turns, rate_shares
+from railopt.policies.common import costs, rail_turns
 from railopt.policies.lpt import PAIR_WEIGHT, rails_equal
 from railopt.units import parse_bytes
 
@@ -52,10 +52,9 @@ class Planner:
         self.cap = parse_bytes(cap)
         if self.cap >= _MAX_CAP:
             raise InputError(f"chunks of {self.cap} bytes: a Planner cuts below {_MAX_CAP} bytes")
-        tx, self._rx = rate_shares(fabric)
+        tx, self._rx = costs(fabric)
         self._tx = tx[node:node + 1]
-        self._joined = (self._tx > 0).astype(np.int64) @ (self._rx > 0).astype(np.int64).T > 0
-        self._bits = int(fabric.rails - 1).bit_length()
+        self._joined = np.isfinite(np.min(np.maximum(self._tx[:, None, :], self._rx[None]), axis=2))
         self._equal = policy == "lpt" and rails_equal(fabric)
         self._turns = rail_turns(fabric)
         self._grow(4096)
@@ -79,17 +78,16 @@ class Planner:
             self._grow(2 * count)
             return self.plan(row)
         size, dst, rail, sender = self._size[:count], self._dst[:count], self._rail[:count], self._sender[:count]
+        largest = int(size.max()) if count else 0
         if count and self.policy == "lpt-local":
             rows = self._all[:count]
             if self._turns is not None:
-                rows = kernels.settle_rounds(sender, dst, size, 1, fabric.nodes, self._turns, rail)
+                rows = kernels.settle_rounds(sender, dst, size, largest, 1, fabric.nodes, self._turns, rail)
             if len(rows):
                 words = kernels.descending(size[rows])
                 kernels.lpt_local(words, rows, sender, dst, size, self._tx, self._rx, self.node, PAIR_WEIGHT, rail)
+        elif count and self._equal and kernels.fits(count, count * self.cap, largest, 1, fabric.rails):
+            kernels.lpt(sender, size, largest, 1, fabric.rails, rail)
         elif count:
-            words = kernels.descending(size)
-            if self._equal:
-                kernels.lpt(words, int(size[words[0] & kernels.LOW]), sender, 1, fabric.rails, self._bits, rail)
-            else:
-                kernels.lpt_unequal(words, sender, dst, size, self._tx, self._rx, rail)
+            kernels.lpt_unequal(kernels.descending(size), sender, dst, size, self._tx, self._rx, rail)
         return NodePlan(self._src_gpu[:count], self._dst_gpu[:count], self._offset[:count], size, rail)

@@ -1,0 +1,90 @@
+"""Planning speed, memory and start-up of the foundations: 8 rails, one thread."""
+
+from __future__ import annotations
+
+import heapq
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from railopt import Chunks, Fabric, Plan, Planner, plan
+from railopt.bounds import lower_bound
+from railopt.workloads import moe
+from tests.bench import Row, best
+
+MIB = 1 << 20
+
+
+def heapq_lpt(sizes: list[int], rails: int) -> list[int]:
+    """The plain LPT of a textbook, sort included."""
+    heap, rail = [(0, n) for n in range(rails)], [0] * len(sizes)
+    for c in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        load, n = heap[0]
+        rail[c] = n
+        heapq.heapreplace(heap, (load + sizes[c], n))
+    return rail
+
+
+def one_sender(sizes: np.ndarray) -> Chunks:
+    return Chunks.from_arrays(src=np.zeros(len(sizes), np.int32), dst=np.ones(len(sizes), np.int32), size=sizes, nodes=2)
+
+
+def all_to_all(nodes: int, each: int, equal: bool) -> Chunks:
+    """`each` chunks a sender, to random receivers; sizes equal, or random below 1 MiB."""
+    rng = np.random.default_rng(1)
+    src = np.repeat(np.arange(nodes), each)
+    dst = (src + rng.integers(1, nodes, len(src))) % nodes
+    return Chunks.from_arrays(src=src, dst=dst, size=np.full(len(src), MIB) if equal else rng.integers(1, MIB, len(src)), nodes=nodes)
+
+
+def rows() -> Iterator[Row]:
+    rng = np.random.default_rng(0)
+    two, many = Fabric.uniform(2, 8), Fabric.uniform(128, 8)
+    for count, goal in ((1 << 16, 25), (1 << 20, 30)):
+        sizes = rng.integers(1, MIB, count)
+        chunks, listed = one_sender(sizes), sizes.tolist()
+        ours = best(lambda: plan(two, chunks, "lpt"))  # noqa: B023
+        yield Row(f"lpt, one sender, {count} chunks: heapq LPT / railopt", best(lambda: heapq_lpt(listed, 8), 2) / ours, "x", at_least=goal)  # noqa: B023
+        if count == 1 << 20:
+            yield Row("lpt, one sender, 1M random sizes: railopt / np.sort alone", ours / best(lambda: np.sort(sizes)), "x", at_most=1.2)  # noqa: B023
+            cut = np.where(rng.random(count) < 0.9, MIB, sizes)
+            cut_chunks = one_sender(cut)
+            yield Row("lpt, one sender, 1M chunks, 90 % of the cap: per chunk", best(lambda: plan(two, cut_chunks, "lpt")) / count * 1e9, "ns")  # noqa: B023
+    mixed, equal = all_to_all(128, 8192, equal=False), all_to_all(128, 6250, equal=True)
+    lpt = best(lambda: plan(many, mixed, "lpt"))
+    yield Row("lpt, 128 nodes x 8k chunks: per chunk", lpt / len(mixed) * 1e9, "ns", at_most=25)
+    yield Row("lpt-local, the same: over lpt", best(lambda: plan(many, mixed, "lpt-local")) / lpt, "x")
+    yield Row("lpt-global, the same: over lpt", best(lambda: plan(many, mixed, "lpt-global")) / lpt, "x", at_most=3)
+    even = plan(many, equal, "equitable")
+    optimal = even.makespan == lower_bound(many, equal).value
+    yield Row("equitable, 800k equal chunks, 128 nodes: over lpt",
+              best(lambda: plan(many, equal, "equitable")) / best(lambda: plan(many, equal, "lpt")), "x", at_most=2,
+              note="equals the ceiling bound" if optimal else "NOT OPTIMAL")
+    yield from _training_loop()
+    yield from _files(mixed, many)
+    yield Row("railopt --help, wall", best(lambda: subprocess.run([sys.executable, "-m", "railopt", "--help"], check=True, capture_output=True), 3) * 1e3, "ms")
+
+
+def _training_loop() -> Iterator[Row]:
+    fabric = Fabric.uniform(8, 8)
+    traffic = moe(fabric, tokens=4096, skew=0.5, seed=1)
+    row = np.ascontiguousarray(traffic.bytes[:8])
+    for policy in ("lpt", "lpt-local"):
+        planner = Planner(fabric, 0, "128KiB", policy)
+        chunks = len(planner.plan(row).rail)
+        yield Row(f"Planner {policy}, one node of 8x8, {np.count_nonzero(row[:, 8:])} flows, {chunks} chunks",
+                  best(lambda: planner.plan(row), 300) * 1e6, "us", at_most=100)  # noqa: B023
+
+
+def _files(chunks: Chunks, fabric: Fabric) -> Iterator[Row]:
+    made = plan(fabric, chunks, "lpt")
+    held = sum(column.nbytes for column in chunks.columns().values()) + made.rail.nbytes
+    yield Row(f"plan of {len(chunks)} chunks in memory: per chunk", held / len(chunks), "bytes", at_most=64)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.npz"
+        took = best(lambda: made.save(path, force=True), 5) + best(lambda: Plan.load(path), 5)
+    yield Row(f"plan of {len(chunks)} chunks: saved and loaded", took, "s", at_most=0.3)
