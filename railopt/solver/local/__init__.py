@@ -1,0 +1,26 @@
+"""The local problem, exactly: one list of sizes on N rails, equal (P||Cmax) or of different speeds (Q||Cmax).
+
+    solve.py    the pipeline: bounds and values by rising cost until they meet
+    unequal.py  the same for rails of different speeds
+    values.py   LPT, MULTIFIT, differencing          resplit.py  optimal re-splits of two rails, exact filling
+    dual.py     L2, Fekete-Schepers, configuration LP: integer weights that refute a capacity
+    window.py   the sets of jobs that can be one rail's load      cover.py  exact cover of all jobs with such sets
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from railopt.solver.local.solve import LocalOutcome, solve_local
+
+__all__ = ["LocalOutcome", "solve_local"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the solver, and numba with it, only when it is used."""
+    if name in __all__:
+        from railopt.solver.local import solve
+
+        return getattr(solve, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,122 @@
+"""Exact cover: choose loads from a list so that every job is carried, each rail once.  The search of `check.py`, compiled.
+
+Loads are rows `table[load, type]` sorted by waste (capacity - sum) with the class of rails they belong to; sets of loads
+are bit masks.  Each node branches on the type of job with the fewest usable loads (Knuth's rule); a load that has
+failed is not used again below the same node, so no combination is met twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+FOUND, REFUTED, GAVE_UP = 1, 0, -1
+
+
+@njit(cache=True, inline="always")
+def popcount(x: Any) -> Any:
+    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))  # signed: numba adds int64 and uint64 as floats
+
+
+@njit(cache=True)
+def masks_of(table: Any, counts: Any, first_row: Any, words: int) -> Any:
+    """uint64 [rows, words]: row first_row[t] + k is the set of loads with more than k jobs of type t."""
+    masks = np.zeros((first_row[-1], words), np.uint64)
+    for load in range(table.shape[0]):
+        word, bit = load >> 6, np.uint64(1) << np.uint64(load & 63)
+        for t in range(counts.size):
+            for k in range(table[load, t]):
+                masks[first_row[t] + k, word] |= bit
+    return masks
+
+
+@njit(cache=True)
+def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack: int, max_nodes: int, chosen: Any) -> Any:
+    """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1 for an idle rail.
+
+    table int16 [loads, types], wastes int64 [loads] rising, classes int64 [loads], counts int64 [types],
+    rails int64 [classes]: how many rails of each class, slack: waste of all rails together.
+    """
+    loads, types, depth = table.shape[0], counts.size, rails.sum()
+    words = (loads + 63) // 64
+    first_row = np.zeros(types + 1, np.int64)
+    first_row[1:] = np.cumsum(counts)
+    masks = masks_of(table, counts, first_row, words)
+    of_class = np.zeros((rails.size, words), np.uint64)
+    for load in range(loads):
+        of_class[classes[load], load >> 6] |= np.uint64(1) << np.uint64(load & 63)
+    usable, choices = np.zeros((depth + 1, words), np.uint64), np.zeros((depth + 1, words), np.uint64)
+    left, free = np.zeros((depth + 1, types), np.int64), np.zeros((depth + 1, rails.size), np.int64)
+    room = np.zeros(depth + 1, np.int64)
+    at = np.zeros(depth + 1, np.int64)  # the word of `choices` to continue with
+    for load in range(loads):
+        usable[0, load >> 6] |= np.uint64(1) << np.uint64(load & 63)
+    left[0], room[0], free[0] = counts, slack, rails
+    chosen[:] = -1
+    level, nodes, fresh = 0, 0, True
+    while level >= 0:
+        if fresh:
+            nodes += 1
+            if nodes > max_nodes:
+                return GAVE_UP, nodes
+            best, fewest = -1, loads + 1
+            for t in range(types):
+                if left[level, t]:
+                    row, found = first_row[t], 0
+                    for w in range(words):
+                        found += popcount(usable[level, w] & masks[row, w])
+                        if found >= fewest:
+                            break
+                    if found < fewest:
+                        best, fewest = t, found
+                        if fewest == 0:
+                            break
+            if best < 0:
+                return FOUND, nodes
+            if fewest == 0 or level == depth:
+                level -= 1
+                fresh = False
+                continue
+            for w in range(words):
+                choices[level, w] = usable[level, w] & masks[first_row[best], w]
+            at[level] = 0
+        w = at[level]
+        while w < words and choices[level, w] == 0:
+            w += 1
+        at[level] = w
+        if w == words:
+            chosen[level] = -1
+            level -= 1
+            fresh = False
+            continue
+        bit = choices[level, w] & (~choices[level, w] + np.uint64(1))
+        load = (w << 6) + popcount(bit - np.uint64(1))
+        choices[level, w] ^= bit
+        chosen[level] = load
+        left[level + 1] = left[level]
+        free[level + 1] = free[level]
+        room[level + 1] = room[level] - wastes[load]
+        affordable = np.searchsorted(wastes, room[level + 1], side="right")
+        full = affordable >> 6
+        usable[level + 1] = usable[level]
+        usable[level + 1, full + 1:] = 0
+        if full < words:
+            usable[level + 1, full] &= (np.uint64(1) << np.uint64(affordable & 63)) - np.uint64(1)
+        for t in range(types):
+            if table[load, t]:
+                left[level + 1, t] -= table[load, t]
+                row = first_row[t] + left[level + 1, t]
+                for v in range(min(words, full + 1)):
+                    usable[level + 1, v] &= ~masks[row, v]
+        free[level + 1, classes[load]] -= 1
+        if free[level + 1, classes[load]] == 0:
+            usable[level + 1] &= ~of_class[classes[load]]
+        usable[level, w] ^= bit
+        level += 1
+        fresh = True
+    return REFUTED, nodes

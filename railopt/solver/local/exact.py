@@ -1,0 +1,71 @@
+"""Decide a capacity exactly: list the loads of its window, then search for a cover.  See `window` and `cover`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.solver.local.cover import FOUND, search
+from railopt.solver.local.fill import spread
+from railopt.solver.local.window import codes_fit, count_window, half_sums, interleaved, list_window
+
+Ints = npt.NDArray[np.int64]
+HALF = 1 << 21  # sets of one half of the types: 32 MiB each
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`status` FOUND (with an assignment), REFUTED or GAVE_UP; `work` estimates the kernel's steps to replay a refutation."""
+
+    status: int
+    assignment: Ints | None
+    nodes: int
+    work: int
+
+
+class Windows:
+    """The halves of all sets of jobs of at most `high`, for sizes in descending order on equal rails."""
+
+    def __init__(self, sizes: Ints, rails: int, high: int) -> None:
+        self.sizes, self.rails, self.total = sizes, rails, int(sizes.sum())
+        self.types, self.counts = interleaved(sizes)
+        middle, self.usable = (len(self.types) + 1) // 2, bool(codes_fit(self.counts))
+        if self.usable:
+            self.left = half_sums(self.types[:middle], self.counts[:middle], high, HALF)
+            self.right = half_sums(self.types[middle:], self.counts[middle:], high, HALF)
+            self.usable = len(self.left[0]) > 0 and len(self.right[0]) > 0
+
+    def count(self, capacity: int, limit: int) -> int:
+        """How many loads the window of `capacity` has; counts no further than `limit`."""
+        return int(count_window(self.left[0], self.right[0], self._low(capacity), capacity, limit))
+
+    def largest(self, low: int, high: int, limit: int) -> int:
+        """The largest capacity in [low - 1, high] with at most `limit` loads; low - 1 where even `low` has more."""
+        while low <= high:
+            middle = (low + high) // 2
+            if self.count(middle, limit) > limit:
+                high = middle - 1
+            else:
+                low = middle + 1
+        return high
+
+    def decide(self, capacity: int, limit: int, max_nodes: int) -> Decision:
+        """Search for an assignment within `capacity`, which must have at most `limit` loads."""
+        low, found = self._low(capacity), self.count(capacity, limit)
+        sums, table = list_window(*self.left, *self.right, self.counts, low, capacity, found)
+        order, chosen = np.argsort(capacity - sums, kind="stable"), np.full(self.rails, -1, np.int64)
+        table, slack = table[order], self.rails * capacity - self.total
+        status, nodes = search(table, (capacity - sums)[order], np.zeros(found, np.int64), self.counts,
+                               np.array([self.rails]), slack, max_nodes, chosen)
+        listing = 100 * (len(self.left[0]) + len(self.right[0])) + (20 + len(self.sizes)) * found
+        work = listing + 4 * (len(self.types) + 2) * (found // 2048 + 1) * nodes
+        if status != FOUND:
+            return Decision(status, None, nodes, work)
+        assignment = np.zeros(len(self.sizes), np.int64)
+        spread(self.sizes, self.types, table, chosen, assignment)
+        return Decision(status, assignment, nodes, work)
+
+    def _low(self, capacity: int) -> int:
+        return max(1, self.total - (self.rails - 1) * capacity)

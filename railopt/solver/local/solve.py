@@ -1,0 +1,309 @@
+"""The local problem, exactly: bounds and values by rising cost, until they meet or time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import frozen
+from railopt.bounds_kernels import best_pigeonhole
+from railopt.certificate import Certificate
+from railopt.check import WORK
+from railopt.errors import InputError
+from railopt.solver.local import dual, fill, subsets, values
+from railopt.solver.local.cover import FOUND, REFUTED
+from railopt.solver.local.exact import Windows
+
+Ints = npt.NDArray[np.int64]
+Witness = dict[str, Any]
+CHECKABLE = 10_000_000  # steps of the kernel, about half a second
+
+
+@dataclass(frozen=True)
+class LocalOutcome:
+    """What is known of one local problem.
+
+    assignment  int64 [n], the rail of each job, in the order of the sizes given
+    value       the fullest rail: bytes on equal rails, seconds where speeds are given
+    bound       no assignment is better, by `witness`; proved: value == bound
+    method      what gave the bound, then what gave the value
+    work        an estimate of the steps that the kernel takes to check the witness
+    """
+
+    assignment: Ints = field(repr=False)
+    value: Fraction
+    bound: Fraction
+    witness: Witness
+    proved: bool
+    method: str
+    time: float
+    work: int = 0
+
+    @property
+    def checkable(self) -> bool:
+        """Whether the kernel accepts the work of checking the witness; if not, the proof rests on this solver's search."""
+        return self.work <= WORK
+
+    def certificate(self, sizes: Sequence[int] | Ints, *, rails: int | None = None,
+                    speeds: Sequence[int] | None = None) -> Certificate:
+        """The certificate of this outcome for the problem it was asked for."""
+        listed, rail = np.asarray(sizes).tolist(), self.assignment.tolist()
+        return Certificate.local(listed, self.bound, self.witness, rails=rails, speeds=speeds, assignment=rail)
+
+
+def solve_local(sizes: Sequence[int] | Ints, rails: int | None = None, *, speeds: Sequence[int] | None = None,
+                limit_s: float = 10.0, seed: int = 0) -> LocalOutcome:
+    """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of `speeds` (0 = dead).
+
+    Deterministic for a seed as long as the time limit does not cut it short.
+    """
+    start = time.perf_counter()
+    given = frozen(sizes, np.int64, "sizes", 1)
+    if (rails is None) == (speeds is None):
+        raise InputError("give either rails or speeds")
+    if len(given) and (given.min() < 1 or float(given.sum(dtype=np.float64)) > 2.0**62):
+        raise InputError("sizes: expected at least 1 byte each and less than 2**62 together")
+    if speeds is not None:
+        from railopt.solver.local.unequal import solve_unequal
+
+        return solve_unequal(given, [int(speed) for speed in speeds], start, limit_s, seed)
+    assert rails is not None
+    if rails < 1:
+        raise InputError(f"{rails} rails: expected at least 1")
+    order = np.argsort(-given, kind="stable")
+    unit = int(np.gcd.reduce(given)) if len(given) else 1
+    state = State(np.ascontiguousarray(given[order]) // (unit or 1), rails, unit or 1, start + limit_s, seed)
+    run(state)
+    assignment = np.empty(len(given), np.int64)
+    assignment[order] = state.assignment
+    return LocalOutcome(assignment, Fraction(state.value * unit), Fraction(state.bound * unit), state.witness,
+                        state.done, f"{state.bound_by}, {state.value_by}", time.perf_counter() - start, state.work)
+
+
+class State:
+    """The search so far, in units of the sizes' common divisor; sizes descend."""
+
+    def __init__(self, sizes: Ints, rails: int, unit: int, deadline: float, seed: int) -> None:
+        self.sizes, self.rails, self.unit, self.deadline, self.seed = sizes, rails, unit, deadline, seed
+        self.bound, self.witness, self.bound_by, self.work = 0, {"kind": "average"}, "average", 0
+        self.value, self.value_by, self.assignment = int(sizes.sum()), "one rail", np.zeros(len(sizes), np.int64)
+
+    @property
+    def done(self) -> bool:
+        return self.bound >= self.value
+
+    @property
+    def over(self) -> bool:
+        return self.done or time.perf_counter() >= self.deadline
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.deadline - time.perf_counter()
+
+    def improve(self, assignment: Ints, by: str) -> None:
+        """Keep an assignment if it is better; its value is computed here, never taken from a search."""
+        value = int(values.loads_of(self.sizes, assignment, self.rails).max())
+        if value < self.value:
+            self.value, self.value_by, self.assignment = value, by, assignment.copy()
+
+    def refuted(self, capacity: int, witness: Witness, by: str, work: int = 0) -> None:
+        """Nothing fits within `capacity` units."""
+        if capacity + 1 > self.bound:
+            self.bound, self.bound_by, self.work = capacity + 1, by, work
+            self.witness = {**witness, "capacity": self.bound * self.unit - 1} if "jobs" not in witness else witness
+
+
+def run(state: State) -> None:
+    """Every step in turn while bound and value differ and time is left."""
+    if not len(state.sizes):
+        return
+    first_bound_and_value(state)
+    for step in STEPS:
+        if state.over:
+            return
+        step(state)
+
+
+def first_bound_and_value(state: State) -> None:
+    sizes, rails = state.sizes, state.rails
+    bound, jobs, some = best_pigeonhole(np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes))), rails)
+    state.refuted(int(bound) - 1, {"kind": "pigeonhole", "jobs": int(jobs), "rails": int(some)}, "pigeonhole")
+    state.improve(values.lpt(sizes, rails), "lpt")
+
+
+def constructions(state: State) -> None:
+    """MULTIFIT, differencing, and re-splits of the better one."""
+    found = values.multifit(state.sizes, state.rails, state.bound, state.value - 1)
+    if len(found):
+        state.improve(found, "multifit")
+    if len(state.sizes) <= 1200 and not state.done:
+        state.improve(values.differencing(state.sizes, state.rails), "differencing")
+    if not state.done:
+        resplits(state, 200)
+
+
+def resplits(state: State, rounds: int) -> None:
+    assignment = state.assignment.copy()
+    loads = values.loads_of(state.sizes, assignment, state.rails)
+    subsets.seeded(state.seed)
+    fill.resplit(state.sizes, assignment, loads, state.bound, rounds, 20)
+    state.improve(assignment, "re-split")
+
+
+def known_weights(state: State) -> None:
+    """L2 and Fekete-Schepers."""
+    if len(state.sizes) > 400:
+        return
+    capacity = int(dual.known_bound(state.sizes, state.rails, state.bound, state.value - 1)) - 1
+    weights = np.zeros(len(state.sizes), np.int64)
+    if capacity >= state.bound and dual.known_weights(state.sizes, state.rails, capacity, weights):
+        state.refuted(capacity, dual_witness(state, state.sizes, weights), "L2")
+
+
+def dual_witness(state: State, sizes: Ints, weights: Ints) -> Witness:
+    pairs = {int(size) * state.unit: int(weight) for size, weight in zip(sizes, weights, strict=True) if weight}
+    return {"kind": "dual", "weights": [[size, weight] for size, weight in sorted(pairs.items(), reverse=True)]}
+
+
+def subset_sums(state: State) -> None:
+    """The fullest rail's load is a sum of some jobs: the first such sum from the bound on is a bound too."""
+    if state.value * len(state.sizes) > 1 << 28 or len(state.sizes) > 40:
+        return
+    sums, mask = 1, (1 << state.value) - 1
+    for size in state.sizes.tolist():
+        sums |= (sums << size) & mask
+    above = sums >> state.bound
+    reached = state.bound + (above & -above).bit_length() - 1 if above else state.value
+    if reached > state.bound:
+        base = {**state.witness}
+        state.refuted(reached - 1, {"kind": "subset", "from": state.bound * state.unit, "base": base}, "subset sums")
+
+
+def small_search(state: State) -> None:
+    """Exact at once where few loads are possible."""
+    if len(state.sizes) <= 64:
+        windows = Windows(state.sizes, state.rails, state.value - 1)
+        if windows.usable and windows.count(state.value - 1, 3000) <= 3000:
+            exact(state, windows, 3000, 20_000, 1)
+
+
+def perfect(state: State, budget: float = 0.05) -> None:
+    """Look for an assignment that attains the bound."""
+    stop = min(state.deadline, time.perf_counter() + budget)
+    for attempt in fittings(state):
+        if attempt() or state.over or time.perf_counter() >= stop:
+            return
+
+
+def fittings(state: State) -> Iterator[Callable[[], bool]]:
+    """Endless attempts to attain the bound, by rising number of rails left to the exact search."""
+    part, rails, settled = tight_part(state)
+    sizes, average = np.ascontiguousarray(state.sizes[part]), len(part) / rails
+    width = int(min(30, max(10, np.ceil(np.log2(sizes.mean())) + 9)))
+    keeps = [1] * (average >= 6) + [keep for keep in range(2, rails + 1) if keep * average <= 44] or [1]
+    subsets.seeded(state.seed)
+
+    def attempt(keep: int, rounds: int) -> bool:
+        found = np.zeros(len(part), np.int64)
+        if not fill.fit(sizes, rails, state.bound, keep, width, rounds, found):
+            return False
+        assignment = settled.copy()
+        assignment[part] = found
+        state.improve(assignment, "filling")
+        return state.done
+
+    while True:
+        for keep in keeps:
+            yield lambda keep=keep: attempt(keep, 4)  # type: ignore[misc]
+
+
+def tight_part(state: State) -> tuple[Ints, int, Ints]:
+    """(jobs, rails for them, assignment of the others), such that only these jobs have little slack.
+
+    Where k of the rails must carry certain jobs up to the bound (a pigeonhole witness), the other jobs go on the other
+    rails if they fit there.
+    """
+    sizes, everything = state.sizes, np.arange(len(state.sizes))
+    some = state.witness.get("rails", state.rails)
+    if some < state.rails:
+        jobs, rails = state.witness["jobs"], state.rails
+        carried = some * (jobs // rails) + min(some, jobs % rails)
+        core = everything[jobs - carried:jobs]
+        others = np.concatenate((everything[:jobs - carried], everything[jobs:]))
+        apart = values.multifit(np.ascontiguousarray(sizes[others]), rails - some, state.bound, state.bound)
+        if len(apart):
+            settled = np.zeros(len(sizes), np.int64)
+            settled[others] = apart + some
+            return core, some, settled
+    return everything, state.rails, np.zeros(len(sizes), np.int64)
+
+
+def configuration_lp(state: State) -> None:
+    """The configuration LP, where loads of few jobs or few types keep its pricing easy."""
+    types, counts = np.unique(state.sizes, return_counts=True)
+    if len(types) > 120 or (len(state.sizes) > 4 * state.rails and len(types) > 0.7 * len(state.sizes)):
+        return
+    loads = np.zeros((state.rails, len(types)), np.int64)
+    np.add.at(loads, (state.assignment, np.searchsorted(types, state.sizes)), 1)
+    model = dual.ConfigurationLP(types, counts, state.rails, loads)
+    deadline = min(state.deadline, time.perf_counter() + max(1.0, 0.3 * state.left))
+    low, high, probe = state.bound, state.value - 1, state.bound
+    while low <= high and time.perf_counter() < deadline:
+        weights = model.refute(probe, deadline)
+        if weights is None:
+            high = probe - 1
+        else:
+            low = probe + 1
+            state.refuted(probe, dual_witness(state, types, weights), "configuration LP")
+        probe = high if low == state.bound and high == state.value - 1 else (low + high) // 2
+
+
+def exact(state: State, windows: Windows, limit: int, nodes: int, rounds: int) -> None:
+    """Decide capacities between bound and value: as far up as `limit` loads allow, then by bisection."""
+    ceiling = state.value - 1
+    for _ in range(rounds):
+        while not state.over:
+            ceiling = min(ceiling, state.value - 1)
+            capacity = windows.largest(state.bound, ceiling, limit)
+            if capacity < state.bound:
+                break
+            decision = windows.decide(capacity, limit, nodes)
+            if decision.status == FOUND and decision.assignment is not None:
+                state.improve(decision.assignment, "exact cover")
+                ceiling = (state.bound + state.value - 1) // 2
+            elif decision.status == REFUTED:
+                state.refuted(capacity, {"kind": "cover"}, "exact cover", decision.work)
+                ceiling = state.value - 1
+            elif capacity > state.bound:
+                ceiling = (state.bound + capacity) // 2
+            else:
+                break
+        if state.over:
+            return
+        limit, nodes, ceiling = limit * 4, nodes * 4, state.value - 1
+
+
+def full_search(state: State) -> None:
+    """Exact search and perfect filling in turn, with ever larger limits, while time is left."""
+    windows = Windows(state.sizes, state.rails, state.value - 1) if len(state.sizes) <= 128 else None
+    limit, nodes, budget = 1000, 20_000, 0.2
+    while not state.over:
+        if windows is not None and windows.usable:
+            exact(state, windows, limit, nodes, 1)
+        if not state.over:
+            perfect(state, budget)
+        if not state.over:
+            resplits(state, 400)
+        state.seed += 1
+        limit, nodes, budget = min(4 * limit, 400_000), 4 * nodes, 2 * budget
+
+
+STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, subset_sums, small_search, perfect,
+                                              configuration_lp, perfect, full_search)

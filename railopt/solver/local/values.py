@@ -1,0 +1,108 @@
+"""Good assignments fast.  Sizes are int64 in descending order; an assignment is int64 [n], the rail of each job.
+
+LPT: Graham (1969).  MULTIFIT: Coffman, Garey, Johnson (1978).  Differencing: Karmarkar, Karp (1982), N-way form of
+Michiels, Korst, Aarts (2003).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Ints = npt.NDArray[np.int64]
+
+
+@njit(cache=True)
+def loads_of(sizes: Any, assignment: Any, rails: int) -> Any:
+    """int64 [rails]: bytes on each rail, exact."""
+    loads = np.zeros(rails, np.int64)
+    for job in range(sizes.size):
+        loads[assignment[job]] += sizes[job]
+    return loads
+
+
+@njit(cache=True)
+def lpt(sizes: Any, rails: int) -> Any:
+    """Each job, largest first, to the emptiest rail."""
+    assignment, loads = np.empty(sizes.size, np.int64), np.zeros(rails, np.int64)
+    for job in range(sizes.size):
+        rail = 0
+        for other in range(1, rails):
+            if loads[other] < loads[rail]:
+                rail = other
+        assignment[job] = rail
+        loads[rail] += sizes[job]
+    return assignment
+
+
+@njit(cache=True)
+def first_fit(sizes: Any, rails: int, capacity: int, assignment: Any) -> bool:
+    """Each job, largest first, to the first rail with room; whether all found one."""
+    loads = np.zeros(rails, np.int64)
+    for job in range(sizes.size):
+        rail = 0
+        while rail < rails and loads[rail] + sizes[job] > capacity:
+            rail += 1
+        if rail == rails:
+            return False
+        loads[rail] += sizes[job]
+        assignment[job] = rail
+    return True
+
+
+@njit(cache=True)
+def multifit(sizes: Any, rails: int, low: int, high: int) -> Any:
+    """First fit at capacities bisected from [low, high]; an empty array where none of them fits."""
+    best, trial, found = np.empty(sizes.size, np.int64), np.empty(sizes.size, np.int64), False
+    while low <= high:
+        middle = (low + high) // 2
+        if first_fit(sizes, rails, middle, trial):
+            best[:] = trial
+            found, high = True, middle - 1
+        else:
+            low = middle + 1
+    return best if found else best[:0]
+
+
+@njit(cache=True)
+def differencing(sizes: Any, rails: int) -> Any:
+    """Partial partitions, the two with the largest spread joined: fullest rails of one with emptiest of the other."""
+    n = sizes.size
+    loads = np.zeros((n, rails), np.int64)  # each row falling, its smallest entry 0
+    loads[:, 0] = sizes
+    first, last = np.full((n, rails), -1, np.int64), np.full((n, rails), -1, np.int64)  # linked lists of jobs
+    following = np.full(n, -1, np.int64)
+    first[:, 0] = np.arange(n)
+    last[:, 0] = np.arange(n)
+    spread, alive, left = sizes.copy(), np.arange(n), n
+    joined, heads, tails = np.empty(rails, np.int64), np.empty(rails, np.int64), np.empty(rails, np.int64)
+    while left > 1:
+        x = np.argmax(spread[alive[:left]])
+        a = alive[x]
+        left -= 1
+        alive[x] = alive[left]
+        b = alive[np.argmax(spread[alive[:left]])]
+        for k in range(rails):
+            other = rails - 1 - k
+            joined[k] = loads[a, k] + loads[b, other]
+            heads[k], tails[k] = first[a, k], last[a, k]
+            if heads[k] < 0:
+                heads[k], tails[k] = first[b, other], last[b, other]
+            elif first[b, other] >= 0:
+                following[tails[k]] = first[b, other]
+                tails[k] = last[b, other]
+        order = np.argsort(-joined)
+        for k in range(rails):
+            loads[b, k] = joined[order[k]] - joined[order[rails - 1]]
+            first[b, k], last[b, k] = heads[order[k]], tails[order[k]]
+        spread[b] = loads[b, 0]
+    assignment = np.empty(n, np.int64)
+    for k in range(rails):
+        job = first[alive[0], k]
+        while job >= 0:
+            assignment[job] = k
+            job = following[job]
+    return assignment
