@@ -143,3 +143,71 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
                 number.append(n // 2)
                 base.append(part_base)
     return result
+
+
+@njit(cache=True)
+def split_counts(counts: Array, colours: int) -> Array:
+    """How many of the `counts[k, f]` equal edges get each colour: int64 [colours, lefts, rights], and at every vertex
+    each colour comes floor or ceil of degree / colours times.
+
+    An even number of colours is halved: half of every count, and the odd ones shared out by an Euler split of at most
+    one edge a pair, so that the cost is O(lefts x rights x colours) whatever the counts.  An odd number of colours puts
+    whole rounds aside and colours the remainders in blocks.
+    """
+    lefts, rights = counts.shape
+    parts = np.zeros((colours, lefts, rights), np.int64)
+    parts[0] = counts
+    width, many = colours, 1                     # parts 0, width, 2 width, ... are to be split among `width` colours each
+    left, right = np.empty(lefts * rights, np.int64), np.empty(lefts * rights, np.int64)
+    while width % 2 == 0:
+        half = width // 2
+        for p in range(many):
+            whole, other = parts[p * width], parts[p * width + half]
+            odd = 0
+            for k in range(lefts):
+                for f in range(rights):
+                    if whole[k, f] & 1:
+                        left[odd], right[odd] = k, f
+                        odd += 1
+                    other[k, f] = whole[k, f] = whole[k, f] >> 1
+            edges = np.arange(odd)
+            first = _euler_split(edges, left, right, lefts, rights)
+            for i in range(odd):
+                target = whole if i < first else other
+                target[left[edges[i]], right[edges[i]]] += 1
+        width, many = half, 2 * many
+    if width > 1:
+        for p in range(many):
+            _split_odd(parts[p * width:(p + 1) * width])
+    return parts
+
+
+@njit(cache=True)
+def _split_odd(parts: Array) -> None:
+    """Split `parts[0]` among all of `parts`, an odd number of colours."""
+    colours, lefts, rights = parts.shape
+    rest = parts[0] % colours
+    total = rest.sum()
+    left, right = np.empty(total, np.int64), np.empty(total, np.int64)
+    base = 0
+    row, column = np.zeros(lefts, np.int64), np.zeros(rights, np.int64)
+    row_base, column_base = np.zeros(lefts + 1, np.int64), np.zeros(rights + 1, np.int64)
+    for k in range(lefts):
+        row_base[k + 1] = row_base[k] + (rest[k].sum() + colours - 1) // colours
+    for f in range(rights):
+        column_base[f + 1] = column_base[f] + (rest[:, f].sum() + colours - 1) // colours
+    for k in range(lefts):
+        for f in range(rights):
+            for _ in range(rest[k, f]):
+                left[base], right[base] = row_base[k] + row[k] // colours, column_base[f] + column[f] // colours
+                row[k] += 1
+                column[f] += 1
+                base += 1
+    chosen = colour(left, right, row_base[lefts], column_base[rights], colours)
+    parts[:] = parts[0] // colours
+    base = 0
+    for k in range(lefts):
+        for f in range(rights):
+            for _ in range(rest[k, f]):
+                parts[chosen[base], k, f] += 1
+                base += 1

@@ -34,5 +34,5 @@ def equitable(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
         return make_plan(fabric, chunks, lpt_global(fabric, chunks).rail.copy(), "equitable")
     rail = np.empty(len(chunks), np.int16)
     if len(chunks):
-        equitable_kernels.assign(chunks.src, chunks.dst, chunks.size, fabric.nodes, colours, rail)
+        equitable_kernels.assign(chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, colours, rail)
     return make_plan(fabric, chunks, rail, "equitable")
