@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.npz", help="save the schedule")
     parser.add_argument("--plan", metavar="FILE.npz", help="save it as a plan, for railopt check, simulate and send")
     parser.add_argument("--chunk", metavar="SIZE",
-                        help="largest chunk of the plan and of the .cm (default: whole pieces; pipelined: 1MiB)")
+                        help="largest chunk of the plan and of the .cm (default: whole pieces; pipelined: 256KiB)")
     parser.add_argument("--cm", metavar="FILE.cm", help="export for htsim, a barrier trigger between stages")
     add_fabric_arguments(parser)
     add_output_arguments(parser)

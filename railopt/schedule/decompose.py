@@ -57,7 +57,8 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
 def taper(peer: Array, sent: Array) -> tuple[Array, Array]:
     """The last stage in three parts: 3/4, 3/16 and 1/16 of its bytes.
 
-    Each hides the redistribution of the one before, and little is left to redistribute at the end.
+    Each hides the redistribution of the one before, and little is left to redistribute at the end.  The total stays: each
+    part grows with the whole, so one server has the largest of all three.
     """
     stages, n = sent.shape
     if stages == 0:

@@ -27,7 +27,7 @@ from railopt.units import parse_bytes
 
 ORDERS = ("ascending", "descending", "built")
 DEFAULT_EPS = Fraction(1, 50)
-DEFAULT_CHUNK = 1 << 20
+DEFAULT_CHUNK = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)
 
 
@@ -155,7 +155,7 @@ class Schedule:
     def plan(self, chunk: str | int | None = None) -> Plan:
         """As a Plan whose chunks are the pieces, at most `chunk` each, in the order of their stages.
 
-        With barriers the plan has a stage column.  A pipelined schedule is cut into chunks of 1 MiB by default.
+        With barriers the plan has a stage column.  A pipelined schedule is cut into chunks of 256 KiB by default.
         """
         if chunk is None and self.kind == "pipelined":
             chunk = DEFAULT_CHUNK

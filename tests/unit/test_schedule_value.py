@@ -1,0 +1,227 @@
+"""Schedule: what its constructor refuses, its files, and the plan, .cm and pieces that it becomes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from railopt import Fabric, Plan, Traffic, gap
+from railopt.arrays import save_npz
+from railopt.errors import CheckFailed, FormatError, InputError
+from railopt.formats import parse_cm
+from railopt.schedule import KINDS, Schedule, conflicts, synthesise
+from railopt.schedule.pieces import shares
+from railopt.workloads import zipf
+
+FABRIC = Fabric.uniform(4, 8)
+TRAFFIC = zipf(FABRIC, skew=0.8, seed=3)
+
+
+@pytest.fixture(scope="module")
+def compact() -> Schedule:
+    return synthesise(FABRIC, TRAFFIC)
+
+
+def between(traffic: Traffic) -> np.ndarray:
+    """The matrix without what stays inside servers."""
+    node = np.arange(len(traffic.bytes)) // traffic.gpus
+    return np.where(node[:, None] == node, 0, traffic.bytes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", [None, "ascending", "descending", "built"])
+def test_every_kind_becomes_a_plan_that_moves_every_byte_once(kind: str, order: str | None) -> None:
+    schedule = synthesise(FABRIC, TRAFFIC, kind, order=order)
+    plan = schedule.plan()
+    assert np.array_equal(Traffic.from_chunks(plan.chunks).bytes, between(TRAFFIC))
+    starts = np.lexsort([plan.chunks.offset, plan.chunks.flow])
+    flow, offset, size = plan.chunks.flow[starts], plan.chunks.offset[starts], plan.chunks.size[starts]
+    first = np.concatenate([[True], flow[1:] != flow[:-1]])
+    assert np.all(offset[first] == 0)
+    assert np.array_equal(offset[1:][~first[1:]], (offset + size)[:-1][~first[1:]]), "pieces of a flow overlap or leave a hole"
+    assert conflicts(plan) == []
+    assert (plan.stage is not None) == KINDS[kind].barriers
+    assert plan.policy == kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_loads_are_within_a_byte_a_peer_of_the_bound(kind: str) -> None:
+    schedule = synthesise(FABRIC, TRAFFIC, kind)
+    plan = schedule.plan()
+    spread = plan.send.max(axis=1) - plan.send.min(axis=1)
+    assert spread.max() <= FABRIC.nodes - 1
+    worst = plan.bottleneck
+    assert worst.load - schedule.line_sum / 8 <= FABRIC.nodes - 1
+    assert gap(plan).bound >= schedule.bound.value
+
+
+def test_bound_names_the_fullest_line(compact: Schedule) -> None:
+    matrix = TRAFFIC.node_matrix
+    sums = matrix.sum(axis=1 if compact.bound.side == "send" else 0)
+    assert sums[compact.bound.node] == compact.line_sum == max(matrix.sum(0).max(), matrix.sum(1).max())
+    assert compact.bound.value == Fraction(compact.line_sum, 8 * 50_000_000_000)
+    assert compact.total <= compact.line_sum * Fraction(51, 50)
+    assert compact.excess == Fraction(compact.total, compact.line_sum) - 1
+
+
+def test_rails_share_each_transfer_in_each_stage(compact: Schedule) -> None:
+    stage, rail, source, target, _, size = compact.pieces()
+    loads = np.zeros((compact.stages, 4, 8), np.int64)
+    np.add.at(loads, (stage, source // 8, rail), size)
+    assert np.array_equal(loads.sum(axis=2), compact.sent)
+    assert (loads.max(axis=2) - loads.min(axis=2)).max() <= 1
+    assert np.array_equal(target // 8, compact.peer[stage, source // 8])
+
+
+def test_shares_add_up_and_only_grow() -> None:
+    part, before = np.empty(5, np.int64), np.zeros(5, np.int64)
+    for amount in range(40):
+        shares(amount, 3, part)
+        assert part.sum() == amount
+        assert np.all(part >= before)
+        before[:] = part
+
+
+def test_an_own_rail_needs_no_balance() -> None:
+    """Equal rows: every GPU keeps its bytes, so no piece leaves its source GPU before the wire."""
+    traffic = Traffic.from_matrix(np.full((32, 32), 8_000), FABRIC)
+    for kind in KINDS:
+        _, rail, source, _, _, _ = synthesise(FABRIC, traffic, kind).pieces()
+        assert np.array_equal(rail, source % 8)
+
+
+def test_chunks_are_capped() -> None:
+    plan = synthesise(FABRIC, TRAFFIC, "pipelined").plan("4KiB")
+    assert plan.chunks.largest == 4096
+    assert plan.stage is None
+    assert synthesise(FABRIC, zipf(FABRIC, mean="4MiB"), "pipelined").plan().chunks.largest == 1 << 18
+
+
+def test_cm_has_a_barrier_between_stages(compact: Schedule) -> None:
+    text = compact.plan().to_cm()
+    nodes, connections = parse_cm(text)
+    assert nodes == 32
+    assert f"Triggers {compact.stages - 1}" in text
+    assert sum(c.size for c in connections) == between(TRAFFIC).sum()
+    assert {c.trigger for c in connections} == {None, *range(1, compact.stages)}
+    assert {c.done_trigger for c in connections} == {None, *range(1, compact.stages)}
+
+
+def test_the_same_matrix_gives_the_same_schedule() -> None:
+    for kind in KINDS:
+        again = synthesise(Fabric.uniform(4, 8), Traffic(TRAFFIC.bytes.copy(), 4), kind)
+        assert again == synthesise(FABRIC, TRAFFIC, kind)
+
+
+def test_compiled_and_plain_python_agree() -> None:
+    """What one node computes with numba another may compute without."""
+    code = ("from railopt import Fabric; from railopt.workloads import zipf; from railopt.schedule import KINDS, synthesise\n"
+            "f = Fabric.uniform(5, 3); t = zipf(f, skew=0.8, seed=3)\n"
+            "print([(synthesise(f, t, k).digest, synthesise(f, t, k).plan('10KB').digest) for k in KINDS])")
+    runs = [subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True,
+                           env={**os.environ, "NUMBA_DISABLE_JIT": flag}).stdout for flag in "01"]
+    assert runs[0] == runs[1] != ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_between_servers(kind: str) -> None:
+    for fabric, matrix in ((FABRIC, np.zeros((32, 32), np.int64)), (Fabric.uniform(1, 8), np.full((8, 8), 100))):
+        schedule = synthesise(fabric, Traffic.from_matrix(matrix, fabric), kind)
+        assert (schedule.stages, schedule.total, schedule.excess, schedule.bound.value) == (0, 0, 0, 0)
+        assert len(schedule.plan().chunks) == 0
+
+
+def test_edge_of_int64() -> None:
+    fabric = Fabric.uniform(3, 2)
+    matrix = np.zeros((6, 6), np.int64)
+    matrix[0, 2], matrix[1, 5] = np.iinfo(np.int64).max // 2, np.iinfo(np.int64).max // 2
+    for kind in KINDS:
+        schedule = synthesise(fabric, Traffic.from_matrix(matrix, fabric), kind)
+        assert schedule.line_sum == np.iinfo(np.int64).max - 1
+        assert schedule.plan("4611686018427387904").chunks.total == np.iinfo(np.int64).max - 1
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match="4 servers x 8 GPUs, the fabric has 4 x 4"):
+        synthesise(Fabric.uniform(4, 4), TRAFFIC)
+    with pytest.raises(InputError, match="one NIC a GPU"):
+        synthesise(Fabric.uniform(4, 4, gpus=8), TRAFFIC)
+    with pytest.raises(InputError, match="NICs of different rate"):
+        synthesise(FABRIC.degraded({(1, 2): "0.5"}), TRAFFIC)
+    with pytest.raises(InputError, match="unknown kind of schedule 'slow'"):
+        synthesise(FABRIC, TRAFFIC, "slow")
+    with pytest.raises(InputError, match="unknown order of stages 'random'"):
+        synthesise(FABRIC, TRAFFIC, order="random")
+    for eps in ("much", "-1", 2, "1/0"):
+        with pytest.raises(InputError, match="eps ="):
+            synthesise(FABRIC, TRAFFIC, eps=eps)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda peer, sent: peer.__setitem__((0, 1), peer[0, 0]), "receives from two servers|does not exist"),
+    (lambda peer, sent: peer.__setitem__((0, 0), 0), "to itself"),
+    (lambda peer, sent: peer.__setitem__((0, 0), 4), "does not exist"),
+    (lambda peer, sent: peer.__setitem__((0, 0), -1), "idles with bytes"),
+    (lambda peer, sent: sent.__setitem__((0, 0), sent[0, 0] + 1), "more bytes"),
+    (lambda peer, sent: sent.__setitem__((0, 0), sent[0, 0] - 1), "in no stage"),
+    (lambda peer, sent: sent.__setitem__((0, 0), -5), "does not exist"),
+])
+def test_an_invalid_schedule_cannot_exist(change, message: str) -> None:
+    made = synthesise(FABRIC, TRAFFIC, "spreadout")
+    peer, sent = made.peer.copy(), made.sent.copy()
+    change(peer, sent)
+    with pytest.raises(CheckFailed, match=message):
+        replace(made, peer=peer, sent=sent)
+
+
+def test_shapes_and_names_are_checked(compact: Schedule) -> None:
+    with pytest.raises(InputError, match="expected both"):
+        replace(compact, peer=compact.peer[:-1])
+    with pytest.raises(InputError, match="known kinds"):
+        replace(compact, kind="other")
+
+
+def test_files_keep_everything_and_refuse_changes(compact: Schedule, tmp_path: Path) -> None:
+    path = tmp_path / "schedule.npz"
+    compact.save(path)
+    assert Schedule.load(path) == compact
+    with pytest.raises(InputError, match="exists"):
+        compact.save(path)
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "damaged.npz").write_bytes(damaged)
+    with pytest.raises(FormatError):
+        Schedule.load(tmp_path / "damaged.npz")
+    header, arrays = compact._content()
+    save_npz(tmp_path / "claim.npz", "schedule", {**header, "total": header["total"] - 1}, arrays)
+    with pytest.raises(FormatError, match="claims total"):
+        Schedule.load(tmp_path / "claim.npz")
+    save_npz(tmp_path / "key.npz", "schedule", {**header, "more": 1}, arrays)
+    with pytest.raises(FormatError, match="'more'"):
+        Schedule.load(tmp_path / "key.npz")
+    save_npz(tmp_path / "stage.npz", "schedule", header, {**arrays, "peer": arrays["peer"][:-1], "sent": arrays["sent"][:-1]})
+    with pytest.raises(CheckFailed, match="in no stage"):
+        Schedule.load(tmp_path / "stage.npz")
+
+
+def test_a_plan_file_keeps_its_stages(compact: Schedule, tmp_path: Path) -> None:
+    plan = compact.plan()
+    plan.save(tmp_path / "plan.npz")
+    assert Plan.load(tmp_path / "plan.npz") == plan
+
+
+def test_conflicts_are_found(compact: Schedule) -> None:
+    plan = compact.plan()
+    assert plan.stage is not None
+    crowded = replace(plan, stage=np.zeros(len(plan.chunks), np.int32))
+    found = conflicts(crowded)
+    assert len(found) == 10
+    assert "stage 0: NIC 0 of node 0 sends to 3 nodes" in found
+    assert conflicts(replace(plan, stage=None)) == []
