@@ -28,13 +28,14 @@ __version__ = "0.1.0"
 # Public names whose modules are heavy: resolved on first use.
 _LAZY = {
     "Planner": "railopt.policies.planner",
+    "simulate": "railopt.sim",
     "Schedule": "railopt.schedule",
     "synthesise": "railopt.schedule",
 }
 
 __all__ = [  # noqa: RUF022  sorted by a test together with _LAZY
     "Chunks", "Fabric", "GapReport", "POLICIES", "Plan", "Planner", "Schedule", "Spine", "Traffic", "Verdict",
-    "check", "errors", "gap", "plan", "synthesise", "units", "workloads",
+    "check", "errors", "gap", "plan", "simulate", "synthesise", "units", "workloads",
 ]
 
 

@@ -1,0 +1,268 @@
+"""The event loop: flows start, share the ports, finish, and open the groups that wait for them.
+
+Times are int64 picoseconds, sizes bytes; rates are float64 bytes per picosecond, and a completion is rounded up to the
+next picosecond.  While fewer than `2 << shift` flows are active, rates are recomputed after every completion: exact.
+With more, after every `flows >> shift` completions: those few that end inside a step are slowed so that they end with
+it, and what they leave goes to the others at once, so no capacity idles and no port carries more than it can.  A step
+over n flows costs O(n) and ends a fixed share of them: a run costs a fixed number of passes, not one a completion.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from railopt.sim.fill import Net, Scratch, fill
+
+Array = npt.NDArray[Any]
+NEVER = 2**62
+_START, _DELIVERED = 0, 1
+
+
+class Work(NamedTuple):
+    """What the flows are to do.  Marks are cumulated bytes at which a piece (chunk) of flow f is complete."""
+
+    size: Array          # float64 [flows]
+    start: Array         # int64 [flows], earliest start
+    latency: Array       # int64 [flows], from the last byte sent to delivered
+    track: Array         # int32 [flows], whose curve it adds to
+    mark_first: Array    # int64 [flows + 1]
+    mark: Array          # float64 [marks]
+    group: Array         # int32 [flows]
+    group_first: Array   # int64 [groups + 1] into group_flow
+    group_flow: Array    # int32 [flows]
+    next_first: Array    # int64 [groups + 1] into next_group: the groups that wait for this one
+    next_group: Array    # int32 [needs]
+    change_time: Array   # int64 [changes], ascending
+    change_port: Array   # int32 [changes]
+    change_capacity: Array   # float64 [changes], bytes per picosecond
+
+
+class Curve(NamedTuple):
+    """Bytes that each track moved, step by step."""
+
+    track: Array         # int32 [entries]
+    since: Array         # int64 [entries], picoseconds
+    till: Array          # int64 [entries], picoseconds
+    bytes: Array         # float64 [entries]
+
+
+class State(NamedTuple):
+    """What a run writes."""
+
+    left: Array          # float64 [flows], bytes still to send
+    rate: Array          # float64 [flows]
+    finish: Array        # int64 [flows], delivered; NEVER while not
+    begun: Array         # int64 [flows], first byte; NEVER while not
+    mark_time: Array     # int64 [marks]
+    mark_next: Array     # int64 [flows]
+    waits: Array         # int64 [groups], groups it still waits for
+    group_left: Array    # int64 [groups], flows of it not yet delivered
+    active: Array        # int32 [flows], a list
+    fixed: Array         # bool [flows]
+    until_done: Array    # float64 [flows]
+
+
+@njit(cache=True)
+def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
+    """The group may start: push its flows' starts; a group without flows is over at once and opens those behind it."""
+    ready: Any = [group]
+    while len(ready):
+        g = ready.pop()
+        state.waits[g] = -1
+        for i in range(work.group_first[g], work.group_first[g + 1]):
+            f = work.group_flow[i]
+            heappush(events, (max(now, work.start[f]), _START, np.int64(f)))
+        if state.group_left[g] == 0:
+            for i in range(work.next_first[g], work.next_first[g + 1]):
+                h = work.next_group[i]
+                state.waits[h] -= 1
+                if state.waits[h] == 0:
+                    ready.append(np.int64(h))
+
+
+@njit(cache=True)
+def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
+    g = work.group[f]
+    state.group_left[g] -= 1
+    if state.group_left[g] == 0:
+        for i in range(work.next_first[g], work.next_first[g + 1]):
+            h = work.next_group[i]
+            state.waits[h] -= 1
+            if state.waits[h] == 0:
+                _open(np.int64(h), now, work, state, events)
+
+
+@njit(cache=True)
+def _ceil(picoseconds: float) -> int:
+    """Up to the next whole picosecond, at least 1; a part in 2**43 above a whole one is rounding, not time."""
+    return max(int(np.ceil(picoseconds * (1.0 - 2.0**-43))), 1)
+
+
+@njit(cache=True)
+def _window(active: Array, state: State, shift: int, room: int) -> tuple[int, bool]:
+    """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends lie apart in it."""
+    soonest = np.inf
+    for i in range(active.size):
+        f = active[i]
+        state.until_done[i] = state.left[f] / state.rate[f] if state.rate[f] > 0.0 else np.inf
+        soonest = min(soonest, state.until_done[i])
+    if soonest == np.inf:
+        return (-1 if room == NEVER else room), False
+    first = _ceil(soonest)
+    batch = active.size >> shift
+    if batch < 2 or first >= room:
+        return min(first, room), False
+    late = np.partition(state.until_done[:active.size], batch - 1)[batch - 1]
+    last = room if late >= room else _ceil(late)
+    return last, last > first
+
+
+@njit(cache=True)
+def _advance(active: Array, now: int, step: int, work: Work, state: State, moved: Array, events: Any) -> int:
+    """Move bytes for `step` picoseconds, note what is complete, keep the rest; how many flows are still active."""
+    kept = 0
+    for i in range(active.size):
+        f = active[i]
+        rate, sent = state.rate[f], work.size[f] - state.left[f]
+        gone = rate * step
+        tiny = 1e-6 + 1e-12 * work.size[f]
+        over = state.left[f] - gone <= tiny
+        ended = now + step
+        if over:
+            gone = state.left[f]
+            if state.until_done[i] < step:
+                ended = now + _ceil(state.until_done[i])
+        moved[work.track[f]] += gone
+        mark, last = state.mark_next[f], work.mark_first[f + 1]
+        while mark < last and (over or work.mark[mark] <= sent + gone):
+            at = ended
+            if work.mark[mark] < sent + gone and rate > 0.0:
+                at = min(ended, now + _ceil((work.mark[mark] - sent) / rate))
+            state.mark_time[mark] = at + work.latency[f]
+            mark += 1
+        state.mark_next[f] = mark
+        if over:
+            state.left[f] = 0.0
+            state.finish[f] = ended + work.latency[f]
+            if work.next_group.size > 0:
+                heappush(events, (state.finish[f], _DELIVERED, np.int64(f)))
+        else:
+            state.left[f] -= gone
+            active[kept] = f
+            kept += 1
+    return kept
+
+
+@njit(cache=True)
+def _spread(active: Array, step: int, net: Net, state: State, scratch: Scratch) -> None:
+    """Slow the flows that end inside the step so that they end with it; give what they leave to the others."""
+    for i in range(active.size):
+        f = active[i]
+        if state.until_done[i] <= step:
+            state.fixed[f] = True
+            state.rate[f] = state.left[f] / step
+    fill(active, state.fixed, net, state.rate, scratch)
+    for i in range(active.size):
+        f = active[i]
+        if not state.fixed[f]:
+            state.until_done[i] = state.left[f] / state.rate[f] if state.rate[f] > 0.0 else np.inf
+        state.fixed[f] = False
+
+
+@njit(cache=True)
+def _begin(flows: Array, work: Work, state: State, events: Any) -> int:
+    """Start what starts at once, queue the rest; the number of active flows."""
+    count = 0
+    if work.next_group.size > 0:
+        for g in range(state.waits.size):
+            if state.waits[g] == 0:
+                _open(g, 0, work, state, events)
+        return count
+    for i in range(flows.size):
+        f = flows[i]
+        if work.start[f] == 0:
+            state.active[count] = f
+            state.begun[f] = 0
+            count += 1
+        else:
+            heappush(events, (work.start[f], _START, np.int64(f)))
+    return count
+
+
+@njit(cache=True)
+def _run(flows: Array, changes: Array, net: Net, work: Work, state: State, scratch: Scratch, shift: int, until: int,
+         moved: Array, curve: Curve, used: int) -> tuple[Curve, int]:
+    """Run these flows and these changes of capacity to the end, to `until`, or until nothing can move any more."""
+    events: Any = [(np.int64(0), 0, np.int64(0)) for _ in range(0)]
+    count = _begin(flows, work, state, events)
+    now, change = 0, 0
+    while now < until:
+        while len(events) and events[0][0] <= now:
+            _, kind, f = heappop(events)
+            if kind == _START:
+                state.active[count] = f
+                state.begun[f] = now
+                count += 1
+            else:
+                _deliver(f, now, work, state, events)
+        while change < changes.size and work.change_time[changes[change]] <= now:
+            net.capacity[work.change_port[changes[change]]] = work.change_capacity[changes[change]]
+            change += 1
+        if count == 0 and len(events) == 0:
+            break
+        following = min(until, events[0][0]) if len(events) else until
+        if change < changes.size:
+            following = min(following, work.change_time[changes[change]])
+        if count == 0:
+            now = following
+            continue
+        active = state.active[:count]
+        fill(active, state.fixed, net, state.rate, scratch)
+        step, several = _window(active, state, shift, following - now if following < NEVER else NEVER)
+        if step < 0:
+            break
+        if several:
+            _spread(active, step, net, state, scratch)
+        count = _advance(active, now, step, work, state, moved, events)
+        curve, used = _note(now, step, moved, curve, used)
+        now += step
+    return curve, used
+
+
+@njit(cache=True)
+def _curve(room: int) -> Curve:
+    return Curve(np.zeros(room, np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(room))
+
+
+@njit(cache=True)
+def _note(now: int, step: int, moved: Array, curve: Curve, used: int) -> tuple[Curve, int]:
+    """Append each track's bytes of this step to the curve."""
+    if used + moved.size > curve.track.size:
+        larger = _curve(2 * (used + moved.size))
+        larger.track[:used], larger.since[:used] = curve.track[:used], curve.since[:used]
+        larger.till[:used], larger.bytes[:used] = curve.till[:used], curve.bytes[:used]
+        curve = larger
+    for track in range(moved.size):
+        if moved[track] > 0.0:
+            curve.track[used], curve.bytes[used] = track, moved[track]
+            curve.since[used], curve.till[used] = now, now + step
+            moved[track] = 0.0
+            used += 1
+    return curve, used
+
+
+@njit(cache=True)
+def run(flow_first: Array, flows: Array, change_first: Array, changes: Array, net: Net, work: Work, state: State,
+        scratch: Scratch, shift: int, until: int, tracks: int) -> Curve:
+    """Run each component (flows that share ports, directly or through others) on its own, one after the other."""
+    moved = np.zeros(tracks)
+    curve, used = _curve(4 * tracks + 1024), 0
+    for c in range(flow_first.size - 1):
+        curve, used = _run(flows[flow_first[c]:flow_first[c + 1]], changes[change_first[c]:change_first[c + 1]], net,
+                           work, state, scratch, shift, until, moved, curve, used)
+    return Curve(curve.track[:used], curve.since[:used], curve.till[:used], curve.bytes[:used])

@@ -1,0 +1,95 @@
+"""What a run assumes beside the rates of the ports.  The default is the ideal fluid: bytes over rates, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from railopt.arrays import Ints
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.units import parse_fraction, parse_time
+
+PAYLOAD = Fraction(4086, 4150)
+"""Share of a full packet that is payload at MTU 4096, as UEC htsim counts it."""
+
+ROCE_INCAST = Fraction(3, 1000)
+"""Receive time lost for each sender beyond the first.  From packet-level runs of one demand (8 x 8 NICs, 56 senders
+a receiver, per-flow ECMP): 423 us with RoCE + PFC, 359 us with a receiver-driven transport; 1.18 = 1 + 55 x 0.0032."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Assumptions of a run.
+
+    headers   NICs and switch links carry 4086 payload bytes of every 4150
+    latency   a flow is delivered one fabric latency (two across rails) after its last byte was sent
+    alpha     time for which each message (chunk) holds its transmit NIC beside its bytes
+    incast    receive NICs lose goodput with fan-in: 1 / (1 + incast x (flows - 1)); 0 = off, see ROCE_INCAST
+    spray     share of the uplinks' capacity that per-packet random spraying can use
+    reps      the same for spraying over recycled paths
+    exact     recompute the rates after every completion, however many flows there are
+    """
+
+    headers: bool = False
+    latency: bool = False
+    alpha_ps: int = 0
+    incast: Fraction = Fraction(0)
+    spray: Fraction = Fraction(78, 100)
+    reps: Fraction = Fraction(90, 100)
+    exact: bool = False
+
+    @classmethod
+    def packets(cls, *, alpha: str = "0", incast: Fraction | str = "0", exact: bool = False) -> Model:
+        """Headers and latency on: what compares with a packet-level simulator."""
+        return cls(headers=True, latency=True, alpha_ps=parse_time(alpha), incast=Fraction(incast), exact=exact)
+
+    def __post_init__(self) -> None:
+        if self.alpha_ps < 0:
+            raise InputError(f"alpha = {self.alpha_ps} ps: a time can't be negative")
+        if self.incast < 0:
+            raise InputError(f"incast = {self.incast}: expected 0 (off) or more")
+        for name in ("spray", "reps"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InputError(f"{name} = {getattr(self, name)}: expected a share above 0 and at most 1")
+
+    def on_wire(self, rates: Ints) -> Ints:
+        """Payload bytes per second that links of these rates carry, rounded down."""
+        return rates * PAYLOAD.numerator // PAYLOAD.denominator if self.headers else rates
+
+    def goodput(self, fan_in: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """float64 [fan_in + 1]: the share of a receive NIC that is left with so many flows."""
+        return 1.0 / (1.0 + float(self.incast) * np.maximum(np.arange(fan_in + 1) - 1, 0))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """From `at_ps` on, NIC (node, rail) runs at `fraction` of the fabric's rate, both ways; 0 = dead, 1 = healed."""
+
+    at_ps: int
+    node: int
+    rail: int
+    fraction: Fraction = field(default=Fraction(0))
+
+    def __post_init__(self) -> None:
+        if self.at_ps < 0 or not 0 <= self.fraction <= 1:
+            raise InputError(f"fault at {self.at_ps} ps to {self.fraction}: "
+                             "expected a time of at least 0 and a fraction from 0 to 1")
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """`"50us:3:5=0.5"`: at 50 us NIC 5 of node 3 drops to half its rate."""
+        try:
+            place, fraction = text.split("=")
+            time, node, rail = place.split(":")
+            return cls(parse_time(time), int(node), int(rail), parse_fraction(fraction))
+        except ValueError as error:
+            raise InputError(f"{text!r}: expected TIME:NODE:RAIL=FRACTION, e.g. 50us:3:5=0.5") from error
+
+    def check(self, fabric: Fabric) -> None:
+        """Refuse a NIC that the fabric does not have."""
+        if not (0 <= self.node < fabric.nodes and 0 <= self.rail < fabric.rails):
+            raise InputError(f"fault of NIC ({self.node}, {self.rail}): "
+                             f"expected a node below {fabric.nodes} and a rail below {fabric.rails}")
