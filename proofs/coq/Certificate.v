@@ -1,6 +1,6 @@
 (** * Certificates: one witness type, one check, and what it means for one sender or a whole fabric *)
 From Coq Require Import Arith NArith QArith Lia List Bool Permutation Mergesort Orders.
-From Rails Require Import Jobs Counting Weights.
+From Rails Require Import Jobs Counting Weights Cover.
 Import ListNotations.
 Open Scope nat_scope.
 
@@ -19,7 +19,8 @@ Inductive witness :=
 | Pigeonhole (jobs rails : N)           (* some k rails carry many of the l largest *)
 | Count (jobs : N)                      (* how many of the j largest each rail takes *)
 | Dual (weights : list (N * N))         (* a weight for each size, in units, descending *)
-| Subset (base : witness).              (* rooms shrink to attainable sums, then the base *)
+| Subset (base : witness)               (* rooms shrink to attainable sums, then the base *)
+| Cover.                                (* every way to fill the rails fails *)
 
 (** the weight of each job; both lists descend, a size that is not listed weighs nothing *)
 Fixpoint drop_above (p : N) (table : list (N * N)) : list (N * N) :=
@@ -39,6 +40,7 @@ Fixpoint refutes (w : witness) (caps ps : list N) : bool :=
   | Count j => by_count j caps ps
   | Dual weights => by_dual caps (attach ps weights)
   | Subset base => refutes base (tightened caps ps) ps
+  | Cover => by_cover caps ps
   end.
 
 (** jobs from the largest, everything in units of the sizes' common divisor *)
@@ -53,12 +55,13 @@ Proof. induction ps as [|p ps IH]; intros table; simpl; [|rewrite IH]; reflexivi
 
 Lemma refutes_sound w : forall caps ps, refutes w caps ps = true -> refuted caps ps.
 Proof.
-  induction w as [|l k|j|weights|base IH]; intros caps ps H; simpl in H.
+  induction w as [|l k|j|weights|base IH|]; intros caps ps H; simpl in H.
   - now apply T7_average_sound.
   - eapply T7_pigeonhole_sound; eauto.
   - eapply T7_count_sound; eauto.
   - rewrite <- (attach_sizes ps weights). now apply T7_dual_sound.
   - now apply T7_subset_sound, IH.
+  - now apply T7_cover_sound.
 Qed.
 
 Theorem T7_check_sound : forall w caps ps, check w caps ps = true -> refuted caps ps.

@@ -12,6 +12,7 @@ it builds, audits and compares: ``python -m railopt.symbolic.coq`` (``--pin`` re
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -20,8 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +34,9 @@ FORBIDDEN = re.compile(
     r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|type_in_type|native_compute"
     r"|(?:Guard|Positivity|Universe)\s+Checking)\b"
 )
-_DECLARED = re.compile(r"^\s*(?:#\[.*?\]\s*)?(Theorem|Definition|Fixpoint|Inductive|Record)\s+([A-Za-z_][\w']*)", re.M)
+_DECLARED = re.compile(
+    r"^\s*(Theorem|Definition|Fixpoint|Inductive|Record|Module|Section|End)\s+([A-Za-z_][\w']*)([^.]*)", re.M
+)
 _REQUIRED = re.compile(r"From\s+Rails\s+Require\s+(?:Import|Export)?\s*([^.]*)\.")
 _MARK = "@@ "
 
@@ -58,6 +62,7 @@ class Compiled:
     ok: bool
     output: str
     seconds: float
+    timed_out: bool = False
 
 
 def theory() -> Path:
@@ -112,7 +117,7 @@ def run_coqc(path: Path, folder: Path, timeout_s: float) -> Compiled:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=path.parent)
     except subprocess.TimeoutExpired:
-        return Compiled(False, f"coqc {path.name}: no answer within {timeout_s:g} s", time.monotonic() - start)
+        return Compiled(False, f"coqc {path.name}: no answer within {timeout_s:g} s", time.monotonic() - start, True)
     return Compiled(done.returncode == 0, done.stdout + done.stderr, time.monotonic() - start)
 
 
@@ -125,13 +130,24 @@ def _stale(folder: Path, module: str, needs: Iterable[str]) -> bool:
     return any(not path.exists() or path.stat().st_mtime_ns > stamp for path in inputs)
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: two builds at once would read each other's half-written files."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def build(folder: Path | None = None, *, timeout_s: float = 300, jobs: int = 2) -> dict[str, float]:
     """Compile the stale modules; module -> seconds for those compiled.  Raises CheckFailed on an error."""
     folder = folder or theory()
     left = dependencies(folder)
     seconds: dict[str, float] = {}
     fresh: set[str] = set()
-    with ThreadPoolExecutor(jobs) as pool:
+    with _alone(folder), ThreadPoolExecutor(jobs) as pool:
         while left:
             ready = [name for name, needs in left.items() if all(need not in left for need in needs)]
             work = [
@@ -151,11 +167,17 @@ def build(folder: Path | None = None, *, timeout_s: float = 300, jobs: int = 2) 
 
 def declared(folder: Path, modules: Sequence[str]) -> list[tuple[str, str]]:
     """Every theorem and definition of the modules, in order: (``Module.name``, kind)."""
-    return [
-        (f"{module}.{name}", "theorem" if word == "Theorem" else "definition")
-        for module in modules
-        for word, name in _DECLARED.findall(source_text(folder / f"{module}.v"))
-    ]
+    found = []
+    for module in modules:
+        inner: list[str] = []  # open modules by name, sections as empty names
+        for word, name, rest in _DECLARED.findall(source_text(folder / f"{module}.v")):
+            if word == "End":
+                inner.pop()
+            elif word in ("Module", "Section"):
+                inner += [] if ":=" in rest else [f"{name}." if word == "Module" else ""]
+            else:
+                found.append((f"{module}.{''.join(inner)}{name}", "theorem" if word == "Theorem" else "definition"))
+    return found
 
 
 def _audit_source(items: Sequence[tuple[str, str]], modules: Sequence[str], each: bool) -> str:

@@ -1,6 +1,6 @@
 """One certificate (JSON) as a theorem about its instance, checked by Coq's kernel.
 
-    certificate_theorem(record)   the Coq source: the instance, `bound`, perhaps `value`, and `certified`, their conjunction
+    certificate_theorem(record)   the Coq source: the instance, `bound`, perhaps `value`, and `certified`: both
     check_certificate(path)       compiles it against `proofs/coq` and says what was proved
 
 The numbers are copied, nothing is decided here: the check that the kernel runs (`vm_compute`) and its soundness are
@@ -65,7 +65,7 @@ class _Claim:
 def check_certificate(path: str | os.PathLike[str], *, timeout_s: float = 120) -> Proved:
     """Turn the certificate in a file into a theorem and have Coq's kernel check it.
 
-    Raises InputError (unreadable), NotProved (rests on a solver's word, or says nothing), CheckFailed (the kernel
+    Raises InputError (unreadable), NotProved (a solver's word, a bound of 0, no time left), CheckFailed (the kernel
     rejects it) or BackendError (no coqc).
     """
     try:
@@ -85,9 +85,13 @@ def prove(record: Record, *, directory: Path = Path("."), timeout_s: float = 120
     text = certificate_theorem(record, directory=directory)
     folder = coq.theory()
     coq.build(folder)
-    done = coq.compile_text(text + "Check certified.\nPrint Assumptions certified.\n", folder=folder, timeout_s=timeout_s)
+    text += "Check certified.\nPrint Assumptions certified.\n"
+    done = coq.compile_text(text, folder=folder, timeout_s=timeout_s)
+    if done.timed_out:
+        kind = witness_kind(record["witness"])
+        raise NotProved(f"Coq's kernel needs more than {timeout_s:g} s for this {kind} witness")
     if not done.ok:
-        reason = " ".join(done.output.split())
+        reason = " ".join(done.output.partition("Error:")[2].split()) or done.output
         raise CheckFailed(f"Coq's kernel does not accept the certificate: {reason[:400]}")
     statement, closed, _ = done.output.rpartition("Closed under the global context")
     if not closed:
@@ -158,7 +162,7 @@ def witness_term(witness: Record, sizes: Sequence[int], rooms: Sequence[int]) ->
         return f"(Count {natural(witness['jobs'])})"
     if kind == "dual":
         weights = sorted(((size // unit, weight) for size, weight in witness["weights"]), reverse=True)
-        return f"(Dual {tuples([s for s, _ in weights], [w for _, w in weights]) if weights else '[]'})"
+        return f"(Dual {tuples([s for s, _ in weights], [w for _, w in weights]) if weights else '[]'}%N)"
     if kind == "subset":
         below = [natural(witness["from"]) - 1] * len(rooms)
         return f"(Subset {witness_term(witness['base'], sizes, below)})"
@@ -186,9 +190,9 @@ def _local(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim
         claims = {"bound": _Claim(f"forall a, placed {count} sizes a -> ({least} <= makespan {count} sizes a)%N",
                                   f"T7_local {witness} {count} sizes {least}%N")}
         if "value" in claim:
-            value = natural(int(claim["value"]))
-            claims["value"] = _Claim(f"exists a, placed {count} sizes a /\\ (makespan {count} sizes a <= {value})%N",
-                                     f"T7_attained {count} sizes {rails} {value}%N")
+            most = natural(int(claim["value"]))
+            claims["value"] = _Claim(f"exists a, placed {count} sizes a /\\ (makespan {count} sizes a <= {most})%N",
+                                     f"T7_attained {count} sizes {rails} {most}%N")
         return definitions, claims
     speeds = problem["speeds"]
     definitions.append(f"Definition speeds : list N := {numbers(speeds)}%N.")
