@@ -1,0 +1,125 @@
+"""T9: rails that differ.  b_n is a rail's rate, B the sum of a node's rates, L the largest row or column sum of D.
+
+    T9a   tx[k,n] = a_k b_n, rx[f,n] = c_f b_n    the split D b_n/B is optimal on both sides at once
+    T9b   any rates, b_n the least of rail n       the same split is done by L/B; optimal if a node of rates b has r = L or c = L
+    T9c   one NIC at a fraction phi                the uniform split costs 1/phi, T9b N/(N-1+phi): 2 against 16/15 for N = 8, phi = 1/2
+    T9d   one NIC dead                             uniform over the rails alive at both ends costs at most N/(N-1)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy as sp
+
+from railopt.symbolic.algebra import is_nonnegative, is_zero, sums_agree
+from railopt.symbolic.result import Result, verdict
+from railopt.symbolic.topology import Topology, arbitrary, line_sums, loads, one_slow, proportional
+
+Expr = Any
+N, M, L, phi = sp.symbols("N M L phi", positive=True)
+
+
+def proportional_split(topology: Topology, weights: list[Expr]) -> dict[tuple[int, int, int], Expr]:
+    """x[k,f,n] = D[k,f] w_n / sum of w."""
+    total = sp.Add(*weights)
+    return {(k, f, n): size * w / total for (k, f), size in topology.demand.items() for n, w in enumerate(weights)}
+
+
+def same_everywhere(quick: bool = False, *, same: bool = True) -> Result:
+    """T9a on generated topologies: every NIC is done exactly at its node's bytes over its node's rates, which no split beats.
+
+    `same=False` gives every NIC a rate of its own.
+    """
+    most, failures = 2 if quick else 4, []
+    for topology in ((proportional if same else arbitrary)(m, n) for m in range(2, most + 1) for n in range(2, most + 1)):
+        weights = [sp.Symbol(f"b_{n}", positive=True) for n in range(topology.rails)]
+        send, recv = loads(topology, proportional_split(topology, weights))
+        for side, table, rates, sums in zip(("send", "recv"), (send, recv), (topology.tx, topology.rx), line_sums(topology), strict=True):
+            failures += [f"{topology}: {side}[{k},{n}] is not done with its node" for k in range(topology.nodes)
+                         for n in range(topology.rails)
+                         if not is_zero(table[k][n] / rates[k][n] - sums[k] / sp.Add(*rates[k]))]
+    return verdict("symbolic", f"all M, N <= {most}, every D and profile b", failures,
+                   ("tx[k,n] = a_k b_n and rx[f,n] = c_f b_n", "all rates positive", "a node's bytes over its rates is a lower bound"))
+
+
+def same_everywhere_general(quick: bool = False, *, proportionally: bool = True) -> Result:
+    """T9a with symbolic M and N."""
+    nodes, rails = sp.symbols("M N", positive=True, integer=True)
+    k, f, n, m = sp.symbols("k f n m", integer=True)
+    D, b = sp.IndexedBase("D"), sp.IndexedBase("b")
+    B, a = sp.Symbol("B", positive=True), sp.Symbol("a_k", positive=True)
+    share = b[n] / B if proportionally else 1 / rails
+    time = sp.Sum(D[k, f] * share, (f, 0, nodes - 1)) / (a * b[n])
+    bound = sp.Sum(D[k, f], (f, 0, nodes - 1)) / (a * B)
+    carried = sp.Sum(D[k, f] * b[m] / B, (m, 0, rails - 1))
+    facts = [("every NIC is done with its node", sums_agree(time, bound)),
+             ("the shares add up", sums_agree(carried, D[k, f] * sp.Sum(b[m], (m, 0, rails - 1)) / B))]
+    return verdict("symbolic", "all M, N", [name for name, held in facts if not held], ("B is the sum of b_n", "the receive side is the same with k and f exchanged"))
+
+
+def least_profile(quick: bool = False, *, least: bool = True) -> Result:
+    """T9b: with weights b_n = the least rate of rail n anywhere, every NIC is done by L/B.
+
+    With tx[k,n] = b_n + e and r_k = L - d (e, d >= 0):  L/B - (r_k b_n/B)/tx  =  (L e + d b_n) / (B (b_n + e)).
+    """
+    b, e, d, B = sp.symbols("b e d B", nonnegative=True)
+    rate = b + e if least else b - e
+    margin = L / B - ((L - d) * b / B) / rate
+    numerator = sp.expand(sp.cancel(margin * B * rate))
+    shown = is_nonnegative(numerator)
+    failures = [] if shown and is_zero(numerator - (L * e + d * b)) else [f"the margin is {numerator}, not shown non-negative"]
+    return verdict("symbolic", "all M, N, D, rates", failures, ("b_n <= every tx[k,n] and rx[f,n]", "B > 0", "r_k, c_f <= L"))
+
+
+def one_slow_nic(quick: bool = False, *, fraction: Expr = phi, bottleneck: bool = True) -> Result:
+    """T9c on generated topologies: T9b's split makes the slow node's NICs finish together at r/(N-1+phi); uniform costs 1/phi there.
+
+    That node can't be faster, so where its row (or column) is L the optimum is N/(N-1+phi) times the healthy L/N.
+    """
+    most, failures = 3 if quick else 5, []
+    for nodes in range(2, most + 1):
+        for rails in range(2, most + 1):
+            topology = one_slow(nodes, rails, fraction)
+            rows, columns = line_sums(topology)
+            row = rows[0] if bottleneck else rows[1]
+            send, recv = loads(topology, proportional_split(topology, [fraction, *[sp.Integer(1)] * (rails - 1)]))
+            for table, rates, total in ((send, topology.tx, row), (recv, topology.rx, columns[0])):
+                failures += [f"{topology}: NIC (0,{n}) is not done at r/(N-1+phi)" for n in range(rails)
+                             if not is_zero(table[0][n] / rates[0][n] - total / (rails - 1 + fraction))]
+            uniform, _ = loads(topology, proportional_split(topology, [sp.Integer(1)] * rails))
+            if not is_zero(uniform[0][0] / fraction - rows[0] / rails / fraction):
+                failures.append(f"{topology}: the uniform split does not cost 1/phi")
+    failures += [] if is_zero((L / (N - 1 + phi)) / (L / N) - N / (N - 1 + phi)) else ["the factor is not N/(N-1+phi)"]
+    at = (N / (N - 1 + phi)).subs({N: 8, phi: sp.Rational(1, 2)})
+    failures += [] if at == sp.Rational(16, 15) else [f"N = 8, phi = 1/2: {at}"]
+    return verdict("symbolic", f"all M, N <= {most}, every D and phi; the factor for all N", failures,
+                   ("0 < phi <= 1, the same both ways", "r_0 = L or c_0 = L for optimality"), "N = 8, phi = 1/2: 16/15 against 2")
+
+
+def dead_rail(quick: bool = False, *, avoided: bool = True) -> Result:
+    """T9d: NIC 0 of node 0 dead, every pair uniform over the rails alive at both ends: at most L/(N-1) everywhere.
+
+    The other nodes carry c_f/N + D[0,f]/(N(N-1)), which with D[0,f] <= c_f <= L is at most L/(N-1); node 0 r_0/(N-1).
+    """
+    most, failures = 3 if quick else 5, []
+    for nodes in range(2, most + 1):
+        for rails in range(2, most + 1):
+            topology = one_slow(nodes, rails, 0)
+            demand = topology.demand
+            split = {(k, f, n): demand[k, f] * ((sp.Rational(n > 0, rails - 1) if 0 in (k, f) and avoided else sp.Rational(1, rails)))
+                     for k, f in topology.pairs for n in range(rails)}
+            (send, recv), (rows, columns) = loads(topology, split), line_sums(topology)
+            for name, table, sums, other in (("send", send, rows, lambda k: (k, 0)), ("recv", recv, columns, lambda f: (0, f))):
+                if not is_zero(table[0][0]):
+                    failures.append(f"{topology}: {name} bytes on the dead NIC")
+                for k in range(nodes):
+                    for n in range(1, rails):
+                        expected = sums[0] / (rails - 1) if k == 0 else sums[k] / rails + demand[other(k)] / (rails * (rails - 1))
+                        if not is_zero(table[k][n] - expected):
+                            failures.append(f"{topology}: {name}[{k},{n}] is {table[k][n]}")
+    c, D, d, e = sp.symbols("c D d e", nonnegative=True)             # c = D + d, L = D + d + e
+    margin = sp.cancel(((D + d + e) / (N - 1) - (D + d) / N - D / (N * (N - 1))) * N * (N - 1))
+    if not is_zero(margin - (N * e + d)):
+        failures.append(f"the margin is {margin}")
+    return verdict("symbolic", f"all M, N <= {most}, every D; the bound for all N >= 2", failures, ("one dead NIC", "N >= 2"))
