@@ -16,13 +16,13 @@ _SIZES = {"B": 1, **{f"{p}B": 10 ** (3 * i) for i, p in enumerate("KMGT", 1)},
 _RATES = {f"{unit}/s": Fraction(n) for unit, n in _SIZES.items()} | {
     f"{p}b/s": Fraction(10 ** (3 * i), 8) for i, p in enumerate(["", "K", "M", "G", "T"])}
 _TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12, "min": 60 * 10**12}
-_NUMBER = re.compile(r"\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|[+-]?\d+/\d+)\s*([A-Za-zµ/]*)\s*\Z")
+_NUMBER = re.compile(r"\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\d+/\d+)\s*([A-Za-zµ/]*)\s*\Z")
 
 PS_PER_S = 10**12
 
 
 def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], bare: str, what: str) -> Fraction:
-    """An exact number with a unit from `units` (letter case of the unit's prefix is forgiven where unambiguous)."""
+    """An exact number with a unit from `units`; a small prefix letter is forgiven."""
     if isinstance(text, int) and not isinstance(text, bool):
         return Fraction(text) * units[bare]
     match = _NUMBER.match(text) if isinstance(text, str) else None
@@ -31,10 +31,9 @@ def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], bare: s
     number, unit = match.groups()
     unit = unit.replace("µ", "u") or bare
     if unit not in units:
-        folded = [u for u in units if u.lower() == unit.lower()]
-        if len(folded) != 1:
-            raise InputError(f"{text!r}: unknown unit {unit!r} for a {what}; known units: {', '.join(units)}")
-        unit = folded[0]
+        unit = unit[:1].upper() + unit[1:]          # kB, kiB; b and B stay apart
+    if unit not in units:
+        raise InputError(f"{text!r}: unknown unit {unit!r} for a {what}; known units: {', '.join(units)}")
     return Fraction(number) * units[unit]
 
 

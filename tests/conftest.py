@@ -1,0 +1,40 @@
+"""Shared by all tests: a fixed hypothesis profile, and the command line as a function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+
+from railopt.cli.main import main
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def railopt_cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run `railopt ARGS...` in this process."""
+
+    def run(*args: object) -> Ran:
+        try:
+            code = main([str(arg) for arg in args])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run

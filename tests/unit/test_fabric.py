@@ -1,0 +1,82 @@
+"""Fabrics: healthy, degraded, dead, and their TOML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from railopt import Fabric, Spine
+from railopt.errors import FormatError, InputError
+
+
+def test_uniform() -> None:
+    fabric = Fabric.uniform(nodes=4, rails=2, link="100Gb/s")
+    assert fabric.tx.shape == (4, 2)
+    assert fabric.tx[3, 1] == 12_500_000_000
+    assert fabric.gpus == 2
+    assert fabric.is_uniform
+    with pytest.raises(ValueError, match="read-only"):
+        fabric.tx[0, 0] = 1
+
+
+def test_degraded_scales_both_directions_and_leaves_the_original() -> None:
+    fabric = Fabric.uniform(4, 4)
+    slow = fabric.degraded({(1, 2): "0.5", (3, 0): "0"})
+    assert slow.tx[1, 2] * 2 == fabric.tx[1, 2] == fabric.rx[1, 2]
+    assert slow.rx[3, 0] == 0
+    assert not slow.is_uniform
+    assert slow != fabric
+    assert fabric == Fabric.uniform(4, 4)
+
+
+@pytest.mark.parametrize("nics", [{(4, 0): "0.5"}, {(0, 9): "0.5"}, {(0, 0): "2"}, {(0, 0): "x"}, {(0, 0): "1/999999999999999"}])
+def test_degraded_refuses(nics: dict[tuple[int, int], str]) -> None:
+    with pytest.raises(InputError):
+        Fabric.uniform(4, 4).degraded(nics)
+
+
+@pytest.mark.parametrize("change", [{"nodes": 0}, {"rails": 0}, {"gpus": 0}, {"nodes": 2.5}, {"link": "0Gb/s"}, {"link": "1parsec"}, {"scaleup": "-1GB/s"}])
+def test_uniform_refuses(change: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        Fabric.uniform(**{"nodes": 2, "rails": 2, **change})  # type: ignore[arg-type]
+
+
+def test_rates_of_the_wrong_shape_or_sign() -> None:
+    good = np.full((2, 2), 5)
+    with pytest.raises(InputError, match="shape"):
+        Fabric(2, 2, 2, np.full((2, 3), 5), good)
+    with pytest.raises(InputError, match="negative"):
+        Fabric(2, 2, 2, good, -good)
+    with pytest.raises(InputError, match="integers"):
+        Fabric(2, 2, 2, good, good + 0.5)
+
+
+def test_toml_round_trip(tmp_path: Path) -> None:
+    fabric = Fabric.uniform(3, 4, "100Gb/s", gpus=8, scaleup="300GB/s", latency="1500ns", spine=Spine(3, 10**9)).degraded({(1, 2): "1/3", (0, 0): "0"})
+    fabric.save(tmp_path / "fabric.toml")
+    assert Fabric.read(tmp_path / "fabric.toml") == fabric
+
+
+@pytest.mark.parametrize(("text", "complaint"), [
+    ("nodes = 2\nrails = 2\nlink = '1Gb/s'\nspeed = 3", "unknown key 'speed'"),
+    ("nodes = 2\nrails = 2", "no 'link'"),
+    ("nodes = 2\nrails = 2\nlink = '0Gb/s'", "above zero"),
+    ("nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 5\nfraction = '0.5'", "rail below 2"),
+    ("nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nspeed = 1", "unknown key 'speed'"),
+    ("nodes = 2\nrails = 2\nlink = '1Gb/s'\nspine = 4", "table"),
+])
+def test_bad_toml(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "fabric.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        Fabric.read(path)
+
+
+def test_not_toml(tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text("nodes = = 2")
+    with pytest.raises(FormatError):
+        Fabric.read(tmp_path / "f.toml")
+    with pytest.raises(InputError, match="No such file"):
+        Fabric.read(tmp_path / "missing.toml")

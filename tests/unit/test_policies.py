@@ -1,0 +1,166 @@
+"""What each policy promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from railopt import POLICIES, Chunks, Fabric, Planner, plan, workloads
+from railopt.bounds import lower_bound
+from railopt.errors import InputError
+from railopt.policies import common, kernels
+from railopt.policies.common import rail_turns
+
+
+def uniform_flows(nodes: int) -> Chunks:
+    src, dst = np.nonzero(~np.eye(nodes, dtype=bool))
+    return Chunks.from_arrays(src=src, dst=dst, size=np.full(len(src), 1000))
+
+
+@pytest.mark.parametrize("rails", [2, 4, 8])
+def test_whole_flow_lpt_receives_n_times_the_optimum(rails: int) -> None:
+    """Theorem T2: perfect senders, a receiver rail at N times its share, on a plain uniform all-to-all."""
+    fabric, chunks = Fabric.uniform(rails + 1, rails), uniform_flows(rails + 1)
+    lpt, even = plan(fabric, chunks, "lpt"), plan(fabric, chunks, "equitable")
+    assert np.all(lpt.send == 1000)
+    assert lpt.recv.max() == rails * 1000
+    assert np.all(even.send == 1000)
+    assert np.all(even.recv == 1000)
+
+
+def test_unknown_policy_lists_the_known() -> None:
+    with pytest.raises(InputError, match="own-nic, pxn, hash"):
+        plan(Fabric.uniform(2, 2), uniform_flows(2), "greedy")
+
+
+def test_rail_of_the_gpu() -> None:
+    fabric = Fabric.uniform(2, 4)
+    chunks = workloads.uniform(fabric, size=1000).chunks("flow")
+    assert np.array_equal(plan(fabric, chunks, "own-nic").rail, chunks.src_gpu % 4)
+    assert np.array_equal(plan(fabric, chunks, "pxn").rail, chunks.dst_gpu % 4)
+    with pytest.raises(InputError, match="GPUs"):
+        plan(fabric, uniform_flows(2), "own-nic")
+
+
+@pytest.mark.parametrize(("gpus", "rails"), [(8, 4), (4, 8), (3, 5), (1, 4)])
+def test_more_or_fewer_gpus_than_rails(gpus: int, rails: int) -> None:
+    fabric = Fabric.uniform(3, rails, gpus=gpus)
+    chunks = workloads.zipf(fabric, seed=1).chunks("32KiB")
+    for policy in ("own-nic", "pxn"):
+        made = plan(fabric, chunks, policy)
+        assert len(np.unique(made.rail)) >= min(gpus, rails)
+
+
+def test_a_flow_keeps_its_hashed_rail_and_chunks_are_sprayed() -> None:
+    fabric = Fabric.uniform(4, 8)
+    chunks = workloads.uniform(fabric, size="1MiB").chunks("64KiB")
+    hashed = plan(fabric, chunks, "hash")
+    for flow in range(0, chunks.flow.max(), 37):
+        assert len(set(hashed.rail[chunks.flow == flow].tolist())) == 1
+    assert plan(fabric, chunks, "hash", seed=1) != hashed
+    counts = np.bincount(plan(fabric, chunks, "random", seed=1).rail)
+    assert counts.min() > 0.8 * counts.mean()
+
+
+def test_round_robin_and_rotate_start_where_they_say() -> None:
+    fabric = Fabric.uniform(3, 4)
+    chunks = Chunks.from_arrays(src=[0, 0, 0, 1, 1], dst=[1, 1, 2, 2, 2], size=[5] * 5, nodes=3)
+    assert plan(fabric, chunks, "round-robin").rail.tolist() == [0, 1, 0, 0, 1]
+    assert plan(fabric, chunks, "rotate").rail.tolist() == [1, 2, 2, 3, 0]
+
+
+def test_lpt_by_hand() -> None:
+    chunks = Chunks.from_arrays(src=[0] * 6, dst=[1] * 6, size=[2, 9, 4, 9, 7, 1], nodes=2)
+    made = plan(Fabric.uniform(2, 3), chunks, "lpt")
+    assert made.rail.tolist() == [0, 0, 2, 1, 2, 1]      # 9 9 7 | 4 -> rail 2 | 2 -> rail 0 | 1 -> rail 1
+    assert made.send[0].tolist() == [11, 10, 11]
+
+
+def test_lpt_random_ties_keep_every_sender_as_balanced() -> None:
+    fabric = Fabric.uniform(6, 4)
+    chunks = workloads.moe(fabric, seed=3).chunks("256KiB")
+    plain, drawn = plan(fabric, chunks, "lpt"), plan(fabric, chunks, "lpt", seed=7)
+    assert not np.array_equal(plain.rail, drawn.rail)
+    assert np.array_equal(np.sort(plain.send, axis=1), np.sort(drawn.send, axis=1))
+    assert drawn == plan(fabric, chunks, "lpt", seed=7)
+
+
+def test_lpt_words_and_lpt_by_finishing_time_agree() -> None:
+    """Equal rails take the packed kernel, others the general one: the same rule, chunk by chunk."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        nodes, rails, count = int(rng.integers(2, 6)), int(rng.integers(1, 9)), int(rng.integers(1, 60))
+        fabric = Fabric.uniform(nodes, rails)
+        src = rng.integers(0, nodes, count)
+        chunks = Chunks.from_arrays(src=src, dst=(src + rng.integers(1, nodes, count)) % nodes, size=np.minimum(rng.integers(1, 30, count), 20), nodes=nodes)
+        general = np.empty(count, np.int16)
+        kernels.lpt_unequal(kernels.descending(chunks.size), chunks.src, chunks.dst, chunks.size, *common.costs(fabric), general)
+        assert np.array_equal(plan(fabric, chunks, "lpt").rail, general)
+
+
+def test_sizes_beyond_the_packed_words_still_plan() -> None:
+    sizes = [2**61, 2**60, 2**60, 5]
+    made = plan(Fabric.uniform(2, 2), Chunks.from_arrays(src=[0] * 4, dst=[1] * 4, size=sizes, nodes=2), "lpt")
+    assert sorted(made.send[0].tolist()) == [2**61, 2**61 + 5]
+    for policy in ("lpt-local", "lpt-global", "equitable"):
+        assert plan(made.fabric, made.chunks, policy).send.sum() == 2**62 + 5
+
+
+@pytest.mark.parametrize("policy", [p for p in POLICIES if p not in ("own-nic", "pxn")])
+def test_dead_and_slow_rails_are_respected(policy: str) -> None:
+    fabric = Fabric.uniform(4, 4).degraded({(0, 1): "0", (2, 3): "0", (1, 0): "0.25"})
+    chunks = workloads.uniform(fabric, size="4MiB").chunks("64KiB")
+    made = plan(fabric, chunks, policy)                       # the constructor refuses a chunk on a dead NIC
+    assert made.send[0, 1] == made.recv[0, 1] == made.send[2, 3] == 0
+    assert made.send[1, 0] < 0.6 * made.send[1, 1]
+
+
+@pytest.mark.parametrize("policy", list(POLICIES))
+def test_a_node_without_a_living_nic_is_named(policy: str) -> None:
+    fabric = Fabric.uniform(3, 2).degraded({(1, 0): "0", (1, 1): "0"})
+    chunks = workloads.uniform(fabric, size=100).chunks("flow")
+    with pytest.raises(InputError, match="node 1"):
+        plan(fabric, chunks, policy)
+    quiet = chunks.take((chunks.src != 1) & (chunks.dst != 1))
+    assert plan(fabric, quiet, policy).makespan > 0
+
+
+def test_equitable_on_rails_of_different_speed() -> None:
+    """A rail of double rate is two colours: equal chunks reach the proportional split (theorem T9)."""
+    tx = np.tile([100, 100, 200, 0], (5, 1))
+    fabric = Fabric(5, 4, 4, tx, tx)
+    assert np.bincount(rail_turns(fabric), minlength=4).tolist() == [1, 1, 2, 0]
+    src, dst = np.nonzero(~np.eye(5, dtype=bool))
+    chunks = Chunks.from_arrays(src=np.repeat(src, 7), dst=np.repeat(dst, 7), size=np.full(7 * len(src), 10))
+    made = plan(fabric, chunks, "equitable")
+    assert made.send.max(axis=0).tolist() == [70, 70, 140, 0]
+    assert made.makespan == lower_bound(fabric, chunks).value
+
+
+@pytest.mark.parametrize("policy", ["lpt", "lpt-local"])
+@pytest.mark.parametrize("nics", [{}, {(1, 2): "0.5"}, {(3, 0): "0"}])
+def test_planner_is_the_policy_of_one_node(policy: str, nics: dict[tuple[int, int], str]) -> None:
+    fabric = Fabric.uniform(4, 4).degraded(nics)
+    for seed, cap in ((1, "256KiB"), (2, "8KiB"), (3, "64MiB")):
+        traffic = workloads.moe(fabric, tokens=700, seed=seed)
+        chunks = traffic.chunks(cap)
+        whole = plan(fabric, chunks, policy)
+        for node in range(4):
+            own = Planner(fabric, node, cap, policy).plan(np.ascontiguousarray(traffic.bytes[4 * node:4 * node + 4]))
+            mine = chunks.src == node
+            assert np.array_equal(own.rail, whole.rail[mine])
+            for name in ("src_gpu", "dst_gpu", "offset", "size"):
+                assert np.array_equal(getattr(own, name), getattr(chunks, name)[mine])
+
+
+def test_planner_refuses() -> None:
+    fabric = Fabric.uniform(2, 2).degraded({(1, 0): "0", (1, 1): "0"})
+    for arguments in ({"node": 2}, {"node": 0, "policy": "equitable"}, {"node": 0, "cap": "0B"}, {"node": 0, "cap": "4GiB"}):
+        with pytest.raises(InputError):
+            Planner(fabric, **arguments)  # type: ignore[arg-type]
+    planner = Planner(fabric, 0)
+    with pytest.raises(InputError, match="expected int64"):
+        planner.plan(np.zeros((2, 4)))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no living rail"):
+        planner.plan(np.ones((2, 4), np.int64))
+    assert len(planner.plan(np.zeros((2, 4), np.int64)).rail) == 0
