@@ -1,0 +1,325 @@
+"""The coupled problem: all senders and receivers at once.
+
+Value and bound approach each other by rising cost, and the race ends as soon as they meet:
+
+    1  the average bound of the most loaded node; lpt-global, repaired by a short search aimed at that bound
+    2  pigeonhole bounds of every node; the fluid bound where NICs differ; a longer search
+    3  exact local optima of the critical nodes: better bounds, and rails around which the other nodes are arranged
+    4  the integer program, with these bounds, the best plan as a hint and no symmetry, by CP-SAT
+    5  the search again, from new starts, until the time is up
+
+Every bound of 1 to 3 has a witness that the kernel re-checks; what only CP-SAT says is "claimed".
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt import bounds
+from railopt.arrays import Ints
+from railopt.bounds import Witness
+from railopt.chunks import Chunks
+from railopt.errors import BackendError, CheckFailed, InputError
+from railopt.fabric import Fabric
+from railopt.plan import SIDES
+from railopt.policies.common import check_alive, make_plan
+from railopt.policies.lpt import lpt_global
+from railopt.solver.backends import BACKENDS
+from railopt.solver.model import build
+from railopt.solver.outcome import Outcome
+from railopt.solver.process import run
+from railopt.solver.search import Cells, Rails, anchor, construct, improve
+
+FIRST_STEPS, LATER_STEPS = 64, 1000
+LOCAL_S = 2.0                    # the most that one node's exact optimum may take
+ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
+ILP_AFTER = 0.25                 # share of the time before the integer program starts
+
+
+class Progress(NamedTuple):
+    """Where a race stands: seconds since its start, the best value and bound, and what is at work."""
+
+    time: float
+    value: Fraction
+    bound: Fraction
+    stage: str
+
+
+@dataclass
+class Race:
+    """The best plan and the best bound so far."""
+
+    cells: Cells
+    limit_s: float
+    seed: int
+    tolerance: Fraction
+    report: Callable[[Progress], None] | None
+    began: float = field(default_factory=time.perf_counter)
+    rail: Rails | None = None
+    value: Fraction = Fraction(-1)
+    bound: Fraction = Fraction(0)
+    witness: Witness = field(default_factory=lambda: {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}})
+    plan_by: str = ""
+    bound_by: str = "average"
+    claimed_by: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def left_s(self) -> float:
+        return self.limit_s - (time.perf_counter() - self.began)
+
+    @property
+    def met(self) -> bool:
+        """Value and bound have met, within the tolerance, or a back-end says that they would."""
+        return bool(self.claimed_by) or (self.rail is not None and self.value <= self.bound * (1 + self.tolerance))
+
+    @property
+    def over(self) -> bool:
+        return self.met or self.left_s <= 0
+
+    def offer(self, rail: Rails, value: Fraction, by: str) -> None:
+        """A plan; kept if it is better."""
+        if self.rail is None or value < self.value:
+            self.rail, self.value, self.plan_by = rail, value, by
+            self.tell(by)
+
+    def lift(self, bound: Fraction, witness: Witness, by: str) -> None:
+        """A bound with its witness; kept if it is better."""
+        if bound > self.bound:
+            self.bound, self.witness, self.bound_by = bound, witness, by
+            self.tell(by)
+        if self.rail is not None and self.bound > self.value:
+            raise CheckFailed(f"a bound of {self.bound} s by {self.bound_by} above a plan of {self.value} s by {self.plan_by}: "
+                              "please report this with the traffic")
+
+    def tell(self, stage: str) -> None:
+        if self.report is not None and self.rail is not None:
+            self.report(Progress(time.perf_counter() - self.began, self.value, self.bound, stage))
+
+    def outcome(self) -> Outcome:
+        if self.rail is None:
+            raise BackendError("; ".join(self.notes) or "no plan was found within the time limit")
+        cells, took = self.cells, time.perf_counter() - self.began
+        plan = make_plan(cells.fabric, cells.chunks, self.rail, f"solve: {self.plan_by}")
+        if plan.makespan != self.value:
+            raise CheckFailed(f"{self.plan_by} promised {self.value} s, its plan takes {plan.makespan} s")
+        if self.value == self.bound:
+            return Outcome(plan, self.value, self.bound, "proved", self.witness, f"{self.plan_by} = {self.bound_by}", took, tuple(self.notes))
+        if self.claimed_by:
+            witness = {"kind": "claimed", "by": self.claimed_by}
+            return Outcome(plan, self.value, self.value, "claimed", witness, f"{self.plan_by}, {self.claimed_by}", took, tuple(self.notes))
+        return Outcome(plan, self.value, self.bound, "open", self.witness, f"{self.plan_by} > {self.bound_by}", took, tuple(self.notes))
+
+
+def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = "native", *, seed: int = 0,
+          tolerance: Fraction | float = 0, report: Callable[[Progress], None] | None = None) -> Outcome:
+    """The best plan within `limit_s` seconds, the best bound, and whether that is proved.
+
+    backend    "native", or one foreign solver with the plain integer program: "cpsat", "pulp", "highs", "scipy"
+    tolerance  stop when (value - bound) / bound is at most this; 0 stops at the optimum only
+    report     called with a Progress whenever value or bound improve
+
+    An interrupt (Ctrl-C) ends the race; the best so far is returned, with "interrupted" among the notes.
+    """
+    if backend != "native" and backend not in BACKENDS:
+        raise InputError(f"unknown back-end {backend!r}; known: native, {', '.join(BACKENDS)}")
+    if limit_s <= 0:
+        raise InputError(f"a time limit of {limit_s} s: expected more than 0")
+    try:
+        check_alive(fabric, chunks)
+    except InputError as error:
+        if chunks.nodes != fabric.nodes:
+            raise
+        return Outcome(None, None, Fraction(0), "infeasible", {"kind": "claimed", "by": "railopt"}, str(error), 0.0)
+    race = Race(Cells(fabric, chunks), limit_s, seed, Fraction(tolerance), report)
+    if not len(chunks):
+        race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
+        return race.outcome()
+    try:
+        _native(race) if backend == "native" else _foreign(race, backend)
+    except KeyboardInterrupt:
+        race.notes.append("interrupted")
+    return race.outcome()
+
+
+def _native(race: Race) -> None:
+    _start(race)
+    if not race.met:
+        _bounds(race)
+    if not race.met:
+        _search(race, LATER_STEPS, race.rail, "search")
+    if not race.over:
+        _nodes(race)
+    rounds = itertools.count(1)
+    while not race.over and race.left_s > (1 - ILP_AFTER) * race.limit_s:
+        _restart(race, next(rounds))
+    if not race.over:
+        _integer_program(race)
+    while not race.over:
+        _restart(race, next(rounds))
+
+
+def _start(race: Race) -> None:
+    """The average bound of the most loaded node, and lpt-global repaired towards it."""
+    cells = race.cells
+    plan = lpt_global(cells.fabric, cells.chunks)
+    load = cells.loads(plan.rail)
+    race.offer(plan.rail, cells.value(load), "lpt-global")
+    side, node = divmod(int(np.argmax(load.sum(axis=2) / np.maximum(cells.rate.sum(axis=2), 1))), cells.fabric.nodes)
+    value, witness = bounds.average(cells.chunks.size[cells.end[side] == node], cells.rate[side, node].tolist())
+    race.lift(value, _lifted(side, node, witness), "average")
+    if not race.met:
+        _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
+
+
+def _bounds(race: Race) -> None:
+    """Pigeonhole and counting bounds of all nodes; where NICs differ, the fluid bound."""
+    cells = race.cells
+    best = bounds.lower_bound(cells.fabric, cells.chunks)
+    race.lift(best.value, best.lifted, best.witness["kind"])
+    if not cells.fabric.is_uniform and not race.met:
+        from railopt.solver.fluid import solve_fluid
+
+        fluid = solve_fluid(cells.fabric, cells.chunks.node_matrix)
+        race.lift(fluid.certificate.bound, dict(fluid.certificate.witness), "fluid")
+
+
+def _search(race: Race, steps: int, start: Rails | None, by: str, locked: np.ndarray | None = None) -> None:  # type: ignore[type-arg]
+    """Improve a plan, aimed at the bound, or half-way where that is far."""
+    assert start is not None
+    rail, value = improve(race.cells, start, race.bound, tolerance=race.tolerance, steps=steps, seed=race.seed, locked=locked)
+    race.seed += 1
+    race.offer(rail, value, by)
+
+
+def _restart(race: Race, round_: int) -> None:
+    """The search from the best plan, or from one that takes the chunks in a jittered order."""
+    steps = LATER_STEPS * (1 + round_ // 4)
+    if round_ % 2 or race.rail is None:
+        rng = np.random.default_rng([race.seed, round_])
+        jitter = 0.3 * rng.random() * rng.random(len(race.cells.chunks))
+        order = np.argsort(-race.cells.chunks.size * (1 - jitter), kind="stable")
+        _search(race, steps, construct(race.cells, race.bound, order), "search from a new start")
+    else:
+        _search(race, steps, race.rail, "search")
+
+
+def _nodes(race: Race) -> None:
+    """Exact local optima of the nodes that could raise the bound; the most loaded is an anchor for the others."""
+    for side, node in _critical(race):
+        if race.over:
+            return
+        solved = _node_optimum(race, side, node)
+        if solved is None:
+            return
+        bound, witness, local, value = solved
+        race.lift(bound, _lifted(side, node, witness), f"local {witness['kind']}")
+        if value <= race.bound and not race.over:
+            rail, locked = anchor(race.cells, race.bound, side, node, local)
+            race.offer(rail, race.cells.value(race.cells.loads(rail)), "anchored")
+            if not race.met:
+                _search(race, LATER_STEPS, rail, "anchored search", locked)
+
+
+def _critical(race: Race) -> Iterator[tuple[int, int]]:
+    """(side, node) whose local optimum may exceed the bound, the most loaded first: on equal rails at most the mean plus
+    the largest chunk."""
+    cells = race.cells
+    total = cells.loads(race.rail).sum(axis=2) if race.rail is not None else np.zeros((2, 0))
+    speed = cells.rate.sum(axis=2)
+    for place in np.argsort(-(total / np.maximum(speed, 1)).ravel(), kind="stable").tolist():
+        side, node = divmod(place, cells.fabric.nodes)
+        rows = cells.node_chunks(side, node)
+        if len(rows):
+            live = [rate for rate in cells.rate[side, node].tolist() if rate]
+            most = Fraction(int(total[side, node]), sum(live)) + Fraction(int(cells.chunks.size[rows[0]]), min(live))
+            if most > race.bound:
+                yield side, node
+
+
+def _node_optimum(race: Race, side: int, node: int) -> tuple[Fraction, Witness, Ints, Fraction] | None:
+    """(bound, its witness, rail of each of the node's chunks, value) of one node alone, in seconds."""
+    from railopt.solver.local import solve_local
+
+    cells = race.cells
+    sizes = cells.chunks.size[cells.node_chunks(side, node)].tolist()
+    speeds = cells.rate[side, node]
+    live = np.flatnonzero(speeds)
+    limit = min(LOCAL_S, race.left_s / 2)
+    if len(set(speeds[live].tolist())) > 1:
+        unequal = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit, seed=race.seed)
+        return Fraction(unequal.bound), unequal.witness, np.asarray(unequal.assignment), Fraction(unequal.value)
+    equal = solve_local(sizes, rails=len(live), limit_s=limit, seed=race.seed)
+    speed = int(speeds[live[0]])
+    return Fraction(equal.bound, speed), equal.witness, live[np.asarray(equal.assignment)], Fraction(equal.value, speed)
+
+
+def _integer_program(race: Race) -> None:
+    """CP-SAT with the bound, the best plan as a hint, equal chunks merged and the rails' symmetry broken."""
+    cells = race.cells
+    if len(cells.chunks) * cells.fabric.rails <= ILP_VARIABLES and race.rail is not None:
+        _ask(race, "cpsat", strengthened=True, threads=os.cpu_count() or 1)
+
+
+def _foreign(race: Race, name: str) -> None:
+    """One foreign solver with the plain program, and the bounds that cost nothing."""
+    best = bounds.lower_bound(race.cells.fabric, race.cells.chunks)
+    race.lift(best.value, best.lifted, best.witness["kind"])
+    _ask(race, name, strengthened=False, threads=1)
+    if race.rail is None:
+        if not race.notes:
+            race.notes.append(f"{BACKENDS[name].title} found no plan within {race.limit_s:g} s")
+        failure = race.notes[-1]
+        plan = lpt_global(race.cells.fabric, race.cells.chunks)
+        race.offer(plan.rail, plan.makespan, f"lpt-global, since {failure}")
+
+
+def _ask(race: Race, name: str, *, strengthened: bool, threads: int) -> None:
+    """Put the problem to a back-end; what it returns is re-evaluated, and what it did wrong is noted by its name."""
+    cells, backend = race.cells, BACKENDS[name]
+    problem = build(cells.fabric, cells.chunks, bound=race.bound, hint=race.rail) if strengthened else build(cells.fabric, cells.chunks)
+    race.tell(backend.title)
+    done = run(backend, problem.model, race.left_s, threads)
+    if done.failure:
+        race.notes.append(done.failure)
+    for answer in done.answers:
+        found = None
+        if answer.counts is not None:
+            counts = _counts(answer.counts, problem.model.count, problem.model.allowed)
+            if counts is None:
+                race.notes.append(f"{backend.title} returned an infeasible plan; it is not used")
+                continue
+            rail = problem.rails(counts)
+            found = cells.value(cells.loads(rail))
+            race.offer(rail, found, backend.title)
+        if answer.optimal and found is not None and race.rail is not None:
+            if found > race.value:
+                race.notes.append(f"{backend.title} calls a plan of {found} s optimal, but one of {race.value} s is known")
+            elif problem.model.exact:
+                race.claimed_by = backend.title
+    if done.interrupted:
+        raise KeyboardInterrupt
+
+
+def _counts(found: list[list[int]], count: Ints, allowed: np.ndarray) -> Ints | None:  # type: ignore[type-arg]
+    """The counts as an array if they are a plan, else None."""
+    try:
+        counts = np.array(found, dtype=np.int64)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    # symmetry forbids nothing for good: only dead rails and wrong numbers make a plan infeasible
+    if counts.shape != allowed.shape or counts.min() < 0 or np.any(counts.sum(axis=1) != count) or np.any(counts[~allowed] > 0):
+        return None
+    return counts
+
+
+def _lifted(side: int, node: int, witness: Witness) -> Witness:
+    return {"kind": "node", "node": node, "side": SIDES[side], "witness": witness}
