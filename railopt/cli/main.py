@@ -18,6 +18,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gap": ("gap", "how far a plan or a policy is from the best possible"),
     "schedule": ("schedule", "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"),
     "check": ("check", "re-check plans and certificates with the trusted kernel"),
+    "devices": ("devices", "list RDMA devices and the rails they would be"),
+    "send": ("send", "carry out a plan: in this process, as a table of work requests, or on the NICs"),
+    "bench": ("bench", "time plans on a sender, in the columns of nccl-tests"),
+    "fabric-from-perftest": ("fabric_from_perftest", "make a fabric from NIC rates measured with perftest"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from railopt.errors import BackendError, InputError
-from railopt.runtime.verbs.lib import INSTALL, Library, libibverbs
+from railopt.runtime.verbs.lib import Library, libibverbs
 from railopt.runtime.verbs.objects import device_names
 
 SYSFS = Path("/sys/class/infiniband")
@@ -50,7 +50,8 @@ def list_devices(lib: Library | None = None, sysfs: Path = SYSFS) -> list[Device
     names = device_names(lib or libibverbs())
     if not names:
         raise BackendError("libibverbs is there but finds no RDMA device: load the NIC's kernel driver (mlx5_ib, bnxt_re, "
-                           f"irdma, ...) and {INSTALL}; to try without one: rdma link add rxe0 type rxe netdev eth0")  # fmt: skip
+                           "irdma, ...) and install its user part (apt-get install ibverbs-providers); to try without a "
+                           "NIC: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0")  # fmt: skip
     return sorted((describe(name, sysfs) for name in names), key=lambda d: (d.pci == "-", d.pci, d.name))
 
 

@@ -84,8 +84,8 @@ class LoopbackRun:
             begin = time.perf_counter()
             for stage in stages(self._plan):
                 self._stage(stage)
-            wrong = self._wrong()
             plan, seconds = self._plan, time.perf_counter() - begin
+            wrong = self._wrong()
             self._report = Report("loopback", plan.policy, plan.chunks.total, len(plan.chunks), seconds,
                                   rail_reports(plan, lambda n: "memory"), wrong)  # fmt: skip
         except BaseException as error:  # handed to whoever waits
