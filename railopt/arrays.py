@@ -72,7 +72,7 @@ def digest(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         state.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        state.update(memoryview(array).cast("B") if array.size else b"")
+        state.update(array.data.cast("B") if array.size else b"")
     return state.hexdigest()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,8 @@ class Chunks:
             raise InputError(f"columns of different lengths: {lengths}")
         if len(self) == 0:
             return
-        for name, most in (("src", self.nodes), ("dst", self.nodes), ("src_gpu", self.nodes * self.gpus), ("dst_gpu", self.nodes * self.gpus)):
+        everywhere = self.nodes * self.gpus
+        for name, most in (("src", self.nodes), ("dst", self.nodes), ("src_gpu", everywhere), ("dst_gpu", everywhere)):
             column = getattr(self, name)
             if column.min() < 0 or column.max() >= most:
                 raise InputError(f"{name} goes from {column.min()} to {column.max()}: expected 0 to {most - 1}")
@@ -116,7 +118,7 @@ class Chunks:
         """The columns by name."""
         return {name: getattr(self, name) for name in COLUMNS}
 
-    def take(self, rows: npt.ArrayLike) -> Chunks:
+    def take(self, rows: npt.NDArray[Any]) -> Chunks:
         """The chunks of these rows (indices or a mask), flow numbers and offsets kept."""
         return Chunks(self.nodes, self.gpus, **{name: column[rows] for name, column in self.columns().items()})
 

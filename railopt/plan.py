@@ -127,8 +127,9 @@ class Plan:
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Load a saved plan; its claims must agree with its chunks."""
         header, arrays = load_npz(path, "plan")
-        missing = ({*COLUMNS, "rail", "tx", "rx", "send", "recv"} - set(arrays)) | ({"policy", "fabric", "chunk_gpus", "makespan"} - set(header))
-        unknown = set(arrays) - {*COLUMNS, "rail", "tx", "rx", "send", "recv", "stage"}
+        needed = {*COLUMNS, "rail", "tx", "rx", "send", "recv"}
+        missing = (needed - set(arrays)) | ({"policy", "fabric", "chunk_gpus", "makespan"} - set(header))
+        unknown = set(arrays) - needed - {"stage"}
         if missing or unknown:
             raise FormatError(f"{path}: a plan without {sorted(missing)} and with unknown {sorted(unknown)}")
         fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])

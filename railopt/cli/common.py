@@ -37,8 +37,8 @@ def fabric_from(args: argparse.Namespace) -> Fabric:
     given = [name for name in ("nodes", "rails", "gpus", "link") if getattr(args, name) is not None]
     if args.fabric and given:
         raise InputError(f"--fabric and --{given[0]} contradict each other: give one of them")
-    defaults = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
-    options = {name: default if getattr(args, name) is None else getattr(args, name) for name, default in defaults.items()}
+    defaults: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
+    options: dict[str, Any] = {name: default if getattr(args, name) is None else getattr(args, name) for name, default in defaults.items()}
     fabric = Fabric.read(args.fabric) if args.fabric else Fabric.uniform(**options)
     return fabric.degraded(dict(map(_nic, args.degrade))) if args.degrade else fabric
 

@@ -38,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     picture = _picture(parts["healthy"], args)
     if args.json:
         print_json({**{name: [report.as_dict() for report in reports] for name, reports in parts.items()},
-                    "counterexample": [{"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()} for rails, lpt, even in families],
+                    "counterexample": [{"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()}
+                                       for rails, lpt, even in families],
                     "picture": picture})
         return 0
     print(f"A Mixtral-like MoE dispatch: 64 GPUs x 4096 tokens x top-2 x 8 KiB, 8 nodes x 8 rails of 400 Gb/s, chunks of {CHUNK}.\n")

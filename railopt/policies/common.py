@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import gcd
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ def check_alive(fabric: Fabric, chunks: Chunks) -> None:
                          "repair a NIC or take their traffic away")
 
 
-def make_plan(fabric: Fabric, chunks: Chunks, rail: npt.NDArray[np.signedinteger[npt.NBitBase]], policy: str) -> Plan:
+def make_plan(fabric: Fabric, chunks: Chunks, rail: npt.NDArray[Any], policy: str) -> Plan:
     """The plan, its rails frozen in place."""
     rails: Rails = rail.astype(np.int16, copy=False)
     rails.flags.writeable = False

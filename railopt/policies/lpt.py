@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -72,7 +74,7 @@ def rails_equal(fabric: Fabric) -> bool:
     return bool(np.all(fabric.tx == fabric.tx[:, :1]) and 0 < fabric.tx.max() <= fabric.rx.min())
 
 
-def _words(size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _words(size: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Chunk indices in the lower 32 bits of each word: by size, largest first, equal sizes by index."""
     from railopt.policies import kernels
 

@@ -47,5 +47,5 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, force: bool = Fals
     """Write a matplotlib figure, format by suffix (.svg, .pdf, .png), whole or not at all; no date inside."""
     kind = os.fspath(path).rsplit(".", 1)[-1]
     buffer = BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None)
+    figure.savefig(buffer, format=kind, dpi=150, metadata={"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind))
     write_atomic(path, buffer.getvalue(), force=force)

@@ -96,7 +96,8 @@ def test_equitable_is_optimal_for_equal_chunks(nodes: int, rails: int, seed: int
 def test_equitable_spreads_any_sizes_within_the_largest_chunk(nodes: int, rails: int, seed: int, count: int, cut: bool) -> None:
     rng = np.random.default_rng(seed)
     src, size = rng.integers(0, nodes, count), rng.integers(1, 100, count)
-    chunks = Chunks.from_arrays(src=src, dst=(src + rng.integers(1, nodes, count)) % nodes, size=np.minimum(size, 40) if cut else size, nodes=nodes)
+    dst = (src + rng.integers(1, nodes, count)) % nodes
+    chunks = Chunks.from_arrays(src=src, dst=dst, size=np.minimum(size, 40) if cut else size, nodes=nodes)
     made = plan(Fabric.uniform(nodes, rails), chunks, "equitable")
     for loads in (made.send, made.recv):
         assert (loads.max(axis=1) - loads.min(axis=1)).max() <= chunks.largest

@@ -49,7 +49,8 @@ def test_imports_go_down_only() -> None:
         if own in ("__init__", "__main__"):
             continue
         assert own in LEVEL, f"{own} has no layer: add it to LAYERS and to the README"
-        wrong += [f"{path.relative_to(ROOT)} imports {name}" for name in _railopt_imports(path) if name != own and LEVEL[name] >= LEVEL[own]]
+        wrong += [f"{path.relative_to(ROOT)} imports {name}" for name in _railopt_imports(path)
+                  if name != own and LEVEL[name] >= LEVEL[own]]
     assert not wrong
 
 

@@ -41,7 +41,7 @@ def test_usage_errors_are_exit_code_1(railopt_cli: Cli) -> None:
 
 def test_plan_and_convert(railopt_cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "plan.npz"
-    ran = railopt_cli("plan", "moe:seed=1,tokens=64", "--nodes", 4, "--rails", 4, "--chunk", "16KiB", "--policy", "lpt", "-o", out, "--json")
+    ran = railopt_cli("plan", "moe:seed=1,tokens=64", "--nodes", 4, "--rails", 4, "--chunk", "16KiB", "-o", out, "--json")
     assert ran.code == 0
     data = json.loads(ran.out)
     assert Plan.load(out).makespan == Fraction(data["value"])

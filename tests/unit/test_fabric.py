@@ -37,7 +37,8 @@ def test_degraded_refuses(nics: dict[tuple[int, int], str]) -> None:
         Fabric.uniform(4, 4).degraded(nics)
 
 
-@pytest.mark.parametrize("change", [{"nodes": 0}, {"rails": 0}, {"gpus": 0}, {"nodes": 2.5}, {"link": "0Gb/s"}, {"link": "1parsec"}, {"scaleup": "-1GB/s"}])
+@pytest.mark.parametrize("change", [{"nodes": 0}, {"rails": 0}, {"gpus": 0}, {"nodes": 2.5}, {"link": "0Gb/s"}, {"link": "1parsec"},
+                                    {"scaleup": "-1GB/s"}])
 def test_uniform_refuses(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Fabric.uniform(**{"nodes": 2, "rails": 2, **change})  # type: ignore[arg-type]
@@ -54,7 +55,8 @@ def test_rates_of_the_wrong_shape_or_sign() -> None:
 
 
 def test_toml_round_trip(tmp_path: Path) -> None:
-    fabric = Fabric.uniform(3, 4, "100Gb/s", gpus=8, scaleup="300GB/s", latency="1500ns", spine=Spine(3, 10**9)).degraded({(1, 2): "1/3", (0, 0): "0"})
+    fabric = Fabric.uniform(3, 4, "100Gb/s", gpus=8, scaleup="300GB/s", latency="1500ns", spine=Spine(3, 10**9))
+    fabric = fabric.degraded({(1, 2): "1/3", (0, 0): "0"})
     fabric.save(tmp_path / "fabric.toml")
     assert Fabric.read(tmp_path / "fabric.toml") == fabric
 

@@ -40,7 +40,7 @@ def matrices(n: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def check(matrix: np.ndarray, peer: np.ndarray, sent: np.ndarray) -> int:
-    """The total, after an independent check that every byte is sent once and no stage has two senders for one server."""
+    """The total, after an independent check: every byte is sent once, no stage has two senders for one server."""
     moved = np.zeros(matrix.shape, object)
     for stage in range(len(peer)):
         busy = np.flatnonzero(peer[stage] >= 0)

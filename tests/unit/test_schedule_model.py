@@ -52,7 +52,7 @@ def test_parts_add_up_and_nothing_beats_the_bound() -> None:
             assert parts.wire >= parts.bound * (1 - 1e-9)
             assert parts.ratio >= 1
             assert found.ratio_with_synthesis > parts.ratio
-            assert set(found.as_dict()["modelled_us"]) >= {"wire", "startup", "balance", "redistribution", "total", "ratio"}
+            assert found.as_dict()["modelled_us"] == parts.as_dict()
 
 
 def test_balanced_traffic_has_no_balance() -> None:
@@ -63,9 +63,10 @@ def test_balanced_traffic_has_no_balance() -> None:
         assert found.schedule.excess == 0
 
 
-@pytest.mark.parametrize(("nodes", "released_stages", "released_ratio"), [(4, 8, 1.19), (8, 44, 1.23), (16, 218, 1.26), (32, 935, 1.32)])
+@pytest.mark.parametrize(("nodes", "released_stages", "released_ratio"),
+                         [(4, 8, 1.19), (8, 44, 1.23), (16, 218, 1.26), (32, 935, 1.32)])
 def test_fast_as_released(nodes: int, released_stages: int, released_ratio: float) -> None:
-    """Uniform random demand, stages in the order they are built, as FAST's simulator runs them: its own figures, within 5 %."""
+    """Uniform random demand, stages in the order they are built, as FAST's simulator runs them: its figures within 5 %."""
     fabric = Fabric.uniform(nodes, 8)
     ratios, stages = [], []
     for seed in range(3):

@@ -45,7 +45,8 @@ def test_every_kind_becomes_a_plan_that_moves_every_byte_once(kind: str, order: 
     flow, offset, size = plan.chunks.flow[starts], plan.chunks.offset[starts], plan.chunks.size[starts]
     first = np.concatenate([[True], flow[1:] != flow[:-1]])
     assert np.all(offset[first] == 0)
-    assert np.array_equal(offset[1:][~first[1:]], (offset + size)[:-1][~first[1:]]), "pieces of a flow overlap or leave a hole"
+    follows = ~first[1:]
+    assert np.array_equal(offset[1:][follows], (offset + size)[:-1][follows]), "pieces overlap or leave a hole"
     assert conflicts(plan) == []
     assert (plan.stage is not None) == KINDS[kind].barriers
     assert plan.policy == kind
@@ -122,7 +123,7 @@ def test_the_same_matrix_gives_the_same_schedule() -> None:
 
 def test_compiled_and_plain_python_agree() -> None:
     """What one node computes with numba another may compute without."""
-    code = ("from railopt import Fabric; from railopt.workloads import zipf; from railopt.schedule import KINDS, synthesise\n"
+    code = ("from railopt import Fabric, synthesise; from railopt.schedule import KINDS; from railopt.workloads import zipf\n"
             "f = Fabric.uniform(5, 3); t = zipf(f, skew=0.8, seed=3)\n"
             "print([(synthesise(f, t, k).digest, synthesise(f, t, k).plan('10KB').digest) for k in KINDS])")
     runs = [subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True,
@@ -206,7 +207,8 @@ def test_files_keep_everything_and_refuse_changes(compact: Schedule, tmp_path: P
     save_npz(tmp_path / "key.npz", "schedule", {**header, "more": 1}, arrays)
     with pytest.raises(FormatError, match="'more'"):
         Schedule.load(tmp_path / "key.npz")
-    save_npz(tmp_path / "stage.npz", "schedule", header, {**arrays, "peer": arrays["peer"][:-1], "sent": arrays["sent"][:-1]})
+    shorter = {**arrays, "peer": arrays["peer"][:-1], "sent": arrays["sent"][:-1]}
+    save_npz(tmp_path / "stage.npz", "schedule", header, shorter)
     with pytest.raises(CheckFailed, match="in no stage"):
         Schedule.load(tmp_path / "stage.npz")
 
