@@ -31,11 +31,13 @@ _LAZY = {
     "simulate": "railopt.sim",
     "Schedule": "railopt.schedule",
     "synthesise": "railopt.schedule",
+    "Outcome": "railopt.solver.outcome",
+    "solve": "railopt.solver.coupled",
 }
 
 __all__ = [  # noqa: RUF022  sorted by a test together with _LAZY
-    "Chunks", "Fabric", "GapReport", "POLICIES", "Plan", "Planner", "Schedule", "Spine", "Traffic", "Verdict",
-    "check", "errors", "gap", "plan", "simulate", "synthesise", "units", "workloads",
+    "Chunks", "Fabric", "GapReport", "Outcome", "POLICIES", "Plan", "Planner", "Schedule", "Spine", "Traffic", "Verdict",
+    "check", "errors", "gap", "plan", "simulate", "solve", "synthesise", "units", "workloads",
 ]
 
 

@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture"),
     "plan": ("plan", "put chunks on rails with a policy and save the plan"),
     "gap": ("gap", "how far a plan or a policy is from the best possible"),
+    "solve": ("solve", "find the best plan and prove it optimal"),
     "schedule": ("schedule", "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"),
     "check": ("check", "re-check plans and certificates with the trusted kernel"),
     "devices": ("devices", "list RDMA devices and the rails they would be"),

@@ -22,6 +22,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from railopt import bounds
 from railopt.arrays import Ints
@@ -29,7 +30,7 @@ from railopt.bounds import Witness
 from railopt.chunks import Chunks
 from railopt.errors import BackendError, CheckFailed, InputError
 from railopt.fabric import Fabric
-from railopt.plan import SIDES
+from railopt.plan import SIDES, Plan
 from railopt.policies.common import check_alive, make_plan
 from railopt.policies.lpt import lpt_global
 from railopt.solver.backends import BACKENDS
@@ -111,20 +112,22 @@ class Race:
         plan = make_plan(cells.fabric, cells.chunks, self.rail, f"solve: {self.plan_by}")
         if plan.makespan != self.value:
             raise CheckFailed(f"{self.plan_by} promised {self.value} s, its plan takes {plan.makespan} s")
+        status, bound, witness, method = "open", self.bound, self.witness, f"{self.plan_by} > {self.bound_by}"
         if self.value == self.bound:
-            return Outcome(plan, self.value, self.bound, "proved", self.witness, f"{self.plan_by} = {self.bound_by}", took, tuple(self.notes))
-        if self.claimed_by:
+            status, method = "proved", f"{self.plan_by} = {self.bound_by}"
+        elif self.claimed_by:
+            status, bound, method = "claimed", self.value, f"{self.plan_by}, {self.claimed_by}"
             witness = {"kind": "claimed", "by": self.claimed_by}
-            return Outcome(plan, self.value, self.value, "claimed", witness, f"{self.plan_by}, {self.claimed_by}", took, tuple(self.notes))
-        return Outcome(plan, self.value, self.bound, "open", self.witness, f"{self.plan_by} > {self.bound_by}", took, tuple(self.notes))
+        return Outcome(plan, self.value, bound, status, witness, method, took, tuple(self.notes))
 
 
 def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = "native", *, seed: int = 0,
-          tolerance: Fraction | float = 0, report: Callable[[Progress], None] | None = None) -> Outcome:
+          tolerance: Fraction | float = 0, start: Plan | None = None, report: Callable[[Progress], None] | None = None) -> Outcome:
     """The best plan within `limit_s` seconds, the best bound, and whether that is proved.
 
     backend    "native", or one foreign solver with the plain integer program: "cpsat", "pulp", "highs", "scipy"
     tolerance  stop when (value - bound) / bound is at most this; 0 stops at the optimum only
+    start      a plan of these chunks that is known already
     report     called with a Progress whenever value or bound improve
 
     An interrupt (Ctrl-C) ends the race; the best so far is returned, with "interrupted" among the notes.
@@ -143,6 +146,10 @@ def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = 
     if not len(chunks):
         race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
         return race.outcome()
+    if start is not None:
+        if start.fabric != fabric or start.chunks != chunks:
+            raise InputError("the plan to start from is of another fabric or other chunks")
+        race.offer(start.rail, start.makespan, start.policy)
     try:
         _native(race) if backend == "native" else _foreign(race, backend)
     except KeyboardInterrupt:
@@ -192,7 +199,7 @@ def _bounds(race: Race) -> None:
         race.lift(fluid.certificate.bound, dict(fluid.certificate.witness), "fluid")
 
 
-def _search(race: Race, steps: int, start: Rails | None, by: str, locked: np.ndarray | None = None) -> None:  # type: ignore[type-arg]
+def _search(race: Race, steps: int, start: Rails | None, by: str, locked: npt.NDArray[np.bool_] | None = None) -> None:
     """Improve a plan, aimed at the bound, or half-way where that is far."""
     assert start is not None
     rail, value = improve(race.cells, start, race.bound, tolerance=race.tolerance, steps=steps, seed=race.seed, locked=locked)
@@ -217,13 +224,14 @@ def _nodes(race: Race) -> None:
     for side, node in _critical(race):
         if race.over:
             return
-        solved = _node_optimum(race, side, node)
-        if solved is None:
-            return
-        bound, witness, local, value = solved
-        race.lift(bound, _lifted(side, node, witness), f"local {witness['kind']}")
-        if value <= race.bound and not race.over:
-            rail, locked = anchor(race.cells, race.bound, side, node, local)
+        found = _node_optimum(race, side, node)
+        if found.checkable:
+            race.lift(found.bound, _lifted(side, node, found.witness), f"local {found.witness['kind']}")
+        elif found.bound > race.bound:
+            race.notes.append(f"node {node}, {SIDES[side]}: a bound of {found.bound} s was found, but the kernel would take too long "
+                              "to check it; it is not used")
+        if found.value <= race.bound and not race.over:
+            rail, locked = anchor(race.cells, race.bound, side, node, found.rail)
             race.offer(rail, race.cells.value(race.cells.loads(rail)), "anchored")
             if not race.met:
                 _search(race, LATER_STEPS, rail, "anchored search", locked)
@@ -245,21 +253,30 @@ def _critical(race: Race) -> Iterator[tuple[int, int]]:
                 yield side, node
 
 
-def _node_optimum(race: Race, side: int, node: int) -> tuple[Fraction, Witness, Ints, Fraction] | None:
-    """(bound, its witness, rail of each of the node's chunks, value) of one node alone, in seconds."""
+class NodeOptimum(NamedTuple):
+    """One node alone: times in seconds, the rail of each of its chunks, largest first."""
+
+    bound: Fraction
+    witness: Witness
+    checkable: bool
+    value: Fraction
+    rail: Ints
+
+
+def _node_optimum(race: Race, side: int, node: int) -> NodeOptimum:
     from railopt.solver.local import solve_local
 
     cells = race.cells
-    sizes = cells.chunks.size[cells.node_chunks(side, node)].tolist()
+    sizes = cells.chunks.size[cells.node_chunks(side, node)]
     speeds = cells.rate[side, node]
     live = np.flatnonzero(speeds)
     limit = min(LOCAL_S, race.left_s / 2)
     if len(set(speeds[live].tolist())) > 1:
-        unequal = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit, seed=race.seed)
-        return Fraction(unequal.bound), unequal.witness, np.asarray(unequal.assignment), Fraction(unequal.value)
-    equal = solve_local(sizes, rails=len(live), limit_s=limit, seed=race.seed)
+        found = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit, seed=race.seed)
+        return NodeOptimum(found.bound, found.witness, found.checkable, found.value, found.assignment)
+    found = solve_local(sizes, len(live), limit_s=limit, seed=race.seed)
     speed = int(speeds[live[0]])
-    return Fraction(equal.bound, speed), equal.witness, live[np.asarray(equal.assignment)], Fraction(equal.value, speed)
+    return NodeOptimum(found.bound / speed, found.witness, found.checkable, found.value / speed, live[found.assignment])
 
 
 def _integer_program(race: Race) -> None:
@@ -309,7 +326,7 @@ def _ask(race: Race, name: str, *, strengthened: bool, threads: int) -> None:
         raise KeyboardInterrupt
 
 
-def _counts(found: list[list[int]], count: Ints, allowed: np.ndarray) -> Ints | None:  # type: ignore[type-arg]
+def _counts(found: list[list[int]], count: Ints, allowed: npt.NDArray[np.bool_]) -> Ints | None:
     """The counts as an array if they are a plan, else None."""
     try:
         counts = np.array(found, dtype=np.int64)

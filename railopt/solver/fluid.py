@@ -167,9 +167,8 @@ def _dual(problem: _Classes, priced: list[Cell], free: list[tuple[int, int]]) ->
     """Exact prices of the cells, at which each of these columns costs just what its pair pays; None if there are none."""
     index = {cell: i for i, cell in enumerate(priced)}
     pays = {p: len(priced) + i for i, p in enumerate(sorted({p for p, _ in free}))}
-    rows: list[dict[int, Fraction | int]] = []
-    for column in free:
-        rows.append({**{index[cell]: 1 for cell in problem.cells(column) if cell in index}, pays[column[0]]: -1})
+    rows: list[dict[int, Fraction | int]] = [
+        {**{index[cell]: 1 for cell in problem.cells(column) if cell in index}, pays[column[0]]: -1} for column in free]
     rows.append({i: problem.rate(cell) for cell, i in index.items()})
     values = solve_rational(rows, [*(0 for _ in free), 1], len(priced) + len(pays))
     if values is None or min(values[:len(priced)], default=Fraction(-1)) < 0:

@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from math import gcd, lcm
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +67,8 @@ class Model:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
         with np.load(path, allow_pickle=False) as data:
-            return cls(**{name: array if array.ndim else int(array) for name, array in data.items()})
+            values: dict[str, Any] = {name: array if array.ndim else int(array) for name, array in data.items()}
+        return cls(**values)
 
 
 class Problem(NamedTuple):
