@@ -18,6 +18,7 @@ from numba import njit
 
 from railopt.schedule.matching import BITS, MATE, Array, extend, matching, release, unmatch, words
 
+Int = int | np.int64
 INT64_MAX = np.int64(2**63 - 1)
 # compact: a slot is the largest entry over one of these
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
@@ -45,26 +46,47 @@ def longest_line(matrix: Array) -> int:
 @njit(cache=True)
 def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]:
     """The stages ordered by their length (largest transfer); equal ones stay in order."""
-    lengths = np.zeros(len(sent), np.int64)
-    for s in range(len(sent)):
-        for i in range(sent.shape[1]):
-            lengths[s] = max(lengths[s], sent[s, i])
-    rows = np.argsort(-lengths if descending else lengths, kind="mergesort")
-    return peer[rows], sent[rows]
+    stages, n = sent.shape
+    key, order, merged = np.zeros(stages, np.int64), np.arange(stages), np.empty(stages, np.int64)
+    for s in range(stages):
+        for i in range(n):
+            key[s] = max(key[s], sent[s, i])
+        key[s] *= -1 if descending else 1
+    width = 1
+    while width < stages:       # merge sort from below; np.argsort takes longer to compile than all else here
+        for start in range(0, stages, 2 * width):
+            middle, end = min(start + width, stages), min(start + 2 * width, stages)
+            a, b = start, middle
+            for k in range(start, end):
+                if a < middle and (b >= end or key[order[a]] <= key[order[b]]):
+                    merged[k] = order[a]
+                    a += 1
+                else:
+                    merged[k] = order[b]
+                    b += 1
+        order, merged = merged, order
+        width *= 2
+    peers, bytes_ = np.empty_like(peer), np.empty_like(sent)
+    for s in range(stages):
+        for i in range(n):
+            peers[s, i], bytes_[s, i] = peer[order[s], i], sent[order[s], i]
+    return peers, bytes_
 
 
 @njit(cache=True)
 def taper(peer: Array, sent: Array) -> tuple[Array, Array]:
     """The last stage in three parts: 3/4, 3/16 and 1/16 of its bytes.
 
-    Each hides the redistribution of the one before, and little is left to redistribute at the end.  The total stays: each
-    part grows with the whole, so one server has the largest of all three.
+    Each hides the redistribution of the one before, and little is left to redistribute at the end.  The total stays:
+    each part grows with the whole, so one server has the largest of all three.
     """
     stages, n = sent.shape
     if stages == 0:
         return peer, sent
-    peers, bytes_ = np.full((stages + 2, n), -1, np.int32), np.zeros((stages + 2, n), np.int64)
-    peers[:stages - 1], bytes_[:stages - 1] = peer[:stages - 1], sent[:stages - 1]
+    peers, bytes_ = np.empty((stages + 2, n), np.int32), np.empty((stages + 2, n), np.int64)
+    for s in range(stages - 1):
+        for i in range(n):
+            peers[s, i], bytes_[s, i] = peer[s, i], sent[s, i]
     count = stages - 1
     for part in range(3):
         busy = False
@@ -72,9 +94,8 @@ def taper(peer: Array, sent: Array) -> tuple[Array, Array]:
             whole = sent[stages - 1, i]
             size = (whole - whole // 4, whole // 4 - whole // 16, whole // 16)[part]
             bytes_[count, i] = size
-            if size:
-                peers[count, i] = peer[stages - 1, i]
-                busy = True
+            peers[count, i] = peer[stages - 1, i] if size else -1
+            busy |= size > 0
         count += busy
     return peers[:count].copy(), bytes_[:count].copy()
 
@@ -267,20 +288,20 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     if time == 0:
         return peer[:0].copy(), sent[:0].copy()
     spare = min(spare, INT64_MAX - time)
-    peer, sent, stage, slot, count = _match(left, left, 1, time, spare, peer, sent, 0)
+    peer, sent, stage, slot, count = _match(left, left, np.int64(1), time, spare, peer, sent, np.int64(0))
     if slot:
         units = np.zeros((n, n), np.int64)
         for i in range(n):
             for j in range(n):
                 if left[i, j]:
                     units[i, j] = (left[i, j] - 1) // slot + 1
-        peer, sent, stage, _, _ = _match(units, left, slot, count, 0, peer, sent, stage)
+        peer, sent, stage, _, _ = _match(units, left, slot, count, np.int64(0), peer, sent, stage)
     return peer[:stage].copy(), sent[:stage].copy()
 
 
 @njit(cache=True)
-def _match(left: Array, real: Array, slot: int, time: int, spare: int, peer: Array, sent: Array,
-           stage: int) -> tuple[Array, Array, int, int, int]:
+def _match(left: Array, real: Array, slot: Int, time: Int, spare: Int, peer: Array, sent: Array,
+           stage: Int) -> tuple[Array, Array, Int, Int, Int]:
     """The loop of `compact` on `left`, in units of `slot` bytes (`real` has the bytes; the same array if slot is 1).
 
     Returns the tables, the number of stages, and the slot and count to go on with (0, 0 when nothing is left).
@@ -300,9 +321,10 @@ def _match(left: Array, real: Array, slot: int, time: int, spare: int, peer: Arr
             row_slack[i], column_slack[i] = time - rows[i], time - columns[i]
         _graphs(left, row_slack, column_slack, length, graphs)
         release(state)
-        extend(graphs[0], state, False)
-        extend(graphs[1], state, False)
-        if not extend(graphs[2], state, True):
+        whole = False
+        for tier in range(3):
+            whole = extend(graphs[tier], state, tier == 2)
+        if not whole:
             length = min(length - max(1, length // 10), _longest(left, row_slack, column_slack, best))
             continue
         longest, most = time, 0

@@ -128,7 +128,8 @@ def _sort_by_target(runs: Array, count: int) -> None:
         a, b, c, d = runs[k, 0], runs[k, 1], runs[k, 2], runs[k, 3]
         p = k
         while p > 0 and runs[p - 1, 1] > b:
-            runs[p] = runs[p - 1]
+            for column in range(RUN):
+                runs[p, column] = runs[p - 1, column]
             p -= 1
         runs[p, 0], runs[p, 1], runs[p, 2], runs[p, 3] = a, b, c, d
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from railopt.arrays import Ints, digest, frozen, load_npz, save_npz
+from railopt.arrays import Ints, digest, frozen, load_npz, save_npz, total
 from railopt.bounds import Bound
 from railopt.chunks import Chunks
 from railopt.errors import CheckFailed, FormatError, InputError
@@ -29,6 +29,7 @@ ORDERS = ("ascending", "descending", "built")
 DEFAULT_EPS = Fraction(1, 50)
 DEFAULT_CHUNK = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)
+_MOST_PIECES = int(np.iinfo(np.int32).max)
 
 
 class Kind(NamedTuple):
@@ -148,8 +149,11 @@ class Schedule:
 
     def pieces(self, cap: int | None = None) -> tuple[Array, ...]:
         """(stage, rail, source GPU, target GPU, offset, size) of every piece; see `railopt.schedule.pieces.cut`."""
+        cap = _NO_CAP if cap is None else cap
+        if total(self.sent) // cap > _MOST_PIECES:
+            raise InputError(f"{total(self.sent)} bytes in chunks of {cap}: more than {_MOST_PIECES} chunks; use larger ones")
         found: tuple[Array, ...] = cut(self.traffic.bytes, self.fabric.nodes, self.peer, self.sent,
-                                       KINDS[self.kind].by_target, _NO_CAP if cap is None else cap)
+                                       KINDS[self.kind].by_target, cap)
         return found
 
     def plan(self, chunk: str | int | None = None) -> Plan:

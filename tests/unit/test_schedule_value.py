@@ -147,6 +147,8 @@ def test_edge_of_int64() -> None:
         schedule = synthesise(fabric, Traffic.from_matrix(matrix, fabric), kind)
         assert schedule.line_sum == np.iinfo(np.int64).max - 1
         assert schedule.plan("4611686018427387904").chunks.total == np.iinfo(np.int64).max - 1
+        with pytest.raises(InputError, match="use larger ones"):
+            schedule.plan("1KiB")
 
 
 def test_what_does_not_fit_is_refused() -> None:
