@@ -121,6 +121,7 @@ def moe(fabric: Fabric, *, tokens: int = 4096, top_k: int = 2, hidden: str | int
     rng = np.random.default_rng(seed)
     popularity = rng.permutation(np.arange(1, number + 1) ** -_share("skew", skew, 0, 10))
     seen = popularity * rng.gamma(_share("jitter", jitter, 1e-3, 1e9), 1 / jitter, (count, number))
+    seen = np.rint(seen * 2**30) + 1                # whole numbers: the last bit of a power differs between machines
     counts = np.stack([rng.multinomial(tokens * top_k, row / row.sum()) for row in seen])
     matrix = np.zeros((count, count), np.int64)
     np.add.at(matrix.T, np.arange(number) * count // number, counts.T)

@@ -16,6 +16,21 @@ settings.register_profile("ci", deadline=None, derandomize=True, max_examples=20
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+# Skips that CI expects: test id prefix -> why.  Any other skip fails CI.
+EXPECTED_SKIPS: dict[str, str] = {}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI a skipped test that nobody expected is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not os.environ.get("CI") or reporter is None:
+        return
+    surprising = [r.nodeid for r in reporter.stats.get("skipped", []) if not r.nodeid.startswith(tuple(EXPECTED_SKIPS) or ("-",))]
+    if surprising and session.exitstatus == 0:
+        reporter.write_line(f"skipped in CI without being expected: {', '.join(surprising)}", red=True)
+        session.exitstatus = 1
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a command did."""

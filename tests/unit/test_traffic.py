@@ -160,7 +160,7 @@ def test_moe_conserves_tokens() -> None:
 @pytest.mark.parametrize(("spec", "complaint"), [
     ("mo:skew=1", "known workloads"), ("moe:skw=1", "unknown option"), ("moe:skew=x", "not a number"),
     ("moe:seed=1.5", "whole number"),
-    ("moe:skew=-1", "expected 0"), ("uniform:size=0B", "at least 1 byte"), ("sparse:zeros=1.5", "expected 0"), 
+    ("moe:skew=-1", "expected 0"), ("uniform:size=0B", "at least 1 byte"), ("sparse:zeros=1.5", "expected 0"),
     ("moe:top_k=9,experts=4", "top_k"),
     ("incast:target=64", "expected a GPU"),
 ])
