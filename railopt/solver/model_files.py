@@ -77,17 +77,17 @@ def to_mps(problem: Problem) -> str:
     equal = program.row_lower == program.row_upper
     lines = [f"* {_unit(problem)}", "NAME railopt", "ROWS", " N obj"]
     lines += [f" {'E' if same else 'L'} {name}" for name, same in zip(rows, equal.tolist(), strict=True)]
-    lines += ["COLUMNS", "    MARKER MARKER 'MARKER' 'INTORG'"]
+    lines += ["COLUMNS", "    M0 'MARKER' 'INTORG'"]
     order = np.argsort(program.columns, kind="stable")
     bounds = np.searchsorted(program.columns[order], np.arange(len(names) + 1))
     for c, name in enumerate(names):
         if c == len(names) - 1:
-            lines += [] if model.exact else ["    MARKER MARKER 'MARKER' 'INTEND'"]
+            lines += [] if model.exact else ["    M1 'MARKER' 'INTEND'"]
             lines.append(f"    {name} obj 1")
         entries = order[bounds[c]:bounds[c + 1]]
         lines += [f"    {name} {rows[i]} {_number(v)}"
                   for i, v in zip(program.rows[entries].tolist(), program.values[entries].tolist(), strict=True)]
-    lines += ["    MARKER MARKER 'MARKER' 'INTEND'"] if model.exact else []
+    lines += ["    M1 'MARKER' 'INTEND'"] if model.exact else []
     lines += ["RHS", *(f"    rhs {name} {_number(high)}" for name, high in zip(rows, program.row_upper.tolist(), strict=True) if high)]
     lines += ["BOUNDS", *(f" UP bound {name} {_number(high)}" for name, high in zip(names[:-1], program.upper.tolist(), strict=False))]
     lines += [f" LO bound t {model.lower}", " PL bound t", "ENDATA", ""]

@@ -1,0 +1,147 @@
+"""One suite that every back-end passes, and back-ends that crash, hang and lie."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from railopt import Chunks, Fabric, Plan
+from railopt.errors import InputError
+from railopt.solver.backends import BACKENDS, Backend
+from railopt.solver.coupled import solve
+from railopt.solver.model import build
+from railopt.solver.model_files import write_model
+from railopt.solver.process import run
+
+
+def chunks_of(rows: list[tuple[int, int, int]], nodes: int) -> Chunks:
+    src, dst, size = zip(*rows, strict=True)
+    return Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
+
+
+CHUNKS = chunks_of([(0, 1, 7), (0, 1, 5), (0, 2, 5), (1, 2, 6), (1, 0, 4), (2, 0, 9), (2, 1, 3)], 3)
+HEALTHY = Fabric.uniform(nodes=3, rails=2, link=1)
+FABRICS = {
+    "equal": HEALTHY,
+    "slow and dead": Fabric(3, 3, 3, np.array([[4, 2, 3], [4, 0, 3], [4, 2, 3]]), np.array([[4, 2, 3], [4, 2, 3], [1, 2, 3]])),
+}
+
+
+def optimum(fabric: Fabric, chunks: Chunks) -> Fraction:
+    best = None
+    for rail in itertools.product(range(fabric.rails), repeat=len(chunks)):
+        try:
+            value = Plan(fabric, chunks, np.array(rail, np.int16)).makespan
+        except InputError:
+            continue
+        best = value if best is None or value < best else best
+    assert best is not None
+    return best
+
+
+OPTIMA = {name: optimum(fabric, CHUNKS) for name, fabric in FABRICS.items()}
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_finds_the_optimum_and_says_on_whose_word(backend: str, fabric: str) -> None:
+    outcome = solve(FABRICS[fabric], CHUNKS, 20, backend)
+    assert outcome.notes == ()
+    assert outcome.value == OPTIMA[fabric] == outcome.bound
+    assert outcome.plan is not None and outcome.plan.makespan == outcome.value
+    assert outcome.status in ("proved", "claimed")
+    assert outcome.certificate is not None
+    verdict = outcome.certificate.check()
+    assert verdict.ok and verdict.proved == outcome.proved
+    if outcome.status == "claimed":
+        assert outcome.witness == {"kind": "claimed", "by": BACKENDS[backend].title}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_strengthened_model_has_the_same_optimum(backend: str) -> None:
+    doubled = CHUNKS.take(np.tile(np.arange(len(CHUNKS)), 2))
+    worst = np.zeros(len(doubled), np.int16)
+    plain, strong = build(HEALTHY, doubled), build(HEALTHY, doubled, bound=Fraction(1), hint=worst)
+    assert strong.model.variables < plain.model.variables
+    known = solve(HEALTHY, doubled, 10)
+    assert known.proved
+    answers = run(BACKENDS[backend], strong.model, 20).answers
+    assert answers[-1].optimal and answers[-1].counts is not None
+    assert Plan(HEALTHY, doubled, strong.rails(np.array(answers[-1].counts))).makespan == known.value
+
+
+@pytest.mark.parametrize("suffix", [".lp", ".mps"])
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_written_model_is_read_back_by_another_solver(tmp_path: Path, suffix: str, fabric: str) -> None:
+    path = tmp_path / f"model{suffix}"
+    write_model(FABRICS[fabric], CHUNKS, path)
+    code = ("import highspy, sys; h = highspy.Highs(); h.setOptionValue('output_flag', False); "
+            "assert h.readModel(sys.argv[1]) == highspy.HighsStatus.kOk; h.run(); print(repr(h.getInfo().objective_function_value))")
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    second = build(FABRICS[fabric], CHUNKS).second
+    assert Fraction(round(float(done.stdout))) == OPTIMA[fabric] * second
+
+
+def test_written_model_needs_a_known_suffix(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"\.lp or \.mps"):
+        write_model(HEALTHY, CHUNKS, tmp_path / "model.txt")
+
+
+FAKES = {
+    "crashes": "import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)",
+    "raises": "raise RuntimeError('out of licences')",
+    "hangs": "import time\n    time.sleep(600)",
+    "invents": "emit(Answer([[1] * r for _ in range(j)], True, 1))",
+    "miscounts": "emit(Answer([[1] + [0] * (r - 1)] * (j - 1), True, 1))",
+    "boasts": "emit(Answer([[1] + [0] * (r - 1) for _ in range(j)], True, None))",
+    "babbles": "open(__import__('sys').argv[3], 'a').write('hello\\n')",
+}
+SAYS = {"crashes": "SIGSEGV", "raises": "out of licences", "hangs": "was killed", "invents": "infeasible plan",
+        "miscounts": "infeasible plan", "boasts": "is known", "babbles": "no answer"}
+
+
+@pytest.mark.parametrize("fake", FAKES)
+def test_what_goes_wrong_is_reported_by_name_and_the_best_survives(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"fake_{fake}.py").write_text(
+        "from railopt.solver.backends import Answer\n\ndef solve(model, limit_s, threads, emit):\n"
+        f"    j, r = model.allowed.shape\n    {FAKES[fake]}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setitem(BACKENDS, "fake", Backend("fake", f"fake_{fake}", "railopt", "railopt"))
+    known = solve(HEALTHY, CHUNKS, 5).plan
+    began = time.monotonic()
+    outcome = solve(HEALTHY, CHUNKS, 2, "fake", start=known)
+    assert time.monotonic() - began < 10
+    assert any("fake" in note and SAYS[fake] in note for note in outcome.notes)
+    assert outcome.value == OPTIMA["equal"]
+    assert outcome.plan is not None and outcome.plan.makespan == outcome.value
+    assert outcome.bound <= OPTIMA["equal"]
+    assert outcome.status != "claimed"
+    alone = solve(HEALTHY, CHUNKS, 2, "fake") if fake in ("raises", "invents") else outcome
+    assert alone.plan is not None and alone.value is not None and alone.value >= OPTIMA["equal"]
+
+
+def test_a_missing_back_end_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BACKENDS, "absent", Backend("absent", "no.such.module", "absent-solver", "no_such_module"))
+    outcome = solve(HEALTHY, CHUNKS, 2, "absent")
+    assert outcome.notes == ("absent is not installed: pip install absent-solver",)
+    assert outcome.plan is not None and outcome.status in ("open", "proved")
+
+
+def test_unknown_back_end_and_limit_are_refused() -> None:
+    with pytest.raises(InputError, match="native, cpsat, pulp, highs, scipy"):
+        solve(HEALTHY, CHUNKS, 1, "gurobi")
+    with pytest.raises(InputError, match="time limit"):
+        solve(HEALTHY, CHUNKS, 0)
+
+
+def test_a_model_that_is_too_large_is_refused() -> None:
+    many = Chunks.from_arrays(src=np.zeros(300_000, np.int32), dst=np.ones(300_000, np.int32), size=np.arange(1, 300_001), nodes=2)
+    with pytest.raises(InputError, match="native back-end"):
+        solve(Fabric.uniform(nodes=2, rails=8), many, 1, "cpsat")
