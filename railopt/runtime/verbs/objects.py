@@ -268,7 +268,7 @@ class Qp(Owner):
 
     def retire(self) -> None:
         """To ERR: nothing more leaves it or lands through it; what was posted is flushed."""
-        if not self.retired:
+        if not self.retired and self.pointer:
             self.retired = True
             self._modify(0, qp_state=s.IBV_QPS_ERR)
 

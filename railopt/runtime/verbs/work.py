@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,8 @@ class WriteRing:
             local[:count], remote[:count] = writes.local[start:stop], writes.remote[start:stop]
             length[:count] = writes.length[start:stop]
             lkey[:count], rkey[:count] = writes.lkey[start:stop], writes.rkey[start:stop]
+        if not self._qp.pointer:
+            return count, errno.EBADF
         return count, self._post(self._qp.pointer, self._lists[slot], self._bad_at)  # type: ignore[arg-type]
 
     def _resize(self, slot: int, count: int) -> None:
@@ -104,6 +107,8 @@ class ImmRing:
         """Post one with the 32-bit `value`: errno or 0."""
         self._imm[slot] = value
         at = self.wr.ctypes.data + slot * SEND_WR.itemsize
+        if not self._qp.pointer:
+            return errno.EBADF
         return self._qp.device.post_send(self._qp.pointer, at, ctypes.addressof(self._bad))
 
 
@@ -119,4 +124,6 @@ class Receives:
     def post(self, count: int) -> int:
         """Post `count` receives: errno or 0."""
         at = self.wr.ctypes.data + (self._depth - count) * RECV_WR.itemsize
+        if not self._qp.pointer:
+            return errno.EBADF
         return self._qp.device.post_recv(self._qp.pointer, at, ctypes.addressof(self._bad))

@@ -1,0 +1,323 @@
+"""Runs inside the guest: every scenario with one forked process a node, results as JSON lines in /out/results.
+
+The parent imports everything once (imports are slow under emulation) and never opens a device itself. Payloads are random
+bytes; a receiver builds what it should have from the senders' seeds and the placement alone, and compares byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from railopt import Chunks, Fabric, Plan, workloads
+from railopt import plan as make_plan
+from railopt.cli.main import main as railopt_main
+from railopt.policies import POLICIES
+from railopt.runtime.group import Group, join
+from railopt.runtime.launch import Launch
+from railopt.runtime.placement import Placement
+from railopt.runtime.rails import Options
+from railopt.runtime.verbs.objects import Patience
+from railopt.runtime.verbs_sender import Verbs
+
+SECRET = b"a secret for the guest"
+RAILS = Path(__file__).parent / "guest" / "rails.sh"
+OUT = Path("/out")
+Node = Callable[[int], dict[str, Any]]
+
+
+def sh(command: str) -> None:
+    subprocess.run(command, shell=True, check=True)
+
+
+def rails(*words: object) -> None:
+    subprocess.run([str(RAILS), *map(str, words)], check=True)
+
+
+def payload(node: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(node).integers(0, 256, size, dtype=np.uint8)
+
+
+def expected(plan: Plan, placement: Placement, node: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """What `node`'s receive memory must hold."""
+    sent = [payload(k, int(placement.send_bytes[k, 0])) for k in range(plan.fabric.nodes)]
+    memory = np.zeros(int(placement.recv_bytes[node, 0]), np.uint8)
+    for c in np.flatnonzero(plan.chunks.dst == node):
+        size, source = plan.chunks.size[c], placement.send_offset[c]
+        memory[placement.recv_offset[c]:][:size] = sent[plan.chunks.src[c]][source:source + size]
+    return memory
+
+
+def with_nodes(nodes: int, work: Node, limit: float = 60.0) -> list[dict[str, Any]]:
+    """Fork one process a node; what each returned, or how it ended."""
+    children, began = {}, time.monotonic()
+    for node in range(nodes):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            result: dict[str, Any] = {}
+            try:
+                result = work(node)
+            except BaseException as error:
+                result = {"error": type(error).__name__, "text": str(error), "exit_code": getattr(error, "exit_code", None),
+                          "trace": traceback.format_exc()[-1500:]}  # fmt: skip
+            result["seconds"] = time.monotonic() - began
+            with os.fdopen(writer, "w") as file:
+                json.dump(result, file)
+            os._exit(0)
+        os.close(writer)
+        children[node] = pid, reader
+    results = []
+    for node, (pid, reader) in children.items():
+        os.set_blocking(reader, True)
+        signal.alarm(max(1, int(limit - (time.monotonic() - began))))
+        try:
+            with os.fdopen(reader) as file:
+                text = file.read()
+        except TimeoutError:
+            text = json.dumps({"error": "hung", "node": node})
+            os.kill(pid, signal.SIGKILL)
+        finally:
+            signal.alarm(0)
+        status = os.waitpid(pid, 0)[1]
+        results.append(json.loads(text) if text else {"error": "killed", "status": status})
+    return results
+
+
+def on_alarm(number: int, frame: object) -> None:
+    raise TimeoutError
+
+
+def session(node: int, nodes: int, rail_count: int, size: int, options: Options) -> tuple[Group, Verbs, Any, Any]:
+    launch = Launch("hosts", node, nodes, ("127.0.0.1",) * nodes)
+    group = join(launch, SECRET, run="guest", port=18600, join_s=20)
+    send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+    return group, Verbs(group, [f"rx{node}_{n}" for n in range(rail_count)], send, recv, options=options), send, recv
+
+
+def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
+    """One session, every policy's plan and a staged one, each payload compared."""
+    fabric = Fabric.uniform(nodes, rail_count)
+    chunks = workloads.zipf(fabric, mean="6KiB", seed=3).chunks("4KiB")
+    plans = {name: make_plan(fabric, chunks, name) for name in POLICIES}
+    lpt = plans["lpt"]
+    plans["staged"] = Plan(fabric, chunks, lpt.rail, "lpt", stage=(np.arange(len(chunks)) % 3).astype(np.int32))
+    placement = Placement.packed(chunks)
+    size = int(max(placement.send_bytes.max(), placement.recv_bytes.max()))
+
+    def work(node: int) -> dict[str, Any]:
+        group, sender, send, recv = session(node, nodes, rail_count, size, Options(patience=Patience(18, 3), batch=8, depth=64))
+        right = {}
+        with group, sender:
+            mine = payload(node, int(placement.send_bytes[node, 0]))
+            send[:len(mine)] = mine
+            wanted = expected(lpt, placement, node)
+            for name, plan in plans.items():
+                recv[:] = 0
+                group.allgather(name)
+                report = sender.run(plan).wait()
+                right[name] = bool(np.array_equal(recv[:len(wanted)], wanted)) and not report.faults
+        return {"right": right, "bytes": int(chunks.total)}
+
+    return with_nodes(nodes, work)
+
+
+def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]:
+    """Cut rail 0 between nodes 0 and 1 in the middle of a run, then run once more with what is left."""
+    fabric = Fabric.uniform(nodes, rail_count)
+    chunks = workloads.uniform(fabric, size="512KiB").chunks("64KiB")
+    plan = make_plan(fabric, chunks, "lpt")
+    placement = Placement.packed(chunks)
+    size = int(max(placement.send_bytes.max(), placement.recv_bytes.max()))
+
+    def work(node: int) -> dict[str, Any]:
+        group, sender, send, recv = session(node, nodes, rail_count, size, Options(patience=Patience(18, 1), batch=2, depth=4))
+        with group, sender:
+            send[:] = payload(node, size)
+            wanted = expected(plan, placement, node)
+            run = sender.run(plan)
+            link = sender.by_place.get((1 - node, 0)) if node < 2 else None
+            while link is not None and not run.poll() and not any(job.acked for job in link.unfinished):
+                time.sleep(0.001)
+            began = time.monotonic()
+            if node == 0 and fault in CUTS:
+                sh(CUTS[fault])
+            if node == 1 and fault == "peer queue pair gone":
+                link.qp.close()
+            if node == 1 and fault == "peer queue pair in error":
+                link.qp.retire()
+            report = run.wait()
+            took = time.monotonic() - began
+            right = bool(np.array_equal(recv[:len(wanted)], wanted))
+            recv[:] = 0
+            group.allgather("again")
+            sender.run(plan).wait()
+            again = bool(np.array_equal(recv[:len(wanted)], wanted))
+        return {"right": right, "again": again, "took": took, "faults": [str(f) for f in report.faults],
+                "moved": sum(f.moved for f in report.faults), "alive": [r.alive for r in report.rails]}  # fmt: skip
+
+    results = with_nodes(nodes, work)
+    rails("mend", 0, 0)
+    rails("mend", 1, 0)
+    return results
+
+
+CUTS = {
+    "own link down": "ip link set n0r0 down",
+    "peer link down": "ip link set n1r0 down",
+    "all packets lost": "tc qdisc add dev n0r0 root netem loss 100%",
+}
+
+
+def killed() -> list[dict[str, Any]]:
+    """Node 1 of 4 is killed in the middle of a run: all others end, and say who it was."""
+    fabric = Fabric.uniform(4, 2)
+    chunks = workloads.uniform(fabric, size="256KiB").chunks("32KiB")
+    plan = make_plan(fabric, chunks, "lpt")
+    size = int(Placement.packed(chunks).send_bytes.max())
+
+    def work(node: int) -> dict[str, Any]:
+        group, sender, send, recv = session(node, 4, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4))
+        with group, sender:
+            run = sender.run(plan)
+            if node == 1:
+                for _ in range(20):
+                    run.poll()
+                os.kill(os.getpid(), signal.SIGKILL)
+            run.wait()
+        return {"error": None}
+
+    return with_nodes(4, work)
+
+
+def bad_keys() -> list[dict[str, Any]]:
+    """Node 0 writes with a key that node 1 never gave out."""
+    fabric = Fabric.uniform(2, 2)
+    chunks = workloads.uniform(fabric, size="64KiB").chunks("16KiB")
+    plan = make_plan(fabric, chunks, "lpt")
+    size = int(Placement.packed(chunks).send_bytes.max())
+
+    def work(node: int) -> dict[str, Any]:
+        group, sender, send, recv = session(node, 2, 2, size, Options(patience=Patience(18, 1)))
+        with group, sender:
+            if node == 0:
+                sender.peers[1].rkey[:] ^= 0x5500
+            sender.run(plan).wait()
+        return {"error": None}
+
+    return with_nodes(2, work)
+
+
+def command_line() -> list[dict[str, Any]]:
+    """`railopt send` and `railopt bench` as their users type them, and a plan for another world."""
+    fabric = Fabric.uniform(2, 4)
+    plan = make_plan(fabric, workloads.zipf(fabric, mean="32KiB", seed=1).chunks("16KiB"), "equitable")
+    plan.save("/tmp/plan.npz", force=True)
+    small = Fabric.uniform(3, 4)
+    make_plan(small, workloads.uniform(small, size="1KiB").chunks("1KiB"), "lpt").save("/tmp/other.npz", force=True)
+    os.environ["RAILOPT_SECRET"] = SECRET.decode()
+
+    def work(node: int) -> dict[str, Any]:
+        devices = ",".join(f"rx{node}_{n}" for n in range(4))
+        launch = ["--hosts", "127.0.0.1,127.0.0.1", "--rank", str(node), "--ib-dev", devices, "--ib-timeout", "18"]
+        out = Path(f"/tmp/cli{node}")
+        sys.stdout = out.open("w")
+        codes = [railopt_main(["send", "/tmp/plan.npz", "--iters", "2", "--port", "18611", *launch]),
+                 railopt_main(["bench", "uniform", "-b", "64KiB", "-e", "128KiB", "-n", "1", "-w", "1", "--policy", "lpt,pxn",
+                               "--port", "18612", *launch]),
+                 railopt_main(["send", "/tmp/other.npz", "--port", "18613", *launch])]  # fmt: skip
+        if node == 0:
+            codes.append(railopt_main(["devices", "--rails", devices]))
+        sys.stdout.flush()
+        return {"codes": codes, "output": out.read_text()}
+
+    return with_nodes(2, work)
+
+
+def side_by_side() -> list[dict[str, Any]]:
+    """One queue pair, 64 KiB writes: perftest's ib_write_bw, then this sender, on the same rail. Reported, not judged."""
+    count, size = 160, 65536
+    sh(f"ib_write_bw -d rx1_0 -x 1 -s {size} -n {count} -p 18700 > /tmp/server.txt 2>&1 &")
+    time.sleep(1.5)
+    text = subprocess.run(f"ib_write_bw -d rx0_0 -x 1 -s {size} -n {count} -p 18700 127.0.0.1", shell=True, check=True,
+                          capture_output=True, text=True).stdout  # fmt: skip
+    line = next(row for row in text.splitlines() if row.split()[:1] == [str(size)])
+    theirs = float(line.split()[3]) * 2**20 / 1e6
+    fabric = Fabric.uniform(2, 1)
+    chunks = Chunks.from_arrays(src=np.zeros(count, int), dst=np.ones(count, int), size=np.full(count, size), nodes=2)
+    plan = make_plan(fabric, chunks, "lpt")
+
+    def work(node: int) -> dict[str, Any]:
+        group, sender, _, _ = session(node, 2, 1, count * size, Options(patience=Patience(18, 3), batch=16, depth=128))
+        with group, sender:
+            report = sender.run(plan).wait()
+        return {"rate": report.bytes / report.seconds / 1e6}
+
+    ours = with_nodes(2, work)[0]["rate"]
+    return [{"ib_write_bw": theirs, "railopt": ours, "ratio": ours / theirs}]
+
+
+def report(name: str, scenario: Callable[[], list[dict[str, Any]]], file: Any) -> None:
+    began = time.monotonic()
+    try:
+        nodes = scenario()
+    except BaseException:
+        nodes = [{"error": "scenario", "trace": traceback.format_exc()[-2000:]}]
+    file.write(json.dumps({"scenario": name, "seconds": time.monotonic() - began, "nodes": nodes}) + "\n")
+    file.flush()
+    print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
+
+
+def warm() -> None:
+    """On the host, before the guest boots: compile what the guest will need (it shares the cache, not the patience)."""
+    from railopt.runtime import verify
+    from railopt.runtime.memory import memory_of
+    from railopt.runtime.replan import replan
+
+    for nodes, rail_count in ((2, 4), (4, 2), (2, 3), (2, 2), (2, 1)):
+        fabric = Fabric.uniform(nodes, rail_count)
+        chunks = workloads.zipf(fabric, mean="6KiB", seed=3).chunks("4KiB")
+        for name in POLICIES:
+            plan = make_plan(fabric, chunks, name)
+        rows = np.flatnonzero((chunks.src == 0) & (chunks.dst == 1)).astype(np.int64)
+        replan(make_plan(fabric, chunks, "lpt"), rows, 0, 1, list(range(max(1, rail_count - 1))))
+    placement = Placement.packed(chunks)
+    memory = [memory_of(np.zeros(int(placement.send_bytes.max()), np.uint8), writable=True)]
+    verify.fill(plan, placement, 0, memory, 0)
+    verify.wrong(plan, placement, 1, memory, 0)
+    verify.checksums(plan, placement, 0, "send", memory)
+
+
+def main() -> int:
+    if sys.argv[1:] == ["warm"]:
+        warm()
+        return 0
+    signal.signal(signal.SIGALRM, on_alarm)
+    with open(OUT / "results", "w") as file:
+        rails("make", 2, 4)
+        report("2x4", lambda: all_policies(2, 4), file)
+        for fault in [*CUTS, "peer queue pair gone", "peer queue pair in error"]:
+            report(fault, lambda fault=fault: cut(fault), file)
+        report("bad keys", bad_keys, file)
+        report("command line", command_line, file)
+        report("side by side", side_by_side, file)
+        rails("drop", 2, 4)
+        rails("make", 4, 2)
+        report("4x2", lambda: all_policies(4, 2), file)
+        report("peer killed", killed, file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
