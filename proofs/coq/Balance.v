@@ -191,3 +191,57 @@ Theorem T2_M3_N2 :
     (forall k n, k < 3 -> n < 2 -> 2 * Snd 3 x k n = row 3 D k) /\
     exists f n, f < 3 /\ n < 2 /\ 2 * Rcv 3 x f n <> col 3 D f.
 Proof. exact (T2_refutation 2 (le_n 2)). Qed.
+
+(** ** T2, the exact condition: aggregate-uniform sending forces uniform receiving
+       if and only if there are at most two nodes or one rail *)
+Definition no_self (M : nat) (D : nat -> nat -> nat) : Prop := forall k, k < M -> D k k = 0.
+Definition sending_balances_receiving (M N : nat) : Prop :=
+  forall D x, no_self M D -> feasible M N D x ->
+    (forall k n, k < M -> n < N -> N * Snd M x k n = row M D k) ->
+    forall f n, f < M -> n < N -> N * Rcv M x f n = col M D f.
+
+(** node 0 sends to 1 on every rail but the first, and to 2 on the first *)
+Definition xlean (k f n : nat) : nat :=
+  if (k =? 0) && (f =? (if n =? 0 then 2 else 1)) then 1 else 0.
+
+Theorem T2_exact : forall M N, sending_balances_receiving M N <-> M <= 2 \/ N <= 1.
+Proof.
+  intros M N. split.
+  - intros H. destruct (le_lt_dec M 2) as [|HM]; [now left|]. destruct (le_lt_dec N 1) as [|HN]; [now right|]. exfalso.
+    assert (S0 : forall n, Snd M xlean 0 n = 1).
+    { intros n. unfold Snd, xlean. apply sum_unique with (a := if n =? 0 then 2 else 1).
+      - destruct (n =? 0); lia.
+      - intros f _. simpl. rewrite Nat.eqb_eq. tauto. }
+    assert (Z : forall k f n, k <> 0 -> xlean k f n = 0).
+    { intros k f n Hk. unfold xlean. destruct (Nat.eqb_spec k 0); [contradiction|reflexivity]. }
+    set (D := fun k f => sum N (xlean k f)).
+    assert (B : N * Rcv M xlean 1 0 = col M D 1).
+    { apply H; [|intros k f _ _; reflexivity| |lia|lia].
+      - intros k _. apply sum_0. intros n _. unfold xlean.
+        destruct k as [|k]; simpl; [destruct (n =? 0)|]; reflexivity.
+      - intros k n Hk _. unfold row, D. rewrite sum_swap. destruct (Nat.eq_dec k 0) as [->|Hk0].
+        + rewrite S0. rewrite (sum_ext N _ (fun _ => 1)) by (intros i _; exact (S0 i)). now rewrite sum_const.
+        + unfold Snd. rewrite (sum_0 M) by (intros; now apply Z). rewrite sum_0; [lia|].
+          intros i _. apply sum_0. intros; now apply Z. }
+    assert (R0 : Rcv M xlean 1 0 = 0).
+    { apply sum_0. intros k _. unfold xlean. destruct (k =? 0); reflexivity. }
+    assert (C1 : 1 <= col M D 1).
+    { apply Nat.le_trans with (D 0 1).
+      - apply Nat.le_trans with (xlean 0 1 1); [reflexivity|].
+        exact (sum_single N (xlean 0 1) 1 HN).
+      - apply (sum_single M (fun k => D k 1)). lia. }
+    lia.
+  - intros H D x Hs F HS f n Hf Hn. destruct H as [HM|HN].
+    + assert (Self : forall k, k < M -> x k k n = 0).
+      { intros k Hk. pose proof (x_le_D M N D x F k k n Hk Hk Hn) as L. rewrite (Hs k Hk) in L. lia. }
+      destruct M as [|[|[|M]]]; try lia.
+      * replace f with 0 in * by lia. unfold Rcv, col. simpl. rewrite (Self 0), (Hs 0) by lia. lia.
+      * unfold Rcv, col, Snd, row in *. simpl in *.
+        destruct f as [|[|f]]; try lia.
+        -- specialize (HS 1 n ltac:(lia) Hn). rewrite (Self 1), (Hs 1) in HS by lia.
+           rewrite (Self 0), (Hs 0) by lia. lia.
+        -- specialize (HS 0 n ltac:(lia) Hn). rewrite (Self 0), (Hs 0) in HS by lia.
+           rewrite (Self 1), (Hs 1) by lia. lia.
+    + assert (N = 1) as -> by lia. replace n with 0 by lia. rewrite Nat.mul_1_l.
+      apply sum_ext. intros k Hk. rewrite <- (F k f Hk Hf). reflexivity.
+Qed.

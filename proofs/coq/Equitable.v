@@ -246,3 +246,13 @@ Proof.
       - intros e He. apply (In_lt e He). }
     rewrite Es, <- Er. exact HR.
 Qed.
+
+(** T4 for this split: whatever the number of nodes and senders, less than one chunk above the average *)
+Theorem T4_equitable : forall M N D, 1 <= N ->
+  exists x, feasible M N D x /\
+  (forall k n, k < M -> n < N -> N * Snd M x k n <= row M D k + (N - 1)) /\
+  (forall f n, f < M -> n < N -> N * Rcv M x f n <= col M D f + (N - 1)).
+Proof.
+  intros M N D HN. destruct (T8_equitable M N D HN) as (x & F & S & R). exists x. split; [exact F|].
+  split; intros v n Hv Hn; [specialize (S v n Hv Hn)|specialize (R v n Hv Hn)]; lia.
+Qed.

@@ -129,6 +129,42 @@ Proof.
   assert (cmax N s = 0) by lia. nia.
 Qed.
 
+(** ** T6, a posteriori: with k jobs on the fullest machine LPT is within kN/(kN-N+1)
+
+    Those k jobs are no smaller than the last of them, so it is at most a k-th of the length. *)
+Theorem T6_aposteriori : forall N ps s t i,
+  1 <= N -> Forall (fun p => 1 <= p) ps -> nonincreasing ps -> schedules N ps s -> greedy N s -> schedules N ps t ->
+  i < N -> load s i = cmax N s -> let k := length (jobs_on s i) in
+  (k * N - (N - 1)) * cmax N s <= k * N * cmax N t.
+Proof.
+  intros N ps s t i HN Pos Hs [E F] G T Hi Hl k.
+  pose proof (T7_average N ps t T) as Av.
+  destruct (last_job s i) as [Z|(s1 & p & s2 & Es & El)].
+  { rewrite <- Hl, Z. lia. }
+  assert (Eps : ps = sizes s1 ++ p :: sizes s2) by (rewrite <- E, Es; unfold sizes; now rewrite map_app).
+  assert (Big : Forall (fun q => p <= q) (sizes s1)) by (rewrite Eps in Hs; now apply sorted_prefix_ge in Hs).
+  assert (Kp : k * p <= load s i).
+  { assert (J : jobs_on s i = jobs_on s1 i ++ p :: jobs_on s2 i).
+    { rewrite Es, jobs_on_app. f_equal. unfold jobs_on. simpl. now rewrite Nat.eqb_refl. }
+    assert (Z : jobs_on s2 i = []).
+    { unfold load in El at 1. rewrite J, list_sum_app in El. simpl in El. fold (load s1 i) in El.
+      destruct (jobs_on s2 i) as [|q l] eqn:O; [reflexivity|]. exfalso.
+      assert (In q ps).
+      { rewrite Eps. apply in_or_app. right. right. apply (jobs_on_In s2 i). rewrite O. now left. }
+      rewrite Forall_forall in Pos. specialize (Pos q H). unfold load in El. simpl in El. lia. }
+    assert (A : Forall (fun q => p <= q) (jobs_on s i)).
+    { rewrite J, Z. apply Forall_app. split; [|now constructor].
+      apply Forall_forall. intros q Hq. rewrite Forall_forall in Big. apply Big. now apply (jobs_on_In s1 i). }
+    apply sum_ge_length in A. exact A. }
+  assert (F1 : Forall (fun pm => snd pm < N) s1) by (rewrite Es in F; now apply Forall_app in F).
+  pose proof (step_bound N s1 i F1 (G s1 p i s2 Es)) as B.
+  assert (Sum : list_sum (sizes s1) + p <= list_sum ps) by (rewrite Eps, list_sum_app; simpl; lia).
+  rewrite <- Hl. set (C := load s i) in *. set (O := cmax N t) in *. clearbody k.
+  assert (A1 : N * C <= N * O + (N - 1) * p) by nia.
+  assert (A2 : k * (N * C) <= k * (N * O) + (N - 1) * C) by nia.
+  rewrite Nat.mul_sub_distr_r. rewrite <- !Nat.mul_assoc. lia.
+Qed.
+
 (** ** The rule as a program: the first least loaded machine *)
 Fixpoint argmin (g : nat -> nat) (n : nat) : nat :=
   match n with
