@@ -32,135 +32,146 @@ class Net(NamedTuple):
     goodput: Array
 
 
-class Scratch(NamedTuple):
-    """Buffers of one run; `crowd` is all zero between two fills."""
+class Ports(NamedTuple):
+    """Who crosses each port now, kept up to date as flows come and go, and the buffers of a fill."""
 
+    members: Array    # int32 [path]: the flows of port p in members[begin[p]:end[p]], finished ones dropped when met
+    begin: Array      # int64 [ports]
+    end: Array        # int64 [ports]
+    number: Array     # int64 [ports]: flows that are active
+    demand: Array     # float64 [ports]: their weight x cost
+    gone: Array       # bool [flows]: finished
     left: Array       # float64 [ports]: capacity that nobody has yet
-    demand: Array     # float64 [ports]: weight x cost of the flows that still rise
-    number: Array     # int64 [ports]: how many those are
-    crowd: Array      # int64 [ports]: flows that cross it
-    place: Array      # int64 [ports]: past its last member
-    members: Array    # int32 [path]: the rising flows of each port
-    touched: Array    # int64 [ports]
+    rising: Array     # int64 [ports]: flows that have no rate yet
+    pull: Array       # float64 [ports]: their weight x cost
     keys: Array       # float64 [ports], the heap
-    ports: Array      # int64 [ports], the heap
+    heap: Array       # int64 [ports], the heap
+    settled: Array    # int64 [flows]: the last fill that set its rate
+    fills: Array      # int64 [1]: how many there were
 
 
-def scratch(ports: int, entries: int) -> Scratch:
-    """Fresh buffers for `ports` ports and paths of `entries` entries in all."""
-    def whole() -> Array:
-        return np.zeros(ports, np.int64)
+def ports_of(count: int, flows: int, path: Array) -> Ports:
+    """No flow active yet, room for each where it will cross."""
+    def whole(length: int) -> Array:
+        return np.zeros(length, np.int64)
 
-    return Scratch(np.zeros(ports), np.zeros(ports), whole(), whole(), whole(), np.zeros(entries, np.int32),
-                   whole(), np.zeros(ports), whole())
+    begin = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=count))]).astype(np.int64)[:count]
+    return Ports(np.zeros(len(path), np.int32), begin, begin.copy(), whole(count), np.zeros(count), np.zeros(flows, np.bool_),
+                 np.zeros(count), whole(count), np.zeros(count), np.zeros(count), whole(count), whole(flows), whole(1))
 
 
 @njit(cache=True)
-def _before(keys: Array, ports: Array, place: int, key: float, port: int) -> bool:
+def enter(f: int, net: Net, ports: Ports) -> None:
+    """Flow f becomes active."""
+    for e in range(net.first[f], net.first[f + 1]):
+        p = net.path[e]
+        ports.members[ports.end[p]] = f
+        ports.end[p] += 1
+        ports.number[p] += 1
+        ports.demand[p] += net.weight[f] * net.cost[e]
+
+
+@njit(cache=True)
+def leave(f: int, net: Net, ports: Ports) -> None:
+    """Flow f is over."""
+    ports.gone[f] = True
+    for e in range(net.first[f], net.first[f + 1]):
+        p = net.path[e]
+        ports.number[p] -= 1
+        ports.demand[p] -= net.weight[f] * net.cost[e]
+
+
+@njit(cache=True)
+def _before(keys: Array, heap: Array, place: int, key: float, port: int) -> bool:
     """Whether the heap's entry comes before (key, port); equal keys go by port, so that every run is the same."""
-    return bool(keys[place] < key or (keys[place] == key and ports[place] < port))
+    return bool(keys[place] < key or (keys[place] == key and heap[place] < port))
 
 
 @njit(cache=True)
-def _push(keys: Array, ports: Array, count: int, key: float, port: int) -> int:
+def _push(keys: Array, heap: Array, count: int, key: float, port: int) -> int:
     """Add to the heap; its new length."""
     child = count
     while child > 0:
         parent = (child - 1) >> 1
-        if _before(keys, ports, parent, key, port):
+        if _before(keys, heap, parent, key, port):
             break
-        keys[child], ports[child] = keys[parent], ports[parent]
+        keys[child], heap[child] = keys[parent], heap[parent]
         child = parent
-    keys[child], ports[child] = key, port
+    keys[child], heap[child] = key, port
     return count + 1
 
 
 @njit(cache=True)
-def _drop(keys: Array, ports: Array, count: int) -> int:
-    """Remove the top of the heap; its new length."""
-    count -= 1
-    key, port = keys[count], ports[count]
+def _sink(keys: Array, heap: Array, count: int, key: float, port: int) -> None:
+    """Put (key, port) in place of the top of the heap."""
     hole = 0
     while True:
         child = 2 * hole + 1
         if child >= count:
             break
         other = child + 1
-        if other < count and _before(keys, ports, other, keys[child], ports[child]):
+        if other < count and _before(keys, heap, other, keys[child], heap[child]):
             child = other
-        if not _before(keys, ports, child, key, port):
+        if not _before(keys, heap, child, key, port):
             break
-        keys[hole], ports[hole] = keys[child], ports[child]
+        keys[hole], heap[hole] = keys[child], heap[child]
         hole = child
-    keys[hole], ports[hole] = key, port
-    return count
+    keys[hole], heap[hole] = key, port
 
 
 @njit(cache=True)
-def _gather(active: Array, fixed: Array, net: Net, rate: Array, s: Scratch) -> int:
-    """Sum up what each touched port carries and list its rising flows; the length of the heap of ports."""
-    found = 0
-    for i in range(active.size):
-        f = active[i]
-        for e in range(net.first[f], net.first[f + 1]):
-            p = net.path[e]
-            if s.crowd[p] == 0:
-                s.touched[found] = p
-                found += 1
-                s.left[p], s.demand[p], s.number[p] = 0.0, 0.0, 0
-            s.crowd[p] += 1
-            if fixed[f]:
-                s.left[p] -= rate[f] * net.cost[e]
-            else:
-                s.demand[p] += net.weight[f] * net.cost[e]
-                s.number[p] += 1
-    total = count = 0
-    for i in range(found):
-        p = s.touched[i]
-        room = net.capacity[p]
+def _settle(f: int, rate: float, net: Net, ports: Ports) -> None:
+    """Flow f has its rate: take it from every port it crosses."""
+    ports.settled[f] = ports.fills[0]
+    for e in range(net.first[f], net.first[f + 1]):
+        p = net.path[e]
+        ports.left[p] -= rate * net.cost[e]
+        ports.pull[p] -= net.weight[f] * net.cost[e]
+        ports.rising[p] -= 1
+
+
+@njit(cache=True)
+def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> None:
+    """Set the rate (bytes per picosecond) of every active flow over the ports `among`; the flows `fixed` keep theirs."""
+    ports.fills[0] += 1
+    for i in range(among.size):
+        p = among[i]
+        ports.rising[p], ports.pull[p] = ports.number[p], ports.demand[p]
+        ports.left[p] = net.capacity[p]
         if net.fan_in[p]:
-            room *= net.goodput[min(s.crowd[p], net.goodput.size - 1)]
-        s.left[p] = max(s.left[p] + room, 0.0)
-        s.crowd[p] = 0
-        s.place[p] = total
-        total += s.number[p]
-        if s.number[p] > 0:
-            count = _push(s.keys, s.ports, count, s.left[p] / s.demand[p], p)
-    for i in range(active.size):
-        f = active[i]
-        if not fixed[f]:
-            rate[f] = -1.0
-            for e in range(net.first[f], net.first[f + 1]):
-                p = net.path[e]
-                s.members[s.place[p]] = f
-                s.place[p] += 1
-    return count
-
-
-@njit(cache=True)
-def fill(active: Array, fixed: Array, net: Net, rate: Array, s: Scratch) -> None:
-    """Set `rate` (bytes per picosecond) of every flow in `active` that is not `fixed`; fixed ones keep theirs."""
-    count = _gather(active, fixed, net, rate, s)
+            ports.left[p] *= net.goodput[min(ports.number[p], net.goodput.size - 1)]
+    for i in range(fixed.size):
+        _settle(fixed[i], rate[fixed[i]], net, ports)
+    count = 0
+    for i in range(among.size):
+        p = among[i]
+        if ports.rising[p] > 0:
+            count = _push(ports.keys, ports.heap, count, max(ports.left[p], 0.0) / ports.pull[p], p)
     level = 0.0
     while count > 0:
-        key, p = s.keys[0], s.ports[0]
-        count = _drop(s.keys, s.ports, count)
-        if s.number[p] == 0:
-            continue
-        share = max(s.left[p] / s.demand[p], level) if s.demand[p] > 0.0 else level
-        if share > key and count > 0 and share > s.keys[0]:
-            count = _push(s.keys, s.ports, count, share, p)      # others froze meanwhile and left more for its flows
-            continue
-        level = share
-        at = s.place[p]
-        while s.number[p] > 0:
-            at -= 1
-            f = s.members[at]
-            if rate[f] >= 0.0:
+        key, p = ports.keys[0], ports.heap[0]
+        if ports.rising[p] > 0:
+            share = max(ports.left[p] / ports.pull[p], level) if ports.pull[p] > 0.0 else level
+            if share > key:
+                _sink(ports.keys, ports.heap, count, share, p)   # others settled meanwhile and left more for its flows
                 continue
+            level = share
+            _settle_members(p, level, net, rate, ports)
+        count -= 1
+        _sink(ports.keys, ports.heap, count, ports.keys[count], ports.heap[count])
+
+
+@njit(cache=True)
+def _settle_members(p: int, level: float, net: Net, rate: Array, ports: Ports) -> None:
+    """Port p is full: its rising flows get their share of `level`; finished flows are dropped from its list."""
+    kept = ports.begin[p]
+    for i in range(ports.begin[p], ports.end[p]):
+        f = ports.members[i]
+        if ports.gone[f]:
+            continue
+        ports.members[kept] = f
+        kept += 1
+        if ports.settled[f] != ports.fills[0]:
             rate[f] = net.weight[f] * level
-            for e in range(net.first[f], net.first[f + 1]):
-                q = net.path[e]
-                s.left[q] = max(s.left[q] - rate[f] * net.cost[e], 0.0)
-                s.demand[q] -= net.weight[f] * net.cost[e]
-                s.number[q] -= 1
+            _settle(f, rate[f], net, ports)
+    ports.end[p] = kept

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from railopt.sim.fill import Net, Scratch, fill
+from railopt.sim.fill import Net, Ports, enter, fill, leave
 
 Array = npt.NDArray[Any]
 NEVER = 2**62
@@ -49,6 +49,7 @@ class Curve(NamedTuple):
     since: Array         # int64 [entries], picoseconds
     till: Array          # int64 [entries], picoseconds
     bytes: Array         # float64 [entries]
+    used: Array          # int64 [1], how many entries there are
 
 
 class State(NamedTuple):
@@ -63,8 +64,9 @@ class State(NamedTuple):
     waits: Array         # int64 [groups], groups it still waits for
     group_left: Array    # int64 [groups], flows of it not yet delivered
     active: Array        # int32 [flows], a list
-    fixed: Array         # bool [flows]
-    until_done: Array    # float64 [flows]
+    ending: Array        # int32 [flows], a list
+    until_done: Array    # float64 [flows], as `active`: picoseconds at its rate
+    sorting: Array       # float64 [flows], a buffer
 
 
 @njit(cache=True)
@@ -104,6 +106,32 @@ def _ceil(picoseconds: float) -> int:
 
 
 @njit(cache=True)
+def _smallest(values: Array, rank: int, buffer: Array) -> float:
+    """The value that `rank` others come before (quickselect in the buffer; numba's np.partition compiles for ages)."""
+    low, high = 0, values.size - 1
+    buffer[:values.size] = values
+    while low < high:
+        pivot = buffer[(low + high) >> 1]
+        i, j = low, high
+        while i <= j:
+            while buffer[i] < pivot:
+                i += 1
+            while buffer[j] > pivot:
+                j -= 1
+            if i <= j:
+                buffer[i], buffer[j] = buffer[j], buffer[i]
+                i += 1
+                j -= 1
+        if rank <= j:
+            high = j
+        elif rank >= i:
+            low = i
+        else:
+            break
+    return float(buffer[rank])
+
+
+@njit(cache=True)
 def _window(active: Array, state: State, shift: int, room: int) -> tuple[int, bool]:
     """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends lie apart in it."""
     soonest = np.inf
@@ -117,13 +145,14 @@ def _window(active: Array, state: State, shift: int, room: int) -> tuple[int, bo
     batch = active.size >> shift
     if batch < 2 or first >= room:
         return min(first, room), False
-    late = np.partition(state.until_done[:active.size], batch - 1)[batch - 1]
+    late = _smallest(state.until_done[:active.size], batch - 1, state.sorting)
     last = room if late >= room else _ceil(late)
     return last, last > first
 
 
 @njit(cache=True)
-def _advance(active: Array, now: int, step: int, work: Work, state: State, moved: Array, events: Any) -> int:
+def _advance(active: Array, now: int, step: int, net: Net, work: Work, state: State, ports: Ports, moved: Array,
+             events: Any) -> int:
     """Move bytes for `step` picoseconds, note what is complete, keep the rest; how many flows are still active."""
     kept = 0
     for i in range(active.size):
@@ -147,6 +176,7 @@ def _advance(active: Array, now: int, step: int, work: Work, state: State, moved
             mark += 1
         state.mark_next[f] = mark
         if over:
+            leave(f, net, ports)
             state.left[f] = 0.0
             state.finish[f] = ended + work.latency[f]
             if work.next_group.size > 0:
@@ -159,23 +189,20 @@ def _advance(active: Array, now: int, step: int, work: Work, state: State, moved
 
 
 @njit(cache=True)
-def _spread(active: Array, step: int, net: Net, state: State, scratch: Scratch) -> None:
+def _spread(active: Array, step: int, among: Array, net: Net, state: State, ports: Ports) -> None:
     """Slow the flows that end inside the step so that they end with it; give what they leave to the others."""
+    ending = 0
     for i in range(active.size):
         f = active[i]
         if state.until_done[i] <= step:
-            state.fixed[f] = True
+            state.ending[ending] = f
             state.rate[f] = state.left[f] / step
-    fill(active, state.fixed, net, state.rate, scratch)
-    for i in range(active.size):
-        f = active[i]
-        if not state.fixed[f]:
-            state.until_done[i] = state.left[f] / state.rate[f] if state.rate[f] > 0.0 else np.inf
-        state.fixed[f] = False
+            ending += 1
+    fill(among, state.ending[:ending], net, state.rate, ports)
 
 
 @njit(cache=True)
-def _begin(flows: Array, work: Work, state: State, events: Any) -> int:
+def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, events: Any) -> int:
     """Start what starts at once, queue the rest; the number of active flows."""
     count = 0
     if work.next_group.size > 0:
@@ -186,6 +213,7 @@ def _begin(flows: Array, work: Work, state: State, events: Any) -> int:
     for i in range(flows.size):
         f = flows[i]
         if work.start[f] == 0:
+            enter(f, net, ports)
             state.active[count] = f
             state.begun[f] = 0
             count += 1
@@ -195,24 +223,27 @@ def _begin(flows: Array, work: Work, state: State, events: Any) -> int:
 
 
 @njit(cache=True)
-def _run(flows: Array, changes: Array, net: Net, work: Work, state: State, scratch: Scratch, shift: int, until: int,
-         moved: Array, curve: Curve, used: int) -> tuple[Curve, int]:
+def _run(flows: Array, changes: Array, among: Array, net: Net, work: Work, state: State, ports: Ports, shift: int,
+         until: int, moved: Array, curve: Curve) -> Curve:
     """Run these flows and these changes of capacity to the end, to `until`, or until nothing can move any more."""
     events: Any = [(np.int64(0), 0, np.int64(0)) for _ in range(0)]
-    count = _begin(flows, work, state, events)
-    now, change = 0, 0
+    count = _begin(flows, net, work, state, ports, events)
+    now, change, known = 0, 0, False
     while now < until:
         while len(events) and events[0][0] <= now:
             _, kind, f = heappop(events)
             if kind == _START:
+                enter(f, net, ports)
                 state.active[count] = f
                 state.begun[f] = now
                 count += 1
+                known = False
             else:
                 _deliver(f, now, work, state, events)
         while change < changes.size and work.change_time[changes[change]] <= now:
             net.capacity[work.change_port[changes[change]]] = work.change_capacity[changes[change]]
             change += 1
+            known = False
         if count == 0 and len(events) == 0:
             break
         following = min(until, events[0][0]) if len(events) else until
@@ -222,28 +253,31 @@ def _run(flows: Array, changes: Array, net: Net, work: Work, state: State, scrat
             now = following
             continue
         active = state.active[:count]
-        fill(active, state.fixed, net, state.rate, scratch)
+        if not known or count >> shift < 2:
+            fill(among, state.ending[:0], net, state.rate, ports)
         step, several = _window(active, state, shift, following - now if following < NEVER else NEVER)
         if step < 0:
             break
         if several:
-            _spread(active, step, net, state, scratch)
-        count = _advance(active, now, step, work, state, moved, events)
-        curve, used = _note(now, step, moved, curve, used)
+            _spread(active, step, among, net, state, ports)
+        known = True                                                 # good enough to choose the next step by
+        count = _advance(active, now, step, net, work, state, ports, moved, events)
+        curve = _note(now, step, moved, curve)
         now += step
-    return curve, used
+    return curve
 
 
 @njit(cache=True)
-def _curve(room: int) -> Curve:
-    return Curve(np.zeros(room, np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(room))
+def _curve(room: int, used: Array) -> Curve:
+    return Curve(np.zeros(room, np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(room), used)
 
 
 @njit(cache=True)
-def _note(now: int, step: int, moved: Array, curve: Curve, used: int) -> tuple[Curve, int]:
-    """Append each track's bytes of this step to the curve."""
+def _note(now: int, step: int, moved: Array, curve: Curve) -> Curve:
+    """Append each track's bytes of this step to the curve; the curve, which may have had to grow."""
+    used = curve.used[0]
     if used + moved.size > curve.track.size:
-        larger = _curve(2 * (used + moved.size))
+        larger = _curve(2 * (used + moved.size), curve.used)
         larger.track[:used], larger.since[:used] = curve.track[:used], curve.since[:used]
         larger.till[:used], larger.bytes[:used] = curve.till[:used], curve.bytes[:used]
         curve = larger
@@ -253,16 +287,17 @@ def _note(now: int, step: int, moved: Array, curve: Curve, used: int) -> tuple[C
             curve.since[used], curve.till[used] = now, now + step
             moved[track] = 0.0
             used += 1
-    return curve, used
+    curve.used[0] = used
+    return curve
 
 
 @njit(cache=True)
-def run(flow_first: Array, flows: Array, change_first: Array, changes: Array, net: Net, work: Work, state: State,
-        scratch: Scratch, shift: int, until: int, tracks: int) -> Curve:
+def run(flow_first: Array, flows: Array, change_first: Array, changes: Array, port_first: Array, members: Array,
+        net: Net, work: Work, state: State, ports: Ports, shift: int, until: int, tracks: int) -> Curve:
     """Run each component (flows that share ports, directly or through others) on its own, one after the other."""
     moved = np.zeros(tracks)
-    curve, used = _curve(4 * tracks + 1024), 0
+    curve = _curve(4 * tracks + 1024, np.zeros(1, np.int64))
     for c in range(flow_first.size - 1):
-        curve, used = _run(flows[flow_first[c]:flow_first[c + 1]], changes[change_first[c]:change_first[c + 1]], net,
-                           work, state, scratch, shift, until, moved, curve, used)
-    return Curve(curve.track[:used], curve.since[:used], curve.till[:used], curve.bytes[:used])
+        curve = _run(flows[flow_first[c]:flow_first[c + 1]], changes[change_first[c]:change_first[c + 1]],
+                     members[port_first[c]:port_first[c + 1]], net, work, state, ports, shift, until, moved, curve)
+    return curve

@@ -18,8 +18,11 @@ from railopt.sim.timeline import Curve, Stuck, Timeline
 from railopt.traffic import Traffic
 from railopt.units import PS_PER_S
 
-RESOLUTION = 6
-"""Rates are recomputed when one in 2**6 of the active flows is done: see railopt.sim.kernels."""
+RESOLUTION = 5
+"""Rates are recomputed when one in 2**5 of the active flows is done: see railopt.sim.kernels.  Against exact runs the
+completion of 3,584 to 130,000 flows moved by at most one part in 10**4."""
+ALWAYS_EXACT = 512
+"""Jobs of so few flows are recomputed after every completion."""
 
 
 def simulate(what: Plan | Traffic | Job, *, fabric: Fabric | None = None, balancer: str = "ecmp",
@@ -70,33 +73,36 @@ def run_job(job: Job, order: Ints | None = None, fabric: Fabric | None = None,
     never = np.full(flows, -1, np.int64)
     state = kernels.State(work.size.copy(), np.zeros(flows), never, never.copy(), np.full(len(job.mark), -1, np.int64),
                           job.mark_first[:-1].copy(), np.bincount(next_group, minlength=job.groups).astype(np.int64),
-                          np.diff(group_first), np.zeros(flows, np.int32), np.zeros(flows, np.bool_), np.zeros(flows))
+                          np.diff(group_first), np.zeros(flows, np.int32), np.zeros(flows, np.int32), np.zeros(flows), np.zeros(flows))
     tracks = max(int(job.track.max(initial=0)) + 1, fabric.rails if fabric else 1)
     if len(next_group):
-        parts = [np.array([0, flows]), np.arange(flows), np.array([0, len(changes)]), np.arange(len(changes))]
+        parts = [part for count in (flows, len(changes), ports) for part in (np.array([0, count]), np.arange(count))]
     else:
         label = graph.components(ports, job.first, job.path)
-        parts = _parts(label[job.path[job.first[:-1]]], label[columns[1]], ports)
-    shift = 62 if exact else RESOLUTION
-    curve = kernels.run(*parts, net, work, state, fill.scratch(ports, len(job.path)), shift,
+        parts = _parts(label[job.path[job.first[:-1]]], label[columns[1]], label)
+    shift = 62 if exact or flows <= ALWAYS_EXACT else RESOLUTION
+    curve = kernels.run(*parts, net, work, state, fill.ports_of(ports, flows, job.path), shift,
                         kernels.NEVER if until_ps is None else until_ps, tracks)
     chunk_ps = state.mark_time
     if order is not None:
         chunk_ps = np.empty_like(state.mark_time)
         chunk_ps[order] = state.mark_time
     left = np.ceil(state.left).astype(np.int64)
-    return Timeline(job, state.begun, state.finish, chunk_ps, left, Curve(*curve), fabric, ranks)
+    steps = Curve(*(column[:curve.used[0]] for column in curve[:4]))
+    return Timeline(job, state.begun, state.finish, chunk_ps, left, steps, fabric, ranks)
 
 
-def _parts(of_flow: Array, of_change: Array, ports: int) -> list[Array]:
-    """Flows and changes sorted by component, and where each component begins."""
-    labels, component = np.unique(of_flow, return_inverse=True)
-    place = np.full(ports, -1, np.int64)
+def _parts(of_flow: Array, of_change: Array, of_port: Array) -> list[Array]:
+    """Flows, changes and ports sorted by component, each after where its components begin; ports without flows left out."""
+    labels = np.unique(of_flow)
+    place = np.full(len(of_port), -1, np.int64)
     place[labels] = np.arange(len(labels))
-    changed = place[of_change]
-    kept = np.flatnonzero(changed >= 0)                              # ports that no flow crosses don't matter
-    return [bounds_of(component, len(labels)), np.argsort(component, kind="stable"),
-            bounds_of(changed[kept], len(labels)), kept[np.argsort(changed[kept], kind="stable")]]
+    parts = []
+    for label in (of_flow, of_change, of_port):
+        component = place[label]
+        kept = np.flatnonzero(component >= 0)
+        parts += [bounds_of(component[kept], len(labels)), kept[np.argsort(component[kept], kind="stable")]]
+    return parts
 
 
 def _rank_bytes(src: Array, dst: Array, size: Array, count: int) -> tuple[Ints, Ints]:
