@@ -36,8 +36,10 @@ def masks_of(table: Any, counts: Any, first_row: Any, words: int) -> Any:
 
 
 @njit(cache=True)
-def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack: int, max_nodes: int, chosen: Any) -> Any:
+def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack: int, max_steps: int, chosen: Any) -> Any:
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1 for an idle rail.
+
+    Gives up after `max_steps` words of masks, about a nanosecond each.
 
     table int16 [loads, types], wastes int64 [loads] rising, classes int64 [loads], counts int64 [types],
     rails int64 [classes]: how many rails of each class, slack: waste of all rails together.
@@ -58,11 +60,12 @@ def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack
         usable[0, load >> 6] |= np.uint64(1) << np.uint64(load & 63)
     left[0], room[0], free[0] = counts, slack, rails
     chosen[:] = -1
-    level, nodes, fresh = 0, 0, True
+    level, nodes, steps, fresh = 0, 0, 0, True
     while level >= 0:
         if fresh:
             nodes += 1
-            if nodes > max_nodes:
+            steps += words * (types + 8) + 64
+            if steps > max_steps:
                 return GAVE_UP, nodes
             best, fewest = -1, loads + 1
             for t in range(types):

@@ -1,14 +1,11 @@
 """Integer weights that refute a capacity: all jobs weigh more than N rails of that capacity can hold.
 
-Weights come from Martello and Toth's L2 and Fekete and Schepers' u(k) (dual feasible functions), or from the
-configuration LP (Gilmore, Gomory 1961): minimise the number of rails over all loads of at most the capacity, by column
-generation.  The LP is solved in floating point, but its prices are rounded down to integers before the exact knapsack
-decides, so rounding can only weaken a bound, never falsify it.
+Weights come from Martello and Toth's L2 (1990) and Fekete and Schepers' u(k) (2001), which are dual feasible functions,
+or as the prices of the configuration LP (`lp.py`).  The exact knapsack below decides whether they refute.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,6 @@ import numpy.typing as npt
 from numba import njit
 
 Ints = npt.NDArray[np.int64]
-SCALES = (12, 60, 420, 5040, 10**5, 10**6, 10**7)  # of rounded prices; the smallest that still proves is used
 PRICING_NODES = 4_000_000
 
 
@@ -108,54 +104,3 @@ def refuting_weights(sizes: Ints, counts: Ints, weights: Ints, rails: int, capac
     weight, complete = heaviest_load(sizes, counts, weights, capacity, (total - 1) // rails, PRICING_NODES,
                                      np.zeros(len(sizes), np.int64))
     return bool(complete and weight * rails < total)
-
-
-class ConfigurationLP:
-    """Column generation for one list of types; columns found at one capacity serve the others."""
-
-    def __init__(self, sizes: Ints, counts: Ints, rails: int, loads: Ints) -> None:
-        """`loads` int64 [k, types]: loads to begin with, such as those of a good assignment."""
-        self.sizes, self.counts, self.rails = sizes, counts, rails
-        self.loads = [*np.minimum(np.eye(len(sizes), dtype=np.int64), counts), *loads]
-
-    def refute(self, capacity: int, deadline: float) -> Ints | None:
-        """Weights int64 [types] that refute `capacity`, or None where the LP does not, or time is over."""
-        import highspy
-
-        model = highspy.Highs()
-        for option, value in (("output_flag", False), ("presolve", "off"), ("threads", 1), ("solver", "simplex")):
-            model.setOptionValue(option, value)
-        for count in self.counts.tolist():
-            model.addRow(float(count), highspy.kHighsInf, 0, np.empty(0, np.int32), np.empty(0))
-        for load in self.loads:
-            if load @ self.sizes <= capacity:
-                _add_column(model, load)
-        scale = 10**7
-        while time.perf_counter() < deadline:
-            model.run()
-            prices = np.asarray(model.getSolution().row_dual)
-            weights = np.maximum(0, np.floor(prices * scale)).astype(np.int64)
-            total = int((weights * self.counts).sum())
-            if model.getObjectiveValue() <= self.rails + 1e-9 or total < self.rails * scale:
-                return None
-            load = np.zeros(len(self.sizes), np.int64)
-            weight, complete = heaviest_load(self.sizes, self.counts, weights, capacity, (total - 1) // self.rails,
-                                             PRICING_NODES, load)
-            if weight * self.rails < total:
-                return self._smallest(prices, capacity) if complete else None
-            self.loads.append(load)
-            _add_column(model, load)
-        return None
-
-    def _smallest(self, prices: npt.NDArray[np.float64], capacity: int) -> Ints | None:
-        """The prices as integers, as coarse as they still refute: short to write and fast to check."""
-        for scale in SCALES:
-            weights = np.maximum(0, np.floor(prices * scale + 1e-6)).astype(np.int64)
-            if refuting_weights(self.sizes, self.counts, weights, self.rails, capacity):
-                return weights
-        return None
-
-
-def _add_column(model: Any, load: Ints) -> None:
-    used = np.flatnonzero(load).astype(np.int32)
-    model.addCol(1.0, 0.0, float("inf"), len(used), used, load[used].astype(np.float64))

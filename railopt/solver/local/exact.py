@@ -51,14 +51,14 @@ class Windows:
                 low = middle + 1
         return high
 
-    def decide(self, capacity: int, limit: int, max_nodes: int) -> Decision:
+    def decide(self, capacity: int, limit: int, max_steps: int) -> Decision:
         """Search for an assignment within `capacity`, which must have at most `limit` loads."""
         low, found = self._low(capacity), self.count(capacity, limit)
         sums, table = list_window(*self.left, *self.right, self.counts, low, capacity, found)
         order, chosen = np.argsort(capacity - sums, kind="stable"), np.full(self.rails, -1, np.int64)
         table, slack = table[order], self.rails * capacity - self.total
         status, nodes = search(table, (capacity - sums)[order], np.zeros(found, np.int64), self.counts,
-                               np.array([self.rails]), slack, max_nodes, chosen)
+                               np.array([self.rails]), slack, max_steps, chosen)
         listing = 100 * (len(self.left[0]) + len(self.right[0])) + (20 + len(self.sizes)) * found
         work = listing + 4 * (len(self.types) + 2) * (found // 2048 + 1) * nodes
         if status != FOUND:

@@ -121,7 +121,7 @@ def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, ass
 
 
 @njit(cache=True)
-def complete(sizes: Any, rails: int, capacity: int, max_loads: int, max_nodes: int, rail_of: Any) -> bool:
+def complete(sizes: Any, rails: int, capacity: int, max_loads: int, max_steps: int, rail_of: Any) -> bool:
     """Exact search for an assignment of few jobs within `capacity`; gives up beyond its limits."""
     slack = rails * capacity - sizes.sum()
     if slack < 0 or rails == 1:
@@ -143,7 +143,7 @@ def complete(sizes: Any, rails: int, capacity: int, max_loads: int, max_nodes: i
     order, chosen = np.argsort(capacity - sums, kind="mergesort"), np.empty(rails, np.int64)
     table = table[order]
     wastes, one_class = (capacity - sums)[order], np.zeros(found, np.int64)
-    status, _ = search(table, wastes, one_class, counts, np.array([rails]), slack, max_nodes, chosen)
+    status, _ = search(table, wastes, one_class, counts, np.array([rails]), slack, max_steps, chosen)
     if status == FOUND:
         spread(sizes, types, table, chosen, rail_of)
     return status == FOUND
@@ -171,7 +171,7 @@ def fit(sizes: Any, rails: int, capacity: int, keep: int, width: int, rounds: in
         left, slack = fill_rails(sizes, rails, capacity, keep, width, assignment, rest)
         if left < 0 or slack < 0:
             continue
-        if left == 0 or complete(sizes[rest[:left]], keep, capacity, 4096, 2000, part):
+        if left == 0 or complete(sizes[rest[:left]], keep, capacity, 4096, 2_000_000, part):
             for i in range(left):
                 assignment[rest[i]] = rails - keep + part[i]
             return True

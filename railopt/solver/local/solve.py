@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from railopt.errors import InputError
 from railopt.solver.local import dual, fill, subsets, values
 from railopt.solver.local.cover import FOUND, REFUTED
 from railopt.solver.local.exact import Windows
+
+if TYPE_CHECKING:
+    from railopt.solver.local.lp import ConfigurationLP
 
 Ints = npt.NDArray[np.int64]
 Witness = dict[str, Any]
@@ -93,6 +96,7 @@ class State:
         self.sizes, self.rails, self.unit, self.deadline, self.seed = sizes, rails, unit, deadline, seed
         self.bound, self.witness, self.bound_by, self.work = 0, {"kind": "average"}, "average", 0
         self.value, self.value_by, self.assignment = int(sizes.sum()), "one rail", np.zeros(len(sizes), np.int64)
+        self.lp: ConfigurationLP | None = None
 
     @property
     def done(self) -> bool:
@@ -191,7 +195,7 @@ def small_search(state: State) -> None:
     if len(state.sizes) <= 64:
         windows = Windows(state.sizes, state.rails, state.value - 1)
         if windows.usable and windows.count(state.value - 1, 3000) <= 3000:
-            exact(state, windows, 3000, 20_000, 1)
+            exact(state, windows, 3000, 20_000_000)
 
 
 def perfect(state: State, budget: float = 0.05) -> None:
@@ -246,63 +250,81 @@ def tight_part(state: State) -> tuple[Ints, int, Ints]:
 
 
 def configuration_lp(state: State) -> None:
-    """The configuration LP, where loads of few jobs or few types keep its pricing easy."""
+    """The configuration LP's bound, and dives for an assignment that attains it.
+
+    Only where loads of few jobs, or few types, keep its pricing easy.
+    """
     types, counts = np.unique(state.sizes, return_counts=True)
     if len(types) > 120 or (len(state.sizes) > 4 * state.rails and len(types) > 0.7 * len(state.sizes)):
         return
-    loads = np.zeros((state.rails, len(types)), np.int64)
-    np.add.at(loads, (state.assignment, np.searchsorted(types, state.sizes)), 1)
-    model = dual.ConfigurationLP(types, counts, state.rails, loads)
+    from railopt.solver.local import lp
+
+    state.lp = lp.ConfigurationLP(types, counts, state.rails, lp.start(types, state.sizes, state.assignment, state.rails))
     deadline = min(state.deadline, time.perf_counter() + max(1.0, 0.3 * state.left))
     low, high, probe = state.bound, state.value - 1, state.bound
     while low <= high and time.perf_counter() < deadline:
-        weights = model.refute(probe, deadline)
+        weights = state.lp.refute(probe, deadline)
         if weights is None:
             high = probe - 1
         else:
             low = probe + 1
             state.refuted(probe, dual_witness(state, types, weights), "configuration LP")
-        probe = high if low == state.bound and high == state.value - 1 else (low + high) // 2
+        probe = (low + high) // 2
+    dives(state, 8)
 
 
-def exact(state: State, windows: Windows, limit: int, nodes: int, rounds: int) -> None:
+def dives(state: State, attempts: int) -> None:
+    """Dive at the bound, then ever higher while it fails."""
+    if state.lp is None:
+        return
+    from railopt.solver.local.lp import assignment_of
+
+    rng, keep = np.random.default_rng(state.seed), max(2, min(state.rails, int(28 * state.rails / len(state.sizes))))
+    step = 0
+    while not state.over and state.bound + step < state.value:
+        for _ in range(attempts):
+            loads = state.lp.dive(state.bound + step, keep, rng, state.deadline)
+            if loads is not None:
+                state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
+                break
+            if state.over:
+                return
+        step = 2 * step + 1
+
+
+def exact(state: State, windows: Windows, limit: int, steps: int) -> None:
     """Decide capacities between bound and value: as far up as `limit` loads allow, then by bisection."""
     ceiling = state.value - 1
-    for _ in range(rounds):
-        while not state.over:
-            ceiling = min(ceiling, state.value - 1)
-            capacity = windows.largest(state.bound, ceiling, limit)
-            if capacity < state.bound:
-                break
-            decision = windows.decide(capacity, limit, nodes)
-            if decision.status == FOUND and decision.assignment is not None:
-                state.improve(decision.assignment, "exact cover")
-                ceiling = (state.bound + state.value - 1) // 2
-            elif decision.status == REFUTED:
-                state.refuted(capacity, {"kind": "cover"}, "exact cover", decision.work)
-                ceiling = state.value - 1
-            elif capacity > state.bound:
-                ceiling = (state.bound + capacity) // 2
-            else:
-                break
-        if state.over:
+    while not state.over:
+        capacity = windows.largest(state.bound, min(ceiling, state.value - 1), limit)
+        if capacity < state.bound:
             return
-        limit, nodes, ceiling = limit * 4, nodes * 4, state.value - 1
+        decision = windows.decide(capacity, limit, min(steps, int(3e8 * state.left)))
+        if decision.status == FOUND and decision.assignment is not None:
+            state.improve(decision.assignment, "exact cover")
+            ceiling = (state.bound + state.value - 1) // 2
+        elif decision.status == REFUTED:
+            state.refuted(capacity, {"kind": "cover"}, "exact cover", decision.work)
+            ceiling = state.value - 1
+        elif capacity > state.bound:
+            ceiling = (state.bound + capacity) // 2
+        else:
+            return
 
 
 def full_search(state: State) -> None:
-    """Exact search and perfect filling in turn, with ever larger limits, while time is left."""
+    """Exact search, perfect filling and dives in turn, with ever larger limits, while time is left."""
     windows = Windows(state.sizes, state.rails, state.value - 1) if len(state.sizes) <= 128 else None
-    limit, nodes, budget = 1000, 20_000, 0.2
+    limit, steps, budget = 1000, 20_000_000, 0.1
     while not state.over:
-        if windows is not None and windows.usable:
-            exact(state, windows, limit, nodes, 1)
-        if not state.over:
-            perfect(state, budget)
-        if not state.over:
-            resplits(state, 400)
         state.seed += 1
-        limit, nodes, budget = min(4 * limit, 400_000), 4 * nodes, 2 * budget
+        for attempt in (lambda: perfect(state, budget), lambda: dives(state, 8), lambda: resplits(state, 400)):
+            attempt()
+            if state.over:
+                return
+        if windows is not None and windows.usable:
+            exact(state, windows, limit, steps)
+        limit, steps, budget = min(4 * limit, 200_000), 4 * steps, 2 * budget
 
 
 STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, subset_sums, small_search, perfect,

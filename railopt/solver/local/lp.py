@@ -1,0 +1,147 @@
+"""The configuration LP (Gilmore, Gomory 1961): the fewest rails, fractionally, over all loads of at most a capacity.
+
+Column generation on HiGHS.  The LP lives in floating point; what is proved does not: prices are rounded down to integers
+before the exact knapsack decides, so rounding can only weaken a bound, never falsify it.  The columns also lead to
+good assignments: `dive` fixes the loads that the LP likes best, rail by rail, and leaves the last rails to exact search.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from railopt.solver.local.dual import PRICING_NODES, heaviest_load, refuting_weights
+from railopt.solver.local.fill import complete
+
+Ints = npt.NDArray[np.int64]
+SCALE = 10**7
+SCALES = (12, 60, 420, 5040, 10**5, 10**6, SCALE)  # of rounded prices; the smallest that still proves is used
+OPTIONS = (("output_flag", False), ("presolve", "off"), ("threads", 1), ("solver", "simplex"))
+
+
+class Master:
+    """The LP at one capacity: rows are types of jobs to be covered, columns are loads."""
+
+    def __init__(self, sizes: Ints, counts: Ints, capacity: int, loads: list[Ints]) -> None:
+        self.sizes, self.capacity, self.model, self.loads = sizes, capacity, highspy.Highs(), []
+        for option, value in OPTIONS:
+            self.model.setOptionValue(option, value)
+        for count in counts.tolist():
+            self.model.addRow(float(count), highspy.kHighsInf, 0, np.empty(0, np.int32), np.empty(0))
+        for load in loads:
+            if load @ sizes <= capacity:
+                self.add(load)
+
+    def add(self, load: Ints) -> None:
+        used = np.flatnonzero(load).astype(np.int32)
+        self.model.addCol(1.0, 0.0, highspy.kHighsInf, len(used), used, load[used].astype(np.float64))
+        self.loads.append(load)
+
+    def solve(self) -> tuple[float, npt.NDArray[np.float64]]:
+        """(rails needed, price of each type) over the columns so far."""
+        self.model.run()
+        return self.model.getObjectiveValue(), np.asarray(self.model.getSolution().row_dual)
+
+    def price(self, counts: Ints, weights: Ints, enough: int) -> tuple[Ints | None, bool]:
+        """(a load heavier than `enough`, or None; whether the search was complete)."""
+        load = np.zeros(len(self.sizes), np.int64)
+        weight, complete_ = heaviest_load(self.sizes, counts, weights, self.capacity, enough, PRICING_NODES, load)
+        return (load if weight > enough else None), bool(complete_)
+
+
+class ConfigurationLP:
+    """Types of jobs (sizes and counts) on `rails` rails; columns found at one capacity serve the others."""
+
+    def __init__(self, sizes: Ints, counts: Ints, rails: int, loads: Ints) -> None:
+        """`loads` int64 [k, types]: loads to begin with, such as those of a good assignment."""
+        self.sizes, self.counts, self.rails = sizes, counts, rails
+        self.loads: list[Ints] = [*np.eye(len(sizes), dtype=np.int64), *loads]
+
+    def refute(self, capacity: int, deadline: float) -> Ints | None:
+        """Weights int64 [types] that refute `capacity`, or None where the LP does not, or time is over."""
+        master = Master(self.sizes, self.counts, capacity, self.loads)
+        while time.perf_counter() < deadline:
+            needed, prices = master.solve()
+            weights = rounded(prices, SCALE)
+            total = int(weights @ self.counts)
+            if needed <= self.rails + 1e-9 or total <= self.rails * SCALE:
+                return None
+            load, sure = master.price(self.counts, weights, (total - 1) // self.rails)
+            if load is None:
+                return self._coarsest(prices, capacity) if sure else None
+            master.add(load)
+            self.loads.append(load)
+        return None
+
+    def _coarsest(self, prices: npt.NDArray[np.float64], capacity: int) -> Ints | None:
+        """The prices as integers, as coarse as they still refute: short to write and fast to check."""
+        for scale in SCALES:
+            weights = rounded(prices, scale)
+            if refuting_weights(self.sizes, self.counts, weights, self.rails, capacity):
+                return weights
+        return None
+
+    def dive(self, capacity: int, keep: int, rng: np.random.Generator, deadline: float) -> list[Ints] | None:
+        """Loads of at most `capacity` for every rail that carry all jobs, or None where this attempt found none."""
+        master, left, chosen = Master(self.sizes, self.counts, capacity, self.loads), self.counts.copy(), list[Ints]()
+        while self.rails - len(chosen) > keep and left.any():
+            if not self._feasible(master, left, self.rails - len(chosen), deadline):
+                return None
+            use = np.asarray(master.model.getSolution().col_value)
+            liked = use * rng.uniform(0.6, 1.0, len(use))
+            load = np.minimum(master.loads[int(np.argmax(liked))], left)
+            chosen.append(load)
+            left -= load
+            for row in np.flatnonzero(load).tolist():
+                master.model.changeRowBounds(row, float(left[row]), highspy.kHighsInf)
+        rest = self._complete(left, self.rails - len(chosen), capacity)
+        return None if rest is None else chosen + rest
+
+    def _feasible(self, master: Master, left: Ints, rails: int, deadline: float) -> bool:
+        """Generate columns until the jobs left fractionally fit on the rails left."""
+        while time.perf_counter() < deadline:
+            needed, prices = master.solve()
+            if needed <= rails + 1e-7:
+                return True
+            load, _ = master.price(left, rounded(prices, SCALE), SCALE + 10)
+            if load is None:
+                return False
+            master.add(load)
+            self.loads.append(load)
+        return False
+
+    def _complete(self, left: Ints, rails: int, capacity: int) -> list[Ints] | None:
+        """Exact search for the last rails."""
+        jobs = np.repeat(np.arange(len(self.sizes)), left)[::-1]
+        rail_of = np.zeros(len(jobs), np.int64)
+        if not complete(np.ascontiguousarray(self.sizes[jobs]), rails, capacity, 20_000, 20_000_000, rail_of):
+            return None
+        loads = np.zeros((rails, len(self.sizes)), np.int64)
+        np.add.at(loads, (rail_of, jobs), 1)
+        return list(loads)
+
+
+def rounded(prices: npt.NDArray[np.float64], scale: int) -> Ints:
+    """Prices as integers over `scale`, rounded down but for the solver's own noise."""
+    return np.maximum(0, np.floor(prices * scale + 1e-6)).astype(np.int64)
+
+
+def assignment_of(sizes: Ints, types: Ints, loads: list[Ints]) -> Ints:
+    """The rail of each job from the loads of the rails; types rise."""
+    assignment, jobs = np.zeros(len(sizes), np.int64), [list(np.flatnonzero(sizes == size)) for size in types]
+    for rail, load in enumerate(loads):
+        for t in np.flatnonzero(load):
+            for _ in range(load[t]):
+                assignment[jobs[t].pop()] = rail
+    return assignment
+
+
+def start(types: Ints, sizes: Ints, assignment: Ints, rails: int) -> Any:
+    """The loads int64 [rails, types] of an assignment."""
+    loads = np.zeros((rails, len(types)), np.int64)
+    np.add.at(loads, (assignment, np.searchsorted(types, sizes)), 1)
+    return loads
