@@ -43,6 +43,7 @@ FIRST_STEPS, LATER_STEPS = 64, 1000
 LOCAL_S = 2.0                    # the most that one node's exact optimum may take
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
 ILP_AFTER = 0.25                 # share of the time before the integer program starts
+ILP_LEAST_S = 1.0                # with less left it would not even start up
 
 
 class Progress(NamedTuple):
@@ -181,10 +182,19 @@ def _start(race: Race) -> None:
     load = cells.loads(plan.rail)
     race.offer(plan.rail, cells.value(load), "lpt-global")
     side, node = divmod(int(np.argmax(load.sum(axis=2) / np.maximum(cells.rate.sum(axis=2), 1))), cells.fabric.nodes)
-    value, witness = bounds.average(cells.chunks.size[cells.end[side] == node], cells.rate[side, node].tolist())
-    race.lift(value, _lifted(side, node, witness), "average")
+    race.lift(_average(cells, side, node, int(load[side, node].sum())), _lifted(side, node, {"kind": "average"}), "average")
     if not race.met:
         _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
+
+
+def _average(cells: Cells, side: int, node: int, total: int) -> Fraction:
+    """The average bound of one node, sizes' common divisor included; on equal rails in one division."""
+    sizes, speeds = cells.chunks.size[cells.end[side] == node], cells.rate[side, node].tolist()
+    live = [speed for speed in speeds if speed]
+    if min(live) < max(live):
+        return bounds.average(sizes, speeds)[0]
+    unit = int(np.gcd.reduce(sizes))
+    return Fraction(-(-total // (unit * len(live))) * unit, live[0])
 
 
 def _bounds(race: Race) -> None:
@@ -282,7 +292,7 @@ def _node_optimum(race: Race, side: int, node: int) -> NodeOptimum:
 def _integer_program(race: Race) -> None:
     """CP-SAT with the bound, the best plan as a hint, equal chunks merged and the rails' symmetry broken."""
     cells = race.cells
-    if len(cells.chunks) * cells.fabric.rails <= ILP_VARIABLES and race.rail is not None:
+    if len(cells.chunks) * cells.fabric.rails <= ILP_VARIABLES and race.rail is not None and race.left_s >= ILP_LEAST_S:
         _ask(race, "cpsat", strengthened=True, threads=os.cpu_count() or 1)
 
 

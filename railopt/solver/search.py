@@ -57,13 +57,13 @@ class Cells:
         return policy_kernels.descending(self.chunks.size) & policy_kernels.LOW
 
     @cached_property
-    def grouped(self) -> tuple[Ints, npt.NDArray[np.int32]]:
-        """`start` and `members`: the chunks of every node on both sides, largest first."""
-        return kernels.group(self.end, self.order, self.fabric.nodes)
+    def grouped(self) -> tuple[Ints, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """`start`, `members` and `below`: the chunks of every node on both sides, largest first."""
+        return kernels.group(self.end, self.chunks.size, self.order, self.fabric.nodes)
 
     def node_chunks(self, side: int, node: int) -> npt.NDArray[np.int32]:
         """Indices of what a node sends or receives, largest first."""
-        start, members = self.grouped
+        start, members, _ = self.grouped
         return members[side, start[side, node]:start[side, node + 1]]
 
     def loads(self, rail: Rails) -> Ints:

@@ -23,7 +23,8 @@ LOCKED = 2**31 - 1
 class State(NamedTuple):
     """A plan under change.  `rail` and `load` change, the rest is the problem.
 
-    start     int64 [2, nodes + 1], members int32 [2, C]: chunks of node k on side s are members[s, start[s, k]:start[s, k + 1]]
+    start     int64 [2, nodes + 1], members int32 [2, C]: chunks of node k on side s, largest first, are
+              members[s, start[s, k]:start[s, k + 1]];  below int32 [2, C]: where the next smaller size begins there
     end       int32 [2, C], a chunk's node on each side;  size int64 [C];  rail int16 [C]
     load      int64 [2, nodes, rails], bytes on each cell;  capacity int64, the same shape
     weight    float64, the same shape: fastest rate / rate, 0 for a dead NIC
@@ -31,6 +32,7 @@ class State(NamedTuple):
 
     start: Array
     members: Array
+    below: Array
     end: Array
     size: Array
     rail: Array
@@ -40,10 +42,10 @@ class State(NamedTuple):
 
 
 @njit(cache=True)
-def group(end: Array, order: Array, nodes: int) -> tuple[Array, Array]:
-    """`start` and `members` of a State, each node's chunks in the given order."""
+def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Array, Array]:
+    """`start`, `members` and `below` of a State; `order` is by size, largest first."""
     start = np.zeros((2, nodes + 1), np.int64)
-    members = np.empty((2, order.size), np.int32)
+    members, below = np.empty((2, order.size), np.int32), np.empty((2, order.size), np.int32)
     for s in range(2):
         for c in range(order.size):
             start[s, end[s, c] + 1] += 1
@@ -55,7 +57,11 @@ def group(end: Array, order: Array, nodes: int) -> tuple[Array, Array]:
             k = end[s, c]
             members[s, place[k]] = c
             place[k] += 1
-    return start, members
+        for k in range(nodes):
+            for i in range(start[s, k + 1] - 1, start[s, k] - 1, -1):
+                last = i + 1 == start[s, k + 1] or size[members[s, i]] != size[members[s, i + 1]]
+                below[s, i] = i + 1 if last else below[s, i + 1]
+    return start, members, below
 
 
 @njit(cache=True)
@@ -110,11 +116,12 @@ def _worst(state: State, draw: bool) -> tuple[float, int, int, int]:
 
 
 @njit(cache=True)
-def _best_exchange(state: State, s: int, k: int, n: int, step: int, until: Array, evaluations: int) -> tuple[float, int, int, int]:
+def _best_exchange(state: State, s: int, k: int, n: int, step: int, until: Array, seen: Array, evaluations: int) -> tuple[float, int, int, int]:
     """The best move (partner -1) or swap that takes bytes off cell (s, k, n): (cost change, chunk, to rail, partner).
 
     The node's chunks come largest first; a swap is worth a look while it shifts less than the overload plus the most room
-    on the node's other rails, since more would only move the overload.
+    on the node's other rails, since more would only move the overload.  Of chunks of one size and one other end a single
+    one is tried.  `seen` int64 [nodes] is scratch.
     """
     members, size, rail, load, capacity, weight = state.members, state.size, state.rail, state.load, state.capacity, state.weight
     o = 1 - s
@@ -126,12 +133,16 @@ def _best_exchange(state: State, s: int, k: int, n: int, step: int, until: Array
     reach, enough = over + room, -_cost(over, weight[s, k, n])
     best, chunk, to, partner = np.inf, -1, -1, -1
     begin = np.random.randint(0, last - first)
+    seen[:] = -1
     for x in range(last - first):
         i = first + (begin + x) % (last - first)
         c = members[s, i]
         if rail[c] != n or until[c] > step:
             continue
-        b, p = state.end[o, c], size[c]
+        b, p, smaller = state.end[o, c], size[c], state.below[s, i]
+        if seen[b] == smaller:
+            continue
+        seen[b] = smaller
         if p < reach:
             for m in range(rails):
                 if m != n and weight[s, k, m] > 0 and weight[o, b, m] > 0:
@@ -139,13 +150,13 @@ def _best_exchange(state: State, s: int, k: int, n: int, step: int, until: Array
                     evaluations -= 1
                     if change < best:
                         best, chunk, to, partner = change, c, m, -1
-        for j in range(i + 1, last):
+        for j in range(smaller, last):
             e = members[s, j]
             q, m = size[e], rail[e]
             if p - q >= reach:
                 break
             g = state.end[o, e]
-            if m == n or p == q or until[e] > step or weight[o, b, m] == 0 or weight[o, g, n] == 0:
+            if m == n or until[e] > step or weight[o, b, m] == 0 or weight[o, g, n] == 0:
                 continue
             change = _shift(load, capacity, weight, s, k, n, m, p - q)
             if b == g:
@@ -240,7 +251,7 @@ def tabu(state: State, locked: Array, enough: float, steps: int, evaluations: in
     np.random.seed(seed)
     rails, nodes = state.load.shape[2], state.load.shape[1]
     until = np.where(locked, LOCKED, 0).astype(np.int32)
-    chosen, net = np.empty(SPLIT, np.int32), np.zeros(nodes, np.int64)
+    chosen, net, seen = np.empty(SPLIT, np.int32), np.zeros(nodes, np.int64), np.empty(nodes, np.int64)
     undo_chunk, undo_rail = np.empty(SPLIT * steps, np.int32), np.empty(SPLIT * steps, np.int16)
     logged = kept = 0
     best = np.inf
@@ -250,7 +261,7 @@ def tabu(state: State, locked: Array, enough: float, steps: int, evaluations: in
             best, kept = most, logged
         if most <= enough:
             break
-        change, c, m, e = _best_exchange(state, s, k, n, step, until, evaluations)
+        change, c, m, e = _best_exchange(state, s, k, n, step, until, seen, evaluations)
         count = mask = 0
         if (change >= 0 or c < 0) and rails > 1:
             other = (n + 1 + np.random.randint(0, rails - 1)) % rails
