@@ -58,7 +58,7 @@ def _nondecreasing(values: int, length: int, low: int = 0) -> Iterator[tuple[int
 
 def minimum_cut(quick: bool = False, *, hot: bool = True) -> Result:
     """No cut is below R2 + min(R1, (N-1) R2), and one attains it, in each of the two cones of (R1, R2); every cut of every N."""
-    most, failures = 4 if quick else 6, []
+    most, failures = 4 if quick else 5, []
     for rails in range(2, most + 1):
         found = set(cuts(rails, hot))
         wide, narrow = rails * R2, R2 + R1

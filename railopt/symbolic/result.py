@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-METHODS = ("symbolic", "exhaustive", "replay", "kernel")
+METHODS = ("symbolic", "exhaustive", "search", "replay", "kernel")
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Result:
     """The outcome of one checker.
 
     ok       True: it holds; False: it fails; None: not decided, which never counts as true
-    method   symbolic (exact algebra), exhaustive (every instance of the range), replay (counterexample files), kernel (Coq)
+    method   symbolic (exact algebra), exhaustive (every instance of the range), search (what an
+             adversary found), replay (counterexample files), kernel (Coq)
     range    what was covered, in words
     assumed  everything that the conclusion rests on
     detail   the first failure, or what was found

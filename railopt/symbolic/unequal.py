@@ -1,9 +1,9 @@
 """T9: rails that differ.  b_n is a rail's rate, B the sum of a node's rates, L the largest row or column sum of D.
 
-    T9a   tx[k,n] = a_k b_n, rx[f,n] = c_f b_n    the split D b_n/B is optimal on both sides at once
-    T9b   any rates, b_n the least of rail n       the same split is done by L/B; optimal if a node of rates b has r = L or c = L
-    T9c   one NIC at a fraction phi                the uniform split costs 1/phi, T9b N/(N-1+phi): 2 against 16/15 for N = 8, phi = 1/2
-    T9d   one NIC dead                             uniform over the rails alive at both ends costs at most N/(N-1)
+    T9    tx[k,n] = a_k b_n, rx[f,n] = c_f b_n    the split D b_n/B is optimal on both sides at once
+    T9a   any rates, b_n the least of rail n       the same split is done by L/B; optimal if a node of rates b has r = L or c = L
+    T9b   one NIC at a fraction phi                the uniform split costs 1/phi, T9a N/(N-1+phi): 2 against 16/15 for N = 8, phi = 1/2
+    T9c   one NIC dead                             uniform over the rails alive at both ends costs at most N/(N-1)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def proportional_split(topology: Topology, weights: list[Expr]) -> dict[tuple[in
 
 
 def same_everywhere(quick: bool = False, *, same: bool = True) -> Result:
-    """T9a on generated topologies: every NIC is done exactly at its node's bytes over its node's rates, which no split beats.
+    """T9 on generated topologies: every NIC is done exactly at its node's bytes over its node's rates, which no split beats.
 
     `same=False` gives every NIC a rate of its own.
     """
@@ -44,7 +44,7 @@ def same_everywhere(quick: bool = False, *, same: bool = True) -> Result:
 
 
 def same_everywhere_general(quick: bool = False, *, proportionally: bool = True) -> Result:
-    """T9a with symbolic M and N."""
+    """T9 with symbolic M and N."""
     nodes, rails = sp.symbols("M N", positive=True, integer=True)
     k, f, n, m = sp.symbols("k f n m", integer=True)
     D, b = sp.IndexedBase("D"), sp.IndexedBase("b")
@@ -59,7 +59,7 @@ def same_everywhere_general(quick: bool = False, *, proportionally: bool = True)
 
 
 def least_profile(quick: bool = False, *, least: bool = True) -> Result:
-    """T9b: with weights b_n = the least rate of rail n anywhere, every NIC is done by L/B.
+    """T9a: with weights b_n = the least rate of rail n anywhere, every NIC is done by L/B.
 
     With tx[k,n] = b_n + e and r_k = L - d (e, d >= 0):  L/B - (r_k b_n/B)/tx  =  (L e + d b_n) / (B (b_n + e)).
     """
@@ -73,7 +73,7 @@ def least_profile(quick: bool = False, *, least: bool = True) -> Result:
 
 
 def one_slow_nic(quick: bool = False, *, fraction: Expr = phi, bottleneck: bool = True) -> Result:
-    """T9c on generated topologies: T9b's split makes the slow node's NICs finish together at r/(N-1+phi); uniform costs 1/phi there.
+    """T9b on generated topologies: T9a's split makes the slow node's NICs finish together at r/(N-1+phi); uniform costs 1/phi there.
 
     That node can't be faster, so where its row (or column) is L the optimum is N/(N-1+phi) times the healthy L/N.
     """
@@ -98,7 +98,7 @@ def one_slow_nic(quick: bool = False, *, fraction: Expr = phi, bottleneck: bool 
 
 
 def dead_rail(quick: bool = False, *, avoided: bool = True) -> Result:
-    """T9d: NIC 0 of node 0 dead, every pair uniform over the rails alive at both ends: at most L/(N-1) everywhere.
+    """T9c: NIC 0 of node 0 dead, every pair uniform over the rails alive at both ends: at most L/(N-1) everywhere.
 
     The other nodes carry c_f/N + D[0,f]/(N(N-1)), which with D[0,f] <= c_f <= L is at most L/(N-1); node 0 r_0/(N-1).
     """

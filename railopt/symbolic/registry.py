@@ -1,0 +1,178 @@
+"""The registry of theorems: `proofs/THEOREMS.toml`, what each one says, under which hypotheses, and how it is checked.
+
+    load()              every theorem, by id, validated
+    proofs_folder()     `proofs/` of the checkout, or the copy of the registry and the counterexamples inside the wheel
+    table()             the README's table; `python -m railopt.symbolic.registry --readme` rewrites it, `--check` compares
+
+Loads neither SymPy nor Coq: the checkers are only named here, and imported when they run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from railopt.errors import FormatError, InputError
+
+STATUSES = ("proved-kernel", "proved-symbolic", "checked-exhaustively", "cited", "refuted", "open")
+ID = re.compile(r"[A-Z]\d{1,2}[a-z]?")
+BEGIN, END = "<!-- theorems:begin -->", "<!-- theorems:end -->"
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """One entry.
+
+    id               T1, T2a, ...: a letter, a number, perhaps a letter for a part
+    title            a few words
+    statement        in words;  `symbols`: the same in symbols
+    source           the paper and where in it, or "here"
+    hypotheses       everything the statement needs
+    status           one of STATUSES;  `range`: what "checked-exhaustively" covers
+    coq              names `Module.theorem` in proofs/coq
+    checks           `module.function` in railopt.symbolic, or `package.module:function`
+    counterexamples  files in proofs/counterexamples: what refutes it, or shows that a hypothesis is needed
+    """
+
+    id: str
+    title: str
+    statement: str
+    symbols: str
+    source: str
+    status: str
+    hypotheses: tuple[str, ...] = ()
+    range: str = ""
+    coq: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    counterexamples: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, list):
+                object.__setattr__(self, f.name, tuple(value))
+            elif not isinstance(value, str | tuple):
+                raise FormatError(f"theorem {self.id}: {f.name} = {value!r}, expected text or a list of texts")
+        problems = [text for wrong, text in (
+            (not ID.fullmatch(self.id), "an id is a letter, a number and perhaps a letter"),
+            (self.status not in STATUSES, f"status {self.status!r}, expected one of {', '.join(STATUSES)}"),
+            (self.status == "proved-kernel" and not self.coq, "proved-kernel needs the names of its Coq theorems"),
+            (self.status == "proved-symbolic" and not self.checks, "proved-symbolic needs a check"),
+            (self.status == "checked-exhaustively" and not (self.range and self.checks), "checked-exhaustively needs a range and a check"),
+            (self.status == "refuted" and not self.counterexamples, "refuted needs a counterexample"),
+            (self.status not in ("open", "refuted") and not (self.checks or self.coq), "nothing runs for it: name a check, or call it open"),
+        ) if wrong]
+        if problems:
+            raise FormatError(f"theorem {self.id}: {'; '.join(problems)}")
+
+    @property
+    def note(self) -> str:
+        """The page in proofs/notes that explains it."""
+        return f"{re.match(r'[A-Z]+[0-9]+', self.id)[0]}.md"  # type: ignore[index]
+
+
+def proofs_folder() -> Path:
+    """`proofs/` of the checkout that this file lies in, else `railopt/_proofs`, the part of it that the wheel carries."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package.parent / "proofs", package / "_proofs"):
+        if (folder / "THEOREMS.toml").is_file():
+            return folder
+    raise FormatError(f"no THEOREMS.toml beside or in {package}: the installation is incomplete")
+
+
+def load(path: Path | None = None) -> dict[str, Theorem]:
+    """Every theorem by id, in the file's order; unknown keys, missing keys and ids that occur twice are errors."""
+    path = path or proofs_folder() / "THEOREMS.toml"
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise FormatError(f"{path}: {error}") from error
+    known = {f.name for f in fields(Theorem)}
+    required = {"id", "title", "statement", "symbols", "source", "status"}
+    theorems: dict[str, Theorem] = {}
+    for entry in data.pop("theorem", []):
+        if not required <= set(entry) <= known:
+            wrong = sorted(required - set(entry) or set(entry) - known)
+            raise FormatError(f"{path}: theorem {entry.get('id', '?')} lacks or does not know {', '.join(wrong)}")
+        theorem = Theorem(**entry)
+        if theorem.id in theorems:
+            raise FormatError(f"{path}: {theorem.id} occurs twice")
+        theorems[theorem.id] = theorem
+    if data or not theorems:
+        raise FormatError(f"{path}: expected [[theorem]] tables only, found {sorted(data) or 'none'}")
+    return theorems
+
+
+def get(name: str) -> Theorem:
+    """One theorem by its id."""
+    theorems = load()
+    if name not in theorems:
+        raise InputError(f"no theorem {name!r}; known: {', '.join(theorems)}")
+    return theorems[name]
+
+
+def family(name: str) -> list[Theorem]:
+    """The theorem of this id and its parts: T2 is T2, T2a, T2b, ..."""
+    get(name)
+    return [theorem for theorem in load().values() if theorem.id == name or (theorem.id[:-1] == name and theorem.id[-1].isalpha())]
+
+
+def checker(name: str) -> Callable[..., Any]:
+    """The function that `checks` names; InputError if there is none."""
+    module, _, function = name.partition(":") if ":" in name else (f"railopt.symbolic.{name.rpartition('.')[0]}", "", name.rpartition(".")[2])
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"check {name!r}: {error}") from error
+    return found
+
+
+# ---------------------------------------------------------------- the README's table
+def table() -> str:
+    """The theorems as a Markdown table."""
+    rows = ["| id | says | status | checked by |", "|---|---|---|---|"]
+    for theorem in load().values():
+        methods = [f"Coq `{name.split('.')[-1]}`" for name in theorem.coq[:1]]
+        methods += [f"`{name}`" for name in theorem.checks[:2]] + [f"[{len(theorem.counterexamples)} counterexample"
+                    f"{'s' if len(theorem.counterexamples) > 1 else ''}](proofs/counterexamples)"] * bool(theorem.counterexamples)
+        status = f"{theorem.status}: {theorem.range}" if theorem.status == "checked-exhaustively" else theorem.status
+        rows.append(f"| [{theorem.id}](proofs/notes/{theorem.note}) | {theorem.title}: {theorem.symbols.replace('|', chr(92) + '|')} | {status} | {', '.join(methods)} |")
+    return "\n".join(rows)
+
+
+def with_table(text: str) -> str:
+    """A README with the region between the two markers replaced by the table."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise InputError(f"the README needs {BEGIN} and {END}, once each, in this order")
+    head, rest = text.split(BEGIN)
+    return f"{head}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table, write it into README.md, or compare: 4 if they differ."""
+    parser = argparse.ArgumentParser(prog="python -m railopt.symbolic.registry", description=main.__doc__)
+    parser.add_argument("--readme", action="store_true", help="rewrite the table in README.md of the checkout")
+    parser.add_argument("--check", action="store_true", help="exit 4 if README.md has another table")
+    args = parser.parse_args(argv)
+    path = proofs_folder().parent / "README.md"
+    if not (args.readme or args.check):
+        print(table())
+        return 0
+    text = path.read_text(encoding="utf-8")
+    if args.check and text != with_table(text):
+        print(f"{path}: the theorems' table is not the registry's; run python -m railopt.symbolic.registry --readme", file=sys.stderr)
+        return 4
+    if args.readme:
+        path.write_text(with_table(text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

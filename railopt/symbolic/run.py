@@ -1,0 +1,106 @@
+"""Run what the registry names: every check, every counterexample, and Coq's kernel where `coqc` is there.
+
+A theorem holds here if each of its checks says yes, each of its counterexamples replays, and each of its Coq theorems is pinned in
+`proofs/coq/statements.json` (quick) or re-checked by the kernel (otherwise).  Undecided is not yes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from railopt.errors import BackendError, CheckFailed, FormatError
+from railopt.symbolic import coq
+from railopt.symbolic.counterexamples import replay_file
+from railopt.symbolic.registry import Theorem, checker, proofs_folder
+from railopt.symbolic.result import Result
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One theorem after its checks ran."""
+
+    theorem: Theorem
+    results: tuple[tuple[str, Result], ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Everything that ran said yes; an open statement has nothing to run."""
+        return all(result.ok is True for _, result in self.results) and (bool(self.results) or self.theorem.status == "open")
+
+    @property
+    def range(self) -> str:
+        """What was covered: the widest first."""
+        order = {"kernel": 0, "symbolic": 1, "exhaustive": 2, "search": 3, "replay": 4}
+        ranges = sorted((order[result.method], result.range) for _, result in self.results)
+        return ranges[0][1] if ranges else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"id": self.theorem.id, "title": self.theorem.title, "statement": self.theorem.statement, "status": self.theorem.status,
+                "hypotheses": list(self.theorem.hypotheses), "source": self.theorem.source, "ok": self.ok, "range": self.range,
+                "seconds": round(self.seconds, 3), "results": [{"by": name, **result.as_dict()} for name, result in self.results]}
+
+
+class Kernel:
+    """The Coq side, asked once: which theorems are fine, and how that is known."""
+
+    def __init__(self, mode: str) -> None:
+        """mode: "pinned" reads the committed statements, "run" builds and audits, "auto" runs where coqc is there."""
+        self.ran, self.problems, self.how = False, list[str](), "pinned in proofs/coq/statements.json, not run"
+        self.known = self._pinned()
+        if mode == "pinned":
+            return
+        try:
+            coq.coqc()
+            folder = coq.theory()
+        except BackendError as error:
+            if mode == "run":
+                raise
+            self.how = f"pinned, not run: {str(error).partition(':')[0]}"
+            return
+        try:
+            coq.build(folder)
+            self.problems = coq.compare(folder)
+        except CheckFailed as error:
+            self.problems = [str(error)]
+        self.ran, self.how = True, "all M, N (Coq's kernel, no axioms)"
+
+    @staticmethod
+    def _pinned() -> set[str]:
+        try:
+            return set(json.loads((proofs_folder() / "coq" / "statements.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise FormatError(f"proofs/coq/statements.json: {error}") from error
+
+    def result(self, names: Sequence[str]) -> Result:
+        """Whether these theorems are there and nothing is wrong with the theory."""
+        missing = [name for name in names if name not in self.known]
+        detail = f"{missing[0]} is not among the pinned statements" if missing else self.problems[0] if self.problems else ""
+        return Result(not detail, "kernel", self.how, (), detail or ", ".join(names))
+
+
+def run(theorem: Theorem, kernel: Kernel, *, quick: bool) -> Outcome:
+    """Every check of one theorem; an exception in a check is a failure of the check, not of the run."""
+    start = time.monotonic()
+    results = list(_results(theorem, kernel, quick))
+    return Outcome(theorem, tuple(results), time.monotonic() - start)
+
+
+def _results(theorem: Theorem, kernel: Kernel, quick: bool) -> Iterator[tuple[str, Result]]:
+    if theorem.coq:
+        yield "coq", kernel.result(theorem.coq)
+    for name in theorem.checks:
+        try:
+            yield name, checker(name)(quick)
+        except Exception as error:  # whatever a broken check raises: it did not say yes
+            yield name, Result(None, "symbolic", "", (), f"{type(error).__name__}: {error}")
+    for name in theorem.counterexamples:
+        try:
+            yield name, replay_file(name)
+        except Exception as error:
+            yield name, Result(None, "replay", name, (), f"{type(error).__name__}: {error}")
