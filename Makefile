@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 
-.PHONY: help setup demo test test-wheel lint bench proofs clean
+.PHONY: help setup demo test test-wheel lint bench proofs test-rdma clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -38,6 +38,9 @@ proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants
 	    "or without root: opam install coq.8.16.1" >&2; exit 1; fi; }
 	$(PY) -m railopt.symbolic.coq
 	$(PY) -m pytest tests/proofs
+test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)
+	tests/hardware/guest/prepare.sh .cache/guest
+	$(PY) -m pytest tests/hardware
 test-wheel: $(VENV)/.test       ## build the wheel, install it into an empty environment, run railopt demo from there
 	rm -rf dist .cache/wheel && $(PIP) wheel --no-deps -w dist . && $(PY) -m venv .cache/wheel
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl

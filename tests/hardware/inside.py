@@ -58,7 +58,7 @@ def expected(plan: Plan, placement: Placement, node: int) -> np.ndarray[Any, np.
     return memory
 
 
-def with_nodes(nodes: int, work: Node, limit: float = 60.0) -> list[dict[str, Any]]:
+def with_nodes(nodes: int, work: Node, limit: float = 90.0) -> list[dict[str, Any]]:
     """Fork one process a node; what each returned, or how it ended."""
     children, began = {}, time.monotonic()
     for node in range(nodes):
@@ -305,6 +305,7 @@ def main() -> int:
         return 0
     signal.signal(signal.SIGALRM, on_alarm)
     with open(OUT / "results", "w") as file:
+        report("warm", lambda: [{"error": warm()}], file)
         rails("make", 2, 4)
         report("2x4", lambda: all_policies(2, 4), file)
         for fault in [*CUTS, "peer queue pair gone", "peer queue pair in error"]:

@@ -9,7 +9,6 @@ import os
 import platform
 import shlex
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,11 +83,3 @@ def boot(command: str, out: Path, *, name: str = "node0", cpus: int = 2, memory_
 def hash_byte(name: str) -> int:
     """A byte that differs between the guests' names."""
     return sum(name.encode()) & 0xFF
-
-
-def run(command: str, out: Path, timeout: float, **options: object) -> tuple[int, str, float]:
-    """Boot, wait: (exit status, output, seconds)."""
-    start = time.monotonic()
-    guest = boot(command, out, **options)  # type: ignore[arg-type]
-    status = guest.wait(timeout)
-    return status, (out / "log").read_text(errors="replace"), time.monotonic() - start

@@ -1,0 +1,14 @@
+"""The committed layouts against a probe compiled from the installed header."""
+
+from __future__ import annotations
+
+from railopt.runtime.verbs import generate, structs
+
+
+def test_layouts_and_constants_are_those_of_the_installed_header() -> None:
+    layouts, enums = generate.probe()
+    for name, (size, fields) in layouts.items():
+        assert structs.LAYOUTS[name][1] == fields, name
+        if name not in generate.OPAQUE:
+            assert structs.LAYOUTS[name][0] == size, name
+    assert {name: getattr(structs, name) for name in enums} == enums

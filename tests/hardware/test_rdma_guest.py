@@ -1,0 +1,103 @@
+"""The verbs sender on the real libibverbs and rdma_rxe (make test-rdma)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railopt import Fabric, workloads
+from railopt import plan as make_plan
+from railopt.policies import POLICIES
+from tests.hardware import vm
+
+pytestmark = pytest.mark.rdma
+Scenarios = dict[str, list[dict[str, Any]]]
+FAULTS = ["own link down", "peer link down", "all packets lost", "peer queue pair gone", "peer queue pair in error"]
+
+
+@pytest.mark.parametrize("shape", ["2x4", "4x2"])
+@pytest.mark.parametrize("policy", [*POLICIES, "staged"])
+def test_every_byte_of_every_policy_arrives(scenarios: Scenarios, shape: str, policy: str) -> None:
+    nodes = scenarios[shape]
+    assert len(nodes) == int(shape[0])
+    assert [node["right"][policy] for node in nodes] == [True] * len(nodes), nodes
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_rail_cut_in_the_middle_is_survived(scenarios: Scenarios, fault: str) -> None:
+    nodes = scenarios[fault]
+    for node in nodes:
+        assert node.get("right") is True, node
+        assert node["again"] is True, node
+        assert node["alive"] == [False, True, True]
+        assert len(node["faults"]) == 1, node
+    assert sum(node["moved"] for node in nodes) > 0
+
+
+@pytest.mark.parametrize(("fault", "cause"), [("own link down", "LOC_QP_OP_ERR"), ("all packets lost", "RETRY_EXC_ERR")])
+def test_the_report_says_why(scenarios: Scenarios, fault: str, cause: str) -> None:
+    assert cause in scenarios[fault][0]["faults"][0]
+    assert "rail 0 between node 0 and node 1" in scenarios[fault][0]["faults"][0]
+
+
+def test_a_killed_peer_ends_the_run_everywhere_and_is_named(scenarios: Scenarios) -> None:
+    nodes = scenarios["peer killed"]
+    assert nodes[1] == {"error": "killed", "status": 9}
+    for rank in (0, 2, 3):
+        assert nodes[rank]["exit_code"] == 3, nodes[rank]
+        assert "node 1" in nodes[rank]["text"]
+        assert nodes[rank]["seconds"] < 60
+
+
+def test_a_wrong_key_is_refused_and_ends_the_run(scenarios: Scenarios) -> None:
+    first, second = scenarios["bad keys"]
+    assert first["exit_code"] == second["exit_code"] == 3
+    assert "REM_ACCESS_ERR" in first["text"]
+
+
+def test_the_command_line(scenarios: Scenarios) -> None:
+    first, second = scenarios["command line"]
+    assert first["codes"] == [0, 0, 1, 0], first
+    assert second["codes"] == [0, 0, 1], second
+    lines = first["output"].splitlines()
+    assert sum(line.startswith("verbs ") for line in lines) == 2 * (4 + 1)
+    assert sum(line.split()[:2] in (["verbs", "lpt"], ["verbs", "pxn"]) for line in lines) == 4
+    assert "::ffff:10.10.0.1 (RoCE v2)" in first["output"]
+
+
+def test_side_by_side_with_perftest(scenarios: Scenarios, figures: list[str]) -> None:
+    both = scenarios["side by side"][0]
+    assert both["railopt"] > 0
+    figures.append(f"64 KiB writes, one queue pair: ib_write_bw {both['ib_write_bw']:.1f} MB/s, railopt {both['railopt']:.1f} MB/s "
+                   f"({both['ratio'] * 100:.0f} %)")  # fmt: skip
+
+
+def test_two_guests_joined_by_one_nic_a_rail(numba_cache: Path, tmp_path: Path, figures: list[str]) -> None:
+    fabric = Fabric.uniform(2, 4)
+    plan = make_plan(fabric, workloads.zipf(fabric, mean="32KiB", seed=5).chunks("16KiB"), "lpt")
+    railopt = f"{sys.executable} -m railopt"
+    guests = []
+    for k in range(2):
+        out = tmp_path / f"node{k}"
+        out.mkdir()
+        plan.save(out / "plan.npz")
+        nics = [f"dgram,local.type=unix,local.path={tmp_path}/r{r}.{k},remote.type=unix,remote.path={tmp_path}/r{r}.{1 - k}"
+                for r in range(4)]  # fmt: skip
+        command = (f"tests/hardware/guest/rails.sh nics 4 {k + 1} && {railopt} send /out/plan.npz --hosts 10.20.0.1,10.20.0.2 "
+                   "--ib-timeout 18 --iters 2 --join 300 --json > /out/report.json")  # fmt: skip
+        environment = {"NUMBA_CACHE_DIR": str(numba_cache), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "",
+                       "RAILOPT_SECRET": "a secret for two guests"}  # fmt: skip
+        guests.append(vm.boot(command, out, name=f"node{k}", cpus=1, nics=nics, environment=environment))
+    for guest in guests:
+        assert guest.wait(timeout=600) == 0, guest.words()
+    report = json.loads((tmp_path / "node0" / "report.json").read_text())
+    assert report["sender"] == "verbs"
+    assert [[run["wrong"] for run in runs] for runs in report["nodes"]] == [[0, 0], [0, 0]]
+    assert sum(runs[0]["bytes"] for runs in report["nodes"]) == plan.chunks.total
+    for runs in report["nodes"]:
+        assert [rail["device"] for rail in runs[0]["rails"]] == ["rxe0", "rxe1", "rxe2", "rxe3"]
+    figures.append(f"two guests, 4 rails: {plan.chunks.total} bytes in {max(r[1]['seconds'] for r in report['nodes']):.2f} s")
