@@ -55,11 +55,13 @@ def test_finds_the_optimum_and_says_on_whose_word(backend: str, fabric: str) -> 
     outcome = solve(FABRICS[fabric], CHUNKS, 20, backend)
     assert outcome.notes == ()
     assert outcome.value == OPTIMA[fabric] == outcome.bound
-    assert outcome.plan is not None and outcome.plan.makespan == outcome.value
+    assert outcome.plan is not None
+    assert outcome.plan.makespan == outcome.value
     assert outcome.status in ("proved", "claimed")
     assert outcome.certificate is not None
     verdict = outcome.certificate.check()
-    assert verdict.ok and verdict.proved == outcome.proved
+    assert verdict.ok
+    assert verdict.proved == outcome.proved
     if outcome.status == "claimed":
         assert outcome.witness == {"kind": "claimed", "by": BACKENDS[backend].title}
 
@@ -73,7 +75,8 @@ def test_strengthened_model_has_the_same_optimum(backend: str) -> None:
     known = solve(HEALTHY, doubled, 10)
     assert known.proved
     answers = run(BACKENDS[backend], strong.model, 20).answers
-    assert answers[-1].optimal and answers[-1].counts is not None
+    assert answers[-1].optimal
+    assert answers[-1].counts is not None
     assert Plan(HEALTHY, doubled, strong.rails(np.array(answers[-1].counts))).makespan == known.value
 
 
@@ -120,18 +123,22 @@ def test_what_goes_wrong_is_reported_by_name_and_the_best_survives(fake: str, tm
     assert time.monotonic() - began < 10
     assert any("fake" in note and SAYS[fake] in note for note in outcome.notes)
     assert outcome.value == OPTIMA["equal"]
-    assert outcome.plan is not None and outcome.plan.makespan == outcome.value
+    assert outcome.plan is not None
+    assert outcome.plan.makespan == outcome.value
     assert outcome.bound <= OPTIMA["equal"]
     assert outcome.status != "claimed"
     alone = solve(HEALTHY, CHUNKS, 2, "fake") if fake in ("raises", "invents") else outcome
-    assert alone.plan is not None and alone.value is not None and alone.value >= OPTIMA["equal"]
+    assert alone.plan is not None
+    assert alone.value is not None
+    assert alone.value >= OPTIMA["equal"]
 
 
 def test_a_missing_back_end_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BACKENDS, "absent", Backend("absent", "no.such.module", "absent-solver", "no_such_module"))
     outcome = solve(HEALTHY, CHUNKS, 2, "absent")
     assert outcome.notes == ("absent is not installed: pip install absent-solver",)
-    assert outcome.plan is not None and outcome.status in ("open", "proved")
+    assert outcome.plan is not None
+    assert outcome.status in ("open", "proved")
 
 
 def test_unknown_back_end_and_limit_are_refused() -> None:

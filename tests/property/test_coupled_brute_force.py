@@ -62,7 +62,8 @@ def test_never_a_wrong_proof(part: int) -> None:
         best = optimum(fabric, chunks)
         # CP-SAT starts after a quarter of the limit: short, so that hundreds of instances need no process each
         outcome = solve(fabric, chunks, 0.05, seed=seed)
-        assert outcome.value is not None and outcome.plan is not None
+        assert outcome.value is not None
+        assert outcome.plan is not None
         assert outcome.bound <= best <= outcome.value == outcome.plan.makespan, f"seed {seed}"
         assert outcome.proved == (outcome.bound == outcome.value) or outcome.status == "claimed", f"seed {seed}"
         assert outcome.certificate is not None
@@ -80,9 +81,7 @@ def changed(record: Any, rng: np.random.Generator) -> Any:
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             if isinstance(value, dict | list):
                 walk(value)
-            elif isinstance(value, bool) or value == "send" or value == "recv" or isinstance(value, int):
-                places.append((node, key))
-            elif key in ("bound", "value"):
+            elif isinstance(value, bool) or value == "send" or value == "recv" or isinstance(value, int) or key in ("bound", "value"):
                 places.append((node, key))
 
     fresh = copy.deepcopy(record)
@@ -111,6 +110,7 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
         problem = record["problem"]
         other = Fabric(problem["nodes"], problem["rails"], problem["rails"], np.array(problem["tx"]), np.array(problem["rx"]))
         best = optimum(other, Chunks.from_arrays(**{k: np.array(v) for k, v in problem["chunks"].items()}, nodes=problem["nodes"]))
-        assert verdict.bound is not None and verdict.value is not None
+        assert verdict.bound is not None
+        assert verdict.value is not None
         assert verdict.bound <= best <= verdict.value and verdict.proved == (verdict.bound == verdict.value), f"seed {seed}: {record}"
     assert rejected > INSTANCES // 20

@@ -1,0 +1,150 @@
+"""The coupled solver against its goals and against plain integer programs, on seeded instances.
+
+`python -m tests.bench.solver_coupled [--json] [--peers] [--full]`; `make bench-solver` runs it after the local solver's part.
+
+small   4 to 16 nodes, 4 and 8 rails, 1 to 4 chunks a pair, sizes uniform in 1..100 or MoE tokens: how many are proved
+        within 10 s, by railopt and (with --peers) by the plain program in CP-SAT and HiGHS, one thread each
+moe     one MoE dispatch, 4 to 128 nodes, caps of 64 KiB to 4 MiB, up to 1.1 million chunks: the certified bracket
+        (best value over bound), and the time until it is at most 0.05 %, as a multiple of `lpt` alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from railopt import Chunks, Fabric, plan
+from railopt.solver.coupled import solve
+from tests.bench import Row
+
+LIMIT_S = 10.0
+BRACKET = Fraction(5, 10_000)
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def small(seeds: int) -> Iterator[tuple[str, Fabric, Chunks]]:
+    """(name, fabric, chunks) of the small family."""
+    for nodes, rails, each, kind, seed in product((4, 8, 16), (4, 8), (1, 2, 3, 4), ("uniform", "tokens"), range(seeds)):
+        rng = np.random.default_rng([seed, nodes, rails, each, kind == "tokens"])
+        src, dst = (np.repeat(ends, each) for ends in np.nonzero(~np.eye(nodes, dtype=bool)))
+        if kind == "uniform":
+            size = rng.integers(1, 101, len(src))
+        else:
+            popular = rng.permutation(np.arange(1, nodes * each + 1) ** -0.8).reshape(nodes, each)
+            share = popular[dst, np.tile(np.arange(each), len(src) // each)] * rng.gamma(4.0, 0.25, len(src))
+            size = np.maximum(1, rng.poisson(64 * share / share.mean()))
+        yield f"{nodes}x{rails}x{each} {kind} {seed}", Fabric.uniform(nodes, rails), Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
+
+
+def moe(nodes: int, skew: float, cap: int, seed: int, rails: int = 8) -> Chunks:
+    """One dispatch: 4096 tokens of 8 KiB a GPU to 2 of nodes * rails experts each; one message a (source node, expert)."""
+    rng = np.random.default_rng([seed, nodes, rails, int(10 * skew)])
+    experts = nodes * rails
+    home = rng.permutation(experts) % nodes
+    popular = np.arange(1, experts + 1) ** -skew * rng.gamma(4.0, 0.25, (nodes, experts))
+    tokens = np.stack([rng.multinomial(rails * 4096 * 2, row / row.sum()) for row in popular])
+    source, expert = np.nonzero(tokens * (home[None, :] != np.arange(nodes)[:, None]))
+    sizes = tokens[source, expert] * 8 * KIB
+    pieces = -(-sizes // cap)
+    size = np.full(int(pieces.sum()), cap)
+    size[np.cumsum(pieces) - 1] = sizes - (pieces - 1) * cap
+    return Chunks.from_arrays(src=np.repeat(source, pieces), dst=np.repeat(home[expert], pieces), size=size, nodes=nodes)
+
+
+def small_rows(seeds: int, peers: bool) -> Iterator[Row]:
+    proved, agreed, ours, theirs = {"native": 0}, {}, {}, {}
+    cases = list(small(seeds))
+    solve(*cases[0][1:], 1.0)
+    for name, fabric, chunks in cases:
+        began = time.process_time()
+        outcome = solve(fabric, chunks, LIMIT_S)
+        ours[name] = time.process_time() - began
+        proved["native"] += outcome.proved
+        if not outcome.proved:
+            print(f"  not proved: {name}: {outcome}", file=sys.stderr, flush=True)
+        for peer in ("cpsat", "highs") if peers else ():
+            began = time.perf_counter()
+            answer = solve(fabric, chunks, LIMIT_S, peer)
+            optimal = answer.status in ("proved", "claimed")
+            proved[peer] = proved.get(peer, 0) + optimal
+            theirs.setdefault(peer, {})[name] = time.perf_counter() - began
+            if optimal and outcome.proved:
+                agreed.setdefault(peer, []).append(theirs[peer][name] / max(ours[name], 1e-6))
+            if optimal and (not outcome.proved or answer.value != outcome.value):
+                print(f"  {peer} differs: {name}: {answer} / {outcome}", file=sys.stderr, flush=True)
+    yield Row(f"coupled small: proved of {len(cases)} within {LIMIT_S:g} s", 100 * proved["native"] / len(cases), "%", at_least=100)
+    yield Row("coupled small: median CPU time", 1000 * float(np.median(list(ours.values()))), "ms")
+    for peer in agreed:
+        yield Row(f"coupled small: {peer} (plain program, 1 thread, wall, start included)", 100 * proved[peer] / len(cases), "%")
+        yield Row(f"coupled small: time of {peer} over ours where both prove", float(np.exp(np.mean(np.log(agreed[peer])))), "x",
+                  note="geometric mean")
+
+
+def moe_rows(nodes: tuple[int, ...], seeds: int) -> Iterator[Row]:
+    solve(Fabric.uniform(4, 8), moe(4, 0.0, 4 * MIB, 99), 2.0)
+    worst: list[float] = []
+    for cap in (4 * MIB, MIB, 256 * KIB, 64 * KIB):
+        for count in nodes:
+            measured = [_bracket(count, skew, cap, seed) for skew, seed in product((0.0, 0.5, 0.8, 1.2), range(seeds))]
+            chunks, brackets, ratios, times = zip(*measured, strict=True)
+            worst += brackets
+            label = f"coupled MoE {cap // KIB:>4} KiB, {count:>3} nodes, {max(chunks):>7} chunks"
+            yield Row(f"{label}: largest bracket", 100 * max(brackets), "%", at_most=0.05)
+            yield Row(f"{label}: time over lpt, largest", max(ratios), "x", at_most=20,
+                      note=f"median {np.median(ratios):.1f}x, largest {1000 * max(times):.2f} ms")
+    yield Row(f"coupled MoE: largest bracket of all {len(worst)}", 100 * max(worst), "%", at_most=0.05)
+
+
+def _bracket(nodes: int, skew: float, cap: int, seed: int) -> tuple[int, float, float, float]:
+    """(chunks, bracket, solve time over lpt time, solve time), the fastest of a few runs each."""
+    fabric, chunks = Fabric.uniform(nodes, 8), moe(nodes, skew, cap, seed)
+    alone, ours, gap = [], [], Fraction(0)
+    for _ in range(5):
+        began = time.perf_counter()
+        plan(fabric, chunks, "lpt")
+        alone.append(time.perf_counter() - began)
+    for _ in range(3):
+        began = time.perf_counter()
+        outcome = solve(fabric, chunks, LIMIT_S, tolerance=BRACKET)
+        ours.append(time.perf_counter() - began)
+        gap = outcome.gap
+        if ours[-1] > 1:
+            break
+    return len(chunks), float(gap), min(ours) / min(alone), min(ours)
+
+
+def rows(*, peers: bool = False, full: bool = False) -> Iterator[Row]:
+    """Every row; the small family with one seed and the MoE family with two, or with --full two and eight."""
+    yield from small_rows(2 if full else 1, peers)
+    yield from moe_rows((4, 8, 16, 32, 64, 128), 8 if full else 2)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.solver_coupled", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="also the plain program in CP-SAT and HiGHS (up to 10 s each)")
+    parser.add_argument("--full", action="store_true", help="more seeds")
+    args = parser.parse_args(argv)
+    data: list[dict[str, Any]] = []
+    for row in rows(peers=args.peers, full=args.full):
+        data.append({**asdict(row), "met": row.met})
+        if not args.json:
+            verdict = {True: "met", False: "MISSED", None: ""}[row.met]
+            print(f"  {row.name:<62} {row.value:>12.4g} {row.unit:<8} {row.goal:>10}  {verdict:<7} {row.note}", flush=True)
+    if args.json:
+        print(json.dumps(data, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
