@@ -74,30 +74,40 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
 
 
 @njit(cache=True)
-def taper(peer: Array, sent: Array) -> tuple[Array, Array]:
-    """The last stage in three parts: 3/4, 3/16 and 1/16 of its bytes.
+def _split(peer: Array, sent: Array, stage: int, rising: bool) -> tuple[Array, Array]:
+    """One stage in three parts: 3/4, 3/16 and 1/16 of its bytes, or the other way round.
 
-    Each hides the redistribution of the one before, and little is left to redistribute at the end.  The total stays:
-    each part grows with the whole, so one server has the largest of all three.
+    The total stays: each part grows with the whole, so one server has the largest of all three.
     """
     stages, n = sent.shape
-    if stages == 0:
-        return peer, sent
     peers, bytes_ = np.empty((stages + 2, n), np.int32), np.empty((stages + 2, n), np.int64)
-    for s in range(stages - 1):
-        for i in range(n):
-            peers[s, i], bytes_[s, i] = peer[s, i], sent[s, i]
-    count = stages - 1
-    for part in range(3):
-        busy = False
-        for i in range(n):
-            whole = sent[stages - 1, i]
-            size = (whole - whole // 4, whole // 4 - whole // 16, whole // 16)[part]
-            bytes_[count, i] = size
-            peers[count, i] = peer[stages - 1, i] if size else -1
-            busy |= size > 0
-        count += busy
+    count = 0
+    for s in range(stages):
+        for part in range(3 if s == stage else 1):
+            busy = False
+            for i in range(n):
+                size = sent[s, i]
+                if s == stage:
+                    size = (size - size // 4, size // 4 - size // 16, size // 16)[2 - part if rising else part]
+                peers[count, i], bytes_[count, i] = peer[s, i] if size else -1, size
+                busy |= size > 0
+            count += busy
     return peers[:count].copy(), bytes_[:count].copy()
+
+
+@njit(cache=True)
+def taper(peer: Array, sent: Array) -> tuple[Array, Array]:
+    """Short stages at both ends of an ascending schedule, for what nothing hides.
+
+    The last stage shrinks in three parts: each hides the redistribution of the one before, and little is left to
+    redistribute at the end.  The first grows in three parts unless it is short already: a rail sends its own bytes
+    first, so the first part needs little balance or none.
+    """
+    if len(sent) == 0:
+        return peer, sent
+    short = sent[0].max() <= sent[-1].max() // 4
+    peer, sent = _split(peer, sent, len(sent) - 1, False)
+    return (peer, sent) if short else _split(peer, sent, 0, True)
 
 
 @njit(cache=True)

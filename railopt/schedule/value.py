@@ -212,7 +212,7 @@ def synthesise(fabric: Fabric, traffic: Traffic, kind: str = "compact", *, order
     """The schedule of a kind: a pure function of the traffic matrix, so every node computes the same one.
 
     order  "ascending" or "descending" by length, or "built"; default: that of the kind.  An ascending compact schedule
-           sends its last stage in three shrinking parts (see `taper`)
+           has short stages at both ends (see `taper`)
     eps    compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to n**2 stages
     """
     if kind not in KINDS:

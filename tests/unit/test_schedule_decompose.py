@@ -67,7 +67,9 @@ def test_compact_total_and_stages(n: int) -> None:
         line = longest_line(matrix)
         peer, sent = compact(matrix, line // 50)
         assert check(matrix, peer, sent) <= line + line // 50, name
-        assert len(peer) + 2 <= 4 * n, f"{name}: {len(peer)} stages and two of the taper for {n} servers"
+        tapered = taper(*by_length(peer, sent, False))
+        assert check(matrix, *tapered) == check(matrix, peer, sent), name
+        assert len(tapered[0]) <= 4 * n, f"{name}: {len(tapered[0])} stages for {n} servers"
 
 
 @pytest.mark.parametrize("n", [3, 8, 16])
@@ -155,8 +157,16 @@ def test_order_by_length_is_stable_and_taper_keeps_the_bytes() -> None:
         assert check(matrix, ordered, bytes_) == sent.max(axis=1).sum()
     tapered = taper(*by_length(peer, sent, False))
     assert check(matrix, *tapered) == sent.max(axis=1).sum()
-    assert len(tapered[0]) == len(peer) + 2
-    assert tapered[1][-1].max() <= sent.max() // 16
+    assert tapered[1][-1].max() == sent.max() // 16
+
+
+def test_taper_splits_long_first_and_last_stages() -> None:
+    peer, sent = np.array([[1, 0], [1, 0]], np.int32), np.array([[90, 160], [160, 320]])
+    peers, bytes_ = taper(peer, sent)
+    assert bytes_.tolist() == [[5, 10], [17, 30], [68, 120], [120, 240], [30, 60], [10, 20]]
+    assert np.all(peers == [1, 0])
+    assert taper(peer, np.array([[9, 16], [160, 320]]))[1].tolist() == [[9, 16], [120, 240], [30, 60], [10, 20]]
+    assert taper(peer[:1], np.array([[1, 3]]))[1].tolist() == [[1, 3]]
 
 
 def graph_of(table: np.ndarray) -> np.ndarray:
