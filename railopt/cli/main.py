@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("send", "carry out a plan: in this process, as a table of work requests, or on the NICs"),
     "bench": ("bench", "time plans on a sender, in the columns of nccl-tests"),
     "fabric-from-perftest": ("fabric_from_perftest", "make a fabric from NIC rates measured with perftest"),
+    "simulate": ("simulate", "run a plan or direct traffic on the fabric, flow by flow"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
 }
 

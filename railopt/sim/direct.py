@@ -115,7 +115,7 @@ def job_of_traffic(fabric: Fabric, traffic: Traffic, balancer: str, model: Model
     cost[:, 0] += model.alpha_ps / size * (capacity[path[:, 0]] / 1e12)
     hop = fabric.latency_ps if model.latency else 0
     return Job(capacity, np.concatenate([[0], np.cumsum(present.sum(axis=1))]), path[present].astype(np.int32), size,
-               cost[present], latency_ps=np.where(leaf != target, 2 * hop, hop), changes=changes_of(fabric, model, faults),
-               track=leaf.astype(np.int32),
+               cost[present], latency_ps=np.where(leaf != target, 2 * hop, hop),
+               changes=changes_of(fabric, model, faults), track=leaf.astype(np.int32),
                **fan_in_of(model, nics, len(capacity), path[:, 1]),
                describe=lambda port: port_name(fabric, port) if port < 2 * nics else f"spine link {port - 2 * nics}")

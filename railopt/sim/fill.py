@@ -56,8 +56,9 @@ def ports_of(count: int, flows: int, path: Array) -> Ports:
         return np.zeros(length, np.int64)
 
     begin = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=count))]).astype(np.int64)[:count]
-    return Ports(np.zeros(len(path), np.int32), begin, begin.copy(), whole(count), np.zeros(count), np.zeros(flows, np.bool_),
-                 np.zeros(count), whole(count), np.zeros(count), np.zeros(count), whole(count), whole(flows), whole(1))
+    return Ports(np.zeros(len(path), np.int32), begin, begin.copy(), whole(count), np.zeros(count),
+                 np.zeros(flows, np.bool_), np.zeros(count), whole(count), np.zeros(count), np.zeros(count), whole(count),
+                 whole(flows), whole(1))
 
 
 @njit(cache=True)
@@ -132,7 +133,7 @@ def _settle(f: int, rate: float, net: Net, ports: Ports) -> None:
 
 @njit(cache=True)
 def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> None:
-    """Set the rate (bytes per picosecond) of every active flow over the ports `among`; the flows `fixed` keep theirs."""
+    """Set the rates (bytes per picosecond) of the active flows over the ports `among`; those in `fixed` keep theirs."""
     ports.fills[0] += 1
     for i in range(among.size):
         p = among[i]

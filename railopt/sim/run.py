@@ -20,7 +20,7 @@ from railopt.units import PS_PER_S
 
 RESOLUTION = 5
 """Rates are recomputed when one in 2**5 of the active flows is done: see railopt.sim.kernels.  Against exact runs the
-completion of 3,584 to 130,000 flows moved by at most one part in 10**4."""
+completion of 3,584 flows moved by 3 parts in 10**5; 130,000 flows stayed within 2 parts in 10**5 of their bound."""
 ALWAYS_EXACT = 512
 """Jobs of so few flows are recomputed after every completion."""
 
@@ -76,7 +76,8 @@ def run_job(job: Job, order: Ints | None = None, fabric: Fabric | None = None,
                           np.diff(group_first), np.zeros(flows, np.int32), np.zeros(flows, np.int32), np.zeros(flows), np.zeros(flows))
     tracks = max(int(job.track.max(initial=0)) + 1, fabric.rails if fabric else 1)
     if len(next_group):
-        parts = [part for count in (flows, len(changes), ports) for part in (np.array([0, count]), np.arange(count))]
+        counts = (flows, len(changes), ports)
+        parts = [part for count in counts for part in (np.array([0, count]), np.arange(count))]
     else:
         label = graph.components(ports, job.first, job.path)
         parts = _parts(label[job.path[job.first[:-1]]], label[columns[1]], label)
@@ -93,7 +94,7 @@ def run_job(job: Job, order: Ints | None = None, fabric: Fabric | None = None,
 
 
 def _parts(of_flow: Array, of_change: Array, of_port: Array) -> list[Array]:
-    """Flows, changes and ports sorted by component, each after where its components begin; ports without flows left out."""
+    """Flows, changes and ports sorted by component, each after where the components begin; idle ports left out."""
     labels = np.unique(of_flow)
     place = np.full(len(of_port), -1, np.int64)
     place[labels] = np.arange(len(labels))
