@@ -1,0 +1,114 @@
+"""Pattern, checksum, and users' buffers as addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from railopt.errors import InputError
+from railopt.runtime import kernels
+from railopt.runtime.memory import memory_of
+
+MASK = (1 << 64) - 1
+
+
+def mix(seed: int, key: int, word: int) -> int:
+    """The pattern, written down once more in plain Python."""
+    x = (seed + key * 0x9E3779B97F4A7C15 + word * 0xD1B54A32D192ED03) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+SIZES = np.array([1, 7, 8, 9, 64, 100, 4099], np.int64)
+
+
+def layout(memory: np.ndarray) -> np.ndarray:
+    """Chunks one behind the other, at odd addresses."""
+    return memory.ctypes.data + 1 + np.cumsum(SIZES) - SIZES
+
+
+def test_the_pattern_is_what_it_says() -> None:
+    memory = np.zeros(int(SIZES.sum()) + 2, np.uint8)
+    keys = np.arange(len(SIZES), dtype=np.uint64) * 3
+    kernels.fill_pattern(layout(memory), SIZES, keys, np.uint64(5))
+    wanted = b"\0" + b"".join(
+        b"".join(mix(5, int(k), w).to_bytes(8, "little") for w in range(n // 8 + 1))[:n]
+        for k, n in zip(keys, SIZES.tolist(), strict=True)) + b"\0"  # fmt: skip
+    assert memory.tobytes() == wanted
+
+
+@pytest.mark.parametrize("chunk", range(len(SIZES)))
+def test_any_single_wrong_bit_is_found(chunk: int) -> None:
+    memory = np.zeros(int(SIZES.sum()) + 2, np.uint8)
+    at, keys = layout(memory), np.arange(len(SIZES), dtype=np.uint64)
+    kernels.fill_pattern(at, SIZES, keys, np.uint64(1))
+    wrong, sums = np.zeros(len(SIZES), np.bool_), np.zeros((2, len(SIZES)), np.uint64)
+    assert kernels.wrong_chunks(at, SIZES, keys, np.uint64(1), wrong) == 0
+    kernels.checksum_chunks(at, SIZES, keys, sums[0])
+    position = 1 + int(SIZES[:chunk].sum() + SIZES[chunk] * 2 // 3)
+    memory[position] ^= 0x10
+    assert kernels.wrong_chunks(at, SIZES, keys, np.uint64(1), wrong) == 1
+    assert np.flatnonzero(wrong).tolist() == [chunk]
+    kernels.checksum_chunks(at, SIZES, keys, sums[1])
+    assert np.flatnonzero(sums[0] != sums[1]).tolist() == [chunk]
+
+
+def test_another_round_and_another_chunk_are_wrong() -> None:
+    memory = np.zeros(int(SIZES.sum()) + 2, np.uint8)
+    at, keys, wrong = layout(memory), np.arange(len(SIZES), dtype=np.uint64), np.zeros(len(SIZES), np.bool_)
+    kernels.fill_pattern(at, SIZES, keys, np.uint64(1))
+    assert kernels.wrong_chunks(at, SIZES, keys, np.uint64(2), wrong) == len(SIZES)
+    assert kernels.wrong_chunks(at, SIZES, keys[::-1].copy(), np.uint64(1), wrong) == len(SIZES) - 1
+
+
+def test_a_checksum_sees_words_that_changed_places() -> None:
+    words = np.arange(8, dtype=np.uint64)
+    size, key, sums = np.array([64]), np.zeros(1, np.uint64), np.zeros((2, 1), np.uint64)
+    kernels.checksum_chunks(np.array([words.ctypes.data]), size, key, sums[0])
+    words[[2, 5]] = words[[5, 2]]
+    kernels.checksum_chunks(np.array([words.ctypes.data]), size, key, sums[1])
+    assert sums[0] != sums[1]
+
+
+class Interface:
+    def __init__(self, name: str, array: np.ndarray, **changes: Any) -> None:
+        self.array = array
+        setattr(self, name, {**array.__array_interface__, **changes})
+
+
+class Dlpack:
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self) -> Any:
+        return self.array.__dlpack__()
+
+
+def test_buffers_of_every_kind_give_their_address() -> None:
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for buffer in (array, Interface("__array_interface__", array), Dlpack(array), memoryview(array)):
+        memory = memory_of(buffer, writable=True)
+        assert (memory.address, memory.length, memory.cuda) == (array.ctypes.data, 96, False)
+    cuda = memory_of(Interface("__cuda_array_interface__", array, strides=None), writable=True)
+    assert (cuda.address, cuda.length, cuda.cuda) == (array.ctypes.data, 96, True)
+    data = bytearray(b"hello")
+    memory = memory_of(data, writable=True)
+    assert ctypes.string_at(memory.address, memory.length) == b"hello"
+    assert memory_of(memory, writable=True) is memory
+    assert memory_of(b"", writable=False).length == 0
+
+
+@pytest.mark.parametrize(("buffer", "words"), [
+    (b"read only", "read-only"),
+    (np.zeros((4, 4))[:, :2], "strides"),
+    (np.frombuffer(b"12345678", np.uint8), "read-only"),
+    (Dlpack(np.zeros((4, 4))[:, 1]), "strides"),
+    (7, "no buffer"),
+])  # fmt: skip
+def test_what_can_not_receive_is_refused(buffer: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        memory_of(buffer, writable=True)
