@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from railopt.cli.common import note, print_json, table
+from railopt.cli.common import note, print_json
 from railopt.errors import CheckFailed, InputError
 from railopt.fabric import Fabric
 
@@ -62,7 +62,8 @@ def _certificate(args: argparse.Namespace) -> int:
         print_json({"certificate": args.certificate, "kind": proved.kind, "optimal": proved.optimal, "theorem": proved.statement,
                     "seconds": round(proved.seconds, 3)})
         return 0
-    print(f"{args.certificate}: a theorem ({proved.kind}{', the value is optimal' if proved.optimal else ''}), no axioms, {proved.seconds:.1f} s")
+    optimal = ", the value is optimal" if proved.optimal else ""
+    print(f"{args.certificate}: a theorem ({proved.kind}{optimal}), no axioms, {proved.seconds:.1f} s")
     print(f"  {proved.statement}")
     return 0
 
@@ -98,16 +99,20 @@ def _why(outcome: Any) -> str:
 
 
 def _print(outcomes: list[Any], details: bool) -> None:
-    rows = [(outcome.theorem.id, outcome.theorem.title, outcome.theorem.status if outcome.ok else "FAILED", outcome.range, f"{outcome.seconds:.2f}")
-            for outcome in outcomes]
-    table(("id", "statement", "status", "range", "s"), rows)
+    rows = [(entry.theorem.id, entry.theorem.title, entry.theorem.status if entry.ok else "FAILED", entry.range, f"{entry.seconds:.2f}")
+            for entry in outcomes]
+    header = ("id", "statement", "status", "range", "s")
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    for row in (header, tuple("-" * width for width in widths), *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for outcome in outcomes if details else ():
         print(f"\n{outcome.theorem.id}: {outcome.theorem.statement}\n  {outcome.theorem.symbols}\n  source: {outcome.theorem.source}")
         for hypothesis in outcome.theorem.hypotheses:
             print(f"  needs: {hypothesis}")
         for name, result in outcome.results:
             word = {True: "holds", False: "FAILS", None: "UNDECIDED"}[result.ok]
-            print(f"  {word}  {result.method}  {name}: {result.range}{f'; {result.detail}' if result.detail else ''}")
+            said = [text for text in (result.range, result.detail) if text and text != name]
+            print(f"  {word}  {result.method}  {name}: {'; '.join(said)}")
             for assumed in result.assumed:
                 print(f"      assumed: {assumed}")
     print()

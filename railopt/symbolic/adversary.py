@@ -174,9 +174,8 @@ def _renumbered(instance: Instance) -> Instance:
 # ---------------------------------------------------------------- sizes that differ
 def smallest_gap(rails: int = 2, nodes: int = 3, most_chunks: int = 6, largest: int = 2) -> Found | None:
     """The first instance, by chunks and then bytes, whose coupled optimum is above the optimum of every node and side alone."""
-    tried = 0
-    for instance in sorted(any_size_instances(nodes, most_chunks, largest), key=lambda i: (len(i), sum(c[2] for c in i))):
-        tried += 1
+    every = sorted(any_size_instances(nodes, most_chunks, largest), key=lambda i: (len(i), sum(c[2] for c in i)))
+    for tried, instance in enumerate(every, 1):
         alone = max(best_local([c[2] for c in instance if c[side] == k], rails) for side in (0, 1) for k in range(nodes))
         value, _ = best_coupled(instance, rails)
         if value > alone:

@@ -53,7 +53,8 @@ def is_nonnegative(expr: Expr) -> bool | None:
     expr = sp.sympify(expr)
     if sp.fraction(sp.together(expr))[1].free_symbols:
         raise Undecided(f"{expr} is not a polynomial")
-    return True if all(c >= 0 for c in sp.Poly(expr, *sorted(expr.free_symbols, key=str) or [sp.Symbol("unit")], domain="QQ").coeffs()) else None
+    generators = sorted(expr.free_symbols, key=str) or [sp.Symbol("unit")]
+    return True if all(c >= 0 for c in sp.Poly(expr, *generators, domain="QQ").coeffs()) else None
 
 
 def on_cone(form: Expr, rays: Sequence[dict[Expr, int]]) -> bool:
@@ -99,7 +100,7 @@ def _no_sums(expr: Expr, distinct: Sequence[Expr]) -> Expr:
             body = _sum(body, index, low, high, distinct)
         return body
     if isinstance(expr, sp.KroneckerDelta):
-        return _delta(*expr.args[:2], distinct)
+        return _delta(expr.args[0], expr.args[1], distinct)
     if not expr.args or isinstance(expr, sp.Indexed):
         return expr
     return expr.func(*(_no_sums(arg, distinct) for arg in expr.args))

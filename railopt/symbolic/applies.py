@@ -83,16 +83,18 @@ def _difference(fabric: Fabric) -> str:
 def applicability(fabric: Fabric) -> list[Applies]:
     """Every theorem whose hypotheses a fabric can break, in the registry's order."""
     uniform, M, N = fabric.is_uniform, fabric.nodes, fabric.rails
-    healthy, broken = f"all {M} x {N} NICs run at one rate", f"{_difference(fabric)}: {{}} does not apply; {remedy(fabric)}" if not uniform else ""
 
     def equal_rates(name: str) -> Applies:
-        return Applies(name, uniform, healthy if uniform else broken.format(name))
+        return Applies(name, uniform, f"all {M} x {N} NICs run at one rate" if uniform else
+                       f"{_difference(fabric)}: {name} does not apply; {remedy(fabric)}")
 
     found = [Applies("T0", True, "every node's bytes over its rates bound any plan"), equal_rates("T1"), _t2(fabric),
-             equal_rates("T3"), equal_rates("T4"), *_local(fabric), Applies("T7", True, "a certificate carries the rates it was issued for"),
+             equal_rates("T3"), equal_rates("T4"), *_local(fabric),
+             Applies("T7", True, "a certificate carries the rates it was issued for"),
              equal_rates("T8"), *_t9(fabric), *_scale_up(fabric)]
     if fabric.spine is not None:
-        found.append(Applies("T1", False, "the fabric has a spine: the theorems count bytes of NICs; uplinks and their hashing are outside them"))
+        why = "the fabric has a spine: the theorems count bytes of NICs; uplinks and their hashing are outside them"
+        found.append(Applies("T1", False, why))
     return found
 
 
@@ -116,11 +118,15 @@ def _t9(fabric: Fabric) -> list[Applies]:
     least = sum(map(min, zip(*_rows(fabric), strict=True)))
     slow = len(nics) == 1 and nics[0][2] == nics[0][3] < 1
     N = fabric.rails
-    factor = f"{describe(nics[0])}: at most {Fraction(N) / (N - 1 + nics[0][2])} of the healthy time" if slow and N > 1 else "not exactly one NIC differs"
-    return [Applies("T9", profile, "every node has the same profile of rates" if profile else f"{_difference(fabric)}: the profiles differ"),
-            Applies("T9a", least > 0, f"the least rates of the rails add up to {least} B/s" if least else "the least rates of the rails are all 0"),
-            Applies("T9b", slow and N > 1 and nics[0][2] > 0, factor if not (slow and nics[0][2] == 0) else "the NIC is dead, see T9c"),
-            Applies("T9c", slow and N > 1 and nics[0][2] == 0, factor if slow and nics[0][2] == 0 else "no single dead NIC")]
+    dead, one = slow and nics[0][2] == 0, slow and N > 1
+    factor = "not exactly one NIC is slow"
+    if one:
+        factor = f"{describe(nics[0])}: at most {Fraction(N) / (N - 1 + nics[0][2])} of the healthy time"
+    return [Applies("T9", profile, "every node has the same profile of rates" if profile else
+                    f"{_difference(fabric) or 'a node without a living NIC'}: the profiles differ"),
+            Applies("T9a", least > 0, f"the least rates of the rails add up to {least} B/s"),
+            Applies("T9b", one and not dead, "the NIC is dead, see T9c" if dead else factor),
+            Applies("T9c", one and dead, factor if dead else "not exactly one NIC is dead")]
 
 
 def _scale_up(fabric: Fabric) -> list[Applies]:

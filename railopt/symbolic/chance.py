@@ -47,7 +47,7 @@ def tail(chances: Sequence[Fraction], at_least: int) -> Fraction:
     """P(at least so many of these independent events), exact."""
     law = [Fraction(1)]
     for p in chances:
-        law = [(law[i] * (1 - p) if i < len(law) else 0) + (law[i - 1] * p if i else 0) for i in range(len(law) + 1)]
+        law = [(law[i] * (1 - p) if i < len(law) else Fraction(0)) + (law[i - 1] * p if i else 0) for i in range(len(law) + 1)]
     return sum(law[max(0, at_least):], Fraction(0))
 
 

@@ -111,17 +111,17 @@ def _replay_all(record: Record) -> tuple[Fraction, Fraction, list[str]]:
     columns = [problem["chunks"][key] for key in ("src", "dst", "size")]
     value, _ = best_coupled(tuple(zip(*columns, strict=True)), problem["rails"])
     ones = [[1] * problem["rails"]] * problem["nodes"]
-    shown = completion(ones, ones, *columns, record["bad"]["assignment"])[0]
+    src, dst, size = columns
+    shown = completion(ones, ones, src, dst, size, record["bad"]["assignment"])[0]
     problems = [] if shown == value else [f"the assignment takes {shown}, the best {value}"]
     return Fraction(value), Fraction(value), problems
 
 
 def _replay_flow(record: Record) -> tuple[Fraction, Fraction, list[str]]:
     """Time of one byte: 1/flow.  The flow respects every capacity; the cut shows that there is no larger one."""
-    best, flow = record["best"], Fraction(record["bad"]["direct"]) + sum(map(Fraction, record["bad"]["through_peers"]))
-    problems = []
-    if Fraction(record["bad"]["direct"]) > best["nic"] or any(Fraction(f) > best["nic"] for f in record["bad"]["through_peers"]) \
-            or sum(map(Fraction, record["bad"]["through_peers"])) > best["scale_up"] or len(record["bad"]["through_peers"]) != best["rails"] - 1:
+    best, direct, peers = record["best"], Fraction(record["bad"]["direct"]), list(map(Fraction, record["bad"]["through_peers"]))
+    flow, problems = direct + sum(peers), []
+    if max(direct, *peers) > best["nic"] or sum(peers) > best["scale_up"] or len(peers) != best["rails"] - 1:
         problems.append("the flow exceeds a capacity")
     least = min(a * best["scale_up"] + b * best["nic"] for a, b in cuts(best["rails"]))
     if least != flow:

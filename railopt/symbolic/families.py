@@ -33,7 +33,8 @@ def uniform_all_to_all(quick: bool = False, *, shift: bool = False) -> Result:
 def _loads(instance: Instance, rails: int, chosen: list[int]) -> tuple[list[int], list[int]]:
     nodes = 1 + max(end for chunk in instance for end in chunk[:2])
     ones = [[1] * rails] * nodes
-    _, (send, recv) = completion(ones, ones, *([chunk[i] for chunk in instance] for i in range(3)), chosen)
+    src, dst, size = ([chunk[i] for chunk in instance] for i in range(3))
+    _, (send, recv) = completion(ones, ones, src, dst, size, chosen)
     return send, recv
 
 
@@ -97,7 +98,8 @@ def adversary_receive(quick: bool = False, *, nodes: int | None = None) -> Resul
         found.append(f"N = {rails}: {worst.ratio}")
         if worst.ratio != rails or len(worst.instance) != rails * rails:
             failures.append(f"N = {rails}: found {worst.ratio} with {len(worst.instance)} flows")
-    return verdict("search", f"N = 2..{3 if quick else 6}, N + 2 nodes, climbing", failures, ("uniform sending", "unit flows"), ", ".join(found))
+    return verdict("search", f"N = 2..{3 if quick else 6}, N + 2 nodes, climbing", failures, ("uniform sending", "unit flows"),
+                   ", ".join(found))
 
 
 def smallest_coupled_gap(quick: bool = False, *, largest: int = 3) -> Result:

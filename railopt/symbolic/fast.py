@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import sympy as sp
@@ -125,12 +125,13 @@ def printed_bound_refuted(quick: bool = False, *, last_term: int | None = None) 
     for a, b in ((2, 5), (3, 4), (4, 3), (4, 8)):
         if (a, b) not in found:
             failures.append(f"n = {a}, m = {b} does not exceed the printed bound")
-    return verdict("symbolic", "all n, m, B1, B2", failures, ("all bytes of the last stage are for one GPU",), "exceeded exactly if m - 2 > m/n")
+    return verdict("symbolic", "all n, m, B1, B2", failures, ("all bytes of the last stage are for one GPU",),
+                   "exceeded exactly if m - 2 > m/n")
 
 
 def stage_cost(weights: Sequence[Any], rho: Any) -> Any:
     """w_1 + sum of max(w_{i+1}, rho w_i) + rho w_last."""
-    return weights[0] + sum(max(after, rho * before) for before, after in zip(weights, weights[1:], strict=False)) + rho * weights[-1]
+    return weights[0] + sum(max(after, rho * before) for before, after in pairwise(weights)) + rho * weights[-1]
 
 
 def corrected_bound(quick: bool = False, *, keep: bool = True) -> Result:
@@ -150,7 +151,8 @@ def corrected_bound(quick: bool = False, *, keep: bool = True) -> Result:
     family = (m - 1) * beta + m / n * beta + (1 - e) * (1 + (m - 1) * beta)
     if not is_zero(family.subs(e, 0) - bound):
         failures.append("the family does not tend to the bound")
-    return verdict("symbolic", "all n, m, B1, B2, any number and order of stages", failures, ("S_i <= row_i/n", "the stages' lengths add up to L"))
+    return verdict("symbolic", "all n, m, B1, B2, any number and order of stages", failures,
+                   ("S_i <= row_i/n", "the stages' lengths add up to L"))
 
 
 def corrected_bound_run(quick: bool = False, *, corrected: bool = True) -> Result:
@@ -173,9 +175,9 @@ def hiding_by_order(quick: bool = False, *, ascending: bool = True, rho_at_most:
     failures = []
     for weights in (w for k in range(2, 4 if quick else 6) for w in product(range(1, 5), repeat=k)):
         ordered = sorted(weights, reverse=not ascending)
-        for rho in (rho_at_most / 4, rho_at_most / 2, rho_at_most):
-            if any(rho * before > after for before, after in zip(ordered, ordered[1:], strict=False)):
-                failures.append(f"stages {ordered}, rho = {rho}: a redistribution outlasts the next stage")
+        failures += [f"stages {ordered}, rho = {rho}: a redistribution outlasts the next stage"
+                     for rho in (rho_at_most / 4, rho_at_most / 2, rho_at_most)
+                     if any(rho * before > after for before, after in pairwise(ordered))]
     w, d, slack = sp.symbols("w d slack", nonnegative=True)          # next = w + d, rho = 1 - slack
     if ascending and not is_zero((w + d) - (1 - slack) * w - (d + slack * w)):
         failures.append("the margin is not d + slack w")
@@ -200,6 +202,7 @@ def descending_no_worse(quick: bool = False, *, rho_at_most: Fraction = Fraction
     facts = [("the next stage is within the estimate", (after + rho * drop) - after - rho * drop),
              ("the redistribution is within the estimate", ((after + rho * drop) - rho * before).subs(rho, 1 - slack) - slack * after),
              ("one stage: w + rho w", stage_cost([w], rho) - (w + rho * w)),
-             ("one stage more adds its own length", (total + after + rho * (before - after) + rho * after) - (total + rho * before) - after)]
+             ("one stage more adds its own length",
+              (total + after + rho * (before - after) + rho * after) - (total + rho * before) - after)]
     failures += [name for name, zero in facts if not is_zero(zero)]
     return verdict("symbolic", f"all stages by induction; run for {count} cases", failures, ("rho = (m-1) B2/B1 <= 1",))

@@ -20,7 +20,8 @@ from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.scheduling import list_family
 
 
-def record(theorem: str, claim: str, kind: str, best: Record, bad: Record, value: Any, optimum: Any, at_most: Any, where: Sequence[str] = ()) -> Record:
+def record(theorem: str, claim: str, kind: str, best: Record, bad: Record, value: Any, optimum: Any, at_most: Any,
+           where: Sequence[str] = ()) -> Record:
     """One counterexample."""
     return {"railopt": "counterexample", "version": 1, "theorem": theorem, "claim": claim, "kind": kind, "best": best, "bad": bad,
             "where": list(where), "value": str(value), "optimum": str(optimum), "at_most": str(at_most)}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from railopt.arrays import Ints
+from railopt.arrays import Array, Ints
 from railopt.plan import Plan
 from railopt.symbolic.algebra import is_zero, sums_agree
 from railopt.symbolic.oracle import Instance, run_side_by_side
@@ -53,7 +53,8 @@ def chunk_size(quick: bool = False, *, factor: Expr = N - 1) -> Result:
     """T4b: q = eps L / ((N-1) s) makes the bound of T4 (1 + eps) L / N; with s = 1 the same for T4c."""
     value = L / N + (1 - 1 / N) * s * (eps * L / (factor * s))
     failures = [] if is_zero(value - (1 + eps) * L / N) else [f"the bound becomes {sp.factor(value)}"]
-    return verdict("symbolic", "all N >= 2, s, L, eps", failures, ("c <= L", "N >= 2", "the bound grows with q, so smaller chunks are as good"))
+    return verdict("symbolic", "all N >= 2, s, L, eps", failures,
+                   ("c <= L", "N >= 2", "the bound grows with q, so smaller chunks are as good"))
 
 
 # ---------------------------------------------------------------- every instance up to a size, with railopt's own policies
@@ -110,7 +111,7 @@ def violations(instances: Sequence[Instance], nodes: int, rails: int, policy: st
     return found
 
 
-def _per_node(plan: Plan, ends: Ints, other: Ints) -> tuple[Ints, Ints, Ints]:
+def _per_node(plan: Plan, ends: Array, other: Array) -> tuple[Ints, Ints, Ints]:
     nodes, size = plan.fabric.nodes, plan.chunks.size
     total, largest, partners = (np.zeros(nodes, np.int64) for _ in range(3))
     np.add.at(total, ends, size)
@@ -134,7 +135,8 @@ def equitable_bound(quick: bool = False, *, policy: str = "equitable") -> Result
     jobs = 4 if quick else 5
     instances = any_size_instances(3, jobs, 3)
     failures = [line for rails in (2, 3) for line in violations(instances, 3, rails, policy, within_largest)]
-    return verdict("exhaustive", f"M = 3, N = 2, 3, up to {jobs} chunks of 1..3 bytes ({len(instances)} instances)", failures, ("equal rates",))
+    return verdict("exhaustive", f"M = 3, N = 2, 3, up to {jobs} chunks of 1..3 bytes ({len(instances)} instances)", failures,
+                   ("equal rates",))
 
 
 def ceiling_attained(quick: bool = False, *, policy: str = "equitable", largest: int = 1) -> Result:

@@ -68,7 +68,8 @@ def minimum_cut(quick: bool = False, *, hot: bool = True) -> Result:
             failures += [f"N = {rails}, {name}: the cut {a} R1 + {b} R2 is below {formula}" for a, b in below]
             if not any(is_zero(a * R1 + b * R2 - formula) for a, b in found):
                 failures.append(f"N = {rails}, {name}: no cut attains {formula}")
-    return verdict("exhaustive", f"N = 2..{most}, every cut, all rates", failures, ("max flow = min cut (Ford and Fulkerson)", "full duplex links"))
+    return verdict("exhaustive", f"N = 2..{most}, every cut, all rates", failures,
+                   ("max flow = min cut (Ford and Fulkerson)", "full duplex links"))
 
 
 def flow_and_cut_general(quick: bool = False, *, enough: Expr | None = None) -> Result:
@@ -79,6 +80,7 @@ def flow_and_cut_general(quick: bool = False, *, enough: Expr | None = None) -> 
     facts = [("R1 >= (N-1) R2: N R2 in all", (R2 + (N - 1) * R2 - N * R2).subs(R1, needed + extra)),
              ("R1 >= (N-1) R2: the scale-up port has R1 - (N-1) R2 to spare", (R1 - (N - 1) * R2).subs(R1, needed + extra) - extra),
              ("R1 <= (N-1) R2: R2 + R1 in all", R2 + (N - 1) * (R1 / (N - 1)) - (R1 + R2)),
-             ("R1 <= (N-1) R2: each peer's NIC has its share to spare", (R2 - R1 / (N - 1)).subs(R1, (N - 1) * R2 - extra) - extra / (N - 1))]
+             ("R1 <= (N-1) R2: each peer's NIC has its share to spare",
+              (R2 - R1 / (N - 1)).subs(R1, (N - 1) * R2 - extra) - extra / (N - 1))]
     return verdict("symbolic", "all N >= 2, all rates", [name for name, zero in facts if not is_zero(zero)],
                    ("one GPU sends to one GPU", "own NIC reached without scale-up"))

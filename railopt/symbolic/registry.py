@@ -67,7 +67,7 @@ class Theorem:
             (self.status == "proved-symbolic" and not self.checks, "proved-symbolic needs a check"),
             (self.status == "checked-exhaustively" and not (self.range and self.checks), "checked-exhaustively needs a range and a check"),
             (self.status == "refuted" and not self.counterexamples, "refuted needs a counterexample"),
-            (self.status not in ("open", "refuted") and not (self.checks or self.coq), "nothing runs for it: name a check, or call it open"),
+            (self.status != "open" and not (self.checks or self.coq or self.counterexamples), "nothing runs for it: call it open"),
         ) if wrong]
         if problems:
             raise FormatError(f"theorem {self.id}: {'; '.join(problems)}")
@@ -126,7 +126,8 @@ def family(name: str) -> list[Theorem]:
 
 def checker(name: str) -> Callable[..., Any]:
     """The function that `checks` names; InputError if there is none."""
-    module, _, function = name.partition(":") if ":" in name else (f"railopt.symbolic.{name.rpartition('.')[0]}", "", name.rpartition(".")[2])
+    short_module, _, short_function = name.rpartition(".")
+    module, _, function = name.partition(":") if ":" in name else (f"railopt.symbolic.{short_module}", "", short_function)
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
@@ -139,11 +140,11 @@ def table() -> str:
     """The theorems as a Markdown table."""
     rows = ["| id | says | status | checked by |", "|---|---|---|---|"]
     for theorem in load().values():
-        methods = [f"Coq `{name.split('.')[-1]}`" for name in theorem.coq[:1]]
-        methods += [f"`{name}`" for name in theorem.checks[:2]] + [f"[{len(theorem.counterexamples)} counterexample"
-                    f"{'s' if len(theorem.counterexamples) > 1 else ''}](proofs/counterexamples)"] * bool(theorem.counterexamples)
+        methods = [f"Coq `{name.split('.')[-1]}`" for name in theorem.coq[:1]] + [f"`{name}`" for name in theorem.checks[:2]]
+        methods += [f"[{Path(name).stem}](proofs/counterexamples/{name})" for name in theorem.counterexamples[:1]]
         status = f"{theorem.status}: {theorem.range}" if theorem.status == "checked-exhaustively" else theorem.status
-        rows.append(f"| [{theorem.id}](proofs/notes/{theorem.note}) | {theorem.title}: {theorem.symbols.replace('|', chr(92) + '|')} | {status} | {', '.join(methods)} |")
+        says = f"{theorem.title}: {theorem.symbols}".replace("|", r"\|")
+        rows.append(f"| [{theorem.id}](proofs/notes/{theorem.note}) | {says} | {status} | {', '.join(methods)} |")
     return "\n".join(rows)
 
 

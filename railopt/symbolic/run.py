@@ -7,6 +7,7 @@ A theorem holds here if each of its checks says yes, each of its counterexamples
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,10 +35,10 @@ class Outcome:
 
     @property
     def range(self) -> str:
-        """What was covered: the widest first."""
-        order = {"kernel": 0, "symbolic": 1, "exhaustive": 2, "search": 3, "replay": 4}
-        ranges = sorted((order[result.method], result.range) for _, result in self.results)
-        return ranges[0][1] if ranges else ""
+        """What was covered, by the strongest method that ran."""
+        order = {"symbolic": 1, "exhaustive": 2, "search": 3, "replay": 0 if self.theorem.status == "refuted" else 4}
+        ran = [result for _, result in self.results if not _only_pinned(result)]
+        return min(ran, key=lambda result: order.get(result.method, 0)).range if ran else ""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -46,12 +47,25 @@ class Outcome:
                 "seconds": round(self.seconds, 3), "results": [{"by": name, **result.as_dict()} for name, result in self.results]}
 
 
+PINNED = "pinned in proofs/coq/statements.json"
+
+
+def _only_pinned(result: Result) -> bool:
+    return result.method == "kernel" and result.range.startswith(PINNED)
+
+
+def _concerns(problem: str, names: Sequence[str]) -> bool:
+    """A problem with another numbered theorem is not theirs; one with a definition, an axiom or the build is everybody's."""
+    other = re.match(r"(\w+\.T\d+_\w+)\b", problem)
+    return other is None or other[1] in names
+
+
 class Kernel:
     """The Coq side, asked once: which theorems are fine, and how that is known."""
 
     def __init__(self, mode: str) -> None:
         """mode: "pinned" reads the committed statements, "run" builds and audits, "auto" runs where coqc is there."""
-        self.ran, self.problems, self.how = False, list[str](), "pinned in proofs/coq/statements.json, not run"
+        self.ran, self.problems, self.how = False, list[str](), f"{PINNED}, not run"
         self.known = self._pinned()
         if mode == "pinned":
             return
@@ -61,7 +75,7 @@ class Kernel:
         except BackendError as error:
             if mode == "run":
                 raise
-            self.how = f"pinned, not run: {str(error).partition(':')[0]}"
+            self.how = f"{PINNED}, not run: {str(error).partition(':')[0]}"
             return
         try:
             coq.build(folder)
@@ -80,7 +94,8 @@ class Kernel:
     def result(self, names: Sequence[str]) -> Result:
         """Whether these theorems are there and nothing is wrong with the theory."""
         missing = [name for name in names if name not in self.known]
-        detail = f"{missing[0]} is not among the pinned statements" if missing else self.problems[0] if self.problems else ""
+        mine = [problem for problem in self.problems if _concerns(problem, names)]
+        detail = f"{missing[0]} is not among the pinned statements" if missing else mine[0] if mine else ""
         return Result(not detail, "kernel", self.how, (), detail or ", ".join(names))
 
 

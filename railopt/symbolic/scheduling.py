@@ -3,12 +3,13 @@
     T5    list scheduling, any order       N C <= sum + (N-1) p_max        tight: N(N-1) ones, then N
     T6    largest first (LPT)              3 N C <= (4 N - 1) OPT          tight: 2N-1, 2N-1, ..., N+1, N+1, N, N, N
     T6b   a posteriori                     N C <= sum + (N-1) p_last       p_last: the smallest chunk of the fullest rail
-    T6c   a posteriori, by count           k N C <= ((k+1) N - 1) OPT      k chunks on the fullest rail
+    T6c   a posteriori, by count           (kN - N + 1) C <= kN OPT        k chunks on the fullest rail
+    T6d   the same, sharper                k N C <= ((k+1) N - 1) OPT      Coffman and Sethi
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -31,7 +32,8 @@ def list_scheduling(quick: bool = False, *, to_least_loaded: bool = True) -> Res
             largest = greedy(sizes, rails) if to_least_loaded else sum(sizes)
             if rails * largest > sum(sizes) + (rails - 1) * max(sizes):
                 failures.append(f"N = {rails}, {sizes}: {largest}")
-    return verdict("exhaustive", f"N = 2, 3, up to {length} chunks of 1..3 in every order ({count})", failures, ("each chunk to the least loaded rail",))
+    return verdict("exhaustive", f"N = 2, 3, up to {length} chunks of 1..3 in every order ({count})", failures,
+                   ("each chunk to the least loaded rail",))
 
 
 def list_family(rails: int) -> Sizes:
@@ -77,7 +79,8 @@ LPT_RANGE = {True: "N = 2, 3, up to 7 chunks of 1..5", False: "N = 2, 3 up to 9 
 
 def lpt_ratio(quick: bool = False, *, numerator: Any = 4 * N - 1, denominator: Any = 3 * N, sort: bool = True) -> Result:
     """T6 for every multiset up to a size, railopt's `lpt` against brute force."""
-    failures, attained = [], {}
+    failures: list[str] = []
+    attained: dict[int, Sizes] = {}
     for rails, instances in lpt_instances(quick):
         top, bottom = int(numerator.subs(N, rails)), int(denominator.subs(N, rails))
         values = [max(row) for row in lpt_plan(instances, rails).send.tolist()] if sort else [greedy(s[::-1], rails) for s in instances]
@@ -115,7 +118,7 @@ def graham_family_general(quick: bool = False, *, last: Any = N) -> Result:
     The first N go to empty rails; each later one to the rail of the smallest unpaired, since a pair (3N-1) is above any
     single chunk (2N-1).  All sizes add up to 3 N^2, and pairs of 2N-1-i with N+1+i and N+N+N attain 3N.
     """
-    a, i, above = sp.symbols("a i above", nonnegative=True, integer=True)
+    a, i = sp.symbols("a i", nonnegative=True, integer=True)
     even, odd = 2 * N - 1 - a, 2 * N - 1 - a                         # sizes of chunks 2a and 2a+1
     partner_even, partner_odd = 2 * N - 1 - (N - 1 - a), 2 * N - 1 - (N - 1 - a)   # 2N-1-2a = 2(N-1-a)+1;  2N-2-2a = 2(N-1-a)
     total = sp.summation(2 * i, (i, N + 1, 2 * N - 1)) + 3 * N
@@ -163,13 +166,25 @@ def posterior_general(quick: bool = False, *, waits: bool = True) -> Result:
 
 
 def posterior_count(quick: bool = False, *, more: int = 0) -> Result:
-    """T6c: k N C <= ((k+1) N - 1) OPT for every multiset up to a size.  Coffman and Sethi (1976); k <= 3 follows from T6."""
+    """T6c: (kN - N + 1) C <= kN OPT for every multiset up to a size; `more` counts chunks that are not there."""
+    failures = _count_bound(quick, lambda rails, k: (k * rails, k * rails - rails + 1), more)
+    return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
+
+
+def posterior_cited(quick: bool = False, *, more: int = 0) -> Result:
+    """T6d: k N C <= ((k+1) N - 1) OPT for every multiset up to a size.  Coffman and Sethi (1976); k <= 3 follows from T6."""
+    failures = _count_bound(quick, lambda rails, k: ((k + 1) * rails - 1, k * rails), more)
+    return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
+
+
+def _count_bound(quick: bool, ratio: Callable[[int, int], tuple[int, int]], more: int) -> list[str]:
+    """Where `lpt` exceeds the ratio (numerator, denominator) that k chunks on its fullest rail promise."""
     failures = []
     for rails, instances in lpt_instances(quick):
         for sizes, value, k, _ in critical(instances, rails):
-            k += more
-            if k * rails * value > ((k + 1) * rails - 1) * max(-(-sum(sizes) // rails), max(sizes)):
+            top, bottom = ratio(rails, k + more)
+            if bottom * value > top * max(-(-sum(sizes) // rails), max(sizes)):
                 best = best_local(sizes, rails)
-                if k * rails * value > ((k + 1) * rails - 1) * best:
+                if bottom * value > top * best:
                     failures.append(f"N = {rails}, {sizes}: {value} against {best} with {k} chunks")
-    return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
+    return failures

@@ -85,8 +85,9 @@ def kernel_refuses(kind: str, quick: bool, prove: Prove = prove_local) -> Result
         failures, tried, proved = failures + found[0], tried + found[1], proved + found[2]
     if not proved:
         failures.append(f"no {kind} witness proves any optimum: the check refuses everything")
-    return verdict("exhaustive", f"N = 2, 3, up to {most} chunks of 1..4{', and rails of speeds 0..3' if unequal else ''}: {tried} witnesses",
-                   failures, found=f"{proved} of them prove an optimum")
+    speeds = ", and rails of speeds 0..3" if unequal else ""
+    return verdict("exhaustive", f"N = 2, 3, up to {most} chunks of 1..4{speeds}: {tried} witnesses", failures,
+                   found=f"{proved} of them prove an optimum")
 
 
 def _refuses_unequal(witnesses: Witnesses, most: int, prove: Prove) -> tuple[list[str], int, int]:
@@ -148,7 +149,8 @@ def node_lifting(quick: bool = False, *, coupled: bool = True) -> Result:
                 bound = best_local(sizes, 2) if coupled else sum(sizes)
                 if bound > value:
                     failures.append(f"{list(instance)}: node {node} alone needs {bound}, a plan does {value}")
-    return verdict("exhaustive", f"M = 3, N = 2, up to {3 if quick else 4} chunks of 1..2 ({len(instances)} instances)", failures, ("equal rails",))
+    return verdict("exhaustive", f"M = 3, N = 2, up to {3 if quick else 4} chunks of 1..2 ({len(instances)} instances)", failures,
+                   ("equal rails",))
 
 
 # ---------------------------------------------------------------- LP duality

@@ -55,7 +55,8 @@ def same_everywhere_general(quick: bool = False, *, proportionally: bool = True)
     carried = sp.Sum(D[k, f] * b[m] / B, (m, 0, rails - 1))
     facts = [("every NIC is done with its node", sums_agree(time, bound)),
              ("the shares add up", sums_agree(carried, D[k, f] * sp.Sum(b[m], (m, 0, rails - 1)) / B))]
-    return verdict("symbolic", "all M, N", [name for name, held in facts if not held], ("B is the sum of b_n", "the receive side is the same with k and f exchanged"))
+    return verdict("symbolic", "all M, N", [name for name, held in facts if not held],
+                   ("B is the sum of b_n", "the receive side is the same with k and f exchanged"))
 
 
 def least_profile(quick: bool = False, *, least: bool = True) -> Result:
@@ -93,7 +94,7 @@ def one_slow_nic(quick: bool = False, *, fraction: Expr = phi, bottleneck: bool 
     failures += [] if is_zero((L / (N - 1 + phi)) / (L / N) - N / (N - 1 + phi)) else ["the factor is not N/(N-1+phi)"]
     at = (N / (N - 1 + phi)).subs({N: 8, phi: sp.Rational(1, 2)})
     failures += [] if at == sp.Rational(16, 15) else [f"N = 8, phi = 1/2: {at}"]
-    return verdict("symbolic", f"all M, N <= {most}, every D and phi; the factor for all N", failures,
+    return verdict("symbolic", f"the factor for all N; every NIC for M, N <= {most}, every D and phi", failures,
                    ("0 < phi <= 1, the same both ways", "r_0 = L or c_0 = L for optimality"), "N = 8, phi = 1/2: 16/15 against 2")
 
 
@@ -107,7 +108,7 @@ def dead_rail(quick: bool = False, *, avoided: bool = True) -> Result:
         for rails in range(2, most + 1):
             topology = one_slow(nodes, rails, 0)
             demand = topology.demand
-            split = {(k, f, n): demand[k, f] * ((sp.Rational(n > 0, rails - 1) if 0 in (k, f) and avoided else sp.Rational(1, rails)))
+            split = {(k, f, n): demand[k, f] * (sp.Rational(n > 0, rails - 1) if 0 in (k, f) and avoided else sp.Rational(1, rails))
                      for k, f in topology.pairs for n in range(rails)}
             (send, recv), (rows, columns) = loads(topology, split), line_sums(topology)
             for name, table, sums, other in (("send", send, rows, lambda k: (k, 0)), ("recv", recv, columns, lambda f: (0, f))):
@@ -118,8 +119,20 @@ def dead_rail(quick: bool = False, *, avoided: bool = True) -> Result:
                         expected = sums[0] / (rails - 1) if k == 0 else sums[k] / rails + demand[other(k)] / (rails * (rails - 1))
                         if not is_zero(table[k][n] - expected):
                             failures.append(f"{topology}: {name}[{k},{n}] is {table[k][n]}")
-    c, D, d, e = sp.symbols("c D d e", nonnegative=True)             # c = D + d, L = D + d + e
+    failures += _dead_rail_general(avoided)
+    D, d, e = sp.symbols("D d e", nonnegative=True)                  # c = D + d, L = D + d + e
     margin = sp.cancel(((D + d + e) / (N - 1) - (D + d) / N - D / (N * (N - 1))) * N * (N - 1))
     if not is_zero(margin - (N * e + d)):
         failures.append(f"the margin is {margin}")
-    return verdict("symbolic", f"all M, N <= {most}, every D; the bound for all N >= 2", failures, ("one dead NIC", "N >= 2"))
+    return verdict("symbolic", f"all M, N >= 2; every NIC for M, N <= {most}", failures, ("one dead NIC", "N >= 2"))
+
+
+def _dead_rail_general(avoided: bool) -> list[str]:
+    """The loads of T9c with symbolic M and N: node 0 is on N-1 rails, all other pairs on N."""
+    nodes, rails = sp.symbols("M N", positive=True, integer=True)
+    k, f = sp.symbols("k f", integer=True)
+    D = sp.IndexedBase("D")
+    more = 1 / (rails - 1) - 1 / rails if avoided else 0
+    recv = sp.Sum(D[k, f] * (1 / rails + sp.KroneckerDelta(k, 0) * more), (k, 0, nodes - 1))
+    expected = sp.Sum(D[k, f], (k, 0, nodes - 1)) / rails + D[0, f] / (rails * (rails - 1))
+    return [] if sums_agree(recv, expected) else ["all M, N: a receiver's living rails do not carry c/N + D[0,f]/(N(N-1))"]
