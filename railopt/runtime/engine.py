@@ -6,7 +6,6 @@ WRITE_WITH_IMM; a queue pair completes in order, so a counter a link is all the 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -43,11 +42,41 @@ class Job:
         self.sealed = self.done = False
 
 
+class Flight:
+    """Signalled requests not completed yet, oldest first: (job or None, writes or _IMM). A ring that never allocates."""
+
+    __slots__ = ("_counts", "_first", "_jobs", "_length")
+
+    def __init__(self, most: int) -> None:
+        self._jobs: list[Job | None] = [None] * most
+        self._counts = [0] * most
+        self._first = self._length = 0
+
+    def push(self, job: Job | None, count: int) -> None:
+        """Add the youngest."""
+        place = (self._first + self._length) % len(self._counts)
+        self._jobs[place], self._counts[place] = job, count
+        self._length += 1
+
+    def pop(self) -> tuple[Job | None, int]:
+        """Take the oldest."""
+        place = self._first
+        job, self._jobs[place] = self._jobs[place], None
+        self._first = (place + 1) % len(self._counts)
+        self._length -= 1
+        return job, self._counts[place]
+
+    def clear(self) -> None:
+        """Forget all."""
+        while self._length:
+            self.pop()
+
+
 class Link:
     """One queue pair and what is under way on it.
 
     open     whether the peer is ready for this round
-    jobs     not wholly posted yet; flight: (job or None, writes or _IMM) of each signalled request not completed yet
+    jobs     not wholly posted yet
     sent     jobs ever given to it; seen: immediates of the peer's jobs ever received on it
     expect   what `seen` must become in this round
     heard    after it died: how many of our jobs the peer had seen, or None while it has not said
@@ -59,8 +88,8 @@ class Link:
         self.imms = ImmRing(qp, IMM_SLOTS, work_id(KIND_IMM, index), remote, rkey)
         self.receives = Receives(qp, RECV_DEPTH, work_id(KIND_RECV, index))
         self.alive, self.open = True, False
-        self.jobs: deque[Job] = deque()
-        self.flight: deque[tuple[Job | None, int]] = deque()
+        self.jobs: list[Job] = []
+        self.flight = Flight(self.writes.slots + IMM_SLOTS)
         self.unfinished: list[Job] = []
         self.lists = self.immediates = 0  # in flight
         self._list, self._immediate = 0, 0  # next slot
@@ -87,11 +116,11 @@ class Link:
                 self._list = (self._list + 1) % self.writes.slots
                 self.lists += 1
                 job.posted += count
-                self.flight.append((job, count))
+                self.flight.push(job, count)
             else:
                 if self.immediates == self.imms.slots:
                     return 0
-                self.jobs.popleft()
+                self.jobs.pop(0)
                 job.sealed = True
                 error = self.signal(job.imm, job)
                 if error:
@@ -104,12 +133,12 @@ class Link:
         if not error:
             self._immediate = (self._immediate + 1) % self.imms.slots
             self.immediates += 1
-            self.flight.append((job, _IMM))
+            self.flight.push(job, _IMM)
         return error
 
     def complete(self) -> None:
         """The oldest signalled request succeeded, and with it all before it."""
-        job, count = self.flight.popleft()
+        job, count = self.flight.pop()
         if count == _IMM:
             self.immediates -= 1
             if job is not None:
@@ -186,7 +215,7 @@ class Engine:
                 self._faults.append((link, int(statuses[i]), 0))
             elif kind == KIND_RECV:
                 value = int(imms[i])
-                error = link.receives.post(1)
+                error = link.receives.replace()
                 if error:
                     self._faults.append((link, 0, error))
                 self.on_immediate(link, value)

@@ -115,7 +115,7 @@ def connect(rails: Sequence[Rail], group: Group, recv: Sequence[Memory], options
             qp.connect(number, psn, rail.address, there, options.patience)
             link = Link(len(links), rank, n, qp, depth=options.depth, batch=options.batch,
                         remote=int(peer.address[0]), rkey=int(peer.rkey[n, 0]))  # fmt: skip
-            if error := link.receives.post(RECV_DEPTH):
+            if error := link.receives.fill():
                 raise BackendError(f"ibv_post_recv on {rail.device.name}: errno {error}")
             links.append(link)
     group.allgather("connected")

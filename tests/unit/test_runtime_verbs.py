@@ -132,7 +132,7 @@ def test_an_immediate_arrives_behind_the_writes(lib: NullLibrary) -> None:
     assert cq.wc["status"][0] == s.IBV_WC_RNR_RETRY_EXC_ERR, "no receive was posted"
     lib2 = NullLibrary(["a", "b"])
     _, cq, qp, mr, _, peer_cq, peer_qp, peer = make_pair(lib2, memory)
-    assert Receives(peer_qp, 8, work_id(2, 3)).post(8) == 0
+    assert Receives(peer_qp, 8, work_id(2, 3)).fill() == 0
     assert ImmRing(qp, 4, work_id(1, 0), peer.address, peer.rkey).post(1, 0xC0FFEE01) == 0
     assert peer_cq.poll() == 1
     assert split_id(int(peer_cq.wc["wr_id"][0])) == (2, 3)
@@ -161,7 +161,7 @@ def test_closing_a_device_closes_what_hangs_on_it_in_order(lib: NullLibrary) -> 
     assert lib.calls == ["ibv_destroy_qp", "ibv_dereg_mr", "ibv_dealloc_pd", "ibv_destroy_cq", "ibv_close_device"]
     device.close()
     assert len(lib.calls) == 5, "closing twice is harmless"
-    assert Receives(qp, 4, 0).post(1) == errno.EBADF, "a closed queue pair is never handed to C"
+    assert Receives(qp, 4, 0).fill() == errno.EBADF, "a closed queue pair is never handed to C"
 
 
 def test_no_rdma_in_the_kernel_is_no_device() -> None:

@@ -101,29 +101,37 @@ class ImmRing:
         self.wr["send_flags"] = s.IBV_SEND_SIGNALED
         self.wr["remote_addr"], self.wr["rkey"] = remote, rkey
         self._imm = self.wr["imm_data"].view(">u4")
-        self._qp, self._bad = qp, ctypes.c_void_p()
+        self._at = [ctypes.c_void_p(self.wr.ctypes.data + i * SEND_WR.itemsize) for i in range(slots)]
+        self._bad = ctypes.c_void_p()
+        self._post, self._qp, self._bad_at = qp.device.post_send, qp, ctypes.addressof(self._bad)
 
     def post(self, slot: int, value: int) -> int:
         """Post one with the 32-bit `value`: errno or 0."""
         self._imm[slot] = value
-        at = self.wr.ctypes.data + slot * SEND_WR.itemsize
         if not self._qp.pointer:
             return errno.EBADF
-        return self._qp.device.post_send(self._qp.pointer, at, ctypes.addressof(self._bad))
+        return self._post(self._qp.pointer, self._at[slot], self._bad_at)  # type: ignore[arg-type]
 
 
 class Receives:
-    """Receive requests without memory, enough for immediates: `post(n)` keeps the queue filled."""
+    """`depth` receive requests without memory, enough for immediates."""
 
     def __init__(self, qp: Qp, depth: int, wr_id: int) -> None:
         self.wr = np.zeros(depth, RECV_WR)
         self.wr["wr_id"] = wr_id
         self.wr["next"][:-1] = self.wr.ctypes.data + np.arange(1, depth, dtype=np.uint64) * RECV_WR.itemsize
-        self._qp, self._depth, self._bad = qp, depth, ctypes.c_void_p()
+        self._last = ctypes.c_void_p(self.wr.ctypes.data + (depth - 1) * RECV_WR.itemsize)
+        self._qp, self._bad = qp, ctypes.c_void_p()
+        self._post, self._bad_at = qp.device.post_recv, ctypes.addressof(self._bad)
 
-    def post(self, count: int) -> int:
-        """Post `count` receives: errno or 0."""
-        at = self.wr.ctypes.data + (self._depth - count) * RECV_WR.itemsize
+    def fill(self) -> int:
+        """Post all `depth` receives: errno or 0."""
         if not self._qp.pointer:
             return errno.EBADF
-        return self._qp.device.post_recv(self._qp.pointer, at, ctypes.addressof(self._bad))
+        return self._post(self._qp.pointer, self.wr.ctypes.data, self._bad_at)
+
+    def replace(self) -> int:
+        """Post one receive for one that was used: errno or 0."""
+        if not self._qp.pointer:
+            return errno.EBADF
+        return self._post(self._qp.pointer, self._last, self._bad_at)  # type: ignore[arg-type]

@@ -1,0 +1,87 @@
+"""A whole world of verbs senders in one process: one thread a node, the null driver, a real rendezvous on localhost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from railopt import Fabric, Plan, workloads
+from railopt import plan as make_plan
+from railopt.runtime import verify
+from railopt.runtime.group import Group, join
+from railopt.runtime.hub import Hub
+from railopt.runtime.launch import Launch
+from railopt.runtime.placement import Placement
+from railopt.runtime.rails import Options
+from railopt.runtime.verbs.null import NullLibrary
+from railopt.runtime.verbs_sender import Verbs
+
+SECRET = b"sixteen letters or more"
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    hub = Hub(1, SECRET, "probe")
+    hub.close()
+    return hub.port
+
+
+def small_plan(nodes: int, rails: int, policy: str = "lpt", *, seed: int = 0, mean: str = "6KiB") -> Plan:
+    fabric = Fabric.uniform(nodes, rails)
+    return make_plan(fabric, workloads.zipf(fabric, mean=mean, seed=seed).chunks("1KiB"), policy)
+
+
+@dataclass
+class World:
+    """Nodes x rails of null devices; `results[k]` is what node k's work returned or raised."""
+
+    nodes: int
+    rails: int
+    options: Options = field(default_factory=lambda: Options(batch=4, depth=16, stall_s=5))
+    max_message: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        names = [f"null{k}_{n}" for k in range(self.nodes) for n in range(self.rails)]
+        self.lib = NullLibrary(names, max_message=self.max_message)
+        self.results: list[Any] = [None] * self.nodes
+
+    def group(self, node: int, port: int) -> Group:
+        launch = Launch("hosts", node, self.nodes, ("127.0.0.1",) * self.nodes)
+        return join(launch, SECRET, run="test", port=port, join_s=10)
+
+    def run(self, work: Callable[[Verbs], Any], size: int = 1 << 20) -> list[Any]:
+        """Call `work(sender)` on every node, each in its thread; an exception is that node's result."""
+        port = free_port()
+
+        def node_main(node: int) -> None:
+            try:
+                with self.group(node, port) as group:
+                    devices = [f"null{node}_{n}" for n in range(self.rails)]
+                    send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+                    with Verbs(group, devices, send, recv, options=self.options, lib=self.lib) as sender:
+                        self.results[node] = work(sender)
+            except Exception as error:
+                self.results[node] = error
+
+        threads = [threading.Thread(target=node_main, args=(k,), daemon=True) for k in range(self.nodes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads), "a node hangs"
+        return self.results
+
+
+def carry(sender: Verbs, plan: Plan, seed: int, before: Callable[[], None] | None = None) -> tuple[int, Any]:
+    """Fill, run and verify: (wrong chunks, report)."""
+    placement, node = Placement.packed(plan.chunks), sender.group.rank
+    verify.fill(plan, placement, node, sender.send, seed)
+    sender.group.allgather(f"start {seed}")
+    if before is not None:
+        before()
+    report = sender.run(plan).wait()
+    return len(verify.wrong(plan, placement, node, sender.recv, seed)), report

@@ -1,0 +1,235 @@
+"""What every sender must do: all bytes of any plan, as planned, and an honest report."""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from railopt import Chunks, Fabric, Plan, workloads
+from railopt import plan as make_plan
+from railopt.errors import InputError
+from railopt.policies import POLICIES
+from railopt.runtime.engine import Engine, Job, Link
+from railopt.runtime.loopback import Loopback
+from railopt.runtime.placement import Placement
+from railopt.runtime.rails import Options
+from railopt.runtime.record import Record
+from railopt.runtime.verbs.null import NullLibrary
+from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
+from railopt.runtime.verbs.work import Writes
+from railopt.runtime.verbs_sender import Verbs
+from tests.contract.sender_world import World, carry, small_plan
+
+
+def staged(plan: Plan) -> Plan:
+    stage = (np.arange(len(plan.chunks)) % 3).astype(np.int32)
+    return Plan(plan.fabric, plan.chunks, plan.rail, plan.policy, stage)
+
+
+def test_loopback_moves_every_policys_plan() -> None:
+    sender = Loopback()
+    for policy in POLICIES:
+        plan = small_plan(3, 4, policy)
+        for case in (plan, staged(plan)):
+            report = sender.run(case).wait()
+            assert (report.sender, report.policy, report.wrong) == ("loopback", policy, 0)
+            assert (report.bytes, report.chunks) == (plan.chunks.total, len(plan.chunks))
+            assert [r.bytes for r in report.rails] == plan.send.sum(axis=0).tolist()
+
+
+def test_loopback_notices_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from railopt.runtime import kernels
+
+    plan, real = small_plan(2, 2), kernels.copy_chunks
+
+    def lazy(source: Any, target: Any, size: Any) -> None:
+        real(source[1:], target[1:], size[1:])
+
+    monkeypatch.setattr(kernels, "copy_chunks", lazy)
+    assert Loopback().run(plan).wait().wrong == 2, "one chunk a rail was not moved"
+
+
+def test_loopback_moves_the_users_own_bytes() -> None:
+    plan = small_plan(3, 2)
+    placement = Placement.packed(plan.chunks)
+    rng = np.random.default_rng(0)
+    send = [rng.integers(0, 256, int(n), dtype=np.uint8) for n in placement.send_bytes[:, 0]]
+    recv = [bytearray(int(n)) for n in placement.recv_bytes[:, 0]]
+    handle = Loopback(send, recv).run(plan)
+    assert handle.wait(10).wrong == 0
+    assert handle.poll()
+    for c in range(len(plan.chunks)):
+        start, size = placement.recv_offset[c], plan.chunks.size[c]
+        source = placement.send_offset[c]
+        assert recv[plan.chunks.dst[c]][start:start + size] == send[plan.chunks.src[c]][source:source + size].tobytes()
+    with pytest.raises(InputError, match="node 0's recv buffer has 1 bytes"):
+        Loopback(send, [bytearray(1)] * 3).run(plan)
+    with pytest.raises(InputError, match="expected one a node"):
+        Loopback(send[:2], recv[:2]).run(plan)
+
+
+@pytest.mark.parametrize(("nodes", "rails"), [(2, 4), (4, 2)])
+def test_verbs_carry_every_policy_in_one_session(nodes: int, rails: int) -> None:
+    plans = [small_plan(nodes, rails, policy, seed=i) for i, policy in enumerate(POLICIES)]
+    plans.append(staged(plans[0]))
+
+    def work(sender: Verbs) -> list[tuple[int, int]]:
+        return [(wrong, report.bytes) for wrong, report in (carry(sender, plan, i) for i, plan in enumerate(plans))]
+
+    world = World(nodes, rails)
+    for node, result in enumerate(world.run(work)):
+        assert result == [(0, int((plan.chunks.size[plan.chunks.src == node]).sum())) for plan in plans], result
+    assert world.lib.calls.count("ibv_dereg_mr") == nodes * rails * 2, "memory is registered once a rail"
+    assert world.lib.calls.count("ibv_destroy_qp") == nodes * rails * (nodes - 1), "one queue pair a (peer, rail)"
+
+
+def test_chunks_above_the_largest_message_are_split() -> None:
+    plan = small_plan(2, 2, mean="9KiB")
+    assert [r[0] for r in World(2, 2, max_message=100).run(lambda sender: carry(sender, plan, 1))] == [0, 0]
+
+
+def test_silent_nodes_and_one_way_traffic() -> None:
+    fabric = Fabric.uniform(4, 2)
+    chunks = Chunks.from_arrays(src=[0, 0, 2, 2], dst=[1, 1, 1, 0], size=[5000, 1, 700, 80], nodes=4)
+    plan = make_plan(fabric, chunks, "lpt")
+
+    def work(sender: Verbs) -> list[int]:
+        return [carry(sender, plan, i)[0] for i in range(4)]
+
+    assert World(4, 2).run(work) == [[0] * 4] * 4
+
+
+def test_one_buffer_a_gpu() -> None:
+    fabric = Fabric.uniform(2, 2, gpus=2)
+    plan = make_plan(fabric, workloads.uniform(fabric, size="3KiB").chunks("1KiB"), "lpt")
+    placement = Placement.packed(plan.chunks, per_gpu=True)
+
+    def work(sender: Verbs) -> bool:
+        group, rank = sender.group, sender.group.rank
+        sender.close()
+        send = [np.full(int(n), 10 * rank + g, np.uint8) for g, n in enumerate(placement.send_bytes[rank])]
+        recv = [np.zeros(int(n), np.uint8) for n in placement.recv_bytes[rank]]
+        with Verbs(group, [f"null{rank}_{n}" for n in range(2)], send, recv, lib=sender.rails[0].device.lib) as mine:
+            mine.run(plan).wait()
+            group.allgather("done")
+        other = 1 - rank
+        return all(buffer.tolist() == [10 * other] * 3072 + [10 * other + 1] * 3072 for buffer in recv)
+
+    assert World(2, 2).run(work) == [True, True]
+
+
+def test_a_plan_that_does_not_fit_is_refused_before_any_byte_moves() -> None:
+    wrong_world, wrong_rails, too_large = small_plan(3, 2), small_plan(2, 3), small_plan(2, 2, mean="900KiB")
+
+    def work(sender: Verbs) -> list[str]:
+        found = []
+        for plan in (wrong_world, wrong_rails, too_large):
+            with pytest.raises(InputError) as error:
+                sender.run(plan)
+            found.append(str(error.value))
+        sender.group.allgather("done")
+        assert not sender.recv[0].keep.any()
+        return found
+
+    for found in World(2, 2).run(work):
+        assert "the plan is for 3 nodes, this run has 2 ranks" in found[0]
+        assert "the plan is for 3 rails, this node has 2" in found[1]
+        assert "the plan needs" in found[2]
+
+
+def test_ranks_with_different_plans_are_refused() -> None:
+    plans = [small_plan(2, 2, seed=1), small_plan(2, 2, seed=2)]
+    results = World(2, 2).run(lambda sender: sender.run(plans[sender.group.rank]).wait())
+    assert any("another plan" in str(result) for result in results)
+    assert all(isinstance(result, Exception) for result in results)
+
+
+def test_a_second_run_waits_for_the_first() -> None:
+    plan = small_plan(2, 2)
+
+    def work(sender: Verbs) -> str:
+        run = sender.run(plan)
+        with pytest.raises(InputError, match="not done"):
+            sender.run(plan)
+        while not run.poll():
+            pass
+        return run.wait().sender
+
+    assert World(2, 2).run(work) == ["verbs", "verbs"]
+
+
+def test_record_and_verbs_agree_on_what_is_posted() -> None:
+    plan = small_plan(2, 2)
+    text = io.StringIO()
+    Record(text, batch=4).run(plan).wait()
+    rows = [line.split("\t") for line in text.getvalue().splitlines()]
+    lists = sum(row[6:8] == ["RDMA_WRITE", "1"] for row in rows)
+    posted = []
+
+    def work(sender: Verbs) -> None:
+        for link in sender.engine.links:
+            real = link.writes.post
+            link.writes.post = lambda *args, real=real: (posted.append(1), real(*args))[1]  # type: ignore[method-assign]
+        carry(sender, plan, 0)
+
+    World(2, 2, options=Options(batch=4, depth=8)).run(work)
+    assert len(posted) == lists
+
+
+class _Nobody:
+    def on_immediate(self, link: Link, value: int) -> None: ...
+
+    def on_fault(self, link: Link, status: int, error: int) -> None:
+        raise AssertionError((status, error))
+
+
+def test_posting_and_polling_allocate_nothing_in_the_steady_state() -> None:
+    """8 rails x 7 peers, lists of 64: what is allocated while jobs are posted and polled is free again afterwards."""
+    lib = NullLibrary([f"n{i}" for i in range(8)] + [f"p{i}" for i in range(8)], copy=False)
+    memory = np.zeros(4096, np.uint8)
+    cqs, links = [], []
+    for rail in range(8):
+        here, there = open_device(lib, f"n{rail}"), open_device(lib, f"p{rail}")
+        cq, sink = Cq(here, 8192), Cq(there, 65536)
+        pd, far = Pd(here), Pd(there)
+        key = Mr(far, memory.ctypes.data, 4096).rkey
+        cqs.append(cq)
+        for peer in range(7):
+            qp, other = Qp(pd, cq, 512, 32), Qp(far, sink, 512, 32)
+            qp.connect(other.number, other.psn, here.address(), there.address(), Patience())
+            other.connect(qp.number, qp.psn, there.address(), here.address(), Patience())
+            lib.word(other.pointer, 5).value = 1 << 40  # receives without end
+            links.append(Link(len(links), peer, rail, qp, depth=256, batch=64, remote=memory.ctypes.data, rkey=key))
+            links[-1].open = True
+    engine = Engine(cqs, _Nobody())
+    engine.links = links
+    column, keys = np.full(256, memory.ctypes.data, np.uint64), np.zeros(256, np.uint32)
+    writes = Writes(column, column, keys, keys, keys)
+    rows = np.zeros(256, np.int64)
+
+    def round_() -> None:
+        for link in links:
+            engine.give(link, Job(writes, rows, 0))
+        while any(link.unfinished for link in links):
+            engine.sweep()
+
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            round_()
+        gc.collect()
+        before, blocks = tracemalloc.get_traced_memory()[0], sys.getallocatedblocks()
+        for _ in range(5):
+            round_()
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert after - before < 4096, f"{after - before} bytes stay allocated after 5 rounds of {len(links) * 256} requests"
+    assert sys.getallocatedblocks() - blocks < 200
