@@ -1,0 +1,77 @@
+"""Parameter-efficient migration: an expert as a sparse difference from a shared one (HybridEP, section on SR encoding).
+
+The shared expert is the mean of all experts, known everywhere.  An expert travels as the k largest differences from it,
+value and index; what is dropped is the error, and it is known exactly:
+
+    relative error = sqrt(sum of the dropped differences^2 / sum of all differences^2)
+    compression    = dense bytes / (k x (value bytes + index bytes))
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.errors import InputError
+
+Floats = npt.NDArray[Any]
+
+
+class Migrated(NamedTuple):
+    """A sparse difference: `values` at `indices` (flat, rising) of a parameter array of `shape`."""
+
+    values: Floats
+    indices: npt.NDArray[np.uint32]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the wire."""
+        return self.values.nbytes + self.indices.nbytes
+
+    def compression(self, dense_itemsize: int) -> float:
+        """Dense bytes over bytes on the wire."""
+        return float(np.prod(self.shape)) * dense_itemsize / self.nbytes if self.nbytes else float("inf")
+
+
+def shared_expert(experts: Floats) -> Floats:
+    """The mean over the first axis: [experts, ...] -> [...], in float32."""
+    return np.mean(experts, axis=0, dtype=np.float32)
+
+
+def kept(parameters: int, compression: float, dense_itemsize: int = 4, value_itemsize: int = 4) -> int:
+    """How many differences to send for this compression: at least 1."""
+    if compression < 1:
+        raise InputError(f"compression {compression}: expected at least 1")
+    return max(1, min(parameters, int(parameters * dense_itemsize / compression / (value_itemsize + 4))))
+
+
+def encode(expert: Floats, shared: Floats, keep: int) -> Migrated:
+    """The `keep` largest differences of an expert from the shared one; ties by index."""
+    if expert.shape != shared.shape:
+        raise InputError(f"expert of shape {expert.shape}, shared of {shared.shape}")
+    if not 1 <= keep <= expert.size or expert.size > 2**32:
+        raise InputError(f"keep {keep} of {expert.size} parameters: expected 1 to {expert.size} (at most 2**32)")
+    difference = (expert.astype(np.float32) - shared.astype(np.float32)).ravel()
+    chosen = np.argpartition(-np.abs(difference), keep - 1)[:keep]
+    chosen.sort()
+    return Migrated(difference[chosen].astype(expert.dtype), chosen.astype(np.uint32), expert.shape)
+
+
+def decode(shared: Floats, migrated: Migrated) -> Floats:
+    """The expert as its receiver rebuilds it, in the dtype of the values."""
+    if shared.shape != migrated.shape:
+        raise InputError(f"shared of shape {shared.shape}, the migrated expert has {migrated.shape}")
+    flat = shared.astype(np.float32).ravel()
+    flat[migrated.indices] += migrated.values
+    return flat.reshape(migrated.shape).astype(migrated.values.dtype)
+
+
+def relative_error(expert: Floats, shared: Floats, migrated: Migrated) -> float:
+    """What migration lost, over what the expert differs from the shared one (Euclidean norms)."""
+    difference = expert.astype(np.float64) - shared.astype(np.float64)
+    lost = expert.astype(np.float64) - decode(shared, migrated).astype(np.float64)
+    whole = float(np.linalg.norm(difference))
+    return float(np.linalg.norm(lost)) / whole if whole else 0.0

@@ -1,0 +1,259 @@
+"""The stream model: what one MoE block waits for, as a function of the domain sizes, in exact seconds.
+
+Workers are numbered by coordinates, one a level, the outermost (data centres) first.  At a level of n members the
+members form expert domains of S: inside a domain experts are exchanged (all-gather, AG), between domains data (A2A).
+A worker of a domain of S at every level then computes with prod S experts.
+
+    AG_l   = P_E / CR  x (S_0 ... S_{l-1}) x (S_l - 1) / B_l          own expert first over the slow level, then all of them inside
+    A2A_l  = D x (n_l - S_l) / n_l / B_l                              tokens whose expert is in no domain of their worker's
+    forward  = max(pre, sum AG_l) + decode + 2 sum A2A_l              AG hides under the pre-expert compute
+    backward = max(post, sum of uncompressed AG_l) + 2 sum A2A_l      gradients of migrated experts return (optional)
+
+B_l is a worker's share of its member's link at level l; each message adds the level's latency.  For one level, S = G is
+pure expert transmission and S = 1 plain expert parallelism, and the ratio of data still sent is p = (G - S) / (G - 1).
+Even gating, one size of expert, expert compute hidden: the paper's assumptions.  `gating` drops the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from railopt.errors import InputError
+
+MAX_CHOICES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Level:
+    """`count` members under one member of the level above, each with a link of `bandwidth` bytes per second."""
+
+    name: str
+    count: int
+    bandwidth: int
+    latency: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InputError(f"level {self.name}: {self.count} members, expected at least 1")
+        if self.bandwidth < 1:
+            raise InputError(f"level {self.name}: bandwidth {self.bandwidth}: expected at least 1 byte per second")
+        if self.latency < 0:
+            raise InputError(f"level {self.name}: latency {self.latency} s: a time can't be negative")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """How the members of one level are parted: `count` domains of `smallest` to `largest` members, as equal as can be."""
+
+    members: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= self.members:
+            raise InputError(f"{self.count} domains of {self.members} members: expected 1 to {self.members}")
+
+    @property
+    def largest(self) -> int:
+        return -(-self.members // self.count)
+
+    @property
+    def smallest(self) -> int:
+        return self.members // self.count
+
+    @property
+    def equal(self) -> bool:
+        return self.largest == self.smallest
+
+    def __str__(self) -> str:
+        return str(self.largest) if self.equal else f"{self.smallest}-{self.largest}"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One MoE block.  Bytes are integers, times Fractions of seconds.
+
+    data         bytes that a worker sends in one all-to-all, if all of its tokens left (D)
+    expert       bytes of one worker's experts (P_E)
+    pre          compute before the experts, which hides the all-gather (Lat_PE)
+    compression  dense bytes over bytes sent of a migrated expert (CR)
+    decode       seconds to decode one migrated expert, added to the forward pass
+    gradients    add the backward pass: gradients of migrated experts return home uncompressed, under `post` of compute
+    memory       bytes that a worker has for experts, or None
+    """
+
+    levels: tuple[Level, ...]
+    data: int
+    expert: int
+    pre: Fraction
+    compression: Fraction = Fraction(1)
+    decode: Fraction = Fraction(0)
+    gradients: bool = False
+    post: Fraction = Fraction(0)
+    memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise InputError("a stream needs at least one level")
+        for name in ("data", "expert"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} = {getattr(self, name)}: expected at least 1 byte")
+        for name in ("pre", "post", "decode"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} = {getattr(self, name)} s: a time can't be negative")
+        if self.compression < 1:
+            raise InputError(f"compression = {self.compression}: expected at least 1 (dense bytes over sent bytes)")
+        if self.memory is not None and self.memory < self.expert:
+            raise InputError(f"memory for experts is {self.memory} bytes, one worker's own experts are {self.expert}: they do not fit")
+
+    @property
+    def workers(self) -> int:
+        """G: all workers."""
+        return prod(level.count for level in self.levels)
+
+    def share(self, level: int) -> Fraction:
+        """Bytes per second that a worker has of its member's link at this level."""
+        return Fraction(self.levels[level].bandwidth, prod(inner.count for inner in self.levels[level + 1:]))
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Where the time of one block goes, exact seconds; `total` is what the block waits."""
+
+    gather: Fraction
+    hidden: Fraction
+    decode: Fraction
+    exchange: Fraction
+    gradients: Fraction
+    total: Fraction
+
+
+def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
+    """The time of one block with these domains, one a level."""
+    if len(domains) != len(stream.levels) or any(d.members != level.count for d, level in zip(domains, stream.levels, strict=False)):
+        raise InputError(f"{len(domains)} domain sizes for {len(stream.levels)} levels, or of another number of members")
+    gather = returned = exchange = Fraction(0)
+    held = 1
+    for number, (level, domain) in enumerate(zip(stream.levels, domains, strict=True)):
+        share, copies = stream.share(number), held * (domain.largest - 1)
+        start = level.latency * (domain.largest - 1)
+        gather += start + Fraction(stream.expert * copies) / stream.compression / share
+        returned += start + Fraction(stream.expert * copies) / share
+        exchange += level.latency * (domain.count - 1) + Fraction(stream.data * (level.count - domain.smallest), level.count) / share
+        held *= domain.largest
+    decode = stream.decode * (held - 1)
+    forward = max(stream.pre, gather) + decode + 2 * exchange
+    backward = max(stream.post, returned) + 2 * exchange if stream.gradients else Fraction(0)
+    return Latency(gather, min(stream.pre, gather), decode, (4 if stream.gradients else 2) * exchange,
+                   returned if stream.gradients else Fraction(0), forward + backward)
+
+
+def fits(stream: Stream, domains: Sequence[Domain]) -> bool:
+    """Whether a worker has memory for the experts of its domains."""
+    return stream.memory is None or stream.expert * prod(domain.largest for domain in domains) <= stream.memory
+
+
+def choices(level: Level, *, unequal: bool) -> list[Domain]:
+    """All ways to part a level: sizes that divide it, or any number of domains as equal as can be.
+
+    Unequal domains of any other shape are never better: the block waits for the largest domain's gather and the
+    smallest domain's exchange, and for a given number of domains no parting has a smaller largest or a larger smallest.
+    """
+    return [Domain(level.count, count) for count in range(1, level.count + 1) if unequal or level.count % count == 0]
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best domains of all `tried` ones; `ranking` holds the best few, fastest first."""
+
+    domains: tuple[Domain, ...]
+    latency: Latency
+    plain: Latency
+    tried: int
+    ranking: tuple[tuple[tuple[Domain, ...], Latency], ...]
+
+    @property
+    def speedup(self) -> Fraction:
+        """Over plain expert parallelism (every domain of size 1)."""
+        return self.plain.total / self.latency.total
+
+
+def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> Optimum:
+    """The exact optimum over all feasible domain sizes at every level, by trying every one of them.
+
+    Exhaustive, so nothing better exists in the model; levels are few and have few divisors.  Ties go to smaller domains.
+    """
+    options = [choices(level, unequal=unequal) for level in stream.levels]
+    count = prod(map(len, options))
+    if count > MAX_CHOICES:
+        raise InputError(f"{count} combinations of domain sizes: more than {MAX_CHOICES}; leave out unequal domains")
+    found = sorted(_ranked(stream, options), key=lambda entry: (entry[1].total, [d.largest for d in entry[0]]))
+    if not found:
+        raise InputError(f"no domain sizes fit in {stream.memory} bytes of expert memory")
+    plain = latency(stream, plain_domains(stream))
+    return Optimum(found[0][0], found[0][1], plain, count, tuple(found[:keep]))
+
+
+def _ranked(stream: Stream, options: Sequence[Sequence[Domain]]) -> Iterator[tuple[tuple[Domain, ...], Latency]]:
+    for domains in product(*options):
+        if fits(stream, domains):
+            yield domains, latency(stream, domains)
+
+
+def plain_domains(stream: Stream) -> tuple[Domain, ...]:
+    """Plain expert parallelism: every worker a domain of its own."""
+    return tuple(Domain(level.count, level.count) for level in stream.levels)
+
+
+def domains_of_sizes(stream: Stream, sizes: Sequence[int]) -> tuple[Domain, ...]:
+    """Domains by their sizes, one a level; a size that does not divide its level is refused with its neighbours."""
+    if len(sizes) != len(stream.levels):
+        raise InputError(f"{len(sizes)} domain sizes for {len(stream.levels)} levels")
+    domains = []
+    for size, level in zip(sizes, stream.levels, strict=True):
+        if not 1 <= size <= level.count or level.count % size:
+            divisors = [d for d in range(1, level.count + 1) if level.count % d == 0]
+            near = [d for d in divisors if d < size][-1:] + [d for d in divisors if d > size][:1]
+            raise InputError(f"domain size {size} does not divide the {level.count} members of level {level.name}; "
+                             f"its neighbours are {' and '.join(map(str, near))}")
+        domains.append(Domain(level.count, level.count // size))
+    return tuple(domains)
+
+
+# ---------------------------------------------------------------- one level: the paper's closed form
+def ratio(stream: Stream, size: Fraction | int) -> Fraction:
+    """p, the share of data still sent as data, of a domain size: (G - S) / (G - 1)."""
+    return Fraction(stream.workers - size, 1) / (stream.workers - 1) if stream.workers > 1 else Fraction(0)
+
+
+def latency_of_ratio(stream: Stream, p: Fraction) -> Fraction:
+    """Lat(p) of one level without latency, decoding and gradients: max(Lat_PE, AG) + 2 A2A."""
+    workers, share = stream.workers, stream.share(0)
+    gather = Fraction(stream.expert * (workers - 1)) * (1 - p) / stream.compression / share
+    return max(stream.pre, gather) + 2 * stream.data * (workers - 1) * p / (workers * share)
+
+
+def closed_form(stream: Stream) -> tuple[Fraction, Fraction]:
+    """(p*, S*) of one level: theorem H1.
+
+    p* = 0 if 2 D >= G P_E, else max(0, 1 - B Lat_PE / (P_E (G - 1))): as many remote experts as fit under the
+    pre-expert compute, S* - 1 = B Lat_PE / P_E; P_E is what is sent of an expert, compressed.
+    """
+    if len(stream.levels) != 1:
+        raise InputError(f"the closed form is for one level, this stream has {len(stream.levels)}: use optimum()")
+    workers, sent = stream.workers, Fraction(stream.expert) / stream.compression
+    if workers == 1:
+        return Fraction(0), Fraction(1)
+    p = Fraction(0) if 2 * stream.data >= workers * sent else max(
+        Fraction(0), 1 - stream.share(0) * stream.pre / (sent * (workers - 1)))
+    return p, workers - p * (workers - 1)
+
+
+def scaled(stream: Stream, *, bandwidth: Fraction = Fraction(1), level: int = 0) -> Stream:
+    """The same stream with one level's bandwidth scaled: what if it halves?"""
+    levels = list(stream.levels)
+    levels[level] = replace(levels[level], bandwidth=max(1, int(levels[level].bandwidth * bandwidth)))
+    return replace(stream, levels=tuple(levels))
