@@ -1,0 +1,225 @@
+"""The engine against a driver that injects every completion status, at every place, and peers that vanish."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from railopt.errors import BackendError
+from railopt.policies import POLICIES
+from railopt.runtime.engine import PROTECTION
+from railopt.runtime.rails import Options
+from railopt.runtime.replan import replan
+from railopt.runtime.sender import PeerLost
+from railopt.runtime.verbs import structs as s
+from railopt.runtime.verbs_sender import ROUNDS, Verbs, full_round, immediate
+from tests.contract.sender_world import World, carry, small_plan
+
+BAD = sorted(set(s.WC_STATUS) - {s.IBV_WC_SUCCESS})
+PATH = [status for status in BAD if status not in PROTECTION]
+
+
+def vanish(sender: Verbs) -> None:
+    """What the others see of a process that was killed: its connection ends without a goodbye."""
+    group = sender.group
+    group._closing = True
+    group._sock.shutdown(2)
+    group._sock.close()
+
+
+def with_fault(world: World, plan: Any, status: int, after: int, rounds: int = 2) -> list[Any]:
+    """Run `plan` `rounds` times; in the first, node 0's link to node 1 on rail 0 fails with `status`."""
+
+    def work(sender: Verbs) -> list[tuple[int, Any]]:
+        def inject() -> None:
+            if sender.group.rank == 0:
+                world.lib.inject(sender.by_place[1, 0].qp.pointer, status, after)
+
+        return [carry(sender, plan, i, inject if i == 0 else None) for i in range(rounds)]
+
+    return world.run(work)
+
+
+@pytest.mark.parametrize("status", PATH)
+def test_any_status_of_a_broken_path_moves_its_chunks(status: int) -> None:
+    plan = small_plan(2, 3)
+    results = with_fault(World(2, 3), plan, status, after=5)
+    for node, rounds in enumerate(results):
+        assert [wrong for wrong, _ in rounds] == [0, 0], rounds
+        first, second = rounds[0][1], rounds[1][1]
+        assert [(f.peer, f.rail) for f in first.faults] == [(1 - node, 0)]
+        assert [r.alive for r in first.rails] == [False, True, True]
+        assert second.faults == ()
+        assert second.rails[0].bytes == 0, "the next run leaves the dead rail alone"
+        assert sum(r.bytes for r in second.rails) == second.bytes
+    assert s.WC_STATUS[status] in results[0][0][1].faults[0].cause
+    assert results[0][0][1].faults[0].moved > 0
+
+
+@pytest.mark.parametrize("status", sorted(PROTECTION))
+def test_a_request_that_is_wrong_ends_the_run_everywhere(status: int) -> None:
+    results = with_fault(World(3, 2), small_plan(3, 2), status, after=3)
+    assert isinstance(results[0], BackendError)
+    assert s.WC_STATUS[status] in str(results[0])
+    for other in results[1:]:
+        assert isinstance(other, BackendError), other
+        assert "node 0" in str(other)
+
+
+@pytest.mark.parametrize("after", range(14))
+def test_wherever_the_link_breaks_all_bytes_arrive(after: int) -> None:
+    """Before, between and behind the lists, on the ready and on the done immediates, in this run or the next."""
+    plan = small_plan(3, 2)
+    for rounds in with_fault(World(3, 2), plan, s.IBV_WC_RETRY_EXC_ERR, after, rounds=3):
+        assert [wrong for wrong, _ in rounds] == [0, 0, 0], rounds
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_plans_again_over_the_living(policy: str) -> None:
+    plan = small_plan(2, 4, policy)
+    for rounds in with_fault(World(2, 4), plan, s.IBV_WC_RETRY_EXC_ERR, after=2):
+        assert [wrong for wrong, _ in rounds] == [0, 0]
+
+
+def test_rail_after_rail_may_die_while_one_lives() -> None:
+    plan = small_plan(3, 4, mean="12KiB")
+    world = World(3, 4)
+
+    def work(sender: Verbs) -> list[int]:
+        def inject(i: int) -> None:
+            rank = sender.group.rank
+            if i < 3 and rank != i:
+                world.lib.inject(sender.by_place[i, i].qp.pointer, s.IBV_WC_RETRY_EXC_ERR, 3 + rank)
+
+        return [carry(sender, plan, i, lambda i=i: inject(i))[0] for i in range(5)]
+
+    assert world.run(work) == [[0] * 5] * 3
+
+
+def test_without_a_living_rail_the_run_ends_and_names_the_peer() -> None:
+    world = World(2, 2)
+
+    def work(sender: Verbs) -> Any:
+        def inject() -> None:
+            if sender.group.rank == 0:
+                for rail in range(2):
+                    world.lib.inject(sender.by_place[1, rail].qp.pointer, s.IBV_WC_RETRY_EXC_ERR, 2)
+
+        return carry(sender, small_plan(2, 2), 0, inject)
+
+    first, second = world.run(work)
+    assert isinstance(first, BackendError)
+    assert "node 1" in str(first)
+    assert isinstance(second, BackendError)
+
+
+def test_staged_plans_survive_too() -> None:
+    from tests.contract.test_sender_contract import staged
+
+    for rounds in with_fault(World(3, 2), staged(small_plan(3, 2)), s.IBV_WC_RETRY_EXC_ERR, after=6, rounds=3):
+        assert [wrong for wrong, _ in rounds] == [0, 0, 0]
+
+
+def test_a_peer_that_dies_ends_the_run_on_all_ranks() -> None:
+    plan = small_plan(4, 2)
+
+    def work(sender: Verbs) -> Any:
+        if sender.group.rank == 2:
+            vanish(sender)
+            raise RuntimeError("dead")
+        return sender.run(plan).wait()
+
+    began = time.monotonic()
+    results = World(4, 2).run(work)
+    assert time.monotonic() - began < 20
+    for rank in (0, 1, 3):
+        assert isinstance(results[rank], PeerLost), results[rank]
+        assert "node 2" in str(results[rank])
+        assert results[rank].exit_code == 3
+
+
+def test_the_death_of_rank_0_is_noticed_too() -> None:
+    plan = small_plan(3, 2)
+
+    def work(sender: Verbs) -> Any:
+        if sender.group.rank == 0:
+            sender.group._hub.close()
+            vanish(sender)
+            raise RuntimeError("dead")
+        return sender.run(plan).wait()
+
+    for result in World(3, 2).run(work)[1:]:
+        assert isinstance(result, PeerLost)
+        assert "node 0" in str(result)
+
+
+def test_a_silent_peer_is_given_up_after_the_stall_time() -> None:
+    over = threading.Event()
+
+    def work(sender: Verbs) -> Any:
+        if sender.group.rank == 1:
+            over.wait(20)  # alive, but never runs the plan
+            return None
+        try:
+            return sender.run(small_plan(2, 2)).wait()
+        finally:
+            over.set()
+
+    first, _ = World(2, 2, options=Options(stall_s=0.5)).run(work)
+    assert isinstance(first, PeerLost)
+    assert "waiting for node 1" in str(first)
+
+
+def test_wait_may_time_out_and_go_on() -> None:
+    go = threading.Event()
+
+    def work(sender: Verbs) -> Any:
+        if sender.group.rank == 1:
+            go.wait(20)
+        run = sender.run(small_plan(2, 2))
+        if sender.group.rank == 0:
+            with pytest.raises(TimeoutError):
+                run.wait(timeout=0.1)
+            go.set()
+        return run.wait().sender
+
+    assert World(2, 2).run(work) == ["verbs", "verbs"]
+
+
+def test_an_interrupt_is_passed_on() -> None:
+    def work(sender: Verbs) -> Any:
+        run = sender.run(small_plan(2, 2))
+        if sender.group.rank == 0:
+            raise InterruptedError("Ctrl-C")
+        return run.wait()
+
+    _, second = World(2, 2).run(work)
+    assert isinstance(second, PeerLost)
+    assert "node 0" in str(second)
+    assert "Ctrl-C" in str(second)
+
+
+def test_replanning_keeps_to_rails_that_the_fabric_has_at_both_ends() -> None:
+    from railopt import plan as make_plan
+
+    plan = small_plan(2, 4)
+    lame = plan.fabric.degraded({(1, 2): "0"})
+    again = make_plan(lame, plan.chunks, "lpt")
+    rows = (again.chunks.src == 0).nonzero()[0]
+    rails, policy = replan(again, rows, 0, 1, alive=[1, 2, 3])
+    assert set(rails.tolist()) <= {1, 3}
+    assert policy == "lpt"
+    with pytest.raises(BackendError, match="no living rail is left"):
+        replan(again, rows, 0, 1, alive=[2])
+
+
+def test_immediates_carry_the_round() -> None:
+    for round_ in (0, 1, 127, ROUNDS - 1, ROUNDS, ROUNDS + 5, 10 * ROUNDS - 1):
+        value = immediate(0, round_, "abcd" + "0" * 28)
+        assert value & 0xFFFF == 0xABCD
+        for near in (round_ - 3, round_, round_ + 3):
+            assert full_round(value, near) == round_
+        assert immediate(1, round_, "abcd" + "0" * 28) >> 31 == 1
