@@ -163,7 +163,7 @@ Proof.
     by (intros; ring). exact TS.
 Qed.
 
-(** the price against the healthy optimum L/N: N/(N-1+phi); 16/15 for half a NIC of eight, N/(N-1) for a dead one *)
+(** the price against the healthy optimum L/N: N/(N-1+phi); 16/15 for half a NIC of eight *)
 Theorem T9_price : forall N phi L, 0 < L -> (1 <= N)%nat -> let n' := inject_Z (Z.of_nat N) in 0 < n' - 1 + phi ->
   (L / (n' - 1 + phi)) / (L / n') == n' / (n' - 1 + phi).
 Proof.
@@ -174,8 +174,24 @@ Qed.
 Theorem T9_half_of_eight : inject_Z 8 / (inject_Z 8 - 1 + (1 # 2)) == 16 # 15.
 Proof. reflexivity. Qed.
 
-Theorem T9_dead : forall N, (2 <= N)%nat -> let n' := inject_Z (Z.of_nat N) in n' / (n' - 1 + 0) == n' / (n' - 1).
-Proof. intros N HN n'. rewrite Qplus_0_r. reflexivity. Qed.
+(** a dead NIC: N/(N-1), attained and best possible where its node is a bottleneck *)
+Theorem T9_dead_nic : forall M N k0 n0 D L, (2 <= N)%nat -> (k0 < M)%nat -> (n0 < N)%nat -> demand_ok M D ->
+  (forall k, (k < M)%nat -> out_bytes M D k <= L) -> (forall f, (f < M)%nat -> in_bytes M D f <= L) ->
+  out_bytes M D k0 == L \/ in_bytes M D k0 == L ->
+  let best := L / (inject_Z (Z.of_nat N) - 1) in
+  (exists x, split M N D x /\ in_time M N (slow k0 n0 0) (slow k0 n0 0) x best) /\
+  (forall x t, split M N D x -> in_time M N (slow k0 n0 0) (slow k0 n0 0) x t -> best <= t).
+Proof.
+  intros M N k0 n0 D L HN Hk Hn HD Hr Hc HL best.
+  assert (P : 2 <= inject_Z (Z.of_nat N)) by (unfold Qle, inject_Z; simpl; lia).
+  assert (E : best == L / (inject_Z (Z.of_nat N) - 1 + 0)) by (unfold best; rewrite Qplus_0_r; reflexivity).
+  assert (S0 : 0 < inject_Z (Z.of_nat N) - 1 + 0) by lra.
+  split.
+  - exists (avoiding N k0 n0 0 D).
+    destruct (T9_slow_nic M N k0 n0 0 D L ltac:(lia) Hn HD ltac:(lra) ltac:(lra) S0 Hr Hc) as [X [A B]].
+    split; [exact X|]. split; intros v n Hv Hn'; rewrite E; auto.
+  - intros x t X T. rewrite E. exact (T9_slow_nic_optimal M N k0 n0 0 D L x t Hk Hn S0 HL X T).
+Qed.
 
 (** ** Different numbers of rails: node 1 has rail 0 only; node 0 sends one unit to 1 and one to 2
 

@@ -1,0 +1,145 @@
+"""The Coq programs and the Python functions are the same functions: both compute random small instances."""
+
+import random
+import re
+from fractions import Fraction
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from railopt.bounds import local_bound, pigeonhole
+from railopt.certificate import Certificate
+from railopt.check import check_certificate
+from railopt.chunks import Chunks
+from railopt.fabric import Fabric
+from railopt.policies import plan
+from railopt.symbolic import coq
+from railopt.symbolic.coq_certificate import numbers, rooms_before, table, witness_term
+
+IMPORTS = "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy Jobs Certificate Fluid.\n"
+PRINTING = "Import ListNotations. Open Scope nat_scope. Set Printing Width 1000000. Set Printing Depth 1000000.\n"
+
+
+def computed(theory: Path, term: str) -> str:
+    """What Coq's virtual machine makes of a term."""
+    done = coq.compile_text(f"{IMPORTS}{PRINTING}Eval vm_compute in {term}.\n", folder=theory, timeout_s=120)
+    assert done.ok, done.output[-500:]
+    return done.output.partition("=")[2].rpartition(":")[0]
+
+
+def verdicts(theory: Path, terms: list[str]) -> list[bool]:
+    return [word == "true" for word in re.findall(r"true|false", computed(theory, "[" + "; ".join(terms) + "]"))]
+
+
+def some_sizes(rng: random.Random, largest: int = 40, most: int = 14) -> list[int]:
+    unit = rng.choice([1, 1, 1, 3, 4096])
+    return sorted((unit * rng.randint(1, largest) for _ in range(rng.randint(1, most))), reverse=True)
+
+
+def test_lpt_is_the_proved_program(theory: Path) -> None:
+    rng = random.Random(1)
+    cases = [(rng.randint(1, 8), sorted((rng.randint(1, 60) for _ in range(rng.randint(1, 24))), reverse=True))
+             for _ in range(150)]
+    shown = computed(theory, "map (fun c => map snd (list_schedule (fst c) (snd c))) ["
+                     + "; ".join(f"({rails}, {numbers(sizes)})" for rails, sizes in cases) + "]")
+    theirs = [[int(word) for word in re.findall(r"\d+", part)] for part in re.findall(r"\[([^\[\]]*)\]", shown)]
+    ours = []
+    for rails, sizes in cases:
+        chunks = Chunks.from_arrays(src=np.zeros(len(sizes), int), dst=np.ones(len(sizes), int), size=np.array(sizes), nodes=2)
+        ours.append(plan(Fabric.uniform(nodes=2, rails=rails), chunks, "lpt").rail.tolist())
+    assert ours == theirs
+
+
+def test_pigeonhole_bound_holds_and_its_witness_shows_no_more(theory: Path) -> None:
+    rng = random.Random(2)
+    terms = []
+    for _ in range(120):
+        sizes, rails = some_sizes(rng), rng.randint(1, 5)
+        bound, witness = pigeonhole(np.array(sizes), rails)
+        for claimed in (bound, bound + 1):
+            term = witness_term(witness, sizes, [claimed - 1] * rails)
+            terms.append(f"check {term} (repeat ({claimed} - 1)%N {rails}) {numbers(sizes)}%N")
+    assert verdicts(theory, terms) == [True, False] * 120
+
+
+def random_witness(rng: random.Random, sizes: list[int], speeds: list[int], bound: Fraction) -> dict[str, Any]:
+    kind = rng.choice(["average", "pigeonhole", "count", "dual", "subset", "cover"])
+    live = sum(1 for speed in speeds if speed)
+    if kind == "pigeonhole":
+        return {"kind": kind, "jobs": rng.randint(1, len(sizes)), "rails": rng.randint(1, live)}
+    if kind == "count":
+        return {"kind": kind, "jobs": rng.randint(1, len(sizes))}
+    if kind == "dual":
+        return {"kind": kind, "weights": [[size, rng.randint(0, 6)] for size in sorted(set(sizes))]}
+    if kind == "subset":
+        return {"kind": kind, "from": -(-sum(sizes) // live), "base": {"kind": "average"}}
+    return {"kind": kind}
+
+
+def near(rng: random.Random, sizes: list[int], speeds: list[int]) -> Fraction:
+    """A bound around the ones that can be shown."""
+    bound, _ = local_bound(np.array(sizes), speeds)
+    return max(Fraction(1, 7), bound + Fraction(rng.randint(-6, 8), rng.choice([1, 2, 3])) * rng.choice([0, 1, 1, sizes[-1]]))
+
+
+def test_local_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
+    rng = random.Random(3)
+    terms, expected = [], []
+    while len(terms) < 500:
+        sizes, rails, equal = some_sizes(rng), rng.randint(1, 4), rng.random() < 0.6
+        speeds = [1] * rails if equal else [rng.choice([0, 1, 2, 3, 3]) for _ in range(rails)]
+        if not any(speeds):
+            continue
+        bound = near(rng, sizes, speeds)
+        bound = Fraction(-(-bound.numerator // bound.denominator)) if equal else bound
+        rooms = rooms_before(bound, speeds)
+        if not any(room // gcd(*sizes) for room in rooms):
+            continue  # no rail has room for a job: true whatever the witness, the Python kernel looks at it all the same
+        witness = random_witness(rng, sizes, speeds, bound)
+        live = {speed for speed in speeds if speed}
+        if witness["kind"] in ("pigeonhole", "subset", "cover") and len(live) > 1:
+            continue  # those speak of rails of one speed: the Python kernel refuses or searches further
+        certificate = Certificate.local(sizes, bound, witness, **({"rails": rails} if equal else {"speeds": speeds}))
+        expected.append(check_certificate(certificate.record()).ok)
+        terms.append(f"check {witness_term(witness, sizes, rooms)} "
+                     f"(map (room {bound.numerator} {bound.denominator}) {numbers(speeds)}%N) {numbers(sizes)}%N")
+    assert 100 < sum(expected) < 400
+    found = verdicts(theory, terms)
+    assert [term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs] == []
+
+
+def test_fluid_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
+    rng = random.Random(4)
+    terms, expected = [], []
+    for _ in range(120):
+        nodes, rails = rng.randint(2, 3), rng.randint(1, 3)
+        tx, rx, a, b = ([[rng.randint(low, 3) for _ in range(rails)] for _ in range(nodes)] for low in (1, 1, 0, 0))
+        tx[0][0] = rng.choice([0, 2]) if rails > 1 else 2
+        demand = [[0 if s == d else rng.randint(0, 9) for d in range(nodes)] for s in range(nodes)]
+        bound = Fraction(rng.randint(1, 30), rng.randint(1, 10))
+        record = {"railopt": "certificate", "version": 1, "problem": {"kind": "fluid", "tx": tx, "rx": rx, "demand": demand},
+                  "claim": {"bound": str(bound), "proved": False}, "witness": {"kind": "fluid", "send": a, "recv": b}}
+        expected.append(check_certificate(record).ok)
+        terms.append(f"check_prices {nodes} {rails} {table(tx)}%N {table(rx)}%N {table(a)}%N {table(b)}%N "
+                     f"(off_diagonal {table(demand)}%N) {bound.numerator} {bound.denominator}")
+    assert 20 < sum(expected) < 100
+    assert verdicts(theory, terms) == expected
+
+
+def test_plan_is_on_time_at_its_makespan_and_not_before(theory: Path) -> None:
+    rng = np.random.default_rng(5)
+    terms = []
+    for _ in range(25):
+        nodes, rails = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+        src = rng.integers(0, nodes, 12)
+        chunks = Chunks.from_arrays(src=src, dst=(src + rng.integers(1, nodes, 12)) % nodes,
+                                    size=rng.integers(1, 1 << 20, 12), nodes=nodes)
+        made = plan(Fabric.uniform(nodes=nodes, rails=rails), chunks, "lpt-global")
+        tx, rx = table(made.fabric.tx.tolist()), table(made.fabric.rx.tolist())
+        rows = "; ".join(str(row) for row in zip(chunks.src.tolist(), chunks.dst.tolist(), chunks.size.tolist(), strict=True))
+        instance = f"{nodes} {rails} {tx}%N {rx}%N (chunks_of [{rows}]%N) (rails_of {numbers(made.rail.tolist())}%N)"
+        terms += [f"check_plan {instance} {time.numerator}%N {time.denominator}%positive"
+                  for time in (made.makespan, made.makespan - Fraction(1, 10**15))]
+    assert verdicts(theory, terms) == [True, False] * 25
