@@ -121,7 +121,7 @@ def as_instance(targets: Targets) -> Instance:
     return tuple((k, f, 1) for k, mine in enumerate(targets) for f in mine)
 
 
-def receive_ratios(options: Sequence[Targets], rails: int, policy: str = "lpt") -> list[tuple[Fraction, int, int]]:
+def receive_ratios(options: Sequence[Targets], rails: int, policy: str) -> list[tuple[Fraction, int, int]]:
     """(ratio, makespan in bytes, optimum) of each option.  Unit chunks: the optimum is the largest degree over N, rounded up (T8)."""
     nodes = len(options[0])
     plan = run_side_by_side([as_instance(targets) for targets in options], nodes, rails, policy)
@@ -143,10 +143,10 @@ def _one_sender_changed(targets: Targets, rails: int) -> Iterator[Targets]:
                 yield (*targets[:k], chosen, *targets[k + 1:])
 
 
-def worst_receive(rails: int, *, nodes: int | None = None, starts: int = 8, seed: int = 1) -> Found:
+def worst_receive(rails: int, *, policy: str = "lpt", starts: int = 8, seed: int = 1) -> Found:
     """Climb from random targets on N + 2 nodes (one more than needed), then silence every sender that is not needed."""
     random, tried = Random(seed), 0
-    nodes = rails + 2 if nodes is None else nodes
+    nodes = rails + 2
     best: tuple[Fraction, int, Targets, int, int] | None = None
     for _ in range(starts):
         now: Targets = tuple(tuple(sorted(random.sample([f for f in range(nodes) if f != k], rails))) for k in range(nodes))
@@ -154,7 +154,7 @@ def worst_receive(rails: int, *, nodes: int | None = None, starts: int = 8, seed
         while True:
             options = [now, *_one_sender_changed(now, rails)]
             tried += len(options)
-            rated = receive_ratios(options, rails)
+            rated = receive_ratios(options, rails, policy)
             top = max((ratio, -sum(map(len, t)), t, value, opt) for t, (ratio, value, opt) in zip(options, rated, strict=True))
             if score is not None and top[:2] <= score[:2]:
                 break

@@ -26,6 +26,8 @@ class Undecided(Exception):
 
 def polynomial(expr: Expr) -> Any:
     """The numerator of a rational expression as a `Poly` over QQ in its free symbols and indexed variables."""
+    if sp.sympify(expr).atoms(sp.Float):
+        raise Undecided(f"{expr} holds a float")
     numerator, _ = sp.fraction(sp.together(sp.sympify(expr)))
     atoms = sorted(numerator.free_symbols | numerator.atoms(sp.Indexed), key=sp.default_sort_key)
     generators = [atom for atom in atoms if not (isinstance(atom, sp.Symbol | sp.IndexedBase) and _inside(atom, numerator))]

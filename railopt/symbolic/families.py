@@ -90,11 +90,11 @@ def adversary_lpt(quick: bool = False, *, largest: int | None = None) -> Result:
     return verdict("exhaustive", f"N = 2..{3 if quick else 4}, up to 2N + 1 chunks of up to 2N - 1", failures, (), ", ".join(found))
 
 
-def adversary_receive(quick: bool = False, *, nodes: int | None = None) -> Result:
-    """T2d: the search for late receivers under perfect sending ends at the factor N; with too few `nodes` it can't."""
+def adversary_receive(quick: bool = False, *, policy: str = "lpt") -> Result:
+    """T2d: the search for late receivers under perfect sending ends at the factor N; against `equitable` it can't."""
     failures, found = [], []
     for rails in (2, 3) if quick else (2, 3, 4, 5, 6):
-        worst = worst_receive(rails, nodes=nodes)
+        worst = worst_receive(rails, policy=policy)
         found.append(f"N = {rails}: {worst.ratio}")
         if worst.ratio != rails or len(worst.instance) != rails * rails:
             failures.append(f"N = {rails}: found {worst.ratio} with {len(worst.instance)} flows")

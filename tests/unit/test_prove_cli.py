@@ -1,0 +1,132 @@
+"""`railopt prove` as a CI job and a cluster engineer meet it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from railopt.fabric import Fabric
+from railopt.symbolic import registry
+from railopt.symbolic.applies import applicability, one_profile, warnings_for
+
+Cli = Callable[..., object]
+
+
+def test_one_theorem_in_json(railopt_cli: Cli) -> None:
+    ran = railopt_cli("prove", "--quick", "--id", "T9", "--json")
+    assert ran.code == 0
+    data = json.loads(ran.out)
+    assert data["ok"]
+    assert [entry["id"] for entry in data["theorems"]] == ["T9", "T9a", "T9b", "T9c", "T9d", "T9e"]
+    assert all(result["ok"] for entry in data["theorems"] for result in entry["results"])
+    assert any("16/15" in result["detail"] for entry in data["theorems"] for result in entry["results"])
+
+
+def test_the_table_says_status_range_time_and_assumptions(railopt_cli: Cli) -> None:
+    ran = railopt_cli("prove", "--quick", "--id", "T4d")
+    assert ran.code == 0
+    assert "checked-exhaustively" in ran.out
+    assert "assumed: start rails independent and uniform" in ran.out
+    assert "1 of 1 as stated" in ran.out
+
+
+def test_a_failure_is_exit_code_4(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "proofs"
+    (folder / "coq").mkdir(parents=True)
+    (folder / "coq" / "statements.json").write_text("{}")
+    (folder / "THEOREMS.toml").write_text('[[theorem]]\nid = "T1"\ntitle = "t"\nstatement = "s"\nsymbols = "x"\nsource = "here"\n'
+                                          'status = "proved-symbolic"\nchecks = ["fast.printed_bound"]\n')
+    for module in ("registry", "counterexamples", "run"):
+        monkeypatch.setattr(f"railopt.symbolic.{module}.proofs_folder", lambda: folder)
+    ran = railopt_cli("prove", "--quick")
+    assert ran.code == 4
+    assert "FAILED" in ran.out
+    assert "n = 2, m = 5" in ran.err
+
+
+def test_questions_do_not_mix(railopt_cli: Cli) -> None:
+    for arguments in (["--id", "T99"], ["--fabric", "f.toml", "--id", "T1"], ["--certificate", "c.json", "--quick"], ["--fabric", "missing.toml"]):
+        assert railopt_cli("prove", *arguments).code == 1
+
+
+def test_without_coqc_a_certificate_is_exit_code_3(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = json.loads((registry.proofs_folder() / "counterexamples" / "T6-graham-n2.json").read_text())["best"]
+    (tmp_path / "c.json").write_text(json.dumps(record))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ran = railopt_cli("prove", "--certificate", tmp_path / "c.json")
+    assert ran.code == 3
+    assert "coq" in ran.err
+    assert "install" in ran.err
+    assert railopt_cli("prove", "--kernel", "--id", "T1").code == 3
+    ran = railopt_cli("prove", "--id", "T0")
+    assert ran.code == 0
+    assert "not run" in ran.err
+
+
+def test_the_fabric_of_the_readme(railopt_cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "fabric.toml"
+    Fabric.uniform(8, 8).degraded({(5, 3): "0.5"}).save(path)
+    ran = railopt_cli("prove", "--fabric", path)
+    assert ran.code == 0
+    assert "rail 3 of node 5 is at half speed: T1 does not apply; T9b gives 16/15" in ran.out
+    data = json.loads(railopt_cli("prove", "--fabric", path, "--json").out)
+    assert {entry["id"]: entry["applies"] for entry in data["theorems"]}["T9b"]
+
+
+def by_id(fabric: Fabric) -> dict[str, tuple[bool, str]]:
+    return {entry.id: (entry.applies, entry.why) for entry in applicability(fabric)}
+
+
+def test_healthy_fabrics() -> None:
+    found = by_id(Fabric.uniform(8, 8))
+    assert all(found[name][0] for name in ("T1", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10a"))
+    assert not found["T2a"][0]
+    assert "7 times" in found["T2a"][1]
+    assert by_id(Fabric.uniform(2, 8))["T2a"][0]
+    assert by_id(Fabric.uniform(8, 1))["T2a"][0]
+
+
+def test_a_dead_nic_and_several_slow_ones() -> None:
+    dead = by_id(Fabric.uniform(4, 8).degraded({(0, 0): "0"}))
+    assert dead["T9c"] == (True, "rail 0 of node 0 is dead: at most 8/7 of the healthy time")
+    assert not dead["T9b"][0]
+    several = by_id(Fabric.uniform(4, 8).degraded({(0, 0): "0.5", (1, 1): "0.5"}))
+    assert "T9a gives at most 8/7" in several["T1"][1]
+    assert "1 more NICs" in several["T1"][1]
+
+
+def test_rails_that_differ_everywhere_alike_are_t9() -> None:
+    fabric = Fabric.uniform(4, 3).degraded({(node, 1): "0.5" for node in range(4)})
+    assert one_profile(fabric)
+    assert by_id(fabric)["T9"][0]
+    assert "proportion" in by_id(fabric)["T1"][1]
+    assert not one_profile(Fabric.uniform(4, 3).degraded({(node, 1): "0" for node in range(3)}))
+
+
+def test_scale_up_too_slow_for_a_hot_gpu() -> None:
+    found = by_id(Fabric.uniform(4, 8, "400Gb/s", scaleup="200GB/s"))
+    assert not found["T10a"][0]
+    assert "8/5 times slower" in found["T10a"][1]
+    assert not found["T10d"][0]
+
+
+def test_warnings_name_what_the_policy_relies_on() -> None:
+    slow = Fabric.uniform(8, 8).degraded({(5, 3): "0.5"})
+    assert warnings_for(Fabric.uniform(8, 8), "equitable") == []
+    assert warnings_for(Fabric.uniform(2, 8), "lpt") == []
+    assert "T2" in warnings_for(Fabric.uniform(8, 8), "lpt")[0]
+    assert warnings_for(slow, "rotate") == ["rail 3 of node 5 is at half speed: T1 and T4 do not apply; T9b gives 16/15"]
+    assert "lpt-global" in warnings_for(slow, "equitable")[0]
+    assert warnings_for(slow, "pxn") == []
+
+
+def test_asking_about_a_fabric_loads_no_sympy() -> None:
+    code = ("import sys; from railopt import Fabric; from railopt.symbolic.applies import applicability, warnings_for; "
+            "f = Fabric.uniform(4, 4); applicability(f); warnings_for(f, 'lpt'); "
+            "print([m for m in ('sympy', 'numba', 'ortools') if m in sys.modules])")
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"

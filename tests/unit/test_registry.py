@@ -1,0 +1,145 @@
+"""The registry is complete: what the code, the README and the reports rely on is in it, and everything in it runs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from railopt.errors import FormatError, InputError
+from railopt.fabric import Fabric
+from railopt.symbolic import applies, coq, counterexamples, registry, run
+from railopt.symbolic.result import Result
+
+ROOT = Path(__file__).resolve().parents[2]
+USED = re.compile(r"\b[Tt]heorem T\d{1,2}[a-z]?\b|\bT\d{1,2}[a-z]?\b")
+
+
+@pytest.fixture(scope="module")
+def kernel() -> run.Kernel:
+    return run.Kernel("pinned")
+
+
+@pytest.mark.parametrize("name", registry.load())
+def test_everything_in_the_registry_runs_and_holds(name: str, kernel: run.Kernel) -> None:
+    outcome = run.run(registry.get(name), kernel, quick=True)
+    assert outcome.ok, [(by, result.detail) for by, result in outcome.results if result.ok is not True]
+    assert outcome.results or outcome.theorem.status == "open"
+
+
+def used_ids() -> dict[str, set[str]]:
+    """id -> the files that name it."""
+    files = [ROOT / "README.md", *(p for folder in ("railopt", "experiments", "proofs/notes", "tests/bench")
+             for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".py", ".md", ".toml") and "_proofs" not in p.parts)]
+    found: dict[str, set[str]] = {}
+    for path in files:
+        for match in USED.findall(path.read_text(encoding="utf-8")):
+            found.setdefault(match.split()[-1], set()).add(path.name)
+    return found
+
+
+def test_every_id_in_use_is_registered() -> None:
+    known, used = registry.load(), used_ids()
+    assert len(used) > 20
+    assert not {name: files for name, files in used.items() if name not in known}
+
+
+def test_coq_and_the_registry_name_the_same_theorems() -> None:
+    numbered = {name for names in coq.theorems().values() for name in names}
+    listed = {name: theorem.id for theorem in registry.load().values() for name in theorem.coq}
+    assert set(listed) == numbered
+    for name, identity in listed.items():
+        assert re.match(r"T\d+", identity)[0] == re.search(r"\.(T\d+)_", name)[1], name  # type: ignore[index]
+
+
+def test_every_counterexample_is_registered_and_refutes_its_claim() -> None:
+    listed = {name for theorem in registry.load().values() for name in theorem.counterexamples}
+    files = {path.name: counterexamples.read(path) for path in counterexamples.files()}
+    assert set(files) == listed
+    for name, record in files.items():
+        assert record["theorem"] in registry.load(), name
+        assert counterexamples.replay(record) == [], name
+
+
+def test_every_theorem_has_its_page() -> None:
+    for theorem in registry.load().values():
+        page = (ROOT / "proofs" / "notes" / theorem.note).read_text(encoding="utf-8")
+        assert f"## {theorem.id} " in page or page.startswith(f"# {theorem.id} "), theorem.id
+        for picture in re.findall(r"\]\((\S+\.svg)\)", page):
+            assert (ROOT / "proofs" / "notes" / picture).is_file(), picture
+
+
+def test_the_readme_has_the_registry_s_table() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text == registry.with_table(text), "run: python -m railopt.symbolic.registry --readme"
+    assert registry.main(["--check"]) == 0
+
+
+def test_applicability_names_registered_theorems() -> None:
+    fabrics = [Fabric.uniform(4, 4), Fabric.uniform(4, 4).degraded({(1, 2): "0.5"}), Fabric.uniform(4, 4).degraded({(1, 2): "0"})]
+    known = registry.load()
+    assert {entry.id for fabric in fabrics for entry in applies.applicability(fabric)} <= set(known)
+
+
+GOOD = {"id": "T1", "title": "t", "statement": "s", "symbols": "x", "source": "here", "status": "proved-symbolic", "checks": ["balance.uniform_split"]}
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"status": "proved"}, "expected one of"), ({"id": "first"}, "an id is"), ({"checks": []}, "needs a check"),
+    ({"status": "proved-kernel"}, "Coq theorems"), ({"status": "checked-exhaustively"}, "needs a range"),
+    ({"status": "refuted"}, "needs a counterexample"), ({"status": "cited", "checks": []}, "nothing runs"), ({"colour": "red"}, "colour"),
+    ({"hypotheses": 3}, "expected text")])
+def test_a_bad_entry_is_an_error(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "THEOREMS.toml"
+    path.write_text("[[theorem]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**GOOD, **change}.items()))
+    with pytest.raises(FormatError, match=message):
+        registry.load(path)
+
+
+def test_an_id_occurs_once_and_an_open_statement_needs_nothing(tmp_path: Path) -> None:
+    entry = "[[theorem]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**GOOD, "status": "open", "checks": []}.items())
+    path = tmp_path / "THEOREMS.toml"
+    path.write_text(entry)
+    assert run.run(registry.load(path)["T1"], run.Kernel("pinned"), quick=True).ok
+    path.write_text(entry + entry)
+    with pytest.raises(FormatError, match="twice"):
+        registry.load(path)
+
+
+def test_unknown_names_are_errors() -> None:
+    with pytest.raises(InputError, match="known: T0"):
+        registry.get("T99")
+    for name in ("balance.nothing", "nowhere.at_all", "json:nothing"):
+        with pytest.raises(InputError, match="check"):
+            registry.checker(name)
+    assert registry.checker("json:dumps") is json.dumps
+
+
+def test_a_check_that_is_undecided_or_raises_is_not_a_yes(kernel: run.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    theorem = registry.Theorem(**GOOD)  # type: ignore[arg-type]
+    for answer in (Result(None, "symbolic", ""), Result(False, "symbolic", "", (), "no")):
+        monkeypatch.setattr(run, "checker", lambda name, answer=answer: lambda quick: answer)
+        assert not run.run(theorem, kernel, quick=True).ok
+
+    def raising(quick: bool) -> Result:
+        raise ZeroDivisionError("1/0")
+
+    monkeypatch.setattr(run, "checker", lambda name: raising)
+    outcome = run.run(theorem, kernel, quick=True)
+    assert not outcome.ok
+    assert "ZeroDivisionError" in outcome.results[0][1].detail
+
+
+def test_a_coq_theorem_that_is_not_pinned_fails(kernel: run.Kernel) -> None:
+    assert kernel.result(["Balance.T1_balance"]).ok
+    assert not kernel.result(["Balance.T1_balance", "Balance.T1_invented"]).ok
+
+
+def test_every_checker_lets_a_hypothesis_be_dropped() -> None:
+    for theorem in registry.load().values():
+        for name in theorem.checks:
+            parameters = inspect.signature(registry.checker(name)).parameters
+            assert any(p.kind is p.KEYWORD_ONLY for p in parameters.values()), name

@@ -1,0 +1,93 @@
+"""A checker that can't fail proves nothing: each statement is broken on purpose, and its checker must notice."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from railopt.check import Rejected
+from railopt.symbolic import balance, granularity, hot_gpu, registry, scheduling
+
+D, N, q = balance.D, scheduling.N, granularity.q
+
+
+def gullible(*_: Any) -> str:
+    """A kernel that accepts everything."""
+    return "ok"
+
+
+def stubborn(*_: Any) -> str:
+    """A kernel that refuses everything."""
+    raise Rejected("no")
+
+
+BROKEN: list[tuple[str, dict[str, Any]]] = [
+    ("balance.average_bound", {"conserved": False}),
+    ("balance.uniform_split_general", {"split": lambda k, f, n: D[k, f] * granularity.eps}),
+    ("balance.uniform_split", {"deviation": True}),
+    ("balance.exact_condition", {"condition": lambda nodes, rails: nodes <= 3 or rails == 1}),
+    ("balance.exact_condition", {"condition": lambda nodes, rails: nodes <= 2}),
+    ("balance.exact_condition_sparse", {"most_destinations": 2}),
+    ("balance.exact_condition_general", {"distinct": False}),
+    ("balance.worst_factor_attained", {"spread": True}),
+    ("families.uniform_all_to_all", {"shift": True}),
+    ("families.lpt_factor", {"policy": "equitable"}),
+    ("families.adversary_receive", {"policy": "equitable"}),
+    ("families.receive_factor", {"uniform_sends": False}),
+    ("families.factor_attained", {"turned": True}),
+    ("granularity.flow_bound_general", {"within": 2 * q}),
+    ("granularity.flow_bound_tight", {"same_rail": False}),
+    ("granularity.chunk_size", {"factor": granularity.N}),
+    ("granularity.round_robin_bound", {"largest": 3}),
+    ("granularity.equitable_bound", {"policy": "lpt"}),
+    ("granularity.ceiling_attained", {"policy": "lpt-global"}),
+    ("granularity.ceiling_attained", {"largest": 2}),
+    ("chance.hoeffding_tails", {"independent": False}),
+    ("chance.hoeffding_tails", {"constant": Fraction(4)}),
+    ("chance.all_nics", {"slack": Fraction(1, 8)}),
+    ("scheduling.list_scheduling", {"to_least_loaded": False}),
+    ("scheduling.list_family_tight", {"largest_first": True}),
+    ("scheduling.lpt_ratio", {"sort": False}),
+    ("scheduling.lpt_ratio", {"numerator": 4 * N - 2}),
+    ("scheduling.graham_family_general", {"last": N - 1}),
+    ("scheduling.graham_family_run", {"sort": False}),
+    ("families.adversary_lpt", {"largest": 2}),
+    ("scheduling.posterior_general", {"waits": False}),
+    ("scheduling.posterior", {"smallest": False}),
+    ("scheduling.posterior_count", {"more": 3}),
+    ("scheduling.posterior_cited", {"more": 1}),
+    *((f"soundness.{kind}", {"prove": prove}) for kind in ("average", "pigeonhole", "count", "dual", "subset", "cover")
+      for prove in (gullible, stubborn)),
+    ("soundness.node_lifting", {"coupled": False}),
+    ("soundness.fluid_duality", {"cheapest": False}),
+    ("soundness.fluid_duality_general", {"both_sides": False}),
+    ("families.smallest_coupled_gap", {"largest": 1}),
+    ("unequal.same_everywhere_general", {"proportionally": False}),
+    ("unequal.same_everywhere", {"same": False}),
+    ("unequal.least_profile", {"least": False}),
+    ("unequal.one_slow_nic", {"bottleneck": False}),
+    ("unequal.dead_rail", {"avoided": False}),
+    ("hot_gpu.minimum_cut", {"hot": False}),
+    ("hot_gpu.flow_and_cut_general", {"enough": hot_gpu.R2}),
+    ("fast.phase_bounds", {"one_target": False}),
+    ("fast.printed_bound_refuted", {"last_term": 1}),
+    ("fast.corrected_bound", {"keep": False}),
+    ("fast.corrected_bound_run", {"corrected": False}),
+    ("fast.hiding_by_order", {"ascending": False}),
+    ("fast.hiding_by_order", {"rho_at_most": Fraction(2)}),
+    ("fast.descending_no_worse", {"rho_at_most": Fraction(3)}),
+]
+
+
+@pytest.mark.parametrize(("name", "dropped"), BROKEN, ids=[f"{name}-{next(iter(dropped))}-{i}" for i, (name, dropped) in enumerate(BROKEN)])
+def test_without_its_hypothesis_a_statement_fails(name: str, dropped: dict[str, Any]) -> None:
+    result = registry.checker(name)(True, **dropped)
+    assert result.ok is not True
+    assert result.detail
+
+
+def test_every_checker_of_the_registry_is_broken_once() -> None:
+    named = {check for theorem in registry.load().values() for check in theorem.checks}
+    assert named == {name for name, _ in BROKEN}
