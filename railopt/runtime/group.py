@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 import secrets
 import socket
@@ -116,7 +117,7 @@ class Group:
         """As `allgather`, for connection data: through MPI where MPI launched us."""
         if self._native_gather is None:
             return self.allgather(data)
-        return [wire.json.loads(b) for b in self._native_gather(wire.json.dumps(data).encode())]
+        return [json.loads(b) for b in self._native_gather(json.dumps(data).encode())]
 
     def abort(self, reason: str) -> None:
         """Tell every other rank that this one gives up."""
@@ -161,13 +162,24 @@ def join(launch: Launch, secret: bytes, *, run: str = "", port: int = DEFAULT_PO
     """Meet the others at rank 0, which listens; refused where secret, run or world size differ."""
     run = f"{launch.run}/{run}"
     hub = Hub(launch.size, secret, run, port=port, join_s=join_s) if launch.rank == 0 else None
-    address = "127.0.0.1" if hub is not None else _address(launch)
+    addresses = ["127.0.0.1"] if hub is not None else [_address(launch)]
+    return _enter(hub, addresses, port, secret, launch.rank, launch.size, run, join_s)
+
+
+def _enter(hub: Hub | None, addresses: Sequence[str], port: int, secret: bytes, rank: int, size: int, run: str,
+           join_s: float, gather: Callable[[bytes], list[bytes]] | None = None) -> Group:  # fmt: skip
+    """Connect to the hub, shake hands and wait for the others; closes what it opened if that fails."""
+    sock = None
     try:
-        sock = _connect([address], hub.port if hub is not None else port, join_s)
-        wire.greet(sock, secret, launch.rank, launch.size, run, socket.gethostname())
+        sock = _connect(addresses, hub.port if hub is not None else port, join_s)
+        wire.greet(sock, secret, rank, size, run, socket.gethostname())
         wire.keep_alive(sock)
-        return Group(sock, launch.rank, launch.size, hub, patience_s=join_s + wire.HELLO_S)
+        return Group(sock, rank, size, hub, patience_s=join_s + wire.HELLO_S, gather=gather)
     except BaseException:
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
         if hub is not None:
             hub.close()
         raise
@@ -202,14 +214,12 @@ def join_mpi(comm: Any, *, run: str = "", join_s: float = 60.0) -> Group:
         hub = Hub(size, secret.encode(), run, join_s=join_s)
     card = np.zeros(2048, np.uint8)
     if hub is not None:
-        text = wire.json.dumps([secret, hub.port, [socket.gethostname(), primary_address()]]).encode()
+        text = json.dumps([secret, hub.port, [socket.gethostname(), primary_address()]]).encode()
         card[: len(text)] = np.frombuffer(text, np.uint8)
     comm.Bcast(card, root=0)
-    secret, port, addresses = wire.json.loads(bytes(card).rstrip(b"\0"))
-    sock = _connect(["127.0.0.1"] if hub is not None else addresses, port, join_s)
-    wire.greet(sock, secret.encode(), rank, size, run, socket.gethostname())
-    wire.keep_alive(sock)
-    return Group(sock, rank, size, hub, patience_s=join_s + wire.HELLO_S, gather=lambda data: _mpi_allgather(comm, data))
+    secret, port, addresses = json.loads(bytes(card).rstrip(b"\0"))
+    return _enter(hub, ["127.0.0.1"] if hub is not None else addresses, port, secret.encode(), rank, size, run, join_s,
+                  lambda data: _mpi_allgather(comm, data))  # fmt: skip
 
 
 def _mpi_allgather(comm: Any, data: bytes) -> list[bytes]:

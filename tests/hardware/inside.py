@@ -6,6 +6,7 @@ bytes; a receiver builds what it should have from the senders' seeds and the pla
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -66,6 +67,7 @@ def with_nodes(nodes: int, work: Node, limit: float = 90.0) -> list[dict[str, An
         pid = os.fork()
         if pid == 0:
             os.close(reader)
+            faulthandler.dump_traceback_later(limit * 0.9)  # a hung node shows where
             result: dict[str, Any] = {}
             try:
                 result = work(node)
@@ -299,24 +301,37 @@ def warm() -> None:
     verify.checksums(plan, placement, 0, "send", memory)
 
 
+SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] = {
+    (2, 4): {
+        "2x4": lambda: all_policies(2, 4),
+        "own link down": lambda: cut("own link down"),
+        "peer link down": lambda: cut("peer link down"),
+        "all packets lost": lambda: cut("all packets lost"),
+        "peer queue pair gone": lambda: cut("peer queue pair gone"),
+        "peer queue pair in error": lambda: cut("peer queue pair in error"),
+        "bad keys": bad_keys,
+        "command line": command_line,
+        "side by side": side_by_side,
+    },
+    (4, 2): {"4x2": lambda: all_policies(4, 2), "peer killed": killed},
+}
+
+
 def main() -> int:
+    """`inside.py [NAME ...]`: run the scenarios, all or those named."""
     if sys.argv[1:] == ["warm"]:
         warm()
         return 0
     signal.signal(signal.SIGALRM, on_alarm)
     with open(OUT / "results", "w") as file:
         report("warm", lambda: [{"error": warm()}], file)
-        rails("make", 2, 4)
-        report("2x4", lambda: all_policies(2, 4), file)
-        for fault in [*CUTS, "peer queue pair gone", "peer queue pair in error"]:
-            report(fault, lambda fault=fault: cut(fault), file)
-        report("bad keys", bad_keys, file)
-        report("command line", command_line, file)
-        report("side by side", side_by_side, file)
-        rails("drop", 2, 4)
-        rails("make", 4, 2)
-        report("4x2", lambda: all_policies(4, 2), file)
-        report("peer killed", killed, file)
+        for (nodes, rail_count), scenarios in SCENARIOS.items():
+            chosen = {name: work for name, work in scenarios.items() if name in sys.argv[1:] or not sys.argv[1:]}
+            if chosen:
+                rails("make", nodes, rail_count)
+                for name, work in chosen.items():
+                    report(name, work, file)
+                rails("drop", nodes, rail_count)
     return 0
 
 

@@ -1,0 +1,270 @@
+"""The rendezvous against strangers, garbage, oversized and slow clients, and runs that are over."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from railopt.errors import BackendError, InputError
+from railopt.runtime import wire
+from railopt.runtime.group import Group, _mpi_allgather, join, join_mpi, primary_address
+from railopt.runtime.hub import Hub
+from railopt.runtime.launch import Launch
+from railopt.runtime.sender import PeerLost
+from tests.contract.sender_world import SECRET, free_port
+
+
+def launch(rank: int, size: int = 2) -> Launch:
+    return Launch("hosts", rank, size, ("127.0.0.1",) * size, "job")
+
+
+def meet(port: int, *, size: int = 2, join_s: float = 10) -> list[Any]:
+    """All ranks join in threads: their groups, or what they raised."""
+    results: list[Any] = [None] * size
+
+    def one(rank: int) -> None:
+        try:
+            results[rank] = join(launch(rank, size), SECRET, run="r", port=port, join_s=join_s)
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=one, args=(k,), daemon=True) for k in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+def part(groups: list[Group]) -> None:
+    threads = [threading.Thread(target=group.close) for group in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    hub = Hub(2, SECRET, "job/r", join_s=20)
+    yield hub
+    hub.close()
+
+
+def dial(hub: Hub) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", hub.port), timeout=10)
+
+
+def refusal(sock: socket.socket) -> str:
+    with sock:
+        return str(wire.recv_frame(sock).get("refused"))
+
+
+def in_threads(groups: list[Group], call: Any) -> list[Any]:
+    """The collective `call(group)` on all at once."""
+    results: list[Any] = [None] * len(groups)
+    threads = [threading.Thread(target=lambda k=k: results.__setitem__(k, call(groups[k]))) for k in range(len(groups))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results
+
+
+def test_ranks_meet_gather_and_part() -> None:
+    groups = meet(free_port(), size=3)
+    assert [g.names[2] for g in groups] == [f"node 2 ({socket.gethostname()})"] * 3
+    assert in_threads(groups, lambda g: g.allgather([g.rank, "x"])) == [[[0, "x"], [1, "x"], [2, "x"]]] * 3
+    began = time.monotonic()
+    part(groups)
+    assert time.monotonic() - began < 5
+    assert [g.lost for g in groups] == [None] * 3
+
+
+def test_messages_reach_their_rank_even_before_it_listens() -> None:
+    groups = meet(free_port())
+    heard: list[tuple[int, Any]] = []
+    arrived = threading.Event()
+    groups[0].send(1, {"down": 3})
+    time.sleep(0.2)
+    groups[1].listen(lambda rank, body: (heard.append((rank, body)), arrived.set()))
+    assert arrived.wait(10)
+    assert heard == [(0, {"down": 3})]
+    part(groups)
+
+
+def test_a_wrong_secret_is_refused_in_words(hub: Hub) -> None:
+    sock = dial(hub)
+    with sock, pytest.raises(wire.Refused, match="wrong shared secret"):
+        wire.greet(sock, b"another secret, as long", 1, 2, "job/r", "stranger")
+
+
+def test_a_server_without_the_secret_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def impostor() -> None:
+            sock, _ = server.accept()
+            with sock:
+                wire.send_frame(sock, {"railopt": "rendezvous", "version": wire.VERSION, "nonce": "00"})
+                wire.recv_frame(sock)
+                wire.send_frame(sock, {"proof": "f" * 64})
+
+        thread = threading.Thread(target=impostor)
+        thread.start()
+        with (socket.create_connection(server.getsockname()) as sock,
+              pytest.raises(wire.Refused, match="does not know the shared secret")):  # fmt: skip
+            wire.greet(sock, SECRET, 1, 2, "r", "me")
+        thread.join()
+
+
+def test_a_replayed_hello_does_not_open_the_door(hub: Hub) -> None:
+    """The proof is bound to the server's nonce: what was seen on the wire once is worth nothing later."""
+    with dial(hub) as sock:
+        nonce = wire.recv_frame(sock)["nonce"]
+        hello = {"nonce": "11", "rank": 1, "size": 2, "run": "job/r", "host": "h"}
+        hello["proof"] = wire._proof(SECRET, "client", hello, nonce)
+    with dial(hub) as sock:
+        wire.recv_frame(sock)
+        wire.send_frame(sock, hello)
+        assert "wrong shared secret" in str(wire.recv_frame(sock)["refused"])
+
+
+@pytest.mark.parametrize(("rank", "size", "run", "words"), [
+    (1, 2, "old/r", "a process left over from another run"), (1, 3, "job/r", "this run has 2 ranks"),
+    (7, 2, "job/r", "rank 7 of 2"), (-1, 2, "job/r", "rank -1 of 2"),
+])  # fmt: skip
+def test_stale_and_foreign_ranks_are_refused(hub: Hub, rank: int, size: int, run: str, words: str) -> None:
+    with dial(hub) as sock, pytest.raises(wire.Refused, match=words):
+        wire.greet(sock, SECRET, rank, size, run, "h")
+
+
+def test_a_rank_comes_only_once(hub: Hub) -> None:
+    with dial(hub) as first, dial(hub) as second:
+        wire.greet(first, SECRET, 1, 2, "job/r", "first-host")
+        with pytest.raises(wire.Refused, match=r"rank 1 is already here \(first-host\)"):
+            wire.greet(second, SECRET, 1, 2, "job/r", "second-host")
+
+
+@pytest.mark.parametrize("garbage", [
+    b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x05hello", b"\x00\x00\x00\x02[]", b"\x00\x00\x00\x04null",
+    struct.pack("!I", 20) + b"\x80\x04\x95" + b"." * 17, struct.pack("!I", 4000) + b"[" * 4000,
+])  # fmt: skip
+def test_garbage_is_refused(hub: Hub, garbage: bytes) -> None:
+    with dial(hub) as sock:
+        wire.recv_frame(sock)
+        sock.sendall(garbage)
+        answer = wire.recv_frame(sock)
+        assert "refused" in answer, answer
+    assert hub.refusals
+
+
+def test_an_oversized_frame_is_refused_before_it_is_read(hub: Hub) -> None:
+    with dial(hub) as sock:
+        wire.recv_frame(sock)
+        sock.sendall(struct.pack("!I", 0xFFFFFFFF))
+        assert "4294967295 bytes announced, at most 4096" in str(wire.recv_frame(sock)["refused"])
+
+
+def test_slow_strangers_do_not_hold_up_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "HELLO_S", 1.0)
+    port = free_port()
+    groups: list[Any] = []
+    thread = threading.Thread(target=lambda: groups.extend(meet(port)))
+    thread.start()
+    slow = []
+    for _ in range(20):
+        try:
+            slow.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+        except OSError:
+            time.sleep(0.05)
+    for sock in slow:
+        sock.sendall(b"\x00")  # and never more
+    thread.join(20)
+    assert all(isinstance(group, Group) for group in groups), groups
+    time.sleep(1.5)
+    assert len(groups[0]._hub.refusals) == len(slow), "each was dropped after its time"
+    for sock in slow:
+        sock.close()
+    part(groups)
+
+
+def test_ranks_that_never_come_are_named() -> None:
+    port = free_port()
+    with pytest.raises(PeerLost, match="rank 1 did not join"):
+        join(launch(0), SECRET, run="r", port=port, join_s=0.3)
+
+
+def test_no_rank_0_ends_in_time() -> None:
+    with pytest.raises(PeerLost, match="rank 0 does not answer"):
+        join(launch(1), SECRET, run="r", port=free_port(), join_s=0.3)
+
+
+def test_a_port_in_use_says_so(hub: Hub) -> None:
+    with pytest.raises(BackendError, match="choose another with --port"):
+        Hub(2, SECRET, "r", port=hub.port)
+
+
+def test_secrets(tmp_path: Any) -> None:
+    assert wire.read_secret({"RAILOPT_SECRET": "0123456789abcdef"}) == b"0123456789abcdef"
+    (tmp_path / "secret").write_text("from a file, long enough\n")
+    assert wire.read_secret({}, tmp_path / "secret") == b"from a file, long enough"
+    for environ, path in (({}, None), ({"RAILOPT_SECRET": "short"}, None), ({}, tmp_path / "nothing")):
+        with pytest.raises(InputError):
+            wire.read_secret(environ, path)
+
+
+class FakeComm:
+    """Two ranks of an MPI world in two threads, with the calls of mpi4py that are used."""
+
+    def __init__(self, rank: int, shared: dict[str, Any]) -> None:
+        self.rank, self.shared = rank, shared
+
+    def Get_rank(self) -> int:
+        return self.rank
+
+    def Get_size(self) -> int:
+        return 2
+
+    def Bcast(self, data: np.ndarray, root: int) -> None:
+        if self.rank == root:
+            self.shared["card"] = data.copy()
+        self.shared["barrier"].wait(10)
+        data[:] = self.shared["card"]
+
+    def Allgather(self, mine: np.ndarray, everything: np.ndarray) -> None:
+        self.shared[self.rank] = mine.copy()
+        self.shared["barrier"].wait(10)
+        everything[:] = np.stack([self.shared[0], self.shared[1]]).reshape(everything.shape)
+        self.shared["barrier"].wait(10)
+
+
+def test_mpi_hands_out_secret_and_connection_data_without_pickling() -> None:
+    shared = {"barrier": threading.Barrier(2)}
+    groups: list[Any] = [None, None]
+
+    def one(rank: int) -> None:
+        groups[rank] = join_mpi(FakeComm(rank, shared), run="r", join_s=10)
+
+    threads = [threading.Thread(target=one, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    cards = in_threads(groups, lambda g: g.exchange({"rank": g.rank, "pad": "x" * (5 + 7 * g.rank)}))
+    assert cards[0] == cards[1] == [{"rank": 0, "pad": "x" * 5}, {"rank": 1, "pad": "x" * 12}]
+    part(groups)
+    assert _mpi_allgather is not None
+    socket.inet_aton(primary_address())
+
+
+def test_what_is_sent_is_json(hub: Hub) -> None:
+    with dial(hub) as sock:
+        (length,) = struct.unpack("!I", sock.recv(4))
+        assert json.loads(sock.recv(length))["railopt"] == "rendezvous"
