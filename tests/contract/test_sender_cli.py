@@ -1,0 +1,207 @@
+"""`railopt send`, `bench` and `devices` as their users type them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railopt.cli import bench as bench_command
+from railopt.cli import send as send_command
+from railopt.cli.main import main
+from railopt.errors import BackendError
+from railopt.runtime import devices, verbs_sender
+from railopt.runtime.verbs.null import NullLibrary
+from tests.contract.sender_world import SECRET, free_port, small_plan
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    small_plan(2, 2).save(tmp_path / "plan.npz")
+    return tmp_path / "plan.npz"
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "SLURM_PROCID", "RAILOPT_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_send_is_loopback_without_a_launcher(plan_file: Path, railopt_cli: Cli) -> None:
+    ran = railopt_cli("send", plan_file)
+    assert ran.code == 0
+    assert "# launcher=none rank=0/1 sender=loopback" in ran.err
+    header, rule, *rows = ran.out.splitlines()
+    assert header.split()[:3] == ["sender", "node", "rail"]
+    assert all(row.startswith("loopback ") for row in rows)
+    assert rows[-1].split()[-1] == "0"
+    data = json.loads(railopt_cli("send", plan_file, "--json", "--iters", "3").out)
+    assert data["sender"] == "loopback"
+    assert [run["wrong"] for run in data["nodes"][0]] == [0, 0, 0]
+    assert json.loads(railopt_cli("send", plan_file, "--out_json", "--no-verify").out)["nodes"][0][0]["wrong"] is None
+
+
+def test_record_goes_to_stdout_or_a_file(plan_file: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    ran = railopt_cli("send", plan_file, "--sender", "record")
+    assert ran.out.splitlines()[0].startswith("sender\tround\tnode")
+    assert railopt_cli("send", plan_file, "--sender", "record", "-o", tmp_path / "posts.tsv").code == 0
+    assert (tmp_path / "posts.tsv").read_text() == ran.out
+    assert railopt_cli("send", plan_file, "--sender", "record", "-o", tmp_path / "posts.tsv").code == 1
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--sender", "verbs"], "needs the other ranks"),
+    (["--iters", "0"], "expected at least 1"),
+    (["--hosts", "127.0.0.1,127.0.0.1,127.0.0.1", "--rank", "0"], "is for 2 nodes, this run has 3 ranks"),
+    (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"], "shared secret"),
+    (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--qp", "2"], "one queue pair"),
+    (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--batch", "0"], "1 <= batch <= depth"),
+    (["--sender", "record", "--json"], "--json is for"),
+])  # fmt: skip
+def test_bad_usage_is_refused(plan_file: Path, railopt_cli: Cli, arguments: list[str], words: str) -> None:
+    ran = railopt_cli("send", plan_file, *arguments)
+    assert ran.code == 1
+    assert words in ran.err
+
+
+def test_mpirun_without_mpi4py_says_what_to_install(plan_file: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setitem(__import__("sys").modules, "mpi4py", None)
+    ran = railopt_cli("send", plan_file)
+    assert ran.code == 3
+    assert "# launcher=mpirun rank=0/2 sender=verbs" in ran.err
+    assert "railopt[mpi]" in ran.err
+
+
+@pytest.fixture
+def null_devices(monkeypatch: pytest.MonkeyPatch) -> NullLibrary:
+    """Two nodes of two null devices instead of libibverbs and sysfs."""
+    lib = NullLibrary([f"null{k}_{n}" for k in range(2) for n in range(2)])
+    monkeypatch.setattr(verbs_sender, "libibverbs", lambda: lib)
+    for command in (send_command, bench_command):
+        monkeypatch.setattr(command, "devices_of", lambda args, rails: args.devices.split(","))
+    monkeypatch.setenv("RAILOPT_SECRET", SECRET.decode())
+    return lib
+
+
+def on_two_nodes(*arguments: str) -> list[int]:
+    codes, port = [-1, -1], free_port()
+
+    def node(k: int) -> None:
+        codes[k] = main([*arguments, "--hosts", "127.0.0.1,127.0.0.1", "--rank", str(k), "--port", str(port),
+                         "--ib-dev", f"null{k}_0,null{k}_1"])  # fmt: skip
+
+    threads = [threading.Thread(target=node, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return codes
+
+
+def test_send_on_two_nodes(plan_file: Path, null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]) -> None:
+    assert on_two_nodes("send", str(plan_file), "--iters", "2", "--report_gbits") == [0, 0]
+    out = capsys.readouterr().out.splitlines()
+    assert "Gb/s" in out[0]
+    assert [row.split()[:3] for row in out[2:]] == [["verbs", k, n] for k in "01" for n in ("0", "1", "all")]
+
+
+def test_bench_on_two_nodes(null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]) -> None:
+    assert on_two_nodes("bench", "uniform", "-b", "64KiB", "-e", "256KiB", "-n", "2", "-w", "1", "--policy", "lpt,own-nic") == [0, 0]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    assert [row[:3] for row in rows] == [["verbs", policy, str(size)] for size in (65536, 131072, 262144)
+                                         for policy in ("lpt", "own-nic")]  # fmt: skip
+    assert {row[10] for row in rows} == {"0"}
+
+
+def test_bench_has_the_columns_of_nccl_tests(railopt_cli: Cli) -> None:
+    arguments = ["bench", "uniform", "-b", "1MiB", "-e", "2MiB", "-f", "2", "-n", "2", "-w", "0", "--nodes", "2", "--rails", "2"]
+    ran = railopt_cli(*arguments)
+    assert ran.code == 0
+    header = ran.out.splitlines()[0].lstrip("#").split()
+    assert header == ["sender", "policy", "size(B)", "count", "type", "redop", "root", "time(us)", "algbw(GB/s)",
+                      "busbw(GB/s)", "#wrong", "bound%"]  # fmt: skip
+    data = json.loads(railopt_cli(*arguments, "--json").out)
+    for row in data["rows"]:
+        assert row["busbw"] == pytest.approx(row["algbw"] / 2)
+        assert row["algbw"] == pytest.approx(row["size"] / row["seconds"] / 1e9)
+        numerator, _, denominator = row["bound"].partition("/")
+        bound = int(numerator) / int(denominator or 1)
+        assert bound == pytest.approx(row["size"] / 2 / (2 * 50e9)), "half of the buffer leaves, over two NICs"
+        assert row["bound_percent"] == pytest.approx(bound / row["seconds"] * 100)
+    assert railopt_cli("bench", "-b", "2MiB", "-e", "1MiB").code == 1
+    assert railopt_cli("bench", "--policy", "nonsense").code == 1
+
+
+def fake_sysfs(root: Path, name: str, pci: str, state: str = "4: ACTIVE", rate: str = "400 Gb/sec (4X NDR)") -> None:
+    device = root / "devices" / pci
+    device.mkdir(parents=True)
+    (device / "numa_node").write_text("1\n")
+    port = root / "class" / name / "ports" / "1"
+    (port / "gids").mkdir(parents=True)
+    (port / "gid_attrs" / "types").mkdir(parents=True)
+    (port / "gid_attrs" / "ndevs").mkdir(parents=True)
+    (root / "class" / name / "device").symlink_to(device)
+    for file, text in (("state", state), ("rate", rate), ("link_layer", "Ethernet")):
+        (port / file).write_text(text + "\n")
+    gids = ["fe80:0000:0000:0000:0000:00ff:fe00:0a00", "0000:0000:0000:0000:0000:ffff:0a0a:0001",
+            "0000:0000:0000:0000:0000:ffff:0a0a:0001", "0000:0000:0000:0000:0000:0000:0000:0000"]  # fmt: skip
+    for index, (gid, kind) in enumerate(zip(gids, ["RoCE v2", "IB/RoCE v1", "RoCE v2", ""], strict=True)):
+        (port / "gids" / str(index)).write_text(gid + "\n")
+        (port / "gid_attrs" / "types" / str(index)).write_text(kind + "\n")
+        (port / "gid_attrs" / "ndevs" / str(index)).write_text("eth7\n")
+
+
+@pytest.fixture
+def two_nics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    fake_sysfs(tmp_path, "mlx5_0", "0000:c1:00.0")
+    fake_sysfs(tmp_path, "mlx5_1", "0000:41:00.0")
+    fake_sysfs(tmp_path, "mlx5_2", "0000:81:00.0", state="1: DOWN")
+    lib = NullLibrary(["mlx5_0", "mlx5_1", "mlx5_2"])
+    sysfs = tmp_path / "class"
+    real = devices.list_devices
+    monkeypatch.setattr("railopt.cli.devices.list_devices", lambda: real(lib, sysfs))
+    return sysfs
+
+
+def test_devices_lists_ports_gids_and_the_rail_map(two_nics: Path, railopt_cli: Cli) -> None:
+    ran = railopt_cli("devices")
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert [line.split()[:2] for line in lines[2:5]] == [["0", "mlx5_1"], ["1", "mlx5_0"], ["-", "mlx5_2"]], "PCI order"
+    assert "2=::ffff:10.10.0.1 (RoCE v2)" in lines[2]
+    assert "400 Gb/sec (4X NDR)" in lines[2]
+    assert lines[5] == "# rail map: --rails mlx5_1,mlx5_0"
+    data = json.loads(railopt_cli("devices", "--rails", "mlx5_0,mlx5_1", "--json").out)
+    assert data["rails"] == ["mlx5_0", "mlx5_1"]
+    assert {d["name"]: d["numa"] for d in data["devices"]} == {"mlx5_0": 1, "mlx5_1": 1, "mlx5_2": 1}
+    assert railopt_cli("devices", "--rails", "mlx5_9").code == 3
+    assert railopt_cli("devices", "--rails", "mlx5_0,mlx5_0").code == 1
+    assert devices.is_roce_v2("mlx5_0", 1, 2, two_nics)
+    assert not devices.is_roce_v2("mlx5_0", 1, 1, two_nics)
+
+
+def test_devices_without_library_or_device_exits_3(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise BackendError("libibverbs.so.1 can't be loaded; install it")
+
+    monkeypatch.setattr(devices, "libibverbs", missing)
+    assert railopt_cli("devices").code == 3
+    monkeypatch.setattr(devices, "libibverbs", lambda: NullLibrary([]))
+    ran = railopt_cli("devices")
+    assert ran.code == 3
+    assert "ibverbs-providers" in ran.err
+
+
+def test_a_plan_with_other_rails_is_refused(two_nics: Path) -> None:
+    found = devices.list_devices(NullLibrary(["mlx5_0", "mlx5_1", "mlx5_2"]), two_nics)
+    assert devices.rail_map(None, found, count=2) == ["mlx5_1", "mlx5_0"]
+    with pytest.raises(Exception, match="the plan has 4 rails, this node would use 2"):
+        devices.rail_map(None, found, count=4)
