@@ -47,6 +47,8 @@ def phases(schedule: Schedule, *, alpha_out_ps: int = 0, alpha_in_ps: int = 0) -
         raise InputError("a pipelined schedule has no phases: simulate its plan, chunks cut through")
     fabric, m, count = schedule.fabric, schedule.fabric.gpus, len(schedule.traffic.bytes)
     stage, rail, src, dst, _, size = (column.astype(np.int64) for column in schedule.pieces())
+    if not KINDS[schedule.kind].barriers:
+        stage[:] = 0
     here, there = src // m * m + rail, dst // m * m + rail
     moves = [_sums(stage, src, here, size), _sums(stage, here, there, size), _sums(stage, there, dst, size)]
     node = np.arange(count) // m
