@@ -1,0 +1,133 @@
+"""The TOML description of a hybrid question: sizes or a model preset, levels, and options; unknown keys are errors.
+
+    data = "24MB"              # bytes a worker sends in one all-to-all if all its tokens left
+    expert = "8MB"             # bytes of one worker's experts
+    pre_expert = "4ms"         # compute before the experts
+    [[level]]                  # outermost first; bandwidth is one member's link
+    name = "dc"
+    count = 4
+    bandwidth = "10Gb/s"
+    latency = "1ms"            # a message (default 0)
+
+Instead of data, expert and pre_expert: `preset = "mixtral-8x7b"`, `tokens` a worker and `compute` ("150TFLOP/s").
+Options: compression (50), decode ("20us" an expert), gradients (true), post ("8ms"), memory ("40GB"), unequal (true).
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from railopt.errors import FormatError, InputError
+from railopt.moe.hybrid.stream import Level, Stream
+from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
+
+_SIZES = {"data", "expert", "pre_expert"}
+_PRESET = {"preset", "tokens", "compute"}
+_OPTIONS = {"compression", "decode", "gradients", "post", "memory", "unequal"}
+
+
+class Question(NamedTuple):
+    """A stream, and whether domains may be unequal."""
+
+    stream: Stream
+    unequal: bool
+
+
+def read(path: str | os.PathLike[str] | None) -> Question:
+    """Read a spec; None is the bundled one (four data centres of eight GPUs on 10 Gb/s)."""
+    try:
+        source = files("railopt.moe.hybrid").joinpath("default.toml") if path is None else Path(path)
+        data = tomllib.loads(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: not valid TOML ({error})") from error
+    try:
+        return parse(data)
+    except InputError as error:
+        raise type(error)(f"{path or 'the bundled spec'}: {error}") from error
+
+
+def parse(data: Mapping[str, Any]) -> Question:
+    """A parsed TOML document as a question."""
+    _only(data, _SIZES | _PRESET | _OPTIONS | {"level"}, "spec")
+    sizes = _from_preset(data) if "preset" in data else _from_sizes(data)
+    levels = data.get("level", [])
+    if not isinstance(levels, list) or not levels:
+        raise InputError("no [[level]]: give at least one, the outermost first")
+    options: dict[str, Any] = {}
+    if "compression" in data:
+        options["compression"] = _number(data["compression"], "compression")
+    for key in ("decode", "post"):
+        if key in data:
+            options[key] = _time(data[key])
+    if "memory" in data:
+        options["memory"] = parse_bytes(data["memory"])
+    for key in ("gradients", "unequal"):
+        if not isinstance(data.get(key, False), bool):
+            raise InputError(f"{key} = {data[key]!r}: expected true or false")
+    stream = Stream(tuple(_level(level, i) for i, level in enumerate(levels)), gradients=data.get("gradients", False), **sizes, **options)
+    return Question(stream, data.get("unequal", False))
+
+
+def _from_sizes(data: Mapping[str, Any]) -> dict[str, Any]:
+    missing = sorted(_SIZES - set(data))
+    if missing or _PRESET & set(data):
+        raise InputError(f"give data, expert and pre_expert, or preset, tokens and compute; missing {missing}, "
+                         f"found {sorted(_PRESET & set(data))}")
+    return {"data": parse_bytes(data["data"]), "expert": parse_bytes(data["expert"]), "pre": _time(data["pre_expert"])}
+
+
+def _from_preset(data: Mapping[str, Any]) -> dict[str, Any]:
+    """D, P_E and Lat_PE of a known model: one expert a worker, 2 bytes a value, attention's FLOPs over the compute rate."""
+    if _SIZES & set(data):
+        raise InputError(f"preset and {sorted(_SIZES & set(data))[0]} contradict each other: give one of them")
+    if not isinstance(data.get("tokens"), int) or data["tokens"] < 1 or "compute" not in data:
+        raise InputError("a preset needs tokens (a whole number, a worker) and compute (e.g. \"150TFLOP/s\")")
+    from railopt.moe.presets import preset
+
+    model, rate = preset(data["preset"]), _flops(data["compute"])
+    tokens = data["tokens"]
+    return {"data": tokens * model.top_k * model.token_bytes, "expert": model.expert_bytes,
+            "pre": Fraction(tokens * model.dense_flops) / rate}
+
+
+def _flops(text: Any) -> Fraction:
+    for suffix, scale in (("PFLOP/s", 10**15), ("TFLOP/s", 10**12), ("GFLOP/s", 10**9)):
+        if isinstance(text, str) and text.endswith(suffix):
+            rate = _number(text.removesuffix(suffix).strip(), "compute") * scale
+            if rate > 0:
+                return rate
+    raise InputError(f"compute = {text!r}: expected e.g. \"150TFLOP/s\"")
+
+
+def _level(data: Any, number: int) -> Level:
+    _only(data, {"name", "count", "bandwidth", "latency"}, f"[[level]] {number}")
+    if not isinstance(data.get("count"), int) or "bandwidth" not in data:
+        raise InputError(f"[[level]] {number}: needs count (a whole number) and bandwidth")
+    return Level(str(data.get("name", f"level {number}")), data["count"], parse_rate(data["bandwidth"]), _time(data.get("latency", 0)))
+
+
+def _time(text: str | int) -> Fraction:
+    return Fraction(parse_time(text), PS_PER_S)
+
+
+def _number(value: Any, name: str) -> Fraction:
+    try:
+        return Fraction(str(value))
+    except ValueError:
+        raise InputError(f"{name} = {value!r}: expected a number") from None
+
+
+def _only(data: Any, known: set[str], where: str) -> None:
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where}: expected a table, found {data!r}")
+    unknown = sorted(set(data) - known)
+    if unknown:
+        raise InputError(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")

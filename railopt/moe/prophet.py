@@ -1,0 +1,126 @@
+"""The Pro-Prophet planner and its relatives: lightweight placement of one layer's experts under the time model.
+
+`pro_prophet` here is the paper's greedy idea (arXiv 2411.10003, algorithm 1) with three changes: how many devices get a copy
+is chosen for each expert, the model knows nodes and rails, and the greedy path is followed by a clean-up and a local search.
+`algorithm1` is the paper's own, for comparison; `shadow` is FasterMoE's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints
+from railopt.errors import InputError
+from railopt.moe.kernels import Bools, start, terms
+from railopt.moe.placement import contiguous_home
+from railopt.moe.prophet_kernels import plan_layer
+from railopt.moe.timemodel import Terms, TimeModel
+
+
+def homes(model: TimeModel, counts: Ints, home: npt.ArrayLike | None) -> Ints:
+    """The home GPU of each expert, int64 [experts]; contiguous where none are given."""
+    if home is None:
+        return contiguous_home(counts.shape[1], model.devices).astype(np.int64)
+    owner = np.ascontiguousarray(home, np.int64)
+    if owner.shape != (counts.shape[1],) or owner.min() < 0 or owner.max() >= model.devices:
+        raise InputError(f"homes of shape {owner.shape}: expected {counts.shape[1]} GPUs from 0 to {model.devices - 1}")
+    return owner
+
+
+def _have(counts: Ints, have: npt.ArrayLike | None) -> Bools:
+    return np.zeros(counts.shape, np.bool_) if have is None else np.ascontiguousarray(have, np.bool_)
+
+
+def evaluate(model: TimeModel, counts: npt.ArrayLike, holds: npt.ArrayLike | None = None, *, home: npt.ArrayLike | None = None,
+             have: npt.ArrayLike | None = None) -> Terms:
+    """The layer's time under a placement: counts [GPU, expert], holds bool [GPU, expert], have = copies already there."""
+    tokens = model.counts(counts)
+    placed = np.zeros(tokens.shape, np.bool_) if holds is None else np.ascontiguousarray(holds, np.bool_)
+    place, rates, scalars = model.vectors()
+    _, times = start(place, tokens, homes(model, tokens, home), _have(tokens, have), rates, scalars, placed)
+    return Terms(*(int(t) for t in terms(model.devices, times, scalars)))
+
+
+def loads(model: TimeModel, counts: npt.ArrayLike, holds: npt.ArrayLike, *, home: npt.ArrayLike | None = None) -> Ints:
+    """int64 [GPU]: tokens that each GPU computes under a placement."""
+    tokens = model.counts(counts)
+    placed = np.ascontiguousarray(holds, np.bool_)
+    place, rates, scalars = model.vectors()
+    counting = scalars.copy()
+    counting[1] = 1
+    _, times = start(place, tokens, homes(model, tokens, home), _have(tokens, None), rates, counting, placed)
+    return np.asarray(times[: model.devices])
+
+
+def room(counts: Ints, owner: Ints, devices: int, slots: int | None, limit: int | None) -> tuple[Ints, int]:
+    """(experts a GPU may hold [D], copies beyond the homes in all); an error where the homes alone do not fit."""
+    held = np.bincount(owner, minlength=devices)
+    most = counts.shape[1] if slots is None else slots
+    if held.max() > most:
+        raise InputError(f"{most} experts a GPU: GPU {int(held.argmax())} is the home of {held.max()}; the smallest feasible number "
+                         f"is {held.max()}")
+    return np.full(devices, most, np.int64), devices * counts.shape[1] if limit is None else limit
+
+
+def pro_prophet(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | None = None,
+                have: npt.ArrayLike | None = None, slots: int | None = None, limit: int | None = None) -> Bools:
+    """Copies for one layer: bool [GPU, expert], homes included.
+
+    counts  int [source GPU, expert], tokens (expected in the next iteration)
+    have    copies that are already up to date and need no transfer (bool [GPU, expert]); none in training
+    slots   experts a GPU may hold; limit  copies beyond the homes in all
+    """
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, home)
+    cap, most = room(tokens, owner, model.devices, slots, limit)
+    place, rates, scalars = model.vectors()
+    return np.asarray(plan_layer(place, tokens, owner, _have(tokens, have), rates, scalars, cap, most))
+
+
+def shadow(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | None = None, slots: int | None = None) -> Bools:
+    """FasterMoE: the heaviest experts to all devices, one after the other, while the model says that it helps."""
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, home)
+    cap, _ = room(tokens, owner, model.devices, slots, None)
+    held = np.bincount(owner, minlength=model.devices)
+    holds = np.arange(model.devices)[:, None] == owner[None, :]
+    best = evaluate(model, tokens, holds, home=owner).total
+    for expert in np.argsort(-tokens.sum(axis=0), kind="stable"):
+        more = held + ~holds[:, expert]
+        if np.any(more > cap):
+            break
+        tried = holds.copy()
+        tried[:, expert] = True
+        total = evaluate(model, tokens, tried, home=owner).total
+        if total >= best:
+            break
+        holds, held, best = tried, more, total
+    return holds
+
+
+def algorithm1(model: TimeModel, counts: npt.ArrayLike, n: int, *, alpha: float = 0.5, home: npt.ArrayLike | None = None) -> Bools:
+    """Pro-Prophet's algorithm 1 as printed: the heaviest device's experts to all but the n devices with fewest inputs.
+
+    Stops when max - min of the computed inputs is below alpha * inputs / experts, or when the heaviest device was used before.
+    """
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, home)
+    if not 0 <= n < model.devices:
+        raise InputError(f"n = {n}: expected 0 to {model.devices - 1} devices without a copy")
+    holds = np.arange(model.devices)[:, None] == owner[None, :]
+    best, kept = evaluate(model, tokens, holds, home=owner).total, holds
+    used: set[int] = set()
+    while True:
+        busy = loads(model, tokens, holds, home=owner)
+        heaviest = int(busy.argmax())
+        if busy.max() - busy.min() < alpha * tokens.sum() / tokens.shape[1] or heaviest in used:
+            return kept
+        used.add(heaviest)
+        holds = holds.copy()
+        for expert in np.flatnonzero(owner == heaviest):
+            fewest = np.argsort(tokens[:, expert], kind="stable")
+            holds[fewest[n:], expert] = True
+        total = evaluate(model, tokens, holds, home=owner).total
+        if total < best:
+            best, kept = total, holds
