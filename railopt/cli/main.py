@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "solve": ("solve", "find the best plan and prove it optimal"),
     "schedule": ("schedule", "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"),
     "prove": ("prove", "check every theorem that railopt relies on: symbolic, exhaustive, kernel"),
+    "hybrid": ("hybrid", "send experts to the data or data to the experts, across slow links"),
     "check": ("check", "re-check plans and certificates with the trusted kernel"),
     "devices": ("devices", "list RDMA devices and the rails they would be"),
     "send": ("send", "carry out a plan: in this process, as a table of work requests, or on the NICs"),

@@ -1,0 +1,206 @@
+"""HybridEP: the stream model, its optimum, domains, migration, per-expert choice, the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from railopt import Fabric, plan
+from railopt.errors import InputError
+from railopt.moe.hybrid import domains as partition
+from railopt.moe.hybrid import gating, migrate, spec, stream
+from railopt.moe.hybrid.simulated import block_time
+from railopt.symbolic import hybrid as symbolic
+
+MB = 10**6
+GBPS = 10**9 // 8
+
+
+def flat(workers: int = 32, data: int = 24 * MB, expert: int = 8 * MB, pre: Fraction = Fraction(1, 20)) -> stream.Stream:
+    return stream.Stream((stream.Level("worker", workers, 10 * GBPS),), data, expert, pre)
+
+
+@pytest.mark.parametrize(("size", "data", "experts"), [(1, 992, 0), (4, 224, 96), (32, 0, 992)])
+def test_message_counts_are_the_papers(size: int, data: int, experts: int) -> None:
+    block = flat()
+    assert partition.message_counts(block, stream.domains_of_sizes(block, [size])) == (data, experts)
+
+
+@pytest.mark.parametrize(("data", "expert", "pre"), [(24, 8, "1/20"), (24, 8, "1"), (200, 2, "1/1000"), (1, 50, "1/100"), (24, 8, "0")])
+def test_closed_form_is_never_beaten_by_any_ratio_or_size(data: int, expert: int, pre: str) -> None:
+    block = flat(data=data * MB, expert=expert * MB, pre=Fraction(pre))
+    p, size = stream.closed_form(block)
+    assert 0 <= p <= 1
+    assert stream.ratio(block, size) == p
+    best = stream.latency_of_ratio(block, p)
+    assert all(stream.latency_of_ratio(block, Fraction(i, 200)) >= best for i in range(201))
+    found = stream.optimum(block, unequal=True)
+    assert found.latency.total >= best
+    for size_ in (1, 2, 4, 8, 16, 32):
+        domain = stream.domains_of_sizes(block, [size_])
+        assert stream.latency(block, domain).total == stream.latency_of_ratio(block, stream.ratio(block, size_))
+        assert stream.latency(block, domain).total >= found.latency.total
+
+
+def test_closed_form_lands_on_the_discrete_optimum_where_it_is_feasible() -> None:
+    block = flat(workers=16, expert=8 * MB, pre=Fraction(7 * 8 * MB, 10 * GBPS))      # exactly seven experts fit: S* = 8
+    assert stream.closed_form(block)[1] == 8
+    assert [str(d) for d in stream.optimum(block).domains] == ["8"]
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 1), (4, 8), (1, 4), (4, 2)])
+def test_simulation_agrees_with_the_model(sizes: tuple[int, int]) -> None:
+    block = stream.Stream((stream.Level("dc", 4, 10 * GBPS, Fraction(1, 1000)), stream.Level("gpu", 8, 128 * GBPS)), 24 * MB, 8 * MB,
+                          Fraction(1, 100), compression=Fraction(10), decode=Fraction(1, 10**5))
+    chosen = stream.domains_of_sizes(block, sizes)
+    modelled = stream.latency(block, chosen).total
+    for merge in (True, False):
+        assert abs(block_time(block, chosen, merge=merge) / modelled - 1) < Fraction(1, 10**5)
+
+
+def test_merged_flows_take_as_long_as_all_of_them() -> None:
+    block = flat(workers=24)
+    for size in (1, 2, 6, 24):
+        chosen = stream.domains_of_sizes(block, [size])
+        full, merged = block_time(block, chosen, merge=False), block_time(block, chosen)
+        assert abs(full / merged - 1) < Fraction(1, 10**6)
+
+
+def test_domains_as_traffic_that_the_plan_tools_cut_over_rails() -> None:
+    block = stream.Stream((stream.Level("dc", 4, 10 * GBPS), stream.Level("gpu", 8, 128 * GBPS)), 8 * MB, MB, Fraction(0))
+    chosen = stream.domains_of_sizes(block, [2, 1])
+    fabric = Fabric.uniform(4, 8)
+    traffic = partition.traffic(block, chosen, fabric)
+    assert traffic.bytes.sum(axis=1).tolist() == [8 * MB // 4 * 2 + 8 * MB // 8 * 7] * 32
+    assert plan(fabric, traffic.chunks("64KiB"), "equitable").makespan > 0
+    experts = partition.traffic(block, chosen, fabric, "experts")
+    assert experts.node_matrix.sum() == 32 * MB
+    with pytest.raises(InputError, match="32 workers"):
+        partition.traffic(block, chosen, Fabric.uniform(2, 8))
+
+
+def test_gradients_and_memory_change_the_optimum() -> None:
+    block = flat(expert=4 * MB)
+    free = stream.optimum(block).domains[0].largest
+    assert stream.optimum(replace(block, gradients=True)).domains[0].largest < free
+    tight = replace(block, memory=2 * block.expert)
+    assert stream.optimum(tight).domains[0].largest <= 2
+    with pytest.raises(InputError, match="do not fit"):
+        replace(block, memory=block.expert - 1)
+
+
+def test_unequal_domains_are_as_equal_as_can_be() -> None:
+    domain = stream.Domain(10, 4)
+    assert (domain.largest, domain.smallest, domain.equal, str(domain)) == (3, 2, False, "2-3")
+    with pytest.raises(InputError, match="not equal"):
+        partition.meetings([10], [domain], 0)
+
+
+@pytest.mark.parametrize(("checker", "dropped"), [(symbolic.closed_form, {"capped": False}), (symbolic.equal_domains, {"equal": False})])
+def test_theorems_hold_and_fail_without_their_hypothesis(checker: Callable[..., symbolic.Result], dropped: dict[str, bool]) -> None:
+    assert checker(quick=True).ok is True
+    assert checker(quick=True, **dropped).ok is False
+
+
+# ---------------------------------------------------------------- migration
+def test_migration_round_trip_and_its_error() -> None:
+    rng = np.random.default_rng(0)
+    experts = rng.normal(size=(4, 64, 32)).astype(np.float32)
+    shared = migrate.shared_expert(experts)
+    whole = migrate.encode(experts[0], shared, experts[0].size)
+    assert np.allclose(migrate.decode(shared, whole), experts[0], atol=1e-6)
+    errors = []
+    for ratio in (2, 5, 50):
+        keep = migrate.kept(experts[0].size, ratio)
+        sent = migrate.encode(experts[0], shared, keep)
+        assert sent.compression(4) >= ratio
+        assert len(sent.values) == keep
+        errors.append(migrate.relative_error(experts[0], shared, sent))
+        difference = np.sort(np.abs((experts[0] - shared).ravel()))
+        assert errors[-1] == pytest.approx(np.linalg.norm(difference[:-keep]) / np.linalg.norm(difference), rel=1e-4)
+    assert errors == sorted(errors)
+    for keep in (0, experts[0].size + 1):
+        with pytest.raises(InputError):
+            migrate.encode(experts[0], shared, keep)
+    with pytest.raises(InputError, match="shape"):
+        migrate.decode(shared[:3], whole)
+
+
+# ---------------------------------------------------------------- one by one
+def some_gating(experts: int, centres: int, skew: float, seed: int, tokens: int, *, equal: bool = True) -> gating.Gating:
+    rng = np.random.default_rng(seed)
+    popularity = rng.permutation(np.arange(1, experts + 1) ** -skew) * rng.gamma(4, 0.25, (centres, experts))
+    counts = np.stack([rng.multinomial(tokens, row / row.sum()) for row in popularity])
+    rate = np.full(centres, 10**4) if equal else 10**4 + 700 * np.arange(centres)
+    return gating.Gating(counts, np.arange(experts) * centres // experts, np.full(experts, 7), rate, Fraction(seed, 10**4))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_choice_is_optimal_and_its_tree_checks(seed: int) -> None:
+    instance = some_gating(4, 3, 1.0, seed, 40, equal=bool(seed % 2))
+    choice = gating.choose(instance)
+    count = len(instance.pairs()[0])
+    best = min(gating.evaluate(instance, np.array(copies, bool)) for copies in product((0, 1), repeat=count))
+    assert choice.value == best == choice.bound
+    assert gating.check_tree(instance, choice)
+    worse = gating.Choice(choice.copies, choice.value - Fraction(1, 10**6), choice.value - Fraction(1, 10**6), choice.leaves, 1)
+    assert not gating.check_tree(instance, worse)
+    missing = gating.Choice(choice.copies, choice.value, choice.value, choice.leaves[:-1], 1)
+    assert not gating.check_tree(instance, missing)
+
+
+def test_hot_experts_travel_and_cold_ones_do_not() -> None:
+    tokens = np.array([[0, 0], [1000, 3], [1000, 3]])
+    instance = gating.Gating(tokens, np.array([0, 0]), np.array([10, 10]), np.full(3, 100), Fraction(1, 5))
+    choice = gating.choose(instance)
+    expert, _ = instance.pairs()
+    assert choice.proved
+    assert choice.copies[expert == 0].all()
+    assert not choice.copies[expert == 1].any()
+
+
+def test_a_large_choice_has_a_certified_gap() -> None:
+    instance = some_gating(128, 16, 1.0, 1, 20000, equal=False)
+    choice = gating.choose(instance, limit_s=3)
+    assert gating.evaluate(instance, choice.copies) == choice.value >= choice.bound
+    assert choice.gap < Fraction(1, 20)
+
+
+# ---------------------------------------------------------------- the command and its input
+GOOD = {"data": "24MB", "expert": "8MB", "pre_expert": "10ms", "level": [{"name": "dc", "count": 6, "bandwidth": "10Gb/s"}]}
+
+
+@pytest.mark.parametrize(("change", "complaint"), [
+    ({"level": [{"count": 6, "bandwidth": "0Gb/s"}]}, "above zero"), ({"level": []}, "no \\[\\[level\\]\\]"), ({"speed": 1}, "unknown key 'speed'"),
+    ({"level": [{"count": 6, "bandwidth": "1Gb/s", "hops": 2}]}, "unknown key 'hops'"), ({"pre_expert": "-1ms"}, "negative"),
+    ({"compression": 0.5}, "at least 1"), ({"memory": "1MB"}, "do not fit"), ({"gradients": 3}, "true or false"), ({"data": "0B"}, "at least 1 byte"),
+    ({"level": [{"count": 0, "bandwidth": "1Gb/s"}]}, "at least 1"), ({"preset": "mixtral-8x7b"}, "contradict"),
+])
+def test_bad_specs(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        spec.parse({**GOOD, **change})
+
+
+def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
+    ran = railopt_cli("hybrid", "--json", "--simulate", "--figure", tmp_path / "f.svg")
+    assert ran.code == 0
+    data = json.loads(ran.out)
+    assert data["optimal"] is True
+    assert Fraction(data["speedup"]) > 1
+    assert (tmp_path / "f.svg").exists()
+    path = tmp_path / "spec.toml"
+    path.write_text('data = "24MB"\nexpert = "8MB"\npre_expert = "50ms"\n[[level]]\nname = "dc"\ncount = 6\nbandwidth = "10Gb/s"\n')
+    ran = railopt_cli("hybrid", path, "--sizes", "4")
+    assert ran.code == 1
+    assert "neighbours are 3 and 6" in ran.err
+    ran = railopt_cli("hybrid", path)
+    assert ran.code == 0
+    assert "closed form (T11)" in ran.out
+    assert railopt_cli("hybrid", tmp_path / "none.toml").code == 1
