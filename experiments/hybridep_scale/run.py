@@ -1,6 +1,6 @@
 """1,000 data centres (HybridEP, arXiv 2510.19470): fixed domain size, fixed ratio and the optimum, modelled and simulated.
 
-    python -m experiments.hybridep_scale.run [--full]
+python -m experiments.hybridep_scale.run [--full]
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 
 
 def stream(spec: dict[str, Any], centres: int, gbps: int) -> Stream:
-    return Stream((Level("dc", centres, gbps * 10**9 // 8), Level("gpu", spec["gpus"], parse_rate(spec["inside"]))),
-                  parse_bytes(spec["data"]), parse_bytes(spec["expert"]), Fraction(parse_time(spec["pre_expert"]), PS_PER_S),
-                  compression=Fraction(spec["compression"]))
+    return Stream(
+        (Level("dc", centres, gbps * 10**9 // 8), Level("gpu", spec["gpus"], parse_rate(spec["inside"]))),
+        parse_bytes(spec["data"]),
+        parse_bytes(spec["expert"]),
+        Fraction(parse_time(spec["pre_expert"]), PS_PER_S),
+        compression=Fraction(spec["compression"]),
+    )
 
 
 def domains(block: Stream, size: int) -> tuple[Domain, ...]:
@@ -44,17 +48,54 @@ def main() -> int:
             shared = [float(plain / latency(block, domains(block, round((1 - ratio) * centres))).total) for ratio in spec["ratio"]]
             begun = time.perf_counter()
             simulated = block_time(block, best.domains)
-            rows.append({"centres": centres, "gbps": gbps, "plain_s": float(plain), "fixed_size": fixed,
-                         "fixed_ratio": shared, "optimum": float(best.speedup), "domains": [str(d) for d in best.domains],
-                         "model_over_simulated": float(best.latency.total / simulated), "search_s": searched,
-                         "simulate_s": time.perf_counter() - begun})
-    table(["data centres", "Gb/s", "plain", *(f"S = {size}" for size in spec["domain"]), *(f"p = {p}" for p in spec["ratio"]), "optimum", "domains", "model / simulated", "search", "simulate"],
-          [[r["centres"], r["gbps"], f"{r['plain_s'] * 1e3:.1f}ms", *(f"{x:.3f}x" for x in r["fixed_size"] + r["fixed_ratio"]), f"{r['optimum']:.3f}x",
-            ",".join(r["domains"]), f"{r['model_over_simulated']:.6f}", f"{r['search_s'] * 1e3:.1f}ms", f"{r['simulate_s'] * 1e3:.1f}ms"] for r in rows])
+            rows.append(
+                {
+                    "centres": centres,
+                    "gbps": gbps,
+                    "plain_s": float(plain),
+                    "fixed_size": fixed,
+                    "fixed_ratio": shared,
+                    "optimum": float(best.speedup),
+                    "domains": [str(d) for d in best.domains],
+                    "model_over_simulated": float(best.latency.total / simulated),
+                    "search_s": searched,
+                    "simulate_s": time.perf_counter() - begun,
+                }
+            )
+    table(
+        [
+            "data centres",
+            "Gb/s",
+            "plain",
+            *(f"S = {size}" for size in spec["domain"]),
+            *(f"p = {p}" for p in spec["ratio"]),
+            "optimum",
+            "domains",
+            "model / simulated",
+            "search",
+            "simulate",
+        ],
+        [
+            [
+                r["centres"],
+                r["gbps"],
+                f"{r['plain_s'] * 1e3:.1f}ms",
+                *(f"{x:.3f}x" for x in r["fixed_size"] + r["fixed_ratio"]),
+                f"{r['optimum']:.3f}x",
+                ",".join(r["domains"]),
+                f"{r['model_over_simulated']:.6f}",
+                f"{r['search_s'] * 1e3:.1f}ms",
+                f"{r['simulate_s'] * 1e3:.1f}ms",
+            ]
+            for r in rows
+        ],
+    )
     last = [r for r in rows if r["centres"] == 1000]
-    claims = [claim(expected, "speed-up at 1000 data centres, fixed domain size", [x for r in last for x in r["fixed_size"]]),
-              claim(expected, "speed-up at 1000 data centres, fixed ratio", [x for r in last for x in r["fixed_ratio"]]),
-              claim(expected, "model over simulated time", [r["model_over_simulated"] for r in rows])]
+    claims = [
+        claim(expected, "speed-up at 1000 data centres, fixed domain size", [x for r in last for x in r["fixed_size"]]),
+        claim(expected, "speed-up at 1000 data centres, fixed ratio", [x for r in last for x in r["fixed_ratio"]]),
+        claim(expected, "model over simulated time", [r["model_over_simulated"] for r in rows]),
+    ]
 
     def draw(made: Any) -> None:
         axis = made.subplots()
@@ -63,7 +104,12 @@ def main() -> int:
             line = axis.plot([r["centres"] for r in mine], [r["optimum"] for r in mine], marker="o", label=f"{gbps} Gb/s, optimum")[0]
             axis.plot([r["centres"] for r in mine], [r["fixed_size"][-1] for r in mine], linestyle="--", color=line.get_color())
             axis.plot([r["centres"] for r in mine], [r["fixed_ratio"][-1] for r in mine], linestyle=":", color=line.get_color())
-        axis.set(xscale="log", xlabel="data centres", ylabel="speed-up over plain expert parallelism", title=f"dashed: S = {spec['domain'][-1]}, dotted: p = {spec['ratio'][-1]}")
+        axis.set(
+            xscale="log",
+            xlabel="data centres",
+            ylabel="speed-up over plain expert parallelism",
+            title=f"dashed: S = {spec['domain'][-1]}, dotted: p = {spec['ratio'][-1]}",
+        )
         axis.legend(fontsize=8)
 
     figure(Path(args.out) / "scale.svg", draw, 6, 4)

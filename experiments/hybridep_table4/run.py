@@ -1,6 +1,6 @@
 """HybridEP's Table IV (arXiv 2510.19470): its p fits only if 128 Gb/s is read as 128 GB/s.  Both readings, side by side.
 
-    python -m experiments.hybridep_table4.run
+python -m experiments.hybridep_table4.run
 """
 
 from __future__ import annotations
@@ -28,13 +28,29 @@ def main() -> int:
     curves = []
     for kb in spec["expert_kb"]:
         for reading in spec["readings"]:
-            stream = Stream((Level("worker", spec["workers"], parse_rate(reading)),), parse_bytes(spec["data"]), kb * 1000,
-                            Fraction(parse_time(spec["pre_expert"]), PS_PER_S))
+            stream = Stream(
+                (Level("worker", spec["workers"], parse_rate(reading)),),
+                parse_bytes(spec["data"]),
+                kb * 1000,
+                Fraction(parse_time(spec["pre_expert"]), PS_PER_S),
+            )
             p, size = closed_form(stream)
-            rows.append({"expert_mb": kb / 1000, "bandwidth": reading, "p": float(p), "size": float(size), "label": float(nearest(spec["workers"], p))})
-            curves.append((f"{kb / 1000:g} MB, {reading}", [(i / 100, float(latency_of_ratio(stream, Fraction(i, 100))) * 1e3) for i in range(101)]))
-    table(["expert", "bandwidth", "p*", "S*", "nearest label 1 - S/G"],
-          [[f"{r['expert_mb']:g}MB", r["bandwidth"], f"{r['p']:.3f}", f"{r['size']:.2f}", f"{r['label']:g}"] for r in rows])
+            rows.append(
+                {
+                    "expert_mb": kb / 1000,
+                    "bandwidth": reading,
+                    "p": float(p),
+                    "size": float(size),
+                    "label": float(nearest(spec["workers"], p)),
+                }
+            )
+            curves.append(
+                (f"{kb / 1000:g} MB, {reading}", [(i / 100, float(latency_of_ratio(stream, Fraction(i, 100))) * 1e3) for i in range(101)])
+            )
+    table(
+        ["expert", "bandwidth", "p*", "S*", "nearest label 1 - S/G"],
+        [[f"{r['expert_mb']:g}MB", r["bandwidth"], f"{r['p']:.3f}", f"{r['size']:.2f}", f"{r['label']:g}"] for r in rows],
+    )
     claims = [claim(expected, f"p, {r['expert_mb']:g} MB, {r['bandwidth']}", r["label"]) for r in rows]
 
     def draw(made: Any) -> None:

@@ -30,12 +30,19 @@ class Fit(NamedTuple):
     constant: Fraction
 
 
-def stream(spec: dict[str, Any], cluster: str, data_mb: float, expert_mb: float, compression: int = 1, compute: Fraction = Fraction(0)) -> Stream:
+def stream(
+    spec: dict[str, Any], cluster: str, data_mb: float, expert_mb: float, compression: int = 1, compute: Fraction = Fraction(0)
+) -> Stream:
     """One MoE block's forward pass on data centres of GPUs; Cluster-S is one data centre."""
     levels = [Level("dc", spec["clusters"][cluster], parse_rate(spec["link"]))] if spec["clusters"][cluster] > 1 else []
     data = int(data_mb * MB)
-    return Stream((*levels, Level("gpu", spec["gpus"], parse_rate(spec["inside"]))), data, int(expert_mb * MB), data * compute / 3,
-                  compression=Fraction(compression))
+    return Stream(
+        (*levels, Level("gpu", spec["gpus"], parse_rate(spec["inside"]))),
+        data,
+        int(expert_mb * MB),
+        data * compute / 3,
+        compression=Fraction(compression),
+    )
 
 
 def iteration(fit: Fit, block: Stream, *, plain: bool) -> Fraction:
@@ -56,12 +63,14 @@ def fitted(spec: dict[str, Any], plain_s: Fraction, hybrid_s: Fraction, small_sp
     size, large = spec["data_expert_mb"], 192
     constant = Fraction(0)
     for _ in range(30):
-        compute_all = hybrid_s - constant                        # at 192 MB everything else is hidden
+        compute_all = hybrid_s - constant  # at 192 MB everything else is hidden
         per_layer = latency(stream(spec, "L", large, size), plain_domains(stream(spec, "L", large, size))).exchange * 2
         layers = (plain_s - compute_all) / per_layer
         fit = Fit(layers, compute_all / layers / (large * MB), Fraction(0))
         small = stream(spec, "L", 6, size, compute=fit.compute)
-        constant = (iteration(fit, small, plain=True) / small_speedup - iteration(fit, small, plain=False)).limit_denominator(10**9)  # fit has none
+        constant = (iteration(fit, small, plain=True) / small_speedup - iteration(fit, small, plain=False)).limit_denominator(
+            10**9
+        )  # fit has none
     return fit._replace(constant=constant)
 
 
@@ -69,13 +78,24 @@ def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     size = spec["data_expert_mb"]
     fit = fitted(spec, Fraction("29.0"), Fraction("5.20"), Fraction(str(expected["figures"]["speed-up L, 6 MB"]["paper"])))
-    print(f"fitted: {float(fit.layers):.2f} MoE layers, {float(fit.compute * MB * 1e3):.3f} ms of compute a MB and layer, "
-          f"{float(fit.constant):.3f} s an iteration for migrated experts' backward\n")
+    print(
+        f"fitted: {float(fit.layers):.2f} MoE layers, {float(fit.compute * MB * 1e3):.3f} ms of compute a MB and layer, "
+        f"{float(fit.constant):.3f} s an iteration for migrated experts' backward\n"
+    )
     rows: list[dict[str, Any]] = []
 
     def row(kind: str, cluster: str, data: float, expert: float, before: Fraction, after: Fraction) -> None:
-        rows.append({"kind": kind, "cluster": cluster, "data_mb": data, "expert_mb": expert, "before_s": float(before),
-                     "after_s": float(after), "speedup": float(before / after)})
+        rows.append(
+            {
+                "kind": kind,
+                "cluster": cluster,
+                "data_mb": data,
+                "expert_mb": expert,
+                "before_s": float(before),
+                "after_s": float(after),
+                "speedup": float(before / after),
+            }
+        )
 
     for cluster in ("M", "L"):
         for data in spec["data_mb"]:
@@ -86,15 +106,30 @@ def main() -> int:
         row("expert", "L", spec["expert_data_mb"], expert, *(iteration(fit, block, plain=plain) for plain in (True, False)))
     for data, expert in ((24, 8), (48, 2)):
         for cluster in ("S", "M", "L"):
-            row("migration", cluster, data, expert, *(
-                iteration(fit, stream(spec, cluster, data, expert, ratio, fit.compute), plain=False) for ratio in (1, spec["compression"])))
-    table(["row", "cluster", "data MB", "expert MB", "before s", "after s", "speed-up"],
-          [[r["kind"], r["cluster"], r["data_mb"], r["expert_mb"], f"{r['before_s']:.3f}", f"{r['after_s']:.3f}", f"{r['speedup']:.2f}"]
-           for r in rows])
+            row(
+                "migration",
+                cluster,
+                data,
+                expert,
+                *(
+                    iteration(fit, stream(spec, cluster, data, expert, ratio, fit.compute), plain=False)
+                    for ratio in (1, spec["compression"])
+                ),
+            )
+    table(
+        ["row", "cluster", "data MB", "expert MB", "before s", "after s", "speed-up"],
+        [
+            [r["kind"], r["cluster"], r["data_mb"], r["expert_mb"], f"{r['before_s']:.3f}", f"{r['after_s']:.3f}", f"{r['speedup']:.2f}"]
+            for r in rows
+        ],
+    )
     by = {(r["kind"], r["cluster"], r["data_mb"]): r for r in rows if r["kind"] == "data"}
     claims = [claim(expected, "plain EP, Cluster-L, 192 MB, s", by["data", "L", 192]["before_s"])]
-    claims += [claim(expected, f"speed-up {cluster}, {data} MB", by["data", cluster, data]["speedup"])
-               for cluster in ("M", "L") for data in spec["data_mb"]]
+    claims += [
+        claim(expected, f"speed-up {cluster}, {data} MB", by["data", cluster, data]["speedup"])
+        for cluster in ("M", "L")
+        for data in spec["data_mb"]
+    ]
     claims.append(claim(expected, "speed-up by expert size, 32 to 2 MB", [r["speedup"] for r in rows if r["kind"] == "expert"]))
     claims.append(claim(expected, "migration over partition", [r["speedup"] for r in rows if r["kind"] == "migration"]))
 
@@ -102,8 +137,13 @@ def main() -> int:
         axis = made.subplots()
         for cluster in ("M", "L"):
             axis.plot(spec["data_mb"], [by["data", cluster, d]["speedup"] for d in spec["data_mb"]], marker="o", label=f"{cluster}, ours")
-            axis.plot(spec["data_mb"], [expected["figures"][f"speed-up {cluster}, {d} MB"]["paper"] for d in spec["data_mb"]], marker="x",
-                      linestyle="--", label=f"{cluster}, HybridEP")
+            axis.plot(
+                spec["data_mb"],
+                [expected["figures"][f"speed-up {cluster}, {d} MB"]["paper"] for d in spec["data_mb"]],
+                marker="x",
+                linestyle="--",
+                label=f"{cluster}, HybridEP",
+            )
         axis.set(xscale="log", xlabel="data a GPU and all-to-all, MB", ylabel="speed-up over plain expert parallelism")
         axis.legend()
 

@@ -19,7 +19,10 @@ def latency_figure(stream: model.Stream, best: model.Optimum) -> Any:
     points = [(domain.largest, model.latency(stream, (domain, *best.domains[1:]))) for domain in sizes]
     members = outer.count
     ratios = [float(Fraction(members - size, max(1, members - 1))) for size, _ in points]
-    for axis, xs, label in ((left, ratios, f"p: share of data still sent between {outer.name}s"), (right, [size for size, _ in points], f"domain size S at level {outer.name}")):
+    for axis, xs, label in (
+        (left, ratios, f"p: share of data still sent between {outer.name}s"),
+        (right, [size for size, _ in points], f"domain size S at level {outer.name}"),
+    ):
         axis.plot(xs, [float(found.total) * 1e3 for _, found in points], marker="o", label="block")
         axis.plot(xs, [float(found.exchange) * 1e3 for _, found in points], linestyle="--", label="data exchange")
         axis.plot(xs, [float(found.gather) * 1e3 for _, found in points], linestyle=":", label="expert gather")

@@ -28,11 +28,11 @@ u, v, w, p = sp.symbols("u v w p", nonnegative=True)
 def cases() -> Iterator[tuple[str, Expr, Expr]]:
     """(case, Lat(p) - Lat(p*), the same as a sum of non-negative terms times a positive denominator)."""
     yield "L >= a: everything is hidden at p = 0", (a + u + b * p) - (a + u), b * p
-    kink = u / (L + u)                                            # L < a: a = L + u, and p* or the kink is 1 - L/a
-    rise = L + u + v                                              # b >= a
+    kink = u / (L + u)  # L < a: a = L + u, and p* or the kink is 1 - L/a
+    rise = L + u + v  # b >= a
     yield "b >= a > L, exposed: p below the kink", (L + u) * (1 - p) + rise * p - (L + u), v * p
     yield "b >= a > L, hidden: p = kink + w", L + rise * (kink + w) - (L + u), (v * u + (L + u) * rise * w) / (L + u)
-    wide = {u: b + v - L}                                         # a >= b: a = b + v, so u = a - L
+    wide = {u: b + v - L}  # a >= b: a = b + v, so u = a - L
     slope = b + v
     yield "a > b, a > L, exposed: p = kink - w", (slope * (1 - (kink - w)) + b * (kink - w) - (L + b * kink)).subs(wide), v * w
     yield "a > b, a > L, hidden: p = kink + w", (L + b * (kink + w) - (L + b * kink)).subs(wide), b * w
@@ -53,12 +53,18 @@ def closed_form(quick: bool = False, *, capped: bool = True) -> Result:
     if not (is_nonnegative(sp.numer(sp.together(best))) or is_zero(best)):
         failures.append(f"L = a + u: p* = {sp.together(best)} is negative")
     gather, exchange = P * (G - 1) / B, 2 * D * (G - 1) / (G * B)
-    facts = {"b >= a iff 2 D >= G P_E": exchange - gather - (G - 1) * (2 * D - G * P) / (G * B),
-             "S* - 1 = B Lat_PE / P_E": (G - 1) * (L / gather) - B * L / P,
-             "p = (G - S)/(G - 1) iff 1 - p = (S - 1)/(G - 1)": 1 - (G - p) / (G - 1) - (p - 1) / (G - 1)}
+    facts = {
+        "b >= a iff 2 D >= G P_E": exchange - gather - (G - 1) * (2 * D - G * P) / (G * B),
+        "S* - 1 = B Lat_PE / P_E": (G - 1) * (L / gather) - B * L / P,
+        "p = (G - S)/(G - 1) iff 1 - p = (S - 1)/(G - 1)": 1 - (G - p) / (G - 1) - (p - 1) / (G - 1),
+    }
     failures += [name for name, zero in facts.items() if not is_zero(zero)]
-    return verdict("symbolic", "all G, B, D, P_E, Lat_PE, p", failures,
-                   ("one level, even gating", "p is continuous", "expert compute hidden, no latency a message"))
+    return verdict(
+        "symbolic",
+        "all G, B, D, P_E, Lat_PE, p",
+        failures,
+        ("one level, even gating", "p is continuous", "expert compute hidden, no latency a message"),
+    )
 
 
 def partitions(total: int, most: int) -> Iterator[tuple[int, ...]]:
@@ -83,4 +89,9 @@ def equal_domains(quick: bool = False, *, equal: bool = True) -> Result:
             moved = 0 if equal else int(n > m > 1)
             if parts[0] < -(-n // m) + moved or parts[-1] > n // m - moved:
                 failures.append(f"{parts} of {n}")
-    return verdict("exhaustive", f"every parting of n <= {top} members", failures, ("a block waits for the largest gather and the smallest domain's exchange",))
+    return verdict(
+        "exhaustive",
+        f"every parting of n <= {top} members",
+        failures,
+        ("a block waits for the largest gather and the smallest domain's exchange",),
+    )

@@ -50,15 +50,21 @@ def test_closed_form_is_never_beaten_by_any_ratio_or_size(data: int, expert: int
 
 
 def test_closed_form_lands_on_the_discrete_optimum_where_it_is_feasible() -> None:
-    block = flat(workers=16, expert=8 * MB, pre=Fraction(7 * 8 * MB, 10 * GBPS))      # exactly seven experts fit: S* = 8
+    block = flat(workers=16, expert=8 * MB, pre=Fraction(7 * 8 * MB, 10 * GBPS))  # exactly seven experts fit: S* = 8
     assert stream.closed_form(block)[1] == 8
     assert [str(d) for d in stream.optimum(block).domains] == ["8"]
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 1), (4, 8), (1, 4), (4, 2)])
 def test_simulation_agrees_with_the_model(sizes: tuple[int, int]) -> None:
-    block = stream.Stream((stream.Level("dc", 4, 10 * GBPS, Fraction(1, 1000)), stream.Level("gpu", 8, 128 * GBPS)), 24 * MB, 8 * MB,
-                          Fraction(1, 100), compression=Fraction(10), decode=Fraction(1, 10**5))
+    block = stream.Stream(
+        (stream.Level("dc", 4, 10 * GBPS, Fraction(1, 1000)), stream.Level("gpu", 8, 128 * GBPS)),
+        24 * MB,
+        8 * MB,
+        Fraction(1, 100),
+        compression=Fraction(10),
+        decode=Fraction(1, 10**5),
+    )
     chosen = stream.domains_of_sizes(block, sizes)
     modelled = stream.latency(block, chosen).total
     for merge in (True, False):
@@ -177,12 +183,22 @@ def test_a_large_choice_has_a_certified_gap() -> None:
 GOOD = {"data": "24MB", "expert": "8MB", "pre_expert": "10ms", "level": [{"name": "dc", "count": 6, "bandwidth": "10Gb/s"}]}
 
 
-@pytest.mark.parametrize(("change", "complaint"), [
-    ({"level": [{"count": 6, "bandwidth": "0Gb/s"}]}, "above zero"), ({"level": []}, "no \\[\\[level\\]\\]"), ({"speed": 1}, "unknown key 'speed'"),
-    ({"level": [{"count": 6, "bandwidth": "1Gb/s", "hops": 2}]}, "unknown key 'hops'"), ({"pre_expert": "-1ms"}, "negative"),
-    ({"compression": 0.5}, "at least 1"), ({"memory": "1MB"}, "do not fit"), ({"gradients": 3}, "true or false"), ({"data": "0B"}, "at least 1 byte"),
-    ({"level": [{"count": 0, "bandwidth": "1Gb/s"}]}, "at least 1"), ({"preset": "mixtral-8x7b"}, "contradict"),
-])
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"level": [{"count": 6, "bandwidth": "0Gb/s"}]}, "above zero"),
+        ({"level": []}, "no \\[\\[level\\]\\]"),
+        ({"speed": 1}, "unknown key 'speed'"),
+        ({"level": [{"count": 6, "bandwidth": "1Gb/s", "hops": 2}]}, "unknown key 'hops'"),
+        ({"pre_expert": "-1ms"}, "negative"),
+        ({"compression": 0.5}, "at least 1"),
+        ({"memory": "1MB"}, "do not fit"),
+        ({"gradients": 3}, "true or false"),
+        ({"data": "0B"}, "at least 1 byte"),
+        ({"level": [{"count": 0, "bandwidth": "1Gb/s"}]}, "at least 1"),
+        ({"preset": "mixtral-8x7b"}, "contradict"),
+    ],
+)
 def test_bad_specs(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         spec.parse({**GOOD, **change})

@@ -41,7 +41,7 @@ def meetings(counts: Sequence[int], domains: Sequence[Domain], level: int) -> tu
     if not domain.equal:
         raise InputError(f"{domain.count} domains of {domain.members} members are not equal: workers have no partners of the same offset")
     mine = coordinates(counts)[:, level]
-    step = prod(counts[level + 1:])
+    step = prod(counts[level + 1 :])
     workers = np.arange(prod(counts))
     hops = np.arange(1, counts[level])
     other = (mine[:, None] + hops) % counts[level]

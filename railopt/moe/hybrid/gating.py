@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -47,10 +48,12 @@ class Gating:
             object.__setattr__(self, name, frozen(getattr(self, name), np.int64, name, ndim))
         centres, experts = self.tokens.shape
         if self.home.shape != (experts,) or self.expert.shape != (experts,) or self.rate.shape != (centres,):
-            raise InputError(f"tokens are {centres} x {experts}; home {self.home.shape}, expert {self.expert.shape}, rate {self.rate.shape}")
+            raise InputError(
+                f"tokens are {centres} x {experts}; home {self.home.shape}, expert {self.expert.shape}, rate {self.rate.shape}"
+            )
         if self.tokens.min(initial=0) < 0 or self.expert.min(initial=1) < 1 or self.rate.min(initial=1) < 1 or self.pre < 0:
             raise InputError("tokens must be at least 0, experts and rates at least 1, and pre not negative")
-        if experts and not (0 <= self.home.min() and self.home.max() < centres):
+        if experts and (self.home.min() < 0 or self.home.max() >= centres):
             raise InputError(f"homes from {self.home.min()} to {self.home.max()}: expected data centres 0 to {centres - 1}")
 
     def pairs(self) -> tuple[Ints, Ints]:
@@ -65,7 +68,8 @@ def evaluate(gating: Gating, copies: npt.NDArray[np.bool_]) -> Fraction:
     expert, centre = gating.pairs()
     home, tokens = gating.home[expert], gating.tokens[centre, expert]
     return max(gating.pre, _busiest(gating, home[copies], centre[copies], gating.expert[expert[copies]])) + 2 * _busiest(
-        gating, centre[~copies], home[~copies], tokens[~copies])
+        gating, centre[~copies], home[~copies], tokens[~copies]
+    )
 
 
 def _busiest(gating: Gating, out: Ints, into: Ints, size: Ints) -> Fraction:
@@ -100,7 +104,7 @@ def leaf_bound(gating: Gating, leaf: Leaf) -> Fraction:
     """What no choice in a leaf's part is faster than: the Lagrangian bound, raised to the next time that is possible."""
     centres, part = len(gating.rate), leaf.part
     prices = np.array(leaf.prices, object)
-    out, into, sent, received = (prices[i * centres:(i + 1) * centres] for i in range(4))
+    out, into, sent, received = (prices[i * centres : (i + 1) * centres] for i in range(4))
     over, total = 1 - Fraction(sum(out) + sum(into), max(1, leaf.unit)), sum(sent) + sum(received)
     if len(prices) != 4 * centres or min(leaf.prices) < 0 or leaf.unit < 1 or total < 1 or (over < 0 and part.high is None):
         return part.low
@@ -114,7 +118,7 @@ def leaf_bound(gating: Gating, leaf: Leaf) -> Fraction:
     cost = np.minimum(stay, copy)
     for pair, side in part.fixed.items():
         cost[pair] = (stay, copy)[side][pair]
-    if part.high == part.low:                    # a link then has room for whole multiples of the experts' divisor only
+    if part.high == part.low:  # a link then has room for whole multiples of the experts' divisor only
         gather = part.low - sum(Fraction((out[d] + into[d]) * _room(gating, part.low, d), leaf.unit * rates[d]) for d in range(centres))
     else:
         gather = over * (part.low if over >= 0 or part.high is None else part.high)
@@ -202,10 +206,14 @@ def check_tree(gating: Gating, choice: Choice) -> bool:
         return False
     ranges = sorted({(leaf.part.low, leaf.part.high) for leaf in choice.leaves}, key=lambda pair: pair[0])
     rates, divisor = gating.rate.tolist(), _divisor(gating.expert)
-    joined = all(a[1] is not None and b[0] <= _next(a[1], divisor, rates, strictly=True) for a, b in zip(ranges, ranges[1:], strict=False))
+    joined = all(a[1] is not None and b[0] <= _next(a[1], divisor, rates, strictly=True) for a, b in pairwise(ranges))
     whole = bool(ranges) and ranges[0][0] <= gating.pre and ranges[-1][1] is None
-    return (joined and whole and all(_covers([leaf.part.fixed for leaf in choice.leaves if leaf.part[:2] == one]) for one in ranges)
-            and all(leaf_bound(gating, leaf) >= choice.value for leaf in choice.leaves))
+    return (
+        joined
+        and whole
+        and all(_covers([leaf.part.fixed for leaf in choice.leaves if leaf.part[:2] == one]) for one in ranges)
+        and all(leaf_bound(gating, leaf) >= choice.value for leaf in choice.leaves)
+    )
 
 
 def _covers(parts: list[dict[int, int]]) -> bool:
@@ -213,8 +221,10 @@ def _covers(parts: list[dict[int, int]]) -> bool:
     if any(not part for part in parts):
         return True
     shared = set.intersection(*(set(part) for part in parts)) if parts else set()
-    return any(all(_covers([{k: v for k, v in part.items() if k != pair} for part in parts if part[pair] == side]) for side in (0, 1))
-               for pair in sorted(shared)[:1])
+    return any(
+        all(_covers([{k: v for k, v in part.items() if k != pair} for part in parts if part[pair] == side]) for side in (0, 1))
+        for pair in sorted(shared)[:1]
+    )
 
 
 class _Search:
@@ -231,8 +241,12 @@ class _Search:
         rate = gating.rate.astype(np.float64)
         column = np.arange(pairs)
         copy, stay = gating.expert[self.expert].astype(np.float64), self.token.astype(np.float64)
-        entries = [(copy / rate[self.home], self.home), (copy / rate[self.centre], centres + self.centre),
-                   (-stay / rate[self.centre], 2 * centres + self.centre), (-stay / rate[self.home], 3 * centres + self.home)]
+        entries = [
+            (copy / rate[self.home], self.home),
+            (copy / rate[self.centre], centres + self.centre),
+            (-stay / rate[self.centre], 2 * centres + self.centre),
+            (-stay / rate[self.home], 3 * centres + self.home),
+        ]
         links = np.arange(2 * centres)
         data = np.concatenate([*(entry[0] for entry in entries), np.full(4 * centres, -1.0)])
         rows = np.concatenate([*(entry[1] for entry in entries), links, 2 * centres + links])
@@ -261,9 +275,9 @@ class _Search:
         limit = self.limit.copy()
         if part.high == part.low:
             rooms = [float(Fraction(_room(self.gating, part.low, d), rate) - part.low) for d, rate in enumerate(self.gating.rate.tolist())]
-            limit[:2 * len(rooms)] = rooms * 2
+            limit[: 2 * len(rooms)] = rooms * 2
         solved = linprog(self.cost, A_ub=self.matrix, b_ub=limit, bounds=bounds, method="highs")
-        if solved.status != 0:                   # an infeasible part, or a solver in trouble: prove it with prices that count copies alone
+        if solved.status != 0:  # an infeasible part, or a solver in trouble: prove it with prices that count copies alone
             centres = len(self.gating.rate)
             heavy = [_PRICE_UNIT * 1000] * (2 * centres) + [1] * (2 * centres)
             return np.array([float(part.fixed.get(i, 0)) for i in range(pairs)]), float(part.low), Leaf(part, tuple(heavy), _PRICE_UNIT)
@@ -306,7 +320,12 @@ class _Search:
         pairs = len(self.expert)
         lower = np.concatenate([np.zeros(pairs), [float(self.gating.pre), 0.0]])
         upper = np.concatenate([np.ones(pairs), [np.inf, np.inf]])
-        solved: Any = milp(self.cost, constraints=LinearConstraint(self.matrix, -np.inf, self.limit), bounds=Bounds(lower, upper),
-                           integrality=np.concatenate([np.ones(pairs), [0, 0]]), options={"time_limit": max(0.1, limit_s), "mip_rel_gap": 0})
+        solved: Any = milp(
+            self.cost,
+            constraints=LinearConstraint(self.matrix, -np.inf, self.limit),
+            bounds=Bounds(lower, upper),
+            integrality=np.concatenate([np.ones(pairs), [0, 0]]),
+            options={"time_limit": max(0.1, limit_s), "mip_rel_gap": 0},
+        )
         copies = np.zeros(pairs, np.bool_) if solved.x is None else solved.x[:pairs] > 0.5
         return copies, evaluate(self.gating, copies), f"HiGHS of scipy {scipy.__version__}" if solved.status == 0 else ""

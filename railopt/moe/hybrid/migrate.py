@@ -38,7 +38,7 @@ class Migrated(NamedTuple):
 
 def shared_expert(experts: Floats) -> Floats:
     """The mean over the first axis: [experts, ...] -> [...], in float32."""
-    return np.mean(experts, axis=0, dtype=np.float32)
+    return np.asarray(np.mean(experts, axis=0, dtype=np.float32))
 
 
 def kept(parameters: int, compression: float, dense_itemsize: int = 4, value_itemsize: int = 4) -> int:

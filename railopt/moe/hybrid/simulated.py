@@ -44,7 +44,7 @@ def _run(jobs: Sequence[Job]) -> Fraction:
 def _ring(stream: Stream, domains: Sequence[Domain], level: int, *, experts: bool, merge: bool) -> Job | None:
     """The messages of one kind at one level between its members, or None where there are none."""
     here, domain = stream.levels[level], domains[level]
-    below = prod(inner.count for inner in stream.levels[level + 1:])
+    below = prod(inner.count for inner in stream.levels[level + 1 :])
     if experts:
         held = prod(outer.largest for outer in domains[:level])
         size = Fraction(stream.expert * held) / stream.compression * below
@@ -57,7 +57,7 @@ def _ring(stream: Stream, domains: Sequence[Domain], level: int, *, experts: boo
     kept = hops[:HOPS] if merge else hops
     each = -(-size * len(hops) // len(kept))
     members = np.arange(here.count)
-    if experts:                                  # hops stay inside the domain
+    if experts:  # hops stay inside the domain
         base = members // domain.largest * domain.largest
         target = base[:, None] + (members[:, None] - base[:, None] + kept) % domain.largest
     else:
@@ -66,5 +66,10 @@ def _ring(stream: Stream, domains: Sequence[Domain], level: int, *, experts: boo
     path = np.stack([source.ravel(), here.count + target.ravel()], axis=1)
     latency = here.latency * len(hops)
     flows = len(path)
-    return Job(capacity=np.full(2 * here.count, here.bandwidth, np.int64), first=2 * np.arange(flows + 1), path=path.ravel(),
-               size=np.full(flows, int(each), np.int64), latency_ps=np.full(flows, int(latency * PS_PER_S), np.int64))
+    return Job(
+        capacity=np.full(2 * here.count, here.bandwidth, np.int64),
+        first=2 * np.arange(flows + 1),
+        path=path.ravel(),
+        size=np.full(flows, int(each), np.int64),
+        latency_ps=np.full(flows, int(latency * PS_PER_S), np.int64),
+    )

@@ -79,8 +79,9 @@ def parse(data: Mapping[str, Any]) -> Question:
 def _from_sizes(data: Mapping[str, Any]) -> dict[str, Any]:
     missing = sorted(_SIZES - set(data))
     if missing or _PRESET & set(data):
-        raise InputError(f"give data, expert and pre_expert, or preset, tokens and compute; missing {missing}, "
-                         f"found {sorted(_PRESET & set(data))}")
+        raise InputError(
+            f"give data, expert and pre_expert, or preset, tokens and compute; missing {missing}, found {sorted(_PRESET & set(data))}"
+        )
     return {"data": parse_bytes(data["data"]), "expert": parse_bytes(data["expert"]), "pre": _time(data["pre_expert"])}
 
 
@@ -89,13 +90,16 @@ def _from_preset(data: Mapping[str, Any]) -> dict[str, Any]:
     if _SIZES & set(data):
         raise InputError(f"preset and {sorted(_SIZES & set(data))[0]} contradict each other: give one of them")
     if not isinstance(data.get("tokens"), int) or data["tokens"] < 1 or "compute" not in data:
-        raise InputError("a preset needs tokens (a whole number, a worker) and compute (e.g. \"150TFLOP/s\")")
+        raise InputError('a preset needs tokens (a whole number, a worker) and compute (e.g. "150TFLOP/s")')
     from railopt.moe.presets import preset
 
     model, rate = preset(data["preset"]), _flops(data["compute"])
     tokens = data["tokens"]
-    return {"data": tokens * model.top_k * model.token_bytes, "expert": model.expert_bytes,
-            "pre": Fraction(tokens * model.dense_flops) / rate}
+    return {
+        "data": tokens * model.top_k * model.token_bytes,
+        "expert": model.expert_bytes,
+        "pre": Fraction(tokens * model.dense_flops) / rate,
+    }
 
 
 def _flops(text: Any) -> Fraction:
@@ -104,7 +108,7 @@ def _flops(text: Any) -> Fraction:
             rate = _number(text.removesuffix(suffix).strip(), "compute") * scale
             if rate > 0:
                 return rate
-    raise InputError(f"compute = {text!r}: expected e.g. \"150TFLOP/s\"")
+    raise InputError(f'compute = {text!r}: expected e.g. "150TFLOP/s"')
 
 
 def _level(data: Any, number: int) -> Level:

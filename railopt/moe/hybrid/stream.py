@@ -116,7 +116,7 @@ class Stream:
 
     def share(self, level: int) -> Fraction:
         """Bytes per second that a worker has of its member's link at this level."""
-        return Fraction(self.levels[level].bandwidth, prod(inner.count for inner in self.levels[level + 1:]))
+        return Fraction(self.levels[level].bandwidth, prod(inner.count for inner in self.levels[level + 1 :]))
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,14 @@ def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
     decode = stream.decode * (held - 1)
     forward = max(stream.pre, gather) + decode + 2 * exchange
     backward = max(stream.post, returned) + 2 * exchange if stream.gradients else Fraction(0)
-    return Latency(gather, min(stream.pre, gather), decode, (4 if stream.gradients else 2) * exchange,
-                   returned if stream.gradients else Fraction(0), forward + backward)
+    return Latency(
+        gather,
+        min(stream.pre, gather),
+        decode,
+        (4 if stream.gradients else 2) * exchange,
+        returned if stream.gradients else Fraction(0),
+        forward + backward,
+    )
 
 
 def fits(stream: Stream, domains: Sequence[Domain]) -> bool:
@@ -217,8 +223,10 @@ def domains_of_sizes(stream: Stream, sizes: Sequence[int]) -> tuple[Domain, ...]
         if not 1 <= size <= level.count or level.count % size:
             divisors = [d for d in range(1, level.count + 1) if level.count % d == 0]
             near = [d for d in divisors if d < size][-1:] + [d for d in divisors if d > size][:1]
-            raise InputError(f"domain size {size} does not divide the {level.count} members of level {level.name}; "
-                             f"its neighbours are {' and '.join(map(str, near))}")
+            raise InputError(
+                f"domain size {size} does not divide the {level.count} members of level {level.name}; "
+                f"its neighbours are {' and '.join(map(str, near))}"
+            )
         domains.append(Domain(level.count, level.count // size))
     return tuple(domains)
 
@@ -247,8 +255,7 @@ def closed_form(stream: Stream) -> tuple[Fraction, Fraction]:
     workers, sent = stream.workers, Fraction(stream.expert) / stream.compression
     if workers == 1:
         return Fraction(0), Fraction(1)
-    p = Fraction(0) if 2 * stream.data >= workers * sent else max(
-        Fraction(0), 1 - stream.share(0) * stream.pre / (sent * (workers - 1)))
+    p = Fraction(0) if 2 * stream.data >= workers * sent else max(Fraction(0), 1 - stream.share(0) * stream.pre / (sent * (workers - 1)))
     return p, workers - p * (workers - 1)
 
 
