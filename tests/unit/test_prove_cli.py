@@ -50,7 +50,8 @@ def test_a_failure_is_exit_code_4(railopt_cli: Cli, tmp_path: Path, monkeypatch:
 
 
 def test_questions_do_not_mix(railopt_cli: Cli) -> None:
-    for arguments in (["--id", "T99"], ["--fabric", "f.toml", "--id", "T1"], ["--certificate", "c.json", "--quick"], ["--fabric", "missing.toml"]):
+    for arguments in (["--id", "T99"], ["--fabric", "f.toml", "--id", "T1"], ["--certificate", "c.json", "--quick"],
+                      ["--fabric", "missing.toml"]):
         assert railopt_cli("prove", *arguments).code == 1
 
 

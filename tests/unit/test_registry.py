@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,11 @@ def test_every_theorem_has_its_page() -> None:
             assert (ROOT / "proofs" / "notes" / picture).is_file(), picture
 
 
+def test_the_pictures_are_what_the_script_draws() -> None:
+    drawn = runpy.run_path(str(ROOT / "proofs" / "notes" / "draw.py"))["pictures"]()
+    assert drawn == {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "proofs" / "notes").glob("*.svg")}
+
+
 def test_the_readme_has_the_registry_s_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text == registry.with_table(text), "run: python -m railopt.symbolic.registry --readme"
@@ -84,7 +90,8 @@ def test_applicability_names_registered_theorems() -> None:
     assert {entry.id for fabric in fabrics for entry in applies.applicability(fabric)} <= set(known)
 
 
-GOOD = {"id": "T1", "title": "t", "statement": "s", "symbols": "x", "source": "here", "status": "proved-symbolic", "checks": ["balance.uniform_split"]}
+GOOD = {"id": "T1", "title": "t", "statement": "s", "symbols": "x", "source": "here", "status": "proved-symbolic",
+        "checks": ["balance.uniform_split"]}
 
 
 @pytest.mark.parametrize(("change", "message"), [
