@@ -102,7 +102,7 @@ def options_of(args: argparse.Namespace) -> Options:
 def devices_of(args: argparse.Namespace, rails: int) -> list[str]:
     """This node's device of each rail of the plan."""
     named = args.devices.split(",") if args.devices else None
-    return rail_map(named, list_devices(), args.ib_port, rails)
+    return rail_map(named, list_devices(gids=False), args.ib_port, rails)
 
 
 def talk(sender: str, text: str) -> None:

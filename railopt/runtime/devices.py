@@ -45,35 +45,38 @@ class DeviceInfo:
     ports: tuple[PortInfo, ...]
 
 
-def list_devices(lib: Library | None = None, sysfs: Path = SYSFS) -> list[DeviceInfo]:
-    """All devices that libibverbs knows, in rail order; BackendError says what to do where there is none."""
+def list_devices(lib: Library | None = None, sysfs: Path = SYSFS, *, gids: bool = True) -> list[DeviceInfo]:
+    """All devices that libibverbs knows, in rail order; BackendError says what to do where there is none.
+
+    Without `gids` the GID tables, of up to a thousand files each, are not read.
+    """
     names = device_names(lib or libibverbs())
     if not names:
         raise BackendError("libibverbs is there but finds no RDMA device: load the NIC's kernel driver (mlx5_ib, bnxt_re, "
                            "irdma, ...) and install its user part (apt-get install ibverbs-providers); to try without a "
                            "NIC: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0")  # fmt: skip
-    return sorted((describe(name, sysfs) for name in names), key=lambda d: (d.pci == "-", d.pci, d.name))
+    return sorted((describe(name, sysfs, gids) for name in names), key=lambda d: (d.pci == "-", d.pci, d.name))
 
 
-def describe(name: str, sysfs: Path = SYSFS) -> DeviceInfo:
+def describe(name: str, sysfs: Path = SYSFS, gids: bool = True) -> DeviceInfo:
     """One device from sysfs."""
     root = sysfs / name
     target = (root / "device").resolve() if (root / "device").exists() else None
     numa = _read(root / "device" / "numa_node", "-1")
-    ports = tuple(_port(p) for p in sorted((root / "ports").glob("*"), key=lambda p: int(p.name)))
-    interfaces = {_read(f, "") for f in root.glob("ports/*/gid_attrs/ndevs/*")} - {""}
-    return DeviceInfo(name, target.name if target and ":" in target.name else "-", int(numa), tuple(sorted(interfaces)), ports)
+    ports = tuple(_port(p, gids) for p in sorted((root / "ports").glob("*"), key=lambda p: int(p.name)))
+    interfaces = {_read(root / "ports" / str(p.number) / "gid_attrs" / "ndevs" / str(g.index), "") for p in ports for g in p.gids}
+    return DeviceInfo(name, target.name if target and ":" in target.name else "-", int(numa),
+                      tuple(sorted(interfaces - {""})), ports)  # fmt: skip
 
 
-def _port(path: Path) -> PortInfo:
-    gids = []
-    for file in sorted((path / "gids").glob("*"), key=lambda f: int(f.name)):
-        gid = _read(file, "")
-        kind = _read(path / "gid_attrs" / "types" / file.name, "")
-        if gid.replace("0", "").replace(":", "") and kind:
-            gids.append(Gid(int(file.name), _short(gid), kind))
+def _port(path: Path, gids: bool) -> PortInfo:
+    table = []
+    for index in range(sum(1 for _ in (path / "gids").glob("*")) if gids else 0):
+        gid = _read(path / "gids" / str(index), "")
+        if gid.strip("0:"):
+            table.append(Gid(index, _short(gid), _read(path / "gid_attrs" / "types" / str(index), "?")))
     return PortInfo(int(path.name), _read(path / "state", "?").partition(": ")[2] or "?", _read(path / "rate", "?"),
-                    _read(path / "link_layer", "?"), tuple(gids))  # fmt: skip
+                    _read(path / "link_layer", "?"), tuple(table))  # fmt: skip
 
 
 def _short(gid: str) -> str:

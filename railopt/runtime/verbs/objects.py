@@ -122,15 +122,18 @@ class Device(Owner):
         return Address(port.lid, self.gid(index), index, port.ethernet, port.mtu)
 
     def _roce_index(self, count: int, roce_v2: Callable[[int], bool]) -> int:
-        table = {i: self.gid(i) for i in range(count)}
-        usable = [i for i, gid in table.items() if any(gid) and roce_v2(i)]
-        ipv4 = [i for i in usable if table[i].startswith(IPV4_PREFIX)]
-        routable = [i for i in usable if table[i][:2] != b"\xfe\x80"]
-        for choice in (ipv4, routable, usable):
-            if choice:
-                return choice[0]
-        raise BackendError(f"{self.name} port {self.port} has no RoCE v2 GID: give its network interface an IP address "
-                           "(or name an entry with --gid-index)")  # fmt: skip
+        second: dict[bool, int] = {}  # link-local? -> its first index
+        for index in range(count):
+            gid = self.gid(index)
+            if not any(gid) or not roce_v2(index):
+                continue
+            if gid.startswith(IPV4_PREFIX):
+                return index
+            second.setdefault(gid[:2] == b"\xfe\x80", index)
+        if not second:
+            raise BackendError(f"{self.name} port {self.port} has no RoCE v2 GID: give its network interface an IP address "
+                               "(or name an entry with --gid-index)")  # fmt: skip
+        return second.get(False, second.get(True, 0))
 
     def events(self) -> list[str]:
         """Asynchronous events that have arrived ("port error", ...), acknowledged; never waits."""

@@ -1,0 +1,131 @@
+"""What Python costs on the data path, against a null driver; and the loopback sender against a plain memory copy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from railopt import Chunks, Fabric, Plan
+from railopt.runtime.engine import Engine, Job, Link
+from railopt.runtime.loopback import Loopback
+from railopt.runtime.verbs.null import Q_RECVS, NullLibrary
+from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
+from railopt.runtime.verbs.work import WriteRing, Writes, work_id
+from tests.bench import Row, best
+
+
+class _Silent:
+    def on_immediate(self, link: Link, value: int) -> None: ...
+
+    def on_fault(self, link: Link, status: int, error: int) -> None:
+        raise RuntimeError((status, error))
+
+
+def _world(rails: int, peers: int) -> tuple[NullLibrary, list[Cq], list[Qp], int]:
+    """Queue pairs to `peers` on each of `rails` null devices that carry nothing out."""
+    lib = NullLibrary([f"{side}{i}" for side in "np" for i in range(rails)], copy=False)
+    memory = np.zeros(4096, np.uint8)
+    cqs, qps, key = [], [], 0
+    for rail in range(rails):
+        here, there = open_device(lib, f"n{rail}"), open_device(lib, f"p{rail}")
+        cq, sink = Cq(here, 1 << 15), Cq(there, 1 << 15)
+        pd, far = Pd(here), Pd(there)
+        key = Mr(far, memory.ctypes.data, 4096, memory).rkey
+        cqs.append(cq)
+        for _ in range(peers):
+            qp, other = Qp(pd, cq, 1 << 12, 32), Qp(far, sink, 1 << 12, 32)
+            qp.connect(other.number, other.psn, here.address(), there.address(), Patience())
+            other.connect(qp.number, qp.psn, there.address(), here.address(), Patience())
+            lib.word(other.pointer, Q_RECVS).value = 1 << 60  # receives without end
+            qps.append(qp)
+    return lib, cqs, qps, key
+
+
+def _writes(count: int) -> Writes:
+    wide, narrow = np.zeros(count, np.uint64), np.zeros(count, np.uint32)
+    return Writes(wide, wide, narrow, narrow, narrow)
+
+
+def rows() -> Iterator[Row]:
+    lib, (cq,), (qp,), _ = _world(1, 1)
+    for batch in (16, 64, 256):
+        ring, writes = WriteRing(qp, 4, batch, work_id(0, 0)), _writes(4 * batch)
+
+        def post(ring: WriteRing = ring, writes: Writes = writes, batch: int = batch) -> None:
+            for i in range(200):
+                ring.post(i % 4, writes, i % 4 * batch)
+
+        def drain() -> None:
+            while cq.poll():
+                pass
+
+        seconds = min(_then(post, drain) for _ in range(40)) / (200 * batch)
+        yield Row(f"refill and post, {batch} requests a list", seconds * 1e6, "us/WR", 0.05 if batch == 256 else None,
+                  note="null driver included")  # fmt: skip
+    empty = best(lambda: [cq.poll() for _ in range(1000)], repeats=40) / 1000
+    yield Row("poll an empty completion queue", empty * 1e6, "us/call", 1.5)
+    del lib
+    yield from _sweeps()
+    yield from _loopback()
+
+
+def _then(call: object, after: object) -> float:
+    """Seconds of one call; what follows is not timed."""
+    import time
+
+    start = time.perf_counter()
+    call()  # type: ignore[operator]
+    took = time.perf_counter() - start
+    after()  # type: ignore[operator]
+    return took
+
+
+def _sweeps() -> Iterator[Row]:
+    """8 rails x 7 peers, 1024 requests a link: the whole engine, from jobs given to all completions taken."""
+    lib, cqs, qps, key = _world(8, 7)
+    engine = Engine(cqs, _Silent())
+    for i, qp in enumerate(qps):
+        link = Link(i, i % 7, i // 7, qp, depth=512, batch=64, remote=0, rkey=key)
+        link.open = True
+        engine.links.append(link)
+    writes, chunks = _writes(1024), np.zeros(1024, np.int64)
+
+    def carry() -> None:
+        for link in engine.links:
+            engine.give(link, Job(writes, chunks, 0))
+        while any(link.unfinished for link in engine.links):
+            engine.sweep()
+
+    total = len(qps) * 1024
+    yield Row("engine, 8 rails x 7 peers, lists of 64", best(carry, repeats=15) / total * 1e6, "us/WR")
+    for _ in range(3):
+        carry()
+    before = sys.getallocatedblocks()
+    for _ in range(10):
+        carry()
+    yield Row("blocks still allocated after ten such rounds", sys.getallocatedblocks() - before, "blocks", 8,
+              note="the counter itself and the loop's last integers")  # fmt: skip
+    del lib
+
+
+def _loopback() -> Iterator[Row]:
+    """A million chunks of 256 bytes, verified, against one memory copy and one read of the same bytes."""
+    count, size = 1_000_000, 256
+    rng = np.random.default_rng(0)
+    src = rng.integers(0, 8, count)
+    chunks = Chunks.from_arrays(src=src, dst=(src + rng.integers(1, 8, count)) % 8, size=np.full(count, size), nodes=8)
+    plan = Plan(Fabric.uniform(8, 8), chunks, (np.arange(count) % 8).astype(np.int16))
+    sender = Loopback()
+
+    def carry() -> None:
+        report = sender.run(plan).wait()
+        if report.wrong:
+            raise RuntimeError(f"{report.wrong} chunks are wrong")
+
+    source, target = np.ones(count * size, np.uint8), np.ones(count * size, np.uint8)
+    copy = best(lambda: np.copyto(target, source), cpu=True)
+    whole = best(carry, repeats=5, cpu=True)
+    yield Row("loopback, a million chunks, pattern, moved and verified", whole, "s", note=f"CPU time of all threads; memory copy alone {copy:.3f} s")
+    yield Row("loopback, overhead a chunk beyond the memory copy", (whole - copy) / count * 1e6, "us/chunk", 1.0)
