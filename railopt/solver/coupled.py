@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import FrameType
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +76,7 @@ class Race:
     plan_by: str = ""
     bound_by: str = "average"
     claimed_by: str = ""
+    interrupted: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -85,7 +90,7 @@ class Race:
 
     @property
     def over(self) -> bool:
-        return self.met or self.left_s <= 0
+        return self.met or self.interrupted or self.left_s <= 0
 
     def offer(self, rail: Rails, value: Fraction, by: str) -> None:
         """A plan; kept if it is better."""
@@ -151,11 +156,31 @@ def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = 
         if start.fabric != fabric or start.chunks != chunks:
             raise InputError("the plan to start from is of another fabric or other chunks")
         race.offer(start.rail, start.makespan, start.policy)
-    try:
+    with _interruptible(race):
         _native(race) if backend == "native" else _foreign(race, backend)
-    except KeyboardInterrupt:
-        race.notes.append("interrupted")
     return race.outcome()
+
+
+@contextmanager
+def _interruptible(race: Race) -> Iterator[None]:
+    """Ctrl-C ends the race and is noted.  A KeyboardInterrupt can get lost in foreign code that calls Python back, so the
+    race also remembers it; a handler that the program has set itself stays."""
+    def remember(number: int, frame: FrameType | None) -> None:
+        race.interrupted = True
+        raise KeyboardInterrupt
+
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    except KeyboardInterrupt:
+        race.interrupted = True
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if race.interrupted:
+            race.notes.append("interrupted")
 
 
 def _native(race: Race) -> None:

@@ -1,0 +1,129 @@
+"""The coupled race: statuses, tolerance, interrupts, degenerate input, certificates."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import railopt
+from railopt import Chunks, Fabric, Plan, check, workloads
+from railopt.errors import InputError
+from railopt.solver import coupled, outcome
+from railopt.solver.search import Cells, anchor, construct, improve
+
+
+@pytest.fixture(scope="module")
+def moe() -> tuple[Fabric, Chunks]:
+    fabric = Fabric.uniform(nodes=4, rails=8)
+    return fabric, workloads.moe(fabric, skew=0.8, seed=1).chunks("4MiB")
+
+
+def test_moe_is_proved_and_its_certificate_checks(moe: tuple[Fabric, Chunks]) -> None:
+    solved = railopt.solve(*moe, limit_s=20)
+    assert solved.proved
+    assert solved.value == solved.bound == solved.plan.makespan
+    assert solved.certificate.check().proved
+    assert solved.gap == 0
+    assert "proved" in str(solved)
+    assert solved.as_dict()["value"] == str(solved.value)
+
+
+def test_the_same_seed_gives_the_same_plan(moe: tuple[Fabric, Chunks]) -> None:
+    assert coupled.solve(*moe, 20).plan == coupled.solve(*moe, 20).plan
+
+
+def test_tolerance_ends_the_race_early(moe: tuple[Fabric, Chunks]) -> None:
+    quick = coupled.solve(*moe, 20, tolerance=Fraction(1, 10))
+    assert quick.gap <= Fraction(1, 10)
+    assert quick.certificate.check().ok
+
+
+def test_no_chunks_take_no_time() -> None:
+    none = coupled.solve(Fabric.uniform(2, 2), Chunks.from_arrays(src=[], dst=[], size=[], nodes=2))
+    assert (none.status, none.value, none.bound) == ("proved", 0, 0)
+    assert none.certificate.check().proved
+
+
+def test_no_living_rail_is_infeasible() -> None:
+    fabric = Fabric.uniform(2, 2).degraded({(0, 0): "0", (1, 1): "0"})
+    dead = coupled.solve(fabric, Chunks.from_arrays(src=[0], dst=[1], size=[5], nodes=2))
+    assert (dead.status, dead.plan, dead.value) == ("infeasible", None, None)
+    assert "no living rail from node 0 to node 1" in dead.method
+    assert dead.certificate is None
+    with pytest.raises(InputError, match="nothing to certify"):
+        dead.save_certificate("never.json")
+
+
+def test_a_plan_to_start_from_must_fit(moe: tuple[Fabric, Chunks]) -> None:
+    fabric, chunks = moe
+    other = railopt.plan(fabric, chunks.take(np.arange(5)), "lpt")
+    with pytest.raises(InputError, match="other chunks"):
+        coupled.solve(fabric, chunks, start=other)
+
+
+def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(race: coupled.Race) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(coupled, "_bounds", interrupted)
+    fabric = Fabric.uniform(3, 2)
+    chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
+    stopped = coupled.solve(fabric, chunks)
+    assert stopped.notes == ("interrupted",)
+    assert stopped.plan is not None
+    assert stopped.bound <= stopped.value
+    assert stopped.certificate.check().ok
+
+
+def test_progress_tells_ever_better_values_and_bounds(moe: tuple[Fabric, Chunks]) -> None:
+    seen: list[coupled.Progress] = []
+    coupled.solve(*moe, 20, report=seen.append)
+    assert seen
+    assert [p.value for p in seen] == sorted((p.value for p in seen), reverse=True)
+    assert [p.bound for p in seen] == sorted(p.bound for p in seen)
+
+
+def test_large_certificates_name_a_plan_beside_them(moe: tuple[Fabric, Chunks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    solved = coupled.solve(*moe, 20)
+    assert [path.name for path in solved.save_certificate(tmp_path / "small.json")] == ["small.json"]
+    monkeypatch.setattr(outcome, "INLINE", 10)
+    assert [path.name for path in solved.save_certificate(tmp_path / "c.json")] == ["c.json", "c.plan.npz"]
+    assert check(tmp_path / "small.json").proved
+    assert check(tmp_path / "c.json").proved
+    (tmp_path / "c.plan.npz").unlink()
+    assert not check(tmp_path / "c.json").ok
+
+
+RATES = np.array([[4, 2, 0], [3, 3, 1], [4, 4, 4]])
+
+
+@pytest.mark.parametrize("fabric", [Fabric.uniform(3, 3, 4), Fabric(3, 3, 3, RATES, RATES[::-1].copy())])
+def test_search_never_loses_a_chunk_nor_uses_a_dead_rail(fabric: Fabric) -> None:
+    rng = np.random.default_rng(3)
+    src = rng.integers(0, 3, 60)
+    chunks = Chunks.from_arrays(src=src, dst=(src + rng.integers(1, 3, 60)) % 3, size=rng.integers(1, 50, 60), nodes=3)
+    cells, target = Cells(fabric, chunks), Fraction(1)
+    start = construct(cells, target, cells.order)
+    assert Plan(fabric, chunks, start).makespan == cells.value(cells.loads(start))
+    previous = cells.value(cells.loads(start))
+    for steps in (1, 10, 300):
+        rail, value = improve(cells, start, target, steps=steps, seed=1)
+        assert Plan(fabric, chunks, rail).makespan == value <= previous
+    frozen = rng.random(60) < 0.5
+    locked, _ = improve(cells, start, target, steps=100, seed=1, locked=frozen)
+    assert np.array_equal(locked[frozen], start[frozen])
+
+
+def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> None:
+    fabric, chunks = moe
+    cells = Cells(fabric, chunks)
+    rows = cells.node_chunks(1, 2)
+    local = np.arange(len(rows)) % 8
+    rail, fixed = anchor(cells, Fraction(1, 1000), 1, 2, local)
+    assert fixed.sum() == len(rows)
+    wanted = np.zeros(8, np.int64)
+    np.add.at(wanted, local, chunks.size[rows])
+    assert cells.loads(rail)[1, 2].tolist() == wanted.tolist()
