@@ -134,7 +134,7 @@ def pictures() -> dict[str, str]:
     """File name -> SVG."""
     return {"T0.svg": _t0(), "T1.svg": _t1(), "T2.svg": _t2(), "T3.svg": _t3(), "T4.svg": _t4(), "T4e.svg": _t4e(),
             "T5.svg": _local("T5-list-order-n2.json"), "T6.svg": _local("T6-graham-n3.json"), "T7.svg": _t7(), "T8.svg": _t8(),
-            "T9.svg": _t9(), "T9e.svg": _t9e(), "T10.svg": _t10(), "T10b.svg": _fast()}
+            "T9.svg": _t9(), "T9e.svg": _t9e(), "T10.svg": _t10(), "T10b.svg": _fast(), "T11.svg": _t11(), "T12.svg": _t12()}
 
 
 def _t0() -> str:
@@ -252,6 +252,24 @@ def _fast() -> str:
     return draw("T10b", "FAST, 4 servers of 8 GPUs, B1 = 9 B2, one GPU to one GPU: 23/9 of the optimum, 19/9 claimed, 25/9 proved",
                 [Panel("time", (("", (Bar("FAST", parts), Bar("best", blocks((record["optimum"], "wire", COLOURS[0]))))),),
                        ((claimed, "1 + (B2/B1)(m + m/n)"), (Fraction(25, 9), "1 + (B2/B1)(2(m-1) + m/n)")))])
+
+
+def _t11() -> str:
+    a, b, hidden = Fraction(4), Fraction(2), Fraction(1)
+    shares = [Fraction(i, 8) for i in range(9)]
+    bars = tuple(Bar(str(p), blocks((max(hidden, a * (1 - p)), "", COLOURS[0]), (b * p, "", COLOURS[1]))) for p in shares)
+    best = 1 - hidden / a
+    return draw("T11", "Time over the share p sent as data, a = 4, b = 2, L = 1: experts (blue) and data (orange), least at p* = 3/4",
+                [Panel("Lat(p)", (("p", bars),), ((hidden + b * best, "Lat(p*) = 5/2"),))])
+
+
+def _t12() -> str:
+    def bars(parts: Sequence[int]) -> tuple[Bar, ...]:
+        return tuple(Bar(f"{i}", blocks(*((1, "", COLOURS[i]) for _ in range(part)))) for i, part in enumerate(parts))
+
+    levels = ((Fraction(3), "ceil"), (Fraction(2), "floor"))
+    return draw("T12", "Seven members in three domains: the most equal parting meets ceiling and floor of 7/3",
+                [Panel("4, 2, 1", (("", bars((4, 2, 1))),), levels), Panel("3, 2, 2", (("", bars((3, 2, 2))),), levels)])
 
 
 if __name__ == "__main__":

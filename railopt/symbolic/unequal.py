@@ -14,7 +14,7 @@ import sympy as sp
 
 from railopt.symbolic.algebra import is_nonnegative, is_zero, sums_agree
 from railopt.symbolic.result import Result, verdict
-from railopt.symbolic.topology import Topology, arbitrary, line_sums, loads, one_slow, proportional
+from railopt.symbolic.topology import Topology, arbitrary, healthy, line_sums, loads, one_slow, proportional
 
 Expr = Any
 N, M, L, phi = sp.symbols("N M L phi", positive=True)
@@ -24,6 +24,27 @@ def proportional_split(topology: Topology, weights: list[Expr]) -> dict[tuple[in
     """x[k,f,n] = D[k,f] w_n / sum of w."""
     total = sp.Add(*weights)
     return {(k, f, n): size * w / total for (k, f), size in topology.demand.items() for n, w in enumerate(weights)}
+
+
+def even_split_needs_equal_rates(quick: bool = False, *, decided_by: str = "rates") -> Result:
+    """T1a on every generated topology, healthy, degraded, unequal and arbitrary: the even split makes a node's NICs finish together
+    exactly if they have one rate; S[k,n]/tx[k,n] = r_k/(N tx[k,n]).  `decided_by="kind"` expects it of healthy topologies only.
+    """
+    most, failures, count = 3 if quick else 4, [], 0
+    for nodes in range(2, most + 1):
+        for rails in range(1, most + 1):
+            for topology in (healthy(nodes, rails), one_slow(nodes, rails, phi), proportional(nodes, rails), arbitrary(nodes, rails)):
+                even = proportional_split(topology, [sp.Integer(1)] * rails)
+                for table, rates in zip(loads(topology, even), (topology.tx, topology.rx), strict=True):
+                    for k in range(nodes):
+                        times = [table[k][n] / rates[k][n] for n in range(rails)]
+                        together = all(is_zero(time - times[0]) for time in times)
+                        equal = all(is_zero(rate - rates[k][0]) for rate in rates[k])
+                        count += 1
+                        if together != (equal if decided_by == "rates" else topology.kind == "healthy"):
+                            failures.append(f"{topology}: node {k} finishes {'together' if together else 'apart'}")
+    return verdict("symbolic", f"all M, N <= {most}, four kinds of topology ({count} nodes and sides), every D", failures,
+                   ("D and all rates are symbols, equal only where the topology says so",))
 
 
 def same_everywhere(quick: bool = False, *, same: bool = True) -> Result:
