@@ -17,6 +17,7 @@ from railopt.cli.common import (
     table,
     traffic_from,
 )
+from railopt.schedule.certify import certificate
 from railopt.schedule.model import LINKS, modelled
 from railopt.schedule.report import Cost, compare, cost
 from railopt.schedule.value import DEFAULT_EPS, KINDS, ORDERS, Schedule
@@ -48,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk", metavar="SIZE",
                         help="largest chunk of the plan and of the .cm (default: whole pieces; pipelined: 256KiB)")
     parser.add_argument("--cm", metavar="FILE.cm", help="export for htsim, a barrier trigger between stages")
+    parser.add_argument("--certificate", metavar="FILE.json",
+                        help="save the proof that L / (m B2) is the optimum, for railopt check")
     add_fabric_arguments(parser)
     add_output_arguments(parser)
 
@@ -95,6 +98,9 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
     if args.output:
         made.save(args.output, force=args.force)
         note(f"wrote {args.output}")
+    if args.certificate:
+        certificate(made).require().save(args.certificate, force=args.force)
+        note(f"wrote {args.certificate}")
     if args.plan or args.cm:
         plan = made.plan(args.chunk)
         if args.plan:

@@ -12,11 +12,13 @@ above `policies`; imports plan, bounds and below.
     matching    perfect matchings on bit rows              decompose   server matrix -> stages
     pieces      stages -> bytes of each GPU pair           value       Schedule: valid by construction, files, Plan
     model       alpha-beta time in parts                   report      parts and synthesis time, kinds side by side
+    phases      flows with dependencies, for a simulator   certify     t_opt with its proof
 """
 
+from railopt.schedule.certify import certificate
 from railopt.schedule.model import LINKS, Breakdown, Links, modelled, spreadout_gpus
 from railopt.schedule.report import Cost, compare, cost
 from railopt.schedule.value import KINDS, ORDERS, Kind, Schedule, conflicts, synthesise
 
-__all__ = ["KINDS", "LINKS", "ORDERS", "Breakdown", "Cost", "Kind", "Links", "Schedule", "compare", "conflicts", "cost",
+__all__ = ["KINDS", "LINKS", "ORDERS", "Breakdown", "Cost", "Kind", "Links", "Schedule", "certificate", "compare", "conflicts", "cost",
            "modelled", "spreadout_gpus", "synthesise"]
