@@ -26,6 +26,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("bench", "time plans on a sender, in the columns of nccl-tests"),
     "fabric-from-perftest": ("fabric_from_perftest", "make a fabric from NIC rates measured with perftest"),
     "simulate": ("simulate", "run a plan or direct traffic on the fabric, flow by flow"),
+    "sweep": ("sweep", "run a grid of instances, on this machine or a cluster, and resume it"),
+    "results": ("results", "list, filter, merge and export the results of sweeps"),
+    "place": ("place", "expert placement from a routing trace: balance, bytes moved, busiest links, time"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
 }
 

@@ -147,7 +147,7 @@ class Trace:
         flat = np.arange(rows * layers * ranks, dtype=np.int64).repeat(tokens * top_k) * experts + given.reshape(-1)
         counts = np.bincount(flat, minlength=rows * layers * ranks * experts).reshape(rows, layers, ranks, experts)
         known = {"iterations": np.arange(rows), "layers": np.arange(layers, dtype=np.int32), **fields}
-        return cls(counts, top_k, tokens, choices=given, choice_iterations=known["iterations"],
+        return cls(counts.astype(np.int32), top_k, tokens, choices=given, choice_iterations=known["iterations"],
                    choice_layers=known["layers"], **known)
 
     def chosen(self, iteration: int, layer: int) -> npt.NDArray[np.int16]:
@@ -181,6 +181,6 @@ class Trace:
         if set(header) != set(HEADER) or set(arrays) != set(ARRAYS):
             raise FormatError(f"{path}: holds {sorted(header)} and {sorted(arrays)}, expected {sorted(HEADER)} and {sorted(ARRAYS)}")
         try:
-            return cls(**header, **arrays)
+            return cls(arrays.pop("counts"), **header, **arrays)  # type: ignore[arg-type]
         except InputError as error:
             raise InputError(f"{path}: {error}") from error

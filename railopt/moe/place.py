@@ -1,0 +1,140 @@
+"""From a trace to a placement and what it changes: balance, bytes moved, the busiest link under each rail policy, time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from railopt.arrays import Ints
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.moe.optimal import optimal
+from railopt.moe.placement import Bools, Placement, contiguous_home
+from railopt.moe.presets import Preset, preset
+from railopt.moe.prophet import evaluate, pro_prophet, shadow
+from railopt.moe.replicate import replicate
+from railopt.moe.routing import dispatch, split
+from railopt.moe.timeline import Timeline, timeline
+from railopt.moe.timemodel import TimeModel
+from railopt.moe.trace import Trace
+from railopt.plan import Plan
+from railopt.policies import plan
+from railopt.traffic import Traffic
+
+PLANNERS = ("contiguous", "replicate", "shadow", "pro-prophet", "optimal")
+RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable")
+
+
+def dimensions(trace: Trace, name: str | None) -> Preset:
+    """The model behind a trace: a preset by name with the trace's experts and top-k, or what the trace itself says."""
+    if name is not None:
+        return replace(preset(name), layers=len(trace.layers), experts=trace.experts, top_k=trace.top_k)
+    shape = trace.meta.get("model")
+    if not isinstance(shape, dict) or not trace.model_dim:
+        raise InputError("the trace does not say how large its model is: name one with --model, e.g. --model deepseek-v2-lite")
+    width, ffn = trace.model_dim, int(shape["ffn"])
+    dense = 4 * width * width + 3 * width * ffn * int(shape.get("shared", 0))
+    return Preset("the trace's own", len(trace.layers), trace.experts, trace.top_k, width, ffn, dense)
+
+
+def place(trace: Trace, fabric: Fabric, model: TimeModel, planner: str, *, iteration: int = -1, replicas: int | None = None,
+          slots: int | None = None, groups: int = 1) -> Placement:
+    """A placement for every layer of the trace, planned on one iteration's counts.
+
+    replicas  physical experts a layer, homes included (at most, for the planners that copy only what pays)
+    slots     experts a GPU may hold: its memory
+    groups    expert groups that `replicate` keeps on one node
+    """
+    if planner not in PLANNERS:
+        raise InputError(f"unknown planner {planner!r}; known planners: {', '.join(PLANNERS)}")
+    trace.expect(ranks=fabric.nodes * fabric.gpus)
+    counts = trace.counts[trace.row(iteration)].astype(np.int64)
+    devices, experts = fabric.nodes * fabric.gpus, trace.experts
+    slots = _slots(experts, devices, replicas, slots)
+    if planner == "replicate":
+        wanted = replicas or (experts + devices if slots is None else min(slots * devices, experts * devices))
+        return replicate(trace.load[trace.row(iteration)], wanted, fabric.nodes, fabric.gpus, groups)
+    home = np.broadcast_to(contiguous_home(experts, devices), (len(counts), experts))
+    if planner == "contiguous":
+        return Placement.from_home(home, fabric.nodes, fabric.gpus)
+    limit = None if replicas is None else replicas - experts
+    holds = np.stack([_copies(planner, model, layer, slots, limit) for layer in counts])
+    return Placement.from_home(home, fabric.nodes, fabric.gpus, holds)
+
+
+def _slots(experts: int, devices: int, replicas: int | None, slots: int | None) -> int | None:
+    """Experts a GPU may hold; an error where the experts do not fit."""
+    least = -(-experts // devices)
+    if replicas is not None and not experts <= replicas <= experts * devices:
+        raise InputError(f"{replicas} replicas of {experts} experts on {devices} GPUs: the smallest feasible number is {experts}, the "
+                         f"largest {experts * devices}")
+    if slots is not None and slots < least:
+        raise InputError(f"{slots} experts a GPU: {experts} experts on {devices} GPUs need at least {least}")
+    if replicas is None:
+        return slots
+    wanted = -(-replicas // devices)
+    if slots is not None and slots < wanted:
+        raise InputError(f"{replicas} replicas on {devices} GPUs of {slots} slots: at most {slots * devices} fit; the smallest feasible "
+                         f"number of slots is {wanted}")
+    return wanted if slots is None else slots
+
+
+def _copies(planner: str, model: TimeModel, counts: Ints, slots: int | None, limit: int | None) -> Bools:
+    if planner == "pro-prophet":
+        return pro_prophet(model, counts, slots=slots, limit=limit)
+    if planner == "shadow":
+        return shadow(model, counts, slots=slots)
+    return optimal(model, counts, slots=slots, limit=limit).holds
+
+
+@dataclass(frozen=True)
+class Side:
+    """One placement on one iteration: balance, links and time.
+
+    balance   max/mean of the tokens that GPUs compute, averaged over layers;  worst  the worst layer's
+    links     by rail policy: (busiest NIC's bytes summed over layers, dispatch time summed over layers)
+    internode bytes between nodes in one dispatch, all layers
+    """
+
+    balance: float
+    worst: float
+    internode: int
+    links: dict[str, tuple[int, Fraction]]
+    timeline: Timeline = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; times in seconds."""
+        return {"balance": self.balance, "worst_layer_balance": self.worst, "internode_bytes": self.internode,
+                "iteration_s": self.timeline.total_ps / 1e12,
+                "links": {name: {"busiest_nic_bytes": load, "dispatch_s": float(time)} for name, (load, time) in self.links.items()}}
+
+
+def assess(trace: Trace, fabric: Fabric, model: TimeModel, placement: Placement, *, iteration: int = -1, token_bytes: int,
+           rule: str = "home", style: str = "ours", policies: Sequence[str] = RAIL_POLICIES, chunk: str | int = "256KiB") -> Side:
+    """What a placement does to one iteration's routing."""
+    row = trace.row(iteration)
+    when = int(trace.iterations[row])
+    balances, terms, internode = [], [], 0
+    links = dict.fromkeys(policies, (0, Fraction(0)))
+    for column, layer in enumerate(trace.layers.tolist()):
+        counts = trace.counts[row, column].astype(np.int64)
+        load = split(counts, placement.holds[column], placement.home[column], placement.gpus, rule).sum(axis=(0, 1))
+        balances.append(load.max() / load.mean() if load.any() else 1.0)
+        terms.append(evaluate(model, counts, placement.holds[column], home=placement.home[column]))
+        traffic = dispatch(trace, placement, when, layer, token_bytes=token_bytes, rule=rule)
+        internode += int(traffic.node_matrix.sum())
+        for name in policies:
+            made = rail_plan(fabric, traffic, name, chunk)
+            busiest = 0 if made is None else int(max(made.send.max(), made.recv.max()))
+            links[name] = (links[name][0] + busiest, links[name][1] + (Fraction(0) if made is None else made.makespan))
+    return Side(float(np.mean(balances)), float(np.max(balances)), internode, links, timeline(model, terms, style))
+
+
+def rail_plan(fabric: Fabric, traffic: Traffic, policy: str, chunk: str | int) -> Plan | None:
+    """The plan of a policy for the traffic between nodes; None where there is none."""
+    chunks = traffic.chunks(chunk)
+    return plan(fabric, chunks, policy) if len(chunks) else None

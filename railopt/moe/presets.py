@@ -1,0 +1,98 @@
+"""Public dimensions of MoE models, from their published configurations and papers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.moe.timemodel import TimeModel
+from railopt.units import PS_PER_S
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One model.
+
+    layers        MoE layers (DeepSeek's first dense layers are left out)
+    experts       routed experts a layer; top_k of them serve a token
+    hidden, ffn   width of a token and of one expert
+    matrices      weight matrices an expert: 3 where it is gated (SwiGLU), 2 otherwise
+    dense_params  other parameters of such a layer that every token passes: attention and shared experts
+    groups        expert groups of the router; 1 where it has none
+    """
+
+    name: str
+    layers: int
+    experts: int
+    top_k: int
+    hidden: int
+    ffn: int
+    dense_params: int
+    groups: int = 1
+    matrices: int = 3
+
+    @property
+    def expert_params(self) -> int:
+        """Parameters of one expert."""
+        return self.matrices * self.hidden * self.ffn
+
+    def expert_bytes(self, width: int = 2) -> int:
+        """Bytes of one expert's parameters at `width` bytes each (2 is bf16, 1 fp8, 4 fp32)."""
+        return self.expert_params * width
+
+    def token_bytes(self, width: int = 2) -> int:
+        """Bytes of one token's hidden vector."""
+        return self.hidden * width
+
+    @property
+    def expert_flops(self) -> int:
+        """Forward FLOPs of one token in one expert; backward takes twice as many."""
+        return 2 * self.expert_params
+
+    @property
+    def dense_flops(self) -> int:
+        """Forward FLOPs of one token in the rest of the layer, attention scores left out."""
+        return 2 * self.dense_params
+
+    @property
+    def token_flops(self) -> int:
+        """Forward FLOPs of one token in all MoE layers."""
+        return self.layers * (self.dense_flops + self.top_k * self.expert_flops)
+
+    def model(self, fabric: Fabric, tokens_per_rank: int, *, gpu_flops: float = 400e12, width: int = 2,
+              overlap: bool = True) -> TimeModel:
+        """The time model of one layer: GPUs that reach `gpu_flops`, `width` bytes a value, rails used evenly."""
+        return TimeModel.rails(fabric, token_bytes=self.token_bytes(width), expert_bytes=self.expert_bytes(width),
+                               tokens_per_s=gpu_flops / self.expert_flops,
+                               fnec_ps=round(tokens_per_rank * self.dense_flops * PS_PER_S / gpu_flops), overlap=overlap)
+
+
+def _gpt(name: str, layers: int, width: int, experts: int, top_k: int) -> Preset:
+    """A GPT block: attention 4 d^2, experts of two matrices d x 4d."""
+    return Preset(name, layers, experts, top_k, width, 4 * width, 4 * width * width, matrices=2)
+
+
+PRESETS = {
+    "mixtral-8x7b": Preset("Mixtral 8x7B", 32, 8, 2, 4096, 14336, 41_943_040),
+    "mixtral-8x22b": Preset("Mixtral 8x22B", 56, 8, 2, 6144, 16384, 88_080_384),
+    "deepseek-v2-lite": Preset("DeepSeek-V2-Lite", 26, 64, 6, 2048, 1408, 31_064_064),
+    "deepseek-v3": Preset("DeepSeek-V3", 58, 256, 8, 7168, 2048, 231_145_472, groups=8),
+    "olmoe-1b-7b": Preset("OLMoE-1B-7B", 16, 64, 8, 2048, 1024, 16_777_216),
+    "qwen3-235b-a22b": Preset("Qwen3-235B-A22B", 94, 128, 8, 4096, 1536, 71_303_168),
+}
+
+
+def moe_gpt(size: str, experts: int, top_k: int) -> Preset:
+    """Pro-Prophet's MoE-GPT models (arXiv 2411.10003): 12 or 24 layers, width 512 to 2048; D stands for deeper."""
+    dims = {"S": (12, 512), "M": (12, 1024), "L": (12, 2048), "DS": (24, 512), "DM": (24, 1024)}
+    if size not in dims:
+        raise InputError(f"MoE-GPT-{size}: known sizes are {', '.join(dims)}")
+    return _gpt(f"MoE-GPT-{size}", *dims[size], experts, top_k)
+
+
+def preset(name: str) -> Preset:
+    """A preset by name."""
+    if name not in PRESETS:
+        raise InputError(f"unknown model {name!r}; known models: {', '.join(PRESETS)}")
+    return PRESETS[name]
