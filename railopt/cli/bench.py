@@ -39,7 +39,7 @@ Once = Callable[[Plan, Placement, int], tuple[float, int | None]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", nargs="?", default="moe:skew=0.8", metavar="TRAFFIC",
-                        help=f"the pattern, scaled to each size (default moe:skew=0.8): {TRAFFIC_HELP}")  # fmt: skip
+                        help=f"the pattern, scaled to each size (default moe:skew=0.8): {TRAFFIC_HELP}")
     parser.add_argument("-b", "--minbytes", default="1MiB", help="smallest size (default 1MiB)")
     parser.add_argument("-e", "--maxbytes", default="16MiB", help="largest size (default 16MiB)")
     parser.add_argument("-f", "--stepfactor", type=int, default=2, help="from size to size (default 2)")
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     rows = list(_loopback(args, fabric) if sender == "loopback" else _verbs(args, fabric, launch))
     if args.json and launch.rank == 0:
         print_json({"sender": sender, "workload": args.workload, "nodes": fabric.nodes, "rails": fabric.rails,
-                    "rows": [row.as_json() for row in rows]})  # fmt: skip
+                    "rows": [row.as_json() for row in rows]})
     if any(row.wrong for row in rows):
         raise CheckFailed(f"{sender}: chunks arrived with wrong bytes: see #wrong")
     return 0

@@ -35,7 +35,7 @@ def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     """Devices (under `names` too) and queue pairs, by perftest's names where it has one."""
     group = parser.add_argument_group("rails (verbs)")
     group.add_argument(*names, "--ib-dev", dest="devices", metavar="DEV,DEV,...",
-                       help="devices in rail order, e.g. mlx5_0,mlx5_1 (default: active ones in PCI order)")  # fmt: skip
+                       help="devices in rail order, e.g. mlx5_0,mlx5_1 (default: active ones in PCI order)")
     group.add_argument("--ib-port", type=int, default=1, help="port of every device (default 1)")
     group.add_argument("--gid-index", type=int, help="GID table entry (default: the IPv4 RoCE v2 one)")
     group.add_argument("--mtu", type=int, choices=MTUS, help="largest packet (default: what the ports have)")
@@ -78,11 +78,11 @@ def _mpi(launch: Launch) -> Any:
         if launch.hosts:
             return None
         raise BackendError(f"{launch.launcher} launched this process, but mpi4py can't be used ({error}): pip install "
-                           "'railopt[mpi]', or name the nodes with --hosts") from error  # fmt: skip
+                           "'railopt[mpi]', or name the nodes with --hosts") from error
     if (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()) != (launch.rank, launch.size):
         raise InputError(f"the environment says rank {launch.rank}/{launch.size}, mpi4py says "
                          f"{MPI.COMM_WORLD.Get_rank()}/{MPI.COMM_WORLD.Get_size()}: mpi4py is built for another MPI; "
-                         "use the mpirun it was built for, or --hosts")  # fmt: skip
+                         "use the mpirun it was built for, or --hosts")
     return MPI.COMM_WORLD
 
 
@@ -96,7 +96,7 @@ def options_of(args: argparse.Namespace) -> Options:
         raise InputError(f"--ib-timeout {args.ib_timeout} --ib-retry {args.ib_retry}: expected 1 to 31 and 0 to 7")
     return Options(port=args.ib_port, gid_index=args.gid_index, mtu=args.mtu, depth=args.depth, batch=args.batch,
                    max_message=parse_bytes(args.size), patience=Patience(args.ib_timeout, args.ib_retry),
-                   stall_s=args.stall)  # fmt: skip
+                   stall_s=args.stall)
 
 
 def devices_of(args: argparse.Namespace, rails: int) -> list[str]:

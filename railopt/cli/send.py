@@ -102,7 +102,7 @@ def _verbs(args: argparse.Namespace, plan: Plan, launch: Launch) -> list[list[di
 
     if plan.fabric.nodes != launch.size:
         raise InputError(f"{args.plan} is for {plan.fabric.nodes} nodes, this run has {launch.size} ranks "
-                         "(one process a node)")  # fmt: skip
+                         "(one process a node)")
     options, placement, rank = options_of(args), Placement.packed(plan.chunks), launch.rank
     runs = []
     with join_group(args, launch, plan.digest[:16]) as group:
@@ -142,7 +142,7 @@ def _wrong(sender: Any, plan: Plan, placement: Placement, seed: int) -> int:
 def _print(args: argparse.Namespace, plan: Plan, sender: str, nodes: list[list[dict[str, Any]]]) -> None:
     if args.json:
         print_json({"sender": sender, "plan": args.plan, "policy": plan.policy, "digest": plan.digest,
-                    "makespan": plan.makespan, "nodes": nodes})  # fmt: skip
+                    "makespan": plan.makespan, "nodes": nodes})
         return
     unit, scale = ("Gb/s", 8e-9) if args.report_gbits else ("GB/s", 1e-9)
     rows = []
@@ -155,7 +155,7 @@ def _print(args: argparse.Namespace, plan: Plan, sender: str, nodes: list[list[d
         wrong = "-" if runs[-1]["wrong"] is None else sum(r["wrong"] for r in runs)
         rate = runs[-1]["bytes"] / seconds * scale if seconds else 0.0
         rows.append([sender, name, "all", "", "", runs[-1]["chunks"], runs[-1]["bytes"], f"{seconds * 1e6:.1f}",
-                     f"{rate:.3f}", wrong])  # fmt: skip
+                     f"{rate:.3f}", wrong])
     table(["sender", "node", "rail", "device", "state", "chunks", "bytes", "time(us)", unit, "#wrong"], rows)
 
 

@@ -19,7 +19,7 @@ from railopt.fabric import Fabric
 from railopt.traffic import Traffic
 
 COLUMNS = ("sender", "policy", "size(B)", "count", "type", "redop", "root", "time(us)", "algbw(GB/s)", "busbw(GB/s)", "#wrong",
-           "bound%")  # fmt: skip
+           "bound%")
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Measurement:
         algbw = self.size / self.seconds / 1e9
         return [self.sender, self.policy, str(self.size), str(self.size), "uint8", "none", "-1", f"{self.seconds * 1e6:.2f}",
                 f"{algbw:.3f}", f"{algbw * (self.nodes - 1) / self.nodes:.3f}", "N/A" if self.wrong is None else str(self.wrong),
-                f"{float(self.bound) / self.seconds * 100:.2f}"]  # fmt: skip
+                f"{float(self.bound) / self.seconds * 100:.2f}"]
 
     def as_json(self) -> dict[str, Any]:
         """The cells as numbers."""
         algbw = self.size / self.seconds / 1e9
         return {"sender": self.sender, "policy": self.policy, "size": self.size, "seconds": self.seconds, "algbw": algbw,
                 "busbw": algbw * (self.nodes - 1) / self.nodes, "wrong": self.wrong, "bound": self.bound,
-                "bound_percent": float(self.bound) / self.seconds * 100}  # fmt: skip
+                "bound_percent": float(self.bound) / self.seconds * 100}
 
 
 def sizes(begin: int, end: int, factor: int) -> Iterator[int]:

@@ -54,7 +54,7 @@ def list_devices(lib: Library | None = None, sysfs: Path = SYSFS, *, gids: bool 
     if not names:
         raise BackendError("libibverbs is there but finds no RDMA device: load the NIC's kernel driver (mlx5_ib, bnxt_re, "
                            "irdma, ...) and install its user part (apt-get install ibverbs-providers); to try without a "
-                           "NIC: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0")  # fmt: skip
+                           "NIC: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0")
     return sorted((describe(name, sysfs, gids) for name in names), key=lambda d: (d.pci == "-", d.pci, d.name))
 
 
@@ -66,7 +66,7 @@ def describe(name: str, sysfs: Path = SYSFS, gids: bool = True) -> DeviceInfo:
     ports = tuple(_port(p, gids) for p in sorted((root / "ports").glob("*"), key=lambda p: int(p.name)))
     interfaces = {_read(root / "ports" / str(p.number) / "gid_attrs" / "ndevs" / str(g.index), "") for p in ports for g in p.gids}
     return DeviceInfo(name, target.name if target and ":" in target.name else "-", int(numa),
-                      tuple(sorted(interfaces - {""})), ports)  # fmt: skip
+                      tuple(sorted(interfaces - {""})), ports)
 
 
 def _port(path: Path, gids: bool) -> PortInfo:
@@ -76,7 +76,7 @@ def _port(path: Path, gids: bool) -> PortInfo:
         if gid.strip("0:"):
             table.append(Gid(index, _short(gid), _read(path / "gid_attrs" / "types" / str(index), "?")))
     return PortInfo(int(path.name), _read(path / "state", "?").partition(": ")[2] or "?", _read(path / "rate", "?"),
-                    _read(path / "link_layer", "?"), tuple(table))  # fmt: skip
+                    _read(path / "link_layer", "?"), tuple(table))
 
 
 def _short(gid: str) -> str:
@@ -111,5 +111,5 @@ def rail_map(rails: Sequence[str] | None, available: Sequence[DeviceInfo], port:
         chosen = [d.name for d in available if any(p.number == port and p.state == "ACTIVE" for p in d.ports)]
     if count is not None and len(chosen) != count:
         raise InputError(f"the plan has {count} rails, this node would use {len(chosen)} ({', '.join(chosen) or 'none'}): "
-                         "name the devices in rail order with --rails")  # fmt: skip
+                         "name the devices in rail order with --rails")
     return chosen

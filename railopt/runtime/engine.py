@@ -235,5 +235,5 @@ def describe(status: int, error: int) -> str:
 
 
 PROTECTION = frozenset({s.IBV_WC_LOC_LEN_ERR, s.IBV_WC_LOC_PROT_ERR, s.IBV_WC_LOC_ACCESS_ERR, s.IBV_WC_REM_ACCESS_ERR,
-                        s.IBV_WC_MW_BIND_ERR})  # fmt: skip
+                        s.IBV_WC_MW_BIND_ERR})
 """Statuses that say a request was wrong, not its path: another rail would refuse it too."""

@@ -29,7 +29,7 @@ class Group:
     """One rank of a run, connected. Build it with `join` or `join_mpi`."""
 
     def __init__(self, sock: socket.socket, rank: int, size: int, hub: Hub | None = None, *, patience_s: float = 60.0,
-                 gather: Callable[[bytes], list[bytes]] | None = None) -> None:  # fmt: skip
+                 gather: Callable[[bytes], list[bytes]] | None = None) -> None:
         self.rank, self.size = rank, size
         self.names = [f"node {i}" for i in range(size)]
         self.lost: str | None = None
@@ -167,7 +167,7 @@ def join(launch: Launch, secret: bytes, *, run: str = "", port: int = DEFAULT_PO
 
 
 def _enter(hub: Hub | None, addresses: Sequence[str], port: int, secret: bytes, rank: int, size: int, run: str,
-           join_s: float, gather: Callable[[bytes], list[bytes]] | None = None) -> Group:  # fmt: skip
+           join_s: float, gather: Callable[[bytes], list[bytes]] | None = None) -> Group:
     """Connect to the hub, shake hands and wait for the others; closes what it opened if that fails."""
     sock = None
     try:
@@ -219,7 +219,7 @@ def join_mpi(comm: Any, *, run: str = "", join_s: float = 60.0) -> Group:
     comm.Bcast(card, root=0)
     secret, port, addresses = json.loads(bytes(card).rstrip(b"\0"))
     return _enter(hub, ["127.0.0.1"] if hub is not None else addresses, port, secret.encode(), rank, size, run, join_s,
-                  lambda data: _mpi_allgather(comm, data))  # fmt: skip
+                  lambda data: _mpi_allgather(comm, data))
 
 
 def _mpi_allgather(comm: Any, data: bytes) -> list[bytes]:

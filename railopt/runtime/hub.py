@@ -34,7 +34,7 @@ class Hub:
             self._server = socket.create_server((address, port), backlog=128)
         except OSError as error:
             raise BackendError(f"rank 0 can't listen on port {port} of {address or 'this machine'}: {error.strerror}; "
-                               "is a run still there? choose another with --port") from error  # fmt: skip
+                               "is a run still there? choose another with --port") from error
         self.port = int(self._server.getsockname()[1])
         self._closed = threading.Event()
         self._join = threading.Timer(join_s, self._missing)
@@ -80,7 +80,7 @@ class Hub:
         rank, size = hello["rank"], hello["size"]
         if hello["run"] != self.run:
             raise wire.Refused(f"this is run {self.run!r}, you are of run {hello['run']!r}: a process left over from "
-                               "another run, or another plan")  # fmt: skip
+                               "another run, or another plan")
         if size != self.size or not 0 <= rank < self.size:
             raise wire.Refused(f"you are rank {rank} of {size}, this run has {self.size} ranks")
         wire.keep_alive(sock)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -20,14 +20,14 @@ _U64 = ir.IntType(64)
 def _access(type_: Any, ir_type: Any) -> tuple[Any, Any]:
     """(load, store) of one integer type at any address, aligned or not."""
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def load(typing: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return builder.load(builder.inttoptr(args[0], ir_type.as_pointer()), align=1)
 
         return type_(types.int64), codegen
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def store(typing: Any, address: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             builder.store(args[1], builder.inttoptr(args[0], ir_type.as_pointer()), align=1)
@@ -44,7 +44,7 @@ load_u64, store_u64 = _access(types.uint64, _U64)
 load_u8, store_u8 = _access(types.uint8, ir.IntType(8))
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def copy_bytes(typing: Any, target: Any, source: Any, length: Any) -> Any:
     """memmove(target, source, length)."""
 

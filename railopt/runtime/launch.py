@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from railopt.errors import InputError
 
@@ -54,7 +55,7 @@ def detect(environ: Mapping[str, str], launcher: str | None = None) -> Launch | 
         if (other.rank, other.size) != (first.rank, first.size):
             raise InputError(f"{first.launcher} says rank {first.rank}/{first.size}, {other.launcher} says "
                              f"{other.rank}/{other.size}: railopt runs one process a node; name the launcher to believe "
-                             f"with --launcher {first.launcher} or --launcher {other.launcher}")  # fmt: skip
+                             f"with --launcher {first.launcher} or --launcher {other.launcher}")
     return first
 
 
@@ -120,14 +121,14 @@ def is_local(host: str) -> bool:
     if host in (socket.gethostname(), socket.gethostname().split(".")[0]):
         return True
     try:
-        addresses: Sequence[tuple[object, ...]] = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:
         return False
     return any(_can_bind(a[0], a[4]) for a in addresses)
 
 
-def _can_bind(family: object, address: object) -> bool:
-    with socket.socket(family, socket.SOCK_STREAM) as probe:  # type: ignore[call-overload]
+def _can_bind(family: int, address: tuple[Any, ...]) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind(address)
         except OSError:

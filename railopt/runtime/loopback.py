@@ -87,7 +87,7 @@ class LoopbackRun:
             plan, seconds = self._plan, time.perf_counter() - begin
             wrong = self._wrong()
             self._report = Report("loopback", plan.policy, plan.chunks.total, len(plan.chunks), seconds,
-                                  rail_reports(plan, lambda n: "memory"), wrong)  # fmt: skip
+                                  rail_reports(plan, lambda n: "memory"), wrong)
         except BaseException as error:  # handed to whoever waits
             self._error = error
 

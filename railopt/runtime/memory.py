@@ -35,7 +35,7 @@ def memory_of(buffer: Any, *, writable: bool) -> Memory:
         view = memoryview(buffer)
     except TypeError:
         raise InputError(f"{type(buffer).__name__} is no buffer: expected the buffer protocol, __array_interface__, "
-                         "__cuda_array_interface__ or __dlpack__") from None  # fmt: skip
+                         "__cuda_array_interface__ or __dlpack__") from None
     if writable and view.readonly:
         raise InputError(f"a read-only {type(buffer).__name__} can't receive bytes: give a bytearray or a writable array")
     if not view.contiguous:
@@ -71,7 +71,7 @@ class _DLTensor(ctypes.Structure):
     _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
                 ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
                 ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64))  # fmt: skip
+                ("byte_offset", ctypes.c_uint64))
 
 
 _DL_CPU, _DL_CUDA, _DL_CUDA_HOST = 1, 2, 3
@@ -90,4 +90,4 @@ def _from_dlpack(buffer: Any) -> Memory:
     if strides is not None and not _contiguous(shape, strides, itemsize):
         raise InputError(f"the tensor has strides {strides}: expected contiguous memory")
     return Memory((tensor.data or 0) + tensor.byte_offset, math.prod(shape) * itemsize, (buffer, capsule),
-                  tensor.device_type == _DL_CUDA)  # fmt: skip
+                  tensor.device_type == _DL_CUDA)

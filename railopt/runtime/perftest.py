@@ -53,7 +53,7 @@ def _rate(found: dict[str, Fraction], name: str) -> int:
     bandwidth, counted = found["BW_average"], found["MsgRate"] * 10**6 * found["MsgSize"]
     if bandwidth <= 0 or counted <= 0:
         raise FormatError(f"{name}: BW_average {float(bandwidth):g} and MsgRate {float(found['MsgRate']):g}: nothing was measured "
-                          "(for very slow links use larger --iters, MsgRate is rounded to 6 digits)")  # fmt: skip
+                          "(for very slow links use larger --iters, MsgRate is rounded to 6 digits)")
     unit = min(_UNITS, key=lambda u: max(bandwidth * u / counted, counted / (bandwidth * u)))
     factor = max(bandwidth * unit / counted, counted / (bandwidth * unit))
     if factor > 2:
@@ -66,7 +66,7 @@ def place_of(path: str) -> tuple[int, int, str]:
     match = _PLACE.search(Path(path).name)
     if match is None:
         raise InputError(f"{path}: the name must end in the node's and the rail's number, e.g. node3_rail5.json "
-                         "(node3_rail5_tx.json and _rx.json where the directions differ)")  # fmt: skip
+                         "(node3_rail5_tx.json and _rx.json where the directions differ)")
     return int(match[1]), int(match[2]), match[3] or ""
 
 
@@ -97,5 +97,5 @@ def fabric_from(measured: list[Measured], gpus: int | None = None) -> Fabric:
         if (matrix == 0).any():
             node, rail = np.argwhere(matrix == 0)[0]
             raise InputError(f"no report for node {node} rail {rail} ({side}): {nodes} nodes x {rails} rails are expected, "
-                             "because those are the largest numbers found")  # fmt: skip
+                             "because those are the largest numbers found")
     return Fabric(nodes, rails, rails if gpus is None else gpus, rates["tx"], rates["rx"])

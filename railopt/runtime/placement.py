@@ -46,7 +46,7 @@ class Placement:
 
 
 def _pack(key: Ints, owner: npt.NDArray[np.int32], size: Ints, nodes: int, buffers: int,
-          ) -> tuple[npt.NDArray[np.int32], Ints, Ints]:  # fmt: skip
+          ) -> tuple[npt.NDArray[np.int32], Ints, Ints]:
     """Lay chunks out in the order of `key` within the memory of each owner: (buffer, offset, bytes an owner)."""
     order = np.arange(len(key)) if np.all(key[1:] >= key[:-1]) else np.argsort(key, kind="stable")
     ends = np.cumsum(size[order])
@@ -100,7 +100,7 @@ def rows_of(plan: Plan, node: int, stage: int | None = None, *, side: str = "sen
 
 
 def program(plan: Plan, placement: Placement, rows: Ints, rail: npt.NDArray[np.integer] | None = None,
-            max_message: int = MAX_MESSAGE) -> Program:  # fmt: skip
+            max_message: int = MAX_MESSAGE) -> Program:
     """What the node that owns the chunks `rows` posts; `rail` overrides the plan's rails (one a row)."""
     if max_message < 1:
         raise InputError(f"a message of at most {max_message} bytes: expected at least 1")
@@ -121,4 +121,4 @@ def program(plan: Plan, placement: Placement, rows: Ints, rail: npt.NDArray[np.i
         peer=links // plan.fabric.rails, rail=links % plan.fabric.rails, starts=np.append(first, len(link)), chunk=chunk,
         local_buffer=placement.send_buffer[chunk].astype(np.int64), local_offset=placement.send_offset[chunk] + skip,
         remote_buffer=placement.recv_buffer[chunk].astype(np.int64), remote_offset=placement.recv_offset[chunk] + skip,
-        length=size)  # fmt: skip
+        length=size)

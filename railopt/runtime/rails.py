@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from railopt.errors import BackendError
-from railopt.runtime.engine import RECV_DEPTH, IMM_SLOTS, Link
+from railopt.runtime.engine import IMM_SLOTS, RECV_DEPTH, Link
 from railopt.runtime.group import Group
 from railopt.runtime.memory import Memory
 from railopt.runtime.verbs.lib import Library
@@ -42,7 +42,7 @@ class Rail:
     """One open device: its completion queue, protection domain, memory keys and queue pairs, one a peer."""
 
     def __init__(self, lib: Library, name: str, peers: Sequence[int], options: Options,
-                 roce_v2: Callable[[str, int, int], bool]) -> None:  # fmt: skip
+                 roce_v2: Callable[[str, int, int], bool]) -> None:
         self.device: Device = open_device(lib, name, options.port)
         try:
             port = self.device.query_port()
@@ -86,7 +86,7 @@ def card(rails: Sequence[Rail], recv: Sequence[Memory]) -> dict[str, Any]:
         "queue_pairs": [{str(peer): [qp.number, qp.psn] for peer, qp in r.qps.items()} for r in rails],
         "recv": [[m.address, m.length] for m in recv],
         "rkeys": [r.recv_keys for r in rails],
-    }  # fmt: skip
+    }
 
 
 def connect(rails: Sequence[Rail], group: Group, recv: Sequence[Memory], options: Options) -> tuple[list[Link], dict[int, Peer]]:
@@ -99,22 +99,22 @@ def connect(rails: Sequence[Rail], group: Group, recv: Sequence[Memory], options
             continue
         if len(theirs["devices"]) != len(rails):
             raise BackendError(f"{group.names[rank]} has {len(theirs['devices'])} rails ({', '.join(theirs['devices'])}), "
-                               f"this node has {len(rails)}")  # fmt: skip
+                               f"this node has {len(rails)}")
         peer = Peer(np.array([a for a, _ in theirs["recv"]], np.uint64), [n for _, n in theirs["recv"]],
-                    np.array(theirs["rkeys"], np.uint32).reshape(len(rails), -1))  # fmt: skip
+                    np.array(theirs["rkeys"], np.uint32).reshape(len(rails), -1))
         peers[rank] = peer
         for n, rail in enumerate(rails):
             lid, gid, index, ethernet, mtu = theirs["ports"][n]
             if ethernet != rail.address.ethernet:
                 raise BackendError(f"rail {n} is {'RoCE' if rail.address.ethernet else 'InfiniBand'} here and not at "
-                                   f"{group.names[rank]}: check --rails")  # fmt: skip
+                                   f"{group.names[rank]}: check --rails")
             limit = mtu if options.mtu is None else min(mtu, options.mtu.bit_length() - 8)
             there = Address(lid, bytes.fromhex(gid), index, ethernet, limit)
             number, psn = theirs["queue_pairs"][n][str(group.rank)]
             qp = rail.qps[rank]
             qp.connect(number, psn, rail.address, there, options.patience)
             link = Link(len(links), rank, n, qp, depth=options.depth, batch=options.batch,
-                        remote=int(peer.address[0]), rkey=int(peer.rkey[n, 0]))  # fmt: skip
+                        remote=int(peer.address[0]), rkey=int(peer.rkey[n, 0]))
             if error := link.receives.fill():
                 raise BackendError(f"ibv_post_recv on {rail.device.name}: errno {error}")
             links.append(link)

@@ -13,7 +13,7 @@ from railopt.runtime.placement import MAX_MESSAGE, Placement, program, rows_of, 
 from railopt.runtime.sender import Finished, Report, rail_reports
 
 COLUMNS = ("sender", "round", "node", "peer", "rail", "list", "opcode", "signaled", "chunk", "local_offset",
-           "remote_offset", "length")  # fmt: skip
+           "remote_offset", "length")
 
 
 class Record:
@@ -43,7 +43,7 @@ class Record:
                 self._out.writelines("\t".join(row) + "\n" for row in self._rows(plan, placement, node, stage))
         size = plan.chunks.size[sent]
         return Finished(Report(self.name, plan.policy, int(size.sum()), len(sent), 0.0,
-                               rail_reports(plan, lambda n: "record", sent)))  # fmt: skip
+                               rail_reports(plan, lambda n: "record", sent)))
 
     def _rows(self, plan: Plan, placement: Placement, node: int, stage: int | None) -> Iterator[tuple[str, ...]]:
         work = program(plan, placement, rows_of(plan, node, stage), max_message=self._max_message)
@@ -51,9 +51,9 @@ class Record:
             start, stop = int(work.starts[link]), int(work.starts[link + 1])
             head = (self.name, str(self._round), str(node), str(peer), str(rail))
             columns = zip(work.chunk[start:stop].tolist(), work.local_offset[start:stop].tolist(),
-                          work.remote_offset[start:stop].tolist(), work.length[start:stop].tolist(), strict=True)  # fmt: skip
+                          work.remote_offset[start:stop].tolist(), work.length[start:stop].tolist(), strict=True)
             for index, (chunk, local, remote, length) in enumerate(columns):
                 signaled = (index + 1) % self._batch == 0 or index + 1 == stop - start
                 yield (*head, str(index // self._batch), "RDMA_WRITE", str(int(signaled)), str(chunk), str(local),
-                       str(remote), str(length))  # fmt: skip
+                       str(remote), str(length))
             yield (*head, "-", "RDMA_WRITE_WITH_IMM", "1", "-", "0", "0", "0")

@@ -29,7 +29,7 @@ class Fault:
 
     def __str__(self) -> str:
         return (f"rail {self.rail} between node {self.node} and node {self.peer} died after {self.after:.3f} s "
-                f"({self.cause}); {self.moved} chunks planned again on the living rails")  # fmt: skip
+                f"({self.cause}); {self.moved} chunks planned again on the living rails")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Report:
         """As JSON values."""
         return {"sender": self.sender, "policy": self.policy, "bytes": self.bytes, "chunks": self.chunks,
                 "seconds": self.seconds, "wrong": self.wrong, "rails": [vars(r) for r in self.rails],
-                "faults": [vars(f) for f in self.faults]}  # fmt: skip
+                "faults": [vars(f) for f in self.faults]}
 
 
 class Handle(Protocol):
@@ -106,4 +106,4 @@ def rail_reports(plan: Plan, device: Callable[[int], str], rows: Ints | None = N
     """Bytes and chunks a rail as planned, of all chunks or of `rows`."""
     rail, size = (plan.rail, plan.chunks.size) if rows is None else (plan.rail[rows], plan.chunks.size[rows])
     return tuple(RailReport(n, device(n), int(size[rail == n].sum()), int((rail == n).sum()))
-                 for n in range(plan.fabric.rails))  # fmt: skip
+                 for n in range(plan.fabric.rails))

@@ -11,28 +11,28 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from railopt.arrays import Ints
-from railopt.errors import BackendError, InputError, RailoptError
+from railopt.errors import BackendError, InputError
 from railopt.plan import Plan
 from railopt.runtime import devices
 from railopt.runtime.engine import PROTECTION, Engine, Job, Link, describe
 from railopt.runtime.group import Group
 from railopt.runtime.memory import Memory, memory_of
-from railopt.runtime.placement import Placement, program, rows_of, stages
+from railopt.runtime.placement import Placement, Program, program, rows_of
 from railopt.runtime.rails import Options, Rail, connect
 from railopt.runtime.replan import replan
-from railopt.runtime.sender import Fault, PeerLost, RailReport, Report
+from railopt.runtime.sender import Fault, PeerLost
 from railopt.runtime.verbs.lib import Library, VerbsError, libibverbs
 from railopt.runtime.verbs.work import Writes
+from railopt.runtime.verbs_run import VerbsRun
 
 READY, DONE = 0, 1
-SPIN_S, NAP_S = 0.0005, 0.0001
 
 
 ROUNDS = 1 << 15
@@ -59,7 +59,7 @@ class Verbs:
     name = "verbs"
 
     def __init__(self, group: Group, rails: Sequence[str], send: Any, recv: Any, *, options: Options | None = None,
-                 lib: Library | None = None) -> None:  # fmt: skip
+                 lib: Library | None = None) -> None:
         self.group, self.options = group, options or Options()
         self.send = [memory_of(b, writable=False) for b in _buffers(send)]
         self.recv = [memory_of(b, writable=True) for b in _buffers(recv)]
@@ -109,9 +109,9 @@ class Verbs:
             raise InputError(f"the plan is for {plan.fabric.nodes} nodes, this run has {group.size} ranks")
         if plan.fabric.rails != len(self.rails):
             raise InputError(f"the plan is for {plan.fabric.rails} rails, this node has {len(self.rails)} "
-                             f"({', '.join(r.device.name for r in self.rails)})")  # fmt: skip
+                             f"({', '.join(r.device.name for r in self.rails)})")
         mine = [("send", placement.send_bytes[group.rank], [m.length for m in self.send]),
-                ("recv", placement.recv_bytes[group.rank], [m.length for m in self.recv])]  # fmt: skip
+                ("recv", placement.recv_bytes[group.rank], [m.length for m in self.recv])]
         mine += [(f"{group.names[k]}'s recv", placement.recv_bytes[k], p.length) for k, p in self.peers.items()]
         for what, needed, there in mine:
             if len(needed) != len(there) or any(n > have for n, have in zip(needed.tolist(), there, strict=True)):
@@ -169,7 +169,7 @@ class Verbs:
             if not link.alive and link.unfinished:
                 self._move(link)
 
-    def _queue(self, run: VerbsRun, work: Any) -> dict[int, int]:
+    def _queue(self, run: VerbsRun, work: Program) -> dict[int, int]:
         """Give a program's writes to their links; jobs a rail."""
         given: dict[int, int] = {}
         for i, (peer, rail) in enumerate(zip(work.peer.tolist(), work.rail.tolist(), strict=True)):
@@ -178,12 +178,12 @@ class Verbs:
             given[rail] = given.get(rail, 0) + 1
         return given
 
-    def _writes(self, work: Any, part: slice, peer: int, rail: int) -> Writes:
+    def _writes(self, work: Program, part: slice, peer: int, rail: int) -> Writes:
         there, here = self.peers[peer], np.array([m.address for m in self.send], np.uint64)
         local, remote = work.local_buffer[part], work.remote_buffer[part]
         return Writes(here[local] + work.local_offset[part].astype(np.uint64),
                       there.address[remote] + work.remote_offset[part].astype(np.uint64),
-                      work.length[part].astype(np.uint32), self.rails[rail].send_keys[local], there.rkey[rail, remote])  # fmt: skip
+                      work.length[part].astype(np.uint32), self.rails[rail].send_keys[local], there.rkey[rail, remote])
 
     def _tell_ready(self, peer: int) -> None:
         """Our memory is ready for this round: over the first living link to the peer."""
@@ -213,7 +213,7 @@ class Verbs:
     def complete(self) -> bool:
         """Whether this round is done: all our jobs acknowledged, all that we expect seen."""
         return not any(self._owed.values()) and all(
-            not link.unfinished and (not link.alive or link.seen >= link.expect) for link in self.engine.links)  # fmt: skip
+            not link.unfinished and (not link.alive or link.seen >= link.expect) for link in self.engine.links)
 
     def waiting_for(self) -> str:
         """The peers that keep this round from ending."""
@@ -239,7 +239,7 @@ class Verbs:
         cause = describe(status, error)
         if status in PROTECTION:
             raise BackendError(f"rail {link.rail} to {self.group.names[link.peer]}: a write was refused ({cause}): "
-                               "wrong memory key or address; were the buffers freed or registered anew?")  # fmt: skip
+                               "wrong memory key or address; were the buffers freed or registered anew?")
         self._fail(link, cause)
 
     def _fail(self, link: Link, cause: str) -> None:
@@ -284,7 +284,7 @@ class Verbs:
         self.faults[index] = Fault(old.node, old.peer, old.rail, old.cause, moved, old.after)
         run.moved(rows, rails)
         self.group.send(link.peer, {"moved": link.rail, "round": self.round, "jobs": len(lost),
-                                    "to": {str(n): k for n, k in given.items()}, "policy": policy})  # fmt: skip
+                                    "to": {str(n): k for n, k in given.items()}, "policy": policy})
 
     def _replan(self, run: VerbsRun, rows: Ints, link: Link) -> tuple[Ints, str]:
         alive = [other.rail for other in self._living(link.peer)]
@@ -331,87 +331,6 @@ class Verbs:
                 raise self._error
             self.group.check()
             return self.engine.sweep()
-
-
-class VerbsRun:
-    """A run under way: poll or wait for it."""
-
-    def __init__(self, sender: Verbs, plan: Plan, placement: Placement) -> None:
-        self.sender, self.plan, self.placement = sender, plan, placement
-        self.max_message = min(r.max_message for r in sender.rails)
-        self.imm = 0
-        self.begun = time.perf_counter()
-        self._stages = stages(plan)
-        self._rows = rows_of(plan, sender.group.rank)
-        self.rail = plan.rail.astype(np.int64)
-        self._faults_before = len(sender.faults)
-        self.report: Report | None = None
-
-    def next_stage(self) -> None:
-        """Begin the next stage."""
-        self.sender.begin(self, self._stages.pop(0))
-
-    def moved(self, rows: Ints, rails: Ints) -> None:
-        """Chunks that go over other rails than planned."""
-        self.rail[rows] = rails
-
-    def poll(self) -> bool:
-        """One step; whether the run is done."""
-        if self.report is None:
-            self._step()
-        return self.report is not None
-
-    def _step(self) -> bool:
-        sender = self.sender
-        try:
-            busy = sender.step()
-            with sender.lock:
-                if sender.complete():
-                    if self._stages:
-                        self.next_stage()
-                    else:
-                        self._finish()
-                    return True
-        except BaseException as error:
-            sender.running = None
-            if not isinstance(error, PeerLost):
-                sender.group.abort("interrupted" if isinstance(error, KeyboardInterrupt) else str(error)[:300])
-            raise
-        return busy
-
-    def _finish(self) -> None:
-        sender, rows = self.sender, self._rows
-        rail, size = self.rail[rows], self.plan.chunks.size[rows]
-        dead = {link.rail for link in sender.engine.links if not link.alive}
-        rails = tuple(RailReport(n, r.device.name, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead)
-                      for n, r in enumerate(sender.rails))  # fmt: skip
-        self.report = Report("verbs", self.plan.policy, int(size.sum()), len(rows), time.perf_counter() - self.begun, rails,
-                             faults=tuple(sender.faults[self._faults_before:]))  # fmt: skip
-        sender.running = None
-
-    def wait(self, timeout: float | None = None) -> Report:
-        """Until the run is done; a run without progress for `stall_s` is given up, naming who was waited for."""
-        start = last = time.monotonic()
-        activity = self.sender.activity
-        while self.report is None:
-            if self._step() or self.sender.activity != activity:
-                activity, last = self.sender.activity, time.monotonic()
-                continue
-            now = time.monotonic()
-            if timeout is not None and now - start > timeout:
-                raise TimeoutError(f"the run is not done after {timeout} s")
-            if now - last > self.sender.options.stall_s:
-                self._give_up()
-            if now - last > SPIN_S:
-                time.sleep(NAP_S)
-        return self.report
-
-    def _give_up(self) -> None:
-        sender = self.sender
-        error = PeerLost(f"no progress for {sender.options.stall_s:g} s; waiting for {sender.waiting_for()}")
-        sender.running = None
-        sender.group.abort(str(error))
-        raise error
 
 
 def _buffers(given: Any) -> list[Any]:

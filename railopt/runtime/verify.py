@@ -18,7 +18,7 @@ def _side(plan: Plan, placement: Placement, node: int, side: str, memory: Sequen
     """(rows, addresses, bytes) of the chunks that a node sends or receives."""
     rows = rows_of(plan, node, side=side)
     buffer, offset = ((placement.send_buffer, placement.send_offset) if side == "send"
-                      else (placement.recv_buffer, placement.recv_offset))  # fmt: skip
+                      else (placement.recv_buffer, placement.recv_offset))
     base = np.array([m.address for m in memory], np.int64)
     return rows, base[buffer[rows]] + offset[rows], plan.chunks.size[rows]
 

@@ -98,7 +98,7 @@ def challenge(sock: socket.socket, secret: bytes) -> tuple[Body, str]:
     if not hmac.compare_digest(str(hello.get("proof")), _proof(secret, "client", hello, nonce)):
         raise Refused("wrong shared secret (RAILOPT_SECRET or --secret-file must be the same on all nodes)")
     if not (isinstance(hello.get("rank"), int) and isinstance(hello.get("size"), int)
-            and isinstance(hello.get("run"), str) and isinstance(hello.get("host"), str)):  # fmt: skip
+            and isinstance(hello.get("run"), str) and isinstance(hello.get("host"), str)):
         raise Refused("a hello without rank, size, run and host")
     return hello, _proof(secret, "server", hello, nonce)
 
@@ -124,5 +124,5 @@ def read_secret(environ: Mapping[str, str], path: str | os.PathLike[str] | None 
         text = environ.get("RAILOPT_SECRET", "")
     if len(text) < MIN_SECRET:
         raise InputError(f"the rendezvous needs a shared secret of at least {MIN_SECRET} characters, found {len(text)}: put "
-                         "the same one on all nodes in RAILOPT_SECRET or a --secret-file (openssl rand -hex 32)")  # fmt: skip
+                         "the same one on all nodes in RAILOPT_SECRET or a --secret-file (openssl rand -hex 32)")
     return text.encode()

@@ -63,7 +63,7 @@ def rows() -> Iterator[Row]:
 
         seconds = min(_then(post, drain) for _ in range(40)) / (200 * batch)
         yield Row(f"refill and post, {batch} requests a list", seconds * 1e6, "us/WR", 0.05 if batch == 256 else None,
-                  note="null driver included")  # fmt: skip
+                  note="null driver included")
     empty = best(lambda: [cq.poll() for _ in range(1000)], repeats=40) / 1000
     yield Row("poll an empty completion queue", empty * 1e6, "us/call", 1.5)
     del lib
@@ -106,7 +106,7 @@ def _sweeps() -> Iterator[Row]:
     for _ in range(10):
         carry()
     yield Row("blocks still allocated after ten such rounds", sys.getallocatedblocks() - before, "blocks", 8,
-              note="the counter itself and the loop's last integers")  # fmt: skip
+              note="the counter itself and the loop's last integers")
     del lib
 
 
@@ -127,5 +127,6 @@ def _loopback() -> Iterator[Row]:
     source, target = np.ones(count * size, np.uint8), np.ones(count * size, np.uint8)
     copy = best(lambda: np.copyto(target, source), cpu=True)
     whole = best(carry, repeats=5, cpu=True)
-    yield Row("loopback, a million chunks, pattern, moved and verified", whole, "s", note=f"CPU time of all threads; memory copy alone {copy:.3f} s")
+    yield Row("loopback, a million chunks, pattern, moved and verified", whole, "s",
+              note=f"CPU time of all threads; memory copy alone {copy:.3f} s")
     yield Row("loopback, overhead a chunk beyond the memory copy", (whole - copy) / count * 1e6, "us/chunk", 1.0)

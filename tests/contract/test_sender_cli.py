@@ -37,7 +37,7 @@ def test_send_is_loopback_without_a_launcher(plan_file: Path, railopt_cli: Cli) 
     ran = railopt_cli("send", plan_file)
     assert ran.code == 0
     assert "# launcher=none rank=0/1 sender=loopback" in ran.err
-    header, rule, *rows = ran.out.splitlines()
+    header, _, *rows = ran.out.splitlines()
     assert header.split()[:3] == ["sender", "node", "rail"]
     assert all(row.startswith("loopback ") for row in rows)
     assert rows[-1].split()[-1] == "0"
@@ -63,7 +63,7 @@ def test_record_goes_to_stdout_or_a_file(plan_file: Path, tmp_path: Path, railop
     (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--qp", "2"], "one queue pair"),
     (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--batch", "0"], "1 <= batch <= depth"),
     (["--sender", "record", "--json"], "--json is for"),
-])  # fmt: skip
+])
 def test_bad_usage_is_refused(plan_file: Path, railopt_cli: Cli, arguments: list[str], words: str) -> None:
     ran = railopt_cli("send", plan_file, *arguments)
     assert ran.code == 1
@@ -96,7 +96,7 @@ def on_two_nodes(*arguments: str) -> list[int]:
 
     def node(k: int) -> None:
         codes[k] = main([*arguments, "--hosts", "127.0.0.1,127.0.0.1", "--rank", str(k), "--port", str(port),
-                         "--ib-dev", f"null{k}_0,null{k}_1"])  # fmt: skip
+                         "--ib-dev", f"null{k}_0,null{k}_1"])
 
     threads = [threading.Thread(target=node, args=(k,)) for k in range(2)]
     for thread in threads:
@@ -117,7 +117,7 @@ def test_bench_on_two_nodes(null_devices: NullLibrary, capsys: pytest.CaptureFix
     assert on_two_nodes("bench", "uniform", "-b", "64KiB", "-e", "256KiB", "-n", "2", "-w", "1", "--policy", "lpt,own-nic") == [0, 0]
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
     assert [row[:3] for row in rows] == [["verbs", policy, str(size)] for size in (65536, 131072, 262144)
-                                         for policy in ("lpt", "own-nic")]  # fmt: skip
+                                         for policy in ("lpt", "own-nic")]
     assert {row[10] for row in rows} == {"0"}
 
 
@@ -127,7 +127,7 @@ def test_bench_has_the_columns_of_nccl_tests(railopt_cli: Cli) -> None:
     assert ran.code == 0
     header = ran.out.splitlines()[0].lstrip("#").split()
     assert header == ["sender", "policy", "size(B)", "count", "type", "redop", "root", "time(us)", "algbw(GB/s)",
-                      "busbw(GB/s)", "#wrong", "bound%"]  # fmt: skip
+                      "busbw(GB/s)", "#wrong", "bound%"]
     data = json.loads(railopt_cli(*arguments, "--json").out)
     for row in data["rows"]:
         assert row["busbw"] == pytest.approx(row["algbw"] / 2)
@@ -152,7 +152,7 @@ def fake_sysfs(root: Path, name: str, pci: str, state: str = "4: ACTIVE", rate: 
     for file, text in (("state", state), ("rate", rate), ("link_layer", "Ethernet")):
         (port / file).write_text(text + "\n")
     gids = ["fe80:0000:0000:0000:0000:00ff:fe00:0a00", "0000:0000:0000:0000:0000:ffff:0a0a:0001",
-            "0000:0000:0000:0000:0000:ffff:0a0a:0001", "0000:0000:0000:0000:0000:0000:0000:0000"]  # fmt: skip
+            "0000:0000:0000:0000:0000:ffff:0a0a:0001", "0000:0000:0000:0000:0000:0000:0000:0000"]
     for index, (gid, kind) in enumerate(zip(gids, ["RoCE v2", "IB/RoCE v1", "RoCE v2", ""], strict=True)):
         (port / "gids" / str(index)).write_text(gid + "\n")
         (port / "gid_attrs" / "types" / str(index)).write_text(kind + "\n")

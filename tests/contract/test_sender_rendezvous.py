@@ -119,7 +119,7 @@ def test_a_server_without_the_secret_is_refused() -> None:
         thread = threading.Thread(target=impostor)
         thread.start()
         with (socket.create_connection(server.getsockname()) as sock,
-              pytest.raises(wire.Refused, match="does not know the shared secret")):  # fmt: skip
+              pytest.raises(wire.Refused, match="does not know the shared secret")):
             wire.greet(sock, SECRET, 1, 2, "r", "me")
         thread.join()
 
@@ -139,7 +139,7 @@ def test_a_replayed_hello_does_not_open_the_door(hub: Hub) -> None:
 @pytest.mark.parametrize(("rank", "size", "run", "words"), [
     (1, 2, "old/r", "a process left over from another run"), (1, 3, "job/r", "this run has 2 ranks"),
     (7, 2, "job/r", "rank 7 of 2"), (-1, 2, "job/r", "rank -1 of 2"),
-])  # fmt: skip
+])
 def test_stale_and_foreign_ranks_are_refused(hub: Hub, rank: int, size: int, run: str, words: str) -> None:
     with dial(hub) as sock, pytest.raises(wire.Refused, match=words):
         wire.greet(sock, SECRET, rank, size, run, "h")
@@ -155,7 +155,7 @@ def test_a_rank_comes_only_once(hub: Hub) -> None:
 @pytest.mark.parametrize("garbage", [
     b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x05hello", b"\x00\x00\x00\x02[]", b"\x00\x00\x00\x04null",
     struct.pack("!I", 20) + b"\x80\x04\x95" + b"." * 17, struct.pack("!I", 4000) + b"[" * 4000,
-])  # fmt: skip
+])
 def test_garbage_is_refused(hub: Hub, garbage: bytes) -> None:
     with dial(hub) as sock:
         wire.recv_frame(sock)

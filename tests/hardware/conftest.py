@@ -35,6 +35,7 @@ def scenarios(numba_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     status = guest.wait(timeout=900)
     assert status == 0, guest.words()
     results = [json.loads(line) for line in (out / "results").read_text().splitlines()]
+    FIGURES.append(f"{guest.cpu_s:6.1f} s  of the host's CPUs in all")
     FIGURES.extend(f"{r['seconds']:6.1f} s  {r['scenario']}" for r in results)
     return {r["scenario"]: r["nodes"] for r in results}
 

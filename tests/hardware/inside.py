@@ -73,7 +73,7 @@ def with_nodes(nodes: int, work: Node, limit: float = 90.0) -> list[dict[str, An
                 result = work(node)
             except BaseException as error:
                 result = {"error": type(error).__name__, "text": str(error), "exit_code": getattr(error, "exit_code", None),
-                          "trace": traceback.format_exc()[-1500:]}  # fmt: skip
+                          "trace": traceback.format_exc()[-1500:]}
             result["seconds"] = time.monotonic() - began
             with os.fdopen(writer, "w") as file:
                 json.dump(result, file)
@@ -167,7 +167,7 @@ def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]
             sender.run(plan).wait()
             again = bool(np.array_equal(recv[:len(wanted)], wanted))
         return {"right": right, "again": again, "took": took, "faults": [str(f) for f in report.faults],
-                "moved": sum(f.moved for f in report.faults), "alive": [r.alive for r in report.rails]}  # fmt: skip
+                "moved": sum(f.moved for f in report.faults), "alive": [r.alive for r in report.rails]}
 
     results = with_nodes(nodes, work)
     rails("mend", 0, 0)
@@ -190,7 +190,7 @@ def killed() -> list[dict[str, Any]]:
     size = int(Placement.packed(chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, send, recv = session(node, 4, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4))
+        group, sender, _, _ = session(node, 4, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4))
         with group, sender:
             run = sender.run(plan)
             if node == 1:
@@ -211,7 +211,7 @@ def bad_keys() -> list[dict[str, Any]]:
     size = int(Placement.packed(chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, send, recv = session(node, 2, 2, size, Options(patience=Patience(18, 1)))
+        group, sender, _, _ = session(node, 2, 2, size, Options(patience=Patience(18, 1)))
         with group, sender:
             if node == 0:
                 sender.peers[1].rkey[:] ^= 0x5500
@@ -238,7 +238,7 @@ def command_line() -> list[dict[str, Any]]:
         codes = [railopt_main(["send", "/tmp/plan.npz", "--iters", "2", "--port", "18611", *launch]),
                  railopt_main(["bench", "uniform", "-b", "64KiB", "-e", "128KiB", "-n", "1", "-w", "1", "--policy", "lpt,pxn",
                                "--port", "18612", *launch]),
-                 railopt_main(["send", "/tmp/other.npz", "--port", "18613", *launch])]  # fmt: skip
+                 railopt_main(["send", "/tmp/other.npz", "--port", "18613", *launch])]
         if node == 0:
             codes.append(railopt_main(["devices", "--rails", devices]))
         sys.stdout.flush()
@@ -253,7 +253,7 @@ def side_by_side() -> list[dict[str, Any]]:
     sh(f"ib_write_bw -d rx1_0 -x 1 -s {size} -n {count} -p 18700 > /tmp/server.txt 2>&1 &")
     time.sleep(1.5)
     text = subprocess.run(f"ib_write_bw -d rx0_0 -x 1 -s {size} -n {count} -p 18700 127.0.0.1", shell=True, check=True,
-                          capture_output=True, text=True).stdout  # fmt: skip
+                          capture_output=True, text=True).stdout
     line = next(row for row in text.splitlines() if row.split()[:1] == [str(size)])
     theirs = float(line.split()[3]) * 2**20 / 1e6
     fabric = Fabric.uniform(2, 1)

@@ -9,6 +9,7 @@ import os
 import platform
 import shlex
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,27 +34,37 @@ class Guest:
 
     out: Path
     process: subprocess.Popen[bytes]
+    cpu_s: float = 0.0
 
     def wait(self, timeout: float) -> int:
-        """The command's exit status; the guest's own words if it has none."""
+        """The command's exit status; the guest's own words if it has none. Sets `cpu_s`, what the host's CPUs spent on it."""
         try:
-            self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self._watch(timeout)
+        finally:
+            if self.process.returncode is None:
+                self.process.kill()
+                self.process.wait()
         status = self.out / "status"
         if not status.exists():
             raise RuntimeError(f"the guest gave no exit status within {timeout:g} s\n{self.words()}")
         return int(status.read_text())
 
+    def _watch(self, timeout: float) -> None:
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        deadline = time.monotonic() + timeout
+        while self.process.poll() is None and time.monotonic() < deadline:
+            fields = stat.read_text().rpartition(")")[2].split()
+            self.cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            time.sleep(0.2)
+
     def words(self) -> str:
         """What the guest, its console and qemu said, the end of each."""
         return "\n".join(f"== {name}\n{(self.out / name).read_text(errors='replace')[-3000:]}"
-                         for name in ("log", "console", "qemu") if (self.out / name).exists())  # fmt: skip
+                         for name in ("log", "console", "qemu") if (self.out / name).exists())
 
 
 def boot(command: str, out: Path, *, name: str = "node0", cpus: int = 2, memory_mib: int = 1536,
-         nics: Sequence[str] = (), environment: dict[str, str] | None = None) -> Guest:  # fmt: skip
+         nics: Sequence[str] = (), environment: dict[str, str] | None = None) -> Guest:
     """Start a guest on a shell command; `nics` are qemu netdevs, in the order of eth0, eth1, ..."""
     machine = platform.machine()
     kernel = next((CACHE / "kernel" / "boot").glob("vmlinuz-*"))
@@ -61,7 +72,7 @@ def boot(command: str, out: Path, *, name: str = "node0", cpus: int = 2, memory_
     variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in (environment or {}).items())
     (out / "command.sh").write_text(command + "\n")
     (out / "entry.sh").write_text(ENTRY.format(path=shlex.quote(os.environ["PATH"]), environment=variables, name=name,
-                                               folder=shlex.quote(os.getcwd())))  # fmt: skip
+                                               folder=shlex.quote(os.getcwd())))
     arguments = [
         *MACHINES[machine], "-smp", str(cpus), "-m", str(memory_mib), "-accel", "tcg,thread=multi",
         "-nographic", "-nodefaults", "-no-reboot", "-monitor", "none", "-serial", f"file:{out / 'console'}",
@@ -72,7 +83,7 @@ def boot(command: str, out: Path, *, name: str = "node0", cpus: int = 2, memory_
         "-device", "virtio-9p-pci,fsdev=r,mount_tag=hostroot",
         "-fsdev", f"local,id=o,path={out},security_model=none", "-device", "virtio-9p-pci,fsdev=o,mount_tag=hostout",
         "-device", "virtio-rng-pci",
-    ]  # fmt: skip
+    ]
     for i, netdev in enumerate(nics):
         mac = f"52:54:00:{hash_byte(name):02x}:00:{i:02x}"
         arguments += ["-netdev", f"{netdev},id=n{i}", "-device", f"virtio-net-pci,netdev=n{i},romfile=,mac={mac}"]

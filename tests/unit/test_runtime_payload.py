@@ -37,7 +37,7 @@ def test_the_pattern_is_what_it_says() -> None:
     kernels.fill_pattern(layout(memory), SIZES, keys, np.uint64(5))
     wanted = b"\0" + b"".join(
         b"".join(mix(5, int(k), w).to_bytes(8, "little") for w in range(n // 8 + 1))[:n]
-        for k, n in zip(keys, SIZES.tolist(), strict=True)) + b"\0"  # fmt: skip
+        for k, n in zip(keys, SIZES.tolist(), strict=True)) + b"\0"
     assert memory.tobytes() == wanted
 
 
@@ -108,7 +108,7 @@ def test_buffers_of_every_kind_give_their_address() -> None:
     (np.frombuffer(b"12345678", np.uint8), "read-only"),
     (Dlpack(np.zeros((4, 4))[:, 1]), "strides"),
     (7, "no buffer"),
-])  # fmt: skip
+])
 def test_what_can_not_receive_is_refused(buffer: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         memory_of(buffer, writable=True)

@@ -16,7 +16,7 @@ from railopt.runtime.verbs.objects import Address, Cq, Device, Mr, Patience, Pd,
 from railopt.runtime.verbs.work import SEND_WR, ImmRing, Receives, WriteRing, Writes, split_id, work_id
 
 U8, U16, U32, U64, I32, P = (ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32,
-                             ctypes.c_void_p)  # fmt: skip
+                             ctypes.c_void_p)
 
 
 class Sge(ctypes.Structure):
@@ -29,7 +29,7 @@ class Rdma(ctypes.Structure):
 
 class SendWr(ctypes.Structure):
     _fields_ = (("wr_id", U64), ("next", P), ("sg_list", P), ("num_sge", I32), ("opcode", I32), ("send_flags", U32),
-                ("imm_data", U32), ("rdma", Rdma))  # fmt: skip
+                ("imm_data", U32), ("rdma", Rdma))
 
 
 class RecvWr(ctypes.Structure):
@@ -38,13 +38,13 @@ class RecvWr(ctypes.Structure):
 
 class Wc(ctypes.Structure):
     _fields_ = (("wr_id", U64), ("status", I32), ("opcode", I32), ("vendor_err", U32), ("byte_len", U32), ("imm_data", U32),
-                ("qp_num", U32), ("src_qp", U32), ("wc_flags", U32))  # fmt: skip
+                ("qp_num", U32), ("src_qp", U32), ("wc_flags", U32))
 
 
 class QpInitAttr(ctypes.Structure):
     _fields_ = (("qp_context", P), ("send_cq", P), ("recv_cq", P), ("srq", P), ("max_send_wr", U32), ("max_recv_wr", U32),
                 ("max_send_sge", U32), ("max_recv_sge", U32), ("max_inline_data", U32), ("qp_type", I32),
-                ("sq_sig_all", I32))  # fmt: skip
+                ("sq_sig_all", I32))
 
 
 class Mr_(ctypes.Structure):
@@ -52,7 +52,7 @@ class Mr_(ctypes.Structure):
 
 
 @pytest.mark.parametrize(("name", "mirror"), [("ibv_sge", Sge), ("ibv_send_wr", SendWr), ("ibv_recv_wr", RecvWr),
-                                              ("ibv_wc", Wc), ("ibv_qp_init_attr", QpInitAttr), ("ibv_mr", Mr_)])  # fmt: skip
+                                              ("ibv_wc", Wc), ("ibv_qp_init_attr", QpInitAttr), ("ibv_mr", Mr_)])
 def test_layouts_follow_the_alignment_of_this_machine(name: str, mirror: type[ctypes.Structure]) -> None:
     dtype = s.dtype(name)
     for field, *_ in mirror._fields_:
@@ -146,7 +146,7 @@ def test_the_null_driver_checks_keys(lib: NullLibrary, lkey: int, rkey: int, sta
     _, cq, qp, mr, _, _, _, peer = make_pair(lib, memory)
     at = np.full(1, mr.address, np.uint64)
     writes = Writes(at, at, np.full(1, 64, np.uint32), np.full(1, mr.lkey + 1000 * lkey, np.uint32),
-                    np.full(1, peer.rkey + 1000 * rkey, np.uint32))  # fmt: skip
+                    np.full(1, peer.rkey + 1000 * rkey, np.uint32))
     WriteRing(qp, 1, 4, 0).post(0, writes, 0)
     assert cq.poll() == 1
     assert cq.wc["status"][0] == status

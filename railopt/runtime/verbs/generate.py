@@ -40,9 +40,9 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "ibv_port_attr": ("state", "max_mtu", "active_mtu", "gid_tbl_len", "max_msg_sz", "lid", "sm_lid", "lmc",
                       "active_width", "active_speed", "phys_state", "link_layer"),
     "ibv_async_event": ("element", "event_type"),
-}  # fmt: skip
+}
 ENUMS = ("ibv_wc_status", "ibv_wc_opcode", "ibv_wr_opcode", "ibv_send_flags", "ibv_qp_type", "ibv_qp_state",
-         "ibv_qp_attr_mask", "ibv_access_flags", "ibv_port_state", "ibv_mtu", "ibv_event_type")  # fmt: skip
+         "ibv_qp_attr_mask", "ibv_access_flags", "ibv_port_state", "ibv_mtu", "ibv_event_type")
 OPAQUE = frozenset({"ibv_context", "ibv_cq", "ibv_qp"})
 """Structs that hold a pthread mutex: only their leading fields are portable, their size is not."""
 LINK_LAYERS = ("IBV_LINK_LAYER_UNSPECIFIED", "IBV_LINK_LAYER_INFINIBAND", "IBV_LINK_LAYER_ETHERNET")
@@ -65,14 +65,14 @@ def probe_source(header: str) -> str:
     lines = ["#include <infiniband/verbs.h>", "#include <stddef.h>", "#include <stdio.h>",
              "#define KIND(x) _Generic((x), int8_t: 'i', int16_t: 'i', int32_t: 'i', int64_t: 'i', "
              "uint8_t: 'u', uint16_t: 'u', uint32_t: 'u', uint64_t: 'u', default: 'p')",
-             "int main(void) {"]  # fmt: skip
+             "int main(void) {"]
     for struct, members in FIELDS.items():
         lines.append(f'printf("S {struct} %zu\\n", sizeof(struct {struct}));')
         for member in members:
             path, _, alias = member.partition(":")
             lines.append(f'printf("F {struct} {alias or path.rsplit(".")[-1]} %c %zu %zu\\n", '
                          f"KIND(((struct {struct} *)0)->{path}), sizeof(((struct {struct} *)0)->{path}), "
-                         f"offsetof(struct {struct}, {path}));")  # fmt: skip
+                         f"offsetof(struct {struct}, {path}));")
     names = [n for enum in ENUMS for n in enum_names(header, enum)] + list(LINK_LAYERS)
     lines += [f'printf("E {n} %d\\n", (int){n});' for n in names]
     return "\n".join([*lines, "return 0; }", ""])
@@ -118,11 +118,11 @@ def render(layouts: dict[str, Layout], enums: dict[str, int], provenance: str) -
             '    """numpy structured dtype of one struct; fields that railopt does not use are padding."""',
             "    size, fields = LAYOUTS[struct]",
             '    return np.dtype({"names": list(fields), "formats": [f for f, _ in fields.values()],',
-            '                     "offsets": [o for _, o in fields.values()], "itemsize": size})', "", ""]  # fmt: skip
+            '                     "offsets": [o for _, o in fields.values()], "itemsize": size})', "", ""]
     out += [f"{name} = {value}" for name, value in enums.items()]
     statuses = enum_names(HEADER.read_text(), "ibv_wc_status")
     out += ["", "WC_STATUS: dict[int, str] = {", *(f'    {enums[n]}: "{n.removeprefix("IBV_WC_")}",' for n in statuses), "}",
-            '"""Completion status -> its name."""']  # fmt: skip
+            '"""Completion status -> its name."""']
     return "\n".join([*out, ""])
 
 
@@ -130,11 +130,11 @@ def main() -> int:
     """Print `structs.py` for the installed header."""
     layouts, enums = probe()
     version = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}", "libibverbs-dev"],
-                             capture_output=True, text=True).stdout or "unknown package"  # fmt: skip
+                             capture_output=True, text=True).stdout or "unknown package"
     machine = subprocess.run(["cc", "-dumpmachine"], capture_output=True, text=True, check=True).stdout.strip()
     digest = hashlib.sha256(HEADER.read_bytes()).hexdigest()
     sys.stdout.write(render(layouts, enums, f"Provenance: Debian {version} (rdma-core), {HEADER.name} sha256 {digest},\n"
-                                            f"compiled offsetof probe on {machine}."))  # fmt: skip
+                                            f"compiled offsetof probe on {machine}."))
     return 0
 
 

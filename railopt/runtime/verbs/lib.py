@@ -16,13 +16,13 @@ from railopt.errors import BackendError
 from railopt.runtime.verbs.structs import LAYOUTS
 
 INSTALL = ("install it and the NIC's driver, on Debian/Ubuntu: apt-get install libibverbs1 ibverbs-providers "
-           "(NVIDIA NICs: or DOCA-OFED)")  # fmt: skip
+           "(NVIDIA NICs: or DOCA-OFED)")
 _HINTS = {
     ("ibv_reg_mr", errno_names.ENOMEM): "raise the locked-memory limit: ulimit -l unlimited",
     ("ibv_reg_mr", errno_names.EFAULT): "the address range is not mapped memory of this process; CUDA memory needs "
                                         "the nvidia-peermem module",
     ("ibv_open_device", errno_names.EPERM): "the user may not open /dev/infiniband/uverbs*",
-}  # fmt: skip
+}
 
 _P, _I, _U8 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint8
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {

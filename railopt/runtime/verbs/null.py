@@ -34,7 +34,7 @@ GONE = -1  # Q_PEER of a queue pair whose peer was destroyed
 _WR, _SGE, _WC, _RECV = _L["ibv_send_wr"], _L["ibv_sge"], _L["ibv_wc"], _L["ibv_recv_wr"]
 _WC_SIZE = s.LAYOUTS["ibv_wc"][0]
 _WR_ID, _WR_NEXT, _WR_SG, _WR_NUM, _WR_OP, _WR_FLAGS, _WR_IMM, _WR_REMOTE, _WR_RKEY = (
-    _WR[f] for f in ("wr_id", "next", "sg_list", "num_sge", "opcode", "send_flags", "imm_data", "remote_addr", "rkey"))  # fmt: skip
+    _WR[f] for f in ("wr_id", "next", "sg_list", "num_sge", "opcode", "send_flags", "imm_data", "remote_addr", "rkey"))
 _SGE_ADDR, _SGE_LENGTH, _SGE_LKEY = (_SGE[f] for f in ("addr", "length", "lkey"))
 _WC_ID, _WC_STATUS, _WC_OP, _WC_BYTES, _WC_IMM = (_WC[f] for f in ("wr_id", "status", "opcode", "byte_len", "imm_data"))
 _RECV_ID, _RECV_NEXT = _RECV["wr_id"], _RECV["next"]

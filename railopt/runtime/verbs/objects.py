@@ -104,7 +104,7 @@ class Device(Owner):
         attr = raw[0]
         return Port(int(attr["state"]) == s.IBV_PORT_ACTIVE, int(attr["active_mtu"]), int(attr["lid"]),
                     int(attr["gid_tbl_len"]), int(attr["max_msg_sz"]),
-                    int(attr["link_layer"]) == s.IBV_LINK_LAYER_ETHERNET)  # fmt: skip
+                    int(attr["link_layer"]) == s.IBV_LINK_LAYER_ETHERNET)
 
     def gid(self, index: int) -> bytes:
         """16 bytes of the port's GID table."""
@@ -132,7 +132,7 @@ class Device(Owner):
             second.setdefault(gid[:2] == b"\xfe\x80", index)
         if not second:
             raise BackendError(f"{self.name} port {self.port} has no RoCE v2 GID: give its network interface an IP address "
-                               "(or name an entry with --gid-index)")  # fmt: skip
+                               "(or name an entry with --gid-index)")
         return second.get(False, second.get(True, 0))
 
     def events(self) -> list[str]:
@@ -248,7 +248,7 @@ class Qp(Owner):
         self.psn = (self.number * 2654435761) & 0xFFFFFF
         self.retired = False
         self._modify(s.IBV_QP_PKEY_INDEX | s.IBV_QP_PORT | s.IBV_QP_ACCESS_FLAGS, qp_state=s.IBV_QPS_INIT,
-                     port_num=self.device.port, qp_access_flags=REMOTE_WRITE)  # fmt: skip
+                     port_num=self.device.port, qp_access_flags=REMOTE_WRITE)
 
     def _modify(self, mask: int, **fields: Any) -> None:
         attr = np.zeros(1, s.dtype("ibv_qp_attr"))
@@ -263,11 +263,11 @@ class Qp(Owner):
             | s.IBV_QP_MIN_RNR_TIMER, qp_state=s.IBV_QPS_RTR, path_mtu=min(here.mtu, there.mtu), dest_qp_num=number,
             rq_psn=psn, max_dest_rd_atomic=1, min_rnr_timer=12, dlid=there.lid, ah_port_num=self.device.port,
             is_global=int(here.ethernet), dgid=np.void(there.gid), sgid_index=here.gid_index,
-            hop_limit=64)  # fmt: skip
+            hop_limit=64)
         self._modify(
             s.IBV_QP_TIMEOUT | s.IBV_QP_RETRY_CNT | s.IBV_QP_RNR_RETRY | s.IBV_QP_SQ_PSN | s.IBV_QP_MAX_QP_RD_ATOMIC,
             qp_state=s.IBV_QPS_RTS, timeout=patience.timeout, retry_cnt=patience.retry, rnr_retry=patience.rnr_retry,
-            sq_psn=self.psn, max_rd_atomic=1)  # fmt: skip
+            sq_psn=self.psn, max_rd_atomic=1)
 
     def retire(self) -> None:
         """To ERR: nothing more leaves it or lands through it; what was posted is flushed."""

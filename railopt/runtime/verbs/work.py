@@ -59,7 +59,7 @@ class WriteRing:
         self.wr["next"] = self._next
         self.wr["send_flags"][:, -1] = s.IBV_SEND_SIGNALED
         self._columns = [(self.sge["addr"][i], self.wr["remote_addr"][i], self.sge["length"][i], self.sge["lkey"][i],
-                          self.wr["rkey"][i]) for i in range(slots)]  # fmt: skip
+                          self.wr["rkey"][i]) for i in range(slots)]
         self._cut = [batch] * slots
         self._lists = [ctypes.c_void_p(self.wr.ctypes.data + i * batch * SEND_WR.itemsize) for i in range(slots)]
         self._bad = ctypes.c_void_p()
