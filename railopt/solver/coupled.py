@@ -3,7 +3,7 @@
 Value and bound approach each other by rising cost, and the race ends as soon as they meet:
 
     1  the average bound of the most loaded node; lpt-global, repaired by a short search aimed at that bound
-    2  pigeonhole bounds of every node; the fluid bound where NICs differ; a longer search
+    2  pigeonhole bounds of every node; the fluid bound where NICs differ; short searches from several starts
     3  exact local optima of the critical nodes: better bounds, and rails around which the other nodes are arranged
     4  the integer program, with these bounds, the best plan as a hint and no symmetry, by CP-SAT
     5  the search again, from new starts, until the time is up
@@ -43,7 +43,8 @@ from railopt.solver.outcome import Outcome
 from railopt.solver.process import run
 from railopt.solver.search import Cells, Rails, anchor, construct, improve
 
-FIRST_STEPS, LATER_STEPS = 64, 1000
+FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
+SHORT_ROUNDS = 8                 # new starts before exact methods: many short walks find more than a long one
 LOCAL_S = 2.0                    # the most that one node's exact optimum may take
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
 ILP_AFTER = 0.25                 # share of the time before the integer program starts
@@ -187,11 +188,12 @@ def _native(race: Race) -> None:
     _start(race)
     if not race.met:
         _bounds(race)
-    if not race.met:
-        _search(race, LATER_STEPS, race.rail, "search")
+    rounds = itertools.count(1)
+    for _ in range(SHORT_ROUNDS):
+        if not race.over:
+            _restart(race, next(rounds))
     if not race.over:
         _nodes(race)
-    rounds = itertools.count(1)
     while not race.over and race.left_s > (1 - ILP_AFTER) * race.limit_s:
         _restart(race, next(rounds))
     if not race.over:
@@ -243,15 +245,15 @@ def _search(race: Race, steps: int, start: Rails | None, by: str, locked: npt.ND
 
 
 def _restart(race: Race, round_: int) -> None:
-    """The search from the best plan, or from one that takes the chunks in a jittered order."""
-    steps = LATER_STEPS * (1 + round_ // 4)
-    if round_ % 2 or race.rail is None:
-        rng = np.random.default_rng([race.seed, round_])
-        jitter = 0.3 * rng.random() * rng.random(len(race.cells.chunks))
-        order = np.argsort(-race.cells.chunks.size * (1 - jitter), kind="stable")
-        _search(race, steps, construct(race.cells, race.bound, order), "search from a new start")
-    else:
+    """The search from a plan that takes the chunks in a jittered order, or each third time from the best plan."""
+    steps = SHORT_STEPS if round_ <= SHORT_ROUNDS else LATER_STEPS * (1 + round_ // SHORT_ROUNDS)
+    if round_ % 3 == 0 and race.rail is not None:
         _search(race, steps, race.rail, "search")
+        return
+    rng = np.random.default_rng([race.seed, round_])
+    jitter = 0.1 * rng.random(len(race.cells.chunks))
+    order = np.argsort(-race.cells.chunks.size * (1 - jitter), kind="stable")
+    _search(race, steps, construct(race.cells, race.bound, order), "search from a new start")
 
 
 def _nodes(race: Race) -> None:

@@ -24,6 +24,7 @@ from railopt.solver.backends import Answer, Backend
 from railopt.solver.model import Model
 
 MEMORY = 2 << 30    # bytes of data that a child may hold
+SPARE_S = 0.3       # what it is told to stop before its limit
 GRACE_S = 1.0       # after its limit, before it is killed
 
 
@@ -44,7 +45,7 @@ def run(backend: Backend, model: Model, limit_s: float, threads: int = 1) -> Run
         files = [Path(folder, name) for name in ("model.npz", "answers.jsonl", "log.txt")]
         model.save(files[0])
         files[1].touch()
-        command = [sys.executable, "-m", __name__, backend.module, *map(str, files[:2]), repr(time.time() + limit_s), str(threads)]
+        command = [sys.executable, "-m", __name__, backend.module, *map(str, files[:2]), repr(time.time() + limit_s - SPARE_S), str(threads)]
         with open(files[2], "wb") as log:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         interrupted = timed_out = False
