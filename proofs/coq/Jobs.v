@@ -4,6 +4,7 @@
     are [N], times are rationals.  Below, a certificate is an argument that no assignment
     keeps every rail [r] within some integer room [caps r]. *)
 From Coq Require Import Arith NArith QArith Lia Lqa List Bool Permutation.
+From Rails Require Schedule.
 Import ListNotations.
 Open Scope nat_scope.
 
@@ -191,4 +192,21 @@ Proof.
   - now apply Nat.eqb_eq.
   - rewrite forallb_forall in HR. apply Forall_forall. intros r Hr. now apply Nat.ltb_lt, HR.
   - intros r Hr. rewrite forallb_forall in HV. apply scaled_le, N.leb_le, HV, in_seq. lia.
+Qed.
+
+(** ** The same problem as in [Schedule] *)
+Theorem T7_same_model : forall R ps a, placed R ps a -> let s := combine (map N.to_nat ps) a in
+  Schedule.schedules R (map N.to_nat ps) s /\ Schedule.cmax R s = N.to_nat (makespan R ps a).
+Proof.
+  intros R ps a [L F] s.
+  assert (Load : forall r, Schedule.load s r = N.to_nat (load ps a r)).
+  { intros r. subst s. clear F L. revert a. induction ps as [|p ps IH]; intros [|i a]; try reflexivity.
+    unfold load. rewrite on_cons, total_app, N2Nat.inj_add. fold (load ps a r). rewrite <- IH.
+    unfold Schedule.load, Schedule.jobs_on. simpl. destruct (i =? r); simpl; lia. }
+  split; [split|].
+  - unfold Schedule.sizes, s. clear F Load s. revert a L. induction ps as [|p ps IH]; intros [|i a] L; simpl in *; try discriminate; auto.
+    f_equal. apply IH. lia.
+  - apply Forall_forall. intros [p i] Hin. apply in_combine_r in Hin. rewrite Forall_forall in F. exact (F i Hin).
+  - unfold Schedule.cmax, makespan. induction (seq 0 R) as [|r rs IH]; [reflexivity|].
+    simpl. rewrite IH, Load, N2Nat.inj_max. reflexivity.
 Qed.
