@@ -1,0 +1,58 @@
+"""`railopt results`: list, filter, merge and export the results of sweeps."""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+
+from railopt.cli.common import note, percent, print_json, table
+from railopt.errors import InputError
+from railopt.sweep import results
+from railopt.units import format_time
+
+EPILOG = """example:
+  railopt results results
+  railopt results results --where policy=lpt --where chunk=1MiB
+  railopt results results --failed
+  railopt results node1 node2 --export all.parquet"""
+
+SHOWN = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("places", metavar="DIR|FILE", nargs="+", help="results folders or .jsonl files; several are merged")
+    parser.add_argument("--where", metavar="COLUMN=VALUE", action="append", default=[], help="only rows with this value; may be repeated")
+    parser.add_argument("--failed", action="store_true", help="the instances that failed, and why")
+    parser.add_argument("--export", metavar="FILE", help="write the rows: .jsonl (as they are), .csv or .parquet")
+    parser.add_argument("--all", action="store_true", help=f"list every row, not only the first {SHOWN}")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def run(args: argparse.Namespace) -> int:
+    found = results.load(*args.places)
+    rows = list(results.where(found.failed if args.failed else found.rows, dict(map(_condition, args.where))))
+    if args.export:
+        results.export(rows, args.export, force=args.force)
+        note(f"saved {len(rows)} rows in {args.export}")
+    elif args.json:
+        print_json([results.flat(row) for row in rows])
+    elif args.failed:
+        table(["nodes", "traffic", "chunk", "policy", "seed", "error"],
+              [[*(row["instance"][name] for name in ("nodes", "traffic", "chunk", "policy", "seed")), row["error"]] for row in rows])
+    else:
+        shown = rows if args.all else rows[:SHOWN]
+        table(["nodes", "rails", "traffic", "chunk", "policy", "seed", "time", "gap %", "proof", "worst"],
+              [[*(row["instance"][name] for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")),
+                format_time(Fraction(row["value"])), percent(Fraction(row["gap"])), row["proof"], row["worst_side"]] for row in shown])
+        if len(shown) < len(rows):
+            note(f"... and {len(rows) - len(shown)} more (--all)")
+    note(f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines dropped, in {found.files} files")
+    return 0
+
+
+def _condition(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--where {text!r}: expected COLUMN=VALUE")
+    return name, value

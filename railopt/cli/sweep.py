@@ -1,0 +1,69 @@
+"""`railopt sweep`: run a grid of instances, on this machine or on a cluster, and go on where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from railopt.cli.common import note, print_json
+from railopt.errors import InputError
+from railopt.sweep import client, spec
+
+EPILOG = """Workers write into the results folder themselves: on a cluster it must be a folder that all nodes share.
+A second run skips what is finished and tries again what failed; Ctrl-C stops cleanly.
+
+example:
+  railopt sweep spec.toml -o results
+  railopt sweep spec.toml -o results --cluster tcp://head:8786
+  railopt sweep spec.toml -o results --shard 3/16        # without a scheduler: part 3 of 16
+
+a spec:
+  limit = "1s"
+  [grid]
+  nodes = [4, 8]
+  traffic = ["moe:skew=0.5", "moe:skew=0.8"]
+  chunk = ["256KiB", "1MiB"]
+  policy = ["lpt", "lpt-local", "equitable"]
+  seed = [0, 1, 2]"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("spec", metavar="SPEC.toml", help="the grid, further instances, and limits")
+    parser.add_argument("-o", "--output", default="results", metavar="DIR", help="results folder (default results)")
+    parser.add_argument("--cluster", metavar="ADDRESS|FILE", help="a Dask scheduler: tcp://host:port, or a scheduler file")
+    parser.add_argument("--shard", metavar="I/N", help="run part I of N (from 0) in this process, without Dask")
+    parser.add_argument("--workers", type=int, help="local workers (default: cores / threads of the spec)")
+    parser.add_argument("--dry-run", action="store_true", help="say how many instances there are and how many are left")
+    parser.add_argument("--json", action="store_true", help="print a summary as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    sweep = spec.read(args.spec)
+    if args.dry_run:
+        left = len({point.key for point in sweep.instances} - _finished(args.output))
+        print_json({"instances": len(sweep.instances), "left": left})
+        return 0
+    if args.workers is not None and args.workers < 1:
+        raise InputError(f"--workers {args.workers}: expected at least 1")
+    summary = client.run(sweep, args.output, cluster=args.cluster, shard=_shard(args.shard), workers=args.workers)
+    if args.json:
+        print_json(summary._asdict())
+    note(f"{sweep.name}: {summary.done} done, {summary.skipped} were there already, {summary.failed} failed, of {summary.total} "
+         f"-> {args.output}" + ("; interrupted: run it again to go on" if summary.interrupted else ""))
+    return 130 if summary.interrupted else 2 if summary.failed else 0
+
+
+def _finished(folder: str) -> set[str]:
+    from railopt.sweep.results import good_keys
+
+    return good_keys(folder) if os.path.isdir(folder) else set()
+
+
+def _shard(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    try:
+        part, parts = map(int, text.split("/"))
+    except ValueError:
+        raise InputError(f"--shard {text!r}: expected I/N, e.g. 0/4") from None
+    return part, parts

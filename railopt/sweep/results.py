@@ -1,0 +1,173 @@
+"""Results: append-only JSON Lines in one folder, one file a writer, flushed a row.
+
+A row is one line that ends in a newline, written with one call; a writer that could not finish a line (a full disk, a
+kill) leaves a torn one, which readers drop and count and the writer cuts off before it goes on.  Writers never share a
+file, so any number of clients can use one folder.  Of several rows with one key the first good one counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from railopt.arrays import write_atomic
+from railopt.errors import InputError
+
+Row = dict[str, Any]
+
+
+class Writer:
+    """Appends rows to a new file of its own in the folder."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self.path = Path(folder) / f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+
+    def append(self, row: Row) -> None:
+        """One row, whole: if it does not fit on the disk, the file is as it was before and OSError is raised."""
+        line = json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+        length = os.fstat(self._file).st_size
+        try:
+            view = memoryview(line)
+            while view:
+                view = view[os.write(self._file, view):]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, length)
+            raise
+
+    def close(self) -> None:
+        """Close the file; an empty one is removed."""
+        if os.fstat(self._file).st_size == 0:
+            self.path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All rows of a folder or of files: good ones by key, failures that no good row followed, and torn lines dropped."""
+
+    rows: tuple[Row, ...]
+    failed: tuple[Row, ...]
+    torn: int
+    files: int
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Keys of good rows."""
+        return frozenset(row["key"] for row in self.rows)
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_dir():
+        return sorted(place.glob("*.jsonl"))
+    if place.is_file():
+        return [place]
+    raise InputError(f"{place}: no such file or folder; expected a results folder or a .jsonl file")
+
+
+def load(*places: str | os.PathLike[str]) -> Results:
+    """Read results from folders and files, in any order."""
+    good: dict[str, Row] = {}
+    bad: dict[str, Row] = {}
+    torn = files = 0
+    for path in (path for place in places for path in _files(Path(place))):
+        files += 1
+        for line in path.read_bytes().split(b"\n"):
+            if not line:
+                continue
+            try:
+                row = json.loads(line)
+                key, status = row["key"], row["status"]
+            except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+                torn += 1
+                continue
+            (good if status == "ok" else bad).setdefault(key, row)
+    return Results(tuple(good.values()), tuple(row for key, row in bad.items() if key not in good), torn, files)
+
+
+def good_keys(folder: str | os.PathLike[str]) -> set[str]:
+    """Keys of finished rows, read without parsing the rest of each line: what a resumed sweep skips."""
+    found = set()
+    for path in _files(Path(folder)) if Path(folder).exists() else []:
+        data = path.read_bytes()
+        for line in data[:data.rfind(b"\n") + 1].split(b"\n"):
+            at = line.find(b'"key":"')
+            if at >= 0 and line.endswith(b"}") and b'"status":"ok"' in line:
+                found.add(line[at + 7:line.index(b'"', at + 7)].decode())
+    return found
+
+
+# ---------------------------------------------------------------- looking at them
+def flat(row: Row) -> dict[str, Any]:
+    """A row as one level of columns: instance and simulated values beside the rest, lists and provenance left out."""
+    out: dict[str, Any] = dict(row["instance"])
+    for name in ("key", "status", "chunks", "bytes", "value", "bound", "gap", "proof", "optimal", "send", "recv", "worst_side", "solve_s",
+                 "error", "commit", "seconds"):
+        if name in row:
+            out[name] = row[name]
+    for name in ("completion", "algbw", "busbw"):
+        if name in row.get("simulated", {}):
+            out[f"simulated_{name}"] = row["simulated"][name]
+    return out
+
+
+def where(rows: Iterable[Row], conditions: Mapping[str, str]) -> Iterator[Row]:
+    """Rows whose column (see `flat`) has this value as text."""
+    for row in rows:
+        columns = flat(row)
+        unknown = [name for name in conditions if name not in columns and name != "error"]
+        if unknown:
+            raise InputError(f"no column {unknown[0]!r}; columns: {', '.join(columns)}")
+        if all(str(columns.get(name)) == value for name, value in conditions.items()):
+            yield row
+
+
+def export(rows: Iterable[Row], path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write `.jsonl` (rows as they are), `.csv` or `.parquet` (flat columns; exact rationals as text, beside floats of them)."""
+    chosen = list(rows)
+    suffix = Path(path).suffix
+    if suffix == ".jsonl":
+        write_atomic(path, "".join(json.dumps(row, sort_keys=True, separators=(",", ":")) + "\n" for row in chosen), force=force)
+        return
+    table = [_with_floats(flat(row)) for row in chosen]
+    columns = list(dict.fromkeys(name for row in table for name in row))
+    if suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+        write_atomic(path, text.getvalue(), force=force)
+    elif suffix == ".parquet":
+        write_atomic(path, _parquet(table, columns), force=force)
+    else:
+        raise InputError(f"{path}: results are written as .jsonl, .csv or .parquet")
+
+
+def _with_floats(row: dict[str, Any]) -> dict[str, Any]:
+    exact = {name: row[name] for name in ("value", "bound", "gap", "send", "recv", "simulated_completion") if name in row}
+    return {**row, **{f"{name}_float": float(Fraction(value)) for name, value in exact.items()}}
+
+
+def _parquet(table: list[dict[str, Any]], columns: list[str]) -> bytes:
+    from railopt.errors import BackendError
+
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise BackendError("Parquet needs pyarrow: pip install 'railopt[sweep]', or export .csv") from error
+    sink = pyarrow.BufferOutputStream()
+    made = pyarrow.table({name: [row.get(name) for row in table] for name in columns})
+    pyarrow.parquet.write_table(made, sink)
+    return bytes(sink.getvalue())

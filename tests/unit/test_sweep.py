@@ -1,0 +1,166 @@
+"""Sweeps: specs, results that survive, boxes with limits, resuming, shards."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from railopt.errors import InputError
+from railopt.sweep import box, client, instance, results, spec
+
+GRID = {"nodes": [2], "rails": [2], "traffic": ["zipf:mean=4KiB"], "chunk": ["1KiB"], "policy": ["lpt", "equitable"], "seed": [0, 1]}
+
+
+def test_grid_and_keys() -> None:
+    sweep = spec.parse({"grid": GRID, "instance": [{"policy": "pxn"}], "limit": "2s", "memory": "1GiB"})
+    assert len(sweep.instances) == 5
+    assert sweep.instances[0].limit_s == 2.0
+    assert len({point.key for point in sweep.instances}) == 5
+    assert replace(sweep.instances[0], seed=7).key != sweep.instances[0].key
+    assert replace(sweep.instances[0]).key == sweep.instances[0].key
+
+
+@pytest.mark.parametrize(("data", "complaint"), [
+    ({}, "0 instances"), ({"grid": {**GRID, "seed": []}}, "list of seed is empty"), ({"grid": {**GRID, "speed": [1]}}, "unknown key 'speed'"),
+    ({"gird": GRID}, "unknown key 'gird'"), ({"grid": {**GRID, "policy": ["best"]}}, "unknown policy"),
+    ({"grid": {"nodes": list(range(1, 1001)), "rails": list(range(1, 1001)), "seed": list(range(1000))}}, "1000000000 instances"),
+    ({"grid": {**GRID, "chunk": ["0B"]}}, "at least 1 byte"), ({"grid": {**GRID, "nodes": ["four"]}}, "whole number"),
+    ({"grid": {**GRID, "traffic": ["moe:seed=1"]}}, "axis of its own"), ({"grid": GRID, "threads": 0}, "at least 1"),
+    ({"grid": GRID, "simulate": "yes"}, "true or false"), ({"grid": GRID, "instance": [{"x": 1}]}, "unknown key 'x'"),
+])
+def test_bad_specs(data: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        spec.parse(data)
+
+
+def test_a_row_is_exact_and_says_where_it_comes_from() -> None:
+    point = replace(spec.parse({"grid": GRID}).instances[0], simulate=True, degrade="1:0=0.5")
+    row = instance.run(point)
+    assert Fraction(row["gap"]) == Fraction(row["value"]) / Fraction(row["bound"]) - 1
+    assert max(Fraction(row["send"]), Fraction(row["recv"])) == Fraction(row["value"])
+    assert Fraction(row["simulated"]["completion"]) >= Fraction(row["value"])
+    assert {"commit", "versions", "machine", "seconds"} <= set(row)
+    assert json.loads(json.dumps(row)) == row
+
+
+# ---------------------------------------------------------------- results
+def row_of(key: str, status: str = "ok", **more: object) -> dict[str, object]:
+    return {"key": key, "status": status, "instance": {"nodes": 2, "policy": "lpt"}, "value": "1/3", "bound": "1/4", "gap": "1/3", **more}
+
+
+def test_rows_are_appended_and_torn_lines_dropped_and_counted(tmp_path: Path) -> None:
+    first, second = results.Writer(tmp_path), results.Writer(tmp_path)
+    assert first.path != second.path
+    first.append(row_of("a"))
+    second.append(row_of("b", "failed", error="no"))
+    second.append(row_of("c", "failed", error="no"))
+    first.append(row_of("c"))
+    second.append(row_of("a", value="9"))                      # a second client did it too: the first row counts
+    with first.path.open("ab") as file:
+        file.write(b'{"key":"d","status":"ok","inst')
+    found = results.load(tmp_path)
+    assert {row["key"] for row in found.rows} == {"a", "c"}
+    assert [row["key"] for row in found.failed] == ["b"]
+    assert (found.torn, found.files) == (1, 2)
+    assert results.good_keys(tmp_path) == {"a", "c"}
+    for writer in (first, second):
+        writer.close()
+
+
+def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = results.Writer(tmp_path)
+    writer.append(row_of("a"))
+    real, calls = os.write, []
+
+    def full(descriptor: int, data: memoryview) -> int:
+        calls.append(1)
+        if len(calls) == 1:
+            return real(descriptor, bytes(data[:10]))          # ten bytes fit
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        writer.append(row_of("b"))
+    monkeypatch.undo()
+    writer.append(row_of("c"))
+    found = results.load(tmp_path)
+    assert [row["key"] for row in found.rows] == ["a", "c"]
+    assert found.torn == 0
+    writer.close()
+
+
+def test_exports(tmp_path: Path) -> None:
+    rows = [row_of("a"), row_of("b")]
+    results.export(rows, tmp_path / "r.csv")
+    assert (tmp_path / "r.csv").read_text().splitlines()[1].endswith(str(1 / 3))
+    results.export(rows, tmp_path / "r.jsonl")
+    assert len(results.load(tmp_path / "r.jsonl").rows) == 2
+    results.export(rows, tmp_path / "r.parquet")
+    import pyarrow.parquet
+
+    assert pyarrow.parquet.read_table(tmp_path / "r.parquet").column("gap").to_pylist() == ["1/3", "1/3"]
+    with pytest.raises(InputError, match=r"\.csv"):
+        results.export(rows, tmp_path / "r.xlsx")
+    with pytest.raises(InputError, match="no such"):
+        results.load(tmp_path / "nowhere")
+
+
+def test_ten_thousand_rows_resume_quickly(tmp_path: Path) -> None:
+    writer = results.Writer(tmp_path)
+    for number in range(10_000):
+        writer.append(row_of(f"{number:024x}", loads=[[number] * 8] * 8))
+    writer.close()
+    assert len(results.good_keys(tmp_path)) == 10_000
+
+
+# ---------------------------------------------------------------- boxes, shards, commands
+def test_a_box_survives_what_its_instances_do() -> None:
+    points = spec.parse({"grid": GRID}).instances
+    mine = box.Box(memory=4 << 30, threads=1)
+    try:
+        assert mine.run(points[0], 120)["status"] == "ok"
+        with pytest.raises(box.Failed, match="no living rail"):
+            mine.run(replace(points[0], degrade="0:0=0,0:1=0"), 120)
+        with pytest.raises(box.Failed, match="given up"):
+            mine.run(replace(points[0], nodes=64, rails=8, traffic="moe:tokens=100000", chunk="4KiB"), 0.05)
+        mine.run(points[1], 120)
+        mine._process.kill()
+        mine._process.join()
+        assert mine.run(points[0], 120)["status"] == "ok"       # a new process, not an error
+    finally:
+        mine.close()
+
+
+def test_memory_is_limited() -> None:
+    point = replace(spec.parse({"grid": GRID}).instances[0], nodes=256, rails=8, traffic="uniform:size=1MiB", chunk="4KiB")
+    mine = box.Box(memory=1 << 30, threads=1)
+    try:
+        with pytest.raises(box.Failed, match=r"out of|memory|Unable to allocate"):
+            mine.run(point, 120)
+    finally:
+        mine.close()
+
+
+def test_shards_resume_and_cover_everything(tmp_path: Path, railopt_cli: Callable[..., object]) -> None:
+    path, folder = tmp_path / "s.toml", tmp_path / "results"
+    path.write_text('[grid]\nnodes = [2]\nrails = [2]\ntraffic = ["zipf:mean=4KiB"]\nchunk = ["1KiB"]\npolicy = ["lpt", "equitable"]\nseed = [0, 1]\n')
+    ran = railopt_cli("sweep", path, "-o", folder, "--shard", "0/2", "--workers", "1", "--json")
+    assert ran.code == 0
+    assert json.loads(ran.out) == {"total": 2, "skipped": 0, "done": 2, "failed": 0, "interrupted": False}
+    sweep = spec.read(path)
+    assert client.run(sweep, folder, shard=(1, 2), workers=1).done == 2
+    assert client.run(sweep, folder, shard=(0, 1), workers=1) == (4, 4, 0, 0, False)
+    assert json.loads(railopt_cli("sweep", path, "-o", folder, "--dry-run").out) == {"instances": 4, "left": 0}
+    rows = json.loads(railopt_cli("results", folder, "--json", "--where", "policy=lpt").out)
+    assert [row["policy"] for row in rows] == ["lpt", "lpt"]
+    assert "equitable" in railopt_cli("results", folder).out
+    assert railopt_cli("results", folder, "--where", "colour=red").code == 1
+    assert railopt_cli("results", folder, "--export", tmp_path / "all.csv").code == 0
+    for arguments in (["--shard", "2/2"], ["--shard", "x"], ["--shard", "0/1", "--cluster", "tcp://h:1"], ["--workers", "0"]):
+        assert railopt_cli("sweep", path, "-o", folder, *arguments).code == 1
