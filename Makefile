@@ -38,6 +38,7 @@ proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants
 	    "or without root: opam install coq.8.16.1" >&2; exit 1; fi; }
 	$(PY) -m railopt.symbolic.coq
 	$(PY) -m pytest tests/proofs
+	$(VENV)/bin/railopt prove --kernel
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)
 	tests/hardware/guest/prepare.sh .cache/guest
 	$(PY) -m pytest tests/hardware

@@ -88,14 +88,11 @@ def applicability(fabric: Fabric) -> list[Applies]:
         return Applies(name, uniform, f"all {M} x {N} NICs run at one rate" if uniform else
                        f"{_difference(fabric)}: {name} does not apply; {remedy(fabric)}")
 
-    found = [Applies("T0", True, "every node's bytes over its rates bound any plan"), equal_rates("T1"), _t2(fabric),
-             equal_rates("T3"), equal_rates("T4"), *_local(fabric),
-             Applies("T7", True, "a certificate carries the rates it was issued for"),
-             equal_rates("T8"), *_t9(fabric), *_scale_up(fabric)]
+    t0 = "every node's bytes over its rates bound any plan"
     if fabric.spine is not None:
-        why = "the fabric has a spine: the theorems count bytes of NICs; uplinks and their hashing are outside them"
-        found.append(Applies("T1", False, why))
-    return found
+        t0 += "; the fabric has a spine: all theorems count bytes of NICs, uplinks and their hashing are outside them"
+    return [Applies("T0", True, t0), equal_rates("T1"), _t2(fabric), equal_rates("T3"), equal_rates("T4"), *_local(fabric),
+            Applies("T7", True, "a certificate carries the rates it was issued for"), equal_rates("T8"), *_t9(fabric), *_scale_up(fabric)]
 
 
 def _t2(fabric: Fabric) -> Applies:

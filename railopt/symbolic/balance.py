@@ -134,7 +134,7 @@ def exact_condition_sparse(quick: bool = False, *, most_destinations: int = 1) -
             if implied(chosen, rails) != (rails == 1 or degree <= most_destinations):
                 failures.append(f"M = {nodes}, N = {rails}, pairs {chosen}")
     more = "N <= 3" if quick else "N <= 4, and M = 4, N = 2"
-    return verdict("symbolic", f"all {count} sets of pairs, M = 3, {more}", failures)
+    return verdict("symbolic", f"all {count} sets of pairs, M = 3, {more}", failures, ("equal rates",))
 
 
 def exact_condition_general(quick: bool = False, *, distinct: bool = True) -> Result:

@@ -19,6 +19,11 @@ from railopt.symbolic.counterexamples import replay_file
 from railopt.symbolic.registry import Theorem, checker, proofs_folder
 from railopt.symbolic.result import Result
 
+_METHODS = {"refuted": ("replay", "kernel", "symbolic", "exhaustive", "search"),
+            "proved-symbolic": ("symbolic", "kernel", "exhaustive", "search", "replay"),
+            **dict.fromkeys(("checked-exhaustively", "cited"), ("exhaustive", "search", "symbolic", "kernel", "replay")),
+            **dict.fromkeys(("proved-kernel", "open"), ("kernel", "symbolic", "exhaustive", "search", "replay"))}
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -35,10 +40,10 @@ class Outcome:
 
     @property
     def range(self) -> str:
-        """What was covered, by the strongest method that ran."""
-        order = {"symbolic": 1, "exhaustive": 2, "search": 3, "replay": 0 if self.theorem.status == "refuted" else 4}
+        """What was covered by the method that the status names, or the next best that ran."""
+        order = _METHODS[self.theorem.status]
         ran = [result for _, result in self.results if not _only_pinned(result)]
-        return min(ran, key=lambda result: order.get(result.method, 0)).range if ran else ""
+        return min(ran, key=lambda result: order.index(result.method)).range if ran else ""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -82,7 +87,7 @@ class Kernel:
             self.problems = coq.compare(folder)
         except CheckFailed as error:
             self.problems = [str(error)]
-        self.ran, self.how = True, "all M, N (Coq's kernel, no axioms)"
+        self.ran, self.how = True, "all sizes (Coq's kernel, no axioms)"
 
     @staticmethod
     def _pinned() -> set[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from railopt.fabric import Fabric
+from railopt.fabric import Fabric, Spine
 from railopt.symbolic import registry
 from railopt.symbolic.applies import applicability, one_profile, warnings_for
 
@@ -107,6 +107,13 @@ def test_rails_that_differ_everywhere_alike_are_t9() -> None:
     assert by_id(fabric)["T9"][0]
     assert "proportion" in by_id(fabric)["T1"][1]
     assert not one_profile(Fabric.uniform(4, 3).degraded({(node, 1): "0" for node in range(3)}))
+
+
+def test_a_spine_is_outside_the_theorems() -> None:
+    spine = Spine(uplinks=4, rate=50 * 10**9)
+    entries = applicability(Fabric.uniform(4, 4, spine=spine))
+    assert "spine" in entries[0].why
+    assert len({entry.id for entry in entries}) == len(entries)
 
 
 def test_scale_up_too_slow_for_a_hot_gpu() -> None:
