@@ -135,50 +135,54 @@ def _sort_by_target(runs: Array, count: int) -> None:
 
 
 @njit(cache=True)
-def cut(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool,
-        cap: int) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """All pieces of a schedule, tile by tile, in the order of their stages; none larger than `cap` bytes.
+def cut(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, cap: int,
+        node: int) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """All pieces of a schedule, tile by tile, rail by rail, in the order of their stages; none larger than `cap` bytes.
 
+    With `node` >= 0 only the pieces that this server sends or receives.
     Columns: stage int32, rail int16, source GPU int32, target GPU int32 (ids), offset int64, size int64.
     """
     m = len(bytes_) // nodes
     start, stages = tile_entries(peer, sent)
-    most = np.int64(0)
-    for t in range(nodes * nodes):
-        if start[t + 1] > start[t]:
-            most += m * m + m * (2 + start[t + 1] - start[t])
-    for s in range(len(sent)):
-        for i in range(nodes):
-            most += sent[s, i] // cap
+    most, longest = np.int64(0), np.int64(0)
+    for i in range(nodes):
+        for j in range(nodes):
+            entries = start[i * nodes + j + 1] - start[i * nodes + j]
+            longest = max(longest, entries)
+            if entries and (node < 0 or node in (i, j)):
+                most += m * m + m * (2 + entries)
+                for e in range(start[i * nodes + j], start[i * nodes + j + 1]):
+                    most += sent[stages[e], i] // cap
     stage, source, target = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
     rail_of, offset, size = np.empty(most, np.int16), np.empty(most, np.int64), np.empty(most, np.int64)
     runs, count, at = np.empty((m, m * m + m, RUN), np.int64), np.empty(m, np.int64), np.empty((m, 3), np.int64)
-    scratch = np.empty((4, m), np.int64)
-    before, after, place, used = scratch[0], scratch[1], scratch[2], scratch[3]
+    part, until = np.empty(m, np.int64), np.zeros((longest + 1, m), np.int64)
     p = 0
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
-            if first == last:
+            if first == last or not (node < 0 or node in (i, j)):
                 continue
-            tile_runs(bytes_[i * m:(i + 1) * m, j * m:(j + 1) * m], i + j, by_target, runs, count, after, at)
-            before[:], place[:], used[:] = 0, 0, 0
+            tile_runs(bytes_[i * m:(i + 1) * m, j * m:(j + 1) * m], i + j, by_target, runs, count, part, at)
             done = np.int64(0)
             for e in range(first, last):
-                s = stages[e]
-                done += sent[s, i]
-                shares(done, i + j, after)
+                done += sent[stages[e], i]
+                shares(done, i + j, part)
                 for rail in range(m):
-                    quota, k, skip = after[rail] - before[rail], place[rail], used[rail]
-                    before[rail] = after[rail]
-                    while quota > 0:
-                        length = min(quota, runs[rail, k, 3] - skip, cap)
-                        stage[p], rail_of[p], offset[p], size[p] = s, rail, runs[rail, k, 2] + skip, length
+                    until[e - first + 1, rail] = part[rail]
+            for rail in range(m):
+                e, room = -1, np.int64(0)
+                for k in range(count[rail]):
+                    begin, left = runs[rail, k, 2], runs[rail, k, 3]
+                    while left > 0:
+                        while room == 0:
+                            e += 1
+                            room = until[e + 1, rail] - until[e, rail]
+                        length = min(left, room, cap)
+                        stage[p], rail_of[p], offset[p], size[p] = stages[first + e], rail, begin, length
                         source[p], target[p] = i * m + runs[rail, k, 0], j * m + runs[rail, k, 1]
                         p += 1
-                        quota -= length
-                        skip += length
-                        if skip == runs[rail, k, 3]:
-                            k, skip = k + 1, np.int64(0)
-                    place[rail], used[rail] = k, skip
+                        room -= length
+                        begin += length
+                        left -= length
     return stage[:p], rail_of[:p], source[:p], target[:p], offset[:p], size[:p]

@@ -147,13 +147,16 @@ class Schedule:
         """total / L - 1: how much longer the stages are than the bound; 0 for no traffic."""
         return Fraction(self.total, self.line_sum) - 1 if self.line_sum else Fraction(0)
 
-    def pieces(self, cap: int | None = None) -> tuple[Array, ...]:
-        """(stage, rail, source GPU, target GPU, offset, size) of every piece; see `railopt.schedule.pieces.cut`."""
+    def pieces(self, cap: int | None = None, node: int | None = None) -> tuple[Array, ...]:
+        """(stage, rail, source GPU, target GPU, offset, size) of every piece, or of those that `node` sends or receives.
+
+        A node that carries out the schedule needs only its own; see `railopt.schedule.pieces.cut`.
+        """
         cap = _NO_CAP if cap is None else cap
         if total(self.sent) // cap > _MOST_PIECES:
             raise InputError(f"{total(self.sent)} bytes in chunks of {cap}: more than {_MOST_PIECES} chunks; use larger ones")
         found: tuple[Array, ...] = cut(self.traffic.bytes, self.fabric.nodes, self.peer, self.sent,
-                                       KINDS[self.kind].by_target, cap)
+                                       KINDS[self.kind].by_target, cap, -1 if node is None else node)
         return found
 
     def plan(self, chunk: str | int | None = None) -> Plan:

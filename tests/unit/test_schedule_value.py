@@ -81,6 +81,13 @@ def test_rails_share_each_transfer_in_each_stage(compact: Schedule) -> None:
     assert np.array_equal(target // 8, compact.peer[stage, source // 8])
 
 
+def test_a_node_can_cut_its_own_pieces(compact: Schedule) -> None:
+    whole = np.stack([column.astype(np.int64) for column in compact.pieces(10_000)])
+    for node in range(4):
+        mine = (whole[2] // 8 == node) | (whole[3] // 8 == node)
+        assert np.array_equal(np.stack(compact.pieces(10_000, node)), whole[:, mine])
+
+
 def test_shares_add_up_and_only_grow() -> None:
     part, before = np.empty(5, np.int64), np.zeros(5, np.int64)
     for amount in range(40):
