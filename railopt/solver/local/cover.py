@@ -56,6 +56,7 @@ def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack
     left, free = np.zeros((depth + 1, types), np.int64), np.zeros((depth + 1, rails.size), np.int64)
     room = np.zeros(depth + 1, np.int64)
     at = np.zeros(depth + 1, np.int64)  # the word of `choices` to continue with
+    reach = np.full(depth + 1, words, np.int64)  # how many words of `usable` may have bits
     for load in range(loads):
         usable[0, load >> 6] |= np.uint64(1) << np.uint64(load & 63)
     left[0], room[0], free[0] = counts, slack, rails
@@ -64,14 +65,14 @@ def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack
     while level >= 0:
         if fresh:
             nodes += 1
-            steps += words * (types + 8) + 64
+            steps += reach[level] * (types + 8) + 64
             if steps > max_steps:
                 return GAVE_UP, nodes
             best, fewest = -1, loads + 1
             for t in range(types):
                 if left[level, t]:
                     row, found = first_row[t], 0
-                    for w in range(words):
+                    for w in range(reach[level]):
                         found += popcount(usable[level, w] & masks[row, w])
                         if found >= fewest:
                             break
@@ -85,14 +86,14 @@ def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack
                 level -= 1
                 fresh = False
                 continue
-            for w in range(words):
+            for w in range(reach[level]):
                 choices[level, w] = usable[level, w] & masks[first_row[best], w]
             at[level] = 0
         w = at[level]
-        while w < words and choices[level, w] == 0:
+        while w < reach[level] and choices[level, w] == 0:
             w += 1
         at[level] = w
-        if w == words:
+        if w == reach[level]:
             chosen[level] = -1
             level -= 1
             fresh = False
@@ -105,20 +106,21 @@ def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack
         free[level + 1] = free[level]
         room[level + 1] = room[level] - wastes[load]
         affordable = np.searchsorted(wastes, room[level + 1], side="right")
-        full = affordable >> 6
-        usable[level + 1] = usable[level]
-        usable[level + 1, full + 1:] = 0
-        if full < words:
-            usable[level + 1, full] &= (np.uint64(1) << np.uint64(affordable & 63)) - np.uint64(1)
+        reach[level + 1] = min(reach[level], (affordable + 63) >> 6)
+        for v in range(reach[level + 1]):
+            usable[level + 1, v] = usable[level, v]
+        if affordable & 63 and affordable >> 6 < reach[level + 1]:
+            usable[level + 1, affordable >> 6] &= (np.uint64(1) << np.uint64(affordable & 63)) - np.uint64(1)
         for t in range(types):
             if table[load, t]:
                 left[level + 1, t] -= table[load, t]
                 row = first_row[t] + left[level + 1, t]
-                for v in range(min(words, full + 1)):
+                for v in range(reach[level + 1]):
                     usable[level + 1, v] &= ~masks[row, v]
         free[level + 1, classes[load]] -= 1
         if free[level + 1, classes[load]] == 0:
-            usable[level + 1] &= ~of_class[classes[load]]
+            for v in range(reach[level + 1]):
+                usable[level + 1, v] &= ~of_class[classes[load], v]
         usable[level, w] ^= bit
         level += 1
         fresh = True

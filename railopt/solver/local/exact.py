@@ -28,13 +28,13 @@ class Decision:
 class Windows:
     """The halves of all sets of jobs of at most `high`, for sizes in descending order on equal rails."""
 
-    def __init__(self, sizes: Ints, rails: int, high: int) -> None:
+    def __init__(self, sizes: Ints, rails: int, high: int, half: int = HALF) -> None:
         self.sizes, self.rails, self.total = sizes, rails, int(sizes.sum())
         self.types, self.counts = interleaved(sizes)
         middle, self.usable = (len(self.types) + 1) // 2, bool(codes_fit(self.counts))
         if self.usable:
-            self.left = half_sums(self.types[:middle], self.counts[:middle], high, HALF)
-            self.right = half_sums(self.types[middle:], self.counts[middle:], high, HALF)
+            self.left = half_sums(self.types[:middle], self.counts[:middle], high, half)
+            self.right = half_sums(self.types[middle:], self.counts[middle:], high, half)
             self.usable = len(self.left[0]) > 0 and len(self.right[0]) > 0
 
     def count(self, capacity: int, limit: int) -> int:

@@ -62,45 +62,37 @@ def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, w
 def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, assignment: Any, rest: Any) -> Any:
     """(jobs left in `rest`, slack left), after filling all but `keep` rails; -1 jobs where a rail could not be filled.
 
-    A rail may waste its even share of the slack that is left, the last but one all of it.
+    A rail may waste its even share of the slack that is left, more if that fails, the last but one all of it.
     """
     buffers = np.empty((6, 1 << ((width + 1) // 2)), np.int64)
-    left, slack, volume = sizes.size, rails * capacity - sizes.sum(), sizes.sum()
+    left, slack = sizes.size, rails * capacity - sizes.sum()
     pool, places = np.empty(POOL, np.int64), np.empty(sizes.size, np.int64)
     taken = np.zeros(sizes.size, np.bool_)
     for i in range(left):
         rest[i] = i
     for rail in range(rails - keep):
-        share, done = slack if rails - rail == 2 else slack // (rails - rail), False
-        for _ in range(4):
+        done = False
+        for attempt in range(12):
             taken[:left] = False
             taken[0] = True
             need = capacity - sizes[rest[0]]
             if need < 0:
                 return -1, slack
-            others = left - 1
-            for i in range(others):
+            for i in range(left - 1):
                 places[i] = i + 1
-            shuffle(places, others)
-            next_ = 0
-            mean = (volume - sizes[rest[0]]) / max(1, others)
-            while next_ < others - width and need > 0.5 * width * mean:  # more than a pool fills by half: a random core
-                if sizes[rest[places[next_]]] <= need:
-                    taken[places[next_]] = True
-                    need -= sizes[rest[places[next_]]]
-                next_ += 1
-            first, length = next_, 0
-            while next_ < others and length < POOL:
-                if sizes[rest[places[next_]]] <= need:
-                    pool[length] = sizes[rest[places[next_]]]
-                    places[first + length] = places[next_]
+            shuffle(places, left - 1)
+            share = slack if rails - rail == 2 else max(slack // (rails - rail), slack * (attempt - 5) // 12)
+            length, reserved = 0, left * max(0, 7 - attempt) // 14  # small jobs are worth most on the last rails
+            for i in range(left - 1):
+                if length < POOL and places[i] < left - reserved and not taken[places[i]] and sizes[rest[places[i]]] <= need:
+                    pool[length] = sizes[rest[places[i]]]
+                    places[length] = places[i]
                     length += 1
-                next_ += 1
             total, mask = best_subset(pool, length, need - share, need, buffers)
             if total >= need - share:
                 for i in range(length):
                     if (mask >> i) & 1:
-                        taken[places[first + i]] = True
+                        taken[places[i]] = True
                 slack -= need - total
                 done = True
                 break
@@ -110,7 +102,6 @@ def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, ass
         for i in range(left):
             if taken[i]:
                 assignment[rest[i]] = rail
-                volume -= sizes[rest[i]]
             else:
                 rest[k] = rest[i]
                 k += 1
@@ -131,8 +122,8 @@ def complete(sizes: Any, rails: int, capacity: int, max_loads: int, max_steps: i
     if not codes_fit(counts):
         return False
     middle = (types.size + 1) // 2
-    sums_a, codes_a = half_sums(types[:middle], counts[:middle], capacity, 1 << 16)
-    sums_b, codes_b = half_sums(types[middle:], counts[middle:], capacity, 1 << 16)
+    sums_a, codes_a = half_sums(types[:middle], counts[:middle], capacity, 1 << 17)
+    sums_b, codes_b = half_sums(types[middle:], counts[middle:], capacity, 1 << 17)
     if sums_a.size == 0 or sums_b.size == 0:
         return False
     low = max(1, capacity - slack)
@@ -171,7 +162,7 @@ def fit(sizes: Any, rails: int, capacity: int, keep: int, width: int, rounds: in
         left, slack = fill_rails(sizes, rails, capacity, keep, width, assignment, rest)
         if left < 0 or slack < 0:
             continue
-        if left == 0 or complete(sizes[rest[:left]], keep, capacity, 4096, 2_000_000, part):
+        if left == 0 or complete(sizes[rest[:left]], keep, capacity, 32_768, 30_000_000, part):
             for i in range(left):
                 assignment[rest[i]] = rails - keep + part[i]
             return True

@@ -7,7 +7,7 @@ good assignments: `dive` fixes the loads that the LP likes best, rail by rail, a
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 import highspy
@@ -18,6 +18,7 @@ from railopt.solver.local.dual import PRICING_NODES, heaviest_load, refuting_wei
 from railopt.solver.local.fill import complete
 
 Ints = npt.NDArray[np.int64]
+Clock = Callable[[], float]
 SCALE = 10**7
 SCALES = (12, 60, 420, 5040, 10**5, 10**6, SCALE)  # of rounded prices; the smallest that still proves is used
 OPTIONS = (("output_flag", False), ("presolve", "off"), ("threads", 1), ("solver", "simplex"))
@@ -61,10 +62,10 @@ class ConfigurationLP:
         self.sizes, self.counts, self.rails = sizes, counts, rails
         self.loads: list[Ints] = [*np.eye(len(sizes), dtype=np.int64), *loads]
 
-    def refute(self, capacity: int, deadline: float) -> Ints | None:
+    def refute(self, capacity: int, deadline: float, clock: Clock) -> Ints | None:
         """Weights int64 [types] that refute `capacity`, or None where the LP does not, or time is over."""
         master = Master(self.sizes, self.counts, capacity, self.loads)
-        while time.perf_counter() < deadline:
+        while clock() < deadline:
             needed, prices = master.solve()
             weights = rounded(prices, SCALE)
             total = int(weights @ self.counts)
@@ -85,11 +86,11 @@ class ConfigurationLP:
                 return weights
         return None
 
-    def dive(self, capacity: int, keep: int, rng: np.random.Generator, deadline: float) -> list[Ints] | None:
+    def dive(self, capacity: int, keep: int, rng: np.random.Generator, deadline: float, clock: Clock) -> list[Ints] | None:
         """Loads of at most `capacity` for every rail that carry all jobs, or None where this attempt found none."""
         master, left, chosen = Master(self.sizes, self.counts, capacity, self.loads), self.counts.copy(), list[Ints]()
         while self.rails - len(chosen) > keep and left.any():
-            if not self._feasible(master, left, self.rails - len(chosen), deadline):
+            if not self._feasible(master, left, self.rails - len(chosen), deadline, clock):
                 return None
             use = np.asarray(master.model.getSolution().col_value)
             liked = use * rng.uniform(0.6, 1.0, len(use))
@@ -101,9 +102,9 @@ class ConfigurationLP:
         rest = self._complete(left, self.rails - len(chosen), capacity)
         return None if rest is None else chosen + rest
 
-    def _feasible(self, master: Master, left: Ints, rails: int, deadline: float) -> bool:
+    def _feasible(self, master: Master, left: Ints, rails: int, deadline: float, clock: Clock) -> bool:
         """Generate columns until the jobs left fractionally fit on the rails left."""
-        while time.perf_counter() < deadline:
+        while clock() < deadline:
             needed, prices = master.solve()
             if needed <= rails + 1e-7:
                 return True

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Witness = dict[str, Any]
+Clock = Callable[[], float]
 CHECKABLE = 10_000_000  # steps of the kernel, about half a second
 
 
@@ -61,12 +62,13 @@ class LocalOutcome:
 
 
 def solve_local(sizes: Sequence[int] | Ints, rails: int | None = None, *, speeds: Sequence[int] | None = None,
-                limit_s: float = 10.0, seed: int = 0) -> LocalOutcome:
+                limit_s: float = 10.0, seed: int = 0, clock: Clock = time.perf_counter) -> LocalOutcome:
     """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of `speeds` (0 = dead).
 
-    Deterministic for a seed as long as the time limit does not cut it short.
+    The limit is in seconds of `clock`: wall-clock time, or for example `time.process_time` on a busy machine.
+    Deterministic for a seed as long as the limit does not cut it short.
     """
-    start = time.perf_counter()
+    start = clock()
     given = frozen(sizes, np.int64, "sizes", 1)
     if (rails is None) == (speeds is None):
         raise InputError("give either rails or speeds")
@@ -75,25 +77,26 @@ def solve_local(sizes: Sequence[int] | Ints, rails: int | None = None, *, speeds
     if speeds is not None:
         from railopt.solver.local.unequal import solve_unequal
 
-        return solve_unequal(given, [int(speed) for speed in speeds], start, limit_s, seed)
+        return solve_unequal(given, [int(speed) for speed in speeds], limit_s, seed, clock)
     assert rails is not None
     if rails < 1:
         raise InputError(f"{rails} rails: expected at least 1")
     order = np.argsort(-given, kind="stable")
     unit = int(np.gcd.reduce(given)) if len(given) else 1
-    state = State(np.ascontiguousarray(given[order]) // (unit or 1), rails, unit or 1, start + limit_s, seed)
+    state = State(np.ascontiguousarray(given[order]) // (unit or 1), rails, unit or 1, start + limit_s, seed, clock)
     run(state)
     assignment = np.empty(len(given), np.int64)
     assignment[order] = state.assignment
     return LocalOutcome(assignment, Fraction(state.value * unit), Fraction(state.bound * unit), state.witness,
-                        state.done, f"{state.bound_by}, {state.value_by}", time.perf_counter() - start, state.work)
+                        state.done, f"{state.bound_by}, {state.value_by}", clock() - start, state.work)
 
 
 class State:
     """The search so far, in units of the sizes' common divisor; sizes descend."""
 
-    def __init__(self, sizes: Ints, rails: int, unit: int, deadline: float, seed: int) -> None:
-        self.sizes, self.rails, self.unit, self.deadline, self.seed = sizes, rails, unit, deadline, seed
+    def __init__(self, sizes: Ints, rails: int, unit: int, deadline: float, seed: int, clock: Clock) -> None:
+        self.sizes, self.rails, self.unit, self.seed = sizes, rails, unit, seed
+        self.deadline, self.clock = deadline, clock
         self.bound, self.witness, self.bound_by, self.work = 0, {"kind": "average"}, "average", 0
         self.value, self.value_by, self.assignment = int(sizes.sum()), "one rail", np.zeros(len(sizes), np.int64)
         self.lp: ConfigurationLP | None = None
@@ -104,12 +107,12 @@ class State:
 
     @property
     def over(self) -> bool:
-        return self.done or time.perf_counter() >= self.deadline
+        return self.done or self.clock() >= self.deadline
 
     @property
     def left(self) -> float:
         """Seconds left."""
-        return self.deadline - time.perf_counter()
+        return self.deadline - self.clock()
 
     def improve(self, assignment: Ints, by: str) -> None:
         """Keep an assignment if it is better; its value is computed here, never taken from a search."""
@@ -150,15 +153,23 @@ def constructions(state: State) -> None:
     if len(state.sizes) <= 1200 and not state.done:
         state.improve(values.differencing(state.sizes, state.rails), "differencing")
     if not state.done:
-        resplits(state, 200)
+        resplits(state, state.assignment)
+    if not state.done and len(state.sizes) > 3 * state.rails:
+        resplits(state, values.counted(state.sizes, state.rails))
 
 
-def resplits(state: State, rounds: int) -> None:
-    assignment = state.assignment.copy()
+def resplits(state: State, start: Ints) -> None:
+    """Re-split rails of an assignment while that helps."""
+    width, assignment = pool_width(state.sizes), start.copy()
     loads = values.loads_of(state.sizes, assignment, state.rails)
     subsets.seeded(state.seed)
-    fill.resplit(state.sizes, assignment, loads, state.bound, rounds, 20)
+    fill.resplit(state.sizes, assignment, loads, state.bound, 100 * state.rails, width)
     state.improve(assignment, "re-split")
+
+
+def pool_width(sizes: Ints) -> int:
+    """How many jobs make a pool dense enough in subset sums to hit any target."""
+    return int(min(30, max(12, np.ceil(np.log2(sizes.mean())) + 9)))
 
 
 def known_weights(state: State) -> None:
@@ -193,16 +204,16 @@ def subset_sums(state: State) -> None:
 def small_search(state: State) -> None:
     """Exact at once where few loads are possible."""
     if len(state.sizes) <= 64:
-        windows = Windows(state.sizes, state.rails, state.value - 1)
+        windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 12)
         if windows.usable and windows.count(state.value - 1, 3000) <= 3000:
             exact(state, windows, 3000, 20_000_000)
 
 
 def perfect(state: State, budget: float = 0.05) -> None:
     """Look for an assignment that attains the bound."""
-    stop = min(state.deadline, time.perf_counter() + budget)
+    stop = min(state.deadline, state.clock() + budget)
     for attempt in fittings(state):
-        if attempt() or state.over or time.perf_counter() >= stop:
+        if attempt() or state.over or state.clock() >= stop:
             return
 
 
@@ -210,8 +221,8 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
     """Endless attempts to attain the bound, by rising number of rails left to the exact search."""
     part, rails, settled = tight_part(state)
     sizes, average = np.ascontiguousarray(state.sizes[part]), len(part) / rails
-    width = int(min(30, max(10, np.ceil(np.log2(sizes.mean())) + 9)))
-    keeps = [1] * (average >= 6) + [keep for keep in range(2, rails + 1) if keep * average <= 44] or [1]
+    width = pool_width(sizes)
+    keeps = [keep for keep in range(2, rails + 1) if min(20, len(part)) <= keep * average <= 52] or [1]
     subsets.seeded(state.seed)
 
     def attempt(keep: int, rounds: int) -> bool:
@@ -255,15 +266,16 @@ def configuration_lp(state: State) -> None:
     Only where loads of few jobs, or few types, keep its pricing easy.
     """
     types, counts = np.unique(state.sizes, return_counts=True)
-    if len(types) > 120 or (len(state.sizes) > 4 * state.rails and len(types) > 0.7 * len(state.sizes)):
+    average = len(state.sizes) / state.rails
+    if len(types) > 120 or average > 12 or (average > 3.5 and len(types) > 0.7 * len(state.sizes)):
         return
     from railopt.solver.local import lp
 
     state.lp = lp.ConfigurationLP(types, counts, state.rails, lp.start(types, state.sizes, state.assignment, state.rails))
-    deadline = min(state.deadline, time.perf_counter() + max(1.0, 0.3 * state.left))
+    deadline = min(state.deadline, state.clock() + max(1.0, 0.3 * state.left))
     low, high, probe = state.bound, state.value - 1, state.bound
-    while low <= high and time.perf_counter() < deadline:
-        weights = state.lp.refute(probe, deadline)
+    while low <= high and state.clock() < deadline:
+        weights = state.lp.refute(probe, deadline, state.clock)
         if weights is None:
             high = probe - 1
         else:
@@ -283,7 +295,7 @@ def dives(state: State, attempts: int) -> None:
     step = 0
     while not state.over and state.bound + step < state.value:
         for _ in range(attempts):
-            loads = state.lp.dive(state.bound + step, keep, rng, state.deadline)
+            loads = state.lp.dive(state.bound + step, keep, rng, state.deadline, state.clock)
             if loads is not None:
                 state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
                 break
@@ -318,7 +330,7 @@ def full_search(state: State) -> None:
     limit, steps, budget = 1000, 20_000_000, 0.1
     while not state.over:
         state.seed += 1
-        for attempt in (lambda: perfect(state, budget), lambda: dives(state, 8), lambda: resplits(state, 400)):
+        for attempt in (lambda: perfect(state, budget), lambda: dives(state, 8), lambda: resplits(state, state.assignment)):
             attempt()
             if state.over:
                 return
@@ -327,5 +339,14 @@ def full_search(state: State) -> None:
         limit, steps, budget = min(4 * limit, 200_000), 4 * steps, 2 * budget
 
 
+def medium_search(state: State) -> None:
+    """Exact where the sets of each half of the jobs are quickly listed."""
+    if len(state.sizes) <= 64:
+        windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 17)
+        for limit in (1000, 4000, 16_000, 64_000) if windows.usable else ():
+            if not state.over:
+                exact(state, windows, limit, 300_000_000)
+
+
 STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, subset_sums, small_search, perfect,
-                                              configuration_lp, perfect, full_search)
+                                              configuration_lp, medium_search, full_search)

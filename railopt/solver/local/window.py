@@ -16,7 +16,8 @@ from numba import njit
 @njit(cache=True)
 def half_sums(sizes: Any, counts: Any, high: int, limit: int) -> Any:
     """(sums, codes) of all sets of the types with a sum of at most `high`; codes in mixed radix; empty beyond `limit`."""
-    sums, codes = np.zeros(limit, np.int64), np.zeros(limit, np.int64)
+    sums, codes = np.empty(limit, np.int64), np.empty(limit, np.int64)
+    sums[0], codes[0] = 0, 0
     size, radix = 1, np.int64(1)
     for t in range(sizes.size):
         for i in range(size):
