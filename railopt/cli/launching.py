@@ -74,10 +74,10 @@ def _mpi(launch: Launch) -> Any:
         return None
     try:
         from mpi4py import MPI
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, its MPI library is not
         if launch.hosts:
             return None
-        raise BackendError(f"{launch.launcher} launched this process, but mpi4py can't be used ({error}): pip install "
+        raise BackendError(f"{launch.launcher} launched this process, but mpi4py can't be used ({str(error).splitlines()[0]}): pip install "
                            "'railopt[mpi]', or name the nodes with --hosts") from error
     if (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()) != (launch.rank, launch.size):
         raise InputError(f"the environment says rank {launch.rank}/{launch.size}, mpi4py says "

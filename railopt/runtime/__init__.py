@@ -1,0 +1,34 @@
+"""Carrying out plans: senders, the ranks they run on, and the memory they move.
+
+    group = join(Launch("hosts", rank, 2, ("node1", "node2")), secret)       # or detect(os.environ), join_mpi(comm)
+    with group, Verbs(group, ["mlx5_0", "mlx5_1"], send, recv) as sender:    # connects and registers, once
+        for plan in plans:                                                   # a new plan every layer and iteration
+            handle = sender.run(plan)
+            ...                                                              # compute; handle.poll() makes progress
+            report = handle.wait()
+
+`Loopback` and `Record` have the same `run`. Everything is imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_EXPORTS = {
+    "Group": "group", "Launch": "launch", "Loopback": "loopback", "Options": "rails", "Patience": "verbs.objects",
+    "PeerLost": "sender", "Placement": "placement", "Record": "record", "Report": "sender", "Sender": "sender",
+    "Verbs": "verbs_sender", "detect": "launch", "from_hosts": "launch", "join": "group", "join_mpi": "group",
+}
+
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'railopt.runtime' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"railopt.runtime.{_EXPORTS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
