@@ -21,6 +21,7 @@ from railopt.sim.fill import Net, Ports, enter, fill, leave
 Array = npt.NDArray[Any]
 NEVER = 2**62
 _START, _DELIVERED = 0, 1
+_ROUNDS, _EARLY = 6, 1.0 - 1.0 / 128
 
 
 class Work(NamedTuple):
@@ -65,6 +66,7 @@ class State(NamedTuple):
     group_left: Array    # int64 [groups], flows of it not yet delivered
     active: Array        # int32 [flows], a list
     ending: Array        # int32 [flows], a list
+    is_ending: Array     # bool [flows], whether it is on that list
     until_done: Array    # float64 [flows], as `active`: picoseconds at its rate
     sorting: Array       # float64 [flows], a buffer
 
@@ -101,8 +103,8 @@ def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
 
 @njit(cache=True)
 def _ceil(picoseconds: float) -> int:
-    """Up to the next whole picosecond, at least 1; a part in 2**43 above a whole one is rounding, not time."""
-    return max(int(np.ceil(picoseconds * (1.0 - 2.0**-43))), 1)
+    """Up to the next whole picosecond, at least 1; a part in 2**47 above a whole one is rounding, not time."""
+    return max(int(np.ceil(picoseconds * (1.0 - 2.0**-47))), 1)
 
 
 @njit(cache=True)
@@ -190,15 +192,37 @@ def _advance(active: Array, now: int, step: int, net: Net, work: Work, state: St
 
 @njit(cache=True)
 def _spread(active: Array, step: int, among: Array, net: Net, state: State, ports: Ports) -> None:
-    """Slow the flows that end inside the step so that they end with it; give what they leave to the others."""
-    ending = 0
+    """Slow the flows that end inside the step so that they end with it; give what they leave to the others.
+
+    Others that are now so much faster that they would end well inside the step, too, join them, a few rounds long.
+    """
+    ending = _mark_ending(active, step, 0, state)
+    for _ in range(_ROUNDS):
+        fill(among, state.ending[:ending], net, state.rate, ports)
+        soonest = np.inf
+        for i in range(active.size):
+            f = active[i]
+            if not state.is_ending[f]:
+                state.until_done[i] = state.left[f] / state.rate[f] if state.rate[f] > 0.0 else np.inf
+                soonest = min(soonest, state.until_done[i])
+        if soonest >= step * _EARLY:
+            break
+        ending = _mark_ending(active, step, ending, state)
+    for i in range(ending):
+        state.is_ending[state.ending[i]] = False
+
+
+@njit(cache=True)
+def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
+    """Add the flows that end within the step to the list, at the rate that ends them with it; its new length."""
     for i in range(active.size):
         f = active[i]
-        if state.until_done[i] <= step:
+        if state.until_done[i] <= step and not state.is_ending[f]:
+            state.is_ending[f] = True
             state.ending[ending] = f
             state.rate[f] = state.left[f] / step
             ending += 1
-    fill(among, state.ending[:ending], net, state.rate, ports)
+    return ending
 
 
 @njit(cache=True)
@@ -228,7 +252,7 @@ def _run(flows: Array, changes: Array, among: Array, net: Net, work: Work, state
     """Run these flows and these changes of capacity to the end, to `until`, or until nothing can move any more."""
     events: Any = [(np.int64(0), 0, np.int64(0)) for _ in range(0)]
     count = _begin(flows, net, work, state, ports, events)
-    now, change, known = 0, 0, False
+    now, change = 0, 0
     while now < until:
         while len(events) and events[0][0] <= now:
             _, kind, f = heappop(events)
@@ -237,13 +261,11 @@ def _run(flows: Array, changes: Array, among: Array, net: Net, work: Work, state
                 state.active[count] = f
                 state.begun[f] = now
                 count += 1
-                known = False
             else:
                 _deliver(f, now, work, state, events)
         while change < changes.size and work.change_time[changes[change]] <= now:
             net.capacity[work.change_port[changes[change]]] = work.change_capacity[changes[change]]
             change += 1
-            known = False
         if count == 0 and len(events) == 0:
             break
         following = min(until, events[0][0]) if len(events) else until
@@ -253,14 +275,12 @@ def _run(flows: Array, changes: Array, among: Array, net: Net, work: Work, state
             now = following
             continue
         active = state.active[:count]
-        if not known or count >> shift < 2:
-            fill(among, state.ending[:0], net, state.rate, ports)
+        fill(among, state.ending[:0], net, state.rate, ports)
         step, several = _window(active, state, shift, following - now if following < NEVER else NEVER)
         if step < 0:
             break
         if several:
             _spread(active, step, among, net, state, ports)
-        known = True                                                 # good enough to choose the next step by
         count = _advance(active, now, step, net, work, state, ports, moved, events)
         curve = _note(now, step, moved, curve)
         now += step
