@@ -301,6 +301,7 @@ class NodeOptimum(NamedTuple):
 
 
 def _node_optimum(race: Race, side: int, node: int) -> NodeOptimum:
+    from railopt.solver.configurations import pack, suits
     from railopt.solver.local import solve_local
 
     cells = race.cells
@@ -311,8 +312,11 @@ def _node_optimum(race: Race, side: int, node: int) -> NodeOptimum:
     if len(set(speeds[live].tolist())) > 1:
         found = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit, seed=race.seed)
         return NodeOptimum(found.bound, found.witness, found.checkable, found.value, found.assignment)
-    found = solve_local(sizes, len(live), limit_s=limit, seed=race.seed)
     speed = int(speeds[live[0]])
+    if suits(sizes, len(live)):
+        packed = pack(sizes, len(live), limit, race.seed)
+        return NodeOptimum(Fraction(packed.bound, speed), packed.witness, True, Fraction(packed.value, speed), live[packed.rail])
+    found = solve_local(sizes, len(live), limit_s=limit, seed=race.seed)
     return NodeOptimum(found.bound / speed, found.witness, found.checkable, found.value / speed, live[found.assignment])
 
 

@@ -1,0 +1,59 @@
+"""One node whose rails carry many chunks of few sizes (cut traffic: the cap and some remainders), by the configuration LP.
+
+`solve_local` asks the LP only where loads are short; here loads are long but mostly caps, and pricing stays easy.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.arrays import Ints
+from railopt.bounds import Witness, pigeonhole
+from railopt.solver.local import values
+from railopt.solver.local.lp import ConfigurationLP, assignment_of, start
+
+MAX_TYPES = 80
+DIVES = 4
+
+
+class Packed(NamedTuple):
+    """No rail arrangement is below `bound` bytes, by `witness`; `rail` int64 [n] attains `value`."""
+
+    bound: int
+    witness: Witness
+    value: int
+    rail: Ints
+
+
+def suits(sizes: Ints, rails: int) -> bool:
+    """Few sizes, many of them repeated, and more chunks a rail than `solve_local` gives to the LP."""
+    types = len(np.unique(sizes))
+    return 12 * rails < len(sizes) and types <= MAX_TYPES and 2 * types < len(sizes)
+
+
+def pack(sizes: Ints, rails: int, limit_s: float, seed: int) -> Packed:
+    """The best bound and arrangement within `limit_s` seconds; sizes in descending order."""
+    unit = int(np.gcd.reduce(sizes))
+    jobs = np.ascontiguousarray(sizes // unit)
+    bound, witness = pigeonhole(sizes, rails)
+    rail = values.lpt(jobs, rails)
+    value, low = int(values.loads_of(jobs, rail, rails).max()), bound // unit
+    types, counts = np.unique(jobs, return_counts=True)
+    model = ConfigurationLP(types, counts, rails, start(types, jobs, rail, rails))
+    deadline = time.perf_counter() + limit_s
+    while low < value and (weights := model.refute(low, deadline, time.perf_counter)) is not None:
+        pairs = [[int(size) * unit, int(weight)] for size, weight in zip(types[::-1], weights[::-1], strict=True) if weight]
+        low, witness = low + 1, {"kind": "dual", "weights": pairs, "capacity": (low + 1) * unit - 1}
+    rng, keep, above = np.random.default_rng(seed), max(2, min(rails, 28 * rails // len(jobs))), 0
+    while low + above < value and time.perf_counter() < deadline:
+        for _ in range(DIVES):
+            loads = model.dive(low + above, keep, rng, deadline, time.perf_counter)
+            if loads is not None:
+                rail = assignment_of(jobs, types, loads)
+                value = int(values.loads_of(jobs, rail, rails).max())
+                break
+        above = 2 * above + 1
+    return Packed(low * unit, witness, value * unit, rail)
