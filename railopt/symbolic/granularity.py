@@ -92,6 +92,12 @@ def within_largest(loads: Ints, total: Ints, largest: Ints, partners: Ints, rail
     return held
 
 
+def spread_within_largest(loads: Ints, total: Ints, largest: Ints, partners: Ints, rails: int) -> Ints:
+    """T8c: the rails of a node differ by at most its own largest chunk."""
+    held: Ints = loads.max(axis=1) - loads.min(axis=1) <= largest
+    return held
+
+
 def within_flows(loads: Ints, total: Ints, largest: Ints, partners: Ints, rails: int) -> Ints:
     """T4: N load <= total + (N-1) s q."""
     held: Ints = rails * loads.max(axis=1) <= total + (rails - 1) * partners * largest
@@ -132,9 +138,18 @@ def round_robin_bound(quick: bool = False, *, policies: Sequence[str] = ("round-
 
 def equitable_bound(quick: bool = False, *, policy: str = "equitable") -> Result:
     """T4c for the equitable policy, any sizes, both sides."""
+    return _any_sizes(quick, policy, within_largest)
+
+
+def equitable_spread(quick: bool = False, *, policy: str = "equitable") -> Result:
+    """T8c for the equitable policy, any sizes, both sides."""
+    return _any_sizes(quick, policy, spread_within_largest)
+
+
+def _any_sizes(quick: bool, policy: str, claim: Claim) -> Result:
     jobs = 4 if quick else 5
     instances = any_size_instances(3, jobs, 3)
-    failures = [line for rails in (2, 3) for line in violations(instances, 3, rails, policy, within_largest)]
+    failures = [line for rails in (2, 3) for line in violations(instances, 3, rails, policy, claim)]
     return verdict("exhaustive", f"M = 3, N = 2, 3, up to {jobs} chunks of 1..3 bytes ({len(instances)} instances)", failures,
                    ("equal rates",))
 

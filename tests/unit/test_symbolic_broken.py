@@ -42,6 +42,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("granularity.chunk_size", {"factor": granularity.N}),
     ("granularity.round_robin_bound", {"largest": 3}),
     ("granularity.equitable_bound", {"policy": "lpt"}),
+    ("granularity.equitable_spread", {"policy": "lpt-global"}),
     ("granularity.ceiling_attained", {"policy": "lpt-global"}),
     ("granularity.ceiling_attained", {"largest": 2}),
     ("chance.hoeffding_tails", {"independent": False}),
