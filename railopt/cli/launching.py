@@ -39,6 +39,8 @@ def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     group.add_argument("--ib-port", type=int, default=1, help="port of every device (default 1)")
     group.add_argument("--gid-index", type=int, help="GID table entry (default: the IPv4 RoCE v2 one)")
     group.add_argument("--mtu", type=int, choices=MTUS, help="largest packet (default: what the ports have)")
+    group.add_argument("--sl", type=int, default=0, help="InfiniBand service level, 0 to 15 (default 0)")
+    group.add_argument("--tclass", type=int, default=0, help="RoCE traffic class, 0 to 255, DSCP * 4 (default 0)")
     group.add_argument("--qp", type=int, default=1, help="queue pairs a (peer, rail): 1")
     group.add_argument("--size", default="1GiB", help="largest work request; larger chunks are split (default 1GiB)")
     group.add_argument("--depth", type=int, default=512, help="work requests in flight a queue pair (default 512)")
@@ -77,8 +79,8 @@ def _mpi(launch: Launch) -> Any:
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, its MPI library is not
         if launch.hosts:
             return None
-        raise BackendError(f"{launch.launcher} launched this process, but mpi4py can't be used ({str(error).splitlines()[0]}): pip install "
-                           "'railopt[mpi]', or name the nodes with --hosts") from error
+        raise BackendError(f"{launch.launcher} launched this process, but mpi4py can't be used ({str(error).splitlines()[0]}): "
+                           "pip install 'railopt[mpi]', or name the nodes with --hosts") from error
     if (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()) != (launch.rank, launch.size):
         raise InputError(f"the environment says rank {launch.rank}/{launch.size}, mpi4py says "
                          f"{MPI.COMM_WORLD.Get_rank()}/{MPI.COMM_WORLD.Get_size()}: mpi4py is built for another MPI; "
@@ -94,7 +96,9 @@ def options_of(args: argparse.Namespace) -> Options:
         raise InputError(f"--batch {args.batch} --depth {args.depth}: expected 1 <= batch <= depth")
     if not (0 <= args.ib_retry <= 7 and 1 <= args.ib_timeout <= 31):
         raise InputError(f"--ib-timeout {args.ib_timeout} --ib-retry {args.ib_retry}: expected 1 to 31 and 0 to 7")
-    return Options(port=args.ib_port, gid_index=args.gid_index, mtu=args.mtu, depth=args.depth, batch=args.batch,
+    if not (0 <= args.sl <= 15 and 0 <= args.tclass <= 255):
+        raise InputError(f"--sl {args.sl} --tclass {args.tclass}: expected 0 to 15 and 0 to 255")
+    return Options(port=args.ib_port, sl=args.sl, tclass=args.tclass, gid_index=args.gid_index, mtu=args.mtu, depth=args.depth, batch=args.batch,
                    max_message=parse_bytes(args.size), patience=Patience(args.ib_timeout, args.ib_retry),
                    stall_s=args.stall)
 

@@ -6,6 +6,7 @@ WRITE_WITH_IMM; a queue pair completes in order, so a counter a link is all the 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Protocol
 
@@ -129,6 +130,8 @@ class Link:
 
     def signal(self, value: int, job: Job | None = None) -> int:
         """Post one immediate now: errno or 0."""
+        if self.immediates == self.imms.slots:
+            return errno.ENOMEM
         error = self.imms.post(self._immediate, value)
         if not error:
             self._immediate = (self._immediate + 1) % self.imms.slots

@@ -22,7 +22,7 @@ from railopt.runtime.sender import PeerLost
 from railopt.runtime.wire import Body
 
 DEFAULT_PORT = 18515
-GOODBYE_S = 20.0
+GOODBYE_S, HUB_GOODBYE_S = 20.0, 120.0
 
 
 class Group:
@@ -140,7 +140,7 @@ class Group:
         with contextlib.suppress(PeerLost):
             self._post({"bye": True})
         if wait and self.lost is None:
-            self._over.wait(GOODBYE_S)
+            self._over.wait(GOODBYE_S if self._hub is None else HUB_GOODBYE_S)
         elif self._hub is not None:
             self._over.wait(2.0)  # let the others hear why before their connection ends
         with contextlib.suppress(OSError):

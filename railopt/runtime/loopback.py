@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from railopt.runtime import kernels
 from railopt.runtime.memory import Memory, memory_of
 from railopt.runtime.placement import Placement, stages
 from railopt.runtime.sender import Report, rail_reports
+from railopt.units import format_bytes
 
 
 class Loopback:
@@ -64,6 +67,7 @@ class Loopback:
         """Own buffers, one a node, kept from run to run while they are large enough; touched, so that no page is missing."""
         kept = self._own.get(side, [])
         if len(kept) != len(sizes) or any(m.length < n for m, n in zip(kept, sizes[:, 0].tolist(), strict=True)):
+            _check_memory(int(sizes.sum()))
             kept = [memory_of(np.full(int(size), 0xEE, np.uint8), writable=True) for size in sizes[:, 0]]
             self._own[side] = kept
         return kept
@@ -122,6 +126,18 @@ class LoopbackRun:
 
 def _addresses(buffers: Sequence[Memory]) -> Ints:
     return np.array([b.address for b in buffers], np.int64)
+
+
+def _check_memory(needed: int) -> None:
+    """Refuse what would drive the machine out of memory, where it says how much it has."""
+    try:
+        meminfo = Path("/proc/meminfo").read_text()
+    except OSError:
+        return
+    match = re.search(r"MemAvailable:\s*(\d+) kB", meminfo)
+    if match and needed > int(match[1]) * 1024:
+        raise InputError(f"loopback needs {format_bytes(needed)} more memory for this plan, {format_bytes(int(match[1]) * 1024)} are "
+                         "available: plan less traffic, e.g. moe:tokens=512")
 
 
 def _check_size(side: str, buffers: Sequence[Memory], sizes: Ints) -> None:

@@ -24,6 +24,7 @@ class Options:
     mtu              at most this many bytes a packet; None takes what the ports have
     depth, batch     work requests in flight a queue pair, and in one list with one signal
     max_message      bytes of the largest work request; the ports' own limit holds too
+    sl, tclass       InfiniBand service level, RoCE traffic class (DSCP * 4), as the fabric's lossless class wants them
     patience         time-outs and retries of the queue pairs
     stall_s          a run without any progress for this long is given up
     """
@@ -34,6 +35,8 @@ class Options:
     depth: int = 512
     batch: int = 64
     max_message: int = 1 << 30
+    sl: int = 0
+    tclass: int = 0
     patience: Patience = field(default_factory=Patience)
     stall_s: float = 30.0
 
@@ -112,7 +115,7 @@ def connect(rails: Sequence[Rail], group: Group, recv: Sequence[Memory], options
             there = Address(lid, bytes.fromhex(gid), index, ethernet, limit)
             number, psn = theirs["queue_pairs"][n][str(group.rank)]
             qp = rail.qps[rank]
-            qp.connect(number, psn, rail.address, there, options.patience)
+            qp.connect(number, psn, rail.address, there, options.patience, options.sl, options.tclass)
             link = Link(len(links), rank, n, qp, depth=options.depth, batch=options.batch,
                         remote=int(peer.address[0]), rkey=int(peer.rkey[n, 0]))
             if error := link.receives.fill():

@@ -128,6 +128,7 @@ class Verbs:
             for qp in rail.qps.values():
                 with contextlib.suppress(VerbsError):
                     qp.retire()
+                qp.close()  # before the memory that it may still read or write
         for rail in self.rails:
             rail.device.close()
 

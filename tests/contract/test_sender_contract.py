@@ -74,6 +74,12 @@ def test_loopback_moves_the_users_own_bytes() -> None:
         Loopback(send[:2], recv[:2]).run(plan)
 
 
+def test_loopback_refuses_what_memory_can_not_hold() -> None:
+    chunks = Chunks.from_arrays(src=[0], dst=[1], size=[1 << 50], nodes=2)
+    with pytest.raises(InputError, match="plan less traffic"):
+        Loopback().run(make_plan(Fabric.uniform(2, 2), chunks, "lpt"))
+
+
 @pytest.mark.parametrize(("nodes", "rails"), [(2, 4), (4, 2)])
 def test_verbs_carry_every_policy_in_one_session(nodes: int, rails: int) -> None:
     plans = [small_plan(nodes, rails, policy, seed=i) for i, policy in enumerate(POLICIES)]

@@ -203,6 +203,25 @@ def killed() -> list[dict[str, Any]]:
     return with_nodes(4, work)
 
 
+def interrupted() -> list[dict[str, Any]]:
+    """Ctrl-C on node 1 in the middle of a run."""
+    fabric = Fabric.uniform(2, 2)
+    plan = make_plan(fabric, workloads.uniform(fabric, size="256KiB").chunks("32KiB"), "lpt")
+    size = int(Placement.packed(plan.chunks).send_bytes.max())
+
+    def work(node: int) -> dict[str, Any]:
+        group, sender, _, _ = session(node, 2, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4))
+        with group, sender:
+            run = sender.run(plan)
+            if node == 1:
+                run.poll()
+                signal.raise_signal(signal.SIGINT)
+            run.wait()
+        return {"error": None}
+
+    return with_nodes(2, work)
+
+
 def bad_keys() -> list[dict[str, Any]]:
     """Node 0 writes with a key that node 1 never gave out."""
     fabric = Fabric.uniform(2, 2)
@@ -310,6 +329,7 @@ SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] 
         "peer queue pair gone": lambda: cut("peer queue pair gone"),
         "peer queue pair in error": lambda: cut("peer queue pair in error"),
         "bad keys": bad_keys,
+        "interrupted": interrupted,
         "command line": command_line,
         "side by side": side_by_side,
     },

@@ -59,6 +59,13 @@ def test_a_wrong_key_is_refused_and_ends_the_run(scenarios: Scenarios) -> None:
     assert "REM_ACCESS_ERR" in first["text"]
 
 
+def test_ctrl_c_cleans_up_and_tells_the_others(scenarios: Scenarios) -> None:
+    first, second = scenarios["interrupted"]
+    assert second["error"] == "KeyboardInterrupt", second
+    assert first["exit_code"] == 3, first
+    assert "node 1" in first["text"]
+
+
 def test_the_command_line(scenarios: Scenarios) -> None:
     first, second = scenarios["command line"]
     assert first["codes"] == [0, 0, 1, 0], first

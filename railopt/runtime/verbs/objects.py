@@ -256,14 +256,14 @@ class Qp(Owner):
             attr[name] = value
         check_zero(self.lib.ibv_modify_qp(self.pointer, attr.ctypes.data, mask | s.IBV_QP_STATE), "ibv_modify_qp")
 
-    def connect(self, number: int, psn: int, here: Address, there: Address, patience: Patience) -> None:
-        """To RTS, towards queue pair `number` at `there`."""
+    def connect(self, number: int, psn: int, here: Address, there: Address, patience: Patience, sl: int = 0, tclass: int = 0) -> None:
+        """To RTS, towards queue pair `number` at `there`; `sl` and `tclass` are the path's service level and traffic class."""
         self._modify(
             s.IBV_QP_AV | s.IBV_QP_PATH_MTU | s.IBV_QP_DEST_QPN | s.IBV_QP_RQ_PSN | s.IBV_QP_MAX_DEST_RD_ATOMIC
             | s.IBV_QP_MIN_RNR_TIMER, qp_state=s.IBV_QPS_RTR, path_mtu=min(here.mtu, there.mtu), dest_qp_num=number,
             rq_psn=psn, max_dest_rd_atomic=1, min_rnr_timer=12, dlid=there.lid, ah_port_num=self.device.port,
             is_global=int(here.ethernet), dgid=np.void(there.gid), sgid_index=here.gid_index,
-            hop_limit=64)
+            hop_limit=64, sl=sl, traffic_class=tclass)
         self._modify(
             s.IBV_QP_TIMEOUT | s.IBV_QP_RETRY_CNT | s.IBV_QP_RNR_RETRY | s.IBV_QP_SQ_PSN | s.IBV_QP_MAX_QP_RD_ATOMIC,
             qp_state=s.IBV_QPS_RTS, timeout=patience.timeout, retry_cnt=patience.retry, rnr_retry=patience.rnr_retry,
