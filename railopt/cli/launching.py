@@ -98,9 +98,9 @@ def options_of(args: argparse.Namespace) -> Options:
         raise InputError(f"--ib-timeout {args.ib_timeout} --ib-retry {args.ib_retry}: expected 1 to 31 and 0 to 7")
     if not (0 <= args.sl <= 15 and 0 <= args.tclass <= 255):
         raise InputError(f"--sl {args.sl} --tclass {args.tclass}: expected 0 to 15 and 0 to 255")
-    return Options(port=args.ib_port, sl=args.sl, tclass=args.tclass, gid_index=args.gid_index, mtu=args.mtu, depth=args.depth, batch=args.batch,
-                   max_message=parse_bytes(args.size), patience=Patience(args.ib_timeout, args.ib_retry),
-                   stall_s=args.stall)
+    return Options(port=args.ib_port, gid_index=args.gid_index, mtu=args.mtu, depth=args.depth, batch=args.batch,
+                   max_message=parse_bytes(args.size), sl=args.sl, tclass=args.tclass,
+                   patience=Patience(args.ib_timeout, args.ib_retry), stall_s=args.stall)
 
 
 def devices_of(args: argparse.Namespace, rails: int) -> list[str]:
