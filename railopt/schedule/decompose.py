@@ -22,6 +22,8 @@ Int = int | np.int64
 INT64_MAX = np.int64(2**63 - 1)
 # compact: a slot is the largest entry over one of these
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
+# taper: halvings of what is left before each part of the last and of the first stage
+_FALLING, _RISING = np.array([0, 1, 2, 3, 4, 63]), np.array([0, 2, 4, 63])
 
 
 @njit(cache=True)
@@ -74,21 +76,23 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
 
 
 @njit(cache=True)
-def _split(peer: Array, sent: Array, stage: int, rising: bool) -> tuple[Array, Array]:
-    """One stage in three parts: 3/4, 3/16 and 1/16 of its bytes, or the other way round.
+def _split(peer: Array, sent: Array, stage: int, halvings: Array, rising: bool) -> tuple[Array, Array]:
+    """One stage in parts: of x bytes x >> halvings[p] are left before part p, so the parts shrink (or grow, if rising).
 
-    The total stays: each part grows with the whole, so one server has the largest of all three.
+    The total stays: each part grows with the whole, so one server has the largest of them all.
     """
     stages, n = sent.shape
-    peers, bytes_ = np.empty((stages + 2, n), np.int32), np.empty((stages + 2, n), np.int64)
+    parts = len(halvings) - 1
+    peers, bytes_ = np.empty((stages + parts, n), np.int32), np.empty((stages + parts, n), np.int64)
     count = 0
     for s in range(stages):
-        for part in range(3 if s == stage else 1):
+        for part in range(parts if s == stage else 1):
+            p = parts - 1 - part if rising else part
             busy = False
             for i in range(n):
                 size = sent[s, i]
                 if s == stage:
-                    size = (size - size // 4, size // 4 - size // 16, size // 16)[2 - part if rising else part]
+                    size = (size >> halvings[p]) - (size >> halvings[p + 1])
                 peers[count, i], bytes_[count, i] = peer[s, i] if size else -1, size
                 busy |= size > 0
             count += busy
@@ -99,15 +103,15 @@ def _split(peer: Array, sent: Array, stage: int, rising: bool) -> tuple[Array, A
 def taper(peer: Array, sent: Array) -> tuple[Array, Array]:
     """Short stages at both ends of an ascending schedule, for what nothing hides.
 
-    The last stage shrinks in three parts: each hides the redistribution of the one before, and little is left to
-    redistribute at the end.  The first grows in three parts unless it is short already: a rail sends its own bytes
-    first, so the first part needs little balance or none.
+    The last stage halves four times: each part hides the redistribution of the one before, and 1/16 is left to
+    redistribute at the end.  The first comes as 1/16, 3/16 and 3/4 unless it is short already: a rail sends its own
+    bytes first, so the first part needs little balance or none.
     """
     if len(sent) == 0:
         return peer, sent
     short = sent[0].max() <= sent[-1].max() // 4
-    peer, sent = _split(peer, sent, len(sent) - 1, False)
-    return (peer, sent) if short else _split(peer, sent, 0, True)
+    peer, sent = _split(peer, sent, len(sent) - 1, _FALLING, False)
+    return (peer, sent) if short else _split(peer, sent, 0, _RISING, True)
 
 
 @njit(cache=True)

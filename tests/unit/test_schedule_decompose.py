@@ -163,10 +163,11 @@ def test_order_by_length_is_stable_and_taper_keeps_the_bytes() -> None:
 def test_taper_splits_long_first_and_last_stages() -> None:
     peer, sent = np.array([[1, 0], [1, 0]], np.int32), np.array([[90, 160], [160, 320]])
     peers, bytes_ = taper(peer, sent)
-    assert bytes_.tolist() == [[5, 10], [17, 30], [68, 120], [120, 240], [30, 60], [10, 20]]
+    falling = [[80, 160], [40, 80], [20, 40], [10, 20], [10, 20]]
+    assert bytes_.tolist() == [[5, 10], [17, 30], [68, 120], *falling]
     assert np.all(peers == [1, 0])
-    assert taper(peer, np.array([[9, 16], [160, 320]]))[1].tolist() == [[9, 16], [120, 240], [30, 60], [10, 20]]
-    assert taper(peer[:1], np.array([[1, 3]]))[1].tolist() == [[1, 3]]
+    assert taper(peer, np.array([[9, 16], [160, 320]]))[1].tolist() == [[9, 16], *falling]
+    assert taper(peer[:1], np.array([[0, 3]]))[1].tolist() == [[0, 2], [0, 1]]
 
 
 def graph_of(table: np.ndarray) -> np.ndarray:

@@ -38,7 +38,7 @@ def test_one_direction_by_hand() -> None:
     assert ours.total == pytest.approx(fast.total), "a single stage hides nothing"
     tapered = modelled(synthesise(fabric, traffic, "compact"), LINK)
     assert tapered.wire == 40
-    assert tapered.startup == 5
+    assert tapered.startup == 7
     assert tapered.balance == 0, "rail 1 sends its own 2 MB first"
     assert tapered.redistribution == pytest.approx(0.5 + 2 * 0.25), "the last stage is 1/16"
 
