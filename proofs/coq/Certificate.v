@@ -87,9 +87,15 @@ Proof. intros w speeds ps p q H. apply T7_time. eapply T7_check_sound; eauto. Qe
 
 Record chunk := Chunk { src : nat; dst : nat; size : N }.
 
-(** the instance as it is written down *)
-Definition chunks_of (l : list (N * N * N)) : list chunk :=
-  map (fun c => Chunk (N.to_nat (fst (fst c))) (N.to_nat (snd (fst c))) (snd c)) l.
+(** the instance as it is written down, pair by pair: sizes that occur often as (size, how many), the others
+    one by one; a plan's rails in the same order, as (rail, how many in a row) *)
+Definition chunks_of (l : list (N * N * list (N * N) * list N)) : list chunk :=
+  flat_map (fun g => let '(s, d, runs, singles) := g in
+    let chunk := Chunk (N.to_nat s) (N.to_nat d) in
+    flat_map (fun r => repeat (chunk (fst r)) (N.to_nat (snd r))) runs ++ map chunk singles) l.
+Definition runs_of (l : list (N * N)) : list nat :=
+  flat_map (fun r => repeat (N.to_nat (fst r)) (N.to_nat (snd r))) l.
+(** an assignment of jobs, one rail each *)
 Definition rails_of (l : list N) : list nat := map N.to_nat l.
 
 Definition is_plan (R : nat) (cs : list chunk) (rail : list nat) : Prop :=

@@ -24,6 +24,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain, groupby
 from math import ceil, gcd
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,27 @@ def tuples(*columns: Sequence[int]) -> str:
     return "[" + "; ".join("(" + ", ".join(str(natural(value)) for value in row) + ")" for row in rows) + "]"
 
 
+def grouped(columns: Sequence[Sequence[int]], rail: Sequence[int]) -> tuple[str, str]:
+    """Chunks (src, dst, size) pair by pair, and their rails in that order: far fewer numbers for Coq to read.
+
+    Equal chunks are written once with their number, and a pair's other chunks in the order of their rails; which of
+    two equal chunks takes which rail is no matter, nor is the order of the chunks.
+    """
+    rails = rail or [0] * len(columns[0])
+    by_pair: dict[tuple[int, int], dict[int, list[int]]] = {}
+    for s, d, size, n in zip(*columns, rails, strict=True):
+        by_pair.setdefault((s, d), {}).setdefault(natural(size), []).append(natural(n))
+    groups, order = [], []
+    for (s, d), sizes in sorted(by_pair.items()):
+        often = {size: sorted(used) for size, used in sizes.items() if len(used) > 1}
+        singles = sorted((used[0], size) for size, used in sizes.items() if len(used) == 1)
+        runs = tuples(list(often), [len(used) for used in often.values()])
+        groups.append(f"({natural(s)}, {natural(d)}, {runs}, {numbers(size for _, size in singles)})")
+        order += [*chain.from_iterable(often.values()), *(n for n, _ in singles)]
+    spread = [(n, len(list(run))) for n, run in groupby(order)]
+    return "[" + ";\n   ".join(groups) + "]", tuples([n for n, _ in spread], [count for _, count in spread])
+
+
 def witness_term(witness: Record, sizes: Sequence[int], rooms: Sequence[int]) -> str:
     """A witness about `sizes` on rails that have these rooms (bytes), in Coq's syntax."""
     unit, kind = gcd(*sizes) or 1, str(witness["kind"])
@@ -211,7 +233,8 @@ def _coupled(record: Record, directory: Path) -> tuple[list[str], dict[str, _Cla
     problem, bound = record["problem"], Fraction(record["claim"]["bound"])
     columns, rail = _chunks(record, directory)
     nodes, rails = natural(problem["nodes"]), natural(problem["rails"])
-    definitions = [*_rates(problem), f"Definition chunks : list chunk := chunks_of {tuples(*columns)}%N."]
+    chunks, spread = grouped(columns, rail)
+    definitions = [*_rates(problem), f"Definition chunks : list chunk := chunks_of\n  {chunks}%N."]
     fabric = f"{nodes} {rails} tx rx"
     timely = f"is_plan {rails} chunks plan -> on_time {fabric} chunks plan t"
     witness = record["witness"]
@@ -230,7 +253,7 @@ def _coupled(record: Record, directory: Path) -> tuple[list[str], dict[str, _Cla
         value = Fraction(record["claim"]["value"])
         claims["value"] = _Claim(
             f"exists plan, is_plan {rails} chunks plan /\\ on_time {fabric} chunks plan ({_time(value)})",
-            f"T7_plan {fabric} chunks (rails_of {numbers(rail)}%N) {_ratio(value)}")
+            f"T7_plan {fabric} chunks (runs_of {spread}%N) {_ratio(value)}")
     return definitions, claims
 
 

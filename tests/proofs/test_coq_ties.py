@@ -16,7 +16,7 @@ from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies import plan
 from railopt.symbolic import coq
-from railopt.symbolic.coq_certificate import numbers, rooms_before, table, witness_term
+from railopt.symbolic.coq_certificate import grouped, numbers, rooms_before, table, witness_term
 
 IMPORTS = "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy Jobs Certificate Fluid.\n"
 PRINTING = "Import ListNotations. Open Scope nat_scope. Set Printing Width 1000000. Set Printing Depth 1000000.\n"
@@ -138,8 +138,8 @@ def test_plan_is_on_time_at_its_makespan_and_not_before(theory: Path) -> None:
                                     size=rng.integers(1, 1 << 20, 12), nodes=nodes)
         made = plan(Fabric.uniform(nodes=nodes, rails=rails), chunks, "lpt-global")
         tx, rx = table(made.fabric.tx.tolist()), table(made.fabric.rx.tolist())
-        rows = "; ".join(str(row) for row in zip(chunks.src.tolist(), chunks.dst.tolist(), chunks.size.tolist(), strict=True))
-        instance = f"{nodes} {rails} {tx}%N {rx}%N (chunks_of [{rows}]%N) (rails_of {numbers(made.rail.tolist())}%N)"
+        rows, rail = grouped([getattr(chunks, name).tolist() for name in ("src", "dst", "size")], made.rail.tolist())
+        instance = f"{nodes} {rails} {tx}%N {rx}%N (chunks_of {rows}%N) (runs_of {rail}%N)"
         terms += [f"check_plan {instance} {time.numerator}%N {time.denominator}%positive"
                   for time in (made.makespan, made.makespan - Fraction(1, 10**15))]
     assert verdicts(theory, terms) == [True, False] * 25

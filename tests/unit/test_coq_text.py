@@ -11,7 +11,7 @@ import pytest
 from railopt.certificate import Certificate
 from railopt.errors import BackendError, CheckFailed, FormatError, NotProved
 from railopt.symbolic import coq
-from railopt.symbolic.coq_certificate import certificate_theorem, rooms_before, witness_kind, witness_term
+from railopt.symbolic.coq_certificate import certificate_theorem, grouped, rooms_before, witness_kind, witness_term
 
 
 def test_comments_nest(tmp_path: Path) -> None:
@@ -90,6 +90,14 @@ def test_witness_terms_count_in_units() -> None:
     assert witness_term({"kind": "subset", "from": 9, "base": {"kind": "average"}}, [7, 7, 3], [9, 9]) == "(Subset Average)"
     assert witness_term({"kind": "count", "jobs": 2}, [8, 8], [3, 3]) == "Average"  # no rail has room for a job
     assert witness_kind({"kind": "node", "witness": dual}) == "node dual"
+
+
+def test_chunks_are_written_pair_by_pair_with_their_rails() -> None:
+    columns = [[0, 1, 0, 0, 0, 1], [1, 0, 1, 1, 1, 0], [8, 5, 8, 3, 2, 9]]
+    chunks, rails = grouped(columns, [1, 0, 0, 2, 0, 0])
+    assert chunks == "[(0, 1, [(8, 2)], [2; 3]);\n   (1, 0, [], [5; 9])]"
+    assert rails == "[(0, 1); (1, 1); (0, 1); (2, 1); (0, 2)]"  # 8 on 0, 8 on 1, 2 on 0, 3 on 2; 5 and 9 on 0
+    assert grouped(columns, [])[0] == chunks
 
 
 def test_rooms_are_what_a_time_short_of_the_bound_leaves() -> None:
