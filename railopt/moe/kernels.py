@@ -8,8 +8,10 @@ State (D GPUs, M nodes, E experts): `holds` bool [D, E], who has which expert, h
     load     [D]            expert compute
     net      [D + 2M]       all-to-all: tokens from node-mates [D], tokens into the node [M], tokens out of the node [M]
     move     [D + 2M]       parameters: copies from node-mates [D], copies into the node [M], copies out of the node [M];
-                            an expert crosses once to each node that lacks it and spreads there
+                            an expert enters each node that needs it once and spreads there, and it leaves its home's node once:
+                            nodes pass it on in a pipeline, as broadcasts do
     copied   [1]            copies beyond the homes that have to be sent (a number, not a time)
+    reached  [E]            nodes that fetch each expert (a number)
 
 `rates`, `scalars` and `place` (the node of each GPU) come from `TimeModel.vectors`.
 """
@@ -64,10 +66,13 @@ def _parameters(node: int, owner: int, owner_node: int, near: bool, expert: int,
             fresh += 1
             if fresh == 1 and not near:  # the first copy crosses, the others come from it
                 times[move + devices + node] += sign * rates[1, node]
-                times[move + devices + nodes + owner_node] += sign * rates[1, owner_node]
+                reached = move + devices + 2 * nodes + 1 + expert
+                if times[reached] + sign == (sign > 0):  # the first node reached, or the last one lost
+                    times[move + devices + nodes + owner_node] += sign * rates[1, owner_node]
+                times[reached] += sign
             else:
                 times[move + d] += sign * scalars[2]
-    times[len(times) - 1] += sign * fresh
+    times[move + devices + 2 * nodes] += sign * fresh
 
 
 @njit(cache=True, error_model="numpy")
@@ -92,7 +97,7 @@ def begin(place: Ints, tokens: Ints, home: Ints, rates: Ints, scalars: Ints) -> 
     devices, experts = tokens.shape
     nodes = rates.shape[1]
     net = devices
-    times = np.zeros(3 * devices + 4 * nodes + 1, np.int64)
+    times = np.zeros(3 * devices + 4 * nodes + 1 + experts, np.int64)
     holds = np.zeros((devices, experts), np.bool_)
     for e in range(experts):
         holds[home[e], e] = True
@@ -121,10 +126,18 @@ def start(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scala
 
 
 @njit(cache=True, error_model="numpy")
+def combine(a2a: int, fec: int, trans: int, agg: int, scalars: Ints) -> int:
+    """Eq. 6, or eq. 8 with overlap."""
+    if scalars[8]:
+        return 4 * a2a + 3 * fec + max(0, trans - fec - scalars[6]) + max(0, agg - 2 * fec - scalars[7])
+    return 4 * a2a + 3 * fec + trans + agg
+
+
+@njit(cache=True, error_model="numpy")
 def terms(devices: int, times: Ints, scalars: Ints) -> tuple[int, int, int, int, int, int]:
-    """(A2A, FEC, Trans, Agg, total, copies) of a state: eq. 6, or eq. 8 with overlap."""
-    last = len(times) - 1
-    links = (last - devices) // 2
+    """(A2A, FEC, Trans, Agg, total, copies) of a state."""
+    links = devices + 2 * scalars[10]
+    last = devices + 2 * links
     fec = a2a = trans = 0
     for i in range(devices):
         fec = max(fec, times[i])
@@ -134,11 +147,7 @@ def terms(devices: int, times: Ints, scalars: Ints) -> tuple[int, int, int, int,
         trans = max(trans, times[i])
     trans += times[last] * scalars[3]
     agg = trans * scalars[4] // scalars[5]
-    if scalars[8]:
-        total = 4 * a2a + 3 * fec + max(0, trans - fec - scalars[6]) + max(0, agg - 2 * fec - scalars[7])
-    else:
-        total = 4 * a2a + 3 * fec + trans + agg
-    return a2a, fec, trans, agg, total, times[last]
+    return a2a, fec, trans, agg, combine(a2a, fec, trans, agg, scalars), times[last]
 
 
 @njit(cache=True, error_model="numpy")

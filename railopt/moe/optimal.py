@@ -57,18 +57,19 @@ def optimal(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | No
 
 def _integer_program(model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, device: Ints, expert: Ints,
                      limit_s: float) -> Optimum:
-    """Binary x[copy]; continuous A2A, FEC, Trans and exposed times; HiGHS by way of scipy, its placement re-evaluated here."""
+    """Binary x[copy]; continuous sent[expert], A2A, FEC, Trans and exposed times; HiGHS by way of scipy, its placement re-evaluated here."""
     import scipy
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     pairs, devices = len(device), model.devices
-    a2a, fec, trans, shown, returned = range(pairs, pairs + 5)
+    sent, width = pairs, pairs + tokens.shape[1] + 5  # sent[e]: expert e leaves its home
+    a2a, fec, trans, shown, returned = range(width - 5, width)
     moved = tokens[device, expert].astype(float)
     rows: list[npt.NDArray[np.float64]] = []
     upper: list[float] = []
 
     def at_most(terms: dict[int, float], right: float, copies: npt.NDArray[np.float64] | None = None) -> None:
-        row = np.zeros(pairs + 5)
+        row = np.zeros(width)
         if copies is not None:
             row[:pairs] = copies
         for column, value in terms.items():
@@ -84,28 +85,31 @@ def _integer_program(model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, mos
         at_most({a2a: -1}, -arriving * ps, -moved * homed * ps)
         at_most({a2a: -1}, -leaving * ps, -moved * own * ps)
         at_most({fec: -1}, -float(tokens[:, owner == d].sum()) * model.token_ps, moved * (own * 1.0 - homed) * model.token_ps)
-        for copies in (own, homed):
-            at_most({trans: -1}, 0, copies * float(model.copy_ps[d]) + model.copy_mean_ps)
+        at_most({trans: -1}, 0, own * float(model.copy_ps[d]) + model.copy_mean_ps)
+        leaves = {sent + int(e): float(model.copy_ps[d]) for e in np.flatnonzero(owner == d)}
+        at_most({trans: -1, **leaves}, 0, np.full(pairs, float(model.copy_mean_ps)))
         at_most({}, float(cap[d] - np.count_nonzero(owner == d)), own * 1.0)
     at_most({}, float(most), np.ones(pairs))
+    for pair in range(pairs):
+        at_most({pair: 1, sent + int(expert[pair]): -1}, 0)
     ratio = model.grad_ratio[0] / model.grad_ratio[1]
     hidden = (1.0, 2.0) if model.overlap else (0.0, 0.0)
     windows = (model.fnec_ps, model.bnec_ps) if model.overlap else (0, 0)
     at_most({shown: -1, trans: 1, fec: -hidden[0]}, windows[0])
     at_most({returned: -1, trans: ratio, fec: -hidden[1]}, windows[1])
-    cost = np.zeros(pairs + 5)
+    cost = np.zeros(width)
     cost[a2a], cost[fec], cost[shown], cost[returned] = 4, 3, 1, 1
     scale = 1e6  # picoseconds to microseconds: numbers that the solver's tolerances suit
     matrix = np.array(rows)
-    matrix[:, :pairs] /= scale
+    matrix[:, : width - 5] /= scale
     upper_scaled = np.array(upper) / scale
     for i, row in enumerate(rows):  # rows that count copies carry no time
-        if not row[pairs:].any():
-            matrix[i, :pairs] *= scale
+        if not row[width - 5 :].any():
+            matrix[i] *= scale
             upper_scaled[i] *= scale
-    integrality = np.r_[np.ones(pairs), np.zeros(5)]
+    integrality = np.r_[np.ones(pairs), np.zeros(width - pairs)]
     result = milp(cost, constraints=LinearConstraint(matrix, -np.inf, upper_scaled), integrality=integrality,
-                  bounds=Bounds(0, np.r_[np.ones(pairs), np.full(5, np.inf)]), options={"time_limit": limit_s, "mip_rel_gap": 0})
+                  bounds=Bounds(0, np.r_[np.ones(width - 5), np.full(5, np.inf)]), options={"time_limit": limit_s, "mip_rel_gap": 0})
     if result.x is None:
         raise BackendError(f"HiGHS found no placement in {limit_s} s: {result.message}; give it more time")
     holds = np.arange(devices)[:, None] == owner[None, :]

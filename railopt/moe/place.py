@@ -15,7 +15,7 @@ from railopt.fabric import Fabric
 from railopt.moe.optimal import optimal
 from railopt.moe.placement import Bools, Placement, contiguous_home
 from railopt.moe.presets import Preset, preset
-from railopt.moe.prophet import evaluate, pro_prophet, shadow
+from railopt.moe.prophet import measure, pro_prophet, shadow
 from railopt.moe.replicate import replicate
 from railopt.moe.routing import dispatch, split
 from railopt.moe.timeline import Timeline, timeline
@@ -122,9 +122,10 @@ def assess(trace: Trace, fabric: Fabric, model: TimeModel, placement: Placement,
     links = dict.fromkeys(policies, (0, Fraction(0)))
     for column, layer in enumerate(trace.layers.tolist()):
         counts = trace.counts[row, column].astype(np.int64)
-        load = split(counts, placement.holds[column], placement.home[column], placement.gpus, rule).sum(axis=(0, 1))
+        shares = split(counts, placement.holds[column], placement.home[column], placement.gpus, rule)
+        load = shares.sum(axis=(0, 1))
         balances.append(load.max() / load.mean() if load.any() else 1.0)
-        terms.append(evaluate(model, counts, placement.holds[column], home=placement.home[column]))
+        terms.append(measure(model, shares, placement.holds[column], home=placement.home[column]))
         traffic = dispatch(trace, placement, when, layer, token_bytes=token_bytes, rule=rule)
         internode += int(traffic.node_matrix.sum())
         for name in policies:

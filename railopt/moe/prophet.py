@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from railopt.arrays import Ints
 from railopt.errors import InputError
-from railopt.moe.kernels import Bools, start, terms
+from railopt.moe.kernels import Bools, combine, start, terms
 from railopt.moe.placement import contiguous_home
 from railopt.moe.prophet_kernels import plan_layer
 from railopt.moe.timemodel import Terms, TimeModel
@@ -40,6 +40,23 @@ def evaluate(model: TimeModel, counts: npt.ArrayLike, holds: npt.ArrayLike | Non
     place, rates, scalars = model.vectors()
     _, times = start(place, tokens, homes(model, tokens, home), _have(tokens, have), rates, scalars, placed)
     return Terms(*(int(t) for t in terms(model.devices, times, scalars)))
+
+
+def measure(model: TimeModel, shares: Ints, holds: Bools, *, home: npt.ArrayLike | None = None) -> Terms:
+    """The layer's time when tokens are split over replicas as given: shares int64 [source, expert, destination].
+
+    Agrees with `evaluate` for shares of the rule "home" (railopt.moe.routing.split).
+    """
+    flow, place = shares.sum(axis=1), np.arange(model.devices) // model.gpus
+    mates = (place[:, None] == place[None, :]) & ~np.eye(model.devices, dtype=np.bool_)
+    across = flow * (place[:, None] != place[None, :])
+    nodes = across.reshape(model.nodes, model.gpus, model.nodes, model.gpus).sum(axis=(1, 3))
+    a2a = max(int((nodes.sum(axis=0) * model.node_ps).max()), int((nodes.sum(axis=1) * model.node_ps).max()),
+              int((flow * mates).sum(axis=0).max()) * model.up_ps)
+    fec = int(flow.sum(axis=0).max()) * model.token_ps
+    moved = evaluate(model, shares.sum(axis=2), holds, home=home)
+    total = combine(a2a, fec, moved.trans, moved.agg, model.vectors()[2])
+    return Terms(a2a, fec, moved.trans, moved.agg, int(total), moved.copies)
 
 
 def loads(model: TimeModel, counts: npt.ArrayLike, holds: npt.ArrayLike, *, home: npt.ArrayLike | None = None) -> Ints:

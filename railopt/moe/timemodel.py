@@ -8,7 +8,10 @@ FEC    expert compute, forward: the busiest GPU;  backward takes twice as long
 Trans  parameters of the copies to their GPUs;  Agg  their gradients back home
 FNEC, BNEC  the layer's other compute, forward and backward
 
-Times are integer picoseconds, so that a comparison of two placements is exact.  A token's bytes count each expert it goes to.
+Differences from the paper: tokens out count as well as tokens in (the combine sends them back), and where nodes are modelled
+an expert enters each node that needs it once and leaves its home's node once, as in a pipelined broadcast.
+
+Times are integer picoseconds, so that a comparison of two placements is exact.  A token counts once for each of its experts.
 """
 
 from __future__ import annotations
@@ -109,7 +112,7 @@ class TimeModel:
     def vectors(self) -> tuple[Ints, Ints, Ints]:
         """What the kernels read: the node of each GPU, int64 [2, nodes] (node_ps, copy_ps), and the scalars."""
         scalars = (self.up_ps, self.token_ps, self.copy_up_ps, self.copy_mean_ps, *self.grad_ratio,
-                   self.fnec_ps, self.bnec_ps, int(self.overlap), self.gpus)
+                   self.fnec_ps, self.bnec_ps, int(self.overlap), self.gpus, self.nodes)
         place = np.arange(self.devices, dtype=np.int64) // self.gpus
         return place, np.stack([self.node_ps, self.copy_ps]), np.array(scalars, np.int64)
 

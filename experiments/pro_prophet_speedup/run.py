@@ -1,0 +1,112 @@
+"""Pro-Prophet's main table (arXiv 2411.10003): iteration time without balancing, as FasterMoE, as Pro-Prophet, and ours.
+
+python -m experiments.pro_prophet_speedup.run [--full]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.common import arguments, claim, figure, finish
+from experiments.pro_prophet_common import cluster, flat, trace
+from railopt.cli.common import table
+from railopt.moe.predict import consecutive
+from railopt.moe.presets import moe_gpt
+from railopt.moe.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
+from railopt.moe.timeline import Timeline, gantt, timeline
+from railopt.moe.timemodel import Terms, TimeModel
+
+STYLES = {"deepspeed": "deepspeed", "fastermoe": "fastermoe", "pro-prophet": "pro-prophet", "ours": "ours"}
+
+
+def case(name: str, size: str, spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Timeline]]:
+    """One trace and model size: a row for each iteration, and the last iteration's timelines."""
+    routed = trace(name)
+    preset = moe_gpt(size, routed.experts, routed.top_k)
+    fabric = cluster(routed.ranks, spec)
+    width, flops = spec["value_bytes"], spec["gpu_tflops"] * 1e12
+    model = preset.model(fabric, routed.tokens_per_rank, gpu_flops=flops, width=width)
+    simple = flat(fabric, preset, routed.tokens_per_rank, spec, overlap=True)
+    eager = flat(fabric, preset, routed.tokens_per_rank, spec, overlap=False)
+    rows, lines = [], []
+    candidates = consecutive(routed)
+    for row in [candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)]:
+        layers = [i % len(routed.layers) for i in range(preset.layers)]
+        now, before = routed.counts[row].astype(np.int64), routed.counts[row - 1].astype(np.int64)
+        placements = {
+            "deepspeed": {i: None for i in set(layers)},
+            "fastermoe": {i: shadow(eager, now[i]) for i in set(layers)},
+            "pro-prophet": {i: paper_plan(simple, before[i], spec["n_shares"]) for i in set(layers)},
+            "ours": {i: pro_prophet(model, before[i]) for i in set(layers)},
+        }
+        lines = [timeline(model, [evaluate(model, now[i], placements[s][i]) for i in layers], s) for s in STYLES]
+        times = {line.style: line.total_ps / 1e9 for line in lines}
+        ratios = [balance_ratio(model, now[i], placements["fastermoe"][i], placements["pro-prophet"][i]) for i in set(layers)]
+        rows.append({"trace": name, "model": preset.name, "iteration": int(routed.iterations[row]), "top_k": routed.top_k,
+                     "gpus": routed.ranks, "ms": times, "balance_ratios": ratios,
+                     "skew": float(np.mean([c.sum(axis=0).max() / c.sum(axis=0).mean() for c in now]))})
+    return rows, lines
+
+
+def paper_plan(model: TimeModel, counts: np.ndarray, shares: list[float]) -> np.ndarray:
+    """Algorithm 1 with the best of a few n, under the paper's model."""
+    plans = [algorithm1(model, counts, round(share * (model.devices - 1))) for share in shares]
+    totals: list[Terms] = [evaluate(model, counts, p) for p in plans]
+    return plans[int(np.argmin([t.total for t in totals]))]
+
+
+def balance_ratio(model: TimeModel, counts: np.ndarray, fastermoe: np.ndarray, prophet: np.ndarray) -> float:
+    """(std before / std after) of Pro-Prophet over the same of FasterMoE."""
+    spread = [float(loads(model, counts, holds).std()) for holds in (fastermoe, prophet)]
+    return spread[0] / spread[1] if spread[1] else float("inf")
+
+
+def main() -> int:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    rows: list[dict[str, Any]] = []
+    shown: list[Timeline] = []
+    for name in spec["traces"]:
+        for size in spec["sizes"]:
+            made, lines = case(name, size, spec)
+            rows += made
+            shown = shown or lines
+    summary = []
+    for name in spec["traces"]:
+        for size in spec["sizes"]:
+            mine = [r for r in rows if r["trace"] == name and r["model"] == f"MoE-GPT-{size}"]
+            total = {s: sum(r["ms"][s] for r in mine) for s in STYLES}
+            summary.append({"trace": name, "model": f"MoE-GPT-{size}", "top_k": mine[0]["top_k"], "skew": np.mean([r["skew"] for r in mine]),
+                            "ms": total["deepspeed"] / len(mine), **{f"{s} over {b}": total[b] / total[s] for s, b in
+                            (("pro-prophet", "deepspeed"), ("pro-prophet", "fastermoe"), ("ours", "deepspeed"), ("ours", "fastermoe"),
+                             ("ours", "pro-prophet"))}})
+    keys = ["pro-prophet over deepspeed", "pro-prophet over fastermoe", "ours over deepspeed", "ours over fastermoe", "ours over pro-prophet"]
+    table(["trace", "model", "max/mean", "no balancing, ms", *keys],
+          [[s["trace"], s["model"], f"{s['skew']:.2f}", f"{s['ms']:.1f}", *(f"{s[k]:.2f}x" for k in keys)] for s in summary])
+    ratios = [v for r in rows for v in r["balance_ratios"] if np.isfinite(v)]
+    claims = [claim(expected, f"over {label}, top-{k}", [float(s[f"pro-prophet over {base}"]) for s in summary if s["top_k"] == k])
+              for k in (1, 2) for label, base in (("no balancing", "deepspeed"), ("FasterMoE", "fastermoe"))]
+    claims.append(claim(expected, "largest ratio of balance", max(ratios)))
+    print(f"balance ratio over FasterMoE: median {np.median(ratios):.2f}, below 1 in {np.mean(np.array(ratios) < 1):.0%} of layers")
+    Path(args.out).mkdir(parents=True, exist_ok=True)
+    gantt(shown, str(Path(args.out) / "timeline.svg"), title=f"{spec['traces'][0]}, MoE-GPT-{spec['sizes'][0]}")
+
+    def draw(made: Any) -> None:
+        axis = made.subplots()
+        for i, key in enumerate(keys[:4]):
+            axis.bar(np.arange(len(summary)) + 0.2 * i, [s[key] for s in summary], 0.2, label=key)
+        axis.axhline(1, color="black", linewidth=0.6)
+        axis.set_xticks(np.arange(len(summary)) + 0.3, [f"{s['trace']}\n{s['model']}" for s in summary], fontsize=5, rotation=60)
+        axis.set_ylabel("speed-up of the iteration")
+        axis.legend(fontsize=7)
+
+    figure(Path(args.out) / "speedup.svg", draw, 11, 4)
+    finish(folder, args, [{k: (float(v) if isinstance(v, np.floating) else v) for k, v in s.items()} for s in summary], claims)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
