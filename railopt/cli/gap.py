@@ -42,7 +42,7 @@ exit codes: 0 done, 130 interrupted (the rows so far are printed, with the best 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traffic", nargs="+", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or plans (.npz)")
     parser.add_argument("--policy", default="lpt,lpt-local,equitable", help=f"of {', '.join(POLICIES)} (default lpt,lpt-local,equitable)")
-    parser.add_argument("--chunk", default="64KiB,256KiB,1MiB,4MiB", help='sizes, or "flow" for whole flows (default 64KiB,256KiB,1MiB,4MiB)')
+    parser.add_argument("--chunk", default="64KiB,256KiB,1MiB,4MiB", help='or "flow": whole flows (default 64KiB,256KiB,1MiB,4MiB)')
     parser.add_argument("--limit", default="10s", help="time a chunk size, e.g. 500ms; 0s: closed-form bounds only (default 10s)")
     parser.add_argument("--seed", type=int, default=0, help="of the search (default 0)")
     parser.add_argument("--certificate", metavar="DIR", help="save a certificate of each row there (railopt check re-checks them)")

@@ -45,7 +45,8 @@ def run(backend: Backend, model: Model, limit_s: float, threads: int = 1) -> Run
         files = [Path(folder, name) for name in ("model.npz", "answers.jsonl", "log.txt")]
         model.save(files[0])
         files[1].touch()
-        command = [sys.executable, "-m", __name__, backend.module, *map(str, files[:2]), repr(time.time() + limit_s - SPARE_S), str(threads)]
+        until = time.time() + limit_s - SPARE_S
+        command = [sys.executable, "-m", __name__, backend.module, *map(str, files[:2]), repr(until), str(threads)]
         with open(files[2], "wb") as log:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         interrupted = timed_out = False

@@ -116,7 +116,8 @@ def _worst(state: State, draw: bool) -> tuple[float, int, int, int]:
 
 
 @njit(cache=True)
-def _best_exchange(state: State, s: int, k: int, n: int, step: int, until: Array, seen: Array, evaluations: int) -> tuple[float, int, int, int]:
+def _best_exchange(state: State, s: int, k: int, n: int, step: int, until: Array, seen: Array,
+                   evaluations: int) -> tuple[float, int, int, int]:
     """The best move (partner -1) or swap that takes bytes off cell (s, k, n): (cost change, chunk, to rail, partner).
 
     The node's chunks come largest first; a swap is worth a look while it shifts less than the overload plus the most room
