@@ -20,7 +20,7 @@ FULL = MIB * 20          # picoseconds for 1 MiB at line rate
 
 def job(paths: list[list[int]], sizes: list[int], capacity: list[int], **rest: object) -> Job:
     first = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
-    return Job(np.array(capacity), first, np.array(sum(paths, []), np.int32), np.array(sizes), **rest)  # type: ignore[arg-type]
+    return Job(np.array(capacity), first, np.array([port for path in paths for port in path], np.int32), np.array(sizes), **rest)  # type: ignore[arg-type]
 
 
 def planned(fabric: Fabric, src: list[int], dst: list[int], rail: list[int], size: int | list[int] = MIB, **rest: object) -> Plan:

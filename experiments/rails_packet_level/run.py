@@ -1,0 +1,97 @@
+"""The flow-level simulator beside packet-level figures for the same demand matrices.
+
+    python experiments/rails_packet_level/run.py [--full] [--out DIR]
+
+Hash collisions are a distribution: rows with ECMP are the median over seeds.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.common import arguments, claim, figure, finish
+from railopt import Chunks, Fabric, Plan, Traffic, plan, workloads
+from railopt.sim import Model, simulate
+from railopt.sim.model import ROCE_INCAST
+from railopt.units import parse_bytes
+
+MODEL = Model.packets()
+
+
+def micros(what: Plan | Traffic, model: Model = MODEL, **options: Any) -> float:
+    """Completion in microseconds."""
+    return simulate(what, model=model, **options).completion_ps / 1e6
+
+
+def median(traffic: Traffic, fabric: Fabric, seeds: int, model: Model = MODEL) -> float:
+    """Of per-flow ECMP, over the hash's seeds."""
+    return float(np.median([micros(traffic, model, fabric=fabric, balancer="ecmp", seed=seed) for seed in range(seeds)]))
+
+
+def even_split(fabric: Fabric, traffic: Traffic) -> Plan:
+    """Every (node, node) cut into one equal piece a rail."""
+    src, dst = (np.repeat(ends, fabric.rails) for ends in np.nonzero(traffic.node_matrix))
+    rail = np.tile(np.arange(fabric.rails), len(src) // fabric.rails)
+    size = np.maximum((traffic.node_matrix[src, dst] + rail) // fabric.rails, 1)
+    return Plan(fabric, Chunks.from_arrays(src=src, dst=dst, size=size, nodes=fabric.nodes), rail, "even split")
+
+
+def one_to_one(fabric: Fabric, size: int, shift: int) -> Traffic:
+    """GPU (k, r) to GPU (k + 1, r + shift)."""
+    count = fabric.nodes * fabric.gpus
+    node, local = np.divmod(np.arange(count), fabric.gpus)
+    matrix = np.zeros((count, count), np.int64)
+    matrix[np.arange(count), (node + 1) % fabric.nodes * fabric.gpus + (local + shift) % fabric.gpus] = size
+    return Traffic(matrix, fabric.nodes)
+
+
+def measure(spec: dict[str, Any]) -> dict[str, float]:
+    """Our microseconds by row."""
+    fabric = Fabric.uniform(spec["nodes"], spec["rails"])
+    rows: dict[str, float] = {}
+    for skew in (0.6, 0.0):
+        traffic = workloads.zipf(fabric, mean=spec["mean"], skew=skew, seed=spec["demand_seed"])
+        name, flows = f"zipf {skew:g}", traffic.chunks("flow")
+        rows[f"{name}, dst-rail (PXN)"] = micros(plan(fabric, flows, "pxn"))
+        rows[f"{name}, src-rail (own NIC)"] = micros(plan(fabric, flows, "own-nic"))
+        rows[f"{name}, even split"] = micros(even_split(fabric, traffic))
+        rows[f"{name}, direct ECMP"] = median(traffic, fabric, spec["seeds"])
+        rows[f"{name}, direct spray"] = micros(traffic, fabric=fabric, balancer="spray")
+    rows["zipf 0, RoCE+PFC direct ECMP"] = median(traffic, fabric, spec["seeds"], Model.packets(incast=ROCE_INCAST))
+    size = parse_bytes(spec["stage"])
+    across = one_to_one(fabric, size, 1)
+    rows["one-to-one, same rail"] = micros(one_to_one(fabric, size, 0), fabric=fabric)
+    rows["one-to-one across rails, ECMP"] = median(across, fabric, spec["seeds"])
+    rows["one-to-one across rails, spray"] = micros(across, fabric=fabric, balancer="spray")
+    rows["one-to-one across rails, REPS"] = micros(across, fabric=fabric, balancer="reps")
+    return rows
+
+
+def draw(made: Any, claims: list[dict[str, Any]]) -> None:
+    axes = made.subplots()
+    places = np.arange(len(claims))
+    axes.barh(places - 0.2, [np.mean(c["paper"]) for c in claims], 0.4, label="packet level")
+    axes.barh(places + 0.2, [c["ours"][0] for c in claims], 0.4, label="railopt")
+    axes.set_yticks(places, [c["name"] for c in claims], fontsize=7)
+    axes.set(xscale="log", xlabel="completion, us")
+    axes.invert_yaxis()
+    axes.legend()
+
+
+def main() -> int:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    rows = measure(spec)
+    claims = [claim(expected, name, value) for name, value in rows.items()]
+    figure(Path(args.out) / "packet_level.svg", lambda made: draw(made, claims), height=5)
+    finish(folder, args, [{"row": name, "us": value} for name, value in rows.items()], claims)
+    return 0 if all(c["verdict"] == "confirmed" for c in claims) else 4
+
+
+if __name__ == "__main__":
+    sys.exit(main())
