@@ -134,7 +134,8 @@ def pictures() -> dict[str, str]:
     """File name -> SVG."""
     return {"T0.svg": _t0(), "T1.svg": _t1(), "T2.svg": _t2(), "T3.svg": _t3(), "T4.svg": _t4(), "T4e.svg": _t4e(),
             "T5.svg": _local("T5-list-order-n2.json"), "T6.svg": _local("T6-graham-n3.json"), "T7.svg": _t7(), "T8.svg": _t8(),
-            "T9.svg": _t9(), "T9e.svg": _t9e(), "T10.svg": _t10(), "T10b.svg": _fast(), "T11.svg": _t11(), "T12.svg": _t12()}
+            "T9.svg": _t9(), "T9e.svg": _t9e(), "T10.svg": _t10(), "T10b.svg": _fast(), "T11.svg": _t11(), "T12.svg": _t12(),
+            "T13.svg": _t13()}
 
 
 def _t0() -> str:
@@ -270,6 +271,14 @@ def _t12() -> str:
     levels = ((Fraction(3), "ceil"), (Fraction(2), "floor"))
     return draw("T12", "Seven members in three domains: the most equal parting meets ceiling and floor of 7/3",
                 [Panel("4, 2, 1", (("", bars((4, 2, 1))),), levels), Panel("3, 2, 2", (("", bars((3, 2, 2))),), levels)])
+
+
+def _t13() -> str:
+    stages = [((1, 2, 0), 2), ((2, 0, 1), 1), ((1, 0, 2), 1)]           # server i sends to peers[i]; a server's own index is virtual
+    groups = tuple((f"server {i}", (Bar("sends", blocks(*((w, f"→{peers[i]}" if peers[i] != i else "idle", GREY if peers[i] == i
+                                                           else COLOURS[s]) for s, (peers, w) in enumerate(stages)))),)) for i in range(3))
+    return draw("T13", "Rows 0: 3 and 1, 1: 2 and 2, 2: 2 and 1: three stages (colours) of lengths 2, 1, 1 add up to L = 4",
+                [Panel("time of each server", groups, ((Fraction(4), "L"),))])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from railopt.symbolic import applies, coq, counterexamples, registry, run
 from railopt.symbolic.result import Result
 
 ROOT = Path(__file__).resolve().parents[2]
-USED = re.compile(r"\b[Tt]heorem T\d{1,2}[a-z]?\b|\bT\d{1,2}[a-z]?\b")
+USED = re.compile(r"\b[Tt]heorem [A-Z]\d{1,2}[a-z]?\b|\bT\d{1,2}[a-z]?\b")
 
 
 @pytest.fixture(scope="module")

@@ -73,6 +73,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("hot_gpu.minimum_cut", {"hot": False}),
     ("hot_gpu.flow_and_cut_general", {"enough": hot_gpu.R2}),
     ("unequal.even_split_needs_equal_rates", {"decided_by": "kind"}),
+    ("stages.birkhoff", {"fill": False}),
     ("hybrid.closed_form", {"capped": False}),
     ("hybrid.equal_domains", {"equal": False}),
     ("fast.phase_bounds", {"one_target": False}),
