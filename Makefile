@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 
-.PHONY: help setup demo test test-wheel lint bench proofs test-rdma clean
+.PHONY: help setup demo test test-wheel lint bench test-browser proofs test-rdma clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -46,5 +46,14 @@ test-wheel: $(VENV)/.test       ## build the wheel, install it into an empty env
 	rm -rf dist .cache/wheel && $(PIP) wheel --no-deps -w dist . && $(PY) -m venv .cache/wheel
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl
 	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
+$(VENV)/.browser: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e '.[test,browser]' && touch $@ $(VENV)/.test $(VENV)/.base
+test-browser: $(VENV)/.browser  ## the report in headless Chromium (installs Debian's chromium and chromium-driver as root)
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -qy --no-install-recommends chromium chromium-driver fonts-dejavu-core; \
+	  else echo "make test-browser needs chromium and chromedriver: have root run" \
+	    "'apt-get install --no-install-recommends chromium chromium-driver fonts-dejavu-core'" >&2; exit 1; fi; }
+	$(PY) -m pytest tests/browser
 clean:                          ## remove .venv and everything that was built
 	rm -rf $(VENV) .tools .cache build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("sweep", "run a grid of instances, on this machine or a cluster, and resume it"),
     "results": ("results", "list, filter, merge and export the results of sweeps"),
     "place": ("place", "expert placement from a routing trace: balance, bytes moved, busiest links, time"),
+    "report": ("report", "one self-contained page of figures and tables from results"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
 }
 

@@ -1,0 +1,94 @@
+"""A sweep on Dask loses nothing: not with a killed worker, not with a killed client, not with two clients at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from railopt.sweep import results, spec
+
+SPEC = """name = "contract"
+[grid]
+nodes = [4]
+rails = [4]
+traffic = ["moe:tokens=256,skew=0.3", "moe:tokens=256,skew=0.9"]
+chunk = ["16KiB", "64KiB"]
+policy = ["lpt", "lpt-local", "lpt-global", "equitable"]
+seed = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+"""
+
+
+def start(path: Path, folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "railopt", "sweep", str(path), "-o", str(folder), "--workers", "2"],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def rows_so_far(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob("*.jsonl")) if folder.exists() else 0
+
+
+def wait_for(folder: Path, count: int, limit_s: float = 120.0) -> None:
+    end = time.monotonic() + limit_s
+    while rows_so_far(folder) < count:
+        assert time.monotonic() < end, f"{rows_so_far(folder)} rows after {limit_s} s, expected {count}"
+        time.sleep(0.05)
+
+
+def worker_pids(client: int) -> list[int]:
+    """Dask's worker processes: children of the client that have written a file are named by it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[1]) == client:
+                found.append(int(entry.name))
+    return found
+
+
+def test_killed_worker_killed_client_two_clients(tmp_path: Path) -> None:
+    path, folder = tmp_path / "spec.toml", tmp_path / "results"
+    path.write_text(SPEC)
+    keys = {point.key for point in spec.read(path).instances}
+    assert len(keys) == 160
+
+    client = start(path, folder)                                   # a worker is killed in the middle
+    wait_for(folder, 10)
+    writers = {int(file.name.split("-")[-2]) for file in folder.glob("*.jsonl")}
+    victim = next(pid for pid in worker_pids(client.pid) if pid in writers)
+    os.kill(victim, signal.SIGKILL)
+    wait_for(folder, 40)
+    os.killpg(client.pid, signal.SIGKILL)                          # then the client, with all its workers
+    client.communicate()
+    finished = results.good_keys(folder)
+    assert len(finished) >= 38
+    assert finished <= keys
+
+    both = [start(path, folder), start(path, folder)]              # two clients go on in one folder
+    for one in both:
+        _, talk = one.communicate(timeout=300)
+        assert one.returncode == 0, talk.decode()
+    found = results.load(folder)
+    assert found.keys == keys
+    assert finished <= found.keys
+    assert found.failed == ()
+    assert found.torn <= 2                                         # a kill can tear the line that was being written
+
+
+def test_interrupt_stops_cleanly(tmp_path: Path) -> None:
+    path, folder = tmp_path / "spec.toml", tmp_path / "results"
+    path.write_text(SPEC.replace("tokens=256", "tokens=255"))
+    client = start(path, folder)
+    wait_for(folder, 5)
+    os.kill(client.pid, signal.SIGINT)
+    _, talk = client.communicate(timeout=60)
+    assert client.returncode == 130, talk.decode()
+    assert b"run it again to go on" in talk
+    assert b"Traceback" not in talk
+    assert results.load(folder).torn == 0
