@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 
-.PHONY: help setup demo test test-wheel lint bench test-browser proofs test-rdma clean
+.PHONY: help setup demo test test-wheel lint bench experiments test-browser proofs test-rdma clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -55,5 +55,9 @@ test-browser: $(VENV)/.browser  ## the report in headless Chromium (installs Deb
 	  else echo "make test-browser needs chromium and chromedriver: have root run" \
 	    "'apt-get install --no-install-recommends chromium chromium-driver fonts-dejavu-core'" >&2; exit 1; fi; }
 	$(PY) -m pytest tests/browser
+experiments: $(VENV)/.test      ## every experiment on its small size, then the report out/report.html (FULL=--full for the papers' sizes)
+	$(PY) -m experiments $(FULL)
+	$(VENV)/bin/railopt sweep experiments/headline.toml -o out/headline
+	$(VENV)/bin/railopt report out/headline --experiments out --figures out/figures -o out/report.html --force
 clean:                          ## remove .venv and everything that was built
 	rm -rf $(VENV) .tools .cache build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
