@@ -16,7 +16,9 @@ HERE = Path(__file__).parent
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="only experiments whose name contains one of these")
     parser.add_argument("--full", action="store_true", help="the sizes of the papers")
     parser.add_argument("--out", default="out", help="folder for the results (default out)")
@@ -30,7 +32,9 @@ def main() -> int:
         codes[name] = subprocess.run(command, cwd=HERE.parent, check=False).returncode
         print(f"=== {name}: exit code {codes[name]}, {time.monotonic() - begun:.0f} s", flush=True)
     crashed, differ = [n for n, c in codes.items() if c not in (0, 4)], [n for n, c in codes.items() if c == 4]
-    print(f"\n{len(codes)} experiments; crashed: {', '.join(crashed) or 'none'}; differ from what is expected: {', '.join(differ) or 'none'}")
+    print(
+        f"\n{len(codes)} experiments; crashed: {', '.join(crashed) or 'none'}; differ from what is expected: {', '.join(differ) or 'none'}"
+    )
     return 3 if crashed else 4 if differ else 0
 
 

@@ -38,13 +38,25 @@ def run(args: argparse.Namespace) -> int:
     elif args.json:
         print_json([results.flat(row) for row in rows])
     elif args.failed:
-        table(["nodes", "traffic", "chunk", "policy", "seed", "error"],
-              [[*(row["instance"][name] for name in ("nodes", "traffic", "chunk", "policy", "seed")), row["error"]] for row in rows])
+        table(
+            ["nodes", "traffic", "chunk", "policy", "seed", "error"],
+            [[*(row["instance"][name] for name in ("nodes", "traffic", "chunk", "policy", "seed")), row["error"]] for row in rows],
+        )
     else:
         shown = rows if args.all else rows[:SHOWN]
-        table(["nodes", "rails", "traffic", "chunk", "policy", "seed", "time", "gap %", "proof", "worst"],
-              [[*(row["instance"][name] for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")),
-                format_time(Fraction(row["value"])), percent(Fraction(row["gap"])), row["proof"], row["worst_side"]] for row in shown])
+        table(
+            ["nodes", "rails", "traffic", "chunk", "policy", "seed", "time", "gap %", "proof", "worst"],
+            [
+                [
+                    *(row["instance"][name] for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")),
+                    format_time(Fraction(row["value"])),
+                    percent(Fraction(row["gap"])),
+                    row["proof"],
+                    row["worst_side"],
+                ]
+                for row in shown
+            ],
+        )
         if len(shown) < len(rows):
             note(f"... and {len(rows) - len(shown)} more (--all)")
     note(f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines dropped, in {found.files} files")

@@ -48,8 +48,10 @@ def run(args: argparse.Namespace) -> int:
     summary = client.run(sweep, args.output, cluster=args.cluster, shard=_shard(args.shard), workers=args.workers)
     if args.json:
         print_json(summary._asdict())
-    note(f"{sweep.name}: {summary.done} done, {summary.skipped} were there already, {summary.failed} failed, of {summary.total} "
-         f"-> {args.output}" + ("; interrupted: run it again to go on" if summary.interrupted else ""))
+    note(
+        f"{sweep.name}: {summary.done} done, {summary.skipped} were there already, {summary.failed} failed, of {summary.total} "
+        f"-> {args.output}" + ("; interrupted: run it again to go on" if summary.interrupted else "")
+    )
     return 130 if summary.interrupted else 2 if summary.failed else 0
 
 

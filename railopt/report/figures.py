@@ -40,13 +40,22 @@ def svg(drawing: Any) -> str:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "railopt"}):
         drawing.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     body = text.getvalue()
-    body = body[body.index("<svg"):]
+    body = body[body.index("<svg") :]
     body = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", body, count=1)
     return re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL).replace(INK, "currentColor")
 
 
-STYLE = {"text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "grid.color": INK,
-         "axes.titlesize": 10, "font.size": 9, "legend.frameon": False}
+STYLE = {
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": INK,
+    "axes.titlesize": 10,
+    "font.size": 9,
+    "legend.frameon": False,
+}
 
 
 def styled(make: Callable[[Sequence[Row]], Figure | None]) -> Callable[[Sequence[Row]], Figure | None]:
@@ -96,18 +105,31 @@ def gap_by_policy(rows: Sequence[Row]) -> Figure:
             table.append([policy, chunk, len(gaps), *quartiles])
             x = place + (number + 0.5) / (len(policies) + 1) - 0.5
             width, colour = 0.8 / (len(policies) + 1), COLOURS[number % len(COLOURS)]
-            axis.bxp([{"med": quartiles[2], "q1": quartiles[1], "q3": quartiles[3], "whislo": quartiles[0], "whishi": quartiles[4]}], [x], widths=width,
-                     showfliers=False, patch_artist=True, boxprops={"facecolor": colour, "alpha": 0.55, "edgecolor": colour},
-                     medianprops={"color": INK}, whiskerprops={"color": colour}, capprops={"color": colour})
+            axis.bxp(
+                [{"med": quartiles[2], "q1": quartiles[1], "q3": quartiles[3], "whislo": quartiles[0], "whishi": quartiles[4]}],
+                [x],
+                widths=width,
+                showfliers=False,
+                patch_artist=True,
+                boxprops={"facecolor": colour, "alpha": 0.55, "edgecolor": colour},
+                medianprops={"color": INK},
+                whiskerprops={"color": colour},
+                capprops={"color": colour},
+            )
             axis.plot([], [], color=colour, linewidth=6, alpha=0.55, label=policy if place == 0 else None)
     axis.set_xticks(range(len(chunks)), chunks)
     axis.set(xlabel="largest chunk", ylabel="gap above the certified bound, %")
     axis.set_yscale("symlog", linthresh=0.01)
     axis.set_ylim(bottom=0)
     axis.legend(ncols=5, fontsize=8, loc="upper left", bbox_to_anchor=(0, 1.18))
-    return Figure("gap-by-policy", "Gap by policy and chunk size",
-                  "Gap of each plan above a lower bound whose witness checks; box: quartiles, whiskers: extremes.", made,
-                  ["policy", "chunk", "instances", "min %", "q1 %", "median %", "q3 %", "max %"], table)
+    return Figure(
+        "gap-by-policy",
+        "Gap by policy and chunk size",
+        "Gap of each plan above a lower bound whose witness checks; box: quartiles, whiskers: extremes.",
+        made,
+        ["policy", "chunk", "instances", "min %", "q1 %", "median %", "q3 %", "max %"],
+        table,
+    )
 
 
 @styled
@@ -129,7 +151,14 @@ def gap_by_nodes(rows: Sequence[Row]) -> Figure:
     axis.set_ylim(bottom=0)
     axis.set_xticks(sizes)
     axis.legend(fontsize=8, ncols=2)
-    return Figure("gap-by-nodes", "Gap against nodes", "Median over traffic, chunk sizes and seeds.", made, ["policy", "nodes", "instances", "median %"], table)
+    return Figure(
+        "gap-by-nodes",
+        "Gap against nodes",
+        "Median over traffic, chunk sizes and seeds.",
+        made,
+        ["policy", "nodes", "instances", "median %"],
+        table,
+    )
 
 
 @styled
@@ -153,8 +182,14 @@ def rail_loads(rows: Sequence[Row]) -> Figure | None:
             table += [[row["instance"]["policy"], side, node, *values] for node, values in enumerate(loads)]
     rails = first["instance"]["rails"]
     where = f"{same['nodes']} nodes, {same['traffic']}, chunks of {same['chunk']}, seed {same['seed']}"
-    return Figure("rail-loads", "Rail loads", f"Bytes on every NIC, darker is more: {where}.", made,
-                  ["policy", "side", "node", *(f"rail {n}" for n in range(rails))], table)
+    return Figure(
+        "rail-loads",
+        "Rail loads",
+        f"Bytes on every NIC, darker is more: {where}.",
+        made,
+        ["policy", "side", "node", *(f"rail {n}" for n in range(rails))],
+        table,
+    )
 
 
 @styled
@@ -175,9 +210,14 @@ def completion_times(rows: Sequence[Row]) -> Figure | None:
     axis.axvline(1, color=INK, linewidth=0.8, linestyle=":")
     axis.set(xlabel="time of delivery / lower bound", ylabel="share of chunks")
     axis.legend(fontsize=8)
-    return Figure("completion-times", "Completion times",
-                  "Simulated delivery of chunks over the lower bound on NIC time (the simulator adds headers and latency), mean over instances.", made,
-                  ["policy", "instances", "median chunk", "median completion", "slowest completion"], table)
+    return Figure(
+        "completion-times",
+        "Completion times",
+        "Simulated delivery of chunks over the lower bound on NIC time (the simulator adds headers and latency), mean over instances.",
+        made,
+        ["policy", "instances", "median chunk", "median completion", "slowest completion"],
+        table,
+    )
 
 
 FIGURES: tuple[Callable[[Sequence[Row]], Figure | None], ...] = (gap_by_policy, gap_by_nodes, rail_loads, completion_times)

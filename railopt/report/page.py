@@ -21,11 +21,16 @@ from railopt.report.figures import Figure, all_figures, svg
 from railopt.sweep.results import Results, Row
 from railopt.symbolic.registry import Theorem
 
-MAX_ROWS = 400          # instances listed one by one; the rest is in the results
+MAX_ROWS = 400  # instances listed one by one; the rest is in the results
 
 
-def build(results: Results, theorems: Sequence[Theorem] = (), experiments: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-          command: str = "railopt report", title: str = "railopt report") -> str:
+def build(
+    results: Results,
+    theorems: Sequence[Theorem] = (),
+    experiments: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    command: str = "railopt report",
+    title: str = "railopt report",
+) -> str:
     """The page's text.  `experiments`: by name, the comparisons of its results.json."""
     figures = all_figures(results.rows)
     parts = [("summary", "Summary", _summary(results))]
@@ -39,13 +44,17 @@ def build(results: Results, theorems: Sequence[Theorem] = (), experiments: Mappi
     if results.failed:
         parts.append(("failed", "Failed instances", _failed(results.failed)))
     links = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text, _ in parts)
-    body = "".join(f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(text)}</h2>{content}</section>' for name, text, content in parts)
+    body = "".join(
+        f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(text)}</h2>{content}</section>' for name, text, content in parts
+    )
     assets = {name: files("railopt.report").joinpath(name).read_text() for name in ("page.css", "page.js")}
-    return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-            f'<title>{escape(title)}</title><style>{assets["page.css"]}</style></head><body><header><h1>{escape(title)}</h1>'
-            f'<button id="theme" type="button" aria-pressed="false">light / dark</button></header>'
-            f'<p class="soft">Made by <code>{escape(command)}</code>, railopt {__version__}.</p>'
-            f'<nav aria-label="contents"><ul>{links}</ul></nav><main>{body}</main><script>{assets["page.js"]}</script></body></html>\n')
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{assets['page.css']}</style></head><body><header><h1>{escape(title)}</h1>"
+        f'<button id="theme" type="button" aria-pressed="false">light / dark</button></header>'
+        f'<p class="soft">Made by <code>{escape(command)}</code>, railopt {__version__}.</p>'
+        f'<nav aria-label="contents"><ul>{links}</ul></nav><main>{body}</main><script>{assets["page.js"]}</script></body></html>\n'
+    )
 
 
 def read_experiments(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -79,11 +88,15 @@ def _cell(value: Any) -> str:
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -> str:
     """A sortable table that scrolls inside itself on a narrow screen."""
     text = [all(isinstance(row[i], str) for row in rows) for i in range(len(columns))]
-    head = "".join(f'<th scope="col"{" class=text" if text[i] else ""}><button type="button">{escape(name)}</button></th>'
-                   for i, name in enumerate(columns))
+    head = "".join(
+        f'<th scope="col"{" class=text" if text[i] else ""}><button type="button">{escape(name)}</button></th>'
+        for i, name in enumerate(columns)
+    )
     body = "".join("<tr>" + "".join(_marked(cell) if isinstance(cell, Marked) else _cell(cell) for cell in row) + "</tr>" for row in rows)
-    return (f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="sortable"><caption>{escape(caption)}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="sortable"><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 class Marked(str):
@@ -103,28 +116,46 @@ def _summary(results: Results) -> str:
         groups.setdefault((row["instance"]["policy"], row["instance"]["chunk"]), []).append(row)
     for (policy, chunk), mine in groups.items():
         gaps = sorted(Fraction(row["gap"]) for row in mine)
-        rows.append([policy, chunk, len(mine), float(gaps[len(gaps) // 2]) * 100, float(gaps[-1]) * 100, sum(row["optimal"] for row in mine),
-                     sum(row["worst_side"] == "recv" for row in mine)])
-    text = (f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn lines dropped, from {results.files} files. "
-            "The gap is (value - bound) / bound. Values are re-evaluated from their chunks; bounds have a witness that the kernel re-checks, "
-            "except where the proof column says claimed: that is a solver's word.</p>")
+        rows.append(
+            [
+                policy,
+                chunk,
+                len(mine),
+                float(gaps[len(gaps) // 2]) * 100,
+                float(gaps[-1]) * 100,
+                sum(row["optimal"] for row in mine),
+                sum(row["worst_side"] == "recv" for row in mine),
+            ]
+        )
+    text = (
+        f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn lines dropped, from {results.files} files. "
+        "The gap is (value - bound) / bound. Values are re-evaluated from their chunks; bounds have a witness that the kernel re-checks, "
+        "except where the proof column says claimed: that is a solver's word.</p>"
+    )
     if not rows:
         return text
-    return text + table(["policy", "chunk", "instances", "median gap %", "largest gap %", "proved optimal", "receive is the worse side"], rows,
-                        "Gap by policy and chunk size")
+    return text + table(
+        ["policy", "chunk", "instances", "median gap %", "largest gap %", "proved optimal", "receive is the worse side"],
+        rows,
+        "Gap by policy and chunk size",
+    )
 
 
 def _figure(figure: Figure, command: str) -> str:
     label = f"{figure.name}-caption"
     picture = svg(figure.drawing).replace("<svg", f'<svg role="img" aria-labelledby="{label}"', 1)
     data = table(figure.columns, figure.rows, f"Data: {figure.title}")
-    return (f'<figure>{picture}<figcaption id="{label}">{escape(figure.caption)}</figcaption>'
-            f"<details><summary>data and command</summary><p><code>{escape(command)}</code></p>{data}</details></figure>")
+    return (
+        f'<figure>{picture}<figcaption id="{label}">{escape(figure.caption)}</figcaption>'
+        f"<details><summary>data and command</summary><p><code>{escape(command)}</code></p>{data}</details></figure>"
+    )
 
 
 def _comparison(name: str, claims: Sequence[Mapping[str, Any]]) -> str:
-    rows = [[claim["name"], claim["paper_text"], claim["ours_text"], Marked(claim["verdict"]), claim.get("source", ""), claim.get("note", "")]
-            for claim in claims]
+    rows = [
+        [claim["name"], claim["paper_text"], claim["ours_text"], Marked(claim["verdict"]), claim.get("source", ""), claim.get("note", "")]
+        for claim in claims
+    ]
     return table(["claim", "paper", "ours", "verdict", "source", "note"], rows, f"{name}: python -m experiments.{name}.run")
 
 
@@ -134,13 +165,26 @@ def _theorems(theorems: Sequence[Theorem]) -> str:
 
 
 def _instances(rows: Sequence[Row]) -> str:
-    listed = [[row["instance"][name] for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")]
-              + [Fraction(row["value"]) * 10**6, Fraction(row["bound"]) * 10**6, Fraction(row["gap"]) * 100, Marked(row["proof"]), row["worst_side"]]
-              for row in rows[:MAX_ROWS]]
+    listed = [
+        [row["instance"][name] for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")]
+        + [
+            Fraction(row["value"]) * 10**6,
+            Fraction(row["bound"]) * 10**6,
+            Fraction(row["gap"]) * 100,
+            Marked(row["proof"]),
+            row["worst_side"],
+        ]
+        for row in rows[:MAX_ROWS]
+    ]
     caption = "All instances" if len(rows) <= MAX_ROWS else f"The first {MAX_ROWS} of {len(rows)} instances; railopt results lists all"
-    return table(["nodes", "rails", "traffic", "chunk", "policy", "seed", "time us", "bound us", "gap %", "proof", "worst side"], listed, caption)
+    return table(
+        ["nodes", "rails", "traffic", "chunk", "policy", "seed", "time us", "bound us", "gap %", "proof", "worst side"], listed, caption
+    )
 
 
 def _failed(rows: Sequence[Row]) -> str:
-    return table(["nodes", "traffic", "chunk", "policy", "seed", "error"],
-                 [[*(row["instance"][name] for name in ("nodes", "traffic", "chunk", "policy", "seed")), row["error"]] for row in rows], "Failed instances")
+    return table(
+        ["nodes", "traffic", "chunk", "policy", "seed", "error"],
+        [[*(row["instance"][name] for name in ("nodes", "traffic", "chunk", "policy", "seed")), row["error"]] for row in rows],
+        "Failed instances",
+    )

@@ -1,9 +1,9 @@
 """Many instances: a grid in TOML, run on Dask or in shards, into append-only results that survive whatever happens.
 
-    spec       TOML -> instances with content keys
-    instance   one instance -> one row
-    box        the process that runs instances for a worker, with limits on memory and time
-    results    JSON Lines, one file a writer; reading, filtering, merging, exporting
-    client     which instances are still to do, and who does them
-    progress   a bar on a terminal, a line a minute elsewhere
+spec       TOML -> instances with content keys
+instance   one instance -> one row
+box        the process that runs instances for a worker, with limits on memory and time
+results    JSON Lines, one file a writer; reading, filtering, merging, exporting
+client     which instances are still to do, and who does them
+progress   a bar on a terminal, a line a minute elsewhere
 """

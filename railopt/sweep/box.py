@@ -64,7 +64,9 @@ class Box:
             try:
                 self._pipe.recv()
             except EOFError as error:
-                raise Failed(f"its process could not start (exit code {self._ended()}); is {self.memory} bytes of memory enough?") from error
+                raise Failed(
+                    f"its process could not start (exit code {self._ended()}); is {self.memory} bytes of memory enough?"
+                ) from error
         return self._pipe
 
     def _ended(self) -> int | None:
@@ -92,7 +94,7 @@ def _serve(pipe: Connection, memory: int) -> None:
     """The child: rows for instances, until the pipe is closed."""
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)            # Ctrl-C is the client's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the client's to handle
     from railopt.errors import RailoptError
     from railopt.sweep import instance as work
 

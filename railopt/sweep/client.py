@@ -19,7 +19,7 @@ from railopt.sweep import box, instance, results
 from railopt.sweep.progress import Counter, counting
 from railopt.sweep.spec import Instance, Sweep
 
-IN_FLIGHT = 8            # instances handed out a worker, so that a million of them never wait in the scheduler
+IN_FLIGHT = 8  # instances handed out a worker, so that a million of them never wait in the scheduler
 
 
 class Summary(NamedTuple):
@@ -54,7 +54,7 @@ def run_one(point: Instance, key: str, job: Job) -> bool:
             row = instance.failure(point, str(error))
             if "its process" not in str(error) or attempt == 2:
                 break
-    row["key"] = key                             # a worker whose code changed meanwhile must not invent another
+    row["key"] = key  # a worker whose code changed meanwhile must not invent another
     place = (job.folder, os.getpid())
     if place not in _writers:
         _writers[place] = results.Writer(job.folder)
@@ -62,8 +62,14 @@ def run_one(point: Instance, key: str, job: Job) -> bool:
     return bool(row["status"] == "ok")
 
 
-def run(sweep: Sweep, folder: str | os.PathLike[str], *, cluster: str | None = None, shard: tuple[int, int] | None = None,
-        workers: int | None = None) -> Summary:
+def run(
+    sweep: Sweep,
+    folder: str | os.PathLike[str],
+    *,
+    cluster: str | None = None,
+    shard: tuple[int, int] | None = None,
+    workers: int | None = None,
+) -> Summary:
     """Run what is not finished yet.  `cluster` is a scheduler's address or file; `shard` (i, n) runs part i of n without Dask."""
     if cluster and shard:
         raise InputError("--cluster and --shard contradict each other: a shard runs without a scheduler")
@@ -112,12 +118,21 @@ def _on_dask(todo: Sequence[Instance], job: Job, cluster: str | None, workers: i
         raise BackendError("a sweep needs dask and distributed: pip install 'railopt[sweep]', or use --shard 0/1") from error
     if not todo:
         return
-    with config.set({"distributed.scheduler.allowed-failures": 1, "distributed.worker.daemon": False, "distributed.admin.tick.limit": "60s"}):
+    with config.set(
+        {"distributed.scheduler.allowed-failures": 1, "distributed.worker.daemon": False, "distributed.admin.tick.limit": "60s"}
+    ):
         local = None
         try:
             if cluster is None:
-                local = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50,
-                                     memory_limit=0, worker_dashboard_address=None)
+                local = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=None,
+                    silence_logs=50,
+                    memory_limit=0,
+                    worker_dashboard_address=None,
+                )
                 client = Client(local)
             elif "://" in cluster:
                 client = Client(cluster, timeout="15s")

@@ -22,7 +22,7 @@ from railopt.sweep.spec import Instance
 from railopt.units import parse_fraction
 from railopt.workloads import from_spec
 
-MAX_NICS = 128          # loads of every NIC go into a row up to this many
+MAX_NICS = 128  # loads of every NIC go into a row up to this many
 QUANTILES = 41
 
 
@@ -47,31 +47,57 @@ def run(instance: Instance) -> dict[str, Any]:
     report = gap(made, limit_s=instance.limit_s)
     worst = report.bottleneck
     row: dict[str, Any] = {
-        "key": instance.key, "instance": asdict(instance), "status": "ok", "chunks": len(chunks), "bytes": chunks.total,
-        "value": str(report.value), "bound": str(report.bound), "gap": str(report.gap), "proof": report.status, "optimal": report.proved,
-        "send": str(made.side_time("send")), "recv": str(made.side_time("recv")), "worst_side": worst.side, "solve_s": report.time,
+        "key": instance.key,
+        "instance": asdict(instance),
+        "status": "ok",
+        "chunks": len(chunks),
+        "bytes": chunks.total,
+        "value": str(report.value),
+        "bound": str(report.bound),
+        "gap": str(report.gap),
+        "proof": report.status,
+        "optimal": report.proved,
+        "send": str(made.side_time("send")),
+        "recv": str(made.side_time("recv")),
+        "worst_side": worst.side,
+        "solve_s": report.time,
     }
     if fabric.nodes * fabric.rails <= MAX_NICS:
         row["loads"] = {"send": made.send.tolist(), "recv": made.recv.tolist()}
     if instance.simulate:
         timeline = railopt.simulate(made)
         done = np.sort(timeline.chunk_ps)
-        picks = np.linspace(0, len(done) - 1, QUANTILES).astype(int) if len(done) else []
-        row["simulated"] = {"completion": str(timeline.completion), "algbw": timeline.algbw, "busbw": timeline.busbw,
-                            "delivered_ps": [int(done[i]) for i in picks]}
+        picks: list[int] = np.linspace(0, len(done) - 1, QUANTILES).astype(int).tolist() if len(done) else []
+        row["simulated"] = {
+            "completion": str(timeline.completion),
+            "algbw": timeline.algbw,
+            "busbw": timeline.busbw,
+            "delivered_ps": [int(done[i]) for i in picks],
+        }
     return {**row, **provenance(), "started": begun, "seconds": time.time() - begun}
 
 
 def failure(instance: Instance, error: str) -> dict[str, Any]:
     """The row of an instance that could not be computed; it is tried again by the next run."""
-    return {"key": instance.key, "instance": asdict(instance), "status": "failed", "error": error, **provenance(), "started": time.time(), "seconds": 0.0}
+    return {
+        "key": instance.key,
+        "instance": asdict(instance),
+        "status": "failed",
+        "error": error,
+        **provenance(),
+        "started": time.time(),
+        "seconds": 0.0,
+    }
 
 
 @cache
 def provenance() -> dict[str, Any]:
     """Commit, versions and machine."""
-    return {"commit": _commit(), "versions": {"railopt": railopt.__version__, "python": platform.python_version(), **_versions()},
-            "machine": {"arch": platform.machine(), "cores": os.cpu_count(), "node": platform.node()}}
+    return {
+        "commit": _commit(),
+        "versions": {"railopt": railopt.__version__, "python": platform.python_version(), **_versions()},
+        "machine": {"arch": platform.machine(), "cores": os.cpu_count(), "node": platform.node()},
+    }
 
 
 def _versions() -> dict[str, str]:
@@ -88,8 +114,13 @@ def _commit() -> str:
     """The checkout's commit, with a + if it was changed since; "unknown" outside a checkout."""
     root = Path(__file__).parents[2]
     try:
-        ran = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=12"], capture_output=True, text=True,
-                             timeout=10, check=True)
+        ran = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return ran.stdout.strip() or "unknown"

@@ -40,7 +40,7 @@ class Writer:
         try:
             view = memoryview(line)
             while view:
-                view = view[os.write(self._file, view):]
+                view = view[os.write(self._file, view) :]
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, length)
@@ -101,10 +101,10 @@ def good_keys(folder: str | os.PathLike[str]) -> set[str]:
     found = set()
     for path in _files(Path(folder)) if Path(folder).exists() else []:
         data = path.read_bytes()
-        for line in data[:data.rfind(b"\n") + 1].split(b"\n"):
+        for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
             at = line.find(b'"key":"')
             if at >= 0 and line.endswith(b"}") and b'"status":"ok"' in line:
-                found.add(line[at + 7:line.index(b'"', at + 7)].decode())
+                found.add(line[at + 7 : line.index(b'"', at + 7)].decode())
     return found
 
 
@@ -112,8 +112,24 @@ def good_keys(folder: str | os.PathLike[str]) -> set[str]:
 def flat(row: Row) -> dict[str, Any]:
     """A row as one level of columns: instance and simulated values beside the rest, lists and provenance left out."""
     out: dict[str, Any] = dict(row["instance"])
-    for name in ("key", "status", "chunks", "bytes", "value", "bound", "gap", "proof", "optimal", "send", "recv", "worst_side", "solve_s",
-                 "error", "commit", "seconds"):
+    for name in (
+        "key",
+        "status",
+        "chunks",
+        "bytes",
+        "value",
+        "bound",
+        "gap",
+        "proof",
+        "optimal",
+        "send",
+        "recv",
+        "worst_side",
+        "solve_s",
+        "error",
+        "commit",
+        "seconds",
+    ):
         if name in row:
             out[name] = row[name]
     for name in ("completion", "algbw", "busbw"):

@@ -1,19 +1,19 @@
 """The sweep's TOML: a grid of lists (every combination), further `[[instance]]` tables, and limits; unknown keys are errors.
 
-    name = "chunk sizes"
-    limit = "1s"                 # for the solver, an instance (0 leaves bounds alone)
-    timeout = "60s"              # after which an instance is given up
-    memory = "2GiB"              # that an instance may use
-    threads = 1                  # that a solver may use; workers are as many as cores / threads
-    simulate = true              # run the plan in the flow simulator too
-    [grid]
-    nodes = [4, 8]
-    rails = [8]
-    traffic = ["moe:skew=0.5", "moe:skew=0.8"]      # without a seed
-    chunk = ["256KiB", "1MiB"]
-    policy = ["lpt", "lpt-local", "equitable"]
-    seed = [0, 1, 2]
-    # optional: gpus, link, degrade ("3:5=0.5" or "")
+name = "chunk sizes"
+limit = "1s"                 # for the solver, an instance (0 leaves bounds alone)
+timeout = "60s"              # after which an instance is given up
+memory = "2GiB"              # that an instance may use
+threads = 1                  # that a solver may use; workers are as many as cores / threads
+simulate = true              # run the plan in the flow simulator too
+[grid]
+nodes = [4, 8]
+rails = [8]
+traffic = ["moe:skew=0.5", "moe:skew=0.8"]      # without a seed
+chunk = ["256KiB", "1MiB"]
+policy = ["lpt", "lpt-local", "equitable"]
+seed = [0, 1, 2]
+# optional: gpus, link, degrade ("3:5=0.5" or "")
 """
 
 from __future__ import annotations
@@ -37,8 +37,17 @@ from railopt.policies import POLICIES
 from railopt.units import PS_PER_S, parse_bytes, parse_time
 
 MAX_INSTANCES = 1_000_000
-_DEFAULTS: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s", "degrade": "", "traffic": "moe:skew=0.5", "chunk": "1MiB",
-                             "policy": "lpt", "seed": 0}
+_DEFAULTS: dict[str, Any] = {
+    "nodes": 8,
+    "rails": 8,
+    "gpus": None,
+    "link": "400Gb/s",
+    "degrade": "",
+    "traffic": "moe:skew=0.5",
+    "chunk": "1MiB",
+    "policy": "lpt",
+    "seed": 0,
+}
 _OPTIONS = {"name", "limit", "timeout", "memory", "threads", "simulate", "grid", "instance"}
 
 
@@ -83,7 +92,7 @@ def code_digest() -> str:
     state = hashlib.blake2b(digest_size=8)
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
-        if path.parts[len(root.parts)] not in ("cli", "report"):            # how results are asked for and shown does not change them
+        if path.parts[len(root.parts)] not in ("cli", "report"):  # how results are asked for and shown does not change them
             state.update(path.relative_to(root).as_posix().encode())
             state.update(path.read_bytes())
     return state.hexdigest()
@@ -122,8 +131,13 @@ def parse(data: Mapping[str, Any]) -> Sweep:
     if count > MAX_INSTANCES:
         raise InputError(f"{count} instances: more than {MAX_INSTANCES}; make the lists of the grid shorter, or split the spec")
     instances = [_instance(values, options) for values in _points(axes, further)]
-    return Sweep(str(data.get("name", "sweep")), tuple(dict.fromkeys(instances)), _seconds(data.get("timeout", "600s")),
-                 parse_bytes(data.get("memory", "4GiB")), threads)
+    return Sweep(
+        str(data.get("name", "sweep")),
+        tuple(dict.fromkeys(instances)),
+        _seconds(data.get("timeout", "600s")),
+        parse_bytes(data.get("memory", "4GiB")),
+        threads,
+    )
 
 
 def _points(axes: Mapping[str, list[Any]], further: list[Any]) -> Iterator[dict[str, Any]]:
@@ -147,7 +161,8 @@ def _instance(values: Mapping[str, Any], options: Mapping[str, Any]) -> Instance
         parse_bytes(full["chunk"])
     if "seed=" in str(full["traffic"]):
         raise InputError(f"traffic = {full['traffic']!r}: the seed is an axis of its own, seed = [...]")
-    return Instance(**{key: str(value) if isinstance(_DEFAULTS[key], str) else value for key, value in full.items()}, **options)
+    checked: dict[str, Any] = {key: str(value) if isinstance(_DEFAULTS[key], str) else value for key, value in full.items()}
+    return Instance(**checked, **options)
 
 
 def _seconds(text: str | int) -> float:

@@ -22,22 +22,47 @@ from railopt.sweep import instance, results, spec
 from railopt.symbolic import registry
 
 OUT = Path(__file__).parents[2] / "out" / "browser"
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    sweep = spec.parse({"simulate": True, "grid": {"nodes": [2, 4], "rails": [4], "traffic": ["moe:tokens=64"], "chunk": ["16KiB", "64KiB"],
-                                                  "policy": ["lpt", "lpt-local", "equitable"], "seed": [0, 1]}})
+    sweep = spec.parse(
+        {
+            "simulate": True,
+            "grid": {
+                "nodes": [2, 4],
+                "rails": [4],
+                "traffic": ["moe:tokens=64"],
+                "chunk": ["16KiB", "64KiB"],
+                "policy": ["lpt", "lpt-local", "equitable"],
+                "seed": [0, 1],
+            },
+        }
+    )
     return [instance.run(point) for point in sweep.instances]
 
 
 @pytest.fixture(scope="module")
 def path(rows: list[dict[str, Any]]) -> Path:
     OUT.mkdir(parents=True, exist_ok=True)
-    claims = {"sample": [{"name": "a claim", "paper_text": "1.5x", "ours_text": "1.4x", "verdict": "confirmed", "source": "s", "note": ""},
-                         {"name": "another", "paper_text": "2x", "ours_text": "1x", "verdict": "contradicted", "source": "s", "note": "why"}]}
+    claims = {
+        "sample": [
+            {"name": "a claim", "paper_text": "1.5x", "ours_text": "1.4x", "verdict": "confirmed", "source": "s", "note": ""},
+            {"name": "another", "paper_text": "2x", "ours_text": "1x", "verdict": "contradicted", "source": "s", "note": "why"},
+        ]
+    }
     found = results.Results(tuple(rows), (instance.failure(spec.parse({"grid": {"nodes": 2}}).instances[0], "on purpose"),), 0, 1)
     text = page.build(found, tuple(registry.load().values()), claims)
     assert len(text.encode()) < 2_000_000
@@ -110,7 +135,9 @@ def test_every_number_is_the_number_in_the_results(browser: webdriver.Chrome, pa
     assert len(shown) == len(rows)
     for line, row in zip(shown, rows, strict=True):
         cells = line.find_elements(By.TAG_NAME, "td")
-        assert [cell.text for cell in cells[:6]] == [str(row["instance"][n]) for n in ("nodes", "rails", "traffic", "chunk", "policy", "seed")]
+        assert [cell.text for cell in cells[:6]] == [
+            str(row["instance"][n]) for n in ("nodes", "rails", "traffic", "chunk", "policy", "seed")
+        ]
         assert Fraction(cells[6].get_attribute("title")) == Fraction(row["value"]) * 10**6
         assert Fraction(cells[7].get_attribute("title")) == Fraction(row["bound"]) * 10**6
         assert Fraction(cells[8].get_attribute("title")) == Fraction(row["gap"]) * 100
@@ -118,8 +145,10 @@ def test_every_number_is_the_number_in_the_results(browser: webdriver.Chrome, pa
 
 def contrast(browser: webdriver.Chrome, selector: str) -> float:
     """WCAG contrast of an element's colour against the page."""
-    script = ("const e = getComputedStyle(document.querySelector(arguments[0])).color, b = getComputedStyle(document.body).backgroundColor;"
-              "return [e, b]")
+    script = (
+        "const e = getComputedStyle(document.querySelector(arguments[0])).color, b = getComputedStyle(document.body).backgroundColor;"
+        "return [e, b]"
+    )
     shades = []
     for text in browser.execute_script(script, selector):
         channels = [int(value) / 255 for value in re.findall(r"\d+", text)[:3]]

@@ -23,8 +23,12 @@ seed = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 def start(path: Path, folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "railopt", "sweep", str(path), "-o", str(folder), "--workers", "2"],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "railopt", "sweep", str(path), "-o", str(folder), "--workers", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def rows_so_far(folder: Path) -> int:
@@ -58,19 +62,19 @@ def test_killed_worker_killed_client_two_clients(tmp_path: Path) -> None:
     keys = {point.key for point in spec.read(path).instances}
     assert len(keys) == 160
 
-    client = start(path, folder)                                   # a worker is killed in the middle
+    client = start(path, folder)  # a worker is killed in the middle
     wait_for(folder, 10)
     writers = {int(file.name.split("-")[-2]) for file in folder.glob("*.jsonl")}
     victim = next(pid for pid in worker_pids(client.pid) if pid in writers)
     os.kill(victim, signal.SIGKILL)
     wait_for(folder, 40)
-    os.killpg(client.pid, signal.SIGKILL)                          # then the client, with all its workers
+    os.killpg(client.pid, signal.SIGKILL)  # then the client, with all its workers
     client.communicate()
     finished = results.good_keys(folder)
     assert len(finished) >= 38
     assert finished <= keys
 
-    both = [start(path, folder), start(path, folder)]              # two clients go on in one folder
+    both = [start(path, folder), start(path, folder)]  # two clients go on in one folder
     for one in both:
         _, talk = one.communicate(timeout=300)
         assert one.returncode == 0, talk.decode()
@@ -78,7 +82,7 @@ def test_killed_worker_killed_client_two_clients(tmp_path: Path) -> None:
     assert found.keys == keys
     assert finished <= found.keys
     assert found.failed == ()
-    assert found.torn <= 2                                         # a kill can tear the line that was being written
+    assert found.torn <= 2  # a kill can tear the line that was being written
 
 
 def test_interrupt_stops_cleanly(tmp_path: Path) -> None:

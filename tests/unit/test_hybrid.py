@@ -220,3 +220,14 @@ def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
     assert ran.code == 0
     assert "closed form (T11)" in ran.out
     assert railopt_cli("hybrid", tmp_path / "none.toml").code == 1
+
+
+def test_a_preset_gives_the_sizes() -> None:
+    levels = [{"name": "dc", "count": 8, "bandwidth": "10Gb/s"}]
+    found = spec.parse({"preset": "deepseek-v3", "tokens": 4096, "compute": "400TFLOP/s", "level": levels}).stream
+    assert found.data == 4096 * 8 * 7168 * 2
+    assert found.expert == 32 * 3 * 7168 * 2048 * 2  # 256 experts on 8 workers
+    assert found.pre == Fraction(4096 * 2 * 231_145_472, 400 * 10**12)
+    for change in ({"tokens": 0}, {"compute": "fast"}, {"preset": "gpt-9"}):
+        with pytest.raises(InputError):
+            spec.parse({"preset": "deepseek-v3", "tokens": 4096, "compute": "400TFLOP/s", "level": levels, **change})

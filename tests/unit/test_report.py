@@ -17,8 +17,19 @@ from railopt.sweep import instance, results, spec
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("results")
-    sweep = spec.parse({"simulate": True, "grid": {"nodes": [2, 4], "rails": [2], "traffic": ["moe:tokens=32"], "chunk": ["16KiB", "flow"],
-                                                  "policy": ["lpt", "equitable"], "seed": [0]}})
+    sweep = spec.parse(
+        {
+            "simulate": True,
+            "grid": {
+                "nodes": [2, 4],
+                "rails": [2],
+                "traffic": ["moe:tokens=32"],
+                "chunk": ["16KiB", "flow"],
+                "policy": ["lpt", "equitable"],
+                "seed": [0],
+            },
+        }
+    )
     writer = results.Writer(place)
     for point in sweep.instances:
         writer.append(instance.run(point))
@@ -41,10 +52,11 @@ def test_page_and_figures(folder: Path, tmp_path: Path, railopt_cli: Callable[..
         for scale, name in ((10**6, "value"), (10**6, "bound"), (100, "gap")):
             assert f'title="{Fraction(row[name]) * scale}"' in text
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
-        f"{name}.{kind}" for name in ("gap-by-policy", "gap-by-nodes", "rail-loads", "completion-times") for kind in ("svg", "pdf")}
+        f"{name}.{kind}" for name in ("gap-by-policy", "gap-by-nodes", "rail-loads", "completion-times") for kind in ("svg", "pdf")
+    }
     data = json.loads(ran.out)
     assert data["gap-by-nodes"]["columns"] == ["policy", "nodes", "instances", "median %"]
-    assert railopt_cli("report", folder, "-o", out).code == 1                # it exists
+    assert railopt_cli("report", folder, "-o", out).code == 1  # it exists
     assert railopt_cli("report", tmp_path / "none", "-o", tmp_path / "r.html").code == 1
     assert railopt_cli("report", folder, "-o", tmp_path / "r.html", "--experiments", tmp_path / "none").code == 1
     (experiments / "sample" / "results.json").write_text("{}")

@@ -26,14 +26,23 @@ def test_grid_and_keys() -> None:
     assert replace(sweep.instances[0]).key == sweep.instances[0].key
 
 
-@pytest.mark.parametrize(("data", "complaint"), [
-    ({}, "0 instances"), ({"grid": {**GRID, "seed": []}}, "list of seed is empty"), ({"grid": {**GRID, "speed": [1]}}, "unknown key 'speed'"),
-    ({"gird": GRID}, "unknown key 'gird'"), ({"grid": {**GRID, "policy": ["best"]}}, "unknown policy"),
-    ({"grid": {"nodes": list(range(1, 1001)), "rails": list(range(1, 1001)), "seed": list(range(1000))}}, "1000000000 instances"),
-    ({"grid": {**GRID, "chunk": ["0B"]}}, "at least 1 byte"), ({"grid": {**GRID, "nodes": ["four"]}}, "whole number"),
-    ({"grid": {**GRID, "traffic": ["moe:seed=1"]}}, "axis of its own"), ({"grid": GRID, "threads": 0}, "at least 1"),
-    ({"grid": GRID, "simulate": "yes"}, "true or false"), ({"grid": GRID, "instance": [{"x": 1}]}, "unknown key 'x'"),
-])
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({}, "0 instances"),
+        ({"grid": {**GRID, "seed": []}}, "list of seed is empty"),
+        ({"grid": {**GRID, "speed": [1]}}, "unknown key 'speed'"),
+        ({"gird": GRID}, "unknown key 'gird'"),
+        ({"grid": {**GRID, "policy": ["best"]}}, "unknown policy"),
+        ({"grid": {"nodes": list(range(1, 1001)), "rails": list(range(1, 1001)), "seed": list(range(1000))}}, "1000000000 instances"),
+        ({"grid": {**GRID, "chunk": ["0B"]}}, "at least 1 byte"),
+        ({"grid": {**GRID, "nodes": ["four"]}}, "whole number"),
+        ({"grid": {**GRID, "traffic": ["moe:seed=1"]}}, "axis of its own"),
+        ({"grid": GRID, "threads": 0}, "at least 1"),
+        ({"grid": GRID, "simulate": "yes"}, "true or false"),
+        ({"grid": GRID, "instance": [{"x": 1}]}, "unknown key 'x'"),
+    ],
+)
 def test_bad_specs(data: dict[str, object], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         spec.parse(data)
@@ -61,7 +70,7 @@ def test_rows_are_appended_and_torn_lines_dropped_and_counted(tmp_path: Path) ->
     second.append(row_of("b", "failed", error="no"))
     second.append(row_of("c", "failed", error="no"))
     first.append(row_of("c"))
-    second.append(row_of("a", value="9"))                      # a second client did it too: the first row counts
+    second.append(row_of("a", value="9"))  # a second client did it too: the first row counts
     with first.path.open("ab") as file:
         file.write(b'{"key":"d","status":"ok","inst')
     found = results.load(tmp_path)
@@ -81,7 +90,7 @@ def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.M
     def full(descriptor: int, data: memoryview) -> int:
         calls.append(1)
         if len(calls) == 1:
-            return real(descriptor, bytes(data[:10]))          # ten bytes fit
+            return real(descriptor, bytes(data[:10]))  # ten bytes fit
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
@@ -132,7 +141,7 @@ def test_a_box_survives_what_its_instances_do() -> None:
         mine.run(points[1], 120)
         mine._process.kill()
         mine._process.join()
-        assert mine.run(points[0], 120)["status"] == "ok"       # a new process, not an error
+        assert mine.run(points[0], 120)["status"] == "ok"  # a new process, not an error
     finally:
         mine.close()
 
@@ -149,7 +158,9 @@ def test_memory_is_limited() -> None:
 
 def test_shards_resume_and_cover_everything(tmp_path: Path, railopt_cli: Callable[..., object]) -> None:
     path, folder = tmp_path / "s.toml", tmp_path / "results"
-    path.write_text('[grid]\nnodes = [2]\nrails = [2]\ntraffic = ["zipf:mean=4KiB"]\nchunk = ["1KiB"]\npolicy = ["lpt", "equitable"]\nseed = [0, 1]\n')
+    path.write_text(
+        '[grid]\nnodes = [2]\nrails = [2]\ntraffic = ["zipf:mean=4KiB"]\nchunk = ["1KiB"]\npolicy = ["lpt", "equitable"]\nseed = [0, 1]\n'
+    )
     ran = railopt_cli("sweep", path, "-o", folder, "--shard", "0/2", "--workers", "1", "--json")
     assert ran.code == 0
     assert json.loads(ran.out) == {"total": 2, "skipped": 0, "done": 2, "failed": 0, "interrupted": False}

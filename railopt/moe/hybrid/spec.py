@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
 from importlib.resources import files
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,10 +58,11 @@ def read(path: str | os.PathLike[str] | None) -> Question:
 def parse(data: Mapping[str, Any]) -> Question:
     """A parsed TOML document as a question."""
     _only(data, _SIZES | _PRESET | _OPTIONS | {"level"}, "spec")
-    sizes = _from_preset(data) if "preset" in data else _from_sizes(data)
-    levels = data.get("level", [])
-    if not isinstance(levels, list) or not levels:
+    tables = data.get("level", [])
+    if not isinstance(tables, list) or not tables:
         raise InputError("no [[level]]: give at least one, the outermost first")
+    levels = tuple(_level(table, number) for number, table in enumerate(tables))
+    sizes = _from_preset(data, prod(level.count for level in levels)) if "preset" in data else _from_sizes(data)
     options: dict[str, Any] = {}
     if "compression" in data:
         options["compression"] = _number(data["compression"], "compression")
@@ -72,7 +74,7 @@ def parse(data: Mapping[str, Any]) -> Question:
     for key in ("gradients", "unequal"):
         if not isinstance(data.get(key, False), bool):
             raise InputError(f"{key} = {data[key]!r}: expected true or false")
-    stream = Stream(tuple(_level(level, i) for i, level in enumerate(levels)), gradients=data.get("gradients", False), **sizes, **options)
+    stream = Stream(levels, gradients=data.get("gradients", False), **sizes, **options)
     return Question(stream, data.get("unequal", False))
 
 
@@ -85,20 +87,21 @@ def _from_sizes(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"data": parse_bytes(data["data"]), "expert": parse_bytes(data["expert"]), "pre": _time(data["pre_expert"])}
 
 
-def _from_preset(data: Mapping[str, Any]) -> dict[str, Any]:
-    """D, P_E and Lat_PE of a known model: one expert a worker, 2 bytes a value, attention's FLOPs over the compute rate."""
+def _from_preset(data: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    """D, P_E and Lat_PE of a known model in bf16: experts dealt over the workers (at least one each), attention and
+    shared experts as the compute before the experts."""
     if _SIZES & set(data):
         raise InputError(f"preset and {sorted(_SIZES & set(data))[0]} contradict each other: give one of them")
     if not isinstance(data.get("tokens"), int) or data["tokens"] < 1 or "compute" not in data:
         raise InputError('a preset needs tokens (a whole number, a worker) and compute (e.g. "150TFLOP/s")')
     from railopt.moe.presets import preset
 
-    model, rate = preset(data["preset"]), _flops(data["compute"])
-    tokens = data["tokens"]
+    model, tokens = preset(data["preset"]), data["tokens"]
+    held = max(1, -(-model.experts // workers))
     return {
-        "data": tokens * model.top_k * model.token_bytes,
-        "expert": model.expert_bytes,
-        "pre": Fraction(tokens * model.dense_flops) / rate,
+        "data": tokens * model.top_k * model.token_bytes(),
+        "expert": held * model.expert_bytes(),
+        "pre": Fraction(tokens * model.dense_flops) / _flops(data["compute"]),
     }
 
 
