@@ -94,7 +94,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -
     )
     body = "".join("<tr>" + "".join(_marked(cell) if isinstance(cell, Marked) else _cell(cell) for cell in row) + "</tr>" for row in rows)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="sortable"><caption>{escape(caption)}</caption>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f'<table class="sortable"><caption>{escape(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
