@@ -124,11 +124,16 @@ def spreadout_job(fabric: Fabric, traffic: Traffic, alpha_ps: int) -> Phases:
                   shift.astype(np.int32), np.stack([after, after - 1], axis=1).astype(np.int32), (src % m).astype(np.int32))
 
 
+def startup_bytes(fabric: Fabric, alpha_ps: int) -> int:
+    """What two servers could exchange while a stage starts."""
+    return alpha_ps * fabric.rails * int(fabric.tx[0, 0]) // 10**12
+
+
 def seconds(method: str, fabric: Fabric, traffic: Traffic, alpha_ps: int, incast: bool) -> float:
     """Completion time of a method: store-and-forward phases, chunks that cut through, or direct flows."""
     penalty = ROCE_INCAST if incast else Fraction(0)
     if method in STORE_AND_FORWARD:
-        made = synthesise(fabric, traffic, method)
+        made = synthesise(fabric, traffic, method, startup=startup_bytes(fabric, alpha_ps))
         return float(run_phases(phases(made, alpha_out_ps=alpha_ps), fabric, penalty).completion)
     if method == "spreadout":
         return float(run_phases(spreadout_job(fabric, traffic, alpha_ps), fabric, penalty).completion)

@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.fast_common import algbw, arguments, claim, figure, finish, run_phases, seconds, workload
+from experiments.fast_common import algbw, arguments, claim, figure, finish, run_phases, seconds, startup_bytes, workload
 from railopt import Fabric, synthesise
 from railopt.cli.common import table
 from railopt.schedule.phases import phases
@@ -34,7 +34,8 @@ def measure(labels: Sequence[str], fabric: Fabric, name: str, size_mb: float, se
         if label in METHODS:
             row[label] = algbw(traffic, seconds(METHODS[label], fabric, traffic, alpha_ps, incast))
             continue
-        found = phases(synthesise(fabric, traffic, KINDS[label]), alpha_out_ps=alpha_ps)
+        made = synthesise(fabric, traffic, KINDS[label], startup=startup_bytes(fabric, alpha_ps))
+        found = phases(made, alpha_out_ps=alpha_ps)
         run = run_phases(found, fabric, ROCE_INCAST if incast else Fraction(0))
         wire = found.path[::2] < fabric.nodes * fabric.rails
         row[label] = algbw(traffic, float(run.completion))

@@ -41,13 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--order", choices=ORDERS, help="of the stages, by length (default: that of the kind)")
     parser.add_argument("--eps", default=str(DEFAULT_EPS),
                         help="compact: the stages may last 1 + EPS times the bound (default 1/50)")
+    parser.add_argument("--startup", metavar="SIZE", default="256KiB",
+                        help="compact: what two servers could exchange while a stage starts; no shorter parts (default 256KiB)")
     parser.add_argument("--links", default="h100-400g", choices=list(LINKS), help="constants of the alpha-beta model")
     parser.add_argument("--compare", action="store_true", help="every kind side by side")
     parser.add_argument("--stages", action="store_true", help="list the stages: who sends how much to whom")
     parser.add_argument("-o", "--output", metavar="FILE.npz", help="save the schedule")
     parser.add_argument("--plan", metavar="FILE.npz", help="save it as a plan, for railopt check, simulate and send")
     parser.add_argument("--chunk", metavar="SIZE",
-                        help="largest chunk of the plan and of the .cm (default: whole pieces; pipelined: 256KiB)")
+                        help="largest chunk of the plan (default: whole pieces; pipelined: 256KiB)")
     parser.add_argument("--cm", metavar="FILE.cm", help="export for htsim, a barrier trigger between stages")
     parser.add_argument("--certificate", metavar="FILE.json",
                         help="save the proof that L / (m B2) is the optimum, for railopt check")
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         fabric = fabric_from(args)
         traffic = traffic_from(args.traffic, fabric)
         costs = compare(fabric, traffic, KINDS, links) if args.compare else [
-            cost(fabric, traffic, args.kind, order=args.order, eps=args.eps, links=links)]
+            cost(fabric, traffic, args.kind, order=args.order, eps=args.eps, startup=args.startup, links=links)]
     made = next(c.schedule for c in costs if c.schedule.kind == args.kind or len(costs) == 1)
     _write(args, made)
     if args.json:
@@ -101,14 +103,13 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
     if args.certificate:
         certificate(made).require().save(args.certificate, force=args.force)
         note(f"wrote {args.certificate}")
-    if args.plan or args.cm:
+    if args.plan:
         plan = made.plan(args.chunk)
-        if args.plan:
-            plan.save(args.plan, force=args.force)
-            note(f"wrote {args.plan}: {len(plan.chunks)} chunks")
-        if args.cm:
-            write_atomic(args.cm, plan.to_cm(), force=args.force)
-            note(f"wrote {args.cm}: {len(plan.chunks)} connections")
+        plan.save(args.plan, force=args.force)
+        note(f"wrote {args.plan}: {len(plan.chunks)} chunks")
+    if args.cm:
+        write_atomic(args.cm, made.to_cm(), force=args.force)
+        note(f"wrote {args.cm}")
 
 
 def _print_costs(costs: list[Cost]) -> None:

@@ -22,8 +22,6 @@ Int = int | np.int64
 INT64_MAX = np.int64(2**63 - 1)
 # compact: a slot is the largest entry over one of these
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
-# taper: halvings of what is left before each part of the last and of the first stage
-_FALLING, _RISING = np.array([0, 1, 2, 3, 4, 63]), np.array([0, 2, 4, 63])
 
 
 @njit(cache=True)
@@ -76,13 +74,12 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
 
 
 @njit(cache=True)
-def _split(peer: Array, sent: Array, stage: int, halvings: Array, rising: bool) -> tuple[Array, Array]:
-    """One stage in parts: of x bytes x >> halvings[p] are left before part p, so the parts shrink (or grow, if rising).
+def _split(peer: Array, sent: Array, stage: int, parts: int, step: int, rising: bool) -> tuple[Array, Array]:
+    """One stage in parts: of x bytes x >> (step * p) are left before part p, so the parts shrink (or grow, if rising).
 
     The total stays: each part grows with the whole, so one server has the largest of them all.
     """
     stages, n = sent.shape
-    parts = len(halvings) - 1
     peers, bytes_ = np.empty((stages + parts, n), np.int32), np.empty((stages + parts, n), np.int64)
     count = 0
     for s in range(stages):
@@ -92,7 +89,7 @@ def _split(peer: Array, sent: Array, stage: int, halvings: Array, rising: bool) 
             for i in range(n):
                 size = sent[s, i]
                 if s == stage:
-                    size = (size >> halvings[p]) - (size >> halvings[p + 1])
+                    size = (size >> (step * p)) - (size >> (step * (p + 1)) if p + 1 < parts else 0)
                 peers[count, i], bytes_[count, i] = peer[s, i] if size else -1, size
                 busy |= size > 0
             count += busy
@@ -100,18 +97,23 @@ def _split(peer: Array, sent: Array, stage: int, halvings: Array, rising: bool) 
 
 
 @njit(cache=True)
-def taper(peer: Array, sent: Array) -> tuple[Array, Array]:
-    """Short stages at both ends of an ascending schedule, for what nothing hides.
+def taper(peer: Array, sent: Array, least: int) -> tuple[Array, Array]:
+    """Short stages at both ends of an ascending schedule, for what nothing hides; no part shorter than `least` bytes.
 
-    The last stage halves four times: each part hides the redistribution of the one before, and 1/16 is left to
+    The last stage halves up to four times: each part hides the redistribution of the one before, and 1/16 is left to
     redistribute at the end.  The first comes as 1/16, 3/16 and 3/4 unless it is short already: a rail sends its own
     bytes first, so the first part needs little balance or none.
     """
     if len(sent) == 0:
         return peer, sent
-    short = sent[0].max() <= sent[-1].max() // 4
-    peer, sent = _split(peer, sent, len(sent) - 1, _FALLING, False)
-    return (peer, sent) if short else _split(peer, sent, 0, _RISING, True)
+    first, last = sent[0].max(), sent[-1].max()
+    parts = 1
+    while parts < 5 and last >> parts >= max(1, least):
+        parts += 1
+    peer, sent = _split(peer, sent, len(sent) - 1, parts, 1, False)
+    if first <= last // 4 or sent[0].max() >> 4 < max(1, least):
+        return peer, sent
+    return _split(peer, sent, 0, 3, 2, True)
 
 
 @njit(cache=True)

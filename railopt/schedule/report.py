@@ -10,7 +10,7 @@ from typing import Any
 
 from railopt.fabric import Fabric
 from railopt.schedule.model import LINKS, Breakdown, Links, modelled
-from railopt.schedule.value import DEFAULT_EPS, KINDS, Schedule, synthesise
+from railopt.schedule.value import DEFAULT_EPS, DEFAULT_STARTUP, KINDS, Schedule, synthesise
 from railopt.traffic import Traffic
 
 
@@ -38,20 +38,22 @@ class Cost:
 
 
 def timed(fabric: Fabric, traffic: Traffic, kind: str, *, order: str | None = None,
-          eps: Fraction | str | int = DEFAULT_EPS, repeats: int = 3) -> tuple[Schedule, float]:
+          eps: Fraction | str | int = DEFAULT_EPS, startup: str | int = DEFAULT_STARTUP,
+          repeats: int = 3) -> tuple[Schedule, float]:
     """A schedule and the least time of `repeats` calls after a first one, microseconds."""
-    made, best = synthesise(fabric, traffic, kind, order=order, eps=eps), float("inf")
+    made, best = synthesise(fabric, traffic, kind, order=order, eps=eps, startup=startup), float("inf")
     for _ in range(repeats):
         start = time.perf_counter()
-        synthesise(fabric, traffic, kind, order=order, eps=eps)
+        synthesise(fabric, traffic, kind, order=order, eps=eps, startup=startup)
         best = min(best, time.perf_counter() - start)
     return made, best * 1e6
 
 
 def cost(fabric: Fabric, traffic: Traffic, kind: str = "compact", *, order: str | None = None,
-         eps: Fraction | str | int = DEFAULT_EPS, links: Links = LINKS["h100-400g"]) -> Cost:
+         eps: Fraction | str | int = DEFAULT_EPS, startup: str | int = DEFAULT_STARTUP,
+         links: Links = LINKS["h100-400g"]) -> Cost:
     """Synthesise, time and model one kind."""
-    made, spent = timed(fabric, traffic, kind, order=order, eps=eps)
+    made, spent = timed(fabric, traffic, kind, order=order, eps=eps, startup=startup)
     return Cost(made, modelled(made, links), spent)
 
 

@@ -36,7 +36,7 @@ def test_one_direction_by_hand() -> None:
     assert at_once.total == pytest.approx(fast.total)
     ours = modelled(synthesise(fabric, traffic, "compact", order="descending"), LINK)
     assert ours.total == pytest.approx(fast.total), "a single stage hides nothing"
-    tapered = modelled(synthesise(fabric, traffic, "compact"), LINK)
+    tapered = modelled(synthesise(fabric, traffic, "compact", startup=1), LINK)
     assert tapered.wire == 40
     assert tapered.startup == 7
     assert tapered.balance == 0, "rail 1 sends its own 2 MB first"

@@ -113,13 +113,35 @@ def test_chunks_are_capped() -> None:
 
 
 def test_cm_has_a_barrier_between_stages(compact: Schedule) -> None:
-    text = compact.plan().to_cm()
+    text = compact.to_cm()
     nodes, connections = parse_cm(text)
     assert nodes == 32
+    assert len(connections) == 8 * np.count_nonzero(compact.sent)
+    assert all(c.src // 4 == c.dst // 4 for c in connections), "a connection stays on its rail"
+    finer = parse_cm(compact.plan().to_cm())[1]
+    ends = {(c.trigger, c.src, c.dst): c.size for c in connections}
+    for c in finer:
+        ends[c.trigger, c.src, c.dst] -= c.size
+    assert not any(ends.values()), "the plan's own export carries the same bytes"
     assert f"Triggers {compact.stages - 1}" in text
     assert sum(c.size for c in connections) == between(TRAFFIC).sum()
     assert {c.trigger for c in connections} == {None, *range(1, compact.stages)}
     assert {c.done_trigger for c in connections} == {None, *range(1, compact.stages)}
+
+
+def test_cm_without_barriers_starts_at_once() -> None:
+    for kind in ("pipelined", "fast-nostage"):
+        text = synthesise(FABRIC, TRAFFIC, kind).to_cm()
+        assert "trigger" not in text.lower()
+        assert sum(c.size for c in parse_cm(text)[1]) == between(TRAFFIC).sum()
+
+
+def test_no_part_is_shorter_than_the_start_up() -> None:
+    tapered = synthesise(FABRIC, TRAFFIC, startup=1)
+    whole = synthesise(FABRIC, TRAFFIC, startup="1GiB")
+    assert whole.stages < tapered.stages
+    assert whole.total == tapered.total
+    assert synthesise(FABRIC, TRAFFIC, startup=int(tapered.lengths[-1]) + 1).lengths[-1] > tapered.lengths[-1]
 
 
 def test_the_same_matrix_gives_the_same_schedule() -> None:
