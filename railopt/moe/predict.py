@@ -111,14 +111,19 @@ def staleness(trace: Trace, model: TimeModel, *, layers: list[int] | None = None
 
 
 def replan_interval(ages: list[Age], move_ps: float) -> int | None:
-    """The re-planning interval (an age class) with the least time an iteration when one re-plan costs `move_ps`.
+    """How many iterations a plan should serve when one re-plan costs `move_ps`: the length with the least time an iteration.
 
-    A plan used for `a` iterations costs about the mean of the ages below it plus move_ps / a; None where never re-planning
-    from no copies at all is better.
+    A plan serves one iteration fresh, then one of age 1, two of ages 2 and 3, and so on by the classes of `staleness`; None
+    where no copies at all are better than any of these lengths.
     """
-    best, chosen = min((a.none for a in ages), default=0.0), None
-    for i, age in enumerate(ages):
-        cost = float(np.mean([a.stale for a in ages[: i + 1]])) + move_ps / age.age
+    if not ages:
+        return None
+    best, chosen = float(np.mean([a.none for a in ages])), None
+    time, length = ages[0].fresh, 1
+    for age in [None, *ages]:
+        if age is not None:
+            time, length = time + age.age * age.stale, length + age.age
+        cost = (time + move_ps) / length
         if cost < best:
-            best, chosen = cost, age.age
+            best, chosen = cost, length
     return chosen

@@ -1,0 +1,168 @@
+"""Placements, replication, and what leaves railopt for other programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from railopt.errors import InputError
+from railopt.moe.placement import Placement, contiguous_home, slot_gpus
+from railopt.moe.presets import PRESETS, moe_gpt, preset
+from railopt.moe.replicate import balance, rebalance, replicate
+
+
+def zipf(layers: int, experts: int, seed: int = 0, skew: float = 0.8) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.permutation(np.arange(1, experts + 1) ** -skew) for _ in range(layers)])
+
+
+def duplicates(phy2log: np.ndarray, gpus: int) -> int:
+    owner = slot_gpus(phy2log.shape[1], gpus)
+    return sum(int(np.count_nonzero(owner == g)) - len(set(row[owner == g].tolist())) for row in phy2log for g in range(gpus))
+
+
+def greedy_reference(weight: np.ndarray, replicas: int, groups: int, nodes: int, gpus: int) -> float:
+    """EPLB's documented steps, plainly: pack groups, replicate the heaviest, pack replicas; mean max/mean over layers."""
+
+    def pack(loads: np.ndarray, bins: int) -> np.ndarray:
+        where, total, free = np.empty(len(loads), int), np.zeros(bins), np.full(bins, len(loads) // bins)
+        for i in np.argsort(-loads, kind="stable"):
+            b = min(np.flatnonzero(free), key=lambda b: total[b])
+            where[i], total[b], free[b] = b, total[b] + loads[i], free[b] - 1
+        return where
+
+    groups, nodes = (groups, nodes) if groups % nodes == 0 else (1, 1)
+    result = []
+    for row in weight:
+        loads = []
+        node_of = pack(row.reshape(groups, -1).sum(axis=1), nodes).repeat(len(row) // groups)
+        for node in range(nodes):
+            mine = row[node_of == node]
+            count = np.ones(len(mine))
+            for _ in range(replicas // nodes - len(mine)):
+                count[np.argmax(mine / count)] += 1
+            share = np.repeat(mine / count, count.astype(int))
+            loads += np.bincount(pack(share, gpus // nodes), weights=share).tolist()
+        result.append(max(loads) / np.mean(loads))
+    return float(np.mean(result))
+
+
+@pytest.mark.parametrize("nodes", [4, 9, 18])
+def test_replicate_is_no_worse_than_the_greedy_reference_and_never_duplicates(nodes: int) -> None:
+    weight = zipf(6, 256, seed=nodes)
+    phy2log, log2phy, logcnt = rebalance(weight, 288, 8, nodes, nodes * 8)
+    assert phy2log.shape == (6, 288)
+    assert duplicates(phy2log, nodes * 8) == 0
+    assert balance(weight, phy2log, nodes * 8).mean() <= greedy_reference(weight, 288, 8, nodes, nodes * 8) + 1e-12
+    np.testing.assert_array_equal(logcnt.sum(axis=1), 288)
+    for layer, expert in ((0, 0), (5, 200)):
+        slots = log2phy[layer, expert]
+        np.testing.assert_array_equal(np.flatnonzero(phy2log[layer] == expert), slots[slots >= 0])
+
+
+def test_hierarchical_keeps_groups_on_one_node() -> None:
+    phy2log, _, _ = rebalance(zipf(3, 64, seed=5), 80, 8, 4, 16)
+    for row in phy2log:
+        node_of_slot = slot_gpus(80, 16) // 4
+        for group in range(8):
+            assert len(set(node_of_slot[row // 8 == group].tolist())) == 1
+
+
+def test_replica_counts_that_gpus_do_not_divide() -> None:
+    for replicas in (10, 11, 13, 29, 39, 40):
+        phy2log, _, logcnt = rebalance(zipf(4, 10, skew=2.0), replicas, 1, 1, 4)
+        assert duplicates(phy2log, 4) == 0
+        assert logcnt.min() >= 1
+        assert logcnt.max() <= 4
+        assert logcnt.sum(axis=1).tolist() == [replicas] * 4
+
+
+def test_replicate_says_the_smallest_feasible_number() -> None:
+    with pytest.raises(InputError, match="smallest feasible number is 64"):
+        rebalance(np.ones((1, 64)), 60, 1, 1, 8)
+    with pytest.raises(InputError, match="at most 512"):
+        rebalance(np.ones((1, 64)), 513, 1, 1, 8)
+    with pytest.raises(InputError, match="same number of GPUs on every node"):
+        rebalance(np.ones((1, 64)), 64, 1, 3, 8)
+    with pytest.raises(InputError, match="groups must divide"):
+        rebalance(np.ones((1, 64)), 64, 7, 1, 8)
+    with pytest.raises(InputError, match="negative"):
+        rebalance(-np.ones((1, 4)), 8, 1, 1, 8)
+    with pytest.raises(InputError, match="NaN"):
+        rebalance(np.full((1, 4), np.nan), 8, 1, 1, 8)
+
+
+def test_placement_refuses_what_can_not_be() -> None:
+    holds = np.zeros((1, 4, 3), bool)
+    holds[0, 0, 0] = holds[0, 1, 1] = True
+    with pytest.raises(InputError, match="no GPU holds expert 2"):
+        Placement(2, 2, holds, np.array([[0, 1, 0]]))
+    holds[0, 3, 2] = True
+    with pytest.raises(InputError, match="GPU 0 is the home of expert 2 but does not hold it"):
+        Placement(2, 2, holds, np.array([[0, 1, 0]]))
+    with pytest.raises(InputError, match="expected GPUs 0 to 3"):
+        Placement(2, 2, holds, np.array([[0, 1, 4]]))
+    with pytest.raises(InputError, match="expected \\[layers"):
+        Placement(1, 2, holds, np.array([[0, 1, 3]]))
+    with pytest.raises(InputError, match="holds expert 1 2 times"):
+        Placement.from_phy2log([[0, 1, 1, 1]], 1, 2, 2)
+    with pytest.raises(InputError, match="entries outside 0 to 1"):
+        Placement.from_phy2log([[0, 2]], 1, 2, 2)
+
+
+def test_contiguous_is_what_training_stacks_do() -> None:
+    assert contiguous_home(8, 4).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert contiguous_home(4, 8).tolist() == [0, 2, 4, 6]
+    placed = Placement.contiguous(2, 8, 2, 2)
+    assert placed.copies.tolist() == [[1] * 8] * 2
+
+
+def test_sglang_map_round_trips_and_fills_uneven_gpus() -> None:
+    placed = replicate(zipf(2, 12), 16, 2, 2)
+    again = Placement.from_phy2log(placed.sglang()["physical_to_logical_map"], 2, 2, 12)
+    np.testing.assert_array_equal(again.holds, placed.holds)
+    uneven = Placement.from_home([[0, 0, 1]], 1, 3)
+    slots = np.array(uneven.phy2log(2)).reshape(3, 2)
+    assert slots[0].tolist() == [0, 1]
+    assert all(len(set(row)) == 2 for row in slots.tolist())
+    assert 2 in slots[1]
+    with pytest.raises(InputError, match="smallest feasible number is 2"):
+        uneven.phy2log(1)
+
+
+def test_vllm_ascend_map_lists_every_device() -> None:
+    placed = Placement.contiguous(2, 8, 2, 2)
+    exported = placed.vllm_ascend()
+    assert exported["moe_layer_count"] == 2
+    assert exported["layer_list"][1]["device_count"] == 4
+    assert exported["layer_list"][1]["device_list"][3] == {"device_id": 3, "device_expert": [6, 7]}
+
+
+def test_movement_prefers_the_own_node_and_counts_new_copies_only() -> None:
+    before = Placement.contiguous(1, 4, 2, 2)
+    holds = before.holds.copy()
+    holds[0, 1, 0] = holds[0, 3, 0] = True
+    after = Placement(2, 2, holds, before.home)
+    moved = after.movement(before, 100)
+    expected = np.zeros((4, 4), int)
+    expected[0, 1] = expected[0, 3] = 100
+    np.testing.assert_array_equal(moved.bytes, expected)
+    assert before.movement(after, 100).bytes.sum() == 0
+    back = after.movement(after, 100)
+    assert back.bytes.sum() == 0
+    with pytest.raises(InputError, match="previous placement has shape"):
+        after.moved(Placement.contiguous(2, 4, 2, 2))
+
+
+def test_presets_have_their_public_dimensions() -> None:
+    v3 = preset("deepseek-v3")
+    assert (v3.layers, v3.experts, v3.top_k, v3.hidden, v3.groups) == (58, 256, 8, 7168, 8)
+    assert v3.expert_params == 44_040_192
+    assert preset("mixtral-8x7b").expert_bytes() == 2 * 3 * 4096 * 14336
+    assert 12.5e9 < preset("mixtral-8x7b").token_flops / 2 < 13e9  # active parameters of the layers
+    assert len(PRESETS) == 6
+    assert moe_gpt("M", 16, 1).expert_params == 2 * 1024 * 4096
+    with pytest.raises(InputError, match="known models"):
+        preset("gpt-5")
+    with pytest.raises(InputError, match="known sizes"):
+        moe_gpt("XL", 16, 1)
