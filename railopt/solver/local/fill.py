@@ -47,14 +47,14 @@ def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, w
                 kept -= pool[i]
         goal = max(target, (both + 1) // 2)
         total, mask = best_subset(pool, length, max(0, both - goal - kept), goal - kept, buffers)
-        if total < 0 or max(kept + total, both - kept - total) >= loads[full]:
-            failures += 1
-            if failures > 6 * rails:
-                return False
-            continue
-        for i in range(length):
-            assignment[jobs[i]] = full if (mask >> i) & 1 else other
-        loads[full], loads[other], failures = kept + total, both - kept - total, 0
+        fuller = max(kept + total, both - kept - total)
+        failures = 0 if total >= 0 and fuller < loads[full] else failures + 1
+        if failures > 12 * rails:
+            return False
+        if total >= 0 and fuller <= loads[full]:  # an equal split is taken too: other jobs give other sums
+            for i in range(length):
+                assignment[jobs[i]] = full if (mask >> i) & 1 else other
+            loads[full], loads[other] = kept + total, both - kept - total
     return loads.max() <= target
 
 

@@ -209,7 +209,7 @@ def small_search(state: State) -> None:
             exact(state, windows, 3000, 20_000_000)
 
 
-def perfect(state: State, budget: float = 0.05) -> None:
+def perfect(state: State, budget: float = 0.03) -> None:
     """Look for an assignment that attains the bound."""
     stop = min(state.deadline, state.clock() + budget)
     for attempt in fittings(state):
@@ -314,7 +314,7 @@ def exact(state: State, windows: Windows, limit: int, steps: int) -> None:
         decision = windows.decide(capacity, limit, min(steps, int(3e8 * state.left)))
         if decision.status == FOUND and decision.assignment is not None:
             state.improve(decision.assignment, "exact cover")
-            ceiling = (state.bound + state.value - 1) // 2
+            ceiling = state.value - 1
         elif decision.status == REFUTED:
             state.refuted(capacity, {"kind": "cover"}, "exact cover", decision.work)
             ceiling = state.value - 1
@@ -341,11 +341,11 @@ def full_search(state: State) -> None:
 
 def medium_search(state: State) -> None:
     """Exact where the sets of each half of the jobs are quickly listed."""
-    if len(state.sizes) <= 64:
-        windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 17)
-        for limit in (1000, 4000, 16_000, 64_000) if windows.usable else ():
+    if len(state.sizes) <= 48:
+        windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 20)
+        for doubling in range(9) if windows.usable else ():
             if not state.over:
-                exact(state, windows, limit, 300_000_000)
+                exact(state, windows, 1000 << doubling, 2_000_000_000)
 
 
 STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, subset_sums, small_search, perfect,
