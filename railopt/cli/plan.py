@@ -17,6 +17,7 @@ from railopt.cli.common import (
 )
 from railopt.gap import gap
 from railopt.policies import POLICIES, plan
+from railopt.symbolic.applies import warnings_for
 from railopt.units import format_bytes, format_time
 
 EPILOG = """example:
@@ -53,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
               [[made.policy, len(chunks), format_bytes(int(made.send.max())), format_bytes(int(made.recv.max())),
                 format_time(report.value), format_time(report.bound), percent(report.gap),
                 f"node {worst.node} {worst.side} rail {worst.rail}"]])
+    for line in warnings_for(fabric, args.policy):
+        note(f"warning: {line}")
     if args.output:
         note(f"saved {args.output}")
     return 0

@@ -23,7 +23,8 @@ LAYERS = [
     "policies",
     "solver symbolic sim runtime schedule",
     "gap moe",
-    "report sweep",
+    "sweep",
+    "report",
     "cli",
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
