@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 
 from railopt.cli.common import percent
-from railopt.solver.coupled import Progress
+from railopt.solver.race import Progress
 from railopt.units import format_time
 
 

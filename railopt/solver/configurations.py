@@ -13,7 +13,7 @@ import numpy as np
 from railopt.arrays import Ints
 from railopt.bounds import Witness, pigeonhole
 from railopt.solver.local import values
-from railopt.solver.local.lp import ConfigurationLP, assignment_of, start
+from railopt.solver.local.lp import Clock, ConfigurationLP, assignment_of, start
 
 MAX_TYPES = 80
 DIVES = 4
@@ -34,8 +34,8 @@ def suits(sizes: Ints, rails: int) -> bool:
     return 12 * rails < len(sizes) and types <= MAX_TYPES and 2 * types < len(sizes)
 
 
-def pack(sizes: Ints, rails: int, limit_s: float, seed: int) -> Packed:
-    """The best bound and arrangement within `limit_s` seconds; sizes in descending order."""
+def pack(sizes: Ints, rails: int, limit_s: float, seed: int, clock: Clock = time.perf_counter) -> Packed:
+    """The best bound and arrangement within `limit_s` seconds of `clock`; sizes in descending order."""
     unit = int(np.gcd.reduce(sizes))
     jobs = np.ascontiguousarray(sizes // unit)
     bound, witness = pigeonhole(sizes, rails)
@@ -43,14 +43,14 @@ def pack(sizes: Ints, rails: int, limit_s: float, seed: int) -> Packed:
     value, low = int(values.loads_of(jobs, rail, rails).max()), bound // unit
     types, counts = np.unique(jobs, return_counts=True)
     model = ConfigurationLP(types, counts, rails, start(types, jobs, rail, rails))
-    deadline = time.perf_counter() + limit_s
-    while low < value and (weights := model.refute(low, deadline, time.perf_counter)) is not None:
+    deadline = clock() + limit_s
+    while low < value and (weights := model.refute(low, deadline, clock)) is not None:
         pairs = [[int(size) * unit, int(weight)] for size, weight in zip(types[::-1], weights[::-1], strict=True) if weight]
         low, witness = low + 1, {"kind": "dual", "weights": pairs, "capacity": (low + 1) * unit - 1}
     rng, keep, above = np.random.default_rng(seed), max(2, min(rails, 28 * rails // len(jobs))), 0
-    while low + above < value and time.perf_counter() < deadline:
+    while low + above < value and clock() < deadline:
         for _ in range(DIVES):
-            loads = model.dive(low + above, keep, rng, deadline, time.perf_counter)
+            loads = model.dive(low + above, keep, rng, deadline, clock)
             if loads is not None:
                 rail = assignment_of(jobs, types, loads)
                 value = int(values.loads_of(jobs, rail, rails).max())

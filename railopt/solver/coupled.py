@@ -15,14 +15,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from fractions import Fraction
-from types import FrameType
 from typing import NamedTuple
 
 import numpy as np
@@ -32,15 +26,16 @@ from railopt import bounds
 from railopt.arrays import Ints
 from railopt.bounds import Witness
 from railopt.chunks import Chunks
-from railopt.errors import BackendError, CheckFailed, InputError
+from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plan import SIDES, Plan
-from railopt.policies.common import check_alive, make_plan
+from railopt.policies.common import check_alive
 from railopt.policies.lpt import lpt_global
 from railopt.solver.backends import BACKENDS
 from railopt.solver.model import build
 from railopt.solver.outcome import Outcome
 from railopt.solver.process import run
+from railopt.solver.race import Progress, Race
 from railopt.solver.search import Cells, Rails, anchor, construct, improve
 
 FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
@@ -48,84 +43,7 @@ SHORT_ROUNDS = 8                 # new starts before exact methods: many short w
 LOCAL_S = 2.0                    # the most that one node's exact optimum may take
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
 ILP_AFTER = 0.25                 # share of the time before the integer program starts
-ILP_LEAST_S = 1.0                # with less left it would not even start up
-
-
-class Progress(NamedTuple):
-    """Where a race stands: seconds since its start, the best value and bound, and what is at work."""
-
-    time: float
-    value: Fraction
-    bound: Fraction
-    stage: str
-
-
-@dataclass
-class Race:
-    """The best plan and the best bound so far."""
-
-    cells: Cells
-    limit_s: float
-    seed: int
-    tolerance: Fraction
-    report: Callable[[Progress], None] | None
-    began: float = field(default_factory=time.perf_counter)
-    rail: Rails | None = None
-    value: Fraction = Fraction(-1)
-    bound: Fraction = Fraction(0)
-    witness: Witness = field(default_factory=lambda: {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}})
-    plan_by: str = ""
-    bound_by: str = "average"
-    claimed_by: str = ""
-    interrupted: bool = False
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def left_s(self) -> float:
-        return self.limit_s - (time.perf_counter() - self.began)
-
-    @property
-    def met(self) -> bool:
-        """Value and bound have met, within the tolerance, or a back-end says that they would."""
-        return bool(self.claimed_by) or (self.rail is not None and self.value <= self.bound * (1 + self.tolerance))
-
-    @property
-    def over(self) -> bool:
-        return self.met or self.interrupted or self.left_s <= 0
-
-    def offer(self, rail: Rails, value: Fraction, by: str) -> None:
-        """A plan; kept if it is better."""
-        if self.rail is None or value < self.value:
-            self.rail, self.value, self.plan_by = rail, value, by
-            self.tell(by)
-
-    def lift(self, bound: Fraction, witness: Witness, by: str) -> None:
-        """A bound with its witness; kept if it is better."""
-        if bound > self.bound:
-            self.bound, self.witness, self.bound_by = bound, witness, by
-            self.tell(by)
-        if self.rail is not None and self.bound > self.value:
-            raise CheckFailed(f"a bound of {self.bound} s by {self.bound_by} above a plan of {self.value} s by {self.plan_by}: "
-                              "please report this with the traffic")
-
-    def tell(self, stage: str) -> None:
-        if self.report is not None and self.rail is not None:
-            self.report(Progress(time.perf_counter() - self.began, self.value, self.bound, stage))
-
-    def outcome(self) -> Outcome:
-        if self.rail is None:
-            raise BackendError("; ".join(self.notes) or "no plan was found within the time limit")
-        cells, took = self.cells, time.perf_counter() - self.began
-        plan = make_plan(cells.fabric, cells.chunks, self.rail, f"solve: {self.plan_by}")
-        if plan.makespan != self.value:
-            raise CheckFailed(f"{self.plan_by} promised {self.value} s, its plan takes {plan.makespan} s")
-        status, bound, witness, method = "open", self.bound, self.witness, f"{self.plan_by} > {self.bound_by}"
-        if self.value == self.bound:
-            status, method = "proved", f"{self.plan_by} = {self.bound_by}"
-        elif self.claimed_by:
-            status, bound, method = "claimed", self.value, f"{self.plan_by}, {self.claimed_by}"
-            witness = {"kind": "claimed", "by": self.claimed_by}
-        return Outcome(plan, self.value, bound, status, witness, method, took, tuple(self.notes))
+ILP_LEAST_S = 2.0                # with less left it would not even start up
 
 
 def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = "native", *, seed: int = 0,
@@ -137,7 +55,8 @@ def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = 
     start      a plan of these chunks that is known already
     report     called with a Progress whenever value or bound improve
 
-    An interrupt (Ctrl-C) ends the race; the best so far is returned, with "interrupted" among the notes.
+    The time in which numba compiles kernels, on a first run, does not count.  An interrupt (Ctrl-C) ends the race; the
+    best so far is returned, with "interrupted" among the notes.
     """
     if backend != "native" and backend not in BACKENDS:
         raise InputError(f"unknown back-end {backend!r}; known: native, {', '.join(BACKENDS)}")
@@ -157,31 +76,9 @@ def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = 
         if start.fabric != fabric or start.chunks != chunks:
             raise InputError("the plan to start from is of another fabric or other chunks")
         race.offer(start.rail, start.makespan, start.policy)
-    with _interruptible(race):
+    with race.running():
         _native(race) if backend == "native" else _foreign(race, backend)
     return race.outcome()
-
-
-@contextmanager
-def _interruptible(race: Race) -> Iterator[None]:
-    """Ctrl-C ends the race and is noted.  A KeyboardInterrupt can get lost in foreign code that calls Python back, so the
-    race also remembers it; a handler that the program has set itself stays."""
-    def remember(number: int, frame: FrameType | None) -> None:
-        race.interrupted = True
-        raise KeyboardInterrupt
-
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    except KeyboardInterrupt:
-        race.interrupted = True
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if race.interrupted:
-            race.notes.append("interrupted")
 
 
 def _native(race: Race) -> None:
@@ -310,13 +207,13 @@ def _node_optimum(race: Race, side: int, node: int) -> NodeOptimum:
     live = np.flatnonzero(speeds)
     limit = min(LOCAL_S, race.left_s / 2)
     if len(set(speeds[live].tolist())) > 1:
-        found = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit, seed=race.seed)
+        found = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit, seed=race.seed, clock=race.clock)
         return NodeOptimum(found.bound, found.witness, found.checkable, found.value, found.assignment)
     speed = int(speeds[live[0]])
     if suits(sizes, len(live)):
-        packed = pack(sizes, len(live), limit, race.seed)
+        packed = pack(sizes, len(live), limit, race.seed, race.clock)
         return NodeOptimum(Fraction(packed.bound, speed), packed.witness, True, Fraction(packed.value, speed), live[packed.rail])
-    found = solve_local(sizes, len(live), limit_s=limit, seed=race.seed)
+    found = solve_local(sizes, len(live), limit_s=limit, seed=race.seed, clock=race.clock)
     return NodeOptimum(found.bound / speed, found.witness, found.checkable, found.value / speed, live[found.assignment])
 
 

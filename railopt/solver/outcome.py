@@ -28,7 +28,7 @@ class Outcome:
     status    "proved": value == bound and the witness checks; "claimed": a back-end says that the plan is optimal;
               "open": neither; "infeasible": some chunk has no living rail
     method    what found the plan and the bound
-    time      seconds that it took
+    time      seconds that it took, but for the compilation of kernels on a first run
     notes     what went wrong on the way: back-ends that crashed, hung or lied, by name; an interrupt
     """
 

@@ -94,8 +94,10 @@ def improve(cells: Cells, rail: Rails, target: Fraction, *, tolerance: Fraction 
             locked: npt.NDArray[np.bool_] | None = None) -> tuple[Rails, Fraction]:
     """The best plan that `steps` steps find on the way to `target`, and its exact makespan."""
     state = cells.state(rail, target)
-    fixed = np.zeros(len(rail), np.bool_) if locked is None else locked
-    kernels.tabu(state, fixed, float(tolerance * target * cells.fastest), steps, EVALUATIONS, seed)
+    until = np.zeros(len(rail), np.int32)
+    if locked is not None:
+        until[locked] = kernels.LOCKED
+    kernels.tabu(state, until, float(tolerance * target * cells.fastest), steps, EVALUATIONS, seed)
     return state.rail, cells.value(state.load)
 
 

@@ -76,7 +76,8 @@ def loads(end: Array, size: Array, rail: Array, nodes: int, rails: int) -> Array
 
 @njit(cache=True)
 def _cost(over: int, weight: float) -> float:
-    return (over * weight) ** 2 if over > 0 else 0.0
+    excess = max(over, 0) * weight
+    return excess * excess
 
 
 @njit(cache=True)
@@ -242,16 +243,16 @@ def _best_split(state: State, s: int, k: int, n: int, m: int, chosen: Array, net
 
 
 @njit(cache=True)
-def tabu(state: State, locked: Array, enough: float, steps: int, evaluations: int, seed: int) -> float:
+def tabu(state: State, until: Array, enough: float, steps: int, evaluations: int, seed: int) -> float:
     """Lower the worst weighted overload in at most `steps` steps; `rail` and `load` end at the best plan seen.
 
     A step relieves the worst cell, or each fourth time any overloaded one, by its best move or swap; where none helps, two
     rails of that node share some of their chunks anew.  Steps that cost are taken too; a moved chunk rests for a while, so
-    that the walk does not undo itself.  Chunks `locked` (bool [C]) stay.  Stops at an overload of at most `enough`.
+    that the walk does not undo itself: until step `until` (int32 [C]), for good if that is `LOCKED`.  Stops at an overload
+    of at most `enough`.
     """
     np.random.seed(seed)
     rails, nodes = state.load.shape[2], state.load.shape[1]
-    until = np.where(locked, LOCKED, 0).astype(np.int32)
     chosen, net, seen = np.empty(SPLIT, np.int32), np.zeros(nodes, np.int64), np.empty(nodes, np.int64)
     undo_chunk, undo_rail = np.empty(SPLIT * steps, np.int32), np.empty(SPLIT * steps, np.int16)
     logged = kept = 0
