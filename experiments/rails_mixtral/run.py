@@ -24,6 +24,7 @@ EXPERTS, TOP_K, BF16 = 8, 2, 2
 MODEL = Model.packets()
 BASELINES = ("ecmp", "spray", "pxn", "own-nic")
 SCHEMES = (*BASELINES, "lpt", "equitable")
+LOADS = ("busiest", "mean")
 
 
 def popularity(kind: str, ranks: int, layers: int) -> list[np.ndarray[Any, Any]]:
@@ -60,17 +61,17 @@ def seconds(spec: dict[str, Any], fabric: Fabric, traffic: Traffic, scheme: str)
     return simulate(plan(fabric, traffic.chunks(spec["chunk"]), scheme), model=MODEL).completion_ps / 1e12
 
 
-def compute(spec: dict[str, Any], shape: dict[str, int], shares: np.ndarray[Any, Any], tokens: int, context: int = 4096) -> float:
-    """Forward and backward of one layer on the busiest GPU: attention of its tokens, FFN of the busiest expert's shard."""
+def compute(spec: dict[str, Any], shape: dict[str, int], shares: np.ndarray[Any, Any], tokens: int, context: int = 4096) -> list[float]:
+    """Forward and backward of one layer: attention of a GPU's tokens and FFN, of the busiest expert's shard and of the mean."""
     h, kv = shape["hidden"], shape["hidden"] * shape["kv_heads"] // shape["heads"]
     attention = tokens * (2 * h * (2 * h + 2 * kv) + 2 * context * h)
-    busiest = shares.sum(axis=0).max() * tokens * TOP_K / spec["expert_shards"]
-    return 3 * (attention + busiest * 3 * 2 * h * shape["ffn"]) / (spec["flops"] * spec["utilisation"])
+    loads = [shares.sum(axis=0).max() * tokens * TOP_K / spec["expert_shards"], tokens * TOP_K]
+    return [3 * (attention + load * 3 * 2 * h * shape["ffn"]) / (spec["flops"] * spec["utilisation"]) for load in loads]
 
 
-def iteration(spec: dict[str, Any], name: str, kind: str, tokens: int) -> dict[str, Any]:
+def iteration(spec: dict[str, Any], name: str, kind: str, tokens: int, link: str) -> dict[str, Any]:
     """Milliseconds of compute and of the all-to-alls of one iteration, by scheme: dispatch, combine, and both backward."""
-    shape, fabric = spec["models"][name], Fabric.uniform(spec["nodes"], spec["rails"])
+    shape, fabric = spec["models"][name], Fabric.uniform(spec["nodes"], spec["rails"], link)
     layers = popularity(kind, spec["nodes"] * spec["rails"], spec["sampled_layers"])
     busy, wire = [], {scheme: [] for scheme in SCHEMES}
     for shares in layers:
@@ -80,13 +81,14 @@ def iteration(spec: dict[str, Any], name: str, kind: str, tokens: int) -> dict[s
         for scheme in SCHEMES:
             wire[scheme].append(2 * (seconds(spec, fabric, there, scheme) + seconds(spec, fabric, back, scheme)))
     scale = shape["layers"] * 1e3
-    return {"model": name, "routing": kind, "tokens": tokens, "compute": float(np.mean(busy)) * scale,
+    busiest, mean = np.mean(busy, axis=0) * scale
+    return {"model": name, "routing": kind, "tokens": tokens, "link": link, "busiest": float(busiest), "mean": float(mean),
             **{scheme: float(np.mean(times)) * scale for scheme, times in wire.items()}}
 
 
-def cut(row: dict[str, Any], baseline: str, overlap: float) -> float:
+def cut(row: dict[str, Any], baseline: str, overlap: float, load: str) -> float:
     """How much shorter the iteration is with RailS, in %; a share `overlap` of the all-to-alls is hidden under compute."""
-    with_rails, without = (row["compute"] + max(row[s] * (1 - overlap), row[s] - row["compute"]) for s in ("lpt", baseline))
+    with_rails, without = (row[load] + max(row[s] * (1 - overlap), row[s] - row[load]) for s in ("lpt", baseline))
     return 100 * (1 - with_rails / without)
 
 
@@ -95,8 +97,8 @@ def draw(made: Any, rows: list[dict[str, Any]]) -> None:
     labels = [f"{row['model']}\n{row['routing']}" for row in rows]
     for i, scheme in enumerate(("ecmp", "pxn", "own-nic", "lpt")):
         at = np.arange(len(rows)) + 0.2 * i - 0.3
-        axes.bar(at, [row["compute"] for row in rows], 0.18, color="#bbb", label="compute" if i == 0 else None)
-        axes.bar(at, [row[scheme] for row in rows], 0.18, bottom=[row["compute"] for row in rows],
+        axes.bar(at, [row["busiest"] for row in rows], 0.18, color="#bbb", label="compute" if i == 0 else None)
+        axes.bar(at, [row[scheme] for row in rows], 0.18, bottom=[row["busiest"] for row in rows],
                  label="RailS" if scheme == "lpt" else scheme)
     axes.set_xticks(range(len(rows)), labels, fontsize=7)
     axes.set(ylabel="iteration, ms (no overlap)")
@@ -106,15 +108,17 @@ def draw(made: Any, rows: list[dict[str, Any]]) -> None:
 def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     kinds = ["trace-mixed", "trace-kinds", *map(str, spec["skew"])]
-    rows = [iteration(spec, *point) for point in itertools.product(spec["models"], kinds, spec["tokens"])]
-    table(["model", "routing", "tokens", "compute ms", *(f"{scheme} ms" for scheme in SCHEMES),
-           *(f"cut vs {name}, overlap {o:g}" for name in ("ecmp", "pxn") for o in spec["overlap"])],
-          [[row["model"], row["routing"], row["tokens"], *(f"{row[key]:.1f}" for key in ("compute", *SCHEMES)),
-            *(f"{cut(row, name, o):.1f} %" for name in ("ecmp", "pxn") for o in spec["overlap"])] for row in rows],
-          title="one iteration")
-    claims = [claim(expected, f"iteration time cut against {name}", [cut(row, name, o) for row in rows for o in spec["overlap"]])
+    rows = [iteration(spec, *point) for point in itertools.product(spec["models"], kinds, spec["tokens"], spec["links"])]
+    table(["model", "routing", "tokens", "link", *(f"{key} ms" for key in (*LOADS, *SCHEMES)),
+           *(f"cut vs {name}, {load}" for name in ("ecmp", "pxn") for load in LOADS)],
+          [[row["model"], row["routing"], row["tokens"], row["link"], *(f"{row[key]:.0f}" for key in (*LOADS, *SCHEMES)),
+            *(f"{cut(row, name, 0.0, load):.1f} %" for name in ("ecmp", "pxn") for load in LOADS)] for row in rows],
+          title="one iteration: compute (busiest expert, mean), all-to-alls, and RailS's cut without overlap")
+    claims = [claim(expected, f"iteration time cut against {name}",
+                    [cut(row, name, overlap, load) for row in rows for overlap in spec["overlap"] for load in LOADS])
               for name in BASELINES]
-    figure(Path(args.out) / "mixtral.svg", lambda made: draw(made, [row for row in rows if row["tokens"] == 4096]), width=12)
+    shown = [row for row in rows if row["tokens"] == 4096 and row["link"] == "400Gb/s"]
+    figure(Path(args.out) / "mixtral.svg", lambda made: draw(made, shown), width=12)
     finish(folder, args, rows, claims)
     return 0
 
