@@ -121,7 +121,8 @@ def test_coupled_bounds_come_from_one_node_or_from_prices() -> None:
         assert kernel.check_certificate(record).ok, kernel.check_certificate(record).message
     assert kernel.check_certificate(best).proved
     for record in (coupled("3", send), coupled("9/2", prices), coupled("5", receive),
-                   coupled("4", {**receive, "node": 0}), coupled("4", {**receive, "side": "send"}), coupled("4", {**receive, "side": "both"}),
+                   coupled("4", {**receive, "node": 0}), coupled("4", {**receive, "side": "send"}),
+                   coupled("4", {**receive, "side": "both"}),
                    coupled("4", receive, value="4", assignment=[0, 1, 1]),
                    coupled("4", receive, value="4", assignment=[0, 0])):
         assert not kernel.check_certificate(record).ok

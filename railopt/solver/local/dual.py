@@ -66,7 +66,7 @@ def heaviest_load(sizes: Any, counts: Any, weights: Any, capacity: int, enough: 
     while order.size and weights[order[-1]] == 0:
         order = order[:-1]
     taken = np.zeros(order.size, np.int64)
-    room, weight, best, nodes, i = capacity, np.int64(0), enough, 0, 0
+    room, weight, best, nodes, i = capacity, 0, enough, 0, 0
     while True:
         while i < order.size:  # fill up greedily while it can still win
             t = order[i]

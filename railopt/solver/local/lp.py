@@ -28,7 +28,8 @@ class Master:
     """The LP at one capacity: rows are types of jobs to be covered, columns are loads."""
 
     def __init__(self, sizes: Ints, counts: Ints, capacity: int, loads: list[Ints]) -> None:
-        self.sizes, self.capacity, self.model, self.loads = sizes, capacity, highspy.Highs(), []
+        self.sizes, self.capacity, self.model = sizes, capacity, highspy.Highs()
+        self.loads: list[Ints] = []
         for option, value in OPTIONS:
             self.model.setOptionValue(option, value)
         for count in counts.tolist():

@@ -97,7 +97,8 @@ class State:
     def __init__(self, sizes: Ints, rails: int, unit: int, deadline: float, seed: int, clock: Clock) -> None:
         self.sizes, self.rails, self.unit, self.seed = sizes, rails, unit, seed
         self.deadline, self.clock = deadline, clock
-        self.bound, self.witness, self.bound_by, self.work = 0, {"kind": "average"}, "average", 0
+        self.bound, self.bound_by, self.work = 0, "average", 0
+        self.witness: Witness = {"kind": "average"}
         self.value, self.value_by, self.assignment = int(sizes.sum()), "one rail", np.zeros(len(sizes), np.int64)
         self.lp: ConfigurationLP | None = None
 
@@ -105,8 +106,8 @@ class State:
     def done(self) -> bool:
         return self.bound >= self.value
 
-    @property
     def over(self) -> bool:
+        """Whether bound and value meet or time is up."""
         return self.done or self.clock() >= self.deadline
 
     @property
@@ -133,7 +134,7 @@ def run(state: State) -> None:
         return
     first_bound_and_value(state)
     for step in STEPS:
-        if state.over:
+        if state.over():
             return
         step(state)
 
@@ -213,7 +214,7 @@ def perfect(state: State, budget: float = 0.03) -> None:
     """Look for an assignment that attains the bound."""
     stop = min(state.deadline, state.clock() + budget)
     for attempt in fittings(state):
-        if attempt() or state.over or state.clock() >= stop:
+        if attempt() or state.over() or state.clock() >= stop:
             return
 
 
@@ -245,7 +246,7 @@ def tight_part(state: State) -> tuple[Ints, int, Ints]:
     Where k of the rails must carry certain jobs up to the bound (a pigeonhole witness), the other jobs go on the other
     rails if they fit there.
     """
-    sizes, everything = state.sizes, np.arange(len(state.sizes))
+    sizes, everything = state.sizes, np.arange(len(state.sizes), dtype=np.int64)
     some = state.witness.get("rails", state.rails)
     if some < state.rails:
         jobs, rails = state.witness["jobs"], state.rails
@@ -293,13 +294,13 @@ def dives(state: State, attempts: int) -> None:
 
     rng, keep = np.random.default_rng(state.seed), max(2, min(state.rails, int(28 * state.rails / len(state.sizes))))
     step = 0
-    while not state.over and state.bound + step < state.value:
+    while not state.over() and state.bound + step < state.value:
         for _ in range(attempts):
             loads = state.lp.dive(state.bound + step, keep, rng, state.deadline, state.clock)
             if loads is not None:
                 state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
                 break
-            if state.over:
+            if state.over():
                 return
         step = 2 * step + 1
 
@@ -307,7 +308,7 @@ def dives(state: State, attempts: int) -> None:
 def exact(state: State, windows: Windows, limit: int, steps: int) -> None:
     """Decide capacities between bound and value: as far up as `limit` loads allow, then by bisection."""
     ceiling = state.value - 1
-    while not state.over:
+    while not state.over():
         capacity = windows.largest(state.bound, min(ceiling, state.value - 1), limit)
         if capacity < state.bound:
             return
@@ -328,13 +329,14 @@ def full_search(state: State) -> None:
     """Exact search, perfect filling and dives in turn, with ever larger limits, while time is left."""
     windows = Windows(state.sizes, state.rails, state.value - 1) if len(state.sizes) <= 128 else None
     limit, steps, budget = 1000, 20_000_000, 0.1
-    while not state.over:
+    while not state.over():
         state.seed += 1
-        for attempt in (lambda: perfect(state, budget), lambda: dives(state, 8), lambda: resplits(state, state.assignment)):
-            attempt()
-            if state.over:
-                return
-        if windows is not None and windows.usable:
+        perfect(state, budget)
+        if not state.over():
+            dives(state, 8)
+        if not state.over():
+            resplits(state, state.assignment)
+        if windows is not None and windows.usable and not state.over():
             exact(state, windows, limit, steps)
         limit, steps, budget = min(4 * limit, 200_000), 4 * steps, 2 * budget
 
@@ -344,7 +346,7 @@ def medium_search(state: State) -> None:
     if len(state.sizes) <= 48:
         windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 20)
         for doubling in range(9) if windows.usable else ():
-            if not state.over:
+            if not state.over():
                 exact(state, windows, 1000 << doubling, 2_000_000_000)
 
 

@@ -70,7 +70,8 @@ class Unequal:
     def __init__(self, sizes: Ints, speeds: list[int], deadline: float, seed: int, clock: Clock) -> None:
         self.sizes, self.speeds, self.deadline, self.seed, self.clock = sizes, speeds, deadline, seed, clock
         self.unit = int(np.gcd.reduce(sizes)) if len(sizes) else 1
-        self.bound, self.witness, self.bound_by, self.work = Fraction(0), {"kind": "average"}, "average", 0
+        self.bound, self.bound_by, self.work = Fraction(0), "average", 0
+        self.witness: dict[str, Any] = {"kind": "average"}
         self.value, self.value_by, self.assignment = Fraction(0), "nothing", np.zeros(len(sizes), np.int64)
 
     def run(self) -> None:
@@ -82,7 +83,7 @@ class Unequal:
         self.improve(greedy(self.sizes, rates), "lpt")
         low, high = float(self.bound), float(self.value)
         for _ in range(40):
-            if self.over:
+            if self.over():
                 return
             middle = (low + high) / 2
             found = first_fit(self.sizes, rates, middle)
@@ -94,7 +95,6 @@ class Unequal:
         self.resplit(200)
         self.exact()
 
-    @property
     def over(self) -> bool:
         return self.bound >= self.value or self.clock() >= self.deadline
 
@@ -118,7 +118,7 @@ class Unequal:
         seeded(self.seed)
         assignment, loads = self.assignment.copy(), self.loads(self.assignment)
         for _ in range(rounds):
-            if self.over:
+            if self.over():
                 return
             slow = max(range(len(loads)), key=lambda rail: Fraction(loads[rail], self.speeds[rail]))
             other = int(rng.integers(len(loads)))
@@ -151,7 +151,7 @@ class Unequal:
         if min(len(half[0]) for half in halves) == 0:
             return
         limit, steps, goal = 4000, 30_000_000, self.value
-        while not self.over and limit <= 300_000:
+        while not self.over() and limit <= 300_000:
             status = self.decide(goal, types, counts, halves, limit, min(steps, int(3e8 * (self.deadline - self.clock()))))
             if status in (FOUND, REFUTED):
                 goal = self.value
