@@ -128,7 +128,7 @@ class TimeModel:
 
 
 def _ps(size: int, rate: int) -> int:
-    """Picoseconds for `size` bytes at `rate` bytes per second, at least 1."""
+    """Picoseconds for `size` bytes at `rate` bytes per second, to the nearest, at least 1."""
     if size < 1:
         raise InputError(f"{size} bytes: expected at least 1")
-    return max(1, round(size * PS_PER_S / rate))
+    return max(1, (2 * size * PS_PER_S + rate) // (2 * rate))

@@ -1,0 +1,106 @@
+"""`railopt place`: its report, its exports, its refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from railopt.cli.main import main
+from railopt.moe.placement import Placement
+from railopt.moe.trace import Trace
+
+FABRIC = ["--nodes", "2", "--gpus", "2"]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    rng = np.random.default_rng(0)
+    popular = np.arange(1, 9) ** -1.2
+    counts = np.array([[[rng.multinomial(400, popular / popular.sum()) for _ in range(4)] for _ in range(2)] for _ in range(2)])
+    model = {"ffn": 64, "shared": 0}
+    Trace(counts, 2, 200, 64, np.array([5, 6]), meta={"model": model}).save(tmp_path / "t.npz")
+    return str(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("planner", ["contiguous", "replicate", "shadow", "pro-prophet"])
+def test_every_planner_reports(planner: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", planner, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["planner"] == planner
+    assert data["experts_per_gpu"] <= 3
+    if planner in ("replicate", "pro-prophet"):
+        assert data["after"]["balance"] < data["before"]["balance"]
+    assert set(data["before"]["links"]) == {"own-nic", "pxn", "lpt", "equitable"}
+    for name, link in data["before"]["links"].items():
+        assert link["busiest_nic_bytes"] > 0, name
+    assert (data["moved_bytes"] == 0) == (planner == "contiguous")
+    if planner != "replicate":  # it balances compute and knows no links
+        assert data["after"]["iteration_s"] <= data["before"]["iteration_s"]
+
+
+def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", trace, *FABRIC]) == 0
+    out = capsys.readouterr().out
+    for text in ("balance, max/mean", "busiest NIC, pxn", "dispatch time, equitable", "iteration", "moved:"):
+        assert text in out
+
+
+def test_exports_are_what_the_placement_is(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"--sglang": tmp_path / "s.json", "--vllm-ascend": tmp_path / "v.json", "--gantt": tmp_path / "g.svg"}
+    options = [part for flag, path in files.items() for part in (flag, str(path))]
+    assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", "replicate", *options]) == 0
+    capsys.readouterr()
+    slots = json.loads(files["--sglang"].read_text())["physical_to_logical_map"]
+    placed = Placement.from_phy2log(slots, 2, 2, 8)
+    assert np.shape(slots) == (2, 12)
+    ascend = json.loads(files["--vllm-ascend"].read_text())
+    for layer in ascend["layer_list"]:
+        for device in layer["device_list"]:
+            expected = np.flatnonzero(placed.holds[layer["layer_id"], device["device_id"]])
+            assert device["device_expert"] == expected.tolist()
+    assert files["--gantt"].stat().st_size > 1000
+    assert main(["place", trace, *FABRIC, "--sglang", str(files["--sglang"])]) == 1
+    assert "exists" in capsys.readouterr().err
+    assert main(["place", trace, *FABRIC, "--planner", "replicate", "--replicas", "12", "--json", "--previous", str(files["--sglang"])]) == 0
+    assert json.loads(capsys.readouterr().out)["moved_bytes"] == 0
+
+
+def test_planning_on_one_iteration_and_evaluating_on_another(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", trace, *FABRIC, "--iteration", "5", "--evaluate", "6", "--json"]) == 0
+    ahead = json.loads(capsys.readouterr().out)
+    assert main(["place", trace, *FABRIC, "--iteration", "6", "--json"]) == 0
+    fresh = json.loads(capsys.readouterr().out)
+    assert ahead["before"] == fresh["before"]
+    assert ahead["after"]["iteration_s"] >= fresh["after"]["iteration_s"]
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--replicas", "7"], "smallest feasible number is 8"),
+    (["--memory", "20KiB"], "need at least 2"),
+    (["--replicas", "16", "--memory", "80KiB"], "smallest feasible number of slots is 4"),
+    (["--iteration", "1"], "was not recorded"),
+    (["--model", "nobody"], "known models"),
+    (["--previous", "absent.json"], "No such file"),
+    (["--planner", "optimal"], "at most 20 can be tried"),
+])
+def test_refusals(options: list[str], message: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", trace, *FABRIC, *options]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_trace_for_other_ranks_is_refused_or_merged(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", trace, "--nodes", "2", "--gpus", "1"]) == 1
+    assert "expected 2, one a GPU: merge ranks first" in capsys.readouterr().err
+    assert main(["place", trace, "--nodes", "2", "--gpus", "1", "--merge-ranks", "--json"]) == 0
+    capsys.readouterr()
+
+
+def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "load.npy", np.random.default_rng(0).integers(0, 999, (2, 64)))
+    assert main(["place", str(tmp_path / "load.npy"), *FABRIC]) == 1
+    assert "name one with --model" in capsys.readouterr().err
+    assert main(["place", str(tmp_path / "load.npy"), *FABRIC, "--model", "deepseek-v2-lite", "--planner", "replicate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "DeepSeek-V2-Lite"

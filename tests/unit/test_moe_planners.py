@@ -1,0 +1,202 @@
+"""The time model, the planners on it, and their distance from certified optima."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.moe import optimal as optimum
+from railopt.moe.predict import Age, average, consecutive, distance, forecasts, replan_interval, staleness
+from railopt.moe.prophet import algorithm1, evaluate, loads, measure, pro_prophet, shadow
+from railopt.moe.routing import split
+from railopt.moe.timemodel import TimeModel
+from railopt.moe.trace import Trace
+
+
+def flat(devices: int, **changes: object) -> TimeModel:
+    fields = {"bandwidth": "100Gb/s", "token_bytes": 2000, "expert_bytes": 10**6, "tokens_per_s": 5e6, "overlap": False, **changes}
+    return TimeModel.flat(devices, **fields)  # type: ignore[arg-type]
+
+
+def rails(nodes: int, gpus: int, **changes: object) -> TimeModel:
+    fabric = Fabric.uniform(nodes, gpus, "100Gb/s", scaleup="50GB/s")
+    fields = {"token_bytes": 2000, "expert_bytes": 10**6, "tokens_per_s": 5e6, "overlap": False, **changes}
+    return TimeModel.rails(fabric, **fields)  # type: ignore[arg-type]
+
+
+def draw(devices: int, experts: int, seed: int, skew: float = 1.0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    popular = rng.permutation(np.arange(1, experts + 1) ** -skew)
+    return np.stack([rng.multinomial(1000, rng.dirichlet(20 * popular / popular.sum())) for _ in range(devices)])
+
+
+def test_the_papers_equations_on_a_case_done_by_hand() -> None:
+    counts = np.array([[10, 5, 0], [20, 1, 1], [30, 0, 2]])
+    model = flat(3)
+    ps_token, ps_copy = 160_000, 26_666_667  # 2000 B at 12.5 GB/s; 1 MB at 3 x 12.5 GB/s
+    bare = evaluate(model, counts)
+    assert (bare.a2a, bare.fec, bare.trans, bare.copies) == (50 * ps_token, 60 * 200_000, 0, 0)
+    assert bare.total == 4 * bare.a2a + 3 * bare.fec
+    holds = np.zeros((3, 3), bool)
+    holds[2, 0] = True  # expert 0 copied to device 2: its 30 tokens stay there
+    after = evaluate(model, counts, holds)
+    assert (after.a2a, after.fec) == (21 * ps_token, 33 * 200_000)  # device 1 sends 21 away, device 2 computes 30 + 2 + 1
+    assert after.trans == after.agg == ps_copy
+    assert after.total == 4 * after.a2a + 3 * after.fec + after.trans + after.agg
+    overlapped = evaluate(flat(3, overlap=True, fnec_ps=10**6), counts, holds)
+    hidden = max(0, after.trans - after.fec - 10**6) + max(0, after.agg - 2 * after.fec - 2 * 10**6)
+    assert overlapped.total == 4 * after.a2a + 3 * after.fec + hidden
+
+
+def test_nodes_fetch_an_expert_once_and_pass_it_on() -> None:
+    counts = np.full((6, 1), 10)
+    model = rails(3, 2)
+    holds = np.ones((6, 1), bool)
+    everywhere = evaluate(model, counts, holds)
+    assert everywhere.a2a == 0
+    assert everywhere.trans == max(int(model.copy_ps[0]), model.copy_up_ps)
+    one_a_node = np.array([[True], [False], [True], [False], [True], [False]])
+    spread = evaluate(model, counts, one_a_node)
+    assert spread.a2a == 10 * model.up_ps
+    assert spread.fec == 20 * model.token_ps
+    kept = evaluate(model, counts, holds, have=holds)
+    assert kept.trans == 0
+    assert kept.copies == 0
+
+
+def test_a_slow_node_counts_as_slow() -> None:
+    fabric = Fabric.uniform(2, 2, "100Gb/s").degraded({(0, 0): "0"})
+    model = TimeModel.rails(fabric, token_bytes=2000, expert_bytes=10**6, tokens_per_s=5e6)
+    assert model.node_ps.tolist() == [160_000, 80_000]
+    with pytest.raises(InputError, match="node 1 has no NIC that is alive"):
+        TimeModel.rails(fabric.degraded({(1, 0): "0", (1, 1): "0"}), token_bytes=1, expert_bytes=1, tokens_per_s=1.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_evaluate_agrees_with_the_split_of_single_flows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model, counts = rails(3, 2), draw(6, 5, seed)
+    home = rng.integers(0, 6, 5)
+    holds = (rng.random((6, 5)) < 0.4) | (np.arange(6)[:, None] == home)
+    shares = split(counts, holds, home, 2, "home")
+    assert measure(model, shares, holds, home=home) == evaluate(model, counts, holds, home=home)
+    np.testing.assert_array_equal(loads(model, counts, holds, home=home), shares.sum(axis=(0, 1)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_small_layers_are_planned_optimally(seed: int) -> None:
+    for model in (flat(4, overlap=bool(seed % 2), fnec_ps=10**7), rails(2, 2, overlap=bool(seed % 2))):
+        counts = draw(4, 4, seed)
+        best = optimum.optimal(model, counts)
+        assert best.proved
+        assert best.bound == best.value == evaluate(model, counts, best.holds).total
+        assert evaluate(model, counts, pro_prophet(model, counts)).total == best.value
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_layers_of_twenty_pairs_are_planned_within_two_percent(seed: int) -> None:
+    model, counts = flat(5, overlap=bool(seed % 2)), draw(5, 5, seed, 0.8)
+    best = optimum.optimal(model, counts)
+    assert best.gap(evaluate(model, counts, pro_prophet(model, counts)).total) <= 0.02
+
+
+def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed, model in ((0, flat(4)), (1, flat(4, overlap=True)), (2, rails(4, 1)), (3, rails(4, 1, overlap=True, fnec_ps=10**7))):
+        counts = draw(4, 4, seed)
+        tried = optimum.optimal(model, counts, slots=3, limit=5)
+        with monkeypatch.context() as patch:
+            patch.setattr(optimum, "EXHAUSTIVE", 0)
+            solved = optimum.optimal(model, counts, slots=3, limit=5)
+        assert not solved.proved
+        assert "HiGHS" in solved.by
+        assert solved.value == tried.value
+        assert solved.bound <= tried.value <= solved.bound * (1 + 1e-6)
+    with pytest.raises(InputError, match="at most 20 can be tried"):
+        optimum.optimal(rails(4, 2), draw(8, 8, 0))
+
+
+@pytest.mark.parametrize("model", [flat(16), rails(4, 4), rails(4, 4, overlap=True, fnec_ps=10**9)])
+def test_planners_never_lose_and_pro_prophet_beats_the_others(model: TimeModel) -> None:
+    for seed in range(4):
+        counts = draw(16, 16, seed, 1.2)
+        none = evaluate(model, counts).total
+        ours = evaluate(model, counts, pro_prophet(model, counts)).total
+        others = [evaluate(model, counts, shadow(model, counts)).total,
+                  *(evaluate(model, counts, algorithm1(model, counts, n)).total for n in (0, 8, 12))]
+        assert max(others) <= none
+        assert ours <= min(others)
+
+
+def test_limits_on_slots_and_copies_hold() -> None:
+    model, counts = rails(4, 2), draw(8, 16, 3, 1.5)
+    for slots, limit in ((3, None), (None, 4), (2, None), (4, 7)):
+        holds = pro_prophet(model, counts, slots=slots, limit=limit)
+        assert holds.sum(axis=1).max() <= (slots or 16)
+        assert holds.sum() - 16 <= (1000 if limit is None else limit)
+        assert holds[np.arange(16) // 2, np.arange(16)].all()
+    with pytest.raises(InputError, match="smallest feasible number is 2"):
+        pro_prophet(model, counts, slots=1)
+    assert shadow(model, counts, slots=2).sum() == 16
+
+
+def test_copies_that_are_already_there_cost_nothing_and_are_used() -> None:
+    model, counts = rails(2, 2, expert_bytes=10**9), draw(4, 4, 1)
+    assert pro_prophet(model, counts).sum() == 4
+    have = np.zeros((4, 4), bool)
+    have[3] = True
+    holds = pro_prophet(model, counts, have=have)
+    assert holds.sum() > 4
+    assert evaluate(model, counts, holds, have=have).trans == 0
+
+
+def test_counts_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InputError, match="2 nodes x 2 GPUs = 4"):
+        evaluate(rails(2, 2), np.ones((3, 3), int))
+    with pytest.raises(InputError, match="can't be negative"):
+        evaluate(rails(2, 2), -np.ones((4, 3), int))
+    with pytest.raises(InputError, match="homes of shape"):
+        evaluate(rails(2, 2), np.ones((4, 3), int), home=[0, 1, 9])
+    with pytest.raises(InputError, match="expected 0 to 3 devices"):
+        algorithm1(flat(4), np.ones((4, 4), int), 4)
+
+
+def test_splitting_tokens_over_replicas_helps_a_batch_that_drifted() -> None:
+    model = rails(2, 4)
+    planned, drifted = draw(8, 8, 4, 1.0), draw(8, 8, 5, 1.0)
+    holds = pro_prophet(model, planned)
+    shares = optimum.split_tokens(model, drifted, holds)
+    np.testing.assert_array_equal(shares.sum(axis=2), drifted)
+    assert not shares[:, ~holds.T].any()
+    fixed = measure(model, split(drifted, holds, np.arange(8), 4, "home"), holds)
+    free = measure(model, shares, holds)
+    assert 4 * free.a2a + 3 * free.fec < 4 * fixed.a2a + 3 * fixed.fec
+    with pytest.raises(InputError, match="experts without a GPU"):
+        optimum.split_tokens(model, drifted, np.zeros((8, 8), bool))
+
+
+def test_prediction_and_staleness_on_a_known_trace() -> None:
+    steady = np.stack([draw(4, 8, 1)] * 3 + [draw(4, 8, 2)])[:, None]
+    trace = Trace(steady, 1, iterations=np.array([0, 1, 2, 6]))
+    model = rails(2, 2)
+    assert consecutive(trace) == [1, 2]
+    assert consecutive(trace, 2) == [2]
+    for forecast in forecasts(trace, model):
+        assert forecast.error == 0
+        assert forecast.predicted == forecast.actual <= forecast.none
+    np.testing.assert_array_equal(average(3)(steady[:3, 0]), steady[0, 0])
+    assert distance(np.array([1, 0]), np.array([0, 1])) == 1.0
+    ages = staleness(trace, model)
+    assert [(a.age, a.pairs) for a in ages] == [(1, 2), (2, 1), (4, 3)]
+    assert ages[0].kept == 1.0
+    assert ages[-1].kept < 1.0
+
+
+def test_replanning_pays_when_it_is_cheap() -> None:
+    ages = [Age(1, 1, 100.0, 60.0, 50.0, 0.8), Age(2, 1, 100.0, 80.0, 50.0, 0.4)]
+    assert replan_interval(ages, 0.0) == 1
+    assert replan_interval(ages, 15.0) == 2
+    assert replan_interval(ages, 120.0) == 4
+    assert replan_interval(ages, 1000.0) is None
+    assert replan_interval([], 0.0) is None
