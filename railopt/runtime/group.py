@@ -42,7 +42,7 @@ class Group:
         self._send_lock = threading.Lock()
         self._listen_lock = threading.Lock()
         self._tags = 0
-        self._closing = False
+        self._closing = self._aborted = False
         threading.Thread(target=self._read, name="railopt-group", daemon=True).start()
         self.names = [f"node {i} ({host})" for i, host in enumerate(self.allgather(socket.gethostname()))]
 
@@ -119,8 +119,12 @@ class Group:
             return self.allgather(data)
         return [json.loads(b) for b in self._native_gather(json.dumps(data).encode())]
 
-    def abort(self, reason: str) -> None:
-        """Tell every other rank that this one gives up."""
+    def abort(self, error: BaseException) -> None:
+        """Tell every other rank, once, that this one gives up, and why; not if it was told so itself."""
+        if self.lost is not None or self._aborted:
+            return
+        self._aborted = True
+        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)[:300]
         with contextlib.suppress(PeerLost, OSError):
             self._post({"to": "all", "body": {"abort": reason}})
 
@@ -153,8 +157,8 @@ class Group:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is not None and not isinstance(error, PeerLost):
-            self.abort("interrupted" if isinstance(error, KeyboardInterrupt) else str(error)[:300])
+        if error is not None:
+            self.abort(error)
         self.close(wait=error is None)
 
 

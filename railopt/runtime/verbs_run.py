@@ -59,8 +59,7 @@ class VerbsRun:
                     return True
         except BaseException as error:
             sender.running = None
-            if not isinstance(error, PeerLost):
-                sender.group.abort("interrupted" if isinstance(error, KeyboardInterrupt) else str(error)[:300])
+            sender.group.abort(error)
             raise
         return busy
 
@@ -95,5 +94,5 @@ class VerbsRun:
         sender = self.sender
         error = PeerLost(f"no progress for {sender.options.stall_s:g} s; waiting for {sender.waiting_for()}")
         sender.running = None
-        sender.group.abort(str(error))
+        sender.group.abort(error)
         raise error

@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from railopt.arrays import Ints
 from railopt.errors import BackendError, InputError
 from railopt.plan import Plan
 from railopt.runtime import devices
@@ -33,6 +32,7 @@ from railopt.runtime.verbs.work import Writes
 from railopt.runtime.verbs_run import VerbsRun
 
 READY, DONE = 0, 1
+NEWS_S = 2.0  # a peer without a living rail has this long to be reported dead, which says more
 
 
 ROUNDS = 1 << 15
@@ -83,6 +83,7 @@ class Verbs:
         self._owed = dict.fromkeys(peers, 0)  # peer -> jobs that died with a link and were not announced again yet
         self._later: list[tuple[int, dict[str, Any]]] = []  # "moved" messages of rounds to come
         self._error: BaseException | None = None
+        self._cut_off: dict[int, float] = {}  # peer without a living rail -> since when
         self._ready_on: dict[int, Link] = {}
         self.activity = 0
         group.listen(self._on_message)
@@ -136,8 +137,8 @@ class Verbs:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is not None and not isinstance(error, PeerLost):
-            self.group.abort("interrupted" if isinstance(error, KeyboardInterrupt) else str(error)[:300])
+        if error is not None:
+            self.group.abort(error)
         self.close()
 
     # -- rounds ------------------------------------------------------------------------------------------------------
@@ -189,15 +190,18 @@ class Verbs:
     def _tell_ready(self, peer: int) -> None:
         """Our memory is ready for this round: over the first living link to the peer."""
         assert self.running is not None
-        link = self._living(peer)[0]
-        self._ready_on[peer] = link
+        living = self._living(peer)
+        if not living:
+            return
+        link = self._ready_on[peer] = living[0]
         if error := link.signal(immediate(READY, self.round, self.running.plan.digest)):
             self.on_fault(link, 0, error)
 
     def _living(self, peer: int) -> list[Link]:
+        """Links to a peer that live; a peer without any is given up by `step`, unless news of it comes first."""
         links = [self.by_place[peer, n] for n in range(len(self.rails)) if self.by_place[peer, n].alive]
         if not links:
-            raise BackendError(f"no living rail is left to {self.group.names[peer]}")
+            self._cut_off.setdefault(peer, time.monotonic())
         return links
 
     def _open(self, peer: int) -> None:
@@ -259,12 +263,12 @@ class Verbs:
         link.expect = link.seen
         if self._ready_on.get(link.peer) is link and self.running is not None:
             self._tell_ready(link.peer)
-        if link.heard is not None:
-            self._move(link)
+        self._move(link)
 
     def _move(self, link: Link) -> None:
         """Both ends are retired: plan what the peer has not seen again, over the living rails."""
-        if link.heard is None or self.running is None:
+        living = self._living(link.peer)
+        if link.heard is None or self.running is None or not living:
             return
         run, heard = self.running, link.heard
         lost = [job for job in link.unfinished if job.ordinal > heard]
@@ -273,12 +277,11 @@ class Verbs:
         if not lost:
             return
         rows = np.unique(np.concatenate([job.rows[job.acked:] for job in lost]))
-        rails, policy = self._replan(run, rows, link)
+        rails, policy = replan(run.plan, rows, self.group.rank, link.peer, [other.rail for other in living])
         given = self._queue(run, program(run.plan, run.placement, rows, rails, run.max_message))
         if not given:  # all writes were acknowledged, only the immediate was not
-            spare = self._living(link.peer)[0]
-            self.engine.give(spare, Job(_no_writes(), np.zeros(0, np.int64), run.imm))
-            given = {spare.rail: 1}
+            self.engine.give(living[0], Job(_no_writes(), np.zeros(0, np.int64), run.imm))
+            given = {living[0].rail: 1}
         index = next(i for i, f in enumerate(self.faults) if (f.peer, f.rail) == (link.peer, link.rail))
         old = self.faults[index]
         moved = old.moved + len(rows)
@@ -286,10 +289,6 @@ class Verbs:
         run.moved(rows, rails)
         self.group.send(link.peer, {"moved": link.rail, "round": self.round, "jobs": len(lost),
                                     "to": {str(n): k for n, k in given.items()}, "policy": policy})
-
-    def _replan(self, run: VerbsRun, rows: Ints, link: Link) -> tuple[Ints, str]:
-        alive = [other.rail for other in self._living(link.peer)]
-        return replan(run.plan, rows, self.group.rank, link.peer, alive)
 
     def _on_message(self, rank: int, body: dict[str, Any]) -> None:
         """In the reader's thread: a peer's word on a dead link."""
@@ -331,6 +330,9 @@ class Verbs:
             if self._error is not None:
                 raise self._error
             self.group.check()
+            for peer, since in self._cut_off.items():
+                if time.monotonic() - since > NEWS_S:
+                    raise PeerLost(f"no living rail is left to {self.group.names[peer]}")
             return self.engine.sweep()
 
 

@@ -138,7 +138,7 @@ def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
 def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]:
     """Cut rail 0 between nodes 0 and 1 in the middle of a run, then run once more with what is left."""
     fabric = Fabric.uniform(nodes, rail_count)
-    chunks = workloads.uniform(fabric, size="512KiB").chunks("64KiB")
+    chunks = workloads.uniform(fabric, size="256KiB").chunks("32KiB")
     plan = make_plan(fabric, chunks, "lpt")
     placement = Placement.packed(chunks)
     size = int(max(placement.send_bytes.max(), placement.recv_bytes.max()))
