@@ -154,8 +154,9 @@ class Schedule:
 
         A node that carries out the schedule needs only its own; see `railopt.schedule.pieces.cut`.
         """
-        cap = _NO_CAP if cap is None else cap
-        if total(self.sent) // cap > _MOST_PIECES:
+        if cap is None:
+            cap = _NO_CAP
+        elif total(self.sent) // cap > _MOST_PIECES:
             raise InputError(f"{total(self.sent)} bytes in chunks of {cap}: more than {_MOST_PIECES} chunks; use larger ones")
         found: tuple[Array, ...] = cut(self.traffic.bytes, self.fabric.nodes, self.peer, self.sent,
                                        KINDS[self.kind].by_target, cap, -1 if node is None else node)
