@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 
-.PHONY: help setup demo test test-wheel lint bench experiments test-browser proofs test-rdma clean
+.PHONY: help setup demo test test-wheel lint bench experiments test-browser proofs test-rdma bench-solver clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -30,6 +30,8 @@ lint: $(VENV)/.lint             ## ruff and mypy --strict
 	$(VENV)/bin/mypy
 bench: $(VENV)/.test            ## speed as ratios against named peers, side by side (BENCH_ARGS=--json for data)
 	$(PY) -m tests.bench $(BENCH_ARGS)
+bench-solver: $(VENV)/.test     ## the exact solver against its goals, CP-SAT in the same run (BENCH_ARGS=--quick, --json)
+	$(PY) -m tests.bench.solver_bench $(BENCH_ARGS)
 proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants, ties to Python (installs Debian's coq as root)
 	@command -v coqc >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
