@@ -1,9 +1,8 @@
 (** * T7, last resort: follow every way to fill the rails to its dead end
 
-    Equal rails only.  Jobs come as (size, how many).  The first job of the list lies on some
-    rail; which one is no matter, so it is the next; everything else that may lie with it is
-    tried.  A rail may waste no more than all rails together can afford, which keeps the
-    choices few. *)
+    Jobs come as (size, how many).  The first job of the list lies on some rail; among rails of
+    the same room it is no matter which; everything else that may lie with it is tried.  A rail
+    may waste no more than all rails together can afford, which keeps the choices few. *)
 From Coq Require Import Arith NArith Lia List Bool Permutation.
 From Rails Require Import Jobs Counting.
 Import ListNotations.
@@ -28,12 +27,19 @@ Fixpoint fill_rail (l : list kind) (room need : N) (left : list kind) (k : list 
            c room need
   end.
 
-Fixpoint cover (C : N) (rails : nat) (l : list kind) : bool :=
+Fixpoint remove_one (C : N) (caps : list N) : list N :=
+  match caps with [] => [] | c :: caps => if c =? C then caps else c :: remove_one C caps end.
+
+(** the first job's rail is one of each different room in turn; [rails] counts those left *)
+Fixpoint cover (rails : nat) (caps : list N) (l : list kind) : bool :=
   match l, rails with
-  | (x, S c) :: rest, O => true
+  | (x, S c) :: rest, O => match caps with [] => true | _ => false end
   | (x, S c) :: rest, S rails' =>
-      if C <? x then true
-      else fill_rail (push x c rest) (C - x) (weight l - N.of_nat rails' * C - x) [] (cover C rails')
+      forallb (fun C =>
+        if C <? x then true
+        else let others := remove_one C caps in
+             fill_rail (push x c rest) (C - x) (weight l - total others - x) [] (cover rails' others))
+        (nodup N.eq_dec caps)
   | _, _ => false
   end.
 
@@ -49,14 +55,14 @@ Fixpoint kinds (ps : list N) : list kind :=
 
 Definition by_cover (caps ps : list N) : bool :=
   let live := filter (N.ltb 0) caps in
-  let c := hd 0 live in
-  forallb (N.eqb c) live && forallb (N.ltb 0) ps && cover c (length live) (kinds ps).
+  forallb (N.ltb 0) ps && cover (length live) live (kinds ps).
 
 (** ** Soundness *)
 
-(** [l] goes into [b] bins of room [C] *)
-Definition packable (C : N) (b : nat) (l : list N) : Prop :=
-  exists bins, length bins = b /\ Forall (fun t => total t <= C) bins /\ Permutation (concat bins) l.
+(** [l] goes into bins of these rooms *)
+Definition packable (caps l : list N) : Prop :=
+  exists bins, Permutation (map snd bins) caps /\ Forall (fun b => total (fst b) <= snd b) bins /\
+    Permutation (concat (map fst bins)) l.
 
 Lemma weight_expand l : weight l = total (expand l).
 Proof.
@@ -131,37 +137,49 @@ Proof.
     rewrite Pm, B, (Permutation_app_comm (repeat s (c - j))), <- !app_assoc. reflexivity.
 Qed.
 
-Lemma total_concat C bins : Forall (fun t => total t <= C) bins -> total (concat bins) <= N.of_nat (length bins) * C.
+Lemma total_concat (bins : list (list N * N)) : Forall (fun b => total (fst b) <= snd b) bins ->
+  total (concat (map fst bins)) <= total (map snd bins).
 Proof.
-  induction 1 as [|t bins Ht F IH]; [simpl; lia|]. simpl concat. rewrite total_app. simpl length. lia.
+  induction 1 as [|t bins Ht F IH]; [simpl; lia|]. simpl map. simpl concat. rewrite total_app, total_cons. lia.
 Qed.
 
-Lemma cover_sound C : forall b l, cover C b l = true -> ~ packable C b (expand l).
+Lemma remove_one_perm C caps : In C caps -> Permutation caps (C :: remove_one C caps).
 Proof.
-  induction b as [|b IH]; intros [|[x [|c]] l] H (bins & Lb & F & P); cbn [cover] in H; try discriminate.
-  - destruct bins; [|discriminate]. simpl in P. apply Permutation_nil in P. discriminate.
-  - assert (Hin : In x (concat bins)) by (apply (Permutation_in x (Permutation_sym P)); now left).
-    apply in_concat in Hin. destruct Hin as (bin & Hb & Hx).
+  induction caps as [|c caps IH]; [easy|]. intros H. simpl. destruct (N.eqb_spec c C) as [->|Hne]; [reflexivity|].
+  destruct H as [->|H]; [contradiction|]. rewrite (IH H) at 1. apply perm_swap.
+Qed.
+
+Lemma cover_sound : forall b caps l, cover b caps l = true -> ~ packable caps (expand l).
+Proof.
+  induction b as [|b IH]; intros caps [|[x [|c]] l] H (bins & Pc & F & P); cbn [cover] in H; try discriminate.
+  - destruct caps; [|discriminate]. apply Permutation_sym, Permutation_nil, map_eq_nil in Pc. subst bins.
+    simpl in P. apply Permutation_nil in P. discriminate.
+  - assert (Hin : In x (concat (map fst bins))) by (apply (Permutation_in x (Permutation_sym P)); now left).
+    apply in_concat in Hin. destruct Hin as (bin & Hb & Hx). apply in_map_iff in Hb. destruct Hb as ([bin' C] & E & Hb).
+    simpl in E. subst bin'. assert (HC : In C caps) by (apply (Permutation_in C Pc), in_map_iff; now exists (bin, C)).
+    rewrite forallb_forall in H. specialize (H C (proj2 (nodup_In _ _ _) HC)). cbv zeta in H.
     apply in_split in Hb. destruct Hb as (b1 & b2 & ->). apply in_split in Hx. destruct Hx as (u & v & ->).
-    apply Forall_app in F. destruct F as [F1 F2]. inversion_clear F2 as [|? ? Hu F3].
+    apply Forall_app in F. destruct F as [F1 F2]. inversion_clear F2 as [|? ? Hu F3]. cbn [fst snd] in Hu.
     rewrite total_app, total_cons in Hu.
-    assert (F' : Forall (fun t => total t <= C) (b1 ++ b2)) by (apply Forall_app; auto).
-    rewrite app_length in Lb. simpl in Lb.
-    assert (P' : Permutation ((u ++ v) ++ concat (b1 ++ b2)) (expand (push x c l))).
-    { rewrite push_expand. rewrite concat_app in *. simpl in P.
-      apply (Permutation_cons_inv (a := x)). rewrite <- P.
-      transitivity (((u ++ x :: v) ++ concat b1) ++ concat b2).
+    assert (F' : Forall (fun t => total (fst t) <= snd t) (b1 ++ b2)) by (apply Forall_app; auto).
+    set (others := remove_one C caps) in *.
+    assert (Po : Permutation (map snd (b1 ++ b2)) others).
+    { apply (Permutation_cons_inv (a := C)). unfold others. rewrite <- (remove_one_perm C caps HC), <- Pc, !map_app.
+      cbn [map snd]. apply Permutation_middle. }
+    assert (P' : Permutation ((u ++ v) ++ concat (map fst (b1 ++ b2))) (expand (push x c l))).
+    { rewrite push_expand. rewrite map_app, concat_app in *. cbn [map fst concat] in P.
+      apply (Permutation_cons_inv (a := x)). change (x :: repeat x c ++ expand l) with (expand ((x, S c) :: l)). rewrite <- P.
+      transitivity (((u ++ x :: v) ++ concat (map fst b1)) ++ concat (map fst b2)).
       - rewrite <- !app_assoc. simpl. apply Permutation_middle.
       - rewrite app_assoc. apply Permutation_app_tail, Permutation_app_comm. }
     destruct (N.ltb_spec C x); [lia|].
-    destruct (fill_rail_sound _ _ _ _ _ H (u ++ v) (concat (b1 ++ b2)) P') as (m & Hm & Pm).
+    destruct (fill_rail_sound _ _ _ _ _ H (u ++ v) (concat (map fst (b1 ++ b2))) P') as (m & Hm & Pm).
     + rewrite total_app. lia.
-    + pose proof (total_concat C (b1 ++ b2) F') as Hc. rewrite app_length in Hc.
-      replace (length b1 + length b2)%nat with b in Hc by lia.
-      assert (W : weight ((x, S c) :: l) = x + (total (u ++ v) + total (concat (b1 ++ b2)))).
+    + pose proof (total_concat (b1 ++ b2) F') as Hc. rewrite (total_perm _ _ Po) in Hc.
+      assert (W : weight ((x, S c) :: l) = x + (total (u ++ v) + total (concat (map fst (b1 ++ b2))))).
       { rewrite weight_expand. rewrite <- total_app, (total_perm _ _ P'), push_expand. reflexivity. }
       unfold kind in *. lia.
-    + apply (IH m Hm). exists (b1 ++ b2). repeat split; auto; [rewrite app_length; lia|]. symmetry. exact Pm.
+    + apply (IH others m Hm). exists (b1 ++ b2). repeat split; auto. symmetry. exact Pm.
 Qed.
 
 Lemma kinds_expand ps : expand (kinds ps) = ps.
@@ -191,20 +209,28 @@ Proof.
     + intros r Hr. apply in_seq in Hr. lia.
 Qed.
 
+Lemma live_rooms (P : N -> bool) caps :
+  map (fun r => nth r caps 0) (filter (fun r => P (nth r caps 0)) (seq 0 (length caps))) = filter P caps.
+Proof.
+  induction caps as [|c caps IH]; [reflexivity|]. change (length (c :: caps)) with (S (length caps)).
+  rewrite <- cons_seq, <- seq_shift.
+  assert (E : forall (Q : nat -> bool) (g : nat -> N) rs,
+    map g (filter Q (map S rs)) = map (fun r => g (S r)) (filter (fun r => Q (S r)) rs)).
+  { intros Q g. induction rs as [|r rs IHr]; [reflexivity|]. simpl. destruct (Q (S r)); simpl; now rewrite IHr. }
+  cbn [filter nth]. destruct (P c); cbn [map nth]; rewrite E; cbn [nth]; now rewrite IH.
+Qed.
+
 Theorem T7_cover_sound : forall caps ps, by_cover caps ps = true -> refuted caps ps.
 Proof.
-  unfold by_cover. intros caps ps H a [L F] C. apply andb_prop in H. destruct H as [H Hc].
-  apply andb_prop in H. destruct H as [He Hp]. rewrite forallb_forall in He, Hp.
+  unfold by_cover. intros caps ps H a [L F] C. apply andb_prop in H. destruct H as [Hp Hc]. rewrite forallb_forall in Hp.
   assert (Pos : forall p, In p ps -> 0 < p) by (intros p Hin; now apply N.ltb_lt, Hp).
-  apply cover_sound in Hc. apply Hc. rewrite kinds_expand. set (c := hd 0 _) in *.
+  apply cover_sound in Hc. apply Hc. rewrite kinds_expand.
   set (open := fun r => 0 <? nth r caps 0).
-  exists (map (fun r => on r ps a) (filter open (seq 0 (length caps)))). repeat split.
-  - rewrite map_length. apply (filter_rails (N.ltb 0)).
-  - apply Forall_map, Forall_forall. intros r Hr. apply filter_In in Hr. destruct Hr as [Hr Ho].
-    apply in_seq in Hr. specialize (C r ltac:(lia)).
-    assert (Hn : In (nth r caps 0) (filter (N.ltb 0) caps)) by (apply filter_In; split; [apply nth_In; lia|exact Ho]).
-    pose proof (He _ Hn) as E. apply N.eqb_eq in E. rewrite E. exact C.
-  - etransitivity; [|apply (rails_perm ps a (length caps) L F)].
+  exists (map (fun r => (on r ps a, nth r caps 0)) (filter open (seq 0 (length caps)))). repeat split.
+  - rewrite map_map. cbn [snd]. unfold open. rewrite (live_rooms (N.ltb 0)). reflexivity.
+  - apply Forall_map, Forall_forall. intros r Hr. apply filter_In in Hr. destruct Hr as [Hr _].
+    apply in_seq in Hr. cbn [fst snd]. apply (C r). lia.
+  - rewrite map_map. cbn [fst]. etransitivity; [|apply (rails_perm ps a (length caps) L F)].
     assert (D : forall rs, (forall r, In r rs -> (r < length caps)%nat) ->
       concat (map (fun r => on r ps a) (filter open rs)) = concat (map (fun r => on r ps a) rs)).
     { induction rs as [|r rs IH]; intros Hr; [reflexivity|]. cbn [filter map concat].

@@ -57,6 +57,7 @@ TRUE = {
     "count": Certificate.local([9, 9, 9], Fraction(9, 2), {"kind": "count", "jobs": 3}, speeds=[4, 2, 0], assignment=[0, 0, 1]),
     "dual": Certificate.local([5, 5, 5, 4, 4, 4, 3], 11, DUAL, rails=3, assignment=[0, 1, 2, 0, 1, 2, 0]),
     "subset": Certificate.local([7, 7, 3], 10, {"kind": "subset", "from": 9, "base": AVERAGE}, rails=2, assignment=[0, 1, 1]),
+    "cover of speeds": Certificate.local([12, 12, 8, 7, 3], Fraction(9), {"kind": "cover"}, speeds=[3, 2], assignment=[0, 0, 1, 1, 0]),
     "cover": Certificate.local([12, 9, 7, 7, 5, 5], 17, {"kind": "cover"}, rails=3, assignment=[0, 1, 1, 2, 0, 2]),
 }
 
