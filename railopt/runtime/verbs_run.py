@@ -15,7 +15,8 @@ from railopt.runtime.sender import PeerLost, RailReport, Report
 if TYPE_CHECKING:
     from railopt.runtime.verbs_sender import Verbs
 
-SPIN_S, NAP_S = 0.0005, 0.0001  # poll this long without a pause, then nap between polls
+SPIN_S = 0.0005  # poll this long without a pause; then nap between polls, longer the longer nothing happens
+NAPS_S = 0.0001, 0.002
 
 
 class VerbsRun:
@@ -87,7 +88,7 @@ class VerbsRun:
             if now - last > self.sender.options.stall_s:
                 self._give_up()
             if now - last > SPIN_S:
-                time.sleep(NAP_S)
+                time.sleep(min(max(NAPS_S[0], (now - last) / 8), NAPS_S[1]))
         return self.report
 
     def _give_up(self) -> None:

@@ -2,7 +2,8 @@
 
 A C probe is compiled against the installed header and prints `offsetof`, `sizeof` and signedness of every field below;
 nothing is typed from memory. The committed result is compared with a fresh probe wherever a compiler and the header are
-there. Only fields in front of any pthread mutex are listed: what follows one differs between x86-64 and aarch64.
+there. Only fields in front of any pthread mutex are listed: what follows one differs between x86-64 and aarch64. The 111
+fields and all constants were found equal on both (the probe cross-compiled for aarch64, run under qemu-user).
 """
 
 from __future__ import annotations
