@@ -1,9 +1,9 @@
 """The trusted kernel: re-checks certificates (JSON) and plans (.npz) with integers and fractions only.
 
 Standard library only, runs alone: ``python3 -S railopt/check.py FILE...``; exit 0 all hold, 4 one fails, 1 unreadable.
-A lower bound T is proved by refuting "every rail is done before T": a rail of speed v then carries at most
-``ceil(T v) - 1`` bytes, its *capacity*; sizes and capacities are counted in the sizes' greatest common divisor.
-How each kind of witness refutes stands at its function; a check of more than `WORK` steps (seconds) is refused.
+A lower bound T is proved by refuting "every rail is done before T": a rail of speed v then carries at most ``ceil(T v) - 1`` bytes, its
+*capacity*; sizes and capacities are counted in the sizes' greatest common divisor.  How each kind of witness refutes stands at its
+function; a check of more than `WORK` steps (seconds) is refused.
 """
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Verdict:
     value: Fraction | None = None
 
 class Meter:
-    """Counts elementary steps and refuses work beyond its limit."""
     def __init__(self, limit: int) -> None:
         self.limit, self.spent = limit, 0
     def spend(self, steps: int) -> None:
@@ -55,8 +54,8 @@ def need(condition: bool, message: str) -> None:
 
 def fields(record: Any, where: str, required: str, optional: str = "") -> dict[str, Any]:
     """`record` as an object that has every required key and no unknown one."""
-    need(isinstance(record, dict) and {*required.split()} <= set(record) <= {*required.split(), *optional.split()},
-         f"{where}: expected an object with {required} (and perhaps {optional or 'nothing else'})")
+    known = {*required.split(), *optional.split()}
+    need(isinstance(record, dict) and {*required.split()} <= set(record) <= known, f"{where}: expected {required} (perhaps {optional})")
     return dict(record)
 
 def integer(value: Any, where: str, low: int = 0, high: int = 1 << 4096) -> int:
@@ -74,8 +73,8 @@ def matrix(rows: Any, where: str, height: int = 0, width: int = 0) -> Rates:
     return numbers
 
 def fraction(text: Any, where: str) -> Fraction:
-    need(re.fullmatch(r"[0-9]{1,4000}(/0{0,9}[1-9][0-9]{0,4000})?", text if isinstance(text, str) else "") is not None,
-         f'{where} = {str(text)[:40]!r}: expected "p" or "p/q"')
+    well = re.fullmatch(r"[0-9]{1,4000}(/0*[1-9][0-9]{0,4000})?", text if isinstance(text, str) and len(text) < 9000 else "")
+    need(well is not None, f'{where} = {str(text)[:40]!r}: expected "p" or "p/q"')
     return Fraction(text)
 
 def claimed(witness: Any) -> str:
@@ -99,7 +98,7 @@ def refute(sizes: list[int], capacities: list[int], unit: int, witness: Any, met
     kind = str(witness.get("kind"))[:40] if isinstance(witness, dict) else ""
     need(kind in LOCAL, f"witness of kind {kind!r}: expected one of {', '.join(LOCAL)}")
     checker, required, one_speed = LOCAL[kind]
-    fields(witness, f"witness {kind}", f"kind {required}", "capacity")
+    fields(witness, f"witness {kind}", f"kind {required}", "capacity" + " weights" * (kind == "cover"))
     need(len(set(capacities)) <= 1 or not (one_speed or "capacity" in witness), f"{kind}: the speeds differ")
     if max(capacities, default=-1) >= 0:
         stated = integer(witness.get("capacity", capacities[0] * unit), "capacity")
@@ -130,20 +129,23 @@ def subset(sizes: list[int], capacities: list[int], unit: int, witness: dict[str
 
 def dual(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
     """Integer weights: all jobs weigh more than the heaviest loads that the rails can hold."""
+    return weighed(sizes, capacities, unit, witness["weights"], meter)[1] < 0
+
+def weighed(sizes: list[int], capacities: list[int], unit: int, pairs: Any, meter: Meter) -> tuple[dict[int, int], int, dict[int, int]]:
+    """(weight of each size, what the heaviest loads weigh beyond all jobs, heaviest load of each capacity)."""
     weights = dict.fromkeys(sizes, 0)
-    for size, weight in matrix(witness["weights"], "weights", 0, 2):
+    for size, weight in matrix(pairs, "weights", 0, 2):
         need(size % unit == 0 and weights.get(size // unit) == 0, f"two weights for size {size}, or no such job")
         weights[size // unit] = weight
-    total, classes = sum(weights[size] for size in sizes), Counter(capacities)
-    enough = max(0, total - 1) // len(capacities) if len(classes) == 1 else 0
-    return total > sum(n * heaviest(sizes, weights, capacity, enough, meter) for capacity, n in classes.items())
+    total = sum(weights[size] for size in sizes)
+    enough = max(0, total - 1) // len(capacities) if len(set(capacities)) == 1 else 0
+    most = {capacity: heaviest(sizes, weights, capacity, enough, meter) for capacity in set(capacities)}
+    return weights, sum(most[capacity] for capacity in capacities) - total, most
 
 def heaviest(sizes: list[int], weights: dict[int, int], capacity: int, enough: int, meter: Meter) -> int:
-    """The largest weight of jobs of at most `capacity` together, or `enough` if none exceeds it: keeps the undominated
-    (size, weight) pairs, jobs by falling weight per size, and drops a pair that can't get past the best so far, as
-    nothing fits any more, or all weights left, or the best weight per size left, are too little."""
-    jobs = [(size, weights[size]) for size in sizes if weights[size] and size <= capacity]
-    jobs.sort(key=lambda job: Fraction(*job))
+    """The largest weight of jobs of at most `capacity` together, or `enough` if none exceeds it: keeps undominated (size, weight) pairs,
+    jobs by falling weight per size; drops a pair when nothing fits, or all weights left or the best weight per size left are too little."""
+    jobs = sorted(((size, weights[size]) for size in sizes if weights[size] and size <= capacity), key=lambda job: Fraction(*job))
     best, left, pairs = enough, sum(weight for _, weight in jobs), [(0, 0)]
     smallest = list(accumulate((size for size, _ in reversed(jobs)), min, initial=capacity + 1))
     for size, weight in jobs:
@@ -159,13 +161,15 @@ def heaviest(sizes: list[int], weights: dict[int, int], capacity: int, enough: i
     return best
 
 def cover(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
-    """Lists every set of jobs that can be one rail's load (its capacity, less at most the slack of all rails together)
-    and follows every way to cover the jobs with them to its dead end.  Sets of loads are bit masks, by waste."""
+    """Lists every set of jobs that can be one rail's load (its capacity, less at most the slack of all rails together) and follows every
+    way to cover the jobs with them to its dead end; sets of loads are bit masks, by waste.  With weights, a load may also fall short of
+    the heaviest by no more than all rails together may."""
     need(len(capacities) <= 400, "refused: the search is for at most 400 rails")
+    weights, spare, most = weighed(sizes, capacities, unit, witness.get("weights", [[max(sizes) * unit, 0]]), meter)
     types, all_slack = sorted(Counter(sizes).items()), sum(capacities) - sum(sizes)
     types = types[0::2] + types[1::2]  # large and small sizes in both halves
     loads = sorted((capacity - total, capacity, load) for capacity in set(capacities)
-                   for total, load in window(types, max(1, capacity - all_slack), capacity, meter))
+                   for total, load in window(types, max(1, capacity - all_slack), capacity, weights, most[capacity] - spare, meter))
     wastes, cost = [waste for waste, _, _ in loads], 4 * (len(types) + 2) * (len(loads) // 2048 + 1)
     def mask(members: Iterable[bool]) -> int:
         meter.spend(len(loads))
@@ -191,25 +195,24 @@ def cover(sizes: list[int], capacities: list[int], unit: int, witness: dict[str,
         return choices < 0
     return not found((1 << len(loads)) - 1, [n for _, n in types], Counter(capacities), all_slack)
 
-def window(types: list[tuple[int, int]], low: int, high: int, meter: Meter) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(sum, how many of each type) of every set of jobs with a sum in [low, high], from two halves of the types."""
-    halves: list[list[tuple[int, tuple[int, ...]]]] = []
+def window(types: list[tuple[int, int]], low: int, high: int, weights: dict[int, int], least: int, meter: Meter) -> Iterator[Any]:
+    """(sum, how many of each type) of the sets of jobs with a sum in [low, high] and a weight of at least `least`."""
+    halves: list[list[tuple[int, int, tuple[int, ...]]]] = []
     for part in (types[:(len(types) + 1) // 2], types[(len(types) + 1) // 2:]):
-        sets: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        sets: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
         for size, n in part:
-            meter.spend(20 * sum(min(n, (high - s) // size) + 1 for s, _ in sets))
-            sets = [(s + k * size, (*load, k)) for s, load in sets for k in range(min(n, (high - s) // size) + 1)]
+            meter.spend(20 * sum(min(n, (high - s) // size) + 1 for s, _, _ in sets))
+            sets = [(s + k * size, w + k * weights[size], (*load, k)) for s, w, load in sets for k in range(min(n, (high - s) // size) + 1)]
         halves.append(sorted(sets))
-    sums = [total for total, _ in halves[1]]
-    for total, load in halves[0]:
+    sums = [total for total, _, _ in halves[1]]
+    for total, weight, load in halves[0]:
         chosen = halves[1][bisect_left(sums, low - total):bisect_right(sums, high - total)]
-        meter.spend(2 + 20 * len(chosen))
-        yield from ((total + other, load + rest) for other, rest in chosen)
+        meter.spend(2 + 3 * len(chosen))
+        yield from ((total + other, load + rest) for other, w, rest in chosen if weight + w >= least)
 
 LOCAL: dict[str, tuple[Any, str, bool]] = {  # kind: its checker, its fields, whether rails must have one speed
-    "average": (lambda sizes, capacities, *_: sum(sizes) > sum(capacities), "", False),
-    "pigeonhole": (pigeonhole, "jobs rails", True), "count": (count, "jobs", False), "dual": (dual, "weights", False),
-    "subset": (subset, "from base", True), "cover": (cover, "", False)}
+    "average": (lambda sizes, capacities, *_: sum(sizes) > sum(capacities), "", False), "pigeonhole": (pigeonhole, "jobs rails", True),
+    "count": (count, "jobs", False), "dual": (dual, "weights", False), "subset": (subset, "from base", True), "cover": (cover, "", False)}
 
 def check_local(record: dict[str, Any], bound: Fraction, meter: Meter, directory: str) -> tuple[str, Fraction | None]:
     problem = fields(record["problem"], "problem", "kind sizes", "rails speeds")
@@ -239,10 +242,8 @@ def completion(tx: Rates, rx: Rates, src: Column, dst: Column, size: Column, rai
     nodes, rails = len(tx), len(tx[0])
     demanded(nodes, src, dst, size)
     need(len(rail) == len(src) and set(rail) <= set(range(rails)), f"expected one of {rails} rails for every chunk")
-    loads = [summed((node * rails + n for node, n in zip(ends, rail, strict=True)), size, nodes * rails)
-             for ends in (src, dst)]
-    seconds = (slowest(load, [r for row in rates for r in row]) for load, rates in zip(loads, (tx, rx), strict=True))
-    return max(seconds), loads
+    loads = [summed((node * rails + n for node, n in zip(ends, rail, strict=True)), size, nodes * rails) for ends in (src, dst)]
+    return max(slowest(load, [r for row in rates for r in row]) for load, rates in zip(loads, (tx, rx), strict=True)), loads
 
 def demanded(nodes: int, src: Column, dst: Column, size: Column) -> Rates:
     """Bytes from node to node; checks the columns."""
@@ -285,14 +286,13 @@ def check_fluid(record: dict[str, Any], bound: Fraction, meter: Meter, directory
     if "flow" not in record:
         return kind, None
     flow = fields(record["flow"], "flow", "unit src dst rail amount")
-    unit = integer(flow["unit"], "unit", 1)
-    src, dst, amount, rail = (integers(flow[column], column) for column in ("src", "dst", "amount", "rail"))
+    unit, (src, dst, amount, rail) = integer(flow["unit"], "unit", 1), (integers(flow[c], c) for c in ("src", "dst", "amount", "rail"))
     need(demanded(len(tx), src, dst, amount) == [[unit * d for d in row] for row in demand], "flow: not the demand")
     return kind, completion(tx, rx, src, dst, amount, rail)[0] / unit
 
 def prove_fluid(tx: Rates, rx: Rates, demand: Rates, bound: Fraction, witness: Any, meter: Meter) -> str:
-    """LP duality: at prices a[s][n], b[d][n] a byte, carrying a byte from s to d costs at least the least
-    a[s][n] + b[d][n] of a live rail n; what all bytes cost, over what all NICs can take in a second, is a bound."""
+    """LP duality: at prices a[s][n], b[d][n] a byte, a byte from s to d costs at least the least a[s][n] + b[d][n] of a live rail n;
+    what all bytes cost, over what all NICs can take in a second, is a bound."""
     if claimed(witness):
         return claimed(witness)
     need(fields(witness, "witness", "kind send recv")["kind"] == "fluid", "witness: expected fluid, claimed or node")
