@@ -114,13 +114,11 @@ def _verbs(args: argparse.Namespace, plan: Plan, launch: Launch) -> list[list[di
                     verify.fill(plan, placement, rank, sender.send, i)
                     recv.fill(0)
                 group.allgather("start")
-                report = sender.run(plan).wait().as_json()
-                if not args.no_verify:
-                    report["wrong"] = _wrong(sender, plan, placement, i)
-                for fault in sender.faults:
+                report = sender.run(plan).wait()
+                for fault in report.faults:
                     talk("verbs", str(fault))
-                sender.faults.clear()
-                runs.append(report)
+                wrong = None if args.no_verify else _wrong(sender, plan, placement, i)
+                runs.append({**report.as_json(), "wrong": wrong})
         everything = group.allgather(runs)
     return everything if rank == 0 else None
 

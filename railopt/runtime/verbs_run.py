@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from railopt.arrays import Ints
 from railopt.plan import Plan
 from railopt.runtime.placement import Placement, rows_of, stages
-from railopt.runtime.sender import PeerLost, RailReport, Report
+from railopt.runtime.sender import Fault, PeerLost, RailReport, Report
 
 if TYPE_CHECKING:
     from railopt.runtime.verbs_sender import Verbs
@@ -30,16 +31,21 @@ class VerbsRun:
         self._stages = stages(plan)
         self._rows = rows_of(plan, sender.group.rank)
         self.rail = plan.rail.astype(np.int64)
-        self._faults_before = len(sender.faults)
+        self.faults: list[Fault] = []
+        self._checked = -1
         self.report: Report | None = None
 
     def next_stage(self) -> None:
         """Begin the next stage."""
+        self._checked = -1
         self.sender.begin(self, self._stages.pop(0))
 
-    def moved(self, rows: Ints, rails: Ints) -> None:
-        """Chunks that go over other rails than planned."""
+    def moved(self, peer: int, rail: int, rows: Ints, rails: Ints) -> None:
+        """Chunks that go over other rails than planned, because the rail to this peer is dead."""
         self.rail[rows] = rails
+        for i, fault in enumerate(self.faults):
+            if (fault.peer, fault.rail) == (peer, rail):
+                self.faults[i] = replace(fault, moved=fault.moved + len(rows))
 
     def poll(self) -> bool:
         """One step; whether the run is done."""
@@ -52,7 +58,9 @@ class VerbsRun:
         try:
             busy = sender.step()
             with sender.lock:
-                if sender.complete():
+                changed = busy or sender.activity != self._checked
+                self._checked = sender.activity
+                if changed and sender.complete():
                     if self._stages:
                         self.next_stage()
                     else:
@@ -71,7 +79,7 @@ class VerbsRun:
         rails = tuple(RailReport(n, r.device.name, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead)
                       for n, r in enumerate(sender.rails))
         self.report = Report("verbs", self.plan.policy, int(size.sum()), len(rows), time.perf_counter() - self.begun, rails,
-                             faults=tuple(sender.faults[self._faults_before:]))
+                             faults=tuple(self.faults))
         sender.running = None
 
     def wait(self, timeout: float | None = None) -> Report:

@@ -33,8 +33,6 @@ from railopt.runtime.verbs_run import VerbsRun
 
 READY, DONE = 0, 1
 NEWS_S = 2.0  # a peer without a living rail has this long to be reported dead, which says more
-
-
 ROUNDS = 1 << 15
 
 
@@ -78,7 +76,7 @@ class Verbs:
             self._close_rails()
             raise
         self.by_place = {(link.peer, link.rail): link for link in self.engine.links}
-        self.faults: list[Fault] = []
+        self._between: list[Fault] = []  # seen between runs: reported by the next one
         self._ready: dict[int, tuple[int, int]] = {}  # peer -> (round, digest bits) of its last READY
         self._owed = dict.fromkeys(peers, 0)  # peer -> jobs that died with a link and were not announced again yet
         self._later: list[tuple[int, dict[str, Any]]] = []  # "moved" messages of rounds to come
@@ -98,8 +96,9 @@ class Verbs:
             placement = Placement.packed(plan.chunks, per_gpu=len(self.send) > 1)
         self.check(plan, placement)
         run = VerbsRun(self, plan, placement)
-        self.running = run
         with self.lock:
+            self.running = run
+            run.faults, self._between = self._between, []
             run.next_stage()
         return run
 
@@ -257,7 +256,8 @@ class Verbs:
         link.flight.clear()
         since = time.perf_counter() - self.running.begun if self.running is not None else 0.0
         events = "; ".join(self.rails[link.rail].device.events())
-        self.faults.append(Fault(self.group.rank, link.peer, link.rail, f"{cause}; {events}" if events else cause, 0, since))
+        fault = Fault(self.group.rank, link.peer, link.rail, f"{cause}; {events}" if events else cause, 0, since)
+        (self.running.faults if self.running is not None else self._between).append(fault)
         self.group.send(link.peer, {"down": link.rail, "seen": link.seen, "cause": cause})
         self._owed[link.peer] += link.expect - link.seen
         link.expect = link.seen
@@ -282,11 +282,7 @@ class Verbs:
         if not given:  # all writes were acknowledged, only the immediate was not
             self.engine.give(living[0], Job(_no_writes(), np.zeros(0, np.int64), run.imm))
             given = {living[0].rail: 1}
-        index = next(i for i, f in enumerate(self.faults) if (f.peer, f.rail) == (link.peer, link.rail))
-        old = self.faults[index]
-        moved = old.moved + len(rows)
-        self.faults[index] = Fault(old.node, old.peer, old.rail, old.cause, moved, old.after)
-        run.moved(rows, rails)
+        run.moved(link.peer, link.rail, rows, rails)
         self.group.send(link.peer, {"moved": link.rail, "round": self.round, "jobs": len(lost),
                                     "to": {str(n): k for n, k in given.items()}, "policy": policy})
 

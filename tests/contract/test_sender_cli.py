@@ -113,6 +113,24 @@ def test_send_on_two_nodes(plan_file: Path, null_devices: NullLibrary, capsys: p
     assert [row.split()[:3] for row in out[2:]] == [["verbs", k, n] for k in "01" for n in ("0", "1", "all")]
 
 
+def test_send_reports_a_rail_that_died_and_goes_on(plan_file: Path, null_devices: NullLibrary, monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    real = verbs_sender.Verbs.run
+
+    def run(self: verbs_sender.Verbs, *args: Any) -> Any:
+        if self.group.rank == 0 and self.round == 0:
+            null_devices.inject(self.by_place[1, 0].qp.pointer, 12, 3)
+        return real(self, *args)
+
+    monkeypatch.setattr(verbs_sender.Verbs, "run", run)
+    assert on_two_nodes("send", str(plan_file), "--iters", "3") == [0, 0]
+    captured = capsys.readouterr()
+    assert captured.err.count("RETRY_EXC_ERR") == 2, "each end says so once"
+    rows = [row.split() for row in captured.out.splitlines()[2:]]
+    assert [row[4] for row in rows if row[2] == "0"] == ["dead:", "dead:"]
+    assert [row[4] for row in rows if row[2] == "1"] == ["ok", "ok"]
+
+
 def test_bench_on_two_nodes(null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]) -> None:
     assert on_two_nodes("bench", "uniform", "-b", "64KiB", "-e", "256KiB", "-n", "2", "-w", "1", "--policy", "lpt,own-nic") == [0, 0]
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
