@@ -127,7 +127,8 @@ def _scaled(fabric: Fabric, bytes_: int) -> tuple[Ints, Ints, int, int, bool]:
     if exact:
         a = np.divide(scale, reduced, out=np.zeros(rates.shape), where=reduced > 0).astype(np.int64)
         return a, (reduced > 0).astype(np.int64), scale, common, True
-    scale = max(1, min(MAX_SCALE, 2**61 // max(bytes_, 1)))
+    # no common multiple is small: t in steps of at most 1/64 of a unit on the fastest NIC, both sides of a row below 2**60
+    scale = max(1, min(64 * live[-1], 2**60 // (max(bytes_, 1) * -(-live[-1] // live[0]))))
     return np.where(reduced > 0, scale, 0), reduced, scale, common, False
 
 
@@ -218,8 +219,9 @@ def linear(model: Model) -> Linear:
     assert shape == (model.r.shape[1], model.allowed.shape[1])
     rows = np.concatenate([kind, row_of[sent], row_of[got], row_of[used]])
     columns = np.concatenate([np.arange(t), np.arange(t), np.arange(t), np.full(len(used), t)])
-    a = model.a.ravel().astype(np.float64)
-    values = np.concatenate([np.ones(t), a[sent] * model.size[kind], a[got] * model.size[kind], -model.r.ravel()[used].astype(float)])
+    a = np.zeros(model.r.size)
+    a[used] = model.a.ravel()[used] / model.r.ravel()[used]          # r = 1 where the model is exact
+    values = np.concatenate([np.ones(t), a[sent] * model.size[kind], a[got] * model.size[kind], np.full(len(used), -1.0)])
     low = np.concatenate([model.count, np.full(len(used), -np.inf)]).astype(float)
     high = np.concatenate([model.count, np.zeros(len(used))]).astype(float)
     upper = np.append(model.count[kind].astype(float), model.upper if model.upper >= 0 else np.inf)

@@ -79,10 +79,10 @@ class Cells:
         return max(Fraction(int(load.flat[i]), int(self.rate.flat[i]) or 1) for i in near)
 
     def capacity(self, time: Fraction) -> Ints:
-        """int64 [2, nodes, rails]: whole bytes that each NIC carries in `time` seconds."""
+        """int64 [2, nodes, rails]: whole bytes that each NIC carries in `time` seconds, at most all there are."""
         capacity = np.empty(self.rate.shape, np.int64)
         for rate in np.unique(self.rate).tolist():
-            capacity[self.rate == rate] = time * rate // 1
+            capacity[self.rate == rate] = min(time * rate // 1, self.chunks.total)
         return capacity
 
     def state(self, rail: Rails, time: Fraction) -> kernels.State:

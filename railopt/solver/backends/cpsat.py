@@ -19,7 +19,7 @@ def solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], N
     count = model.count.tolist()
     x: dict[tuple[int, int], Any] = {(j, n): program.new_int_var(0, count[j], "") for j, n in np.argwhere(model.allowed).tolist()}
     _, nodes, _ = model.r.shape
-    most = int(model.size @ model.count) * int(model.a.max())
+    most = int(model.size @ model.count) * int(model.a.max()) // int(model.r[model.r > 0].min()) + 1
     t = program.new_int_var(model.lower, model.upper if model.upper >= 0 else most, "t")
     for j in range(types):
         mine = [x[j, n] for n in range(rails) if (j, n) in x]
