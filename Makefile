@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
 
-.PHONY: help setup demo test test-wheel lint bench experiments test-browser proofs test-rdma bench-solver clean
+.PHONY: help setup demo test test-brute-force test-wheel lint bench experiments test-browser proofs test-rdma bench-solver clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -25,6 +25,8 @@ demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE al
 	$(VENV)/bin/railopt demo
 test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root
 	$(PY) -m pytest tests/unit tests/property tests/contract
+test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: never a wrong "proved"
+	RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_*brute_force.py
 lint: $(VENV)/.lint             ## ruff and mypy --strict
 	$(VENV)/bin/ruff check railopt tests experiments proofs
 	$(VENV)/bin/mypy
