@@ -26,7 +26,7 @@ demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE al
 test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root
 	$(PY) -m pytest tests/unit tests/property tests/contract
 test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: never a wrong "proved"
-	RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_*brute_force.py
+	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py tests/property/test_local_solver.py
 lint: $(VENV)/.lint             ## ruff and mypy --strict
 	$(VENV)/bin/ruff check railopt tests experiments proofs
 	$(VENV)/bin/mypy
@@ -34,6 +34,7 @@ bench: $(VENV)/.test            ## speed as ratios against named peers, side by 
 	$(PY) -m tests.bench $(BENCH_ARGS)
 bench-solver: $(VENV)/.test     ## the exact solver against its goals, CP-SAT in the same run (BENCH_ARGS=--quick, --json)
 	$(PY) -m tests.bench.solver_bench $(BENCH_ARGS)
+	$(PY) -m tests.bench.solver_coupled $(BENCH_ARGS)
 proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants, ties to Python (installs Debian's coq as root)
 	@command -v coqc >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
