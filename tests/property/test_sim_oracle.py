@@ -60,7 +60,8 @@ def jobs(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[int], list[i
 
 def build(paths: list[list[int]], sizes: list[int], starts: list[int], capacity: list[int]) -> Job:
     first = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
-    return Job(np.array(capacity), first, np.array([port for path in paths for port in path], np.int32), np.array(sizes), start_ps=np.array(starts))
+    path = np.array([port for path in paths for port in path], np.int32)
+    return Job(np.array(capacity), first, path, np.array(sizes), start_ps=np.array(starts))
 
 
 @settings(max_examples=120, deadline=None)

@@ -1,0 +1,26 @@
+"""The simulator against packet-level figures: 5 % inside the rails, 10 % for spraying, 15 % for per-flow ECMP."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tomllib
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "rails_packet_level"
+
+
+def test_every_row_lies_within_its_tolerance() -> None:
+    spec = importlib.util.spec_from_file_location("rails_packet_level_run", FOLDER / "run.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rows = module.measure({**tomllib.loads((FOLDER / "spec.toml").read_text())["fixed"], "seeds": 7})
+    expected = json.loads((FOLDER / "expected.json").read_text())
+    claims = [module.claim(expected, name, value) for name, value in rows.items()]
+    assert len(claims) == len(expected["figures"]) == 15
+    assert [claim["name"] for claim in claims if claim["verdict"] != "confirmed"] == []
+    for claim in claims:
+        tolerance = 0.15 if "ECMP" in claim["name"] else 0.10 if "spray" in claim["name"] or "REPS" in claim["name"] else 0.05
+        assert claim["tolerance"] == tolerance
