@@ -66,3 +66,4 @@ experiments: $(VENV)/.test      ## every experiment on its small size, then the 
 	$(VENV)/bin/railopt report out/headline --experiments out --figures out/figures -o out/report.html --force
 clean:                          ## remove .venv and everything that was built
 	rm -rf $(VENV) .tools .cache build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f proofs/coq/*.vo proofs/coq/*.vos proofs/coq/*.vok proofs/coq/*.glob proofs/coq/.*.aux proofs/coq/.*.cache
