@@ -30,6 +30,7 @@ def numba_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scenarios(numba_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Results of every scenario of inside.py, run in one guest: scenario -> what each node said."""
     out = tmp_path_factory.mktemp("guest")
+    subprocess.run([sys.executable, str(HERE / "inside.py"), "plans", str(out)], check=True)
     environment = {"NUMBA_CACHE_DIR": str(numba_cache), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     guest = vm.boot(f"{sys.executable} {HERE / 'inside.py'}", out, environment=environment)
     status = guest.wait(timeout=900)

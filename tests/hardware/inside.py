@@ -109,12 +109,10 @@ def session(node: int, nodes: int, rail_count: int, size: int, options: Options)
 
 
 def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
-    """One session, every policy's plan and a staged one, each payload compared."""
-    fabric = Fabric.uniform(nodes, rail_count)
-    chunks = workloads.zipf(fabric, mean="6KiB", seed=3).chunks("4KiB")
-    plans = {name: make_plan(fabric, chunks, name) for name in POLICIES}
+    """One session, every policy's plan and a staged one, each payload compared. The plans were made on the host."""
+    plans = {path.stem: Plan.load(path) for path in sorted((OUT / "plans" / f"{nodes}x{rail_count}").glob("*.npz"))}
     lpt = plans["lpt"]
-    plans["staged"] = Plan(fabric, chunks, lpt.rail, "lpt", stage=(np.arange(len(chunks)) % 3).astype(np.int32))
+    chunks = lpt.chunks
     placement = Placement.packed(chunks)
     size = int(max(placement.send_bytes.max(), placement.recv_bytes.max()))
 
@@ -243,7 +241,7 @@ def bad_keys() -> list[dict[str, Any]]:
 def command_line() -> list[dict[str, Any]]:
     """`railopt send` and `railopt bench` as their users type them, and a plan for another world."""
     fabric = Fabric.uniform(2, 4)
-    plan = make_plan(fabric, workloads.zipf(fabric, mean="32KiB", seed=1).chunks("16KiB"), "equitable")
+    plan = make_plan(fabric, workloads.zipf(fabric, mean="32KiB", seed=1).chunks("16KiB"), "lpt")
     plan.save("/tmp/plan.npz", force=True)
     small = Fabric.uniform(3, 4)
     make_plan(small, workloads.uniform(small, size="1KiB").chunks("1KiB"), "lpt").save("/tmp/other.npz", force=True)
@@ -266,15 +264,25 @@ def command_line() -> list[dict[str, Any]]:
     return with_nodes(2, work)
 
 
+def perftest(options: str, size: int) -> float:
+    """ib_write_bw from rx0_0 to rx1_0: MB/s = 1e6 bytes. The client is tried again until the server listens."""
+    with subprocess.Popen(f"exec ib_write_bw -d rx1_0 {options}", shell=True, stdout=subprocess.DEVNULL) as server:
+        try:
+            for _ in range(20):
+                time.sleep(1)
+                client = subprocess.run(f"ib_write_bw -d rx0_0 {options} 127.0.0.1", shell=True, capture_output=True, text=True)
+                if client.returncode == 0:
+                    line = next(row for row in client.stdout.splitlines() if row.split()[:1] == [str(size)])
+                    return float(line.split()[3]) * 2**20 / 1e6
+            raise RuntimeError(f"ib_write_bw: {client.stdout[-500:]} {client.stderr[-500:]}")
+        finally:
+            server.kill()
+
+
 def side_by_side() -> list[dict[str, Any]]:
     """One queue pair, 64 KiB writes: perftest's ib_write_bw, then this sender, on the same rail. Reported, not judged."""
     count, size = 160, 65536
-    sh(f"ib_write_bw -d rx1_0 -x 1 -s {size} -n {count} -p 18700 > /tmp/server.txt 2>&1 &")
-    time.sleep(1.5)
-    text = subprocess.run(f"ib_write_bw -d rx0_0 -x 1 -s {size} -n {count} -p 18700 127.0.0.1", shell=True, check=True,
-                          capture_output=True, text=True).stdout
-    line = next(row for row in text.splitlines() if row.split()[:1] == [str(size)])
-    theirs = float(line.split()[3]) * 2**20 / 1e6
+    theirs = perftest(f"-x 1 -s {size} -n {count} -p 18700", size)
     fabric = Fabric.uniform(2, 1)
     chunks = Chunks.from_arrays(src=np.zeros(count, int), dst=np.ones(count, int), size=np.full(count, size), nodes=2)
     plan = make_plan(fabric, chunks, "lpt")
@@ -300,19 +308,32 @@ def report(name: str, scenario: Callable[[], list[dict[str, Any]]], file: Any) -
     print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
 
 
+def save_plans(folder: Path) -> None:
+    """On the host: every policy's plan for both shapes, and a staged one."""
+    for nodes, rail_count in SCENARIOS:
+        target = folder / "plans" / f"{nodes}x{rail_count}"
+        target.mkdir(parents=True)
+        fabric = Fabric.uniform(nodes, rail_count)
+        chunks = workloads.zipf(fabric, mean="6KiB", seed=3).chunks("4KiB")
+        for name in POLICIES:
+            make_plan(fabric, chunks, name).save(target / f"{name}.npz")
+        stage = (np.arange(len(chunks)) % 3).astype(np.int32)
+        Plan(fabric, chunks, make_plan(fabric, chunks, "lpt").rail, "lpt", stage).save(target / "staged.npz")
+
+
 def warm() -> None:
-    """On the host, before the guest boots: compile what the guest will need (it shares the cache, not the patience)."""
+    """Use every kernel that the scenarios need: on the host to compile them into a cache that the guest shares (it has
+    no patience for compilers), in the guest to load them once, before the nodes are forked."""
+    from railopt.bounds import lower_bound
     from railopt.runtime import verify
     from railopt.runtime.memory import memory_of
     from railopt.runtime.replan import replan
 
-    for nodes, rail_count in ((2, 4), (4, 2), (2, 3), (2, 2), (2, 1)):
-        fabric = Fabric.uniform(nodes, rail_count)
-        chunks = workloads.zipf(fabric, mean="6KiB", seed=3).chunks("4KiB")
-        for name in POLICIES:
-            plan = make_plan(fabric, chunks, name)
-        rows = np.flatnonzero((chunks.src == 0) & (chunks.dst == 1)).astype(np.int64)
-        replan(make_plan(fabric, chunks, "lpt"), rows, 0, 1, list(range(max(1, rail_count - 1))))
+    fabric = Fabric.uniform(2, 3)
+    chunks = workloads.uniform(fabric, size="2KiB").chunks("1KiB")
+    plan = make_plan(fabric, chunks, "lpt")
+    lower_bound(fabric, chunks)
+    replan(plan, np.flatnonzero(chunks.src == 0).astype(np.int64), 0, 1, [1, 2])
     placement = Placement.packed(chunks)
     memory = [memory_of(np.zeros(int(placement.send_bytes.max()), np.uint8), writable=True)]
     verify.fill(plan, placement, 0, memory, 0)
@@ -338,9 +359,12 @@ SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] 
 
 
 def main() -> int:
-    """`inside.py [NAME ...]`: run the scenarios, all or those named."""
+    """`inside.py [NAME ...]`: run the scenarios, all or those named. On the host: `inside.py warm`, `inside.py plans FOLDER`."""
     if sys.argv[1:] == ["warm"]:
         warm()
+        return 0
+    if sys.argv[1:2] == ["plans"]:
+        save_plans(Path(sys.argv[2]))
         return 0
     signal.signal(signal.SIGALRM, on_alarm)
     with open(OUT / "results", "w") as file:
