@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk", metavar="SIZE", help="largest chunk for --policy, or 'flow' (default 1MiB)")
     parser.add_argument("--balancer", help="send directly from the own NIC to the target's NIC, paths chosen by: "
                         f"{', '.join(BALANCERS)}")
-    parser.add_argument("--seed", type=int, default=0, help="for hashed and random choices (default 0)")
+    parser.add_argument("--seed", type=int, help="for hashed and random choices, and for the ties of lpt")
     common.add_fabric_arguments(parser)
     model = parser.add_argument_group("model")
     model.add_argument("--packets", action="store_true",
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     model = replace(model, alpha_ps=parse_time(args.alpha), incast=_loss(args.incast), exact=args.exact)
     what, fabric, setting = _subject(args)
     timeline = simulate(what, fabric=fabric, balancer=args.balancer or "ecmp", model=model, stages=args.stages,
-                        seed=args.seed, faults=[Fault.parse(text) for text in args.fault], partial=True)
+                        seed=args.seed or 0, faults=[Fault.parse(text) for text in args.fault], partial=True)
     if args.timeline:
         from railopt.sim.draw import timeline_svg
 
@@ -92,8 +92,8 @@ def _loss(text: str | None) -> Fraction:
 def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str, Any]]:
     """What runs, on which fabric, and how to call it."""
     if _is_plan(args.what):
-        options = ("policy", "chunk", "balancer", "fabric", "nodes", "rails", "gpus", "link", "degrade")
-        given = [name for name in options if getattr(args, name)]
+        options = ("policy", "chunk", "balancer", "seed", "fabric", "nodes", "rails", "gpus", "link", "degrade")
+        given = [name for name in options if getattr(args, name) not in (None, [])]
         if given:
             raise InputError(f"{args.what} is a plan with its own fabric and rails: leave out --{given[0]}")
         stored = Plan.load(args.what)
@@ -105,7 +105,7 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
             raise InputError("--balancer sends flows directly, --policy and --chunk put chunks on rails: give one of them")
         return traffic, fabric, {"traffic": args.what, "balancer": args.balancer}
     policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
-    return plan(fabric, traffic.chunks(chunk), policy), fabric, {"traffic": args.what, "policy": policy, "chunk": chunk}
+    return plan(fabric, traffic.chunks(chunk), policy, seed=args.seed), fabric, {"traffic": args.what, "policy": policy, "chunk": chunk}
 
 
 def _is_plan(path: str) -> bool:
