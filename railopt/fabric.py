@@ -7,7 +7,6 @@ GPU ids are `node * gpus + local index` everywhere.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from railopt import toml
 from railopt.arrays import Array, Ints, digest, frozen, write_atomic
 from railopt.errors import FormatError, InputError
 from railopt.units import PS_PER_S, format_rate, parse_fraction, parse_rate, parse_time
@@ -135,34 +135,24 @@ class Fabric:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Fabric:
         """Read a TOML description (see `to_toml` for the keys); unknown keys are errors."""
-        try:
-            with open(path, "rb") as file:
-                data = tomllib.load(file)
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FormatError(f"{path}: not valid TOML ({error})") from error
-        try:
-            return cls.from_toml(data)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
+        return toml.read(path, cls.from_toml)
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> Fabric:
         """Build from parsed TOML: nodes, rails, link, and optionally gpus, scaleup, latency, [spine], [[nic]]."""
-        _only(data, {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "nic"}, "fabric")
+        toml.only(data, {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "nic"}, "fabric")
         for key in ("nodes", "rails", "link"):
             if key not in data:
                 raise InputError(f"the fabric has no {key!r}; it needs nodes, rails and link")
         spine = data.get("spine")
         if spine is not None:
-            _only(spine, {"uplinks", "rate"}, "[spine]")
+            toml.only(spine, {"uplinks", "rate"}, "[spine]")
             spine = Spine(int(spine.get("uplinks", data["nodes"])), parse_rate(spine.get("rate", data["link"])))
         fabric = cls.uniform(data["nodes"], data["rails"], data["link"], gpus=data.get("gpus"), spine=spine,
                              scaleup=data.get("scaleup", "450GB/s"), latency=data.get("latency", "1us"))
         tx, rx = fabric.tx.copy(), fabric.rx.copy()
         for nic in data.get("nic", []):
-            _only(nic, {"node", "rail", "fraction", "rate", "tx", "rx"}, "[[nic]]")
+            toml.only(nic, {"node", "rail", "fraction", "rate", "tx", "rx"}, "[[nic]]")
             if "node" not in nic or "rail" not in nic:
                 raise InputError(f"[[nic]] {nic}: needs node and rail")
             node, rail = nic["node"], nic["rail"]
@@ -203,11 +193,3 @@ class Fabric:
 def _rate(rate: int) -> str:
     text = format_rate(rate) if rate else "0"
     return f'"{text}"' if rate and parse_rate(text) == rate else (f'"{rate}B/s"' if rate else '"0"')
-
-
-def _only(data: Mapping[str, Any], known: set[str], where: str) -> None:
-    if not isinstance(data, Mapping):
-        raise InputError(f"{where}: expected a table, found {data!r}")
-    unknown = sorted(set(data) - known)
-    if unknown:
-        raise InputError(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")

@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -31,8 +30,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from railopt import __version__
-from railopt.errors import FormatError, InputError
+from railopt import __version__, toml
+from railopt.errors import InputError
 from railopt.policies import POLICIES
 from railopt.units import PS_PER_S, parse_bytes, parse_time
 
@@ -100,21 +99,12 @@ def code_digest() -> str:
 
 def read(path: str | os.PathLike[str]) -> Sweep:
     """Read a spec file."""
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: not valid TOML ({error})") from error
-    try:
-        return parse(data)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    return toml.read(path, parse)
 
 
 def parse(data: Mapping[str, Any]) -> Sweep:
     """A parsed TOML document as a sweep."""
-    _only(data, _OPTIONS, "sweep")
+    toml.only(data, _OPTIONS, "sweep")
     threads = data.get("threads", 1)
     if not isinstance(threads, int) or threads < 1:
         raise InputError(f"threads = {threads!r}: expected a whole number of at least 1")
@@ -122,7 +112,7 @@ def parse(data: Mapping[str, Any]) -> Sweep:
         raise InputError(f"simulate = {data['simulate']!r}: expected true or false")
     options = {"limit_s": _seconds(data.get("limit", 0)), "simulate": data.get("simulate", False), "threads": threads}
     grid, further = data.get("grid", {}), data.get("instance", [])
-    _only(grid, set(_DEFAULTS), "[grid]")
+    toml.only(grid, set(_DEFAULTS), "[grid]")
     axes = {key: grid[key] if isinstance(grid[key], list) else [grid[key]] for key in grid}
     count = (prod(len(axis) for axis in axes.values()) if grid else 0) + len(further)
     if count == 0:
@@ -145,7 +135,7 @@ def _points(axes: Mapping[str, list[Any]], further: list[Any]) -> Iterator[dict[
         for values in product(*axes.values()):
             yield dict(zip(axes, values, strict=True))
     for number, table in enumerate(further):
-        _only(table, set(_DEFAULTS), f"[[instance]] {number}")
+        toml.only(table, set(_DEFAULTS), f"[[instance]] {number}")
         yield dict(table)
 
 
@@ -167,11 +157,3 @@ def _instance(values: Mapping[str, Any], options: Mapping[str, Any]) -> Instance
 
 def _seconds(text: str | int) -> float:
     return float(Fraction(parse_time(text), PS_PER_S))
-
-
-def _only(data: Any, known: set[str], where: str) -> None:
-    if not isinstance(data, Mapping):
-        raise InputError(f"{where}: expected a table, found {data!r}")
-    unknown = sorted(set(data) - known)
-    if unknown:
-        raise InputError(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")

@@ -15,7 +15,7 @@ ROOT = Path(railopt.__file__).parent
 LAYERS = [
     "check errors",
     "units",
-    "arrays",
+    "arrays toml",
     "formats chunks fabric",
     "traffic plan",
     "workloads bounds_kernels certificate",

@@ -16,15 +16,14 @@ Options: compression (50), decode ("20us" an expert), gradients (true), post ("8
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
 from importlib.resources import files
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from railopt.errors import FormatError, InputError
+from railopt import toml
+from railopt.errors import InputError
 from railopt.moe.hybrid.stream import Level, Stream
 from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 
@@ -42,22 +41,12 @@ class Question(NamedTuple):
 
 def read(path: str | os.PathLike[str] | None) -> Question:
     """Read a spec; None is the bundled one (four data centres of eight GPUs on 10 Gb/s)."""
-    try:
-        source = files("railopt.moe.hybrid").joinpath("default.toml") if path is None else Path(path)
-        data = tomllib.loads(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: not valid TOML ({error})") from error
-    try:
-        return parse(data)
-    except InputError as error:
-        raise type(error)(f"{path or 'the bundled spec'}: {error}") from error
+    return toml.read(files("railopt.moe.hybrid").joinpath("default.toml") if path is None else path, parse)
 
 
 def parse(data: Mapping[str, Any]) -> Question:
     """A parsed TOML document as a question."""
-    _only(data, _SIZES | _PRESET | _OPTIONS | {"level"}, "spec")
+    toml.only(data, _SIZES | _PRESET | _OPTIONS | {"level"}, "spec")
     tables = data.get("level", [])
     if not isinstance(tables, list) or not tables:
         raise InputError("no [[level]]: give at least one, the outermost first")
@@ -115,7 +104,7 @@ def _flops(text: Any) -> Fraction:
 
 
 def _level(data: Any, number: int) -> Level:
-    _only(data, {"name", "count", "bandwidth", "latency"}, f"[[level]] {number}")
+    toml.only(data, {"name", "count", "bandwidth", "latency"}, f"[[level]] {number}")
     if not isinstance(data.get("count"), int) or "bandwidth" not in data:
         raise InputError(f"[[level]] {number}: needs count (a whole number) and bandwidth")
     return Level(str(data.get("name", f"level {number}")), data["count"], parse_rate(data["bandwidth"]), _time(data.get("latency", 0)))
@@ -130,11 +119,3 @@ def _number(value: Any, name: str) -> Fraction:
         return Fraction(str(value))
     except ValueError:
         raise InputError(f"{name} = {value!r}: expected a number") from None
-
-
-def _only(data: Any, known: set[str], where: str) -> None:
-    if not isinstance(data, Mapping):
-        raise InputError(f"{where}: expected a table, found {data!r}")
-    unknown = sorted(set(data) - known)
-    if unknown:
-        raise InputError(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
