@@ -102,3 +102,14 @@ def test_a_better_claim_fails() -> None:
     record = json.loads(made.to_json())
     record["problem"]["demand"][0][1] += 1
     assert not replace(made, problem=record["problem"]).check().ok
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_senders_carry_it_out_and_the_kernel_accepts_it(kind: str, tmp_path: Path) -> None:
+    from railopt.runtime.loopback import Loopback
+
+    fabric = Fabric.uniform(3, 2)
+    plan = synthesise(fabric, zipf(fabric, mean="20KB", skew=0.9, seed=4), kind).plan()
+    assert Loopback(verify=True).run(plan).wait().as_json()["wrong"] == 0
+    plan.save(tmp_path / "plan.npz")
+    assert check(tmp_path / "plan.npz").ok
