@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.solver.local.cover import FOUND, search
+from railopt.solver.local.dual import PRICING_NODES, heaviest_load
 from railopt.solver.local.fill import spread
 from railopt.solver.local.window import codes_fit, count_window, half_sums, interleaved, list_window
 
@@ -51,16 +52,25 @@ class Windows:
                 low = middle + 1
         return high
 
-    def decide(self, capacity: int, limit: int, max_steps: int) -> Decision:
-        """Search for an assignment within `capacity`, which must have at most `limit` loads."""
+    def decide(self, capacity: int, limit: int, max_steps: int, weights: dict[int, int] | None = None) -> Decision:
+        """Search for an assignment within `capacity`, which must have at most `limit` loads.
+
+        With weights of the sizes, only loads are used that weigh enough: N loads together weigh what all jobs weigh, so
+        none may fall short of the heaviest by more than all may together (reduced-cost fixing).
+        """
         low, found = self._low(capacity), self.count(capacity, limit)
         sums, table = list_window(*self.left, *self.right, self.counts, low, capacity, found)
+        listing = 100 * (len(self.left[0]) + len(self.right[0])) + 3 * found
+        if weights is not None:
+            weight = np.array([weights.get(int(size), 0) for size in self.types], np.int64)
+            enough = _least(self.types, self.counts, weight, self.rails, capacity)
+            heavy = table.astype(np.int64) @ weight >= enough
+            sums, table, found = sums[heavy], table[heavy], int(heavy.sum())
         order, chosen = np.argsort(capacity - sums, kind="stable"), np.full(self.rails, -1, np.int64)
         table, slack = table[order], self.rails * capacity - self.total
         status, nodes = search(table, (capacity - sums)[order], np.zeros(found, np.int64), self.counts,
                                np.array([self.rails]), slack, max_steps, chosen)
-        listing = 100 * (len(self.left[0]) + len(self.right[0])) + (20 + len(self.sizes)) * found
-        work = listing + 4 * (len(self.types) + 2) * (found // 2048 + 1) * nodes
+        work = listing + (20 + len(self.sizes)) * found + 4 * (len(self.types) + 2) * (found // 2048 + 1) * nodes
         if status != FOUND:
             return Decision(status, None, nodes, work)
         assignment = np.zeros(len(self.sizes), np.int64)
@@ -69,3 +79,9 @@ class Windows:
 
     def _low(self, capacity: int) -> int:
         return max(1, self.total - (self.rails - 1) * capacity)
+
+
+def _least(types: Ints, counts: Ints, weights: Ints, rails: int, capacity: int) -> int:
+    """What a load must weigh if `rails` loads of at most `capacity` carry all jobs; 0 where the knapsack takes too long."""
+    heaviest, complete = heaviest_load(types, counts, weights, capacity, 0, PRICING_NODES, np.zeros(len(types), np.int64))
+    return int(heaviest) - (rails * int(heaviest) - int(weights @ counts)) if complete else 0

@@ -79,6 +79,18 @@ class ConfigurationLP:
             self.loads.append(load)
         return None
 
+    def weights(self, capacity: int, deadline: float, clock: Clock, scale: int = 1000) -> Ints | None:
+        """The LP's optimal prices at `capacity` as integers, for `exact` to sift loads with; None where time is over."""
+        master = Master(self.sizes, self.counts, capacity, self.loads)
+        while clock() < deadline:
+            _, prices = master.solve()
+            load, sure = master.price(self.counts, rounded(prices, SCALE), SCALE + 10)
+            if load is None:
+                return rounded(prices, scale) if sure else None
+            master.add(load)
+            self.loads.append(load)
+        return None
+
     def _coarsest(self, prices: npt.NDArray[np.float64], capacity: int) -> Ints | None:
         """The prices as integers, as coarse as they still refute: short to write and fast to check."""
         for scale in SCALES:

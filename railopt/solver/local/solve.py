@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Witness = dict[str, Any]
 Clock = Callable[[], float]
-CHECKABLE = 10_000_000  # steps of the kernel, about half a second
+SIFTED = 400_000  # loads that `sifted_search` lists at most
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def configuration_lp(state: State) -> None:
 
     state.lp = lp.ConfigurationLP(types, counts, state.rails, lp.start(types, state.sizes, state.assignment, state.rails))
     deadline = min(state.deadline, state.clock() + max(1.0, 0.3 * state.left))
-    low, high, probe = state.bound, state.value - 1, state.bound
+    low, high, probe = state.bound, state.value - 1, state.value - 1  # often the value is optimal and the LP shows it at once
     while low <= high and state.clock() < deadline:
         weights = state.lp.refute(probe, deadline, state.clock)
         if weights is None:
@@ -282,8 +282,28 @@ def configuration_lp(state: State) -> None:
         else:
             low = probe + 1
             state.refuted(probe, dual_witness(state, types, weights), "configuration LP")
-        probe = (low + high) // 2
+        probe = low if low == state.bound and probe == state.value - 1 else (low + high) // 2
     dives(state, 8)
+
+
+def sifted_search(state: State) -> None:
+    """Exact search below the value, over the loads that the LP's prices leave."""
+    if state.lp is None or len(state.sizes) > 64:
+        return
+    windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 17)
+    while windows.usable and not state.over() and windows.count(state.value - 1, SIFTED) <= SIFTED:
+        capacity, weights = state.value - 1, state.lp.weights(state.value - 1, state.deadline, state.clock)
+        if weights is None:
+            return
+        by_size = dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True))
+        decision = windows.decide(capacity, SIFTED, min(300_000_000, int(3e8 * state.left)), by_size)
+        if decision.status == FOUND and decision.assignment is not None:
+            state.improve(decision.assignment, "sifted cover")
+        elif decision.status == REFUTED:
+            witness = {**dual_witness(state, state.lp.sizes, weights), "kind": "cover"}
+            state.refuted(capacity, witness, "sifted cover", decision.work)
+        else:
+            return
 
 
 def dives(state: State, attempts: int) -> None:
@@ -351,4 +371,4 @@ def medium_search(state: State) -> None:
 
 
 STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, subset_sums, small_search, perfect,
-                                              configuration_lp, medium_search, full_search)
+                                              configuration_lp, sifted_search, medium_search, full_search)
