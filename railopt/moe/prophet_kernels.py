@@ -48,7 +48,8 @@ def _greedy(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, sca
     trail = np.empty((min(limit, devices * experts), 2), np.int64)
     best, kept, used = terms(devices, times, scalars)[4], 0, 0
     mark, marked = best, 0  # the path ends when a round of devices gains less than a hundredth
-    while used < len(trail) and used - marked <= 8 + devices:
+    patience = 8 + (devices if scalars[9] > 1 else devices // 2)
+    while used < len(trail) and used - marked <= patience:
         d, e = _next(place, tokens, by_node, served, home, by_home, begins, rates, scalars, room, holds, times)
         if e < 0:
             break
@@ -75,15 +76,24 @@ def _greedy(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, sca
 def _prune(best: int, trail: Ints, place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, room: Ints,
            holds: Bools, times: Ints) -> tuple[int, int]:
     """Take back copies, the latest first, where the total does not grow; (total, copies left)."""
-    copies = len(trail)
+    copies, devices = len(trail), len(tokens)
+    a2a, fec, _, _, _, _ = terms(devices, times, scalars)
+    saving = (scalars[3] + max(scalars[2], rates[1].max())) * (1 + (scalars[4] + scalars[5] - 1) // scalars[5])
     for t in range(copies - 1, -1, -1):
         d, e = trail[t, 0], trail[t, 1]
+        if scalars[9] == 1:  # the tokens would go home: what that costs at least
+            owner = home[e]
+            load = times[owner] + tokens[d, e] * scalars[1] - fec
+            link = times[2 * devices + owner] + tokens[d, e] * rates[0, owner] - a2a
+            if 3 * max(0, load) + 4 * max(0, link) > saving:
+                continue
         toggle(d, e, place, tokens, home, have, rates, scalars, holds, times)
         total = terms(len(tokens), times, scalars)[4]
         if total <= best:
             best = total
             room[d] += 1
             copies -= 1
+            a2a, fec, _, _, _, _ = terms(devices, times, scalars)
         else:
             toggle(d, e, place, tokens, home, have, rates, scalars, holds, times)
     return best, copies
