@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
+from railopt.arrays import Array, Ints, total
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plan import Plan
@@ -60,6 +60,10 @@ def run_job(job: Job, order: Ints | None = None, fabric: Fabric | None = None,
     from railopt.sim import fill, graph, kernels
 
     flows, ports = len(job), len(job.capacity)
+    alive = job.capacity[job.capacity > 0]
+    if flows and len(alive) and total(job.size) * PS_PER_S >= kernels.NEVER * int(alive.min()):
+        raise InputError(f"{total(job.size)} bytes over ports of down to {alive.min()} B/s may take over 53 days, more than the "
+                         "simulator's clock holds: scale sizes and rates")
     net = fill.Net(job.first, job.path, job.cost, job.weight, job.capacity / PS_PER_S, job.fan_in, job.goodput)
     changes = sorted(job.changes, key=lambda change: change.at_ps)
     columns = (np.array([change.at_ps for change in changes], np.int64),

@@ -32,6 +32,11 @@ def test_zero_size_flows_and_rates_of_zero() -> None:
         flow(capacity=0)
 
 
+def test_runs_longer_than_the_clock() -> None:
+    with pytest.raises(InputError, match="may take over 53 days"):
+        simulate(flow(size=10**8, capacity=1))
+
+
 def test_a_dead_port_that_comes_back_is_a_wait() -> None:
     assert simulate(flow(capacity=0, changes=[Change(10**12, 0, 10)])).completion_ps == 2 * 10**12
 
