@@ -223,7 +223,7 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
     part, rails, settled = tight_part(state)
     sizes, average = np.ascontiguousarray(state.sizes[part]), len(part) / rails
     width = pool_width(sizes)
-    keeps = [keep for keep in range(2, rails + 1) if min(20, len(part)) <= keep * average <= 52] or [1]
+    keeps = [keep for keep in range(2, rails + 1) if keep * average <= 52] or [1]
     subsets.seeded(state.seed)
 
     def attempt(keep: int, rounds: int) -> bool:
@@ -237,7 +237,8 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
 
     while True:
         for keep in keeps:
-            yield lambda keep=keep: attempt(keep, 4)  # type: ignore[misc]
+            rounds = 8 if keep * average <= 28 else 2
+            yield lambda keep=keep, rounds=rounds: attempt(keep, rounds)  # type: ignore[misc]
 
 
 def tight_part(state: State) -> tuple[Ints, int, Ints]:
