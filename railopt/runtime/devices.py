@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from railopt.runtime.verbs.lib import Library, libibverbs
 from railopt.runtime.verbs.objects import device_names
 
 SYSFS = Path("/sys/class/infiniband")
+MAX_HOLE = 64  # GID tables have up to 1024 entries and fill from the front: behind so many empty ones nothing is looked for
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,11 @@ def describe(name: str, sysfs: Path = SYSFS, gids: bool = True) -> DeviceInfo:
 
 
 def _port(path: Path, gids: bool) -> PortInfo:
-    table = []
-    for index in range(sum(1 for _ in (path / "gids").glob("*")) if gids else 0):
+    table: list[Gid] = []
+    for index in range(len(os.listdir(path / "gids")) if gids else 0):
         gid = _read(path / "gids" / str(index), "")
+        if index - (table[-1].index if table else 0) > MAX_HOLE:
+            break
         if gid.strip("0:"):
             table.append(Gid(index, _short(gid), _read(path / "gid_attrs" / "types" / str(index), "?")))
     return PortInfo(int(path.name), _read(path / "state", "?").partition(": ")[2] or "?", _read(path / "rate", "?"),

@@ -21,8 +21,7 @@ FIGURES: list[str] = []
 def numba_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the guest's kernels, compiled here for any CPU of this kind: the guest is too slow to compile."""
     folder = tmp_path_factory.mktemp("numba")
-    generic = {"NUMBA_CACHE_DIR": str(folder), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    subprocess.run([sys.executable, str(HERE / "inside.py"), "warm"], check=True, env={**os.environ, **generic})
+    subprocess.run([sys.executable, str(HERE / "inside.py"), "warm"], check=True, env={**os.environ, **vm.environment(folder)})
     return folder
 
 
@@ -31,8 +30,7 @@ def scenarios(numba_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """Results of every scenario of inside.py, run in one guest: scenario -> what each node said."""
     out = tmp_path_factory.mktemp("guest")
     subprocess.run([sys.executable, str(HERE / "inside.py"), "plans", str(out)], check=True)
-    environment = {"NUMBA_CACHE_DIR": str(numba_cache), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    guest = vm.boot(f"{sys.executable} {HERE / 'inside.py'}", out, environment=environment)
+    guest = vm.boot(f"{sys.executable} {HERE / 'inside.py'}", out, environment=vm.environment(numba_cache))
     status = guest.wait(timeout=900)
     assert status == 0, guest.words()
     results = [json.loads(line) for line in (out / "results").read_text().splitlines()]

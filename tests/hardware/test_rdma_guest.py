@@ -96,8 +96,7 @@ def test_two_guests_joined_by_one_nic_a_rail(numba_cache: Path, tmp_path: Path, 
                 for r in range(4)]
         command = (f"tests/hardware/guest/rails.sh nics 4 {k + 1} && {railopt} send /out/plan.npz --hosts 10.20.0.1,10.20.0.2 "
                    "--ib-timeout 18 --iters 2 --join 300 --json > /out/report.json")
-        environment = {"NUMBA_CACHE_DIR": str(numba_cache), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "",
-                       "RAILOPT_SECRET": "a secret for two guests"}
+        environment = {**vm.environment(numba_cache), "RAILOPT_SECRET": "a secret for two guests"}
         guests.append(vm.boot(command, out, name=f"node{k}", cpus=1, nics=nics, environment=environment))
     for guest in guests:
         assert guest.wait(timeout=600) == 0, guest.words()
