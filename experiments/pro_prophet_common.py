@@ -31,6 +31,12 @@ def flat(fabric: Fabric, preset: Preset, tokens: int, spec: dict[str, object], *
     mean = round(int(fabric.tx[0].sum()) / (fabric.gpus * crossing))
     flops = float(str(spec["gpu_tflops"])) * 1e12
     width = int(str(spec["value_bytes"]))
-    return TimeModel.flat(devices, bandwidth=mean, token_bytes=preset.token_bytes(width), expert_bytes=preset.expert_bytes(width),
-                          tokens_per_s=flops / preset.expert_flops, fnec_ps=round(tokens * preset.dense_flops * PS_PER_S / flops),
-                          overlap=overlap)
+    return TimeModel.flat(
+        devices,
+        bandwidth=mean,
+        token_bytes=preset.token_bytes(width),
+        expert_bytes=preset.expert_bytes(width),
+        tokens_per_s=flops / preset.expert_flops,
+        fnec_ps=round(tokens * preset.dense_flops * PS_PER_S / flops),
+        overlap=overlap,
+    )

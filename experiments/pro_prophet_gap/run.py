@@ -24,9 +24,13 @@ PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet")
 
 def model(kind: str, devices: int, rng: np.random.Generator, spec: dict[str, Any]) -> TimeModel:
     """A time model with drawn sizes: the paper's flat one, or two nodes with rails."""
-    size = {"token_bytes": spec["token_bytes"], "expert_bytes": int(rng.choice(spec["expert_kib"])) * 1024,
-            "tokens_per_s": float(rng.choice(spec["tokens_per_s"])), "fnec_ps": int(rng.choice(spec["fnec_us"])) * 10**6,
-            "overlap": bool(rng.integers(2))}
+    size = {
+        "token_bytes": spec["token_bytes"],
+        "expert_bytes": int(rng.choice(spec["expert_kib"])) * 1024,
+        "tokens_per_s": float(rng.choice(spec["tokens_per_s"])),
+        "fnec_ps": int(rng.choice(spec["fnec_us"])) * 10**6,
+        "overlap": bool(rng.integers(2)),
+    }
     if kind == "flat":
         return TimeModel.flat(devices, bandwidth=spec["link"], **size)
     fabric = Fabric.uniform(2, 2, spec["link"], gpus=devices // 2, scaleup=spec["scaleup"])
@@ -48,18 +52,40 @@ def gaps(kind: str, devices: int, experts: int, rng: np.random.Generator, spec: 
     timed = model(kind, devices, rng, spec)
     tokens = counts(devices, experts, rng, spec)
     best = optimal(timed, tokens, limit_s=spec["program_s"])
-    paper = min((evaluate(timed, tokens, algorithm1(timed, tokens, n)).total for n in range(devices)))
-    found = dict(zip(PLANNERS, (evaluate(timed, tokens).total, evaluate(timed, tokens, shadow(timed, tokens)).total, paper,
-                                evaluate(timed, tokens, pro_prophet(timed, tokens)).total), strict=True))
-    return {"kind": kind, "gpus": devices, "experts": experts, "proved": best.proved, "by": best.by, "value_ps": best.value,
-            "bound_ps": best.bound, "gap": {name: best.gap(value) for name, value in found.items()}}
+    paper = min(evaluate(timed, tokens, algorithm1(timed, tokens, n)).total for n in range(devices))
+    found = dict(
+        zip(
+            PLANNERS,
+            (
+                evaluate(timed, tokens).total,
+                evaluate(timed, tokens, shadow(timed, tokens)).total,
+                paper,
+                evaluate(timed, tokens, pro_prophet(timed, tokens)).total,
+            ),
+            strict=True,
+        )
+    )
+    return {
+        "kind": kind,
+        "gpus": devices,
+        "experts": experts,
+        "proved": best.proved,
+        "by": best.by,
+        "value_ps": best.value,
+        "bound_ps": best.bound,
+        "gap": {name: best.gap(value) for name, value in found.items()},
+    }
 
 
 def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     rng = np.random.default_rng(spec["seed"])
     sizes = [("flat", 4, 4)] * (spec["exhaustive"] // 2) + [("rails", 4, 4)] * (spec["exhaustive"] // 2)
-    sizes += [("flat", 5, 5)] * (spec["middle"] // 3) + [("rails", 6, 4)] * (spec["middle"] // 3) + [("rails", 4, 6)] * (spec["middle"] // 3)
+    sizes += (
+        [("flat", 5, 5)] * (spec["middle"] // 3)
+        + [("rails", 6, 4)] * (spec["middle"] // 3)
+        + [("rails", 4, 6)] * (spec["middle"] // 3)
+    )
     sizes += [("flat", 6, 6)] * spec["program"]
     rows = [gaps(*size, rng, spec) for size in sizes]
     groups = sorted({(r["kind"], r["gpus"], r["experts"]) for r in rows})
@@ -69,11 +95,23 @@ def main() -> int:
         proof = "proved" if all(r["proved"] for r in mine) else "claimed"
         for name in PLANNERS:
             values = [100 * r["gap"][name] for r in mine]
-            lines.append([f"{group[0]}, {group[1]} GPUs, {group[2]} experts", len(mine), proof, name, f"{np.median(values):.2f}",
-                          f"{max(values):.2f}", sum(v > 0 for v in values)])
+            lines.append(
+                [
+                    f"{group[0]}, {group[1]} GPUs, {group[2]} experts",
+                    len(mine),
+                    proof,
+                    name,
+                    f"{np.median(values):.2f}",
+                    f"{max(values):.2f}",
+                    sum(v > 0 for v in values),
+                ]
+            )
     table(["layer", "cases", "optimum", "planner", "median gap %", "largest gap %", "cases above 0"], lines)
     ours = [r["gap"]["pro-prophet"] for r in rows]
-    claims = [claim(expected, "largest gap of pro-prophet", max(ours)), claim(expected, "median gap of pro-prophet", float(np.median(ours)))]
+    claims = [
+        claim(expected, "largest gap of pro-prophet", max(ours)),
+        claim(expected, "median gap of pro-prophet", float(np.median(ours))),
+    ]
 
     def draw(made: Any) -> None:
         axis = made.subplots()

@@ -30,27 +30,67 @@ def main() -> int:
         routed = trace(name)
         sized = dimensions(routed, spec["models"][name.split("-")[0]])
         model = sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
-        for label, predictor, need in (("last", last, 1), (f"mean of {spec['window']}", average(spec["window"]), spec["window"])):
+        for label, predictor, need in (
+            ("last", last, 1),
+            (f"mean of {spec['window']}", average(spec["window"]), spec["window"]),
+        ):
             made = forecasts(routed, model, predictor, need=need, layers=spec["layers"])
             for phase, low, high in PHASES:
                 mine = [f for f in made if low <= f.iteration < high]
                 gain = sum(f.none - f.actual for f in mine)
-                rows.append({"trace": name, "predictor": label, "phase": phase, "cases": len(mine),
-                             "error": float(np.mean([f.error for f in mine])), "expert_error": float(np.mean([f.expert for f in mine])),
-                             "gain_kept": sum(f.none - f.predicted for f in mine) / gain if gain else 1.0,
-                             "speedup": sum(f.none for f in mine) / sum(f.predicted for f in mine)})
-        aged[name] = staleness(routed, model, layers=spec["layers"], rows=list(range(0, len(routed.iterations), spec["stride"])))
-    table(["trace", "predictor", "phase", "cases", "tokens misplaced", "expert load misplaced", "gain kept", "layer speed-up"],
-          [[r["trace"], r["predictor"], r["phase"], r["cases"], f"{r['error']:.1%}", f"{r['expert_error']:.1%}", f"{r['gain_kept']:.1%}",
-            f"{r['speedup']:.2f}x"] for r in rows])
+                rows.append(
+                    {
+                        "trace": name,
+                        "predictor": label,
+                        "phase": phase,
+                        "cases": len(mine),
+                        "error": float(np.mean([f.error for f in mine])),
+                        "expert_error": float(np.mean([f.expert for f in mine])),
+                        "gain_kept": sum(f.none - f.predicted for f in mine) / gain if gain else 1.0,
+                        "speedup": sum(f.none for f in mine) / sum(f.predicted for f in mine),
+                    }
+                )
+        aged[name] = staleness(
+            routed, model, layers=spec["layers"], rows=list(range(0, len(routed.iterations), spec["stride"]))
+        )
+    table(
+        [
+            "trace",
+            "predictor",
+            "phase",
+            "cases",
+            "tokens misplaced",
+            "expert load misplaced",
+            "gain kept",
+            "layer speed-up",
+        ],
+        [
+            [
+                r["trace"],
+                r["predictor"],
+                r["phase"],
+                r["cases"],
+                f"{r['error']:.1%}",
+                f"{r['expert_error']:.1%}",
+                f"{r['gain_kept']:.1%}",
+                f"{r['speedup']:.2f}x",
+            ]
+            for r in rows
+        ],
+    )
     print()
-    table(["trace", *(f"age {a.age}+" for a in next(iter(aged.values())))],
-          [[name, *(f"{a.kept:.0%}" for a in ages)] for name, ages in aged.items()], title="share of a fresh plan's gain that an old plan keeps")
+    table(
+        ["trace", *(f"age {a.age}+" for a in next(iter(aged.values())))],
+        [[name, *(f"{a.kept:.0%}" for a in ages)] for name, ages in aged.items()],
+        title="share of a fresh plan's gain that an old plan keeps",
+    )
     for name, ages in aged.items():
         gain = ages[0].none - ages[0].fresh
         intervals = [replan_interval(ages, share * gain) for share in (0.1, 1.0, 10.0)]
-        print(f"{name}: when a re-plan costs 0.1, 1 and 10 times what a fresh plan gains in one iteration, re-plan every "
-              f"{', '.join('never' if i is None else str(i) for i in intervals)} iterations")
+        print(
+            f"{name}: when a re-plan costs 0.1, 1 and 10 times what a fresh plan gains in one iteration, re-plan every "
+            f"{', '.join('never' if i is None else str(i) for i in intervals)} iterations"
+        )
     kept = [r["gain_kept"] for r in rows if r["predictor"] == "last"]
     claims = [claim(expected, "share of the gain kept by planning on the last iteration", kept)]
 

@@ -48,8 +48,12 @@ def main() -> int:
         for row in [candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)]:
             when = int(routed.iterations[row])
             slots = -(-routed.experts // routed.ranks) + spec["spare"]
-            planned = place(routed, fabric, model, "pro-prophet", iteration=int(routed.iterations[row - 1]), slots=slots)
-            layered = [evaluate(model, c, h) for c, h in zip(routed.counts[row].astype(np.int64), planned.holds, strict=True)]
+            planned = place(
+                routed, fabric, model, "pro-prophet", iteration=int(routed.iterations[row - 1]), slots=slots
+            )
+            layered = [
+                evaluate(model, c, h) for c, h in zip(routed.counts[row].astype(np.int64), planned.holds, strict=True)
+            ]
             exposed = sum(t.total - 4 * t.a2a - 3 * t.fec for t in layered) / 1e9
             times = dict.fromkeys(WAYS, Fraction(0))
             for layer in routed.layers.tolist():
@@ -58,11 +62,40 @@ def main() -> int:
                     made = rail_plan(fabric, traffic, spec["policy"], spec["chunk"])
                     times[plain] += direct_time(traffic, fabric)
                     times[railed] += Fraction(0) if made is None else made.makespan
-            rows.append({"trace": name, "model": sized.name, "iteration": when, "copies": int(planned.copies.sum()) - planned.home.size,
-                         "direct_ms": float(times["direct"]) * 1e3, "exposed_transfer_ms": exposed, **{w: float(times[w] / times["direct"]) for w in WAYS[1:]}})
-    table(["trace", "as", "iteration", "copies", "direct, ms", *(f"left with {w}" for w in WAYS[1:]), "exposed transfer, ms"],
-          [[r["trace"], r["model"], r["iteration"], r["copies"], f"{r['direct_ms']:.2f}", *(f"{r[w]:.0%}" for w in WAYS[1:]),
-            f"{r['exposed_transfer_ms']:.2f}"] for r in rows])
+            rows.append(
+                {
+                    "trace": name,
+                    "model": sized.name,
+                    "iteration": when,
+                    "copies": int(planned.copies.sum()) - planned.home.size,
+                    "direct_ms": float(times["direct"]) * 1e3,
+                    "exposed_transfer_ms": exposed,
+                    **{w: float(times[w] / times["direct"]) for w in WAYS[1:]},
+                }
+            )
+    table(
+        [
+            "trace",
+            "as",
+            "iteration",
+            "copies",
+            "direct, ms",
+            *(f"left with {w}" for w in WAYS[1:]),
+            "exposed transfer, ms",
+        ],
+        [
+            [
+                r["trace"],
+                r["model"],
+                r["iteration"],
+                r["copies"],
+                f"{r['direct_ms']:.2f}",
+                *(f"{r[w]:.0%}" for w in WAYS[1:]),
+                f"{r['exposed_transfer_ms']:.2f}",
+            ]
+            for r in rows
+        ],
+    )
     claims = [claim(expected, "left with both", [r["both"] for r in rows])]
 
     def draw(made: Any) -> None:
@@ -70,7 +103,9 @@ def main() -> int:
         for i, way in enumerate(WAYS[1:]):
             axis.bar(np.arange(len(rows)) + 0.27 * i, [r[way] for r in rows], 0.27, label=way)
         axis.axhline(1, color="black", linewidth=0.6)
-        axis.set_xticks(np.arange(len(rows)) + 0.27, [f"{r['trace']}\n{r['iteration']}" for r in rows], fontsize=6, rotation=45)
+        axis.set_xticks(
+            np.arange(len(rows)) + 0.27, [f"{r['trace']}\n{r['iteration']}" for r in rows], fontsize=6, rotation=45
+        )
         axis.set_ylabel("share of the direct time left")
         axis.legend(fontsize=8)
 

@@ -38,17 +38,28 @@ def case(name: str, size: str, spec: dict[str, Any]) -> tuple[list[dict[str, Any
         layers = [i % len(routed.layers) for i in range(preset.layers)]
         now, before = routed.counts[row].astype(np.int64), routed.counts[row - 1].astype(np.int64)
         placements = {
-            "deepspeed": {i: None for i in set(layers)},
+            "deepspeed": dict.fromkeys(set(layers)),
             "fastermoe": {i: shadow(eager, now[i]) for i in set(layers)},
             "pro-prophet": {i: paper_plan(simple, before[i], spec["n_shares"]) for i in set(layers)},
             "ours": {i: pro_prophet(model, before[i]) for i in set(layers)},
         }
         lines = [timeline(model, [evaluate(model, now[i], placements[s][i]) for i in layers], s) for s in STYLES]
         times = {line.style: line.total_ps / 1e9 for line in lines}
-        ratios = [balance_ratio(model, now[i], placements["fastermoe"][i], placements["pro-prophet"][i]) for i in set(layers)]
-        rows.append({"trace": name, "model": preset.name, "iteration": int(routed.iterations[row]), "top_k": routed.top_k,
-                     "gpus": routed.ranks, "ms": times, "balance_ratios": ratios,
-                     "skew": float(np.mean([c.sum(axis=0).max() / c.sum(axis=0).mean() for c in now]))})
+        ratios = [
+            balance_ratio(model, now[i], placements["fastermoe"][i], placements["pro-prophet"][i]) for i in set(layers)
+        ]
+        rows.append(
+            {
+                "trace": name,
+                "model": preset.name,
+                "iteration": int(routed.iterations[row]),
+                "top_k": routed.top_k,
+                "gpus": routed.ranks,
+                "ms": times,
+                "balance_ratios": ratios,
+                "skew": float(np.mean([c.sum(axis=0).max() / c.sum(axis=0).mean() for c in now])),
+            }
+        )
     return rows, lines
 
 
@@ -79,18 +90,53 @@ def main() -> int:
         for size in spec["sizes"]:
             mine = [r for r in rows if r["trace"] == name and r["model"] == f"MoE-GPT-{size}"]
             total = {s: sum(r["ms"][s] for r in mine) for s in STYLES}
-            summary.append({"trace": name, "model": f"MoE-GPT-{size}", "top_k": mine[0]["top_k"], "skew": np.mean([r["skew"] for r in mine]),
-                            "ms": total["deepspeed"] / len(mine), **{f"{s} over {b}": total[b] / total[s] for s, b in
-                            (("pro-prophet", "deepspeed"), ("pro-prophet", "fastermoe"), ("ours", "deepspeed"), ("ours", "fastermoe"),
-                             ("ours", "pro-prophet"))}})
-    keys = ["pro-prophet over deepspeed", "pro-prophet over fastermoe", "ours over deepspeed", "ours over fastermoe", "ours over pro-prophet"]
-    table(["trace", "model", "max/mean", "no balancing, ms", *keys],
-          [[s["trace"], s["model"], f"{s['skew']:.2f}", f"{s['ms']:.1f}", *(f"{s[k]:.2f}x" for k in keys)] for s in summary])
+            summary.append(
+                {
+                    "trace": name,
+                    "model": f"MoE-GPT-{size}",
+                    "top_k": mine[0]["top_k"],
+                    "skew": np.mean([r["skew"] for r in mine]),
+                    "ms": total["deepspeed"] / len(mine),
+                    **{
+                        f"{s} over {b}": total[b] / total[s]
+                        for s, b in (
+                            ("pro-prophet", "deepspeed"),
+                            ("pro-prophet", "fastermoe"),
+                            ("ours", "deepspeed"),
+                            ("ours", "fastermoe"),
+                            ("ours", "pro-prophet"),
+                        )
+                    },
+                }
+            )
+    keys = [
+        "pro-prophet over deepspeed",
+        "pro-prophet over fastermoe",
+        "ours over deepspeed",
+        "ours over fastermoe",
+        "ours over pro-prophet",
+    ]
+    table(
+        ["trace", "model", "max/mean", "no balancing, ms", *keys],
+        [
+            [s["trace"], s["model"], f"{s['skew']:.2f}", f"{s['ms']:.1f}", *(f"{s[k]:.2f}x" for k in keys)]
+            for s in summary
+        ],
+    )
     ratios = [v for r in rows for v in r["balance_ratios"] if np.isfinite(v)]
-    claims = [claim(expected, f"over {label}, top-{k}", [float(s[f"pro-prophet over {base}"]) for s in summary if s["top_k"] == k])
-              for k in (1, 2) for label, base in (("no balancing", "deepspeed"), ("FasterMoE", "fastermoe"))]
+    claims = [
+        claim(
+            expected,
+            f"over {label}, top-{k}",
+            [float(s[f"pro-prophet over {base}"]) for s in summary if s["top_k"] == k],
+        )
+        for k in (1, 2)
+        for label, base in (("no balancing", "deepspeed"), ("FasterMoE", "fastermoe"))
+    ]
     claims.append(claim(expected, "largest ratio of balance", max(ratios)))
-    print(f"balance ratio over FasterMoE: median {np.median(ratios):.2f}, below 1 in {np.mean(np.array(ratios) < 1):.0%} of layers")
+    print(
+        f"balance ratio over FasterMoE: median {np.median(ratios):.2f}, below 1 in {np.mean(np.array(ratios) < 1):.0%} of layers"
+    )
     Path(args.out).mkdir(parents=True, exist_ok=True)
     gantt(shown, str(Path(args.out) / "timeline.svg"), title=f"{spec['traces'][0]}, MoE-GPT-{spec['sizes'][0]}")
 
@@ -99,12 +145,19 @@ def main() -> int:
         for i, key in enumerate(keys[:4]):
             axis.bar(np.arange(len(summary)) + 0.2 * i, [s[key] for s in summary], 0.2, label=key)
         axis.axhline(1, color="black", linewidth=0.6)
-        axis.set_xticks(np.arange(len(summary)) + 0.3, [f"{s['trace']}\n{s['model']}" for s in summary], fontsize=5, rotation=60)
+        axis.set_xticks(
+            np.arange(len(summary)) + 0.3, [f"{s['trace']}\n{s['model']}" for s in summary], fontsize=5, rotation=60
+        )
         axis.set_ylabel("speed-up of the iteration")
         axis.legend(fontsize=7)
 
     figure(Path(args.out) / "speedup.svg", draw, 11, 4)
-    finish(folder, args, [{k: (float(v) if isinstance(v, np.floating) else v) for k, v in s.items()} for s in summary], claims)
+    finish(
+        folder,
+        args,
+        [{k: (float(v) if isinstance(v, np.floating) else v) for k, v in s.items()} for s in summary],
+        claims,
+    )
     return 0
 
 

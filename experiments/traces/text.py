@@ -45,7 +45,9 @@ def kind_of(path: Path) -> str | None:
 
 def roots() -> list[Path]:
     """The directories of this Python installation, each once, none inside another."""
-    found = sorted({Path(p).resolve() for p in (sysconfig.get_paths()[k] for k in ("stdlib", "platlib", "purelib", "include"))})
+    found = sorted(
+        {Path(p).resolve() for p in (sysconfig.get_paths()[k] for k in ("stdlib", "platlib", "purelib", "include"))}
+    )
     base = sysconfig.get_paths(vars={"base": sysconfig.get_config_var("installed_base")})["stdlib"]
     found = sorted({*found, Path(base).resolve()})
     return [p for p in found if p.is_dir() and not any(q in p.parents for q in found)]
@@ -91,7 +93,9 @@ def load(limit: int, vocabulary: int, seed: int) -> Corpus:
     source: dict[str, dict[str, object]] = {}
     for kind in KINDS:
         if not by_kind[kind]:
-            raise SystemExit(f"no {kind} files under {[str(r) for r in roots()]}; install this Python's development files")
+            raise SystemExit(
+                f"no {kind} files under {[str(r) for r in roots()]}; install this Python's development files"
+            )
         texts[kind], source[kind] = _read_kind(by_kind[kind], limit, seed)
     pieces = {kind: PIECE.findall(text) for kind, text in texts.items()}
     frequent = Counter(p for kind in KINDS for p in pieces[kind] if len(p.encode()) > 1)

@@ -51,10 +51,18 @@ def gpt(experts: int, top_k: int, aux: float = 0.0) -> Run:
 
 
 RUNS = {
-    "mixtral-mixed": Run(MIXTRAL, ranks=32, sequences=4, iterations=1000, kinds=False, token_layers=(0, 4, 7), token_limit=256),
-    "mixtral-kinds": Run(MIXTRAL, ranks=32, sequences=4, iterations=1000, kinds=True, token_layers=(0, 4, 7), token_limit=256),
-    "fine-mixed": Run(FINE, ranks=32, sequences=4, iterations=1000, kinds=False, token_layers=(0, 4, 7), token_limit=256),
-    "fine-kinds": Run(FINE, ranks=32, sequences=4, iterations=1000, kinds=True, token_layers=(0, 4, 7), token_limit=256),
+    "mixtral-mixed": Run(
+        MIXTRAL, ranks=32, sequences=4, iterations=1000, kinds=False, token_layers=(0, 4, 7), token_limit=256
+    ),
+    "mixtral-kinds": Run(
+        MIXTRAL, ranks=32, sequences=4, iterations=1000, kinds=True, token_layers=(0, 4, 7), token_limit=256
+    ),
+    "fine-mixed": Run(
+        FINE, ranks=32, sequences=4, iterations=1000, kinds=False, token_layers=(0, 4, 7), token_limit=256
+    ),
+    "fine-kinds": Run(
+        FINE, ranks=32, sequences=4, iterations=1000, kinds=True, token_layers=(0, 4, 7), token_limit=256
+    ),
     **{f"gpt{e}-top{k}": gpt(e, k) for e in (16, 32) for k in (1, 2)},
     **{f"gpt{e}-top{k}-aux": gpt(e, k, 0.01) for e in (16, 32) for k in (1, 2)},
 }
@@ -89,7 +97,9 @@ def train(run: Run, corpus: text.Corpus, seed: int, device: str, deadline: float
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model = Model(run.shape).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=device == "cuda")
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=device == "cuda"
+    )
     wanted = set(recorded(run.iterations))
     counts: list[np.ndarray] = []
     kept: list[int] = []
@@ -115,8 +125,12 @@ def train(run: Run, corpus: text.Corpus, seed: int, device: str, deadline: float
             break
     trace = Trace(np.stack(counts), run.shape.top_k, run.sequences * run.shape.context, run.shape.width, np.array(kept))
     if choices is not None:
-        trace = replace(trace, choices=choices, choice_iterations=np.array(kept[-1:]),
-                        choice_layers=np.array(run.token_layers, dtype=np.int32))
+        trace = replace(
+            trace,
+            choices=choices,
+            choice_iterations=np.array(kept[-1:]),
+            choice_layers=np.array(run.token_layers, dtype=np.int32),
+        )
     return trace, {"loss": losses, "iterations_run": iteration + 1}
 
 
@@ -140,17 +154,25 @@ def hardware(device: str) -> str:
 
 def command(args: argparse.Namespace, name: str) -> str:
     """What to type to make this one trace again."""
-    extra = "".join(f" --{key} {value}" for key in ("iterations", "seed", "seconds", "text") if (value := getattr(args, key)) is not None)
+    extra = "".join(
+        f" --{key} {value}"
+        for key in ("iterations", "seed", "seconds", "text")
+        if (value := getattr(args, key)) is not None
+    )
     return f"python3 experiments/traces/train_moe.py --out out/traces --trace {name}{extra}{' --tiny' if args.tiny else ''}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the .npz files")
-    parser.add_argument("--trace", action="append", choices=sorted(RUNS), help="which traces (repeatable; default: all)")
+    parser.add_argument(
+        "--trace", action="append", choices=sorted(RUNS), help="which traces (repeatable; default: all)"
+    )
     parser.add_argument("--iterations", type=int, help="train so many iterations instead of the trace's own number")
     parser.add_argument("--seed", type=int, default=2411)
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop each training after so many seconds, keep what is recorded")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="stop each training after so many seconds, keep what is recorded"
+    )
     parser.add_argument("--text", type=int, default=8_000_000, help="bytes of text a kind")
     parser.add_argument("--tiny", action="store_true", help="a toy model, to try the script on a CPU")
     args = parser.parse_args()
@@ -163,20 +185,32 @@ def main() -> None:
     for name in args.trace or list(RUNS):
         run = RUNS[name]
         if args.tiny:
-            run = replace(run, shape=replace(run.shape, **TINY), sequences=1, token_layers=run.token_layers[:1], token_limit=16)
+            run = replace(
+                run, shape=replace(run.shape, **TINY), sequences=1, token_layers=run.token_layers[:1], token_limit=16
+            )
         if args.iterations:
             run = replace(run, iterations=args.iterations)
         began = time.monotonic()
         trace, log = train(run, corpus, args.seed, device, began + args.seconds)
         took = round(time.monotonic() - began, 1)
-        meta = {"command": command(args, name), "seed": args.seed, "hardware": hardware(device),
-                "seconds": took, "model": asdict(run.shape), "text": corpus.source, "rank_text": "one kind" if run.kinds else "mixed",
-                **log}
+        meta = {
+            "command": command(args, name),
+            "seed": args.seed,
+            "hardware": hardware(device),
+            "seconds": took,
+            "model": asdict(run.shape),
+            "text": corpus.source,
+            "rank_text": "one kind" if run.kinds else "mixed",
+            **log,
+        }
         path = args.out / f"{name}.npz"
         replace(trace, meta=meta).save(path, force=True)
         skew = trace.load.max(axis=2) / trace.load.mean(axis=2)
-        print(f"{name}: {log['iterations_run']} iterations in {took} s, {len(trace.iterations)} recorded, {path.stat().st_size} bytes, "
-              f"loss {log['loss']}, max/mean first {skew[0].mean():.2f} last {skew[-1].mean():.2f}", flush=True)
+        print(
+            f"{name}: {log['iterations_run']} iterations in {took} s, {len(trace.iterations)} recorded, {path.stat().st_size} bytes, "
+            f"loss {log['loss']}, max/mean first {skew[0].mean():.2f} last {skew[-1].mean():.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

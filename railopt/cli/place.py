@@ -24,19 +24,31 @@ TRACE is a railopt trace (.npz), a file of sglang's expert recorder (.pt) or a l
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="routing trace: .npz, sglang .pt or .npy load tensor")
     parser.add_argument("--planner", default="pro-prophet", choices=PLANNERS, help="(default pro-prophet)")
-    parser.add_argument("--replicas", type=int, help="physical experts a layer, homes included (at most, but for replicate)")
+    parser.add_argument(
+        "--replicas", type=int, help="physical experts a layer, homes included (at most, but for replicate)"
+    )
     parser.add_argument("--memory", metavar="BYTES", help="memory a GPU has for one layer's experts, e.g. 512MiB")
-    parser.add_argument("--groups", type=int, default=1, help="expert groups that replicate keeps on one node (default 1)")
+    parser.add_argument(
+        "--groups", type=int, default=1, help="expert groups that replicate keeps on one node (default 1)"
+    )
     parser.add_argument("--iteration", type=int, default=-1, help="recorded iteration to plan on (default: the last)")
     parser.add_argument("--evaluate", type=int, help="recorded iteration to evaluate on (default: the same)")
-    parser.add_argument("--merge-ranks", action="store_true", help="join consecutive source ranks until one a GPU is left")
+    parser.add_argument(
+        "--merge-ranks", action="store_true", help="join consecutive source ranks until one a GPU is left"
+    )
     parser.add_argument("--model", help="model whose dimensions count (default: the trace's own), e.g. deepseek-v3")
     parser.add_argument("--gpu-tflops", type=float, default=400.0, help="what a GPU reaches, TFLOP/s (default 400)")
     parser.add_argument("--tokens", type=int, help="tokens a rank, where the trace does not say")
     parser.add_argument("--top-k", type=int, help="experts a token, for .pt statistics and .npy (default 1)")
-    parser.add_argument("--rule", choices=("home", "near", "even"), help="which replica a token goes to (default: home; even for replicate)")
+    parser.add_argument(
+        "--rule",
+        choices=("home", "near", "even"),
+        help="which replica a token goes to (default: home; even for replicate)",
+    )
     parser.add_argument("--chunk", default="256KiB", help="largest chunk on the rails (default 256KiB)")
-    parser.add_argument("--previous", metavar="LOCATION.json", help="placement before, in sglang's format (default: contiguous)")
+    parser.add_argument(
+        "--previous", metavar="LOCATION.json", help="placement before, in sglang's format (default: contiguous)"
+    )
     parser.add_argument("--sglang", metavar="FILE.json", help="write the placement for sglang's --init-expert-location")
     parser.add_argument("--vllm-ascend", metavar="FILE.json", help="write the placement as vllm-ascend's expert map")
     parser.add_argument("--gantt", metavar="FILE.svg", help="draw the iteration's timeline before and after")
@@ -60,19 +72,52 @@ def run(args: argparse.Namespace) -> int:
     tokens = args.tokens or trace.tokens_per_rank or int(trace.counts.sum(axis=3).mean() / trace.top_k)
     model = model_of.model(fabric, tokens, gpu_flops=args.gpu_tflops * 1e12)
     slots = None if args.memory is None else parse_bytes(args.memory) // model_of.expert_bytes()
-    placement = place(trace, fabric, model, args.planner, iteration=args.iteration, replicas=args.replicas, slots=slots, groups=args.groups)
-    start = place(trace, fabric, model, "contiguous") if args.previous is None else _previous(args.previous, fabric, trace.experts)
+    placement = place(
+        trace,
+        fabric,
+        model,
+        args.planner,
+        iteration=args.iteration,
+        replicas=args.replicas,
+        slots=slots,
+        groups=args.groups,
+    )
+    start = (
+        place(trace, fabric, model, "contiguous")
+        if args.previous is None
+        else _previous(args.previous, fabric, trace.experts)
+    )
     when = args.iteration if args.evaluate is None else args.evaluate
     rule = args.rule or ("even" if args.planner == "replicate" else "home")
     token_bytes = model_of.token_bytes()
-    before = assess(trace, fabric, model, start, iteration=when, token_bytes=token_bytes, chunk=args.chunk, style="deepspeed",
-                    rule=rule if args.previous else "home")
-    after = assess(trace, fabric, model, placement, iteration=when, token_bytes=token_bytes, chunk=args.chunk, rule=rule)
+    before = assess(
+        trace,
+        fabric,
+        model,
+        start,
+        iteration=when,
+        token_bytes=token_bytes,
+        chunk=args.chunk,
+        style="deepspeed",
+        rule=rule if args.previous else "home",
+    )
+    after = assess(
+        trace, fabric, model, placement, iteration=when, token_bytes=token_bytes, chunk=args.chunk, rule=rule
+    )
     moved = placement.movement(start, model_of.expert_bytes())
-    data = {"planner": args.planner, "layers": placement.layers, "experts": placement.experts,
-            "copies": int(placement.copies.sum()), "experts_per_gpu": int(placement.holds.sum(axis=2).max()), "rule": rule,
-            "model": model_of.name, "before": before.as_dict(), "after": after.as_dict(),
-            "moved_bytes": int(moved.bytes.sum()), "moved_internode_bytes": int(moved.node_matrix.sum())}
+    data = {
+        "planner": args.planner,
+        "layers": placement.layers,
+        "experts": placement.experts,
+        "copies": int(placement.copies.sum()),
+        "experts_per_gpu": int(placement.holds.sum(axis=2).max()),
+        "rule": rule,
+        "model": model_of.name,
+        "before": before.as_dict(),
+        "after": after.as_dict(),
+        "moved_bytes": int(moved.bytes.sum()),
+        "moved_internode_bytes": int(moved.node_matrix.sum()),
+    }
     _export(args, placement, before.timeline, after.timeline)
     if args.json:
         print_json(data)
@@ -112,11 +157,20 @@ def _export(args: argparse.Namespace, placement: Any, before: Any, after: Any) -
 
 
 def _print(data: dict[str, Any], before: Any, after: Any) -> None:
-    print(f"{data['planner']}: {data['copies']} experts on GPUs in {data['layers']} layers of {data['experts']}, "
-          f"at most {data['experts_per_gpu']} a GPU and layer; model: {data['model']}")
-    rows = [["balance, max/mean", f"{before.balance:.3f}", f"{after.balance:.3f}", _ratio(before.balance, after.balance)],
-            ["worst layer", f"{before.worst:.3f}", f"{after.worst:.3f}", _ratio(before.worst, after.worst)],
-            ["bytes between nodes", format_bytes(before.internode), format_bytes(after.internode), _ratio(before.internode, after.internode)]]
+    print(
+        f"{data['planner']}: {data['copies']} experts on GPUs in {data['layers']} layers of {data['experts']}, "
+        f"at most {data['experts_per_gpu']} a GPU and layer; model: {data['model']}"
+    )
+    rows = [
+        ["balance, max/mean", f"{before.balance:.3f}", f"{after.balance:.3f}", _ratio(before.balance, after.balance)],
+        ["worst layer", f"{before.worst:.3f}", f"{after.worst:.3f}", _ratio(before.worst, after.worst)],
+        [
+            "bytes between nodes",
+            format_bytes(before.internode),
+            format_bytes(after.internode),
+            _ratio(before.internode, after.internode),
+        ],
+    ]
     for name in before.links:
         (old, slow), (new, fast) = before.links[name], after.links[name]
         rows.append([f"busiest NIC, {name}", format_bytes(old), format_bytes(new), _ratio(old, new)])
@@ -124,7 +178,9 @@ def _print(data: dict[str, Any], before: Any, after: Any) -> None:
     old, new = before.timeline.total_ps, after.timeline.total_ps
     rows.append(["iteration", f"{old / 1e9:.3f}ms", f"{new / 1e9:.3f}ms", _ratio(old, new)])
     table(["", "before", "after", "gain"], rows)
-    print(f"moved: {format_bytes(data['moved_bytes'])} in all, {format_bytes(data['moved_internode_bytes'])} between nodes")
+    print(
+        f"moved: {format_bytes(data['moved_bytes'])} in all, {format_bytes(data['moved_internode_bytes'])} between nodes"
+    )
 
 
 def _ratio(before: float, after: float) -> str:

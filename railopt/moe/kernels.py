@@ -37,8 +37,19 @@ def _first(node: int, gpus: int, expert: int, flags: Bools) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _flow(node: int, owner: int, owner_node: int, serving: int, expert: int, sign: int, tokens: Ints, rates: Ints, scalars: Ints,
-          holds: Bools, times: Ints) -> None:
+def _flow(
+    node: int,
+    owner: int,
+    owner_node: int,
+    serving: int,
+    expert: int,
+    sign: int,
+    tokens: Ints,
+    rates: Ints,
+    scalars: Ints,
+    holds: Bools,
+    times: Ints,
+) -> None:
     """Add (sign 1) or take away (-1) what the tokens of one node for one expert cost; `serving` -1 sends them to the home."""
     devices, nodes, gpus = tokens.shape[0], rates.shape[1], scalars[9]
     for d in range(node * gpus, (node + 1) * gpus):
@@ -55,8 +66,19 @@ def _flow(node: int, owner: int, owner_node: int, serving: int, expert: int, sig
 
 
 @njit(cache=True, error_model="numpy")
-def _parameters(node: int, owner: int, owner_node: int, near: bool, expert: int, sign: int, have: Bools, rates: Ints,
-                scalars: Ints, holds: Bools, times: Ints) -> None:
+def _parameters(
+    node: int,
+    owner: int,
+    owner_node: int,
+    near: bool,
+    expert: int,
+    sign: int,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    holds: Bools,
+    times: Ints,
+) -> None:
     """The same for the parameters of the node's copies; `near`: the node need not fetch them from another one."""
     devices, nodes, gpus = holds.shape[0], rates.shape[1], scalars[9]
     move = 2 * devices + 2 * nodes
@@ -76,8 +98,18 @@ def _parameters(node: int, owner: int, owner_node: int, near: bool, expert: int,
 
 
 @njit(cache=True, error_model="numpy")
-def toggle(device: int, expert: int, place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints,
-           holds: Bools, times: Ints) -> None:
+def toggle(
+    device: int,
+    expert: int,
+    place: Ints,
+    tokens: Ints,
+    home: Ints,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    holds: Bools,
+    times: Ints,
+) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
     node, owner, gpus = place[device], home[expert], scalars[9]
     owner_node = place[owner]
@@ -115,7 +147,9 @@ def begin(place: Ints, tokens: Ints, home: Ints, rates: Ints, scalars: Ints) -> 
 
 
 @njit(cache=True, error_model="numpy")
-def start(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, placed: Bools) -> tuple[Bools, Ints]:
+def start(
+    place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, placed: Bools
+) -> tuple[Bools, Ints]:
     """The state of a placement."""
     holds, times = begin(place, tokens, home, rates, scalars)
     for d in range(tokens.shape[0]):
@@ -164,8 +198,18 @@ def free_pairs(devices: int, home: Ints) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True, error_model="numpy")
-def exhaust(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, pair_device: Ints, pair_expert: Ints,
-            slots: Ints, limit: int) -> tuple[int, Bools]:
+def exhaust(
+    place: Ints,
+    tokens: Ints,
+    home: Ints,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    pair_device: Ints,
+    pair_expert: Ints,
+    slots: Ints,
+    limit: int,
+) -> tuple[int, Bools]:
     """The least total over every set of copies from the given pairs, by a Gray code; slots [D] experts a GPU at most."""
     devices = len(tokens)
     holds, times = begin(place, tokens, home, rates, scalars)

@@ -34,8 +34,15 @@ class Optimum:
         return (value - self.bound) / self.bound if self.bound else 0.0
 
 
-def optimal(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | None = None, slots: int | None = None,
-            limit: int | None = None, limit_s: float = 30.0) -> Optimum:
+def optimal(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    *,
+    home: npt.ArrayLike | None = None,
+    slots: int | None = None,
+    limit: int | None = None,
+    limit_s: float = 30.0,
+) -> Optimum:
     """The least total of `model` over every set of copies: all of them tried out, or an integer program where they are too many.
 
     The integer program covers models without node-mates (one GPU a node), such as `TimeModel.flat`.
@@ -50,14 +57,17 @@ def optimal(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | No
         value, holds = exhaust(place, tokens, owner, have, rates, scalars, device, expert, cap, most)
         return Optimum(np.asarray(holds), int(value), int(value), True, "every placement tried")
     if model.gpus > 1:
-        raise InputError(f"{len(device)} possible copies on nodes of {model.gpus} GPUs: at most {EXHAUSTIVE} can be tried out; use a "
-                         "smaller layer, or a model with one GPU a node")
+        raise InputError(
+            f"{len(device)} possible copies on nodes of {model.gpus} GPUs: at most {EXHAUSTIVE} can be tried out; use a "
+            "smaller layer, or a model with one GPU a node"
+        )
     return _integer_program(model, tokens, owner, cap, most, device, expert, limit_s)
 
 
-def _integer_program(model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, device: Ints, expert: Ints,
-                     limit_s: float) -> Optimum:
-    """Binary x[copy]; continuous sent[expert], A2A, FEC, Trans and exposed times; HiGHS by way of scipy, its placement re-evaluated here."""
+def _integer_program(
+    model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, device: Ints, expert: Ints, limit_s: float
+) -> Optimum:
+    """Binary x[copy], continuous sent[expert] and times; HiGHS by way of scipy, its placement re-evaluated here."""
     import scipy
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -84,7 +94,11 @@ def _integer_program(model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, mos
         leaving = float(tokens[d, owner != d].sum())
         at_most({a2a: -1}, -arriving * ps, -moved * homed * ps)
         at_most({a2a: -1}, -leaving * ps, -moved * own * ps)
-        at_most({fec: -1}, -float(tokens[:, owner == d].sum()) * model.token_ps, moved * (own * 1.0 - homed) * model.token_ps)
+        at_most(
+            {fec: -1},
+            -float(tokens[:, owner == d].sum()) * model.token_ps,
+            moved * (own * 1.0 - homed) * model.token_ps,
+        )
         at_most({trans: -1}, 0, own * float(model.copy_ps[d]) + model.copy_mean_ps)
         leaves = {sent + int(e): float(model.copy_ps[d]) for e in np.flatnonzero(owner == d)}
         at_most({trans: -1, **leaves}, 0, np.full(pairs, float(model.copy_mean_ps)))
@@ -108,8 +122,13 @@ def _integer_program(model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, mos
             matrix[i] *= scale
             upper_scaled[i] *= scale
     integrality = np.r_[np.ones(pairs), np.zeros(width - pairs)]
-    result = milp(cost, constraints=LinearConstraint(matrix, -np.inf, upper_scaled), integrality=integrality,
-                  bounds=Bounds(0, np.r_[np.ones(width - 5), np.full(5, np.inf)]), options={"time_limit": limit_s, "mip_rel_gap": 0})
+    result = milp(
+        cost,
+        constraints=LinearConstraint(matrix, -np.inf, upper_scaled),
+        integrality=integrality,
+        bounds=Bounds(0, np.r_[np.ones(width - 5), np.full(5, np.inf)]),
+        options={"time_limit": limit_s, "mip_rel_gap": 0},
+    )
     if result.x is None:
         raise BackendError(f"HiGHS found no placement in {limit_s} s: {result.message}; give it more time")
     holds = np.arange(devices)[:, None] == owner[None, :]
@@ -133,7 +152,9 @@ def split_tokens(model: TimeModel, counts: npt.ArrayLike, holds: Bools) -> Ints:
     placed = np.asarray(holds, np.bool_)
     orphans = np.flatnonzero(~placed.any(axis=0) & (tokens.sum(axis=0) > 0))
     if placed.shape != tokens.shape or len(orphans):
-        raise InputError(f"holds of shape {placed.shape}, experts without a GPU: {orphans.tolist()}; every expert needs one")
+        raise InputError(
+            f"holds of shape {placed.shape}, experts without a GPU: {orphans.tolist()}; every expert needs one"
+        )
     source, expert, target = np.nonzero((tokens > 0)[:, :, None] & placed.T[None, :, :])
     count, devices, nodes = len(source), model.devices, model.nodes
     place = np.arange(devices) // model.gpus
@@ -141,7 +162,10 @@ def split_tokens(model: TimeModel, counts: npt.ArrayLike, holds: Bools) -> Ints:
     weight = tokens[source, expert].astype(float) / 1e6  # shares of a source's tokens; microseconds
     column = np.arange(count)
     blocks = [(target, column, weight * model.token_ps, devices, 1)]
-    blocks += [(place[end][apart], column[apart], (weight * model.node_ps[place[end]])[apart], nodes, 0) for end in (source, target)]
+    blocks += [
+        (place[end][apart], column[apart], (weight * model.node_ps[place[end]])[apart], nodes, 0)
+        for end in (source, target)
+    ]
     blocks += [(target[mates], column[mates], (weight * model.up_ps)[mates], devices, 0)]
     rows, columns, values, height = [], [], [], 0
     for row, col, value, size, bound in blocks:
@@ -149,10 +173,19 @@ def split_tokens(model: TimeModel, counts: npt.ArrayLike, holds: Bools) -> Ints:
         columns += [col, np.full(size, count + bound)]
         values += [value, np.full(size, -1.0)]
         height += size
-    limits = coo_matrix((np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(height, count + 2))
+    limits = coo_matrix(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(height, count + 2)
+    )
     pairs, group = np.unique(source * tokens.shape[1] + expert, return_inverse=True)
     whole = coo_matrix((np.ones(count), (group, column)), shape=(len(pairs), count + 2))
-    result = linprog(np.r_[np.zeros(count), 4.0, 3.0], A_ub=limits, b_ub=np.zeros(height), A_eq=whole, b_eq=np.ones(len(pairs)), method="highs")
+    result = linprog(
+        np.r_[np.zeros(count), 4.0, 3.0],
+        A_ub=limits,
+        b_ub=np.zeros(height),
+        A_eq=whole,
+        b_eq=np.ones(len(pairs)),
+        method="highs",
+    )
     if result.x is None:
         raise BackendError(f"HiGHS did not split the tokens: {result.message}")
     exact = result.x[:count] * tokens[source, expert]

@@ -35,14 +35,25 @@ def dimensions(trace: Trace, name: str | None) -> Preset:
         return replace(preset(name), layers=len(trace.layers), experts=trace.experts, top_k=trace.top_k)
     shape = trace.meta.get("model")
     if not isinstance(shape, dict) or not trace.model_dim:
-        raise InputError("the trace does not say how large its model is: name one with --model, e.g. --model deepseek-v2-lite")
+        raise InputError(
+            "the trace does not say how large its model is: name one with --model, e.g. --model deepseek-v2-lite"
+        )
     width, ffn = trace.model_dim, int(shape["ffn"])
     dense = 4 * width * width + 3 * width * ffn * int(shape.get("shared", 0))
     return Preset("the trace's own", len(trace.layers), trace.experts, trace.top_k, width, ffn, dense)
 
 
-def place(trace: Trace, fabric: Fabric, model: TimeModel, planner: str, *, iteration: int = -1, replicas: int | None = None,
-          slots: int | None = None, groups: int = 1) -> Placement:
+def place(
+    trace: Trace,
+    fabric: Fabric,
+    model: TimeModel,
+    planner: str,
+    *,
+    iteration: int = -1,
+    replicas: int | None = None,
+    slots: int | None = None,
+    groups: int = 1,
+) -> Placement:
     """A placement for every layer of the trace, planned on one iteration's counts.
 
     replicas  physical experts a layer, homes included (at most, for the planners that copy only what pays)
@@ -70,16 +81,20 @@ def _slots(experts: int, devices: int, replicas: int | None, slots: int | None) 
     """Experts a GPU may hold; an error where the experts do not fit."""
     least = -(-experts // devices)
     if replicas is not None and not experts <= replicas <= experts * devices:
-        raise InputError(f"{replicas} replicas of {experts} experts on {devices} GPUs: the smallest feasible number is {experts}, the "
-                         f"largest {experts * devices}")
+        raise InputError(
+            f"{replicas} replicas of {experts} experts on {devices} GPUs: the smallest feasible number is {experts}, the "
+            f"largest {experts * devices}"
+        )
     if slots is not None and slots < least:
         raise InputError(f"{slots} experts a GPU: {experts} experts on {devices} GPUs need at least {least}")
     if replicas is None:
         return slots
     wanted = -(-replicas // devices)
     if slots is not None and slots < wanted:
-        raise InputError(f"{replicas} replicas on {devices} GPUs of {slots} slots: at most {slots * devices} fit; the smallest feasible "
-                         f"number of slots is {wanted}")
+        raise InputError(
+            f"{replicas} replicas on {devices} GPUs of {slots} slots: at most {slots * devices} fit; the smallest feasible "
+            f"number of slots is {wanted}"
+        )
     return wanted if slots is None else slots
 
 
@@ -108,13 +123,31 @@ class Side:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""
-        return {"balance": self.balance, "worst_layer_balance": self.worst, "internode_bytes": self.internode,
-                "iteration_s": self.timeline.total_ps / 1e12,
-                "links": {name: {"busiest_nic_bytes": load, "dispatch_s": float(time)} for name, (load, time) in self.links.items()}}
+        return {
+            "balance": self.balance,
+            "worst_layer_balance": self.worst,
+            "internode_bytes": self.internode,
+            "iteration_s": self.timeline.total_ps / 1e12,
+            "links": {
+                name: {"busiest_nic_bytes": load, "dispatch_s": float(time)}
+                for name, (load, time) in self.links.items()
+            },
+        }
 
 
-def assess(trace: Trace, fabric: Fabric, model: TimeModel, placement: Placement, *, iteration: int = -1, token_bytes: int,
-           rule: str = "home", style: str = "ours", policies: Sequence[str] = RAIL_POLICIES, chunk: str | int = "256KiB") -> Side:
+def assess(
+    trace: Trace,
+    fabric: Fabric,
+    model: TimeModel,
+    placement: Placement,
+    *,
+    iteration: int = -1,
+    token_bytes: int,
+    rule: str = "home",
+    style: str = "ours",
+    policies: Sequence[str] = RAIL_POLICIES,
+    chunk: str | int = "256KiB",
+) -> Side:
     """What a placement does to one iteration's routing."""
     row = trace.row(iteration)
     when = int(trace.iterations[row])

@@ -37,22 +37,30 @@ class Placement:
     def __post_init__(self) -> None:
         holds = np.array(self.holds, dtype=np.bool_, order="C")
         if holds.ndim != 3 or 0 in holds.shape or holds.shape[1] != self.nodes * self.gpus:
-            raise InputError(f"holds has shape {holds.shape}: expected [layers, {self.nodes} x {self.gpus} GPUs, experts]")
+            raise InputError(
+                f"holds has shape {holds.shape}: expected [layers, {self.nodes} x {self.gpus} GPUs, experts]"
+            )
         home = frozen(self.home, np.int32, "home", 2)
         if home.shape != (holds.shape[0], holds.shape[2]):
-            raise InputError(f"home has shape {home.shape}, expected {(holds.shape[0], holds.shape[2])} = [layers, experts]")
+            raise InputError(
+                f"home has shape {home.shape}, expected {(holds.shape[0], holds.shape[2])} = [layers, experts]"
+            )
         orphans = np.argwhere(~holds.any(axis=1))
         if len(orphans):
             layer, expert = orphans[0].tolist()
-            raise InputError(f"layer {layer}: no GPU holds expert {expert} ({len(orphans)} such experts in all); every expert needs "
-                             "at least one GPU")
+            raise InputError(
+                f"layer {layer}: no GPU holds expert {expert} ({len(orphans)} such experts in all); every expert needs "
+                "at least one GPU"
+            )
         if home.min() < 0 or home.max() >= holds.shape[1]:
             raise InputError(f"homes go from {home.min()} to {home.max()}: expected GPUs 0 to {holds.shape[1] - 1}")
         layers, experts = np.ogrid[: home.shape[0], : home.shape[1]]
         away = np.argwhere(~holds[layers, home, experts])
         if len(away):
             layer, expert = away[0].tolist()
-            raise InputError(f"layer {layer}: GPU {home[layer, expert]} is the home of expert {expert} but does not hold it")
+            raise InputError(
+                f"layer {layer}: GPU {home[layer, expert]} is the home of expert {expert} but does not hold it"
+            )
         holds.flags.writeable = False
         object.__setattr__(self, "holds", holds)
         object.__setattr__(self, "home", home)
@@ -100,7 +108,9 @@ class Placement:
         np.add.at(count, (rows, owner[None, :], slots), 1)
         if count.max() > 1:
             layer, gpu, expert = np.argwhere(count > 1)[0].tolist()
-            raise InputError(f"layer {layer}: GPU {gpu} holds expert {expert} {count[layer, gpu, expert]} times; once is enough")
+            raise InputError(
+                f"layer {layer}: GPU {gpu} holds expert {expert} {count[layer, gpu, expert]} times; once is enough"
+            )
         return cls(nodes, gpus, count > 0, np.argmax(count > 0, axis=1))
 
     def phy2log(self, slots: int | None = None) -> Int32s:
@@ -112,8 +122,10 @@ class Placement:
         most = int(self.holds.sum(axis=2).max())
         wanted = most if slots is None else slots
         if not most <= wanted <= self.experts:
-            raise InputError(f"{wanted} slots a GPU: the fullest GPU holds {most} experts and there are {self.experts}; the smallest "
-                             f"feasible number is {most}")
+            raise InputError(
+                f"{wanted} slots a GPU: the fullest GPU holds {most} experts and there are {self.experts}; the smallest "
+                f"feasible number is {most}"
+            )
         holds = self.holds.copy()
         for layer in range(self.layers):
             for gpu in range(self.devices):

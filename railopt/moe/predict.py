@@ -59,8 +59,14 @@ def distance(a: Ints, b: Ints) -> float:
     return float(np.abs(a - b).sum() / (2 * total)) if total else 0.0
 
 
-def forecasts(trace: Trace, model: TimeModel, predictor: Callable[[Ints], Ints] = last, *, need: int = 1,
-              layers: list[int] | None = None) -> list[Forecast]:
+def forecasts(
+    trace: Trace,
+    model: TimeModel,
+    predictor: Callable[[Ints], Ints] = last,
+    *,
+    need: int = 1,
+    layers: list[int] | None = None,
+) -> list[Forecast]:
     """Predict every recorded iteration that follows `need` consecutive ones, plan on the prediction, evaluate on the truth."""
     result = []
     for row in consecutive(trace, need):
@@ -69,8 +75,17 @@ def forecasts(trace: Trace, model: TimeModel, predictor: Callable[[Ints], Ints] 
             truth, guess = counts[row], predictor(counts[row - need : row])
             planned = evaluate(model, truth, pro_prophet(model, guess)).total
             ideal = evaluate(model, truth, pro_prophet(model, truth)).total
-            result.append(Forecast(int(trace.iterations[row]), int(trace.layers[layer]), distance(guess, truth),
-                                   distance(guess.sum(axis=0), truth.sum(axis=0)), evaluate(model, truth).total, planned, ideal))
+            result.append(
+                Forecast(
+                    int(trace.iterations[row]),
+                    int(trace.layers[layer]),
+                    distance(guess, truth),
+                    distance(guess.sum(axis=0), truth.sum(axis=0)),
+                    evaluate(model, truth).total,
+                    planned,
+                    ideal,
+                )
+            )
     return result
 
 
@@ -85,7 +100,9 @@ class Age(NamedTuple):
     kept: float
 
 
-def staleness(trace: Trace, model: TimeModel, *, layers: list[int] | None = None, rows: list[int] | None = None) -> list[Age]:
+def staleness(
+    trace: Trace, model: TimeModel, *, layers: list[int] | None = None, rows: list[int] | None = None
+) -> list[Age]:
     """Plans of each recorded iteration used at every later one, by age (geometric classes 1, 2-3, 4-7, ...)."""
     chosen = range(len(trace.iterations)) if rows is None else rows
     columns = range(len(trace.layers)) if layers is None else layers
@@ -101,12 +118,20 @@ def staleness(trace: Trace, model: TimeModel, *, layers: list[int] | None = None
                 if age > 0:
                     stale = evaluate(model, counts[later], plans[earlier]).total
                     group = 1 << (age.bit_length() - 1)
-                    sums[group] = sums.get(group, np.zeros(4)) + (1, none, stale, fresh)
+                    sums[group] = sums.get(group, np.zeros(4)) + np.array([1, none, stale, fresh])
     ages = []
     for group in sorted(sums):
         number, none, stale, fresh = sums[group]
-        ages.append(Age(group, int(number), none / number, stale / number, fresh / number,
-                        (none - stale) / (none - fresh) if none > fresh else 1.0))
+        ages.append(
+            Age(
+                group,
+                int(number),
+                none / number,
+                stale / number,
+                fresh / number,
+                (none - stale) / (none - fresh) if none > fresh else 1.0,
+            )
+        )
     return ages
 
 

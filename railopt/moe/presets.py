@@ -60,12 +60,18 @@ class Preset:
         """Forward FLOPs of one token in all MoE layers."""
         return self.layers * (self.dense_flops + self.top_k * self.expert_flops)
 
-    def model(self, fabric: Fabric, tokens_per_rank: int, *, gpu_flops: float = 400e12, width: int = 2,
-              overlap: bool = True) -> TimeModel:
+    def model(
+        self, fabric: Fabric, tokens_per_rank: int, *, gpu_flops: float = 400e12, width: int = 2, overlap: bool = True
+    ) -> TimeModel:
         """The time model of one layer: GPUs that reach `gpu_flops`, `width` bytes a value, rails used evenly."""
-        return TimeModel.rails(fabric, token_bytes=self.token_bytes(width), expert_bytes=self.expert_bytes(width),
-                               tokens_per_s=gpu_flops / self.expert_flops,
-                               fnec_ps=round(tokens_per_rank * self.dense_flops * PS_PER_S / gpu_flops), overlap=overlap)
+        return TimeModel.rails(
+            fabric,
+            token_bytes=self.token_bytes(width),
+            expert_bytes=self.expert_bytes(width),
+            tokens_per_s=gpu_flops / self.expert_flops,
+            fnec_ps=round(tokens_per_rank * self.dense_flops * PS_PER_S / gpu_flops),
+            overlap=overlap,
+        )
 
 
 def _gpt(name: str, layers: int, width: int, experts: int, top_k: int) -> Preset:

@@ -32,8 +32,14 @@ def _have(counts: Ints, have: npt.ArrayLike | None) -> Bools:
     return np.zeros(counts.shape, np.bool_) if have is None else np.ascontiguousarray(have, np.bool_)
 
 
-def evaluate(model: TimeModel, counts: npt.ArrayLike, holds: npt.ArrayLike | None = None, *, home: npt.ArrayLike | None = None,
-             have: npt.ArrayLike | None = None) -> Terms:
+def evaluate(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    holds: npt.ArrayLike | None = None,
+    *,
+    home: npt.ArrayLike | None = None,
+    have: npt.ArrayLike | None = None,
+) -> Terms:
     """The layer's time under a placement: counts [GPU, expert], holds bool [GPU, expert], have = copies already there."""
     tokens = model.counts(counts)
     placed = np.zeros(tokens.shape, np.bool_) if holds is None else np.ascontiguousarray(holds, np.bool_)
@@ -51,8 +57,11 @@ def measure(model: TimeModel, shares: Ints, holds: Bools, *, home: npt.ArrayLike
     mates = (place[:, None] == place[None, :]) & ~np.eye(model.devices, dtype=np.bool_)
     across = flow * (place[:, None] != place[None, :])
     nodes = across.reshape(model.nodes, model.gpus, model.nodes, model.gpus).sum(axis=(1, 3))
-    a2a = max(int((nodes.sum(axis=0) * model.node_ps).max()), int((nodes.sum(axis=1) * model.node_ps).max()),
-              int((flow * mates).sum(axis=0).max()) * model.up_ps)
+    a2a = max(
+        int((nodes.sum(axis=0) * model.node_ps).max()),
+        int((nodes.sum(axis=1) * model.node_ps).max()),
+        int((flow * mates).sum(axis=0).max()) * model.up_ps,
+    )
     fec = int(flow.sum(axis=0).max()) * model.token_ps
     moved = evaluate(model, shares.sum(axis=2), holds, home=home)
     total = combine(a2a, fec, moved.trans, moved.agg, model.vectors()[2])
@@ -75,13 +84,22 @@ def room(counts: Ints, owner: Ints, devices: int, slots: int | None, limit: int 
     held = np.bincount(owner, minlength=devices)
     most = counts.shape[1] if slots is None else slots
     if held.max() > most:
-        raise InputError(f"{most} experts a GPU: GPU {int(held.argmax())} is the home of {held.max()}; the smallest feasible number "
-                         f"is {held.max()}")
+        raise InputError(
+            f"{most} experts a GPU: GPU {int(held.argmax())} is the home of {held.max()}; the smallest feasible number "
+            f"is {held.max()}"
+        )
     return np.full(devices, most, np.int64), devices * counts.shape[1] if limit is None else limit
 
 
-def pro_prophet(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | None = None,
-                have: npt.ArrayLike | None = None, slots: int | None = None, limit: int | None = None) -> Bools:
+def pro_prophet(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    *,
+    home: npt.ArrayLike | None = None,
+    have: npt.ArrayLike | None = None,
+    slots: int | None = None,
+    limit: int | None = None,
+) -> Bools:
     """Copies for one layer: bool [GPU, expert], homes included.
 
     counts  int [source GPU, expert], tokens (expected in the next iteration)
@@ -95,7 +113,9 @@ def pro_prophet(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike 
     return np.asarray(plan_layer(place, tokens, owner, _have(tokens, have), rates, scalars, cap, most))
 
 
-def shadow(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | None = None, slots: int | None = None) -> Bools:
+def shadow(
+    model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | None = None, slots: int | None = None
+) -> Bools:
     """FasterMoE: the heaviest experts to all devices, one after the other, while the model says that it helps."""
     tokens = model.counts(counts)
     owner = homes(model, tokens, home)
@@ -116,7 +136,9 @@ def shadow(model: TimeModel, counts: npt.ArrayLike, *, home: npt.ArrayLike | Non
     return holds
 
 
-def algorithm1(model: TimeModel, counts: npt.ArrayLike, n: int, *, alpha: float = 0.5, home: npt.ArrayLike | None = None) -> Bools:
+def algorithm1(
+    model: TimeModel, counts: npt.ArrayLike, n: int, *, alpha: float = 0.5, home: npt.ArrayLike | None = None
+) -> Bools:
     """Pro-Prophet's algorithm 1 as printed: the heaviest device's experts to all but the n devices with fewest inputs.
 
     Stops when max - min of the computed inputs is below alpha * inputs / experts, or when the heaviest device was used before.

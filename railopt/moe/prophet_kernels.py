@@ -13,7 +13,9 @@ RESTARTS = 40
 
 
 @njit(cache=True, error_model="numpy")
-def plan_layer(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, slots: Ints, limit: int) -> Bools:
+def plan_layer(
+    place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, slots: Ints, limit: int
+) -> Bools:
     """Copies for one layer, bool [D, E]; see `railopt.moe.kernels` for the arrays."""
     devices, experts = tokens.shape
     pairs = (devices - 1) * experts
@@ -31,8 +33,18 @@ def plan_layer(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, 
 
 
 @njit(cache=True, error_model="numpy")
-def _greedy(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, room: Ints, limit: int,
-            holds: Bools, times: Ints) -> tuple[int, int]:
+def _greedy(
+    place: Ints,
+    tokens: Ints,
+    home: Ints,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    room: Ints,
+    limit: int,
+    holds: Bools,
+    times: Ints,
+) -> tuple[int, int]:
     """Relieve the busiest link or GPU copy by copy, keep the best prefix of that path, drop copies that do not pay."""
     devices, experts = tokens.shape
     nodes = rates.shape[1]
@@ -73,8 +85,19 @@ def _greedy(place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, sca
 
 
 @njit(cache=True, error_model="numpy")
-def _prune(best: int, trail: Ints, place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, room: Ints,
-           holds: Bools, times: Ints) -> tuple[int, int]:
+def _prune(
+    best: int,
+    trail: Ints,
+    place: Ints,
+    tokens: Ints,
+    home: Ints,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    room: Ints,
+    holds: Bools,
+    times: Ints,
+) -> tuple[int, int]:
     """Take back copies, the latest first, where the total does not grow; (total, copies left)."""
     copies, devices = len(trail), len(tokens)
     a2a, fec, _, _, _, _ = terms(devices, times, scalars)
@@ -109,15 +132,31 @@ def _argmax(times: Ints, first: int, last: int) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _next(place: Ints, tokens: Ints, by_node: Ints, served: Bools, home: Ints, by_home: Ints, begins: Ints, rates: Ints,
-          scalars: Ints, room: Ints, holds: Bools, times: Ints) -> tuple[int, int]:
+def _next(
+    place: Ints,
+    tokens: Ints,
+    by_node: Ints,
+    served: Bools,
+    home: Ints,
+    by_home: Ints,
+    begins: Ints,
+    rates: Ints,
+    scalars: Ints,
+    room: Ints,
+    holds: Bools,
+    times: Ints,
+) -> tuple[int, int]:
     """The (GPU, expert) copy that takes most time off the busiest link and the busiest GPU; (-1, -1) at the end."""
     devices, nodes, gpus = len(tokens), rates.shape[1], scalars[9]
     link = _argmax(times, devices, 2 * devices + 2 * nodes) - devices
     busy = _argmax(times, 0, devices)
-    moved2, d2, e2 = _relieve_device(busy, place[busy], tokens, by_node, served, by_home, begins, gpus, room, holds, times)
+    moved2, d2, e2 = _relieve_device(
+        busy, place[busy], tokens, by_node, served, by_home, begins, gpus, room, holds, times
+    )
     if link < devices:
-        moved1, d1, e1 = _relieve_device(link, place[link], tokens, by_node, served, by_home, begins, gpus, room, holds, times)
+        moved1, d1, e1 = _relieve_device(
+            link, place[link], tokens, by_node, served, by_home, begins, gpus, room, holds, times
+        )
         pace = scalars[0]
     elif link < devices + nodes:
         moved1, d1, e1 = _relieve_inward(link - devices, by_node, served, by_home, begins, gpus, room, times)
@@ -143,8 +182,9 @@ def _lightest(node: int, gpus: int, room: Ints, times: Ints) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _relieve_inward(node: int, by_node: Ints, served: Bools, by_home: Ints, begins: Ints, gpus: int, room: Ints,
-                    times: Ints) -> tuple[int, int, int]:
+def _relieve_inward(
+    node: int, by_node: Ints, served: Bools, by_home: Ints, begins: Ints, gpus: int, room: Ints, times: Ints
+) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy, somewhere else, that takes most tokens off the links into a node."""
     best, device, expert = 0, -1, -1
     for i in range(begins[node * gpus], begins[(node + 1) * gpus]):
@@ -158,7 +198,9 @@ def _relieve_inward(node: int, by_node: Ints, served: Bools, by_home: Ints, begi
 
 
 @njit(cache=True, error_model="numpy")
-def _relieve_outward(node: int, by_node: Ints, served: Bools, gpus: int, room: Ints, times: Ints) -> tuple[int, int, int]:
+def _relieve_outward(
+    node: int, by_node: Ints, served: Bools, gpus: int, room: Ints, times: Ints
+) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy in a node that takes most tokens off the links out of it."""
     best, expert = 0, -1
     for e in range(by_node.shape[1]):
@@ -169,8 +211,19 @@ def _relieve_outward(node: int, by_node: Ints, served: Bools, gpus: int, room: I
 
 
 @njit(cache=True, error_model="numpy")
-def _relieve_device(top: int, node: int, tokens: Ints, by_node: Ints, served: Bools, by_home: Ints, begins: Ints, gpus: int,
-                    room: Ints, holds: Bools, times: Ints) -> tuple[int, int, int]:
+def _relieve_device(
+    top: int,
+    node: int,
+    tokens: Ints,
+    by_node: Ints,
+    served: Bools,
+    by_home: Ints,
+    begins: Ints,
+    gpus: int,
+    room: Ints,
+    holds: Bools,
+    times: Ints,
+) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy that takes most tokens off one GPU, in a node that sends to it or on a node-mate."""
     best, device, expert = 0, -1, -1
     for i in range(begins[top], begins[top + 1]):
@@ -191,15 +244,29 @@ def _relieve_device(top: int, node: int, tokens: Ints, by_node: Ints, served: Bo
 
 
 @njit(cache=True, error_model="numpy")
-def _restarts(best: int, copies: int, place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints,
-              room: Ints, limit: int, holds: Bools, times: Ints) -> Bools:
+def _restarts(
+    best: int,
+    copies: int,
+    place: Ints,
+    tokens: Ints,
+    home: Ints,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    room: Ints,
+    limit: int,
+    holds: Bools,
+    times: Ints,
+) -> Bools:
     """Local search from the greedy's placement, then from the best one with a few copies changed, as often as is cheap."""
     best, copies = _search(best, copies, place, tokens, home, have, rates, scalars, room, limit, holds, times)
     chosen, dice = holds.copy(), 12345
     for _ in range(RESTARTS):
         for _ in range(4):
             dice = (dice * 1103515245 + 12345) % 2147483648
-            copies += _try((dice >> 8) % tokens.size, home, room, copies, limit, place, tokens, have, rates, scalars, holds, times)
+            copies += _try(
+                (dice >> 8) % tokens.size, home, room, copies, limit, place, tokens, have, rates, scalars, holds, times
+            )
         total = terms(len(tokens), times, scalars)[4]
         total, copies = _search(total, copies, place, tokens, home, have, rates, scalars, room, limit, holds, times)
         if total < best:
@@ -217,8 +284,20 @@ def _restarts(best: int, copies: int, place: Ints, tokens: Ints, home: Ints, hav
 
 
 @njit(cache=True, error_model="numpy")
-def _search(best: int, copies: int, place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints,
-            room: Ints, limit: int, holds: Bools, times: Ints) -> tuple[int, int]:
+def _search(
+    best: int,
+    copies: int,
+    place: Ints,
+    tokens: Ints,
+    home: Ints,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    room: Ints,
+    limit: int,
+    holds: Bools,
+    times: Ints,
+) -> tuple[int, int]:
     """Single toggles and pairs of toggles while the total falls; (total, copies)."""
     improved = True
     while improved:
@@ -246,8 +325,20 @@ def _search(best: int, copies: int, place: Ints, tokens: Ints, home: Ints, have:
 
 
 @njit(cache=True, error_model="numpy")
-def _try(pair: int, home: Ints, room: Ints, copies: int, limit: int, place: Ints, tokens: Ints, have: Bools, rates: Ints,
-         scalars: Ints, holds: Bools, times: Ints) -> int:
+def _try(
+    pair: int,
+    home: Ints,
+    room: Ints,
+    copies: int,
+    limit: int,
+    place: Ints,
+    tokens: Ints,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    holds: Bools,
+    times: Ints,
+) -> int:
     """Toggle a (GPU, expert) pair if it is no home and fits; the change in copies, 0 if nothing was done."""
     d, e = pair // tokens.shape[1], pair % tokens.shape[1]
     if home[e] == d:
@@ -261,8 +352,19 @@ def _try(pair: int, home: Ints, room: Ints, copies: int, limit: int, place: Ints
 
 
 @njit(cache=True, error_model="numpy")
-def _undo(pair: int, change: int, home: Ints, room: Ints, place: Ints, tokens: Ints, have: Bools, rates: Ints, scalars: Ints,
-          holds: Bools, times: Ints) -> None:
+def _undo(
+    pair: int,
+    change: int,
+    home: Ints,
+    room: Ints,
+    place: Ints,
+    tokens: Ints,
+    have: Bools,
+    rates: Ints,
+    scalars: Ints,
+    holds: Bools,
+    times: Ints,
+) -> None:
     d, e = pair // tokens.shape[1], pair % tokens.shape[1]
     toggle(d, e, place, tokens, home, have, rates, scalars, holds, times)
     room[d] += change

@@ -61,10 +61,14 @@ def _check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> N
     if groups < 1 or experts % groups:
         raise InputError(f"{experts} experts in {groups} groups: the groups must divide the experts")
     if replicas < experts:
-        raise InputError(f"{replicas} replicas for {experts} experts: the smallest feasible number is {experts}, one an expert")
+        raise InputError(
+            f"{replicas} replicas for {experts} experts: the smallest feasible number is {experts}, one an expert"
+        )
     if replicas > experts * gpus:
-        raise InputError(f"{replicas} replicas of {experts} experts on {gpus} GPUs: at most {experts * gpus}, since no GPU holds an "
-                         "expert twice")
+        raise InputError(
+            f"{replicas} replicas of {experts} experts on {gpus} GPUs: at most {experts * gpus}, since no GPU holds an "
+            "expert twice"
+        )
 
 
 @njit(cache=True)
@@ -159,7 +163,7 @@ def _replicate(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
 
 @njit(cache=True)
 def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
-    for s in range(start, start + used):
+    for s in range(start, start + used):  # noqa: SIM110  numba has no any() of a generator
         if slots[s] == expert:
             return True
     return False

@@ -68,8 +68,16 @@ def _even(tokens: Ints, eligible: Bools, turn: int) -> Ints:
     return whole
 
 
-def dispatch(trace: Trace, placement: Placement, iteration: int, layer: int, *, token_bytes: int, rule: str = "home",
-             dedup: str | None = None) -> Traffic:
+def dispatch(
+    trace: Trace,
+    placement: Placement,
+    iteration: int,
+    layer: int,
+    *,
+    token_bytes: int,
+    rule: str = "home",
+    dedup: str | None = None,
+) -> Traffic:
     """The bytes of the dispatch all-to-all of one layer; the combine is its transpose (`combine`).
 
     iteration  a recorded training iteration (-1: the last); layer  a layer of the trace
@@ -96,8 +104,17 @@ def combine(traffic: Traffic) -> Traffic:
     return Traffic(np.ascontiguousarray(traffic.bytes.T), traffic.nodes)
 
 
-def all_to_alls(trace: Trace, placement: Placement, iteration: int, layer: int, *, token_bytes: int, combine_bytes: int | None = None,
-                rule: str = "home", dedup: str | None = None) -> dict[str, Traffic]:
+def all_to_alls(
+    trace: Trace,
+    placement: Placement,
+    iteration: int,
+    layer: int,
+    *,
+    token_bytes: int,
+    combine_bytes: int | None = None,
+    rule: str = "home",
+    dedup: str | None = None,
+) -> dict[str, Traffic]:
     """The four all-to-alls of one layer and training iteration, by name.
 
     Backward, the gradients take the ways of the combine (from the token's rank to its experts) and of the dispatch (back).
@@ -105,9 +122,17 @@ def all_to_alls(trace: Trace, placement: Placement, iteration: int, layer: int, 
     """
     back = token_bytes if combine_bytes is None else combine_bytes
     forward = dispatch(trace, placement, iteration, layer, token_bytes=token_bytes, rule=rule, dedup=dedup)
-    wide = forward if back == token_bytes else dispatch(trace, placement, iteration, layer, token_bytes=back, rule=rule, dedup=dedup)
-    return {"forward dispatch": forward, "forward combine": combine(wide),
-            "backward dispatch": wide, "backward combine": combine(wide)}
+    wide = (
+        forward
+        if back == token_bytes
+        else dispatch(trace, placement, iteration, layer, token_bytes=back, rule=rule, dedup=dedup)
+    )
+    return {
+        "forward dispatch": forward,
+        "forward combine": combine(wide),
+        "backward dispatch": wide,
+        "backward combine": combine(wide),
+    }
 
 
 def _column(trace: Trace, placement: Placement, layer: int) -> int:
@@ -119,8 +144,16 @@ def _column(trace: Trace, placement: Placement, layer: int) -> int:
     return int(found[0])
 
 
-def _unique(trace: Trace, placement: Placement, iteration: int, layer: int, holds: Bools, home: Ints | npt.NDArray[np.int32],
-            rule: str, dedup: str) -> Ints:
+def _unique(
+    trace: Trace,
+    placement: Placement,
+    iteration: int,
+    layer: int,
+    holds: Bools,
+    home: Ints | npt.NDArray[np.int32],
+    rule: str,
+    dedup: str,
+) -> Ints:
     """Tokens [source GPU, destination GPU] when a token is sent once a GPU, or once a node and passed on there."""
     chosen = trace.chosen(iteration, layer)
     ranks, tokens, top_k = chosen.shape
@@ -139,7 +172,9 @@ def _unique(trace: Trace, placement: Placement, iteration: int, layer: int, hold
     return (flow + _count(passed // devices % devices, passed % devices, devices)) * scale
 
 
-def _targets(chosen: npt.NDArray[np.int16], holds: Bools, home: Ints | npt.NDArray[np.int32], gpus: int, rule: str) -> Ints:
+def _targets(
+    chosen: npt.NDArray[np.int16], holds: Bools, home: Ints | npt.NDArray[np.int32], gpus: int, rule: str
+) -> Ints:
     """The destination GPU of each token's experts, flat in the order of `chosen`."""
     ranks, tokens, top_k = chosen.shape
     devices, experts = holds.shape

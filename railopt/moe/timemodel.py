@@ -83,27 +83,65 @@ class TimeModel:
         return self.nodes * self.gpus
 
     @classmethod
-    def flat(cls, devices: int, *, bandwidth: str | int, token_bytes: int, expert_bytes: int, tokens_per_s: float,
-             fnec_ps: int = 0, bnec_ps: int | None = None, overlap: bool = True) -> TimeModel:
+    def flat(
+        cls,
+        devices: int,
+        *,
+        bandwidth: str | int,
+        token_bytes: int,
+        expert_bytes: int,
+        tokens_per_s: float,
+        fnec_ps: int = 0,
+        bnec_ps: int | None = None,
+        overlap: bool = True,
+    ) -> TimeModel:
         """The paper's own model: one mean bandwidth a device and direction, devices alike, no nodes."""
         rate = parse_rate(bandwidth)
         zero = np.zeros(devices, np.int64)
-        return cls(devices, 1, zero + _ps(token_bytes, rate), 0, round(PS_PER_S / tokens_per_s), zero, 0,
-                   _ps(expert_bytes, rate * devices), fnec_ps=fnec_ps, bnec_ps=2 * fnec_ps if bnec_ps is None else bnec_ps,
-                   overlap=overlap)
+        return cls(
+            devices,
+            1,
+            zero + _ps(token_bytes, rate),
+            0,
+            round(PS_PER_S / tokens_per_s),
+            zero,
+            0,
+            _ps(expert_bytes, rate * devices),
+            fnec_ps=fnec_ps,
+            bnec_ps=2 * fnec_ps if bnec_ps is None else bnec_ps,
+            overlap=overlap,
+        )
 
     @classmethod
-    def rails(cls, fabric: Fabric, *, token_bytes: int, expert_bytes: int, tokens_per_s: float,
-              fnec_ps: int = 0, bnec_ps: int | None = None, overlap: bool = True) -> TimeModel:
+    def rails(
+        cls,
+        fabric: Fabric,
+        *,
+        token_bytes: int,
+        expert_bytes: int,
+        tokens_per_s: float,
+        fnec_ps: int = 0,
+        bnec_ps: int | None = None,
+        overlap: bool = True,
+    ) -> TimeModel:
         """Nodes that use all their NICs evenly (L / (N R2), what good rail policies reach) and scale-up inside."""
         pool = np.minimum(fabric.tx.sum(axis=1), fabric.rx.sum(axis=1))
         if pool.min() == 0 and fabric.nodes > 1:
             raise InputError(f"node {int(pool.argmin())} has no NIC that is alive: its experts can't be reached")
         node = [_ps(token_bytes, int(r)) if r else 0 for r in pool]
         copy = [_ps(expert_bytes, int(r)) if r else 0 for r in pool]
-        return cls(fabric.nodes, fabric.gpus, np.array(node, np.int64), _ps(token_bytes, fabric.scaleup),
-                   round(PS_PER_S / tokens_per_s), np.array(copy, np.int64), _ps(expert_bytes, fabric.scaleup),
-                   fnec_ps=fnec_ps, bnec_ps=2 * fnec_ps if bnec_ps is None else bnec_ps, overlap=overlap)
+        return cls(
+            fabric.nodes,
+            fabric.gpus,
+            np.array(node, np.int64),
+            _ps(token_bytes, fabric.scaleup),
+            round(PS_PER_S / tokens_per_s),
+            np.array(copy, np.int64),
+            _ps(expert_bytes, fabric.scaleup),
+            fnec_ps=fnec_ps,
+            bnec_ps=2 * fnec_ps if bnec_ps is None else bnec_ps,
+            overlap=overlap,
+        )
 
     def but(self, **changes: object) -> TimeModel:
         """A copy with some fields changed."""
@@ -111,8 +149,18 @@ class TimeModel:
 
     def vectors(self) -> tuple[Ints, Ints, Ints]:
         """What the kernels read: the node of each GPU, int64 [2, nodes] (node_ps, copy_ps), and the scalars."""
-        scalars = (self.up_ps, self.token_ps, self.copy_up_ps, self.copy_mean_ps, *self.grad_ratio,
-                   self.fnec_ps, self.bnec_ps, int(self.overlap), self.gpus, self.nodes)
+        scalars = (
+            self.up_ps,
+            self.token_ps,
+            self.copy_up_ps,
+            self.copy_mean_ps,
+            *self.grad_ratio,
+            self.fnec_ps,
+            self.bnec_ps,
+            int(self.overlap),
+            self.gpus,
+            self.nodes,
+        )
         place = np.arange(self.devices, dtype=np.int64) // self.gpus
         return place, np.stack([self.node_ps, self.copy_ps]), np.array(scalars, np.int64)
 
@@ -120,8 +168,10 @@ class TimeModel:
         """Tokens int64 [source GPU, expert], checked against this model's GPUs."""
         tokens = frozen(counts, np.int64, "counts", 2)
         if tokens.shape[0] != self.devices or tokens.shape[1] < 1:
-            raise InputError(f"counts of {tokens.shape[0]} source ranks and {tokens.shape[1]} experts; the model has "
-                             f"{self.nodes} nodes x {self.gpus} GPUs = {self.devices}, one rank a GPU")
+            raise InputError(
+                f"counts of {tokens.shape[0]} source ranks and {tokens.shape[1]} experts; the model has "
+                f"{self.nodes} nodes x {self.gpus} GPUs = {self.devices}, one rank a GPU"
+            )
         if tokens.min() < 0:
             raise InputError(f"counts hold {int(tokens.min())}: a count can't be negative")
         return tokens

@@ -53,11 +53,20 @@ class Trace:
     meta: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        shapes = (("counts", np.int32, 4), ("iterations", np.int64, 1), ("layers", np.int32, 1), ("choices", np.int16, 5),
-                  ("choice_iterations", np.int64, 1), ("choice_layers", np.int32, 1))
+        shapes = (
+            ("counts", np.int32, 4),
+            ("iterations", np.int64, 1),
+            ("layers", np.int32, 1),
+            ("choices", np.int16, 5),
+            ("choice_iterations", np.int64, 1),
+            ("choice_layers", np.int32, 1),
+        )
         for name, dtype, ndim in shapes:
             object.__setattr__(self, name, frozen(getattr(self, name), dtype, name, ndim))
-        for name, length, dtype in (("iterations", self.counts.shape[0], np.int64), ("layers", self.counts.shape[1], np.int32)):
+        for name, length, dtype in (
+            ("iterations", self.counts.shape[0], np.int64),
+            ("layers", self.counts.shape[1], np.int32),
+        ):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, frozen(np.arange(length, dtype=dtype), dtype, name, 1))
             elif len(getattr(self, name)) != length:
@@ -67,28 +76,38 @@ class Trace:
 
     def _check_counts(self) -> None:
         if 0 in self.counts.shape:
-            raise InputError(f"counts has shape {self.counts.shape}: expected at least one iteration, layer, rank and expert")
+            raise InputError(
+                f"counts has shape {self.counts.shape}: expected at least one iteration, layer, rank and expert"
+            )
         if self.counts.min() < 0:
             where = np.argwhere(self.counts < 0)[0].tolist()
             raise InputError(f"counts{where} = {self.counts[tuple(where)]}: a count can't be negative")
         if not 1 <= self.top_k <= self.experts:
             raise InputError(f"top_k = {self.top_k}: expected 1 to {self.experts}, the number of experts")
         if self.tokens_per_rank < 0 or self.model_dim < 0:
-            raise InputError(f"tokens_per_rank = {self.tokens_per_rank}, model_dim = {self.model_dim}: neither can be negative")
+            raise InputError(
+                f"tokens_per_rank = {self.tokens_per_rank}, model_dim = {self.model_dim}: neither can be negative"
+            )
         most = int(self.counts.sum(axis=3, dtype=np.int64).max())
         if self.tokens_per_rank and most > self.tokens_per_rank * self.top_k:
-            raise InputError(f"a rank sends {most} (token, expert) pairs: more than tokens_per_rank * top_k = "
-                             f"{self.tokens_per_rank} * {self.top_k}")
+            raise InputError(
+                f"a rank sends {most} (token, expert) pairs: more than tokens_per_rank * top_k = "
+                f"{self.tokens_per_rank} * {self.top_k}"
+            )
 
     def _check_choices(self) -> None:
         if not self.choices.size:
             return
         expected = (len(self.choice_iterations), len(self.choice_layers), self.ranks, self.choices.shape[3], self.top_k)
         if self.choices.shape != expected:
-            raise InputError(f"choices has shape {self.choices.shape}, expected {expected} "
-                             "= (choice_iterations, choice_layers, ranks, tokens, top_k)")
+            raise InputError(
+                f"choices has shape {self.choices.shape}, expected {expected} "
+                "= (choice_iterations, choice_layers, ranks, tokens, top_k)"
+            )
         if self.choices.min() < 0 or self.choices.max() >= self.experts:
-            raise InputError(f"choices go from {self.choices.min()} to {self.choices.max()}: expected experts 0 to {self.experts - 1}")
+            raise InputError(
+                f"choices go from {self.choices.min()} to {self.choices.max()}: expected experts 0 to {self.experts - 1}"
+            )
 
     @property
     def ranks(self) -> int:
@@ -120,11 +139,16 @@ class Trace:
     def expect(self, *, ranks: int | None = None, experts: int | None = None) -> Trace:
         """This trace, if it is for so many ranks and experts; else an error that says what to do."""
         if ranks is not None and ranks != self.ranks:
-            hint = f"merge ranks first (--merge-ranks, Trace.merged({ranks}))" if self.ranks % ranks == 0 and ranks < self.ranks \
+            hint = (
+                f"merge ranks first (--merge-ranks, Trace.merged({ranks}))"
+                if self.ranks % ranks == 0 and ranks < self.ranks
                 else f"use a fabric of {self.ranks} GPUs or another trace"
+            )
             raise InputError(f"the trace is for {self.ranks} source ranks, expected {ranks}, one a GPU: {hint}")
         if experts is not None and experts != self.experts:
-            raise InputError(f"the trace is for {self.experts} experts, expected {experts}: use a trace of the same model")
+            raise InputError(
+                f"the trace is for {self.experts} experts, expected {experts}: use a trace of the same model"
+            )
         return self
 
     def merged(self, ranks: int) -> Trace:
@@ -134,7 +158,9 @@ class Trace:
         share = self.ranks // ranks
         rows, layers, _, experts = self.counts.shape
         counts = self.counts.reshape(rows, layers, ranks, share, experts).sum(axis=3, dtype=np.int64)
-        choices = self.choices.reshape(*self.choices.shape[:2], ranks, -1, self.top_k) if self.choices.size else self.choices
+        choices = (
+            self.choices.reshape(*self.choices.shape[:2], ranks, -1, self.top_k) if self.choices.size else self.choices
+        )
         return replace(self, counts=counts, choices=choices, tokens_per_rank=self.tokens_per_rank * share)
 
     @classmethod
@@ -147,23 +173,37 @@ class Trace:
         flat = np.arange(rows * layers * ranks, dtype=np.int64).repeat(tokens * top_k) * experts + given.reshape(-1)
         counts = np.bincount(flat, minlength=rows * layers * ranks * experts).reshape(rows, layers, ranks, experts)
         known = {"iterations": np.arange(rows), "layers": np.arange(layers, dtype=np.int32), **fields}
-        return cls(counts.astype(np.int32), top_k, tokens, choices=given, choice_iterations=known["iterations"],
-                   choice_layers=known["layers"], **known)
+        return cls(
+            counts.astype(np.int32),
+            top_k,
+            tokens,
+            choices=given,
+            choice_iterations=known["iterations"],
+            choice_layers=known["layers"],
+            **known,
+        )
 
     def chosen(self, iteration: int, layer: int) -> npt.NDArray[np.int16]:
         """int16 [rank, token, top_k] of one iteration and layer; an error where tokens were not recorded one by one."""
         rows, columns = np.flatnonzero(self.choice_iterations == iteration), np.flatnonzero(self.choice_layers == layer)
         if not (self.choices.size and len(rows) and len(columns)):
-            raise InputError(f"no per-token choices for iteration {iteration}, layer {layer} (recorded: iterations "
-                             f"{self.choice_iterations.tolist()}, layers {self.choice_layers.tolist()}): counts alone can't "
-                             "tell which tokens share a destination; leave de-duplication off")
+            raise InputError(
+                f"no per-token choices for iteration {iteration}, layer {layer} (recorded: iterations "
+                f"{self.choice_iterations.tolist()}, layers {self.choice_layers.tolist()}): counts alone can't "
+                "tell which tokens share a destination; leave de-duplication off"
+            )
         picked: npt.NDArray[np.int16] = self.choices[rows[0], columns[0]]
         return picked
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write a compressed trace file that `read` understands."""
         arrays: dict[str, Array] = {name: getattr(self, name) for name in ARRAYS}
-        header = {"railopt": KIND, "version": VERSION, **{name: getattr(self, name) for name in HEADER}, "meta": dict(self.meta)}
+        header = {
+            "railopt": KIND,
+            "version": VERSION,
+            **{name: getattr(self, name) for name in HEADER},
+            "meta": dict(self.meta),
+        }
         header["digest"] = digest(header, arrays)
         with atomic_file(path, force=force) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
             archive.writestr("header.json", json.dumps(header, sort_keys=True, separators=(",", ":")))
@@ -179,7 +219,9 @@ class Trace:
         except lzma.LZMAError as error:
             raise FormatError(f"{path}: damaged or truncated, not a readable trace ({error})") from error
         if set(header) != set(HEADER) or set(arrays) != set(ARRAYS):
-            raise FormatError(f"{path}: holds {sorted(header)} and {sorted(arrays)}, expected {sorted(HEADER)} and {sorted(ARRAYS)}")
+            raise FormatError(
+                f"{path}: holds {sorted(header)} and {sorted(arrays)}, expected {sorted(HEADER)} and {sorted(ARRAYS)}"
+            )
         try:
             return cls(arrays.pop("counts"), **header, **arrays)  # type: ignore[arg-type]
         except InputError as error:

@@ -20,8 +20,17 @@ from railopt.arrays import Array
 from railopt.errors import FormatError, InputError
 from railopt.moe.trace import Trace
 
-_STORAGES = {"ByteStorage": "u1", "CharStorage": "i1", "ShortStorage": "i2", "IntStorage": "i4", "LongStorage": "i8",
-             "BoolStorage": "?", "HalfStorage": "f2", "FloatStorage": "f4", "DoubleStorage": "f8"}
+_STORAGES = {
+    "ByteStorage": "u1",
+    "CharStorage": "i1",
+    "ShortStorage": "i2",
+    "IntStorage": "i4",
+    "LongStorage": "i8",
+    "BoolStorage": "?",
+    "HalfStorage": "f2",
+    "FloatStorage": "f4",
+    "DoubleStorage": "f8",
+}
 
 
 def read_any(path: str | os.PathLike[str], *, ranks: int, top_k: int | None = None) -> Trace:
@@ -38,7 +47,9 @@ def read_any(path: str | os.PathLike[str], *, ranks: int, top_k: int | None = No
             raise InputError(f"{path}: no such file") from None
         except (ValueError, EOFError) as error:
             raise FormatError(f"{path}: not a plain array ({error})") from error
-    raise InputError(f"{path}: unknown kind of trace; expected .npz (railopt), .pt (sglang recorder) or .npy (load tensor)")
+    raise InputError(
+        f"{path}: unknown kind of trace; expected .npz (railopt), .pt (sglang recorder) or .npy (load tensor)"
+    )
 
 
 def from_load(load: npt.ArrayLike, *, ranks: int, top_k: int = 1, meta: dict[str, Any] | None = None) -> Trace:
@@ -50,8 +61,10 @@ def from_load(load: npt.ArrayLike, *, ranks: int, top_k: int = 1, meta: dict[str
     if given.ndim == 2:
         given = given[None]
     if given.ndim != 3 or given.dtype.kind not in "iuf" or 0 in given.shape:
-        raise InputError(f"a load tensor of shape {given.shape} and type {given.dtype}: expected numbers [layers, experts] or "
-                         "[steps, layers, experts]")
+        raise InputError(
+            f"a load tensor of shape {given.shape} and type {given.dtype}: expected numbers [layers, experts] or "
+            "[steps, layers, experts]"
+        )
     if given.dtype.kind == "f":
         if not np.isfinite(given).all():
             raise InputError("the load tensor holds infinities or NaN")
@@ -62,14 +75,20 @@ def from_load(load: npt.ArrayLike, *, ranks: int, top_k: int = 1, meta: dict[str
     share, rest = np.divmod(whole, ranks)
     turn = (np.arange(ranks)[:, None] + np.arange(whole.shape[2])[None, :]) % ranks
     counts = share[:, :, None, :] + (turn[None, None] < rest[:, :, None, :])
-    return Trace(_narrow(counts), top_k, meta={"sources": "assumed even: the load tensor has no source ranks", **(meta or {})})
+    return Trace(
+        _narrow(counts), top_k, meta={"sources": "assumed even: the load tensor has no source ranks", **(meta or {})}
+    )
 
 
 def from_sglang(data: Any, *, ranks: int, top_k: int | None = None) -> Trace:
     """The content of an sglang recorder file: statistics (`logical_count`) or per-token records (`records`)."""
     if isinstance(data, dict) and "logical_count" in data:
-        return from_load(_array(data["logical_count"], "logical_count"), ranks=ranks, top_k=top_k or 1,
-                         meta={"source": "sglang recorder, statistics"})
+        return from_load(
+            _array(data["logical_count"], "logical_count"),
+            ranks=ranks,
+            top_k=top_k or 1,
+            meta={"source": "sglang recorder, statistics"},
+        )
     if isinstance(data, dict) and "records" in data:
         return _from_records(data["records"], ranks, data.get("last_physical_to_logical_map"))
     keys = sorted(data) if isinstance(data, dict) else type(data).__name__
@@ -81,7 +100,9 @@ def _from_records(records: Any, ranks: int, physical: Any) -> Trace:
         raise FormatError("sglang records: expected a list with at least one record")
     passes = [_array(r.get("topk_ids_of_layer") if isinstance(r, dict) else None, "topk_ids_of_layer") for r in records]
     if any(p.ndim != 3 or p.shape[::2] != passes[0].shape[::2] for p in passes):
-        raise FormatError(f"topk_ids_of_layer of shapes {[p.shape for p in passes[:3]]}: expected [layers, tokens, k], alike")
+        raise FormatError(
+            f"topk_ids_of_layer of shapes {[p.shape for p in passes[:3]]}: expected [layers, tokens, k], alike"
+        )
     experts = 1 + max(int(p.max()) for p in passes if p.size)
     layers, _, top_k = passes[0].shape
     counts = np.zeros((len(passes), layers, ranks, experts), np.int64)
@@ -90,8 +111,16 @@ def _from_records(records: Any, ranks: int, physical: Any) -> Trace:
         valid = ids >= 0  # sglang pads with -1
         layer = np.broadcast_to(np.arange(layers)[:, None, None], ids.shape)[valid]
         np.add.at(counts[step], (layer, np.broadcast_to(rank[None, :, None], ids.shape)[valid], ids[valid]), 1)
-    rows = [misc["num_tokens_per_rank"] for r in records for misc in r.get("misc_objects") or [] if "num_tokens_per_rank" in misc]
-    meta: dict[str, Any] = {"source": "sglang recorder, per token", "sources": "assumed: tokens of a step in equal runs, one a rank"}
+    rows = [
+        misc["num_tokens_per_rank"]
+        for r in records
+        for misc in r.get("misc_objects") or []
+        if "num_tokens_per_rank" in misc
+    ]
+    meta: dict[str, Any] = {
+        "source": "sglang recorder, per token",
+        "sources": "assumed: tokens of a step in equal runs, one a rank",
+    }
     if rows:
         meta["num_tokens_per_rank"] = [_array(row, "num_tokens_per_rank").reshape(-1).tolist() for row in rows]
     return Trace(counts.astype(np.int32), int(top_k), meta=meta)
@@ -123,7 +152,9 @@ class _Plain(pickle.Unpickler):
             return np.dtype("<" + _STORAGES[name] if _STORAGES[name] != "?" else "?")
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        raise FormatError(f"unsafe .pt file: it asks for {module}.{name}; only tensors and plain values are read, nothing is executed")
+        raise FormatError(
+            f"unsafe .pt file: it asks for {module}.{name}; only tensors and plain values are read, nothing is executed"
+        )
 
     def persistent_load(self, pid: Any) -> Array:
         kind, dtype, key, _, count = pid
@@ -131,13 +162,21 @@ class _Plain(pickle.Unpickler):
             raise FormatError(f"unsafe .pt file: unknown storage {pid!r}")
         raw = self._archive.read(f"{self._root}/data/{key}")
         if len(raw) < count * dtype.itemsize:
-            raise FormatError(f"damaged .pt file: storage {key} has {len(raw)} bytes, expected {count * dtype.itemsize}")
+            raise FormatError(
+                f"damaged .pt file: storage {key} has {len(raw)} bytes, expected {count * dtype.itemsize}"
+            )
         return np.frombuffer(raw, dtype, count)
 
 
 def _tensor(storage: Array, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Array:
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if all(size) else -1
-    if not isinstance(storage, np.ndarray) or offset < 0 or min(stride, default=0) < 0 or min(size, default=0) < 0 or last >= len(storage):
+    if (
+        not isinstance(storage, np.ndarray)
+        or offset < 0
+        or min(stride, default=0) < 0
+        or min(size, default=0) < 0
+        or last >= len(storage)
+    ):
         raise FormatError(f"damaged .pt file: a tensor of shape {size} beyond its storage")
     item = storage.dtype.itemsize
     return np.lib.stride_tricks.as_strided(storage[offset:], size, [s * item for s in stride]).copy()
@@ -156,5 +195,14 @@ def load_pt(path: str | os.PathLike[str]) -> Any:
         raise InputError(f"{path}: no such file") from None
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
-    except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except (
+        zipfile.BadZipFile,
+        pickle.UnpicklingError,
+        EOFError,
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        AttributeError,
+    ) as error:
         raise FormatError(f"{path}: damaged or foreign, not a readable .pt file ({error})") from error

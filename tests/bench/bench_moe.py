@@ -58,7 +58,9 @@ def counts(devices: int, experts: int, skew: float, seed: int, tokens: int = 102
     """Zipf popularity, source ranks that differ."""
     rng = np.random.default_rng(seed)
     popular = rng.permutation(np.arange(1, experts + 1) ** -skew)
-    return np.stack([rng.multinomial(tokens, rng.dirichlet(20 * popular / popular.sum() + 1e-3)) for _ in range(devices)])
+    return np.stack(
+        [rng.multinomial(tokens, rng.dirichlet(20 * popular / popular.sum() + 1e-3)) for _ in range(devices)]
+    )
 
 
 def rows() -> Iterator[Row]:
@@ -70,11 +72,23 @@ def rows() -> Iterator[Row]:
         plain = [plain_eplb(row, nodes) for row in weight]
         owner = slot_gpus(REPLICAS, gpus)
         twins = sum(len(row) - len(set(zip(owner.tolist(), row.tolist(), strict=True))) for row in phy2log)
-        yield Row(f"replicate {LAYERS}x{EXPERTS} -> {REPLICAS}, {nodes}x8 GPUs", ms, "ms", at_most=5, note="quoted: vLLM 83 ms, DeepSeek 1.4-7.9 s")
-        yield Row(f"replicate {nodes}x8: max/mean over plain EPLB's, same weights", float(balance(weight, phy2log, gpus).mean())
-                  / float(np.mean([p[0] for p in plain])), "ratio", at_most=1,
-                  note=f"ours {balance(weight, phy2log, gpus).mean():.4f}, plain {np.mean([p[0] for p in plain]):.4f}, quoted {quoted}")
-        yield Row(f"replicate {nodes}x8: twins on a GPU", twins, "", at_most=0, note=f"plain EPLB: {sum(p[1] for p in plain)}")
+        yield Row(
+            f"replicate {LAYERS}x{EXPERTS} -> {REPLICAS}, {nodes}x8 GPUs",
+            ms,
+            "ms",
+            at_most=5,
+            note="quoted: vLLM 83 ms, DeepSeek 1.4-7.9 s",
+        )
+        yield Row(
+            f"replicate {nodes}x8: max/mean over plain EPLB's, same weights",
+            float(balance(weight, phy2log, gpus).mean()) / float(np.mean([p[0] for p in plain])),
+            "ratio",
+            at_most=1,
+            note=f"ours {balance(weight, phy2log, gpus).mean():.4f}, plain {np.mean([p[0] for p in plain]):.4f}, quoted {quoted}",
+        )
+        yield Row(
+            f"replicate {nodes}x8: twins on a GPU", twins, "", at_most=0, note=f"plain EPLB: {sum(p[1] for p in plain)}"
+        )
     yield from planning()
     yield from small_cases()
 
@@ -82,25 +96,44 @@ def rows() -> Iterator[Row]:
 def planning() -> Iterator[Row]:
     """64 experts on 64 devices: the paper's model with one bandwidth, and 8 nodes with rails."""
     size = {"token_bytes": 2048, "expert_bytes": 2**22, "tokens_per_s": 5e6, "fnec_ps": 300_000_000}
-    models = {"flat, eq. 8": TimeModel.flat(64, bandwidth="100Gb/s", **size), "8x8 rails, eq. 8": TimeModel.rails(Fabric.uniform(8, 8), **size),
-              "flat, eq. 6": TimeModel.flat(64, bandwidth="100Gb/s", **size, overlap=False),
-              "8x8 rails, eq. 6": TimeModel.rails(Fabric.uniform(8, 8), **size, overlap=False)}
+    models = {
+        "flat, eq. 8": TimeModel.flat(64, bandwidth="100Gb/s", **size),
+        "8x8 rails, eq. 8": TimeModel.rails(Fabric.uniform(8, 8), **size),
+        "flat, eq. 6": TimeModel.flat(64, bandwidth="100Gb/s", **size, overlap=False),
+        "8x8 rails, eq. 6": TimeModel.rails(Fabric.uniform(8, 8), **size, overlap=False),
+    }
     for name, model in models.items():
         for skew in (0.3, 0.8):
             tokens = counts(64, 64, skew, round(10 * skew))
             ms = best(lambda: pro_prophet(model, tokens), 300, 3) * 1e3  # noqa: B023
-            none, ours, others = (evaluate(model, tokens, p).total for p in (None, pro_prophet(model, tokens), shadow(model, tokens)))
-            yield Row(f"pro-prophet 64 experts on 64 devices, {name}, Zipf {skew}", ms, "ms", at_most=0.2,
-                      note=f"layer {none / ours:.2f}x faster than without copies, {others / ours:.2f}x than FasterMoE's choice")
+            none, ours, others = (
+                evaluate(model, tokens, p).total for p in (None, pro_prophet(model, tokens), shadow(model, tokens))
+            )
+            yield Row(
+                f"pro-prophet 64 experts on 64 devices, {name}, Zipf {skew}",
+                ms,
+                "ms",
+                at_most=0.2,
+                note=f"layer {none / ours:.2f}x faster than without copies, {others / ours:.2f}x than FasterMoE's choice",
+            )
 
 
 def small_cases() -> Iterator[Row]:
     """Gap to the optimum, every placement tried out."""
     gaps = []
     for seed in range(40):
-        size = {"token_bytes": 2048, "expert_bytes": 2 ** (18 + seed % 5), "tokens_per_s": 5e6, "overlap": bool(seed % 2)}
+        size = {
+            "token_bytes": 2048,
+            "expert_bytes": 2 ** (18 + seed % 5),
+            "tokens_per_s": 5e6,
+            "overlap": bool(seed % 2),
+        }
         fabric = Fabric.uniform(2, 2, "100Gb/s", scaleup="50GB/s")
-        devices, model = (5, TimeModel.flat(5, bandwidth="100Gb/s", **size)) if seed % 4 == 0 else (4, TimeModel.rails(fabric, **size))
+        devices, model = (
+            (5, TimeModel.flat(5, bandwidth="100Gb/s", **size))
+            if seed % 4 == 0
+            else (4, TimeModel.rails(fabric, **size))
+        )
         tokens = counts(devices, 5, 0.8, seed)
         gaps.append(optimal(model, tokens).gap(evaluate(model, tokens, pro_prophet(model, tokens)).total))
     yield Row("pro-prophet, 40 small layers: largest gap to the proved optimum", 100 * max(gaps), "%", at_most=2)

@@ -33,8 +33,14 @@ def test_replicas_never_share_a_gpu_with_their_twin(data: st.DataObject) -> None
 def layers(draw: st.DrawFn) -> tuple[TimeModel, np.ndarray]:
     nodes, gpus, experts = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 4))
     fabric = Fabric.uniform(nodes, gpus, "100Gb/s", scaleup="50GB/s")
-    model = TimeModel.rails(fabric, token_bytes=2048, expert_bytes=draw(st.sampled_from([10**4, 10**6])), tokens_per_s=5e6,
-                            fnec_ps=draw(st.sampled_from([0, 10**7])), overlap=draw(st.booleans()))
+    model = TimeModel.rails(
+        fabric,
+        token_bytes=2048,
+        expert_bytes=draw(st.sampled_from([10**4, 10**6])),
+        tokens_per_s=5e6,
+        fnec_ps=draw(st.sampled_from([0, 10**7])),
+        overlap=draw(st.booleans()),
+    )
     flat = draw(st.lists(st.integers(0, 300), min_size=nodes * gpus * experts, max_size=nodes * gpus * experts))
     return model, np.array(flat).reshape(nodes * gpus, experts)
 

@@ -19,7 +19,9 @@ FABRIC = ["--nodes", "2", "--gpus", "2"]
 def trace(tmp_path: Path) -> str:
     rng = np.random.default_rng(0)
     popular = np.arange(1, 9) ** -1.2
-    counts = np.array([[[rng.multinomial(400, popular / popular.sum()) for _ in range(4)] for _ in range(2)] for _ in range(2)])
+    counts = np.array(
+        [[[rng.multinomial(400, popular / popular.sum()) for _ in range(4)] for _ in range(2)] for _ in range(2)]
+    )
     model = {"ffn": 64, "shared": 0}
     Trace(counts, 2, 200, 64, np.array([5, 6]), meta={"model": model}).save(tmp_path / "t.npz")
     return str(tmp_path / "t.npz")
@@ -64,7 +66,23 @@ def test_exports_are_what_the_placement_is(trace: str, tmp_path: Path, capsys: p
     assert files["--gantt"].stat().st_size > 1000
     assert main(["place", trace, *FABRIC, "--sglang", str(files["--sglang"])]) == 1
     assert "exists" in capsys.readouterr().err
-    assert main(["place", trace, *FABRIC, "--planner", "replicate", "--replicas", "12", "--json", "--previous", str(files["--sglang"])]) == 0
+    assert (
+        main(
+            [
+                "place",
+                trace,
+                *FABRIC,
+                "--planner",
+                "replicate",
+                "--replicas",
+                "12",
+                "--json",
+                "--previous",
+                str(files["--sglang"]),
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["moved_bytes"] == 0
 
 
@@ -77,15 +95,18 @@ def test_planning_on_one_iteration_and_evaluating_on_another(trace: str, capsys:
     assert ahead["after"]["iteration_s"] >= fresh["after"]["iteration_s"]
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--replicas", "7"], "smallest feasible number is 8"),
-    (["--memory", "20KiB"], "need at least 2"),
-    (["--replicas", "16", "--memory", "80KiB"], "smallest feasible number of slots is 4"),
-    (["--iteration", "1"], "was not recorded"),
-    (["--model", "nobody"], "known models"),
-    (["--previous", "absent.json"], "No such file"),
-    (["--planner", "optimal"], "at most 20 can be tried"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--replicas", "7"], "smallest feasible number is 8"),
+        (["--memory", "20KiB"], "need at least 2"),
+        (["--replicas", "16", "--memory", "80KiB"], "smallest feasible number of slots is 4"),
+        (["--iteration", "1"], "was not recorded"),
+        (["--model", "nobody"], "known models"),
+        (["--previous", "absent.json"], "No such file"),
+        (["--planner", "optimal"], "at most 20 can be tried"),
+    ],
+)
 def test_refusals(options: list[str], message: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["place", trace, *FABRIC, *options]) == 1
     assert message in capsys.readouterr().err
@@ -102,5 +123,19 @@ def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
     np.save(tmp_path / "load.npy", np.random.default_rng(0).integers(0, 999, (2, 64)))
     assert main(["place", str(tmp_path / "load.npy"), *FABRIC]) == 1
     assert "name one with --model" in capsys.readouterr().err
-    assert main(["place", str(tmp_path / "load.npy"), *FABRIC, "--model", "deepseek-v2-lite", "--planner", "replicate", "--json"]) == 0
+    assert (
+        main(
+            [
+                "place",
+                str(tmp_path / "load.npy"),
+                *FABRIC,
+                "--model",
+                "deepseek-v2-lite",
+                "--planner",
+                "replicate",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["model"] == "DeepSeek-V2-Lite"

@@ -18,7 +18,9 @@ def zipf(layers: int, experts: int, seed: int = 0, skew: float = 0.8) -> np.ndar
 
 def duplicates(phy2log: np.ndarray, gpus: int) -> int:
     owner = slot_gpus(phy2log.shape[1], gpus)
-    return sum(int(np.count_nonzero(owner == g)) - len(set(row[owner == g].tolist())) for row in phy2log for g in range(gpus))
+    return sum(
+        int(np.count_nonzero(owner == g)) - len(set(row[owner == g].tolist())) for row in phy2log for g in range(gpus)
+    )
 
 
 def greedy_reference(weight: np.ndarray, replicas: int, groups: int, nodes: int, gpus: int) -> float:

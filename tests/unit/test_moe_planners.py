@@ -16,7 +16,14 @@ from railopt.moe.trace import Trace
 
 
 def flat(devices: int, **changes: object) -> TimeModel:
-    fields = {"bandwidth": "100Gb/s", "token_bytes": 2000, "expert_bytes": 10**6, "tokens_per_s": 5e6, "overlap": False, **changes}
+    fields = {
+        "bandwidth": "100Gb/s",
+        "token_bytes": 2000,
+        "expert_bytes": 10**6,
+        "tokens_per_s": 5e6,
+        "overlap": False,
+        **changes,
+    }
     return TimeModel.flat(devices, **fields)  # type: ignore[arg-type]
 
 
@@ -42,7 +49,10 @@ def test_the_papers_equations_on_a_case_done_by_hand() -> None:
     holds = np.zeros((3, 3), bool)
     holds[2, 0] = True  # expert 0 copied to device 2: its 30 tokens stay there
     after = evaluate(model, counts, holds)
-    assert (after.a2a, after.fec) == (21 * ps_token, 33 * 200_000)  # device 1 sends 21 away, device 2 computes 30 + 2 + 1
+    assert (after.a2a, after.fec) == (
+        21 * ps_token,
+        33 * 200_000,
+    )  # device 1 sends 21 away, device 2 computes 30 + 2 + 1
     assert after.trans == after.agg == ps_copy
     assert after.total == 4 * after.a2a + 3 * after.fec + after.trans + after.agg
     overlapped = evaluate(flat(3, overlap=True, fnec_ps=10**6), counts, holds)
@@ -103,7 +113,12 @@ def test_layers_of_twenty_pairs_are_planned_within_two_percent(seed: int) -> Non
 
 
 def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed, model in ((0, flat(4)), (1, flat(4, overlap=True)), (2, rails(4, 1)), (3, rails(4, 1, overlap=True, fnec_ps=10**7))):
+    for seed, model in (
+        (0, flat(4)),
+        (1, flat(4, overlap=True)),
+        (2, rails(4, 1)),
+        (3, rails(4, 1, overlap=True, fnec_ps=10**7)),
+    ):
         counts = draw(4, 4, seed)
         tried = optimum.optimal(model, counts, slots=3, limit=5)
         with monkeypatch.context() as patch:
@@ -123,8 +138,10 @@ def test_planners_never_lose_and_pro_prophet_beats_the_others(model: TimeModel) 
         counts = draw(16, 16, seed, 1.2)
         none = evaluate(model, counts).total
         ours = evaluate(model, counts, pro_prophet(model, counts)).total
-        others = [evaluate(model, counts, shadow(model, counts)).total,
-                  *(evaluate(model, counts, algorithm1(model, counts, n)).total for n in (0, 8, 12))]
+        others = [
+            evaluate(model, counts, shadow(model, counts)).total,
+            *(evaluate(model, counts, algorithm1(model, counts, n)).total for n in (0, 8, 12)),
+        ]
         assert max(others) <= none
         assert ours <= min(others)
 

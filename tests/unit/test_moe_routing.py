@@ -17,7 +17,9 @@ NODES, GPUS, EXPERTS, TOP_K = 2, 2, 6, 3
 
 def example(seed: int = 0, tokens: int = 7) -> tuple[Trace, Placement]:
     rng = np.random.default_rng(seed)
-    ids = np.array([[[[rng.permutation(EXPERTS)[:TOP_K] for _ in range(tokens)] for _ in range(NODES * GPUS)]] for _ in range(2)])
+    ids = np.array(
+        [[[[rng.permutation(EXPERTS)[:TOP_K] for _ in range(tokens)] for _ in range(NODES * GPUS)]] for _ in range(2)]
+    )
     trace = Trace.from_choices(ids, EXPERTS, iterations=np.array([3, 4]), layers=np.array([5], np.int32))
     holds = rng.random((1, NODES * GPUS, EXPERTS)) < 0.3
     return trace, Placement.from_home(rng.integers(0, NODES * GPUS, (1, EXPERTS)), NODES, GPUS, holds)
@@ -104,7 +106,9 @@ def test_deduplication_matches_a_loop_over_tokens(dedup: str) -> None:
 
 def test_deduplication_never_adds_bytes_between_nodes() -> None:
     trace, placed = example(2, tokens=40)
-    plain, gpu, node = (dispatch(trace, placed, 3, 5, token_bytes=1, dedup=d).node_matrix.sum() for d in (None, "gpu", "node"))
+    plain, gpu, node = (
+        dispatch(trace, placed, 3, 5, token_bytes=1, dedup=d).node_matrix.sum() for d in (None, "gpu", "node")
+    )
     assert plain >= gpu >= node > 0
 
 

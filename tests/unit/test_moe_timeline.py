@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_no_stream_does_two_things_at_once_and_all_work_is_done(style: str) -> N
     made = timeline(model(), LAYERS, style, plan_ps=1)
     for stream in ("compute", "network"):
         events = [e for e in made.events if e.stream == stream]
-        assert all(a.end_ps <= b.start_ps for a, b in zip(events, events[1:], strict=False))
+        assert all(a.end_ps <= b.start_ps for a, b in pairwise(events))
     assert made.busy_ps("a2a") == sum(4 * t.a2a for t in LAYERS)
     assert made.busy_ps("fec") + made.busy_ps("bec") == sum(3 * t.fec for t in LAYERS)
     assert made.busy_ps("trans") == sum(t.trans for t in LAYERS)

@@ -84,17 +84,23 @@ def test_a_changed_or_cut_file_is_refused(tmp_path: Path) -> None:
         Trace.read(tmp_path / "bad.npz")
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"counts": -np.ones((1, 1, 2, 2), np.int32), "top_k": 1, "iterations": np.array([0])}, "negative"),
-    ({"top_k": 6}, "top_k = 6: expected 1 to 5"),
-    ({"top_k": 0}, "top_k = 0"),
-    ({"tokens_per_rank": 3}, "more than tokens_per_rank"),
-    ({"iterations": np.array([1])}, "iterations has 1 entries"),
-    ({"counts": np.zeros((0, 1, 2, 2), np.int32), "iterations": np.zeros(0, np.int64)}, "at least one iteration"),
-    ({"counts": np.zeros((2, 3), np.int32)}, "dimensions"),
-    ({"choices": np.full((1, 1, 4, 6, 2), 9), "choice_iterations": [7], "choice_layers": [0]}, "experts 0 to 4"),
-    ({"choices": np.zeros((1, 1, 3, 6, 2), np.int16), "choice_iterations": [7], "choice_layers": [0]}, "choices has shape"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"counts": -np.ones((1, 1, 2, 2), np.int32), "top_k": 1, "iterations": np.array([0])}, "negative"),
+        ({"top_k": 6}, "top_k = 6: expected 1 to 5"),
+        ({"top_k": 0}, "top_k = 0"),
+        ({"tokens_per_rank": 3}, "more than tokens_per_rank"),
+        ({"iterations": np.array([1])}, "iterations has 1 entries"),
+        ({"counts": np.zeros((0, 1, 2, 2), np.int32), "iterations": np.zeros(0, np.int64)}, "at least one iteration"),
+        ({"counts": np.zeros((2, 3), np.int32)}, "dimensions"),
+        ({"choices": np.full((1, 1, 4, 6, 2), 9), "choice_iterations": [7], "choice_layers": [0]}, "experts 0 to 4"),
+        (
+            {"choices": np.zeros((1, 1, 3, 6, 2), np.int16), "choice_iterations": [7], "choice_layers": [0]},
+            "choices has shape",
+        ),
+    ],
+)
 def test_bad_traces_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         small(**change)
@@ -147,11 +153,13 @@ def test_sglang_statistics_and_token_records(tmp_path: Path) -> None:
 
 def test_a_pt_file_that_runs_code_is_refused_and_does_not_run(tmp_path: Path) -> None:
     evil = unpack(EVIL, tmp_path / "evil.pt")
-    assert b"system" in zipfile.ZipFile(evil).read(next(n for n in zipfile.ZipFile(evil).namelist() if n.endswith("data.pkl")))
-    with pytest.raises(FormatError, match="unsafe .pt file"):
+    assert b"system" in zipfile.ZipFile(evil).read(
+        next(n for n in zipfile.ZipFile(evil).namelist() if n.endswith("data.pkl"))
+    )
+    with pytest.raises(FormatError, match=r"unsafe \.pt file"):
         load_pt(evil)
     (tmp_path / "plain.pt").write_bytes(pickle.dumps({"logical_count": [1]}))
-    with pytest.raises(FormatError, match="not a readable .pt"):
+    with pytest.raises(FormatError, match=r"not a readable \.pt"):
         load_pt(tmp_path / "plain.pt")
     with pytest.raises(FormatError, match="expected 'logical_count' or 'records'"):
         read_any(_zip_pickle({"weights": 1}, tmp_path / "other.pt"), ranks=2)
