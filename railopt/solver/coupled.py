@@ -6,7 +6,7 @@ Value and bound approach each other by rising cost, and the race ends as soon as
     2  pigeonhole bounds of every node; the fluid bound where NICs differ; short searches from several starts
     3  exact local optima of the critical nodes: better bounds, and rails around which the other nodes are arranged
     4  the integer program, with these bounds, the best plan as a hint and no symmetry, by CP-SAT
-    5  the search again, from new starts, until the time is up
+    5  3 with more time, and searches from new starts, until the time is up
 
 Every bound of 1 to 3 has a witness that the kernel re-checks; what only CP-SAT says is "claimed".
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
@@ -35,24 +36,26 @@ from railopt.solver.backends import BACKENDS
 from railopt.solver.model import build
 from railopt.solver.outcome import Outcome
 from railopt.solver.process import run
-from railopt.solver.race import Progress, Race
+from railopt.solver.race import Clock, Progress, Race
 from railopt.solver.search import Cells, Rails, anchor, construct, improve
 
 FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
 SHORT_ROUNDS = 8                 # new starts before exact methods: many short walks find more than a long one
-LOCAL_S = 2.0                    # the most that one node's exact optimum may take
+LOCAL_S = 2.0                    # the most that one node's exact optimum may take at first
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
 ILP_AFTER = 0.25                 # share of the time before the integer program starts
 ILP_LEAST_S = 2.0                # with less left it would not even start up
 
 
 def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = "native", *, seed: int = 0,
-          tolerance: Fraction | float = 0, start: Plan | None = None, report: Callable[[Progress], None] | None = None) -> Outcome:
+          tolerance: Fraction | float = 0, start: Plan | None = None, report: Callable[[Progress], None] | None = None,
+          clock: Callable[[], float] = time.perf_counter) -> Outcome:
     """The best plan within `limit_s` seconds, the best bound, and whether that is proved.
 
     backend    "native", or one foreign solver with the plain integer program: "cpsat", "pulp", "highs", "scipy"
     tolerance  stop when (value - bound) / bound is at most this; 0 stops at the optimum only
     start      a plan of these chunks that is known already
+    clock      what the limit is measured with: wall-clock time, or for example `time.process_time` on a busy machine
     report     called with a Progress whenever value or bound improve
 
     The time in which numba compiles kernels, on a first run, does not count.  An interrupt (Ctrl-C) ends the race; the
@@ -68,7 +71,7 @@ def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = 
         if chunks.nodes != fabric.nodes:
             raise
         return Outcome(None, None, Fraction(0), "infeasible", {"kind": "claimed", "by": "railopt"}, str(error), 0.0)
-    race = Race(Cells(fabric, chunks), limit_s, seed, Fraction(tolerance), report)
+    race = Race(Cells(fabric, chunks), limit_s, seed, Fraction(tolerance), report, Clock(clock))
     if not len(chunks):
         race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
         return race.outcome()
@@ -90,13 +93,18 @@ def _native(race: Race) -> None:
         if not race.over:
             _restart(race, next(rounds))
     if not race.over:
-        _nodes(race)
+        _nodes(race, LOCAL_S)
     while not race.over and race.left_s > (1 - ILP_AFTER) * race.limit_s:
         _restart(race, next(rounds))
     if not race.over:
         _integer_program(race)
-    while not race.over:
-        _restart(race, next(rounds))
+    for turn in itertools.count(1):
+        if race.over:
+            return
+        _nodes(race, LOCAL_S * 2**turn)
+        for _ in range(SHORT_ROUNDS):
+            if not race.over:
+                _restart(race, next(rounds))
 
 
 def _start(race: Race) -> None:
@@ -153,18 +161,19 @@ def _restart(race: Race, round_: int) -> None:
     _search(race, steps, construct(race.cells, race.bound, order), "search from a new start")
 
 
-def _nodes(race: Race) -> None:
-    """Exact local optima of the nodes that could raise the bound; the most loaded is an anchor for the others."""
+def _nodes(race: Race, limit_s: float) -> None:
+    """Exact local optima of the nodes that could raise the bound, each an anchor for the others; those known are left out."""
     for side, node in _critical(race):
         if race.over:
             return
-        found = _node_optimum(race, side, node)
+        found = _node_optimum(race, side, node, min(limit_s, race.left_s / 2))
+        if found.value == found.bound:
+            race.settled.add((side, node))
         if found.checkable:
             race.lift(found.bound, _lifted(side, node, found.witness), f"local {found.witness['kind']}")
-        elif found.bound > race.bound:
-            race.notes.append(f"node {node}, {SIDES[side]}: a bound of {found.bound} s was found, but the kernel would take too long "
-                              "to check it; it is not used")
-        if found.value <= race.bound and not race.over:
+        elif found.bound > max(race.bound, race.unchecked[0]):
+            race.unchecked = found.bound, f"railopt's exact search at node {node} {SIDES[side]}, too long for the kernel to check"
+        if found.value <= max(race.bound, race.unchecked[0]) and not race.over:
             rail, locked = anchor(race.cells, race.bound, side, node, found.rail)
             race.offer(rail, race.cells.value(race.cells.loads(rail)), "anchored")
             if not race.met:
@@ -183,7 +192,7 @@ def _critical(race: Race) -> Iterator[tuple[int, int]]:
         if len(rows):
             live = [rate for rate in cells.rate[side, node].tolist() if rate]
             most = Fraction(int(total[side, node]), sum(live)) + Fraction(int(cells.chunks.size[rows[0]]), min(live))
-            if most > race.bound:
+            if most > race.bound and (side, node) not in race.settled:
                 yield side, node
 
 
@@ -197,7 +206,7 @@ class NodeOptimum(NamedTuple):
     rail: Ints
 
 
-def _node_optimum(race: Race, side: int, node: int) -> NodeOptimum:
+def _node_optimum(race: Race, side: int, node: int, limit: float) -> NodeOptimum:
     from railopt.solver.configurations import pack, suits
     from railopt.solver.local import solve_local
 
@@ -205,7 +214,6 @@ def _node_optimum(race: Race, side: int, node: int) -> NodeOptimum:
     sizes = cells.chunks.size[cells.node_chunks(side, node)]
     speeds = cells.rate[side, node]
     live = np.flatnonzero(speeds)
-    limit = min(LOCAL_S, race.left_s / 2)
     if len(set(speeds[live].tolist())) > 1:
         found = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit, seed=race.seed, clock=race.clock)
         return NodeOptimum(found.bound, found.witness, found.checkable, found.value, found.assignment)
@@ -214,21 +222,26 @@ def _node_optimum(race: Race, side: int, node: int) -> NodeOptimum:
         packed = pack(sizes, len(live), limit, race.seed, race.clock)
         return NodeOptimum(Fraction(packed.bound, speed), packed.witness, True, Fraction(packed.value, speed), live[packed.rail])
     found = solve_local(sizes, len(live), limit_s=limit, seed=race.seed, clock=race.clock)
-    return NodeOptimum(found.bound / speed, found.witness, found.checkable, found.value / speed, live[found.assignment])
+    bound, witness, checkable = found.bound, found.witness, found.checkable
+    if not checkable:                       # weights that refute as much as the search did are short to check
+        packed = pack(sizes, len(live), limit, race.seed, race.clock)
+        if packed.bound >= bound:
+            bound, witness, checkable = Fraction(packed.bound), packed.witness, True
+    return NodeOptimum(bound / speed, witness, checkable, found.value / speed, live[found.assignment])
 
 
 def _integer_program(race: Race) -> None:
     """CP-SAT with the bound, the best plan as a hint, equal chunks merged and the rails' symmetry broken."""
     cells = race.cells
     if len(cells.chunks) * cells.fabric.rails <= ILP_VARIABLES and race.rail is not None and race.left_s >= ILP_LEAST_S:
-        _ask(race, "cpsat", strengthened=True, threads=os.cpu_count() or 1)
+        _ask(race, "cpsat", race.left_s / 2, strengthened=True, threads=os.cpu_count() or 1)
 
 
 def _foreign(race: Race, name: str) -> None:
     """One foreign solver with the plain program, and the bounds that cost nothing."""
     best = bounds.lower_bound(race.cells.fabric, race.cells.chunks)
     race.lift(best.value, best.lifted, best.witness["kind"])
-    _ask(race, name, strengthened=False, threads=1)
+    _ask(race, name, race.left_s, strengthened=False, threads=1)
     if race.rail is None:
         if not race.notes:
             race.notes.append(f"{BACKENDS[name].title} found no plan within {race.limit_s:g} s")
@@ -237,12 +250,12 @@ def _foreign(race: Race, name: str) -> None:
         race.offer(plan.rail, plan.makespan, f"lpt-global, since {failure}")
 
 
-def _ask(race: Race, name: str, *, strengthened: bool, threads: int) -> None:
+def _ask(race: Race, name: str, limit_s: float, *, strengthened: bool, threads: int) -> None:
     """Put the problem to a back-end; what it returns is re-evaluated, and what it did wrong is noted by its name."""
     cells, backend = race.cells, BACKENDS[name]
     problem = build(cells.fabric, cells.chunks, bound=race.bound, hint=race.rail) if strengthened else build(cells.fabric, cells.chunks)
     race.tell(backend.title)
-    done = run(backend, problem.model, race.left_s, threads)
+    done = run(backend, problem.model, limit_s, threads)
     if done.failure:
         race.notes.append(done.failure)
     for answer in done.answers:
