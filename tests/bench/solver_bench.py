@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from railopt.check import check_certificate
 from railopt.solver.local import solve_local
 from tests.bench import Row
 from tests.bench.solver_instances import Ints, franca_frangioni, grid, instance
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,21 @@ class Result:
     peers: dict[str, tuple[bool, float, int]]
 
 
+def timed(call: Callable[[], T], quick_s: float = 0.1, repeats: int = 3) -> tuple[float, T]:
+    """(CPU seconds, result) of a call; quick ones, ours and the peers' alike, are repeated and the fastest counts."""
+    fastest = math.inf
+    for _ in range(repeats):
+        start = time.process_time()
+        result = call()
+        fastest = min(fastest, time.process_time() - start)
+        if fastest > quick_s:
+            break
+    return fastest, result
+
+
 def measure(name: str, rails: int, sizes: Ints, limit_s: float, peers: dict[str, Peer], peer_limit_s: float) -> Result:
     """Solve, check the certificate with the kernel, then let the peers solve the same instance."""
-    start = time.process_time()
-    outcome = solve_local(sizes, rails, limit_s=limit_s, clock=time.process_time)
-    seconds = time.process_time() - start
+    seconds, outcome = timed(lambda: solve_local(sizes, rails, limit_s=limit_s, clock=time.process_time))
     record = outcome.certificate(sizes, rails=rails).record()
     start = time.process_time()
     verdict = check_certificate(record)
@@ -54,9 +66,8 @@ def measure(name: str, rails: int, sizes: Ints, limit_s: float, peers: dict[str,
     assert verdict.ok or "refused" in verdict.message, (name, verdict)
     others = {}
     for peer, solve in peers.items():
-        start = time.process_time()
-        proved, value = solve(sizes, rails, peer_limit_s)
-        others[peer] = (proved, time.process_time() - start, value)
+        took, (proved, value) = timed(lambda solve=solve: solve(sizes, rails, peer_limit_s))  # type: ignore[misc]
+        others[peer] = (proved, took, value)
         assert not (proved and outcome.proved and value != outcome.value), (name, peer, value, outcome.value)
         assert not proved or value >= outcome.bound, (name, peer, value, outcome.bound)
     size = len(json.dumps(outcome.witness, separators=(",", ":")))
@@ -154,7 +165,7 @@ def share(results: list[Result]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.solver_bench", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each cell (default 3)")
-    parser.add_argument("--peers", default="cpsat", help=f"comma-separated, of {', '.join(PEERS)}; on seed 0 only (default cpsat)")
+    parser.add_argument("--peers", default="cpsat", help=f"comma-separated, of {', '.join(PEERS)}; seed 0 only (default cpsat)")
     parser.add_argument("--peer-limit", type=float, default=10.0, help="seconds that a peer has (default 10)")
     parser.add_argument("--quick", action="store_true", help="one seed, 2 s for the peers, no Franca/Frangioni classes")
     parser.add_argument("--json", action="store_true", help="print every instance and row as JSON")
@@ -185,8 +196,8 @@ def show(result: Result) -> Result:
     """On stderr, what was not proved or is dear to check."""
     if not result.proved or not result.check_ok or result.check_s > 0.5 or result.witness_bytes > 1024:
         state = "proved" if result.proved else f"open, gap {result.gap:.1e}"
-        print(f"  {result.name:<28} {state}, {result.seconds:.2f} s, {result.method}; check {result.check_s:.2f} s, {result.witness_bytes} B"
-              f"{'' if result.check_ok else ', refused by the kernel'}", file=sys.stderr)
+        print(f"  {result.name:<28} {state}, {result.seconds:.2f} s, {result.method}; check {result.check_s:.2f} s, "
+              f"{result.witness_bytes} B{'' if result.check_ok else ', refused by the kernel'}", file=sys.stderr)
     return result
 
 

@@ -371,5 +371,5 @@ def medium_search(state: State) -> None:
                 exact(state, windows, 1000 << doubling, 2_000_000_000)
 
 
-STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, subset_sums, small_search, perfect,
+STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, small_search, subset_sums, perfect,
                                               configuration_lp, sifted_search, medium_search, full_search)
