@@ -2,9 +2,12 @@
 
     solve.py    the pipeline: bounds and values by rising cost until they meet
     unequal.py  the same for rails of different speeds
-    values.py   LPT, MULTIFIT, differencing          resplit.py  optimal re-splits of two rails, exact filling
-    dual.py     L2, Fekete-Schepers, configuration LP: integer weights that refute a capacity
-    window.py   the sets of jobs that can be one rail's load      cover.py  exact cover of all jobs with such sets
+    values.py   LPT, MULTIFIT, differencing, LPT by counts
+    fill.py     optimal re-splits of two rails, perfect filling       subsets.py  subset sums by meeting in the middle
+    dual.py     L2, Fekete-Schepers, the exact knapsack: integer weights that refute a capacity
+    lp.py       the configuration LP by column generation: its prices as weights, and dives for assignments
+    window.py   the sets of jobs that can be one rail's load          cover.py    exact cover of all jobs with such sets
+    exact.py    a capacity decided with these two
 """
 
 from __future__ import annotations
