@@ -1,21 +1,14 @@
-"""What the FAST experiments share: workloads, methods on the simulator, and the table of paper against ours."""
+"""What the FAST experiments share: workloads, and methods on the simulator."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import tomllib
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from railopt import Fabric, Traffic, plan
-from railopt.cli.common import table
 from railopt.schedule import synthesise
 from railopt.schedule.phases import Phases, phases
 from railopt.sim import Job, Model, simulate
@@ -24,58 +17,6 @@ from railopt.sim.model import ROCE_INCAST
 MB = 1_000_000
 STORE_AND_FORWARD = ("fast", "fast-nostage", "compact")
 METHODS = (*STORE_AND_FORWARD, "pipelined", "spreadout", "direct-ecmp", "direct-spray", "pxn", "lpt", "equitable")
-
-
-def arguments(here: str, text: str | None) -> tuple[Path, dict[str, Any], dict[str, Any], argparse.Namespace]:
-    """(folder, spec for this size, expected, parsed arguments) of an experiment."""
-    folder = Path(here).resolve().parent
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="the sizes of the paper instead of a small run")
-    parser.add_argument("--out", metavar="DIR", default=f"out/{folder.name}", help="where results and figures go")
-    args = parser.parse_args()
-    spec = tomllib.loads((folder / "spec.toml").read_text())
-    expected = json.loads((folder / "expected.json").read_text())
-    return folder, {**spec["small"], **(spec["full"] if args.full else {}), **spec["fixed"]}, expected, args
-
-
-def finish(folder: Path, args: argparse.Namespace, rows: list[dict[str, Any]], claims: list[dict[str, Any]]) -> None:
-    """Print paper against ours and write results.json."""
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
-    print()
-    table(["claim", "paper", "ours", "verdict"], [[c["name"], c["paper_text"], c["ours_text"], c["verdict"]] for c in claims],
-          title="paper against ours")
-    for claim in claims:
-        if claim.get("note"):
-            print(f"  {claim['name']}: {claim['note']}")
-    data = {"experiment": folder.name, "full": args.full, "rows": rows, "comparison": claims}
-    (out / "results.json").write_text(json.dumps(data, indent=2) + "\n")
-    print(f"wrote {out / 'results.json'}", file=sys.stderr)
-
-
-def claim(expected: dict[str, Any], name: str, ours: float | Sequence[float]) -> dict[str, Any]:
-    """One figure of the paper (a number or a range) against ours (a number or several, as a range).
-
-    confirmed   all of ours within the paper's range widened by its tolerance (a share)
-    partly      some of them;  contradicted   none
-    """
-    entry = expected["figures"][name]
-    paper = entry["paper"] if isinstance(entry["paper"], list) else [entry["paper"]] * 2
-    low, high = (-np.inf if paper[0] is None else paper[0] * (1 - entry["tolerance"]),
-                 np.inf if paper[1] is None else paper[1] * (1 + entry["tolerance"]))
-    values = [float(v) for v in (ours if isinstance(ours, Sequence) else [ours])]
-    inside = sum(low <= v <= high for v in values)
-    verdict = "confirmed" if inside == len(values) else "partly" if inside else "contradicted"
-    return {"name": name, "paper": entry["paper"], "tolerance": entry["tolerance"], "ours": values, "verdict": verdict,
-            "paper_text": _text(paper) + entry.get("unit", ""), "ours_text": _text([min(values), max(values)]) + entry.get("unit", ""),
-            "note": entry.get("note", ""), "source": entry["source"]}
-
-
-def _text(pair: Sequence[float | None]) -> str:
-    low, high = pair
-    if low is None or high is None:
-        return f"<= {high:g}" if low is None else f">= {low:g}"
-    return f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} .. {high:.4g}"
 
 
 def workload(name: str, fabric: Fabric, mb_per_gpu: float, seed: int) -> Traffic:
@@ -150,18 +91,3 @@ def seconds(method: str, fabric: Fabric, traffic: Traffic, alpha_ps: int, incast
 def algbw(traffic: Traffic, took: float) -> float:
     """GB/s a GPU: all bytes over GPUs and time, as FAST counts (what stays inside a server is counted too)."""
     return float(traffic.bytes.sum()) / len(traffic.bytes) / took / 1e9
-
-
-def figure(path: Path, draw: Callable[[Any], None], width: float = 9, height: float = 4) -> None:
-    """A figure by matplotlib, saved as SVG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    made = plt.figure(figsize=(width, height), layout="constrained")
-    draw(made)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made.savefig(path)
-    plt.close(made)
-    print(f"wrote {path}", file=sys.stderr)

@@ -119,6 +119,16 @@ def save_npz(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any],
                 np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]), allow_pickle=False)
 
 
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """What a railopt `.npz` says it holds ("plan", "traffic", ...); None if it is not one or can't be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = json.loads(archive.read("header.json"))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):
+        return None
+    return str(header.get("railopt")) if isinstance(header, dict) else None
+
+
 def load_npz(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays of a railopt `.npz` of this kind, its digest verified; anything else is a FormatError."""
     try:

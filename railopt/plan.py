@@ -16,6 +16,7 @@ from railopt.chunks import COLUMNS, Chunks
 from railopt.errors import FormatError, InputError
 from railopt.fabric import Fabric
 from railopt.formats import Connection, format_cm
+from railopt.traffic import Traffic
 
 SIDES = ("send", "recv")
 
@@ -139,6 +140,29 @@ class Plan:
                 and str(plan.makespan) == header["makespan"]):
             raise FormatError(f"{path}: the loads it claims are not those of its chunks")
         return plan
+
+    def misses(self, traffic: Traffic) -> str:
+        """What keeps this plan from sending every byte of the traffic between nodes exactly once, in words; "" if nothing."""
+        chunks = self.chunks
+        if (chunks.nodes, chunks.gpus) != (traffic.nodes, traffic.gpus):
+            return f"a plan for {chunks.nodes} nodes x {chunks.gpus} GPUs, the traffic has {traffic.nodes} x {traffic.gpus}"
+        order = np.lexsort((chunks.offset, chunks.dst_gpu, chunks.src_gpu))
+        src, dst, offset = chunks.src_gpu[order], chunks.dst_gpu[order], chunks.offset[order]
+        ends = offset + chunks.size[order]
+        same = (src[1:] == src[:-1]) & (dst[1:] == dst[:-1])
+        due = np.concatenate([[0], np.where(same, ends[:-1], 0)]) if len(chunks) else np.zeros(0, np.int64)
+        wrong = np.flatnonzero(offset != due)
+        if len(wrong):
+            row = int(order[wrong[0]])
+            what = "sends bytes again" if offset[wrong[0]] < due[wrong[0]] else "leaves bytes out before it"
+            return f"chunk {row} (GPU {chunks.src_gpu[row]} to {chunks.dst_gpu[row]}, offset {chunks.offset[row]}) {what}"
+        sent = Traffic.from_chunks(chunks).bytes
+        node = np.arange(len(sent)) // traffic.gpus
+        differ = np.argwhere(np.where(node[:, None] == node, 0, traffic.bytes) != sent)
+        if len(differ):
+            i, j = differ[0]
+            return f"GPU {i} sends GPU {j} {sent[i, j]} bytes, the traffic has {traffic.bytes[i, j]}"
+        return ""
 
     def to_cm(self) -> str:
         """As an htsim `.cm`: one connection a chunk between the NICs of its rail, a barrier between stages."""

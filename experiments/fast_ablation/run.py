@@ -15,7 +15,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.fast_common import algbw, arguments, claim, figure, finish, run_phases, seconds, startup_bytes, workload
+from experiments.common import arguments, claim, figure, finish
+from experiments.fast_common import algbw, run_phases, seconds, startup_bytes, workload
 from railopt import Fabric, synthesise
 from railopt.cli.common import table
 from railopt.schedule.phases import phases

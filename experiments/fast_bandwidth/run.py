@@ -13,7 +13,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.fast_common import METHODS, algbw, arguments, claim, figure, finish, seconds, workload
+from experiments.common import arguments, claim, figure, finish
+from experiments.fast_common import METHODS, algbw, seconds, workload
 from railopt import Fabric
 from railopt.cli.common import table
 from railopt.schedule.decompose import longest_line

@@ -13,7 +13,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.fast_common import MB, arguments, claim, figure, finish
+from experiments.common import arguments, claim, figure, finish
+from experiments.fast_common import MB
 from railopt import Fabric, Traffic
 from railopt.cli.common import table
 from railopt.schedule import modelled, synthesise

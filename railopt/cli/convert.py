@@ -6,9 +6,9 @@ import argparse
 from fractions import Fraction
 from pathlib import Path
 
-from railopt.arrays import write_atomic
+from railopt.arrays import kind_of, write_atomic
 from railopt.cli.common import TRAFFIC_HELP, add_fabric_arguments, fabric_from, note, traffic_from
-from railopt.errors import FormatError, InputError
+from railopt.errors import InputError
 from railopt.fabric import Fabric, Spine
 from railopt.formats import format_topo, parse_topo
 from railopt.plan import Plan
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     source, target = Path(args.input).suffix, Path(args.output).suffix
     if source in (".toml", ".topo"):
         _convert_fabric(args.input, args.output, force=args.force)
-    elif source == ".npz" and target == ".cm" and _is_plan(args.input):
+    elif source == ".npz" and target == ".cm" and kind_of(args.input) == "plan":
         write_atomic(args.output, Plan.load(args.input).to_cm(), force=args.force)
     elif target in (".toml", ".topo"):
         raise InputError(f"{args.output}: a fabric comes from a .toml or .topo file, not from {args.input}")
@@ -43,16 +43,6 @@ def run(args: argparse.Namespace) -> int:
         traffic_from(args.input, fabric_from(args)).save(args.output, force=args.force)
     note(f"saved {args.output}")
     return 0
-
-
-def _is_plan(path: str) -> bool:
-    try:
-        Plan.load(path)
-    except FormatError as error:
-        if "'traffic'" in str(error):
-            return False
-        raise
-    return True
 
 
 def _convert_fabric(source: str, target: str, *, force: bool) -> None:

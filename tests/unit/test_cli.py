@@ -9,6 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from railopt import Fabric, Plan, Traffic
@@ -65,6 +66,29 @@ def test_convert_fabrics(railopt_cli: Cli, tmp_path: Path) -> None:
     ran = railopt_cli("convert", toml, tmp_path / "slow.topo")
     assert ran.code == 1
     assert "one link speed" in ran.err
+
+
+def test_check_a_plan_against_its_traffic(railopt_cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "plan.npz"
+    railopt_cli("plan", "zipf:mean=64KiB,seed=3", "--nodes", 3, "--rails", 2, "--chunk", "16KiB", "-o", out)
+    ran = railopt_cli("check", out, "--traffic", "zipf:mean=64KiB,seed=3")
+    assert (ran.code, "sends every byte" in ran.out) == (0, True)
+    ran = railopt_cli("check", out, "--traffic", "zipf:mean=64KiB,seed=4")
+    assert (ran.code, "the traffic has" in ran.out) == (4, True)
+    made = Plan.load(out)
+    twice = Plan(made.fabric, made.chunks.take(np.r_[0, np.arange(len(made.chunks))]), np.r_[made.rail[0], made.rail])
+    assert "again" in twice.misses(Traffic.from_chunks(made.chunks))
+    short = Plan(made.fabric, made.chunks.take(np.arange(1, len(made.chunks))), made.rail[1:])
+    assert "leaves bytes out" in short.misses(Traffic.from_chunks(made.chunks))
+    (tmp_path / "torn.npz").write_bytes(out.read_bytes()[:500])
+    assert railopt_cli("check", tmp_path / "torn.npz").code == 1
+
+
+def test_check_a_schedule(railopt_cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "schedule.npz"
+    assert railopt_cli("schedule", "zipf", "--nodes", 3, "--rails", 2, "-o", out).code == 0
+    ran = railopt_cli("check", out)
+    assert (ran.code, "schedule" in ran.out) == (0, True)
 
 
 BAD = [
