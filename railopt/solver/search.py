@@ -98,7 +98,7 @@ def improve(cells: Cells, rail: Rails, target: Fraction, *, tolerance: Fraction 
     if locked is not None:
         until[locked] = kernels.LOCKED
     kernels.tabu(state, until, float(tolerance * target * cells.fastest), steps, EVALUATIONS, seed)
-    return state.rail, cells.value(state.load)
+    return state.rail, cells.value(cells.loads(state.rail))
 
 
 def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
