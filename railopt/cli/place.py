@@ -47,7 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--chunk", default="256KiB", help="largest chunk on the rails (default 256KiB)")
     parser.add_argument(
-        "--previous", metavar="LOCATION.json", help="placement before, in sglang's format (default: contiguous)"
+        "--previous",
+        metavar="LOCATION.json",
+        help="placement before, in sglang's format: its copies move nothing (default: contiguous)",
+    )
+    parser.add_argument(
+        "--move-weight", type=float, default=1.0, help="what sending a copy weighs when planning (default 1)"
     )
     parser.add_argument("--sglang", metavar="FILE.json", help="write the placement for sglang's --init-expert-location")
     parser.add_argument("--vllm-ascend", metavar="FILE.json", help="write the placement as vllm-ascend's expert map")
@@ -72,38 +77,22 @@ def run(args: argparse.Namespace) -> int:
     tokens = args.tokens or trace.tokens_per_rank or int(trace.counts.sum(axis=3).mean() / trace.top_k)
     model = model_of.model(fabric, tokens, gpu_flops=args.gpu_tflops * 1e12)
     slots = None if args.memory is None else parse_bytes(args.memory) // model_of.expert_bytes()
-    placement = place(
-        trace,
-        fabric,
-        model,
-        args.planner,
-        iteration=args.iteration,
-        replicas=args.replicas,
-        slots=slots,
-        groups=args.groups,
-    )
-    start = (
-        place(trace, fabric, model, "contiguous")
-        if args.previous is None
-        else _previous(args.previous, fabric, trace.experts)
-    )
+    previous = None if args.previous is None else _previous(args.previous, fabric, trace.experts)
+    options = {
+        "iteration": args.iteration,
+        "replicas": args.replicas,
+        "slots": slots,
+        "groups": args.groups,
+        "previous": previous,
+    }
+    placement = place(trace, fabric, model.weighing_moves(args.move_weight), args.planner, **options)
+    start = place(trace, fabric, model, "contiguous") if previous is None else previous
     when = args.iteration if args.evaluate is None else args.evaluate
     rule = args.rule or ("even" if args.planner == "replicate" else "home")
     token_bytes = model_of.token_bytes()
-    before = assess(
-        trace,
-        fabric,
-        model,
-        start,
-        iteration=when,
-        token_bytes=token_bytes,
-        chunk=args.chunk,
-        style="deepspeed",
-        rule=rule if args.previous else "home",
-    )
-    after = assess(
-        trace, fabric, model, placement, iteration=when, token_bytes=token_bytes, chunk=args.chunk, rule=rule
-    )
+    common = {"iteration": when, "token_bytes": token_bytes, "chunk": args.chunk, "previous": previous}
+    before = assess(trace, fabric, model, start, **common, style="deepspeed", rule=rule if args.previous else "home")
+    after = assess(trace, fabric, model, placement, **common, rule=rule)
     moved = placement.movement(start, model_of.expert_bytes())
     data = {
         "planner": args.planner,

@@ -13,7 +13,7 @@ from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.moe.optimal import optimal
-from railopt.moe.placement import Bools, Placement, contiguous_home
+from railopt.moe.placement import Bools, Int32s, Placement, contiguous_home
 from railopt.moe.presets import Preset, preset
 from railopt.moe.prophet import measure, pro_prophet, shadow
 from railopt.moe.replicate import replicate
@@ -53,12 +53,14 @@ def place(
     replicas: int | None = None,
     slots: int | None = None,
     groups: int = 1,
+    previous: Placement | None = None,
 ) -> Placement:
     """A placement for every layer of the trace, planned on one iteration's counts.
 
     replicas  physical experts a layer, homes included (at most, for the planners that copy only what pays)
     slots     experts a GPU may hold: its memory
     groups    expert groups that `replicate` keeps on one node
+    previous  the placement before, up to date on its GPUs (serving): homes stay, and `pro-prophet` pays for new copies only
     """
     if planner not in PLANNERS:
         raise InputError(f"unknown planner {planner!r}; known planners: {', '.join(PLANNERS)}")
@@ -69,11 +71,21 @@ def place(
     if planner == "replicate":
         wanted = replicas or (experts + devices if slots is None else min(slots * devices, experts * devices))
         return replicate(trace.load[trace.row(iteration)], wanted, fabric.nodes, fabric.gpus, groups)
-    home = np.broadcast_to(contiguous_home(experts, devices), (len(counts), experts))
+    home = (
+        np.broadcast_to(contiguous_home(experts, devices), (len(counts), experts))
+        if previous is None
+        else previous.home
+    )
+    if previous is not None and previous.holds.shape != (len(counts), devices, experts):
+        raise InputError(
+            f"the previous placement has shape {previous.holds.shape}, expected {(len(counts), devices, experts)}"
+        )
     if planner == "contiguous":
         return Placement.from_home(home, fabric.nodes, fabric.gpus)
     limit = None if replicas is None else replicas - experts
-    holds = np.stack([_copies(planner, model, layer, slots, limit) for layer in counts])
+    have = [None] * len(counts) if previous is None else list(previous.holds)
+    layers = zip(counts, home, have, strict=True)
+    holds = np.stack([_copies(planner, model, layer, owner, there, slots, limit) for layer, owner, there in layers])
     return Placement.from_home(home, fabric.nodes, fabric.gpus, holds)
 
 
@@ -98,12 +110,14 @@ def _slots(experts: int, devices: int, replicas: int | None, slots: int | None) 
     return wanted if slots is None else slots
 
 
-def _copies(planner: str, model: TimeModel, counts: Ints, slots: int | None, limit: int | None) -> Bools:
+def _copies(
+    planner: str, model: TimeModel, counts: Ints, home: Int32s, have: Bools | None, slots: int | None, limit: int | None
+) -> Bools:
     if planner == "pro-prophet":
-        return pro_prophet(model, counts, slots=slots, limit=limit)
+        return pro_prophet(model, counts, home=home, have=have, slots=slots, limit=limit)
     if planner == "shadow":
-        return shadow(model, counts, slots=slots)
-    return optimal(model, counts, slots=slots, limit=limit).holds
+        return shadow(model, counts, home=home, slots=slots)
+    return optimal(model, counts, home=home, slots=slots, limit=limit).holds
 
 
 @dataclass(frozen=True)
@@ -147,8 +161,9 @@ def assess(
     style: str = "ours",
     policies: Sequence[str] = RAIL_POLICIES,
     chunk: str | int = "256KiB",
+    previous: Placement | None = None,
 ) -> Side:
-    """What a placement does to one iteration's routing."""
+    """What a placement does to one iteration's routing; copies that `previous` has need no transfer."""
     row = trace.row(iteration)
     when = int(trace.iterations[row])
     balances, terms, internode = [], [], 0
@@ -157,8 +172,9 @@ def assess(
         counts = trace.counts[row, column].astype(np.int64)
         shares = split(counts, placement.holds[column], placement.home[column], placement.gpus, rule)
         load = shares.sum(axis=(0, 1))
+        there = None if previous is None else previous.holds[column]
         balances.append(load.max() / load.mean() if load.any() else 1.0)
-        terms.append(measure(model, shares, placement.holds[column], home=placement.home[column]))
+        terms.append(measure(model, shares, placement.holds[column], home=placement.home[column], have=there))
         traffic = dispatch(trace, placement, when, layer, token_bytes=token_bytes, rule=rule)
         internode += int(traffic.node_matrix.sum())
         for name in policies:

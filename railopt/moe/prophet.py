@@ -48,7 +48,9 @@ def evaluate(
     return Terms(*(int(t) for t in terms(model.devices, times, scalars)))
 
 
-def measure(model: TimeModel, shares: Ints, holds: Bools, *, home: npt.ArrayLike | None = None) -> Terms:
+def measure(
+    model: TimeModel, shares: Ints, holds: Bools, *, home: npt.ArrayLike | None = None, have: npt.ArrayLike | None = None
+) -> Terms:
     """The layer's time when tokens are split over replicas as given: shares int64 [source, expert, destination].
 
     Agrees with `evaluate` for shares of the rule "home" (railopt.moe.routing.split).
@@ -63,7 +65,7 @@ def measure(model: TimeModel, shares: Ints, holds: Bools, *, home: npt.ArrayLike
         int((flow * mates).sum(axis=0).max()) * model.up_ps,
     )
     fec = int(flow.sum(axis=0).max()) * model.token_ps
-    moved = evaluate(model, shares.sum(axis=2), holds, home=home)
+    moved = evaluate(model, shares.sum(axis=2), holds, home=home, have=have)
     total = combine(a2a, fec, moved.trans, moved.agg, model.vectors()[2])
     return Terms(a2a, fec, moved.trans, moved.agg, int(total), moved.copies)
 

@@ -143,9 +143,12 @@ class TimeModel:
             overlap=overlap,
         )
 
-    def but(self, **changes: object) -> TimeModel:
-        """A copy with some fields changed."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+    def weighing_moves(self, weight: float) -> TimeModel:
+        """A copy in which every transfer of parameters costs `weight` times as much, e.g. 0.01 where a copy serves 100 iterations."""
+        if not weight >= 0:
+            raise InputError(f"a weight of {weight} on moves: expected at least 0")
+        copy = np.rint(self.copy_ps * weight).astype(np.int64)
+        return replace(self, copy_ps=copy, copy_up_ps=round(self.copy_up_ps * weight), copy_mean_ps=round(self.copy_mean_ps * weight))
 
     def vectors(self) -> tuple[Ints, Ints, Ints]:
         """What the kernels read: the node of each GPU, int64 [2, nodes] (node_ps, copy_ps), and the scalars."""

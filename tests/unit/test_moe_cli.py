@@ -86,6 +86,20 @@ def test_exports_are_what_the_placement_is(trace: str, tmp_path: Path, capsys: p
     assert json.loads(capsys.readouterr().out)["moved_bytes"] == 0
 
 
+def test_what_is_there_already_is_kept_and_moves_have_a_weight(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = str(tmp_path / "first.json")
+    assert main(["place", trace, *FABRIC, "--replicas", "12", "--iteration", "5", "--sglang", first]) == 0
+    capsys.readouterr()
+
+    def moved(*options: str) -> int:
+        assert main(["place", trace, *FABRIC, "--replicas", "16", "--iteration", "6", "--json", "--previous", first, *options]) == 0
+        return int(json.loads(capsys.readouterr().out)["moved_bytes"])
+
+    assert moved("--move-weight", "0") >= moved() >= moved("--move-weight", "1e9") == 0
+    assert main(["place", trace, *FABRIC, "--move-weight", "-1"]) == 1
+    assert "expected at least 0" in capsys.readouterr().err
+
+
 def test_planning_on_one_iteration_and_evaluating_on_another(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["place", trace, *FABRIC, "--iteration", "5", "--evaluate", "6", "--json"]) == 0
     ahead = json.loads(capsys.readouterr().out)
