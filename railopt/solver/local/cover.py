@@ -39,7 +39,7 @@ def masks_of(table: Any, counts: Any, first_row: Any, words: int) -> Any:
 def search(table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack: int, max_steps: int, chosen: Any) -> Any:
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1 for an idle rail.
 
-    Gives up after `max_steps` words of masks, about a nanosecond each.
+    Gives up after `max_steps` words of masks, some tenths of a nanosecond each.
 
     table int16 [loads, types], wastes int64 [loads] rising, classes int64 [loads], counts int64 [types],
     rails int64 [classes]: how many rails of each class, slack: waste of all rails together.

@@ -297,7 +297,7 @@ def sifted_search(state: State) -> None:
         if weights is None:
             return
         by_size = dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True))
-        decision = windows.decide(capacity, SIFTED, min(300_000_000, int(3e8 * state.left)), by_size)
+        decision = windows.decide(capacity, SIFTED, min(300_000_000, int(3e9 * state.left)), by_size)
         if decision.status == FOUND and decision.assignment is not None:
             state.improve(decision.assignment, "sifted cover")
         elif decision.status == REFUTED:
@@ -333,7 +333,7 @@ def exact(state: State, windows: Windows, limit: int, steps: int) -> None:
         capacity = windows.largest(state.bound, min(ceiling, state.value - 1), limit)
         if capacity < state.bound:
             return
-        decision = windows.decide(capacity, limit, min(steps, int(3e8 * state.left)))
+        decision = windows.decide(capacity, limit, min(steps, int(3e9 * state.left)))
         if decision.status == FOUND and decision.assignment is not None:
             state.improve(decision.assignment, "exact cover")
             ceiling = state.value - 1

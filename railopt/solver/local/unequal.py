@@ -152,7 +152,7 @@ class Unequal:
             return
         limit, steps, goal = 4000, 30_000_000, self.value
         while not self.over() and limit <= 300_000:
-            status = self.decide(goal, types, counts, halves, limit, min(steps, int(3e8 * (self.deadline - self.clock()))))
+            status = self.decide(goal, types, counts, halves, limit, min(steps, int(3e9 * (self.deadline - self.clock()))))
             if status in (FOUND, REFUTED):
                 goal = self.value
             elif goal - self.bound > (self.value - self.bound) / 1024:
