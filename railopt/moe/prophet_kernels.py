@@ -9,7 +9,7 @@ from railopt.arrays import Ints
 from railopt.moe.kernels import Bools, begin, exhaust, free_pairs, terms, toggle
 
 EXACT, SMALL = 12, 40  # (GPU, expert) pairs beyond the homes: so many are tried out in full, so many searched locally
-RESTARTS = 40
+RESTARTS = 80
 
 
 @njit(cache=True, error_model="numpy")
@@ -261,12 +261,15 @@ def _restarts(
     """Local search from the greedy's placement, then from the best one with a few copies changed, as often as is cheap."""
     best, copies = _search(best, copies, place, tokens, home, have, rates, scalars, room, limit, holds, times)
     chosen, dice = holds.copy(), 12345
-    for _ in range(RESTARTS):
-        for _ in range(4):
+    for turn in range(RESTARTS):
+        dice = (dice * 1103515245 + 12345) % 2147483648
+        expert = (dice >> 8) % tokens.shape[1]
+        for step in range(len(tokens) if turn % 2 else 2 + turn % 6):
             dice = (dice * 1103515245 + 12345) % 2147483648
-            copies += _try(
-                (dice >> 8) % tokens.size, home, room, copies, limit, place, tokens, have, rates, scalars, holds, times
-            )
+            pair = (dice >> 8) % tokens.size
+            if turn % 2:  # one expert everywhere, or nowhere but at home
+                pair = step * tokens.shape[1] + expert
+            copies += _try(pair, home, room, copies, limit, place, tokens, have, rates, scalars, holds, times)
         total = terms(len(tokens), times, scalars)[4]
         total, copies = _search(total, copies, place, tokens, home, have, rates, scalars, room, limit, holds, times)
         if total < best:
