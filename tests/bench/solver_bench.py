@@ -68,10 +68,10 @@ def measure(name: str, rails: int, sizes: Ints, limit_s: float, peers: dict[str,
     for peer, solve in peers.items():
         took, (proved, value) = timed(lambda solve=solve: solve(sizes, rails, peer_limit_s))  # type: ignore[misc]
         others[peer] = (proved, took, value)
-        assert not (proved and outcome.proved and value != outcome.value), (name, peer, value, outcome.value)
+        assert not (proved and outcome.closed and value != outcome.value), (name, peer, value, outcome.value)
         assert not proved or value >= outcome.bound, (name, peer, value, outcome.bound)
     size = len(json.dumps(outcome.witness, separators=(",", ":")))
-    return Result(name, rails, seconds, outcome.proved and seconds <= 1.05 * limit_s, int(outcome.value),
+    return Result(name, rails, seconds, outcome.closed and seconds <= 1.05 * limit_s, int(outcome.value),
                   float(outcome.value / outcome.bound - 1), outcome.method, size, check_s, verdict.ok, others)
 
 

@@ -35,7 +35,8 @@ class LocalOutcome:
 
     assignment  int64 [n], the rail of each job, in the order of the sizes given
     value       the fullest rail: bytes on equal rails, seconds where speeds are given
-    bound       no assignment is better, by `witness`; proved: value == bound
+    bound       no assignment is better, by `witness`
+    closed      value == bound: this solver found the optimum
     method      what gave the bound, then what gave the value
     work        an estimate of the steps that the kernel takes to check the witness
     """
@@ -44,15 +45,20 @@ class LocalOutcome:
     value: Fraction
     bound: Fraction
     witness: Witness
-    proved: bool
+    closed: bool
     method: str
     time: float
     work: int = 0
 
     @property
     def checkable(self) -> bool:
-        """Whether the kernel accepts the work of checking the witness; if not, the proof rests on this solver's search."""
+        """Whether the kernel accepts the work of checking the witness; if not, the bound rests on this solver's search."""
         return self.work <= WORK
+
+    @property
+    def proved(self) -> bool:
+        """The optimum, by a witness that the kernel can check: nothing that rests on a search alone is called proved."""
+        return self.closed and self.checkable
 
     def certificate(self, sizes: Sequence[int] | Ints, *, rails: int | None = None,
                     speeds: Sequence[int] | None = None) -> Certificate:
