@@ -192,8 +192,8 @@ def killed() -> list[dict[str, Any]]:
         with group, sender:
             run = sender.run(plan)
             if node == 1:
-                for _ in range(20):
-                    run.poll()
+                while not any(job.acked for link in sender.engine.links for job in link.unfinished):
+                    assert not run.poll(), "done before it could be killed"
                 os.kill(os.getpid(), signal.SIGKILL)
             run.wait()
         return {"error": None}
