@@ -67,3 +67,4 @@ experiments: $(VENV)/.test      ## every experiment on its small size, then the 
 clean:                          ## remove .venv and everything that was built
 	rm -rf $(VENV) .tools .cache build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f proofs/coq/*.vo proofs/coq/*.vos proofs/coq/*.vok proofs/coq/*.glob proofs/coq/.*.aux proofs/coq/.*.cache
+	find railopt experiments -name '*.nb[ic]' -delete    # numba does not notice a change in another file's kernel
