@@ -33,7 +33,7 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
     for v in range(lefts + rights):
         odd += degree[v + 1] & 1
     total = count + odd + 1
-    head, tail = np.empty(total, np.int64), np.empty(total, np.int64)   # left end, right end
+    head, tail = np.empty(total, np.int32), np.empty(total, np.int32)   # left end, right end
     for i in range(count):
         head[i], tail[i] = left[edges[i]], lefts + right[edges[i]]
     used = count
@@ -54,7 +54,7 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
         degree[dummy_right + 1] += 1
     for v in range(vertices):
         degree[v + 1] += degree[v]
-    incident, place = np.empty(2 * used, np.int64), degree[:vertices].copy()
+    incident, place = np.empty(2 * used, np.int32), degree[:vertices].copy()
     for e in range(used):
         incident[place[head[e]]] = e
         place[head[e]] += 1
@@ -147,7 +147,7 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
 
 @njit(cache=True)
 def split_counts(counts: Array, colours: int) -> Array:
-    """How many of the `counts[k, f]` equal edges get each colour: int64 [colours, lefts, rights], and at every vertex
+    """How many of the `counts[k, f]` equal edges get each colour: int32 [colours, lefts, rights], and at every vertex
     each colour comes floor or ceil of degree / colours times.
 
     An even number of colours is halved: half of every count, and the odd ones shared out by an Euler split of at most
@@ -155,10 +155,10 @@ def split_counts(counts: Array, colours: int) -> Array:
     whole rounds aside and colours the remainders in blocks.
     """
     lefts, rights = counts.shape
-    parts = np.zeros((colours, lefts, rights), np.int64)
+    parts = np.zeros((colours, lefts, rights), np.int32)
     parts[0] = counts
     width, many = colours, 1                     # parts 0, width, 2 width, ... are to be split among `width` colours each
-    left, right = np.empty(lefts * rights, np.int64), np.empty(lefts * rights, np.int64)
+    left, right = np.empty(lefts * rights, np.int32), np.empty(lefts * rights, np.int32)
     while width % 2 == 0:
         half = width // 2
         for p in range(many):

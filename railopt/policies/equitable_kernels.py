@@ -9,7 +9,7 @@ import numpy.typing as npt
 from numba import njit
 
 from railopt.policies.colouring import colour, split_counts
-from railopt.policies.kernels import settle_rounds
+from railopt.policies.kernels import rounds, unfinished
 
 Array = npt.NDArray[Any]
 
@@ -41,26 +41,22 @@ def _colour_rows(rows: Array, src: Array, dst: Array, nodes: int, colours: Array
 
 
 @njit(cache=True)
-def _expand(rows: Array, src: Array, dst: Array, parts: Array, colours: Array, rail: Array) -> None:
-    """Give the chunks of each pair the colours that `parts` counts for it."""
-    now = np.zeros(parts.shape[1:], np.int64)
-    for i in range(rows.size):
-        c = rows[i]
-        k, f = src[c], dst[c]
-        while parts[now[k, f], k, f] == 0:
-            now[k, f] += 1
-        parts[now[k, f], k, f] -= 1
-        rail[c] = colours[now[k, f]]
+def _expand(turn: Array, started: Array, parts: Array, colours: Array, rail: Array) -> None:
+    """Give the chunks of each pair's unfinished round the colours that `parts` counts for it."""
+    for k in range(turn.shape[0]):
+        for f in range(turn.shape[1]):
+            t = 0
+            for colour_ in range(colours.size):
+                for _ in range(parts[colour_, k, f]):
+                    rail[started[k, f, t]] = colours[colour_]
+                    t += 1
 
 
 def assign(src: Array, dst: Array, size: Array, largest: int, nodes: int, colours: Array, rail: Array) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
-    rows = settle_rounds(src, dst, size, largest, nodes, nodes, colours, rail)
-    if not len(rows):
+    turn, started, others = rounds(src, dst, size, largest, nodes, nodes, colours, rail)
+    if len(others) == 0:
+        _expand(turn, started, split_counts(turn, colours.size), colours, rail)
         return
-    if int(size.min()) == largest:
-        counts = np.zeros((nodes, nodes), np.int64)
-        np.add.at(counts, (src[rows], dst[rows]), 1)
-        _expand(rows, src, dst, split_counts(counts, colours.size), colours, rail)
-    else:
-        _colour_rows(rows[np.argsort(-size[rows], kind="stable")], src, dst, nodes, colours, rail)
+    rows = unfinished(turn, started, others)
+    _colour_rows(rows[np.argsort(-size[rows], kind="stable")], src, dst, nodes, colours, rail)

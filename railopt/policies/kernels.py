@@ -136,16 +136,18 @@ def lpt_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx
 
 
 @njit(cache=True)
-def settle_rounds(src: Array, dst: Array, size: Array, largest: int, senders: int, receivers: int, turns: Array, rail: Array) -> Array:
+def rounds(src: Array, dst: Array, size: Array, largest: int, senders: int, receivers: int, turns: Array, rail: Array) -> tuple[
+        Array, Array, Array]:
     """Whole rounds of largest chunks of each (sender, receiver): one chunk to each entry of `turns` (the rails, faster
     ones more often).  They load all rails alike at both ends, so what is left can be planned without them.
 
-    Returns the indices of the chunks that are left: the largest, pair by pair, then the others.
+    Returns how many chunks each pair's unfinished round has, int32 [senders, receivers]; which they are, int32
+    [senders, receivers, turns]; and the chunks of other sizes.
     """
     n = turns.size
     turn = np.zeros((senders, receivers), np.int32)
-    started = np.empty((senders, receivers, n), np.int32)     # the chunks of each pair's unfinished round
-    others, found = np.empty(size.size, np.int64), 0
+    started = np.empty((senders, receivers, n), np.int32)
+    others, found = np.empty(size.size, np.int32), 0
     for c in range(size.size):
         if size[c] == largest:
             k, f = src[c], dst[c]
@@ -156,14 +158,20 @@ def settle_rounds(src: Array, dst: Array, size: Array, largest: int, senders: in
         else:
             others[found] = c
             found += 1
-    left = np.empty(turn.sum() + found, np.int64)
+    return turn, started, others[:found]
+
+
+@njit(cache=True)
+def unfinished(turn: Array, started: Array, others: Array) -> Array:
+    """The chunks that `rounds` left: the largest, pair by pair, then the others; int64."""
+    left = np.empty(turn.sum() + others.size, np.int64)
     filled = 0
-    for k in range(senders):
-        for f in range(receivers):
+    for k in range(turn.shape[0]):
+        for f in range(turn.shape[1]):
             for t in range(turn[k, f]):
                 left[filled] = started[k, f, t]
                 filled += 1
-    left[filled:] = others[:found]
+    left[filled:] = others
     return left
 
 

@@ -54,7 +54,8 @@ def lpt_local(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     rail = np.empty(len(chunks), np.int16)
     turns, rows = rail_turns(fabric), np.arange(len(chunks))
     if turns is not None and len(chunks):
-        rows = kernels.settle_rounds(chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, fabric.nodes, turns, rail)
+        rows = kernels.unfinished(*kernels.rounds(chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, fabric.nodes,
+                                                  turns, rail))
     kernels.lpt_local(_words(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, *costs(fabric), 0, PAIR_WEIGHT, rail)
     return make_plan(fabric, chunks, rail, "lpt-local")
 

@@ -82,7 +82,7 @@ class Planner:
         if count and self.policy == "lpt-local":
             rows = self._all[:count]
             if self._turns is not None:
-                rows = kernels.settle_rounds(sender, dst, size, largest, 1, fabric.nodes, self._turns, rail)
+                rows = kernels.unfinished(*kernels.rounds(sender, dst, size, largest, 1, fabric.nodes, self._turns, rail))
             if len(rows):
                 words = kernels.descending(size[rows])
                 kernels.lpt_local(words, rows, sender, dst, size, self._tx, self._rx, self.node, PAIR_WEIGHT, rail)
