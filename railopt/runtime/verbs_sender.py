@@ -32,7 +32,7 @@ from railopt.runtime.verbs.work import Writes
 from railopt.runtime.verbs_run import VerbsRun
 
 READY, DONE = 0, 1
-NEWS_S = 2.0  # a peer without a living rail has this long to be reported dead, which says more
+NEWS_S = 2.0  # how long a run that failed waits for news of a dead peer before it says what it saw itself
 ROUNDS = 1 << 15
 
 
@@ -81,7 +81,7 @@ class Verbs:
         self._owed = dict.fromkeys(peers, 0)  # peer -> jobs that died with a link and were not announced again yet
         self._later: list[tuple[int, dict[str, Any]]] = []  # "moved" messages of rounds to come
         self._error: BaseException | None = None
-        self._cut_off: dict[int, float] = {}  # peer without a living rail -> since when
+        self._doom: tuple[float, BackendError] | None = None  # when and how the run failed, unless better news comes
         self._ready_on: dict[int, Link] = {}
         self.activity = 0
         group.listen(self._on_message)
@@ -197,11 +197,15 @@ class Verbs:
             self.on_fault(link, 0, error)
 
     def _living(self, peer: int) -> list[Link]:
-        """Links to a peer that live; a peer without any is given up by `step`, unless news of it comes first."""
+        """Links to a peer that live; without any the run is doomed."""
         links = [self.by_place[peer, n] for n in range(len(self.rails)) if self.by_place[peer, n].alive]
         if not links:
-            self._cut_off.setdefault(peer, time.monotonic())
+            self._doomed(PeerLost(f"no living rail is left to {self.group.names[peer]}"))
         return links
+
+    def _doomed(self, error: BackendError) -> None:
+        """This run can't succeed. If a peer died, that news is on its way and says more: `step` waits for it a little."""
+        self._doom = self._doom or (time.monotonic(), error)
 
     def _open(self, peer: int) -> None:
         """Let jobs to a peer start if it is ready for this round with this plan."""
@@ -216,7 +220,7 @@ class Verbs:
 
     def complete(self) -> bool:
         """Whether this round is done: all our jobs acknowledged, all that we expect seen."""
-        return not any(self._owed.values()) and all(
+        return self._doom is None and not any(self._owed.values()) and all(
             not link.unfinished and (not link.alive or link.seen >= link.expect) for link in self.engine.links)
 
     def waiting_for(self) -> str:
@@ -241,9 +245,11 @@ class Verbs:
     def on_fault(self, link: Link, status: int, error: int) -> None:
         """A bad completion: a wrong request ends the run, anything else ends the link."""
         cause = describe(status, error)
-        if status in PROTECTION:
-            raise BackendError(f"rail {link.rail} to {self.group.names[link.peer]}: a write was refused ({cause}): "
-                               "wrong memory key or address; were the buffers freed or registered anew?")
+        if status in PROTECTION:  # also what a peer's memory says when its process is being torn down
+            self._doomed(BackendError(f"rail {link.rail} to {self.group.names[link.peer]}: a write was refused ({cause}): "
+                                      "wrong memory key or address; were the buffers freed or registered anew?"))
+            link.alive = False
+            return
         self._fail(link, cause)
 
     def _fail(self, link: Link, cause: str) -> None:
@@ -268,7 +274,7 @@ class Verbs:
     def _move(self, link: Link) -> None:
         """Both ends are retired: plan what the peer has not seen again, over the living rails."""
         living = self._living(link.peer)
-        if link.heard is None or self.running is None or not living:
+        if link.heard is None or self.running is None or self._doom is not None:
             return
         run, heard = self.running, link.heard
         lost = [job for job in link.unfinished if job.ordinal > heard]
@@ -326,9 +332,8 @@ class Verbs:
             if self._error is not None:
                 raise self._error
             self.group.check()
-            for peer, since in self._cut_off.items():
-                if time.monotonic() - since > NEWS_S:
-                    raise PeerLost(f"no living rail is left to {self.group.names[peer]}")
+            if self._doom is not None and time.monotonic() - self._doom[0] > NEWS_S:
+                raise self._doom[1]
             return self.engine.sweep()
 
 

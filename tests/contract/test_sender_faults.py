@@ -10,6 +10,7 @@ import pytest
 
 from railopt.errors import BackendError
 from railopt.policies import POLICIES
+from railopt.runtime import verbs_sender
 from railopt.runtime.engine import PROTECTION
 from railopt.runtime.rails import Options
 from railopt.runtime.replan import replan
@@ -20,6 +21,11 @@ from tests.contract.sender_world import World, carry, small_plan
 
 BAD = sorted(set(s.WC_STATUS) - {s.IBV_WC_SUCCESS})
 PATH = [status for status in BAD if status not in PROTECTION]
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs_sender, "NEWS_S", 0.5)
 
 
 def vanish(sender: Verbs) -> None:

@@ -34,6 +34,7 @@ from railopt.runtime.verbs_sender import Verbs
 SECRET = b"a secret for the guest"
 RAILS = Path(__file__).parent / "guest" / "rails.sh"
 OUT = Path("/out")
+FIRST = {2: 0, 4: 4}  # nodes -> number of their first rail
 Node = Callable[[int], dict[str, Any]]
 
 
@@ -101,11 +102,16 @@ def on_alarm(number: int, frame: object) -> None:
     raise TimeoutError
 
 
+def devices(nodes: int, node: int, rail_count: int) -> list[str]:
+    """A node's devices; worlds of different size have rails of their own, made once and never taken down."""
+    return [f"rx{node}_{FIRST[nodes] + n}" for n in range(rail_count)]
+
+
 def session(node: int, nodes: int, rail_count: int, size: int, options: Options) -> tuple[Group, Verbs, Any, Any]:
     launch = Launch("hosts", node, nodes, ("127.0.0.1",) * nodes)
     group = join(launch, SECRET, run="guest", port=18600, join_s=20)
     send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-    return group, Verbs(group, [f"rx{node}_{n}" for n in range(rail_count)], send, recv, options=options), send, recv
+    return group, Verbs(group, devices(nodes, node, rail_count), send, recv, options=options), send, recv
 
 
 def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
@@ -374,10 +380,9 @@ def main() -> int:
         for (nodes, rail_count), scenarios in SCENARIOS.items():
             chosen = {name: work for name, work in scenarios.items() if name in sys.argv[1:] or not sys.argv[1:]}
             if chosen:
-                rails("make", nodes, rail_count)
+                rails("make", nodes, rail_count, FIRST[nodes])
                 for name, work in chosen.items():
                     report(name, work, file)
-                rails("drop", nodes, rail_count)
     return 0
 
 

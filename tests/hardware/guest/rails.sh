@@ -2,7 +2,8 @@
 # In the guest. All nodes of a plan in one guest, M nodes x N rails: rail r is a bridge, node k's NIC on it is n<k>r<r> with
 # the address 10.10.<r>.<k+1> and the RDMA device rx<k>_<r>. Policy routing sends packets between addresses of this same
 # machine through the NICs and the bridge, so that a NIC that is down really cuts its node off that rail.
-#   rails.sh make M N        rails.sh mend K R (after its NIC was cut)       rails.sh nics N ADDRESS_BYTE (one NIC a rail)
+#   rails.sh make M N FIRST (rails FIRST, FIRST + 1, ...)    rails.sh mend K R (after its NIC was cut)
+#   rails.sh nics N BYTE (two guests: one NIC a rail, the addresses end in BYTE)
 set -e
 mtu=9000
 routes() { # K R M: the ways from node K to the others on rail R
@@ -15,11 +16,11 @@ routes() { # K R M: the ways from node K to the others on rail R
 }
 case $1 in
 make)
-  nodes=$2; rails=$3
-  echo "$nodes" > /run/railopt-nodes
+  nodes=$2; first=$4; last=$((first + $3))
   for f in all default; do echo 0 > /proc/sys/net/ipv4/conf/$f/rp_filter; echo 1 > /proc/sys/net/ipv4/conf/$f/accept_local; done
-  ip rule add pref 100 lookup local; ip rule del pref 0
-  for ((r = 0; r < rails; r++)); do
+  if ip rule show | grep -q '^0:'; then ip rule add pref 100 lookup local; ip rule del pref 0; fi
+  for ((r = first; r < last; r++)); do
+    echo "$nodes" > /run/railopt-nodes$r
     ip link add br$r type bridge stp_state 0 forward_delay 0; ip link set br$r mtu $mtu up
     for ((k = 0; k < nodes; k++)); do
       ip link add n${k}r$r address 02:00:00:00:0$k:0$r mtu $mtu type veth peer name p${k}r$r mtu $mtu
@@ -32,15 +33,9 @@ make)
     done
     for ((k = 0; k < nodes; k++)); do routes $k $r $nodes; rdma link add rx${k}_$r type rxe netdev n${k}r$r; done
   done ;;
-drop)
-  for ((r = 0; r < $3; r++)); do
-    for ((k = 0; k < $2; k++)); do rdma link delete rx${k}_$r; ip link delete n${k}r$r; done
-    ip link delete br$r
-  done
-  ip rule flush; ip rule add pref 0 lookup local; ip rule add pref 32766 lookup main ;;
 mend)
   ip link set n${2}r$3 up; tc qdisc del dev n${2}r$3 root 2>/dev/null || true
-  routes $2 $3 "$(cat /run/railopt-nodes)" ;;
+  routes $2 $3 "$(cat /run/railopt-nodes$3)" ;;
 nics)
   for ((r = 0; r < $2; r++)); do
     ip link set eth$r mtu $mtu up; ip addr add 10.20.$r.$3/24 dev eth$r; rdma link add rxe$r type rxe netdev eth$r
