@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from railopt.policies import POLICIES
 from railopt.sweep.results import Row
-from railopt.units import parse_bytes
+from railopt.units import parse_bytes, parse_rate
 
 INK = "#010203"
 COLOURS = ("#3b7dd8", "#d9822b", "#3a9d5d", "#c0474f", "#8a63c9", "#8c6d53", "#d070b0", "#7a7a7a", "#a5a52e", "#2ba5b5")
@@ -78,12 +79,14 @@ def _blank(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
     return made, made.subplots(rows, columns, squeeze=False)
 
 
-def _order(rows: Sequence[Row], column: str) -> list[Any]:
-    """The values of an instance column: chunk sizes by size, the rest as they come or rise."""
+def order(rows: Sequence[Row], column: str) -> list[Any]:
+    """The values of an instance column in their natural order: chunks by size, policies as railopt lists them, numbers rising."""
     values = list(dict.fromkeys(row["instance"][column] for row in rows))
     if column == "chunk":
         return sorted(values, key=lambda text: float("inf") if text == "flow" else parse_bytes(text))
-    return sorted(values) if all(isinstance(value, int) for value in values) else values
+    if column == "policy":
+        return sorted(values, key=list(POLICIES).index)
+    return sorted(values)
 
 
 def _percent(row: Row) -> float:
@@ -93,8 +96,8 @@ def _percent(row: Row) -> float:
 @styled
 def gap_by_policy(rows: Sequence[Row]) -> Figure:
     """Boxes of the gap, a group a chunk size, a box a policy."""
-    policies, chunks = _order(rows, "policy"), _order(rows, "chunk")
-    made, axes = _blank(max(6.0, 0.5 * len(policies) * len(chunks) + 2), 4)
+    policies, chunks = order(rows, "policy"), order(rows, "chunk")
+    made, axes = _blank(min(max(6.0, 0.5 * len(policies) * len(chunks) + 2), 9.0), 4.5)
     axis, table = axes[0, 0], []
     for number, policy in enumerate(policies):
         for place, chunk in enumerate(chunks):
@@ -135,7 +138,7 @@ def gap_by_policy(rows: Sequence[Row]) -> Figure:
 @styled
 def gap_by_nodes(rows: Sequence[Row]) -> Figure:
     """Median gap against the number of nodes, a line a policy."""
-    policies, sizes = _order(rows, "policy"), _order(rows, "nodes")
+    policies, sizes = order(rows, "policy"), order(rows, "nodes")
     made, axes = _blank(6.5, 4)
     axis, table = axes[0, 0], []
     for number, policy in enumerate(policies):
@@ -167,17 +170,21 @@ def rail_loads(rows: Sequence[Row]) -> Figure | None:
     with_loads = [row for row in rows if "loads" in row]
     if not with_loads:
         return None
-    first = max(with_loads, key=lambda row: (row["instance"]["nodes"] * row["instance"]["rails"], _percent(row)))
+    candidates = [row for row in with_loads if row["instance"]["policy"] == "lpt"] or with_loads
+    first = max(candidates, key=_percent)
     same = {name: value for name, value in first["instance"].items() if name != "policy"}
-    chosen = [row for row in with_loads if {n: v for n, v in row["instance"].items() if n != "policy"} == same][:6]
-    made, axes = _blank(2.1 * len(chosen) + 1, 4.2, 2, len(chosen))
-    table, top = [], max(max(map(max, row["loads"][side])) for row in chosen for side in ("send", "recv"))
+    found = {row["instance"]["policy"]: row for row in with_loads if {**row["instance"], "policy": ""} == {**same, "policy": ""}}
+    chosen = [found[policy] for policy in order(list(found.values()), "policy")]
+    made, axes = _blank(1.5 * len(chosen) + 1, 3.8, 2, len(chosen))
+    table = []
     for column, row in enumerate(chosen):
+        full = float(Fraction(row["bound"]) * parse_rate(row["instance"]["link"]))        # bytes of a healthy NIC within the bound
         for line, side in enumerate(("send", "recv")):
             loads, axis = row["loads"][side], axes[line, column]
-            axis.pcolormesh(np.array(loads) / top, cmap="viridis_r", vmin=0, vmax=1, edgecolors="none")
+            axis.pcolormesh(np.array(loads) / full, cmap="viridis_r", vmin=0, vmax=2, edgecolors="none")
             axis.invert_yaxis()
-            axis.set_title(f"{row['instance']['policy']}: {'sent' if side == 'send' else 'received'}")
+            axis.set_title(f"{row['instance']['policy']}\n{'sent' if side == 'send' else 'received'}", fontsize=8)
+            axis.tick_params(labelsize=6)
             axis.set(xlabel="rail" if line else "", ylabel="" if column else "node")
             table += [[row["instance"]["policy"], side, node, *values] for node, values in enumerate(loads)]
     rails = first["instance"]["rails"]
@@ -185,7 +192,7 @@ def rail_loads(rows: Sequence[Row]) -> Figure | None:
     return Figure(
         "rail-loads",
         "Rail loads",
-        f"Bytes on every NIC, darker is more: {where}.",
+        f"Bytes on every NIC; darkest: twice what the bound allows. The instance where lpt does worst: {where}.",
         made,
         ["policy", "side", "node", *(f"rail {n}" for n in range(rails))],
         table,
@@ -200,7 +207,7 @@ def completion_times(rows: Sequence[Row]) -> Figure | None:
         return None
     made, axes = _blank(6.5, 4)
     axis, table = axes[0, 0], []
-    for number, policy in enumerate(_order(done, "policy")):
+    for number, policy in enumerate(order(done, "policy")):
         mine = [row for row in done if row["instance"]["policy"] == policy]
         times = np.mean([np.array(row["simulated"]["delivered_ps"]) / 1e12 / float(Fraction(row["bound"])) for row in mine], axis=0)
         shares = np.linspace(0, 1, len(times))

@@ -17,7 +17,7 @@ import numpy as np
 
 from railopt import __version__
 from railopt.errors import FormatError, InputError
-from railopt.report.figures import Figure, all_figures, svg
+from railopt.report.figures import Figure, all_figures, order, svg
 from railopt.sweep.results import Results, Row
 from railopt.symbolic.registry import Theorem
 
@@ -115,7 +115,9 @@ def _summary(results: Results) -> str:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in results.rows:
         groups.setdefault((row["instance"]["policy"], row["instance"]["chunk"]), []).append(row)
-    for (policy, chunk), mine in groups.items():
+    policies, chunks = order(results.rows, "policy"), order(results.rows, "chunk")
+    for policy, chunk in ((policy, chunk) for policy in policies for chunk in chunks if (policy, chunk) in groups):
+        mine = groups[policy, chunk]
         gaps = sorted(Fraction(row["gap"]) for row in mine)
         rows.append(
             [
