@@ -186,22 +186,27 @@ def lpt_local(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx
     senders, rails = tx.shape
     busy = np.zeros((senders, rails), np.float64)
     pair = np.zeros((senders, rx.shape[0], rails), np.float64)
-    for i in range(words.size):
-        c = rows[words[i] & LOW]
-        k, f, s = src[c], dst[c], size[c]
-        out, mine, out_cost, in_cost = busy[k], pair[k, f], tx[k], rx[f]
-        start = (first + k + f) % rails
-        best, lowest, cost = -1, np.inf, 0.0
-        for n in range(rails):
-            time = s * max(out_cost[n], in_cost[n])
-            score = out[n] + weight * mine[n] + time
-            better = (score < lowest) | ((score == lowest) & (n >= start) & (best < start))
-            best = n if better else best
-            lowest = score if better else lowest
-            cost = time if better else cost
-        rail[c] = best
-        out[best] += cost
-        mine[best] += cost
+    chunk, ks, fs, sizes = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.float64)
+    for begin in range(0, words.size, _BLOCK):
+        block = words[begin:begin + _BLOCK]
+        for i in range(block.size):              # a block ahead, as in lpt_global
+            c = rows[block[i] & LOW]
+            chunk[i], ks[i], fs[i], sizes[i] = c, src[c], dst[c], size[c]
+        for i in range(block.size):
+            k, f, s = ks[i], fs[i], sizes[i]
+            out, mine, out_cost, in_cost = busy[k], pair[k, f], tx[k], rx[f]
+            start = (first + k + f) % rails
+            best, lowest, cost = -1, np.inf, 0.0
+            for n in range(rails):
+                time = s * max(out_cost[n], in_cost[n])
+                score = out[n] + weight * mine[n] + time
+                better = (score < lowest) | ((score == lowest) & (n >= start) & (best < start))
+                best = n if better else best
+                lowest = score if better else lowest
+                cost = time if better else cost
+            rail[chunk[i]] = best
+            out[best] += cost
+            mine[best] += cost
 
 
 @njit(cache=True)
