@@ -80,7 +80,7 @@ def _answer(
             level.name: str(Fraction(level.count - domain.largest, max(1, level.count - 1)))
             for level, domain in zip(block.levels, chosen, strict=True)
         },
-        "latency": found._asdict() if hasattr(found, "_asdict") else vars(found),
+        "latency": vars(found),
         "plain": best.plain.total,
         "speedup": best.plain.total / found.total,
         "optimal": found.total == best.latency.total,
@@ -133,6 +133,7 @@ def _show(
             ["expert gather", format_time(found.gather)],
             ["of it hidden", format_time(found.hidden)],
             ["decode", format_time(found.decode)],
+            ["encode", format_time(found.encode)],
             ["data exchange", format_time(found.exchange)],
             ["gradients returned", format_time(found.gradients)],
             ["block", format_time(found.total)],

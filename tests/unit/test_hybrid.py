@@ -102,6 +102,15 @@ def test_gradients_and_memory_change_the_optimum() -> None:
         replace(block, memory=block.expert - 1)
 
 
+def test_encoding_is_paid_only_where_experts_migrate() -> None:
+    block = replace(flat(), encode=Fraction(1, 100))
+    for size in (1, 4):
+        domain = stream.domains_of_sizes(block, [size])
+        extra = stream.latency(block, domain).total - stream.latency(flat(), domain).total
+        assert extra == (Fraction(1, 100) if size > 1 else 0)
+    assert stream.optimum(replace(flat(), encode=Fraction(10))).domains[0].largest == 1
+
+
 def test_unequal_domains_are_as_equal_as_can_be() -> None:
     domain = stream.Domain(10, 4)
     assert (domain.largest, domain.smallest, domain.equal, str(domain)) == (3, 2, False, "2-3")

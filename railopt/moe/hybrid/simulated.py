@@ -33,7 +33,7 @@ def block_time(stream: Stream, domains: Sequence[Domain], *, merge: bool = True)
     pre = max(stream.pre, _run([job for job in gather if job is not None]))
     data = [job for job in exchange if job is not None]
     held = prod(domain.largest for domain in domains)
-    return pre + stream.decode * (held - 1) + _run(data) + _run(data[::-1])
+    return pre + stream.decode * (held - 1) + stream.encode * (held > 1) + _run(data) + _run(data[::-1])
 
 
 def _run(jobs: Sequence[Job]) -> Fraction:

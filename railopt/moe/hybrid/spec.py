@@ -10,7 +10,8 @@
     latency = "1ms"            # a message (default 0)
 
 Instead of data, expert and pre_expert: `preset = "mixtral-8x7b"`, `tokens` a worker and `compute` ("150TFLOP/s").
-Options: compression (50), decode ("20us" an expert), gradients (true), post ("8ms"), memory ("40GB"), unequal (true).
+Options: compression (50), decode ("20us" an expert), encode ("100us" a block), gradients (true), post ("8ms"), memory ("40GB"),
+unequal (true).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 
 _SIZES = {"data", "expert", "pre_expert"}
 _PRESET = {"preset", "tokens", "compute"}
-_OPTIONS = {"compression", "decode", "gradients", "post", "memory", "unequal"}
+_OPTIONS = {"compression", "decode", "encode", "gradients", "post", "memory", "unequal"}
 
 
 class Question(NamedTuple):
@@ -55,7 +56,7 @@ def parse(data: Mapping[str, Any]) -> Question:
     options: dict[str, Any] = {}
     if "compression" in data:
         options["compression"] = _number(data["compression"], "compression")
-    for key in ("decode", "post"):
+    for key in ("decode", "encode", "post"):
         if key in data:
             options[key] = _time(data[key])
     if "memory" in data:

@@ -81,6 +81,7 @@ class Stream:
     pre          compute before the experts, which hides the all-gather (Lat_PE)
     compression  dense bytes over bytes sent of a migrated expert (CR)
     decode       seconds to decode one migrated expert, added to the forward pass
+    encode       seconds to encode a worker's own experts, added once where any migrate (it is fused with the optimiser's step)
     gradients    add the backward pass: gradients of migrated experts return home uncompressed, under `post` of compute
     memory       bytes that a worker has for experts, or None
     """
@@ -91,6 +92,7 @@ class Stream:
     pre: Fraction
     compression: Fraction = Fraction(1)
     decode: Fraction = Fraction(0)
+    encode: Fraction = Fraction(0)
     gradients: bool = False
     post: Fraction = Fraction(0)
     memory: int | None = None
@@ -101,7 +103,7 @@ class Stream:
         for name in ("data", "expert"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} = {getattr(self, name)}: expected at least 1 byte")
-        for name in ("pre", "post", "decode"):
+        for name in ("pre", "post", "decode", "encode"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)} s: a time can't be negative")
         if self.compression < 1:
@@ -126,6 +128,7 @@ class Latency:
     gather: Fraction
     hidden: Fraction
     decode: Fraction
+    encode: Fraction
     exchange: Fraction
     gradients: Fraction
     total: Fraction
@@ -144,16 +147,17 @@ def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
         returned += start + Fraction(stream.expert * copies) / share
         exchange += level.latency * (domain.count - 1) + Fraction(stream.data * (level.count - domain.smallest), level.count) / share
         held *= domain.largest
-    decode = stream.decode * (held - 1)
+    decode, encode = stream.decode * (held - 1), stream.encode * (held > 1)
     forward = max(stream.pre, gather) + decode + 2 * exchange
     backward = max(stream.post, returned) + 2 * exchange if stream.gradients else Fraction(0)
     return Latency(
         gather,
         min(stream.pre, gather),
         decode,
+        encode,
         (4 if stream.gradients else 2) * exchange,
         returned if stream.gradients else Fraction(0),
-        forward + backward,
+        forward + backward + encode,
     )
 
 
