@@ -21,7 +21,11 @@ _START_S = 120.0
 
 
 class Failed(Exception):
-    """An instance that gave no row: what happened."""
+    """An instance that gave no row: what happened; `died` if its process did, which is worth another try."""
+
+    def __init__(self, message: str, *, died: bool = False) -> None:
+        super().__init__(message)
+        self.died = died
 
 
 class Box:
@@ -43,7 +47,9 @@ class Box:
             answer = pipe.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             code = self._ended()
-            raise Failed(f"its process ended with exit code {code} (killed, or out of the {self.memory} bytes it may use)") from error
+            raise Failed(
+                f"its process ended with exit code {code} (killed, or out of the {self.memory} bytes it may use)", died=True
+            ) from error
         if isinstance(answer, str):
             raise Failed(answer)
         return dict(answer)
@@ -60,7 +66,7 @@ class Box:
             theirs.close()
             if not self._pipe.poll(_START_S):
                 self.close()
-                raise Failed(f"its process did not start within {_START_S:g} s")
+                raise Failed(f"its process did not start within {_START_S:g} s", died=True)
             try:
                 self._pipe.recv()
             except EOFError as error:

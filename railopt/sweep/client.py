@@ -52,7 +52,7 @@ def run_one(point: Instance, key: str, job: Job) -> bool:
             break
         except box.Failed as error:
             row = instance.failure(point, str(error))
-            if "its process" not in str(error) or attempt == 2:
+            if not error.died or attempt == 2:
                 break
     row["key"] = key  # a worker whose code changed meanwhile must not invent another
     place = (job.folder, os.getpid())
