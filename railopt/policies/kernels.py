@@ -1,4 +1,4 @@
-"""The hot loops of the policies: numba over flat integer arrays, one implementation each.
+"""The hot loops of the policies: numba over flat integer arrays, one implementation each (LPT on equal rails: equal_rails.py).
 
 Chunks are visited largest first, as sorted words that hold the chunk's index in their low bits.  `costs` are seconds a
 byte relative to the fastest NIC (float64: 1 on healthy rails, so that finishing times there are whole bytes and ties are
@@ -54,72 +54,8 @@ def descending(size: Array) -> Array:
 
 
 @njit(cache=True)
-def _lpt_largest(src: Array, size: Array, largest: int, senders: int, rails: int, bits: int, wide: int, rail: Array) -> tuple[Array, Array]:
-    """LPT's first part: the chunks of the largest size, which simply go round each sender's rails.
-
-    Returns words `src << wide | (largest - size) << bits | index` of the others, and how many each sender had.
-    """
-    seen = np.zeros(senders, np.int64)
-    turn = np.zeros(senders, np.int64)
-    words, filled = np.empty(size.size, np.int64), 0
-    for c in range(size.size):
-        k = src[c]
-        below = largest - size[c]
-        if below == 0:
-            t = turn[k]
-            rail[c] = t
-            seen[k] += 1
-            turn[k] = t + 1 if t + 1 < rails else 0
-        else:
-            words[filled] = (np.int64(k) << wide) | (below << bits) | c
-            filled += 1
-    return words[:filled], seen
-
-
-@njit(cache=True)
-def _lpt_rest(words: Array, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int, rail: Array) -> None:
-    """LPT's second part: the sorted others, each to its sender's least loaded rail, the lowest index among equals.
-
-    A sender's loads are sorted words `load << shift | rail`: the first word is the rail to take, and a chunk costs one
-    branch-free insertion.  Sender, size and index come from the chunk's own word: nothing is fetched out of order.
-    """
-    index, width, mask = (np.int64(1) << bits) - 1, (np.int64(1) << (wide - bits)) - 1, (1 << shift) - 1
-    loads = np.empty(rails, np.int64)
-    sender = np.int64(-1)
-    for i in range(words.size):
-        word = words[i]
-        if word >> wide != sender:
-            sender = word >> wide
-            rounds, more = divmod(seen[sender], rails)
-            for n in range(rails):               # the first `more` rails have one chunk more and come last
-                loads[(n - more) % rails] = (((rounds + (n < more)) * largest) << shift) | n
-        moving = loads[0] + ((largest - ((word >> bits) & width)) << shift)
-        rail[word & index] = loads[0] & mask
-        for n in range(1, rails):
-            other = loads[n]
-            loads[n - 1] = min(other, moving)
-            moving = max(other, moving)
-        loads[rails - 1] = moving
-
-
-def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: Array) -> None:
-    """Each sender alone: its chunks, largest first, to its least loaded rail; all rails equal, `fits` holds."""
-    bits, shift = int(size.size).bit_length(), int(rails - 1).bit_length()
-    wide = bits + int(largest).bit_length()
-    words, seen = _lpt_largest(src, size, largest, senders, rails, bits, wide, rail)
-    words.sort()
-    _lpt_rest(words, seen, largest, rails, bits, wide, shift, rail)
-
-
-def fits(chunks: int, total: int, largest: int, senders: int, rails: int) -> bool:
-    """Whether `lpt`'s words fit in 63 bits."""
-    return (chunks.bit_length() + largest.bit_length() + senders.bit_length() <= 63
-            and total.bit_length() + int(rails - 1).bit_length() <= 62)
-
-
-@njit(cache=True)
 def lpt_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
-    """As `lpt`, for rails that differ: a chunk goes to the rail where it would finish first, at the slower end's pace."""
+    """Each sender alone, for rails that differ: a chunk goes to the rail where it would finish first, at the slower end's pace."""
     senders, rails = tx.shape
     busy = np.zeros((senders, rails), np.float64)
     for i in range(words.size):
@@ -189,7 +125,7 @@ def lpt_local(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx
     chunk, ks, fs, sizes = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.float64)
     for begin in range(0, words.size, _BLOCK):
         block = words[begin:begin + _BLOCK]
-        for i in range(block.size):              # a block ahead, as in lpt_global
+        for i in range(block.size):              # a block ahead, as in lpt_global_unequal
             c = rows[block[i] & LOW]
             chunk[i], ks[i], fs[i], sizes[i] = c, src[c], dst[c], size[c]
         for i in range(block.size):
@@ -210,7 +146,7 @@ def lpt_local(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx
 
 
 @njit(cache=True)
-def lpt_global(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
+def lpt_global_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
     """Largest chunk first to the rail that minimises the later of sender and receiver; ties by their sum, then by index.
 
     Chunks are fetched a block ahead: in sorted order their columns are far apart, and waiting for them would cost more

@@ -25,14 +25,14 @@ PAIR_WEIGHT = 4.0  # the best of 1, 2, 4 and 8 on generated MoE traffic (8 to 32
 
 def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
     """Each sender alone.  Equal sizes go by chunk index and equal loads by rail index, or, with a seed, in random order."""
-    from railopt.policies import kernels
+    from railopt.policies import equal_rails, kernels
 
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
     shuffle = None if seed is None else np.random.default_rng(seed).permutation(len(chunks))
     size, src, dst = (column if shuffle is None else column[shuffle] for column in (chunks.size, chunks.src, chunks.dst))
-    if rails_equal(fabric) and kernels.fits(len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails):
-        kernels.lpt(src, size, chunks.largest, fabric.nodes, fabric.rails, rail)
+    if rails_equal(fabric) and equal_rails.fits(len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails):
+        equal_rails.lpt(src, size, chunks.largest, fabric.nodes, fabric.rails, rail)
     else:
         kernels.lpt_unequal(_words(size), src, dst, size, *costs(fabric), rail)
     if shuffle is not None:
@@ -62,11 +62,14 @@ def lpt_local(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
 
 def lpt_global(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     """All chunks of all senders, largest first, each to the rail that is done first at both ends."""
-    from railopt.policies import kernels
+    from railopt.policies import equal_rails, kernels
 
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
-    kernels.lpt_global(_words(chunks.size), chunks.src, chunks.dst, chunks.size, *costs(fabric), rail)
+    if len(chunks) and fabric.is_uniform and equal_rails.fits_global(len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails):
+        equal_rails.lpt_global(chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, fabric.rails, rail)
+    else:
+        kernels.lpt_global_unequal(_words(chunks.size), chunks.src, chunks.dst, chunks.size, *costs(fabric), rail)
     return make_plan(fabric, chunks, rail, "lpt-global")
 
 

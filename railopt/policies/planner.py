@@ -15,7 +15,7 @@ import numpy.typing as npt
 from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.policies import kernels
+from railopt.policies import equal_rails, kernels
 from railopt.policies.common import costs, rail_turns
 from railopt.policies.lpt import PAIR_WEIGHT, rails_equal
 from railopt.units import parse_bytes
@@ -86,8 +86,8 @@ class Planner:
             if len(rows):
                 words = kernels.descending(size[rows])
                 kernels.lpt_local(words, rows, sender, dst, size, self._tx, self._rx, self.node, PAIR_WEIGHT, rail)
-        elif count and self._equal and kernels.fits(count, count * self.cap, largest, 1, fabric.rails):
-            kernels.lpt(sender, size, largest, 1, fabric.rails, rail)
+        elif count and self._equal and equal_rails.fits(count, count * self.cap, largest, 1, fabric.rails):
+            equal_rails.lpt(sender, size, largest, 1, fabric.rails, rail)
         elif count:
             kernels.lpt_unequal(kernels.descending(size), sender, dst, size, self._tx, self._rx, rail)
         return NodePlan(self._src_gpu[:count], self._dst_gpu[:count], self._offset[:count], size, rail)

@@ -85,18 +85,20 @@ def test_lpt_random_ties_keep_every_sender_as_balanced() -> None:
     assert drawn == plan(fabric, chunks, "lpt", seed=7)
 
 
-def test_lpt_words_and_lpt_by_finishing_time_agree() -> None:
-    """Equal rails take the packed kernel, others the general one: the same rule, chunk by chunk."""
+def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
+    """Equal rails take the packed kernels, others the general ones: the same rails, chunk by chunk."""
     rng = np.random.default_rng(0)
-    for _ in range(50):
-        nodes, rails, count = int(rng.integers(2, 6)), int(rng.integers(1, 9)), int(rng.integers(1, 60))
+    for largest, most in [(30, 60)] * 50 + [(2**20, 20_000), (2**30, 20_000), (2**12, 70_000)] * 2:
+        nodes, rails, count = int(rng.integers(2, 6)), int(rng.integers(1, 10)), int(rng.integers(1, most))
         fabric = Fabric.uniform(nodes, rails)
         src = rng.integers(0, nodes, count)
-        dst, size = (src + rng.integers(1, nodes, count)) % nodes, np.minimum(rng.integers(1, 30, count), 20)
+        dst, size = (src + rng.integers(1, nodes, count)) % nodes, np.minimum(rng.integers(1, largest, count), largest * 2 // 3)
         chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
         general = np.empty(count, np.int16)
         kernels.lpt_unequal(kernels.descending(chunks.size), chunks.src, chunks.dst, chunks.size, *common.costs(fabric), general)
         assert np.array_equal(plan(fabric, chunks, "lpt").rail, general)
+        kernels.lpt_global_unequal(kernels.descending(chunks.size), chunks.src, chunks.dst, chunks.size, *common.costs(fabric), general)
+        assert np.array_equal(plan(fabric, chunks, "lpt-global").rail, general)
 
 
 def test_sizes_beyond_the_packed_words_still_plan() -> None:

@@ -1,0 +1,225 @@
+"""LPT where all rails are equal: sorted words that hold all there is to know of a chunk, so that nothing is fetched out of order.
+
+A word is, from its high bits to its low ones, what it is sorted by (sender, how far below the largest size), the chunk's
+index, and what else is needed of it.  Loads are words too, `load << shift | rail`: the least loaded rail, lowest index
+among equals, is one minimum away.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Array = npt.NDArray[Any]
+
+_HALF = 32            # words are sorted in buckets of equal high bits, by these many low ones
+_BUCKETS = 1 << 11
+_FAR = np.int64(1) << 62
+
+
+def fits(chunks: int, total: int, largest: int, senders: int, rails: int) -> bool:
+    """Whether the words of `lpt` fit in 63 bits."""
+    return (chunks.bit_length() + largest.bit_length() + senders.bit_length() <= 63
+            and total.bit_length() + int(rails - 1).bit_length() <= 62)
+
+
+def fits_global(chunks: int, total: int, largest: int, nodes: int, rails: int) -> bool:
+    """Whether the words of `lpt_global` fit in 63 bits."""
+    return (chunks.bit_length() + largest.bit_length() + 2 * nodes.bit_length() <= 63
+            and total.bit_length() + int(rails - 1).bit_length() <= 61)
+
+
+def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: Array) -> None:
+    """Each sender alone: its chunks, largest first, to its least loaded rail; `fits` holds."""
+    bits, shift = int(size.size - 1).bit_length(), int(rails - 1).bit_length()
+    wide = bits + int(largest).bit_length()
+    buckets = 1 << max(0, wide + int(senders - 1).bit_length() - _HALF)
+    words, seen, ends = _largest_in_turn(src, size, largest, senders, rails, bits, wide, min(buckets, _BUCKETS + 1), rail)
+    if buckets > min(_BUCKETS, len(words) // 64 + 1):
+        words.sort()
+        ends = np.array([0, len(words)])
+    else:
+        words = _bucketed(words, ends)
+        start = 0
+        for end in ends.tolist():
+            words[start:end].sort()
+            start = end
+        ends = np.concatenate(([0], ends))
+    _least_loaded(words, ends, seen, largest, rails, bits, wide, shift, rail)
+
+
+@njit(cache=True)
+def _largest_in_turn(src: Array, size: Array, largest: int, senders: int, rails: int, bits: int, wide: int, buckets: int,
+                     rail: Array) -> tuple[Array, Array, Array]:
+    """The chunks of the largest size, which simply go round each sender's rails.
+
+    Returns words `src << wide | (largest - size) << bits | index` of the others; how many of the largest each sender had;
+    and how many of the others there are of each high half.
+    """
+    seen = np.zeros(senders, np.int64)
+    turn = np.zeros(senders, np.int64)
+    counts = np.zeros(buckets, np.int64)
+    words, filled = np.empty(size.size, np.int64), 0
+    for c in range(size.size):
+        k = src[c]
+        below = largest - size[c]
+        if below == 0:
+            t = turn[k]
+            rail[c] = t
+            seen[k] += 1
+            turn[k] = t + 1 if t + 1 < rails else 0
+        else:
+            word = (np.int64(k) << wide) | (below << bits) | c
+            words[filled] = word
+            filled += 1
+            counts[min(word >> _HALF, buckets - 1)] += 1
+    return words[:filled], seen, counts
+
+
+@njit(cache=True)
+def _bucketed(words: Array, counts: Array) -> Array:
+    """The low halves of `words`, those of one high half together; `counts` of each become the ends of each."""
+    end = 0
+    for b in range(counts.size):
+        counts[b], end = end, end + counts[b]
+    low = np.empty(words.size, np.uint32)
+    for i in range(words.size):
+        b = words[i] >> _HALF
+        low[counts[b]] = words[i]
+        counts[b] += 1
+    return low
+
+
+@njit(forceinline=True)
+def _exchange(loads: Array, pairs: tuple[tuple[int, int], ...]) -> None:
+    for a, b in pairs:
+        low, high = min(loads[a], loads[b]), max(loads[a], loads[b])
+        loads[a], loads[b] = low, high
+
+
+@njit(forceinline=True)
+def _sort_loads(loads: Array, rails: int) -> None:
+    """Sort the loads: for eight rails by Batcher's network, which has no branches to mispredict, else by insertion."""
+    if rails == 8:
+        _exchange(loads, ((0, 4), (1, 5), (2, 6), (3, 7)))
+        _exchange(loads, ((0, 2), (1, 3), (4, 6), (5, 7)))
+        _exchange(loads, ((2, 4), (3, 5), (0, 1), (6, 7)))
+        _exchange(loads, ((2, 3), (4, 5)))
+        _exchange(loads, ((1, 4), (3, 6)))
+        _exchange(loads, ((1, 2), (3, 4), (5, 6)))
+        return
+    for n in range(1, rails):
+        moving, at = loads[n], n
+        while at > 0 and loads[at - 1] > moving:
+            loads[at] = loads[at - 1]
+            at -= 1
+        loads[at] = moving
+
+
+@njit(forceinline=True)
+def _assign(words: Array, ends: Array, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int, rail: Array) -> None:
+    index, width, mask = (np.int64(1) << bits) - 1, (np.int64(1) << (wide - bits)) - 1, (1 << shift) - 1
+    loads = np.empty(rails, np.int64)
+    sender = np.int64(-1)
+    for b in range(ends.size - 1):
+        high = np.int64(b) << _HALF
+        i, end = ends[b], ends[b + 1]
+        while i < end:
+            word = high | np.int64(words[i])
+            if word >> wide != sender:
+                sender = word >> wide
+                rounds, more = divmod(seen[sender], rails)
+                for n in range(rails):           # the first `more` rails have one chunk more and come last
+                    loads[(n - more) % rails] = (((rounds + (n < more)) * largest) << shift) | n
+            if i + rails <= end:
+                last = high | np.int64(words[i + rails - 1])
+                if last >> wide == sender and loads[0] + ((largest - ((last >> bits) & width)) << shift) > loads[rails - 1]:
+                    for n in range(rails):       # each chunk of these lifts its rail above all: they take the rails in order
+                        word = high | np.int64(words[i + n])
+                        rail[word & index] = loads[n] & mask
+                        loads[n] += (largest - ((word >> bits) & width)) << shift
+                    _sort_loads(loads, rails)
+                    i += rails
+                    continue
+            moving = loads[0] + ((largest - ((word >> bits) & width)) << shift)
+            rail[word & index] = loads[0] & mask
+            for n in range(1, rails):
+                other = loads[n]
+                loads[n - 1] = min(other, moving)
+                moving = max(other, moving)
+            loads[rails - 1] = moving
+            i += 1
+
+
+@njit(cache=True)
+def _least_loaded(words: Array, ends: Array, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int, rail: Array) -> None:
+    """The sorted others, each to its sender's least loaded rail, the lowest index among equals.
+
+    Words of bucket b, from ends[b] to ends[b + 1], have b as their high half.
+    """
+    if rails == 8:                               # a constant, so that the loops over rails are unrolled
+        _assign(words, ends, seen, largest, 8, bits, wide, shift, rail)
+    else:
+        _assign(words, ends, seen, largest, rails, bits, wide, shift, rail)
+
+
+@njit(cache=True)
+def _pack_pairs(src: Array, dst: Array, size: Array, largest: int, bits: int, node_bits: int) -> tuple[Array, int]:
+    """Words `(largest - size) << .. | index << .. | src << .. | dst`, those of the largest size first; and how many they are."""
+    top = 0
+    for c in range(size.size):
+        top += size[c] == largest
+    words = np.empty(size.size, np.int64)
+    first, other = 0, top
+    for c in range(size.size):
+        below = largest - size[c]
+        word = (((((below << bits) | c) << node_bits) | src[c]) << node_bits) | dst[c]
+        if below == 0:
+            words[first] = word
+            first += 1
+        else:
+            words[other] = word
+            other += 1
+    return words, top
+
+
+@njit(cache=True)
+def _earliest_at_both(words: Array, largest: int, bits: int, node_bits: int, nodes: int, rails: int, shift: int, rail: Array) -> None:
+    send, recv = np.empty((nodes, rails), np.int64), np.empty((nodes, rails), np.int64)
+    for n in range(rails):
+        send[:, n] = recv[:, n] = n
+    index, node, mask = (np.int64(1) << bits) - 1, (np.int64(1) << node_bits) - 1, (1 << shift) - 1
+    for i in range(words.size):
+        word = words[i]
+        out, into = send[(word >> node_bits) & node], recv[word & node]
+        word >>= 2 * node_bits
+        first, second = max(out[0], into[0]), _FAR
+        for n in range(1, rails):
+            later = max(out[n], into[n])
+            second = min(second, max(first, later))
+            first = min(first, later)
+        best = first & mask
+        if first >> shift == second >> shift:
+            together = _FAR
+            for n in range(rails):
+                both = (out[n] >> shift) + (into[n] >> shift)
+                if max(out[n], into[n]) >> shift == first >> shift and both < together:
+                    best, together = n, both
+        rail[word & index] = best
+        added = (largest - (word >> bits)) << shift
+        out[best] += added
+        into[best] += added
+
+
+def lpt_global(src: Array, dst: Array, size: Array, largest: int, nodes: int, rails: int, rail: Array) -> None:
+    """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by the ends' sum, then by index.
+
+    `fits_global` holds.
+    """
+    bits, node_bits = int(size.size - 1).bit_length(), int(nodes - 1).bit_length()
+    words, top = _pack_pairs(src, dst, size, largest, bits, node_bits)
+    words[top:].sort()
+    _earliest_at_both(words, largest, bits, node_bits, nodes, rails, int(rails - 1).bit_length(), rail)
