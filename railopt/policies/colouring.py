@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
 Array = npt.NDArray[Any]
 
@@ -145,37 +147,103 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
     return result
 
 
+@intrinsic
+def _lowest_bit(typing: Any, word: Any) -> Any:
+    """The number of the lowest bit set in a uint64: one instruction that numba has no name for."""
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+    return types.int64(types.uint64), generate
+
+
+@njit(forceinline=True)
+def _take(bits: Array, at: Array, vertex: int) -> int:
+    """Remove a neighbour of `vertex` from its row of `bits` and return it, or -1; words before at[vertex] are empty."""
+    word = at[vertex]
+    while bits[vertex, word] == 0:
+        if word + 1 == bits.shape[1]:
+            return -1
+        word += 1
+        at[vertex] = word
+    found = bits[vertex, word]
+    bits[vertex, word] = found & (found - np.uint64(1))
+    return 64 * word + _lowest_bit(found)
+
+
+@njit(cache=True)
+def _trail(v: int, from_left: bool, rows: Array, columns: Array, at_row: Array, at_column: Array, counts: Array, other: Array) -> tuple[
+        int, bool]:
+    """Walk unused edges from `v` until there is no way on: those walked left to right count in `counts`, the others in
+    `other`.  Returns where it ends, and whether that is on the left."""
+    if not from_left:
+        k = _take(columns, at_column, v)
+        if k < 0:
+            return v, False
+        rows[k, v >> 6] ^= np.uint64(1) << np.uint64(v & 63)
+        other[k, v] += 1
+        v = k
+    while True:
+        f = _take(rows, at_row, v)
+        if f < 0:
+            return v, True
+        columns[f, v >> 6] ^= np.uint64(1) << np.uint64(v & 63)
+        counts[v, f] += 1
+        k = _take(columns, at_column, f)
+        if k < 0:
+            return f, False
+        rows[k, f >> 6] ^= np.uint64(1) << np.uint64(f & 63)
+        other[k, f] += 1
+        v = k
+
+
+@njit(cache=True)
+def _halve(counts: Array, other: Array) -> None:
+    """Share `counts` [lefts, rights] out between itself and `other`: each row's and column's sum halved, rounded either way.
+
+    Half of every count each; the odd ones along trails, first from odd vertices to odd vertices, then closed ones.
+    Neighbours are bits of words, so that an edge costs a few steps.
+    """
+    lefts, rights = counts.shape
+    rows, columns = np.zeros((lefts, rights // 64 + 1), np.uint64), np.zeros((rights, lefts // 64 + 1), np.uint64)
+    odd_row, odd_column = np.zeros(lefts, np.int32), np.zeros(rights, np.int32)
+    for k in range(lefts):
+        for f in range(rights):
+            odd = counts[k, f] & 1
+            rows[k, f >> 6] |= np.uint64(odd) << np.uint64(f & 63)
+            columns[f, k >> 6] |= np.uint64(odd) << np.uint64(k & 63)
+            odd_row[k] ^= odd
+            odd_column[f] ^= odd
+            other[k, f] = counts[k, f] = counts[k, f] >> 1
+    at_row, at_column = np.zeros(lefts, np.int64), np.zeros(rights, np.int64)
+    for from_left in (True, False):
+        odd_here = odd_row if from_left else odd_column
+        for start in range(odd_here.size):
+            if odd_here[start]:
+                end, on_left = _trail(start, from_left, rows, columns, at_row, at_column, counts, other)
+                odd_here[start] ^= 1
+                if on_left:
+                    odd_row[end] ^= 1
+                else:
+                    odd_column[end] ^= 1
+    for start in range(lefts):
+        _trail(start, True, rows, columns, at_row, at_column, counts, other)     # ends where it began, with no edge left there
+
+
 @njit(cache=True)
 def split_counts(counts: Array, colours: int) -> Array:
     """How many of the `counts[k, f]` equal edges get each colour: int32 [colours, lefts, rights], and at every vertex
     each colour comes floor or ceil of degree / colours times.
 
-    An even number of colours is halved: half of every count, and the odd ones shared out by an Euler split of at most
-    one edge a pair, so that the cost is O(lefts x rights x colours) whatever the counts.  An odd number of colours puts
-    whole rounds aside and colours the remainders in blocks.
+    An even number of colours is halved, so that the cost is O(lefts x rights x colours) whatever the counts.  An odd
+    number of colours puts whole rounds aside and colours the remainders in blocks.
     """
     lefts, rights = counts.shape
     parts = np.zeros((colours, lefts, rights), np.int32)
     parts[0] = counts
     width, many = colours, 1                     # parts 0, width, 2 width, ... are to be split among `width` colours each
-    left, right = np.empty(lefts * rights, np.int32), np.empty(lefts * rights, np.int32)
     while width % 2 == 0:
-        half = width // 2
         for p in range(many):
-            whole, other = parts[p * width], parts[p * width + half]
-            odd = 0
-            for k in range(lefts):
-                for f in range(rights):
-                    if whole[k, f] & 1:
-                        left[odd], right[odd] = k, f
-                        odd += 1
-                    other[k, f] = whole[k, f] = whole[k, f] >> 1
-            edges = np.arange(odd)
-            first = _euler_split(edges, left, right, lefts, rights)
-            for i in range(odd):
-                target = whole if i < first else other
-                target[left[edges[i]], right[edges[i]]] += 1
-        width, many = half, 2 * many
+            _halve(parts[p * width], parts[p * width + width // 2])
+        width, many = width // 2, 2 * many
     if width > 1:
         for p in range(many):
             _split_odd(parts[p * width:(p + 1) * width])

@@ -7,6 +7,7 @@ among equals, is one minimum away.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,7 @@ from numba import njit
 
 Array = npt.NDArray[Any]
 
-_HALF = 32            # words are sorted in buckets of equal high bits, by these many low ones
-_BUCKETS = 1 << 11
+_BUCKETS = 1 << 11    # at most so many buckets of words with equal high bits, sorted by their 32 low ones; else all 63 bits
 _FAR = np.int64(1) << 62
 
 
@@ -36,35 +36,30 @@ def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: A
     """Each sender alone: its chunks, largest first, to its least loaded rail; `fits` holds."""
     bits, shift = int(size.size - 1).bit_length(), int(rails - 1).bit_length()
     wide = bits + int(largest).bit_length()
-    buckets = 1 << max(0, wide + int(senders - 1).bit_length() - _HALF)
-    words, seen, ends = _largest_in_turn(src, size, largest, senders, rails, bits, wide, min(buckets, _BUCKETS + 1), rail)
-    if buckets > min(_BUCKETS, len(words) // 64 + 1):
-        words.sort()
-        ends = np.array([0, len(words)])
-    else:
-        words = _bucketed(words, ends)
-        start = 0
-        for end in ends.tolist():
-            words[start:end].sort()
-            start = end
-        ends = np.concatenate(([0], ends))
-    _least_loaded(words, ends, seen, largest, rails, bits, wide, shift, rail)
+    buckets = 1 << max(0, wide + int(senders - 1).bit_length() - 32)
+    low, kind = (32, np.uint32) if buckets <= min(_BUCKETS, len(size) // 64 + 1) else (63, np.int64)
+    seen, starts = _largest_in_turn(src, size, largest, senders, rails, bits, wide, low, buckets if low == 32 else 1, rail)
+    if starts[-1] == 0:
+        return
+    words = np.empty(starts[-1], kind)
+    _other_words(src, size, largest, bits, wide, low, starts.copy(), words)
+    for start, end in pairwise(starts.tolist()):
+        words[start:end].sort()
+    _least_loaded(words, starts, low, seen, largest, rails, bits, wide, shift, rail)
 
 
 @njit(cache=True)
-def _largest_in_turn(src: Array, size: Array, largest: int, senders: int, rails: int, bits: int, wide: int, buckets: int,
-                     rail: Array) -> tuple[Array, Array, Array]:
+def _largest_in_turn(src: Array, size: Array, largest: int, senders: int, rails: int, bits: int, wide: int, low: int, buckets: int,
+                     rail: Array) -> tuple[Array, Array]:
     """The chunks of the largest size, which simply go round each sender's rails.
 
-    Returns words `src << wide | (largest - size) << bits | index` of the others; how many of the largest each sender had;
-    and how many of the others there are of each high half.
+    Returns how many of them each sender had; and where the others' words start, bucket by bucket, int64 [buckets + 1].
     """
     seen = np.zeros(senders, np.int64)
     turn = np.zeros(senders, np.int64)
-    counts = np.zeros(buckets, np.int64)
-    words, filled = np.empty(size.size, np.int64), 0
+    starts = np.zeros(buckets + 1, np.int64)
     for c in range(size.size):
-        k = src[c]
+        k = np.uint32(src[c])                    # unsigned: numba does not ask whether it counts from the end
         below = largest - size[c]
         if below == 0:
             t = turn[k]
@@ -72,25 +67,22 @@ def _largest_in_turn(src: Array, size: Array, largest: int, senders: int, rails:
             seen[k] += 1
             turn[k] = t + 1 if t + 1 < rails else 0
         else:
-            word = (np.int64(k) << wide) | (below << bits) | c
-            words[filled] = word
-            filled += 1
-            counts[min(word >> _HALF, buckets - 1)] += 1
-    return words[:filled], seen, counts
+            starts[np.uint64((((np.int64(k) << wide) | (below << bits)) >> low) + 1)] += 1
+    for b in range(buckets):
+        starts[b + 1] += starts[b]
+    return seen, starts
 
 
 @njit(cache=True)
-def _bucketed(words: Array, counts: Array) -> Array:
-    """The low halves of `words`, those of one high half together; `counts` of each become the ends of each."""
-    end = 0
-    for b in range(counts.size):
-        counts[b], end = end, end + counts[b]
-    low = np.empty(words.size, np.uint32)
-    for i in range(words.size):
-        b = words[i] >> _HALF
-        low[counts[b]] = words[i]
-        counts[b] += 1
-    return low
+def _other_words(src: Array, size: Array, largest: int, bits: int, wide: int, low: int, place: Array, words: Array) -> None:
+    """The low bits of `src << wide | (largest - size) << bits | index` of chunks below the largest size, by their high bits."""
+    for c in range(size.size):
+        below = largest - size[c]
+        if below != 0:
+            word = (np.int64(src[c]) << wide) | (below << bits) | c
+            b = np.uint64(word >> low)
+            words[np.uint64(place[b])] = word
+            place[b] += 1
 
 
 @njit(forceinline=True)
@@ -120,13 +112,14 @@ def _sort_loads(loads: Array, rails: int) -> None:
 
 
 @njit(forceinline=True)
-def _assign(words: Array, ends: Array, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int, rail: Array) -> None:
+def _assign(words: Array, starts: Array, low: int, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int,
+            rail: Array) -> None:
     index, width, mask = (np.int64(1) << bits) - 1, (np.int64(1) << (wide - bits)) - 1, (1 << shift) - 1
     loads = np.empty(rails, np.int64)
     sender = np.int64(-1)
-    for b in range(ends.size - 1):
-        high = np.int64(b) << _HALF
-        i, end = ends[b], ends[b + 1]
+    for b in range(starts.size - 1):
+        high = np.int64(b) << low
+        i, end = starts[b], starts[b + 1]
         while i < end:
             word = high | np.int64(words[i])
             if word >> wide != sender:
@@ -139,13 +132,13 @@ def _assign(words: Array, ends: Array, seen: Array, largest: int, rails: int, bi
                 if last >> wide == sender and loads[0] + ((largest - ((last >> bits) & width)) << shift) > loads[rails - 1]:
                     for n in range(rails):       # each chunk of these lifts its rail above all: they take the rails in order
                         word = high | np.int64(words[i + n])
-                        rail[word & index] = loads[n] & mask
+                        rail[np.uint64(word & index)] = loads[n] & mask
                         loads[n] += (largest - ((word >> bits) & width)) << shift
                     _sort_loads(loads, rails)
                     i += rails
                     continue
             moving = loads[0] + ((largest - ((word >> bits) & width)) << shift)
-            rail[word & index] = loads[0] & mask
+            rail[np.uint64(word & index)] = loads[0] & mask
             for n in range(1, rails):
                 other = loads[n]
                 loads[n - 1] = min(other, moving)
@@ -155,15 +148,16 @@ def _assign(words: Array, ends: Array, seen: Array, largest: int, rails: int, bi
 
 
 @njit(cache=True)
-def _least_loaded(words: Array, ends: Array, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int, rail: Array) -> None:
+def _least_loaded(words: Array, starts: Array, low: int, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int,
+                  rail: Array) -> None:
     """The sorted others, each to its sender's least loaded rail, the lowest index among equals.
 
-    Words of bucket b, from ends[b] to ends[b + 1], have b as their high half.
+    Words of bucket b, from starts[b] to starts[b + 1], have b above their `low` bits.
     """
     if rails == 8:                               # a constant, so that the loops over rails are unrolled
-        _assign(words, ends, seen, largest, 8, bits, wide, shift, rail)
+        _assign(words, starts, low, seen, largest, 8, bits, wide, shift, rail)
     else:
-        _assign(words, ends, seen, largest, rails, bits, wide, shift, rail)
+        _assign(words, starts, low, seen, largest, rails, bits, wide, shift, rail)
 
 
 @njit(cache=True)
@@ -194,7 +188,7 @@ def _earliest_at_both(words: Array, largest: int, bits: int, node_bits: int, nod
     index, node, mask = (np.int64(1) << bits) - 1, (np.int64(1) << node_bits) - 1, (1 << shift) - 1
     for i in range(words.size):
         word = words[i]
-        out, into = send[(word >> node_bits) & node], recv[word & node]
+        out, into = send[np.uint64((word >> node_bits) & node)], recv[np.uint64(word & node)]
         word >>= 2 * node_bits
         first, second = max(out[0], into[0]), _FAR
         for n in range(1, rails):
@@ -208,7 +202,7 @@ def _earliest_at_both(words: Array, largest: int, bits: int, node_bits: int, nod
                 both = (out[n] >> shift) + (into[n] >> shift)
                 if max(out[n], into[n]) >> shift == first >> shift and both < together:
                     best, together = n, both
-        rail[word & index] = best
+        rail[np.uint64(word & index)] = best
         added = (largest - (word >> bits)) << shift
         out[best] += added
         into[best] += added

@@ -43,13 +43,19 @@ def _colour_rows(rows: Array, src: Array, dst: Array, nodes: int, colours: Array
 @njit(cache=True)
 def _expand(turn: Array, started: Array, parts: Array, colours: Array, rail: Array) -> None:
     """Give the chunks of each pair's unfinished round the colours that `parts` counts for it."""
+    order = np.empty(2 * colours.size, np.int16)
     for k in range(turn.shape[0]):
         for f in range(turn.shape[1]):
-            t = 0
+            t = np.uint64(0)
             for colour_ in range(colours.size):
-                for _ in range(parts[colour_, k, f]):
-                    rail[started[k, f, t]] = colours[colour_]
-                    t += 1
+                order[t] = colours[colour_]      # stays if the pair has this colour, else the next one takes its place
+                count = parts[colour_, k, f]
+                t += np.uint64(count > 0)
+                for _ in range(count - 1):
+                    order[t] = colours[colour_]
+                    t += np.uint64(1)
+            for i in range(turn[k, f]):
+                rail[started[k, f, i]] = order[i]
 
 
 def assign(src: Array, dst: Array, size: Array, largest: int, nodes: int, colours: Array, rail: Array) -> None:

@@ -81,20 +81,20 @@ def rounds(src: Array, dst: Array, size: Array, largest: int, senders: int, rece
     [senders, receivers, turns]; and the chunks of other sizes.
     """
     n = turns.size
-    turn = np.zeros((senders, receivers), np.int32)
-    started = np.empty((senders, receivers, n), np.int32)
+    turn = np.zeros(senders * receivers, np.int32)
+    started = np.empty(senders * receivers * n, np.int32)
     others, found = np.empty(size.size, np.int32), 0
     for c in range(size.size):
-        if size[c] == largest:
-            k, f = src[c], dst[c]
-            t = turn[k, f]
-            rail[c] = turns[t]
-            started[k, f, t] = c
-            turn[k, f] = t + 1 if t + 1 < n else 0
+        if size[c] == largest:                   # unsigned indices: numba does not ask whether they count from the end
+            pair = np.uint64(src[c]) * np.uint64(receivers) + np.uint64(dst[c])
+            t = turn[pair]
+            rail[c] = turns[np.uint32(t)]
+            started[pair * np.uint64(n) + np.uint64(t)] = c
+            turn[pair] = t + 1 if t + 1 < n else 0
         else:
             others[found] = c
             found += 1
-    return turn, started, others[:found]
+    return turn.reshape((senders, receivers)), started.reshape((senders, receivers, n)), others[:found]
 
 
 @njit(cache=True)
