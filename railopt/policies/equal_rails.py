@@ -26,10 +26,10 @@ def fits(chunks: int, total: int, largest: int, senders: int, rails: int) -> boo
             and total.bit_length() + int(rails - 1).bit_length() <= 62)
 
 
-def fits_global(chunks: int, total: int, largest: int, nodes: int, rails: int) -> bool:
-    """Whether the words of `lpt_global` fit in 63 bits."""
+def fits_pairs(chunks: int, total: int, largest: int, nodes: int, rails: int, weight: int = 1) -> bool:
+    """Whether the words of `lpt_global` and of `lpt_local` with this weight fit in 63 bits."""
     return (chunks.bit_length() + largest.bit_length() + 2 * nodes.bit_length() <= 63
-            and total.bit_length() + int(rails - 1).bit_length() <= 61)
+            and ((1 + weight) * total).bit_length() + int(rails - 1).bit_length() <= 61)
 
 
 def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: Array) -> None:
@@ -211,9 +211,46 @@ def _earliest_at_both(words: Array, largest: int, bits: int, node_bits: int, nod
 def lpt_global(src: Array, dst: Array, size: Array, largest: int, nodes: int, rails: int, rail: Array) -> None:
     """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by the ends' sum, then by index.
 
-    `fits_global` holds.
+    `fits_pairs` holds.
     """
     bits, node_bits = int(size.size - 1).bit_length(), int(nodes - 1).bit_length()
     words, top = _pack_pairs(src, dst, size, largest, bits, node_bits)
     words[top:].sort()
     _earliest_at_both(words, largest, bits, node_bits, nodes, rails, int(rails - 1).bit_length(), rail)
+
+
+@njit(cache=True)
+def _spread_pairs(words: Array, rows: Array, largest: int, bits: int, node_bits: int, senders: int, receivers: int, rails: int, first: int,
+                  weight: int, shift: int, rail: Array) -> None:
+    busy, pair = np.zeros((senders, rails), np.int64), np.zeros((senders * receivers, rails), np.int64)
+    starts = (first + np.arange(senders + receivers)) % rails
+    index, node, mask = (np.int64(1) << bits) - 1, (np.int64(1) << node_bits) - 1, (1 << shift) - 1
+    for i in range(words.size):
+        word = words[i]
+        k, f = (word >> node_bits) & node, word & node
+        word >>= 2 * node_bits
+        out, mine, start = busy[np.uint64(k)], pair[np.uint64(k * receivers + f)], starts[np.uint64(k + f)]
+        lowest = _FAR
+        for n in range(rails):
+            lowest = min(lowest, ((out[n] + weight * mine[n]) << shift) | (n - start + (rails if n < start else 0)))
+        best = (lowest & mask) + start
+        best -= rails if best >= rails else 0
+        rail[np.uint64(rows[np.uint64(word & index)])] = best
+        added = largest - (word >> bits)
+        out[np.uint64(best)] += added
+        mine[np.uint64(best)] += added
+
+
+def lpt_local(rows: Array, src: Array, dst: Array, size: Array, senders: int, receivers: int, rails: int, first: int, weight: int,
+              rail: Array) -> None:
+    """As `lpt`, but a rail also counts `weight` times what this sender already put on it for this receiver; chunks `rows` alone.
+
+    Sender k is node first + k.  Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang
+    up on one rail.  `fits_pairs` holds.
+    """
+    bits, node_bits = int(rows.size - 1).bit_length(), int(max(senders, receivers) - 1).bit_length()
+    size = size[rows]
+    largest = int(size.max())
+    words, top = _pack_pairs(src[rows], dst[rows], size, largest, bits, node_bits)
+    words[top:].sort()
+    _spread_pairs(words, rows, largest, bits, node_bits, senders, receivers, rails, first, weight, int(rails - 1).bit_length(), rail)

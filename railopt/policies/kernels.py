@@ -112,7 +112,7 @@ def unfinished(turn: Array, started: Array, others: Array) -> Array:
 
 
 @njit(cache=True)
-def lpt_local(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, first: int, weight: float,
+def lpt_local_unequal(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, first: int, weight: float,
               rail: Array) -> None:
     """As `lpt_unequal`, but a rail also counts `weight` times what this sender already put on it for this receiver.
 

@@ -20,7 +20,7 @@ from railopt.fabric import Fabric
 from railopt.plan import Plan
 from railopt.policies.common import check_alive, costs, make_plan, rail_turns
 
-PAIR_WEIGHT = 4.0  # the best of 1, 2, 4 and 8 on generated MoE traffic (8 to 32 nodes, 64 KiB to 4 MiB)
+PAIR_WEIGHT = 4  # the best of 1, 2, 4 and 8 on generated MoE traffic (8 to 32 nodes, 64 KiB to 4 MiB)
 
 
 def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
@@ -48,7 +48,7 @@ def lpt_local(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     Whole rounds of largest chunks for a receiver go one to each rail; the rest, largest first, to the rail with the
     fewest bytes, those for the same receiver counted `PAIR_WEIGHT` times more.
     """
-    from railopt.policies import kernels
+    from railopt.policies import equal_rails, kernels
 
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
@@ -56,7 +56,12 @@ def lpt_local(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     if turns is not None and len(chunks):
         rows = kernels.unfinished(*kernels.rounds(chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, fabric.nodes,
                                                   turns, rail))
-    kernels.lpt_local(_words(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, *costs(fabric), 0, PAIR_WEIGHT, rail)
+    if len(rows) and fabric.is_uniform and equal_rails.fits_pairs(len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails,
+                                                                  PAIR_WEIGHT):
+        equal_rails.lpt_local(rows, chunks.src, chunks.dst, chunks.size, fabric.nodes, fabric.nodes, fabric.rails, 0, PAIR_WEIGHT, rail)
+    else:
+        kernels.lpt_local_unequal(_words(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, *costs(fabric), 0, PAIR_WEIGHT,
+                                  rail)
     return make_plan(fabric, chunks, rail, "lpt-local")
 
 
@@ -66,7 +71,7 @@ def lpt_global(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
 
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
-    if len(chunks) and fabric.is_uniform and equal_rails.fits_global(len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails):
+    if len(chunks) and fabric.is_uniform and equal_rails.fits_pairs(len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails):
         equal_rails.lpt_global(chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, fabric.rails, rail)
     else:
         kernels.lpt_global_unequal(_words(chunks.size), chunks.src, chunks.dst, chunks.size, *costs(fabric), rail)

@@ -55,7 +55,7 @@ class Planner:
         tx, self._rx = costs(fabric)
         self._tx = tx[node:node + 1]
         self._joined = np.isfinite(np.min(np.maximum(self._tx[:, None, :], self._rx[None]), axis=2))
-        self._equal = policy == "lpt" and rails_equal(fabric)
+        self._equal, self._uniform = policy == "lpt" and rails_equal(fabric), fabric.is_uniform
         self._turns = rail_turns(fabric)
         self._grow(4096)
 
@@ -83,9 +83,12 @@ class Planner:
             rows = self._all[:count]
             if self._turns is not None:
                 rows = kernels.unfinished(*kernels.rounds(sender, dst, size, largest, 1, fabric.nodes, self._turns, rail))
-            if len(rows):
+            total = count * self.cap
+            if len(rows) and self._uniform and equal_rails.fits_pairs(count, total, largest, fabric.nodes, fabric.rails, PAIR_WEIGHT):
+                equal_rails.lpt_local(rows, sender, dst, size, 1, fabric.nodes, fabric.rails, self.node, PAIR_WEIGHT, rail)
+            elif len(rows):
                 words = kernels.descending(size[rows])
-                kernels.lpt_local(words, rows, sender, dst, size, self._tx, self._rx, self.node, PAIR_WEIGHT, rail)
+                kernels.lpt_local_unequal(words, rows, sender, dst, size, self._tx, self._rx, self.node, PAIR_WEIGHT, rail)
         elif count and self._equal and equal_rails.fits(count, count * self.cap, largest, 1, fabric.rails):
             equal_rails.lpt(sender, size, largest, 1, fabric.rails, rail)
         elif count:

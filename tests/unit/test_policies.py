@@ -8,7 +8,7 @@ import pytest
 from railopt import POLICIES, Chunks, Fabric, Planner, plan, workloads
 from railopt.bounds import lower_bound
 from railopt.errors import InputError
-from railopt.policies import common, kernels
+from railopt.policies import common, equal_rails, kernels
 from railopt.policies.common import rail_turns
 
 
@@ -99,6 +99,12 @@ def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
         assert np.array_equal(plan(fabric, chunks, "lpt").rail, general)
         kernels.lpt_global_unequal(kernels.descending(chunks.size), chunks.src, chunks.dst, chunks.size, *common.costs(fabric), general)
         assert np.array_equal(plan(fabric, chunks, "lpt-global").rail, general)
+        rows, packed = rng.permutation(count)[:count // 2 + 1], np.empty(count, np.int16)
+        packed[:] = general[:] = -1
+        equal_rails.lpt_local(rows, chunks.src, chunks.dst, chunks.size, nodes, nodes, rails, 3, 4, packed)
+        tx, rx = common.costs(fabric)
+        kernels.lpt_local_unequal(kernels.descending(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, tx, rx, 3, 4, general)
+        assert np.array_equal(packed, general)
 
 
 def test_sizes_beyond_the_packed_words_still_plan() -> None:
