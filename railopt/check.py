@@ -51,32 +51,26 @@ class Meter:
 def need(condition: bool, message: str) -> None:
     if not condition:
         raise Rejected(message)
-
 def fields(record: Any, where: str, required: str, optional: str = "") -> dict[str, Any]:
     """`record` as an object that has every required key and no unknown one."""
     known = {*required.split(), *optional.split()}
     need(isinstance(record, dict) and {*required.split()} <= set(record) <= known, f"{where}: expected {required} (perhaps {optional})")
     return dict(record)
-
 def integer(value: Any, where: str, low: int = 0, high: int = 1 << 4096) -> int:
     need(type(value) is int and low <= value <= high, f"{where}: {str(value)[:40]} is not a whole number in its range")
     return int(value)
-
 def integers(values: Any, where: str, low: int = 0, high: int = 1 << 4096) -> list[int]:
     need(isinstance(values, list), f"{where}: expected a list of whole numbers")
     return [integer(value, where, low, high) for value in values]
-
 def matrix(rows: Any, where: str, height: int = 0, width: int = 0) -> Rates:
     need(isinstance(rows, list) and len(rows) > 0 and height in (0, len(rows)), f"{where}: expected {height or 1} rows")
     numbers = [integers(row, where) for row in rows]
     need({len(row) for row in numbers} == {width or len(numbers[0]) or 1}, f"{where}: expected rows of {width or 1}")
     return numbers
-
 def fraction(text: Any, where: str) -> Fraction:
     well = re.fullmatch(r"[0-9]{1,4000}(/0*[1-9][0-9]{0,4000})?", text if isinstance(text, str) and len(text) < 9000 else "")
     need(well is not None, f'{where} = {str(text)[:40]!r}: expected "p" or "p/q"')
     return Fraction(text)
-
 def claimed(witness: Any) -> str:
     """"claimed by NAME VERSION", which this kernel can't check and so never calls proved; else empty."""
     if not (isinstance(witness, dict) and witness.get("kind") == "claimed"):
@@ -92,7 +86,6 @@ def prove_local(sizes: Sequence[int], speeds: Sequence[int], bound: Fraction, wi
     need(bool(live) if sizes else bound <= 0, "bytes without a live rail, or a time for no bytes")
     counted, capacities = [size // unit for size in sizes], [(ceil(bound * speed) - 1) // unit for speed in live]
     return claimed(witness) or refute(sorted(counted, reverse=True), capacities, unit, witness, meter)
-
 def refute(sizes: list[int], capacities: list[int], unit: int, witness: Any, meter: Meter) -> str:
     """Check the witness that `sizes` (descending) can't be carried within `capacities`, both counted in `unit`."""
     kind = str(witness.get("kind"))[:40] if isinstance(witness, dict) else ""
@@ -105,18 +98,15 @@ def refute(sizes: list[int], capacities: list[int], unit: int, witness: Any, met
         need(stated // unit == capacities[0], f"capacity {stated} is not what the bound refutes")
         need(checker(sizes, capacities, unit, witness, meter), f"the {kind} witness does not show the bound")
     return kind
-
 def pigeonhole(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
     """Of the l largest jobs some k of N rails carry m = k (l div N) + min(k, l mod N): no less than the m smallest."""
     rails = len(capacities)
     jobs, some = integer(witness["jobs"], "jobs", 1, len(sizes)), integer(witness["rails"], "rails", 1, rails)
     return sum(sizes[jobs - some * (jobs // rails) - min(some, jobs % rails):jobs]) > some * capacities[0]
-
 def count(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
     """Of the j largest jobs a rail takes no more than the number of their smallest that fit: together fewer than j."""
     sums = [0, *accumulate(reversed(sizes[:integer(witness["jobs"], "jobs", 1, len(sizes))]))]
     return sum(bisect_right(sums, capacity) - 1 for capacity in capacities) < len(sums) - 1
-
 def subset(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
     """The fullest rail carries at least `from` (shown by `base`), and no jobs have a sum from there to the capacity."""
     start, top = -(-integer(witness["from"], "from", 1) // unit), capacities[0]
@@ -126,11 +116,9 @@ def subset(sizes: list[int], capacities: list[int], unit: int, witness: dict[str
     for size in sizes:
         sums |= (sums << size) & mask
     return sums >> start == 0
-
 def dual(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
     """Integer weights: all jobs weigh more than the heaviest loads that the rails can hold."""
     return weighed(sizes, capacities, unit, witness["weights"], meter)[1] < 0
-
 def weighed(sizes: list[int], capacities: list[int], unit: int, pairs: Any, meter: Meter) -> tuple[dict[int, int], int, dict[int, int]]:
     """(weight of each size, what the heaviest loads weigh beyond all jobs, heaviest load of each capacity)."""
     weights = dict.fromkeys(sizes, 0)
@@ -141,7 +129,6 @@ def weighed(sizes: list[int], capacities: list[int], unit: int, pairs: Any, mete
     enough = max(0, total - 1) // len(capacities) if len(set(capacities)) == 1 else 0
     most = {capacity: heaviest(sizes, weights, capacity, enough, meter) for capacity in set(capacities)}
     return weights, sum(most[capacity] for capacity in capacities) - total, most
-
 def heaviest(sizes: list[int], weights: dict[int, int], capacity: int, enough: int, meter: Meter) -> int:
     """The largest weight of jobs of at most `capacity` together, or `enough` if none exceeds it: keeps undominated (size, weight) pairs,
     jobs by falling weight per size; drops a pair when nothing fits, or all weights left or the best weight per size left are too little."""
@@ -209,7 +196,6 @@ def window(types: list[tuple[int, int]], low: int, high: int, weights: dict[int,
         chosen = halves[1][bisect_left(sums, low - total):bisect_right(sums, high - total)]
         meter.spend(2 + 3 * len(chosen))
         yield from ((total + other, load + rest) for other, w, rest in chosen if weight + w >= least)
-
 LOCAL: dict[str, tuple[Any, str, bool]] = {  # kind: its checker, its fields, whether rails must have one speed
     "average": (lambda sizes, capacities, *_: sum(sizes) > sum(capacities), "", False), "pigeonhole": (pigeonhole, "jobs rails", True),
     "count": (count, "jobs", False), "dual": (dual, "weights", False), "subset": (subset, "from base", True), "cover": (cover, "", False)}
@@ -230,13 +216,11 @@ def summed(places: Iterable[int], sizes: Iterable[int], length: int) -> list[int
     for place, size in zip(places, sizes, strict=True):
         loads[place] += size
     return loads
-
 def slowest(loads: list[int], speeds: Iterable[int]) -> Fraction:
     """When the last rail or NIC is done, in seconds."""
     used = [(load, speed) for load, speed in zip(loads, speeds, strict=True) if load]
     need(all(speed for _, speed in used), "bytes on a dead rail")
     return max((Fraction(load, speed) for load, speed in used), default=Fraction(0))
-
 def completion(tx: Rates, rx: Rates, src: Column, dst: Column, size: Column, rail: Column) -> tuple[Fraction, Rates]:
     """(seconds, [bytes that each NIC sends, bytes that it receives]) of the chunks with these columns."""
     nodes, rails = len(tx), len(tx[0])
@@ -244,14 +228,12 @@ def completion(tx: Rates, rx: Rates, src: Column, dst: Column, size: Column, rai
     need(len(rail) == len(src) and set(rail) <= set(range(rails)), f"expected one of {rails} rails for every chunk")
     loads = [summed((node * rails + n for node, n in zip(ends, rail, strict=True)), size, nodes * rails) for ends in (src, dst)]
     return max(slowest(load, [r for row in rates for r in row]) for load, rates in zip(loads, (tx, rx), strict=True)), loads
-
 def demanded(nodes: int, src: Column, dst: Column, size: Column) -> Rates:
     """Bytes from node to node; checks the columns."""
     need(len(src) == len(dst) == len(size) and set(src) | set(dst) <= set(range(nodes)) and min(size, default=1) > 0
          and not any(map(int.__eq__, src, dst)), f"chunks: expected bytes between different nodes of {nodes}")
     pairs = summed((s * nodes + d for s, d in zip(src, dst, strict=True)), size, nodes * nodes)
     return [pairs[i * nodes:(i + 1) * nodes] for i in range(nodes)]
-
 def check_coupled(record: dict[str, Any], bound: Fraction, meter: Meter, directory: str) -> tuple[str, Fraction | None]:
     """What bounds one node's sends or receives, or divisible traffic, bounds the coupled problem."""
     problem, witness = fields(record["problem"], "problem", "kind nodes rails tx rx", "chunks plan"), record["witness"]
@@ -269,15 +251,44 @@ def check_coupled(record: dict[str, Any], bound: Fraction, meter: Meter, directo
         src, dst, size = chunks = [integers(columns[column], column) for column in ("src", "dst", "size")]
         if "assignment" in record:
             value = completion(tx, rx, src, dst, size, integers(record["assignment"], "assignment"))[0]
-    demand = demanded(nodes, *chunks)
-    if not (isinstance(witness, dict) and witness.get("kind") == "node"):
+    demand, kind = demanded(nodes, *chunks), witness.get("kind") if isinstance(witness, dict) else ""
+    if kind == "joint":
+        return prove_joint(tx, rx, chunks, bound, witness, meter), value
+    if kind != "node":
         return prove_fluid(tx, rx, demand, bound, witness, meter), value
     node = integer(fields(witness, "witness node", "kind node side witness")["node"], "node", 0, nodes - 1)
     need(witness["side"] in ("send", "recv"), "side: expected send or recv")
     ends, mine = (chunks[0], tx[node]) if witness["side"] == "send" else (chunks[1], rx[node])
     sizes = [size for end, size in zip(ends, chunks[2], strict=True) if end == node]
     return "node " + prove_local(sizes, mine, bound, witness["witness"], meter), value
-
+def prove_joint(tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, witness: Any, meter: Meter) -> str:
+    """Puts the chunks of some nodes' sides on rails, one by one in every way, until no way is left.  A way is what room each rail has at
+    each side before `bound`, as far as sums of the chunks to come can fill it: together no less than these chunks need."""
+    unit, sides = gcd(*chunks[2]) or 1, []
+    for side, ends, rates in (("send", chunks[0], tx), ("recv", chunks[1], rx)):
+        for node in integers(fields(witness, "witness joint", "kind send recv")[side], side, 0, len(rates) - 1):
+            meter.spend(len(ends) * (4 + len(rates[node])))
+            taken = [size // unit if end == node else 0 for end, size in zip(ends, chunks[2], strict=True)]
+            sides.append(([min(max(0, ceil(bound * speed) - 1) // unit, sum(taken)) for speed in rates[node]], taken))
+    sides.sort(key=lambda side: sum(side[0]) - sum(side[1]))  # the tightest is filled first, beginning with chunks of two sides
+    takes = sorted(filter(any, zip(*(taken for _, taken in sides), strict=True)), key=lambda take: ([t > 0 for t in take], max(take)))
+    meter.spend(len(takes) * (sum(map(sum, takes)) // 16 + 1))
+    sums = accumulate(takes, lambda bits, take: tuple([b | b << t for b, t in zip(bits, take, strict=True)]), initial=(1,) * len(sides))
+    ways = {tuple(sorted(zip(*(rooms for rooms, _ in sides), strict=True)))}
+    def useful(rooms: Iterable[int], sums: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([(bits & ((2 << room) - 1)).bit_length() - 1 for bits, room in zip(sums, rooms, strict=True)])
+    for take, bits in reversed(list(zip(takes, sums, strict=False))):  # the highest bit is the sum of all chunks to come
+        before, ways = ways, set()
+        for rails in before:
+            meter.spend(len(rails) * (20 * len(sides) + sum(map(int.bit_length, bits)) // 64))
+            others = [useful(rail, bits) for rail in rails]
+            for n, rail in enumerate(rails):
+                if rail not in rails[:n] and all(map(int.__ge__, rail, take)):  # of rails alike one is tried
+                    after = [*others[:n], useful(map(int.__sub__, rail, take), bits), *others[n + 1:]]
+                    if all(sum(rooms) >= b.bit_length() - 1 for rooms, b in zip(zip(*after, strict=True), bits, strict=True)):
+                        ways.add(tuple(sorted(after)))
+    need(not ways, "the joint witness does not show the bound")
+    return "joint"
 def check_fluid(record: dict[str, Any], bound: Fraction, meter: Meter, directory: str) -> tuple[str, Fraction | None]:
     problem = fields(record["problem"], "problem", "kind tx rx demand")
     tx = matrix(problem["tx"], "tx")
@@ -289,7 +300,6 @@ def check_fluid(record: dict[str, Any], bound: Fraction, meter: Meter, directory
     unit, (src, dst, amount, rail) = integer(flow["unit"], "unit", 1), (integers(flow[c], c) for c in ("src", "dst", "amount", "rail"))
     need(demanded(len(tx), src, dst, amount) == [[unit * d for d in row] for row in demand], "flow: not the demand")
     return kind, completion(tx, rx, src, dst, amount, rail)[0] / unit
-
 def prove_fluid(tx: Rates, rx: Rates, demand: Rates, bound: Fraction, witness: Any, meter: Meter) -> str:
     """LP duality: at prices a[s][n], b[d][n] a byte, a byte from s to d costs at least the least a[s][n] + b[d][n] of a live rail n;
     what all bytes cost, over what all NICs can take in a second, is a bound."""
@@ -306,9 +316,7 @@ def prove_fluid(tx: Rates, rx: Rates, demand: Rates, bound: Fraction, witness: A
         cost += demand[s][d] * min(prices)
     need(bound * earned <= cost and (earned > 0 or bound <= 0), f"the prices show {cost}/{earned}, not {bound}")
     return "fluid"
-
 ITEM = {"|i1": "b", "|u1": "B", "<i2": "h", "<u2": "H", "<i4": "i", "<u4": "I", "<i8": "q", "<u8": "Q"}
-
 def read_array(name: str, data: bytes) -> tuple[bytes, array[int]]:
     """(what a digest covers: name, dtype, shape and bytes; the integers in C order) of a .npy member."""
     end = 10 + int.from_bytes(data[8:10], "little")
@@ -317,7 +325,6 @@ def read_array(name: str, data: bytes) -> tuple[bytes, array[int]]:
     need(data[:7] == b"\x93NUMPY\x01" and sys.byteorder == "little" and not header["fortran_order"]
          and prod(header["shape"]) == len(values), f"{name} is not an array in C order of a little-endian machine")
     return f"{name}|{header['descr']}|{header['shape']}|".encode() + data[end:], values
-
 def read_plan(path: str) -> tuple[tuple[Rates, Rates], list[Column], Fraction, str]:
     """(rates, chunks' columns, makespan, digest) of a railopt .npz; what it claims of them and its loads must be so."""
     covered, arrays = b"", {}
@@ -364,25 +371,19 @@ def check_certificate(record: Any, directory: str | os.PathLike[str] | None = No
     how = "value and bound meet" if proved else "nothing is proved" if "claimed" in kind else "the bound holds"
     return Verdict(True, proved, kind, how, bound, value)
 
-def check_plan(path: str | os.PathLike[str]) -> Verdict:
-    """Check a plan file: its digest, its columns, dead rails, the loads and the makespan that it claims."""
-    try:
-        _, (src, *_), value, digest = read_plan(os.fspath(path))
-    except Rejected as error:
-        return Verdict(False, False, "plan", str(error))
-    return Verdict(True, False, "plan", f"{len(src)} chunks on live rails, digest {digest}", None, value)
-
 def check(path: str | os.PathLike[str], work: int = WORK) -> Verdict:
-    """Check a certificate or a plan, told apart by their first bytes; raises OSError or ValueError."""
+    """Check a certificate, or a plan: its digest, columns, dead rails, loads and makespan; raises OSError or ValueError."""
     with open(path, "rb") as file:
         data = file.read(MAX_BYTES)
-    if data[:2] == b"PK":
-        return check_plan(path)
     try:
-        return check_certificate(json.loads(data), os.path.dirname(os.fspath(path)) or ".", work)
+        if data[:2] != b"PK":
+            return check_certificate(json.loads(data), os.path.dirname(os.fspath(path)), work)
+        _, (src, *_), value, digest = read_plan(os.fspath(path))
+        return Verdict(True, False, "plan", f"{len(src)} chunks on live rails, digest {digest}", None, value)
+    except Rejected as error:
+        return Verdict(False, False, "plan", str(error))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is neither a certificate (JSON) nor a plan (.npz): {error}") from error
-
 def main(paths: Sequence[str]) -> int:
     code = 0
     for path in paths:
@@ -394,6 +395,5 @@ def main(paths: Sequence[str]) -> int:
             print(f"{path}: unreadable: {error}", file=sys.stderr)
             code = code or 1
     return code
-
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]) if sys.argv[1:] else "usage: python3 -S railopt/check.py FILE...")

@@ -15,6 +15,8 @@ in `proofs/coq`.  What one trusts is the kernel, the printed statement and that 
     cover                              every way to fill the rails, to its dead end
     node           T7_node             the same for what one node sends or receives
     fluid          T7_fluid            prices of all bytes against what all NICs earn
+
+There is no theorem for a witness of kind joint yet: NotProved says so.
 """
 
 from __future__ import annotations
@@ -285,6 +287,8 @@ def _rates(problem: Record) -> list[str]:
 def _prices(witness: Record, definitions: list[str]) -> tuple[str, list[str]]:
     if witness["kind"] == "claimed":
         raise NotProved(f"claimed by {witness['by']}: a solver's word is no proof")
+    if witness["kind"] == "joint":
+        raise NotProved("no Coq checker for witnesses of kind joint; `railopt check` re-checks them")
     if witness["kind"] != "fluid":
         raise FormatError(f"a witness of kind {str(witness['kind'])[:40]!r}, expected fluid, node or claimed")
     added = [f"Definition {side}_price : list (list N) := {table(witness[side])}%N." for side in ("send", "recv")]
