@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 Array = npt.NDArray[Any]
 
@@ -148,11 +148,23 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
 
 
 @intrinsic
-def _lowest_bit(typing: Any, word: Any) -> Any:
-    """The number of the lowest bit set in a uint64: one instruction that numba has no name for."""
+def _trailing_zeros(typing: Any, word: Any) -> Any:
+    """One instruction that numba has no name for."""
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
     return types.int64(types.uint64), generate
+
+
+def _lowest_bit(word: Any) -> int:
+    """The number of the lowest bit set in a uint64."""
+    return (int(word) & -int(word)).bit_length() - 1
+
+
+@overload(_lowest_bit)
+def _lowest_bit_compiled(word: Any) -> Any:
+    def compiled(word: Any) -> Any:
+        return _trailing_zeros(word)
+    return compiled
 
 
 @njit(forceinline=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -173,3 +177,14 @@ def test_planner_refuses() -> None:
     with pytest.raises(InputError, match="no living rail"):
         planner.plan(np.ones((2, 4), np.int64))
     assert len(planner.plan(np.zeros((2, 4), np.int64)).rail) == 0
+
+
+def test_plans_are_the_same_without_numba() -> None:
+    code = ("from railopt import POLICIES, Fabric, plan, workloads\n"
+            "fabric = Fabric.uniform(4, 4)\n"
+            "for traffic in (workloads.moe(fabric, tokens=64, seed=1), workloads.uniform(fabric, 3 << 20)):\n"
+            "    print([plan(fabric, traffic.chunks('1MiB'), policy).digest for policy in POLICIES])\n")
+    plans = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
+                            env={**os.environ, "NUMBA_DISABLE_JIT": flag}).stdout for flag in "01"]
+    assert plans[0] == plans[1]
+    assert len(plans[0]) > 1000
