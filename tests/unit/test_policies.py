@@ -182,7 +182,7 @@ def test_planner_refuses() -> None:
 def test_plans_are_the_same_without_numba() -> None:
     code = ("from railopt import POLICIES, Fabric, plan, workloads\n"
             "fabric = Fabric.uniform(4, 4)\n"
-            "for traffic in (workloads.moe(fabric, tokens=64, seed=1), workloads.uniform(fabric, 3 << 20)):\n"
+            "for traffic in (workloads.moe(fabric, tokens=64, seed=1), workloads.uniform(fabric, size='3MiB')):\n"
             "    print([plan(fabric, traffic.chunks('1MiB'), policy).digest for policy in POLICIES])\n")
     plans = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
                             env={**os.environ, "NUMBA_DISABLE_JIT": flag}).stdout for flag in "01"]
