@@ -14,9 +14,12 @@ from railopt.arrays import Ints
 from railopt.bounds import Witness, pigeonhole
 from railopt.solver.local import values
 from railopt.solver.local.lp import Clock, ConfigurationLP, assignment_of, start
+from railopt.solver.remainders import filled
 
 MAX_TYPES = 80
 DIVES = 4
+FILLS = 1000                            # tries, 1 to 2 us each, at each of a few capacities above the bound
+ABOVE = 0, 1, 2, 3, 4, 6, 8, 12, 16     # in units of the sizes' common divisor
 
 
 class Packed(NamedTuple):
@@ -41,6 +44,11 @@ def pack(sizes: Ints, rails: int, limit_s: float, seed: int, clock: Clock = time
     bound, witness = pigeonhole(sizes, rails)
     rail = values.lpt(jobs, rails)
     value, low = int(values.loads_of(jobs, rail, rails).max()), bound // unit
+    for above in ABOVE:
+        found = filled(jobs, rails, low + above, FILLS, seed) if low + above < value else None
+        if found is not None:
+            rail, value = found, int(values.loads_of(jobs, found, rails).max())
+            break
     types, counts = np.unique(jobs, return_counts=True)
     model = ConfigurationLP(types, counts, rails, start(types, jobs, rail, rails))
     deadline = clock() + limit_s

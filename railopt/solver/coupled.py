@@ -2,7 +2,8 @@
 
 Value and bound approach each other by rising cost, and the race ends as soon as they meet:
 
-    1  the average bound of the most loaded node; lpt-global, repaired by a short search aimed at that bound
+    1  the average bound of the most loaded node; lpt-global; that node's rails filled exactly where its chunks are mostly caps, and the
+       others arranged around it; else lpt-global repaired by a short search aimed at the bound
     2  pigeonhole bounds of every node; the fluid bound where NICs differ; short searches from several starts
     3  exact local optima of the critical nodes: better bounds, and rails around which the other nodes are arranged
     4  what the tightest senders and receivers rule out together
@@ -41,6 +42,7 @@ from railopt.solver.race import Clock, Progress, Race
 from railopt.solver.search import Cells, Rails, anchor, construct, improve
 
 FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
+FILL_TRIES = 400                 # 1 to 2 us each
 SHORT_ROUNDS = 8                 # new starts before exact methods: many short walks find more than a long one
 LOCAL_S = 2.0                    # the most that one node's exact optimum may take at first
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
@@ -88,8 +90,13 @@ def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = 
 
 def _native(race: Race) -> None:
     _start(race)
-    if not race.met:
-        _bounds(race)
+    if not race.over:
+        _go_on(race)
+
+
+def _go_on(race: Race) -> None:
+    """Steps 2 to 6."""
+    _bounds(race)
     rounds = itertools.count(1)
     for _ in range(SHORT_ROUNDS):
         if not race.over:
@@ -120,7 +127,27 @@ def _start(race: Race) -> None:
     side, node = divmod(int(np.argmax(load.sum(axis=2) / np.maximum(cells.rate.sum(axis=2), 1))), cells.fabric.nodes)
     race.lift(_average(cells, side, node, int(load[side, node].sum())), _lifted(side, node, {"kind": "average"}), "average")
     if not race.met:
+        _fill(race, side, node)
+    if not race.met:
         _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
+
+
+def _fill(race: Race, side: int, node: int) -> None:
+    """One side that is mostly caps, filled as evenly as is asked for; the other chunks are arranged around it."""
+    from railopt.solver.remainders import filled
+
+    cells, speeds = race.cells, race.cells.rate[side, node]
+    live = np.flatnonzero(speeds)
+    if np.any(speeds[live] != speeds[live[0]]):
+        return
+    aim = race.bound * (1 + race.tolerance)
+    local = filled(cells.chunks.size[cells.node_chunks(side, node)], len(live), int(aim * int(speeds[live[0]])), FILL_TRIES, race.seed)
+    if local is not None:
+        rail, locked = anchor(cells, aim, side, node, live[local])
+        race.offer(rail, cells.value(cells.loads(rail)), "filled")
+        if not race.met:
+            rail, value = improve(cells, rail, aim, steps=SHORT_STEPS, seed=race.seed, locked=locked)
+            race.offer(rail, value, "filled and search")
 
 
 def _average(cells: Cells, side: int, node: int, total: int) -> Fraction:

@@ -12,6 +12,7 @@ import railopt
 from railopt import Chunks, Fabric, Plan, check, workloads
 from railopt.errors import InputError
 from railopt.solver import coupled, outcome
+from railopt.solver.remainders import filled
 from railopt.solver.search import Cells, anchor, construct, improve
 
 
@@ -115,6 +116,47 @@ def test_search_never_loses_a_chunk_nor_uses_a_dead_rail(fabric: Fabric) -> None
     frozen = rng.random(60) < 0.5
     locked, _ = improve(cells, start, target, steps=100, seed=1, locked=frozen)
     assert np.array_equal(locked[frozen], start[frozen])
+
+
+def test_rails_are_filled_within_the_capacity_or_not_at_all() -> None:
+    """A capacity that caps and remainders meet exactly, by construction; one byte less than the average is refused."""
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        rails, cap, unit = int(rng.integers(3, 9)), int(rng.integers(20, 600)), int(rng.choice([1, 8192]))
+        capacity = int(rng.integers(5, 15)) * cap + int(rng.integers(0, cap))
+        sizes: list[int] = []
+        for _ in range(rails):                      # every rail exactly full: some remainders, caps, and what is then missing
+            parts = rng.integers(1, cap, int(rng.integers(1, 4))).tolist()
+            parts += [cap] * ((capacity - sum(parts)) // cap)
+            sizes += [*parts, capacity - sum(parts)] if sum(parts) < capacity else parts
+        jobs = np.sort(np.array(sizes) * unit)[::-1]
+        found = filled(jobs, rails, capacity * unit, 2000, seed)
+        assert filled(jobs, rails, capacity * unit - 1, 2000, seed) is None
+        loose = filled(jobs, rails, (capacity + cap) * unit, 2000, seed)
+        assert loose is not None
+        for rail, most in ((found, capacity), (loose, capacity + cap)):
+            if rail is not None:
+                assert np.bincount(rail, jobs, rails).max() <= most * unit
+
+
+def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
+    """Eight messages a pair of four nodes, cut at 512 units: within three units of the average the plain search needs many starts."""
+    src, dst = (np.repeat(ends, 8) for ends in np.nonzero(~np.eye(4, dtype=bool)))
+    units = np.random.default_rng(7).integers(1500, 2600, len(src))
+    pieces = -(-units // 512)
+    size = np.full(pieces.sum(), 512)
+    size[np.cumsum(pieces) - 1] = units - (pieces - 1) * 512
+    chunks = Chunks.from_arrays(src=np.repeat(src, pieces), dst=np.repeat(dst, pieces), size=8192 * size, nodes=4)
+    solved = coupled.solve(Fabric.uniform(4, 8), chunks, 20, tolerance=Fraction(5, 10_000))
+    assert solved.method.startswith("filled")
+    assert solved.gap <= Fraction(5, 10_000)
+    assert solved.certificate.check().ok
+
+
+def test_sizes_that_are_not_mostly_caps_are_left_alone() -> None:
+    assert filled(np.array([9, 8, 7, 6, 5, 4]), 3, 13, 100, 0) is None          # no size that repeats
+    assert filled(np.array([9, 9, 9, 9, 3, 2]), 2, 100, 100, 0) is None         # two rails need no such search
+    assert filled(np.full(30, 7), 3, 100, 100, 0) is None                       # nothing but caps
 
 
 def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> None:
