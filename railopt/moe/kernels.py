@@ -3,8 +3,8 @@
 Where tokens go, from the copies alone: to the own GPU if it holds the expert; else to the first GPU of the own node that
 does (in the home's node: to the home); else to the home.
 
-State (D GPUs, M nodes, E experts): `holds` bool [D, E], who has which expert, homes included, and one flat int64 array
-`times`, picoseconds (one array and offsets instead of several, since every array that changes hands costs atomic counters):
+State (D GPUs, M nodes, E experts): `holds` bool [E, D], who has which expert, homes included, and one flat int64 array
+`times`, picoseconds:
     load     [D]            expert compute
     net      [D + 2M]       all-to-all: tokens from node-mates [D], tokens into the node [M], tokens out of the node [M]
     move     [D + 2M]       parameters: copies from node-mates [D], copies into the node [M], copies out of the node [M];
@@ -13,10 +13,13 @@ State (D GPUs, M nodes, E experts): `holds` bool [D, E], who has which expert, h
     copied   [1]            copies beyond the homes that have to be sent (a number, not a time)
     reached  [E]            nodes that fetch each expert (a number)
 
-`rates`, `scalars` and `place` (the node of each GPU) come from `TimeModel.vectors`.
+Kernels that allocate nothing are compiled without reference counts (`_nrt=False`): those are atomic and would take longer than
+the work.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,161 +29,149 @@ from railopt.arrays import Ints
 
 Bools = npt.NDArray[np.bool_]
 
-
-@njit(cache=True, error_model="numpy")
-def _first(node: int, gpus: int, expert: int, flags: Bools) -> int:
-    """The first GPU of the node whose flag for the expert is set; -1 without one."""
-    for d in range(node * gpus, (node + 1) * gpus):
-        if flags[d, expert]:
-            return d
-    return -1
+# Where `TimeModel.vectors` puts each scalar.
+UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)
 
 
-@njit(cache=True, error_model="numpy")
-def _flow(
-    node: int,
-    owner: int,
-    owner_node: int,
-    serving: int,
-    expert: int,
-    sign: int,
-    tokens: Ints,
-    rates: Ints,
-    scalars: Ints,
-    holds: Bools,
-    times: Ints,
-) -> None:
-    """Add (sign 1) or take away (-1) what the tokens of one node for one expert cost; `serving` -1 sends them to the home."""
-    devices, nodes, gpus = tokens.shape[0], rates.shape[1], scalars[9]
-    for d in range(node * gpus, (node + 1) * gpus):
-        count = sign * tokens[d, expert]
-        if serving < 0:
-            times[owner] += count * scalars[1]
-            times[2 * devices + owner_node] += count * rates[0, owner_node]
-            times[2 * devices + nodes + node] += count * rates[0, node]
-        elif holds[d, expert]:
-            times[d] += count * scalars[1]
-        else:
-            times[serving] += count * scalars[1]
-            times[devices + serving] += count * scalars[0]
+class Layer(NamedTuple):
+    """One layer as the kernels read it; tables are [E, D], so that what a node's GPUs have of one expert lies side by side.
+
+    place [D]  the node of each GPU;  home [E]  the home GPU of each expert;  have [E, D]  copies that need not be sent
+    rates int64 [2, M] and scalars  come from `TimeModel.vectors`
+    """
+
+    place: Ints
+    rates: Ints
+    scalars: Ints
+    tokens: Ints
+    home: Ints
+    have: Bools
 
 
-@njit(cache=True, error_model="numpy")
-def _parameters(
-    node: int,
-    owner: int,
-    owner_node: int,
-    near: bool,
-    expert: int,
-    sign: int,
-    have: Bools,
-    rates: Ints,
-    scalars: Ints,
-    holds: Bools,
-    times: Ints,
-) -> None:
-    """The same for the parameters of the node's copies; `near`: the node need not fetch them from another one."""
-    devices, nodes, gpus = holds.shape[0], rates.shape[1], scalars[9]
-    move = 2 * devices + 2 * nodes
-    fresh = 0
-    for d in range(node * gpus, (node + 1) * gpus):
-        if holds[d, expert] and d != owner and not have[d, expert]:
-            fresh += 1
-            if fresh == 1 and not near:  # the first copy crosses, the others come from it
-                times[move + devices + node] += sign * rates[1, node]
-                reached = move + devices + 2 * nodes + 1 + expert
-                if times[reached] + sign == (sign > 0):  # the first node reached, or the last one lost
-                    times[move + devices + nodes + owner_node] += sign * rates[1, owner_node]
-                times[reached] += sign
-            else:
-                times[move + d] += sign * scalars[2]
-    times[move + devices + 2 * nodes] += sign * fresh
-
-
-@njit(cache=True, error_model="numpy")
-def toggle(
-    device: int,
-    expert: int,
-    place: Ints,
-    tokens: Ints,
-    home: Ints,
-    have: Bools,
-    rates: Ints,
-    scalars: Ints,
-    holds: Bools,
-    times: Ints,
-) -> None:
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
-    node, owner, gpus = place[device], home[expert], scalars[9]
+    place, rates, scalars, tokens, home, have = layer
+    devices, nodes, gpus = len(place), scalars[NODES], scalars[GPUS]
+    node, owner = place[device], home[expert]
     owner_node = place[owner]
-    near = node == owner_node or _first(node, gpus, expert, have) >= 0
-    serving = owner if node == owner_node else _first(node, gpus, expert, holds)
-    _flow(node, owner, owner_node, serving, expert, -1, tokens, rates, scalars, holds, times)
-    _parameters(node, owner, owner_node, near, expert, -1, have, rates, scalars, holds, times)
-    holds[device, expert] = not holds[device, expert]
-    serving = owner if node == owner_node else _first(node, gpus, expert, holds)
-    _flow(node, owner, owner_node, serving, expert, 1, tokens, rates, scalars, holds, times)
-    _parameters(node, owner, owner_node, near, expert, 1, have, rates, scalars, holds, times)
+    sign = -1 if holds[expert, device] else 1
+    mate = fetcher = -1  # of the other GPUs: the first that holds the expert, the first whose copy has to be sent
+    rest, near = 0, node == owner_node  # tokens of those without it; whether the node need not fetch it from another one
+    for d in range(node * gpus, (node + 1) * gpus):
+        near |= have[expert, d]
+        if d == device:
+            continue
+        if not holds[expert, d]:
+            rest += tokens[expert, d]
+            continue
+        mate = d if mate < 0 else mate
+        if fetcher < 0 and d != owner and not have[expert, d]:
+            fetcher = d
+    serving = owner if node == owner_node else mate
+    own = tokens[expert, device]
+    moved = own + rest if serving < 0 or (node != owner_node and device < serving) else own
+    times[device] += sign * moved * scalars[TOKEN]
+    times[devices + device] += sign * (moved - own) * scalars[UP]
+    if serving < 0:
+        times[owner] -= sign * moved * scalars[TOKEN]
+        times[2 * devices + owner_node] -= sign * moved * rates[0, owner_node]
+        times[2 * devices + nodes + node] -= sign * moved * rates[0, node]
+    else:
+        times[serving] -= sign * moved * scalars[TOKEN]
+        times[devices + serving] -= sign * moved * scalars[UP]
+    if not have[expert, device]:
+        _send(device, expert, node, owner_node, fetcher, near, sign, layer, times)
+    holds[expert, device] = sign > 0
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def _send(
+    device: int, expert: int, node: int, owner_node: int, fetcher: int, near: bool, sign: int, layer: Layer, times: Ints
+) -> None:
+    """What sending the copy costs: the node's first one crosses, the others come from it."""
+    devices, nodes, rates, scalars = len(layer.place), layer.scalars[NODES], layer.rates, layer.scalars
+    move = 2 * devices + 2 * nodes
+    last = move + devices + 2 * nodes
+    times[last] += sign
+    if near or 0 <= fetcher < device:
+        times[move + device] += sign * scalars[COPY_UP]
+    elif fetcher >= 0:  # this copy is the one that crosses, in place of the fetcher's
+        times[move + fetcher] += sign * scalars[COPY_UP]
+    else:
+        times[move + devices + node] += sign * rates[1, node]
+        reached = last + 1 + expert
+        if times[reached] + sign == (sign > 0):  # the first node reached, or the last one lost
+            times[move + devices + nodes + owner_node] += sign * rates[1, owner_node]
+        times[reached] += sign
 
 
 @njit(cache=True, error_model="numpy")
-def begin(place: Ints, tokens: Ints, home: Ints, rates: Ints, scalars: Ints) -> tuple[Bools, Ints]:
-    """The state in which every expert is at home alone."""
-    devices, experts = tokens.shape
-    nodes = rates.shape[1]
-    net = devices
+def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
+    """(holds, times, away) where every expert is at home alone; away int64 [E, M]: tokens of each node that leave it."""
+    place, rates, scalars, tokens, home, _ = layer
+    experts, devices = tokens.shape
+    nodes, gpus = scalars[NODES], scalars[GPUS]
     times = np.zeros(3 * devices + 4 * nodes + 1 + experts, np.int64)
-    holds = np.zeros((devices, experts), np.bool_)
+    holds = np.zeros((experts, devices), np.bool_)
+    away = np.empty((experts, nodes), np.int64)
+    into, out = times[2 * devices : 2 * devices + nodes], times[2 * devices + nodes : 2 * devices + 2 * nodes]
     for e in range(experts):
-        holds[home[e], e] = True
-    for d in range(devices):
-        node = place[d]
-        for e in range(experts):
-            count, owner = tokens[d, e], home[e]
-            times[owner] += count * scalars[1]
-            if place[owner] != node:
-                times[net + devices + place[owner]] += count * rates[0, place[owner]]
-                times[net + devices + nodes + node] += count * rates[0, node]
-            elif owner != d:
-                times[net + owner] += count * scalars[0]
-    return holds, times
+        owner, row, mine = home[e], away[e], tokens[e]
+        node, all_ = place[owner], 0
+        holds[e, owner] = True
+        for n in range(nodes):
+            count = 0
+            for g in range(gpus):
+                count += mine[n * gpus + g]
+            row[n] = count
+            all_ += count
+        near, row[node] = row[node], 0
+        times[owner] += all_ * scalars[TOKEN]
+        times[devices + owner] += (near - mine[owner]) * scalars[UP]
+        into[node] += (all_ - near) * rates[0, node]
+        for n in range(nodes):
+            out[n] += row[n] * rates[0, n]
+    return holds, times, away
 
 
 @njit(cache=True, error_model="numpy")
-def start(
-    place: Ints, tokens: Ints, home: Ints, have: Bools, rates: Ints, scalars: Ints, placed: Bools
-) -> tuple[Bools, Ints]:
+def start(layer: Layer, placed: Bools) -> tuple[Bools, Ints]:
     """The state of a placement."""
-    holds, times = begin(place, tokens, home, rates, scalars)
-    for d in range(tokens.shape[0]):
-        for e in range(tokens.shape[1]):
-            if placed[d, e] and home[e] != d:
-                toggle(d, e, place, tokens, home, have, rates, scalars, holds, times)
+    holds, times, _ = begin(layer)
+    for e in range(placed.shape[0]):
+        for d in range(placed.shape[1]):
+            if placed[e, d] and layer.home[e] != d:
+                toggle(d, e, layer, holds, times)
     return holds, times
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def peak(values: Ints) -> int:
+    """The largest of values that are at least 0."""
+    most = values[0]
+    for i in range(len(values)):  # by index: this form is compiled to vector instructions
+        value = values[i]
+        most = value if value > most else most
+    return most
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def combine(a2a: int, fec: int, trans: int, agg: int, scalars: Ints) -> int:
     """Eq. 6, or eq. 8 with overlap."""
-    if scalars[8]:
-        return 4 * a2a + 3 * fec + max(0, trans - fec - scalars[6]) + max(0, agg - 2 * fec - scalars[7])
+    if scalars[OVERLAP]:
+        return 4 * a2a + 3 * fec + max(0, trans - fec - scalars[FNEC]) + max(0, agg - 2 * fec - scalars[BNEC])
     return 4 * a2a + 3 * fec + trans + agg
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def terms(devices: int, times: Ints, scalars: Ints) -> tuple[int, int, int, int, int, int]:
     """(A2A, FEC, Trans, Agg, total, copies) of a state."""
-    links = devices + 2 * scalars[10]
+    links = devices + 2 * scalars[NODES]
     last = devices + 2 * links
-    fec = a2a = trans = 0
-    for i in range(devices):
-        fec = max(fec, times[i])
-    for i in range(devices, devices + links):
-        a2a = max(a2a, times[i])
-    for i in range(devices + links, last):
-        trans = max(trans, times[i])
-    trans += times[last] * scalars[3]
-    agg = trans * scalars[4] // scalars[5]
+    fec, a2a = peak(times[:devices]), peak(times[devices : devices + links])
+    trans = peak(times[devices + links : last]) + times[last] * scalars[COPY_MEAN]
+    agg = trans * scalars[GRAD] // scalars[GRAD_OF]
     return a2a, fec, trans, agg, combine(a2a, fec, trans, agg, scalars), times[last]
 
 
@@ -198,38 +189,27 @@ def free_pairs(devices: int, home: Ints) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True, error_model="numpy")
-def exhaust(
-    place: Ints,
-    tokens: Ints,
-    home: Ints,
-    have: Bools,
-    rates: Ints,
-    scalars: Ints,
-    pair_device: Ints,
-    pair_expert: Ints,
-    slots: Ints,
-    limit: int,
-) -> tuple[int, Bools]:
+def exhaust(layer: Layer, pair_device: Ints, pair_expert: Ints, slots: Ints, limit: int) -> tuple[int, Bools]:
     """The least total over every set of copies from the given pairs, by a Gray code; slots [D] experts a GPU at most."""
-    devices = len(tokens)
-    holds, times = begin(place, tokens, home, rates, scalars)
+    devices = len(layer.place)
+    holds, times, _ = begin(layer)
     room = slots.copy()
-    for d in home:
+    for d in layer.home:
         room[d] -= 1
-    best, chosen, copies, full = terms(devices, times, scalars)[4], holds.copy(), 0, 0
+    best, chosen, copies, full = terms(devices, times, layer.scalars)[4], holds.copy(), 0, 0
     for step in range(1, 1 << len(pair_device)):
         bit = 0
         while not (step >> bit) & 1:
             bit += 1
         d, e = pair_device[bit], pair_expert[bit]
-        toggle(d, e, place, tokens, home, have, rates, scalars, holds, times)
+        toggle(d, e, layer, holds, times)
         full -= room[d] < 0
-        change = 1 if holds[d, e] else -1
+        change = 1 if holds[e, d] else -1
         room[d] -= change
         copies += change
         full += room[d] < 0
         if full == 0 and copies <= limit:
-            total = terms(devices, times, scalars)[4]
+            total = terms(devices, times, layer.scalars)[4]
             if total < best:
                 best = total
                 chosen[:] = holds

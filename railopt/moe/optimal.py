@@ -10,7 +10,7 @@ import numpy.typing as npt
 from railopt.arrays import Ints
 from railopt.errors import BackendError, InputError
 from railopt.moe.kernels import Bools, exhaust, free_pairs
-from railopt.moe.prophet import evaluate, homes, room
+from railopt.moe.prophet import evaluate, homes, layer_of, room
 from railopt.moe.timemodel import TimeModel
 
 EXHAUSTIVE = 20  # (GPU, expert) pairs up to which every placement is tried
@@ -52,10 +52,8 @@ def optimal(
     cap, most = room(tokens, owner, model.devices, slots, limit)
     device, expert = free_pairs(model.devices, owner)
     if len(device) <= EXHAUSTIVE:
-        place, rates, scalars = model.vectors()
-        have = np.zeros(tokens.shape, np.bool_)
-        value, holds = exhaust(place, tokens, owner, have, rates, scalars, device, expert, cap, most)
-        return Optimum(np.asarray(holds), int(value), int(value), True, "every placement tried")
+        value, holds = exhaust(layer_of(model, tokens, owner), device, expert, cap, most)
+        return Optimum(np.ascontiguousarray(holds.T), int(value), int(value), True, "every placement tried")
     if model.gpus > 1:
         raise InputError(
             f"{len(device)} possible copies on nodes of {model.gpus} GPUs: at most {EXHAUSTIVE} can be tried out; use a "

@@ -7,12 +7,14 @@ is chosen for each expert, the model knows nodes and rails, and the greedy path 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from railopt.arrays import Ints
 from railopt.errors import InputError
-from railopt.moe.kernels import Bools, combine, start, terms
+from railopt.moe.kernels import Bools, Layer, combine, start, terms
 from railopt.moe.placement import contiguous_home
 from railopt.moe.prophet_kernels import plan_layer
 from railopt.moe.timemodel import Terms, TimeModel
@@ -28,8 +30,15 @@ def homes(model: TimeModel, counts: Ints, home: npt.ArrayLike | None) -> Ints:
     return owner
 
 
-def _have(counts: Ints, have: npt.ArrayLike | None) -> Bools:
-    return np.zeros(counts.shape, np.bool_) if have is None else np.ascontiguousarray(have, np.bool_)
+def layer_of(model: TimeModel, tokens: Ints, owner: Ints, have: npt.ArrayLike | None = None) -> Layer:
+    """What the kernels read; tokens int64 and have bool [GPU, expert]."""
+    there = np.zeros(tokens.shape[::-1], np.bool_) if have is None else by_expert(have)
+    return Layer(*model.vectors, np.ascontiguousarray(tokens.T), owner, there)
+
+
+def by_expert(table: npt.ArrayLike) -> Bools:
+    """A table [GPU, expert] as the kernels read it, bool [expert, GPU]."""
+    return np.ascontiguousarray(np.asarray(table, np.bool_).T)
 
 
 def evaluate(
@@ -42,10 +51,9 @@ def evaluate(
 ) -> Terms:
     """The layer's time under a placement: counts [GPU, expert], holds bool [GPU, expert], have = copies already there."""
     tokens = model.counts(counts)
-    placed = np.zeros(tokens.shape, np.bool_) if holds is None else np.ascontiguousarray(holds, np.bool_)
-    place, rates, scalars = model.vectors()
-    _, times = start(place, tokens, homes(model, tokens, home), _have(tokens, have), rates, scalars, placed)
-    return Terms(*(int(t) for t in terms(model.devices, times, scalars)))
+    layer = layer_of(model, tokens, homes(model, tokens, home), have)
+    _, times = start(layer, by_expert(np.zeros_like(tokens) if holds is None else holds))
+    return Terms(*(int(t) for t in terms(model.devices, times, layer.scalars)))
 
 
 def measure(
@@ -66,18 +74,15 @@ def measure(
     )
     fec = int(flow.sum(axis=0).max()) * model.token_ps
     moved = evaluate(model, shares.sum(axis=2), holds, home=home, have=have)
-    total = combine(a2a, fec, moved.trans, moved.agg, model.vectors()[2])
+    total = combine(a2a, fec, moved.trans, moved.agg, model.vectors[2])
     return Terms(a2a, fec, moved.trans, moved.agg, int(total), moved.copies)
 
 
 def loads(model: TimeModel, counts: npt.ArrayLike, holds: npt.ArrayLike, *, home: npt.ArrayLike | None = None) -> Ints:
     """int64 [GPU]: tokens that each GPU computes under a placement."""
     tokens = model.counts(counts)
-    placed = np.ascontiguousarray(holds, np.bool_)
-    place, rates, scalars = model.vectors()
-    counting = scalars.copy()
-    counting[1] = 1
-    _, times = start(place, tokens, homes(model, tokens, home), _have(tokens, None), rates, counting, placed)
+    layer = layer_of(replace(model, token_ps=1), tokens, homes(model, tokens, home))
+    _, times = start(layer, by_expert(holds))
     return np.asarray(times[: model.devices])
 
 
@@ -111,8 +116,12 @@ def pro_prophet(
     tokens = model.counts(counts)
     owner = homes(model, tokens, home)
     cap, most = room(tokens, owner, model.devices, slots, limit)
-    place, rates, scalars = model.vectors()
-    return np.asarray(plan_layer(place, tokens, owner, _have(tokens, have), rates, scalars, cap, most))
+    order = np.argsort(owner, kind="stable")  # the kernel wants an ascending home
+    there = np.zeros(tokens.shape, np.bool_) if have is None else np.asarray(have, np.bool_)
+    layer = Layer(*model.vectors, tokens.T[order], owner[order], there.T[order])
+    holds = np.empty(tokens.shape, np.bool_)
+    holds[:, order] = plan_layer(layer, cap, most).T
+    return holds
 
 
 def shadow(

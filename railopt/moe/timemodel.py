@@ -17,6 +17,7 @@ Times are integer picoseconds, so that a comparison of two placements is exact. 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -150,6 +151,7 @@ class TimeModel:
         copy = np.rint(self.copy_ps * weight).astype(np.int64)
         return replace(self, copy_ps=copy, copy_up_ps=round(self.copy_up_ps * weight), copy_mean_ps=round(self.copy_mean_ps * weight))
 
+    @cached_property
     def vectors(self) -> tuple[Ints, Ints, Ints]:
         """What the kernels read: the node of each GPU, int64 [2, nodes] (node_ps, copy_ps), and the scalars."""
         scalars = (
