@@ -9,5 +9,5 @@ from tests.bench.solver_coupled import moe_rows, small_rows
 
 
 def rows() -> Iterator[Row]:
-    yield from small_rows(seeds=1, peers=())
-    yield from moe_rows(nodes=(8, 32, 128), seeds=1)
+    yield from small_rows(seeds=[0])
+    yield from moe_rows(nodes=(4, 8, 32, 128), seeds=[0])
