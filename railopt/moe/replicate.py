@@ -17,6 +17,7 @@ from railopt.moe.placement import Placement, slot_gpus
 
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
+PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
 
 
 def rebalance(
@@ -238,27 +239,53 @@ def _make_room(slots: Int32s, start: Int32s, used: Int32s, total: Floats, share:
 
 @njit(cache=True)
 def _swap(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
-    """Exchange one expert of the fullest GPU for a lighter one of the emptiest while the higher of the two loads falls."""
-    for _ in range(len(total)):
-        top, low = np.argmax(total), np.argmin(total)
-        peak = total[top] * (1 - 1e-4)
-        best_s = best_t = -1
-        for s in range(start[top], start[top + 1]):
-            a = slots[s]
-            if count[a] > 1 and _holds(slots, start[low], start[low + 1] - start[low], a):
-                continue
-            for t in range(start[low], start[low + 1]):
-                b = slots[t]
-                shift = share[a] - share[b]
-                higher = max(total[low] + shift, total[top] - shift)
-                if higher < peak and not (count[b] > 1 and _holds(slots, start[top], start[top + 1] - start[top], b)):
-                    peak, best_s, best_t = higher, s, t
-        if best_s < 0:
+    """Exchange one expert of the fullest GPU for a lighter one of another while the higher of the two loads falls.
+
+    The emptiest GPU is asked first, then the others in ascending order until one helps.
+    """
+    gpus = len(total)
+    asked = np.empty(gpus, np.bool_)
+    for _ in range(4 * gpus):
+        top = np.argmax(total)
+        asked[:] = False
+        asked[top] = True
+        found = False
+        for _ in range(min(gpus - 1, PARTNERS)):
+            low = -1
+            for g in range(gpus):
+                if not asked[g] and (low < 0 or total[g] < total[low]):
+                    low = g
+            asked[low] = True
+            s, t = _exchange(top, low, slots, start, total, share, count)
+            if s >= 0:
+                shift = share[slots[s]] - share[slots[t]]
+                slots[s], slots[t] = slots[t], slots[s]
+                total[top] -= shift
+                total[low] += shift
+                found = True
+                break
+        if not found:
             return
-        shift = share[slots[best_s]] - share[slots[best_t]]
-        slots[best_s], slots[best_t] = slots[best_t], slots[best_s]
-        total[top] -= shift
-        total[low] += shift
+
+
+@njit(cache=True)
+def _exchange(
+    top: int, low: int, slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s
+) -> tuple[int, int]:
+    """The slots of two GPUs whose exchange makes the higher load least, by at least a part in 10,000; (-1, -1) for none."""
+    peak = total[top] * (1 - 1e-4)
+    best_s = best_t = -1
+    for s in range(start[top], start[top + 1]):
+        a = slots[s]
+        if count[a] > 1 and _holds(slots, start[low], start[low + 1] - start[low], a):
+            continue
+        for t in range(start[low], start[low + 1]):
+            b = slots[t]
+            shift = share[a] - share[b]
+            higher = max(total[low] + shift, total[top] - shift)
+            if higher < peak and not (count[b] > 1 and _holds(slots, start[top], start[top + 1] - start[top], b)):
+                peak, best_s, best_t = higher, s, t
+    return best_s, best_t
 
 
 @njit(cache=True)

@@ -62,6 +62,15 @@ def test_replicate_is_no_worse_than_the_greedy_reference_and_never_duplicates(no
         np.testing.assert_array_equal(np.flatnonzero(phy2log[layer] == expert), slots[slots >= 0])
 
 
+def test_gpus_are_as_even_as_the_groups_on_nodes_allow() -> None:
+    weight = zipf(20, 256, seed=3)
+    groups = np.sort(weight.reshape(20, 8, 32).sum(axis=2), axis=1)  # two a node: the heaviest with the lightest is best
+    least = (groups[:, :4] + groups[:, :3:-1]).max(axis=1) / weight.sum(axis=1) * 4
+    reached = balance(weight, rebalance(weight, 288, 8, 4, 32)[0], 32)
+    assert np.all(reached >= least * (1 - 1e-12))
+    assert np.median(reached / least) < 1.001
+
+
 def test_hierarchical_keeps_groups_on_one_node() -> None:
     phy2log, _, _ = rebalance(zipf(3, 64, seed=5), 80, 8, 4, 16)
     for row in phy2log:
