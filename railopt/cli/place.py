@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--move-weight", type=float, default=1.0, help="what sending a copy weighs when planning (default 1)"
     )
+    parser.add_argument("--limit", type=float, default=30.0, metavar="SECONDS", help="time a layer for optimal (default 30)")
     parser.add_argument("--sglang", metavar="FILE.json", help="write the placement for sglang's --init-expert-location")
     parser.add_argument("--vllm-ascend", metavar="FILE.json", help="write the placement as vllm-ascend's expert map")
     parser.add_argument("--gantt", metavar="FILE.svg", help="draw the iteration's timeline before and after")
@@ -84,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
         "slots": slots,
         "groups": args.groups,
         "previous": previous,
+        "limit_s": args.limit,
     }
     placement = place(trace, fabric, model.weighing_moves(args.move_weight), args.planner, **options)
     start = place(trace, fabric, model, "contiguous") if previous is None else previous

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import tempfile
+import time
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +17,13 @@ import numpy.typing as npt
 from railopt.arrays import Ints
 from railopt.errors import BackendError, InputError
 from railopt.moe.kernels import Bools, exhaust, free_pairs
-from railopt.moe.prophet import evaluate, homes, layer_of, room
+from railopt.moe.program import SCALE, Program, build
+from railopt.moe.prophet import evaluate, homes, layer_of, pro_prophet, room
 from railopt.moe.timemodel import TimeModel
+from railopt.solver.process import GRACE_S, SPARE_S, contain
 
 EXHAUSTIVE = 20  # (GPU, expert) pairs up to which every placement is tried
+LARGEST = 10_000  # pairs up to which an integer program is built
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +55,11 @@ def optimal(
 ) -> Optimum:
     """The least total of `model` over every set of copies: all of them tried out, or an integer program where they are too many.
 
-    The integer program covers models without node-mates (one GPU a node), such as `TimeModel.flat`.
+    The program runs for at most `limit_s` seconds in a process of its own; what it has found by then counts, and the
+    placement is never worse than `pro_prophet`'s.
     """
+    if not limit_s > 0:
+        raise InputError(f"a limit of {limit_s} s: expected more than 0")
     tokens = model.counts(counts)
     owner = homes(model, tokens, home)
     cap, most = room(tokens, owner, model.devices, slots, limit)
@@ -54,87 +67,46 @@ def optimal(
     if len(device) <= EXHAUSTIVE:
         value, holds = exhaust(layer_of(model, tokens, owner), device, expert, cap, most)
         return Optimum(np.ascontiguousarray(holds.T), int(value), int(value), True, "every placement tried")
-    if model.gpus > 1:
-        raise InputError(
-            f"{len(device)} possible copies on nodes of {model.gpus} GPUs: at most {EXHAUSTIVE} can be tried out; use a "
-            "smaller layer, or a model with one GPU a node"
-        )
-    return _integer_program(model, tokens, owner, cap, most, device, expert, limit_s)
+    if len(device) > LARGEST:
+        raise InputError(f"{len(device)} possible copies: an integer program takes at most {LARGEST}; use a smaller layer")
+    start = pro_prophet(model, tokens, home=owner, slots=slots, limit=limit)
+    return _best(model, tokens, owner, start, _solve(build(model, tokens, owner, cap, most, start), limit_s))
 
 
-def _integer_program(
-    model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, device: Ints, expert: Ints, limit_s: float
-) -> Optimum:
-    """Binary x[copy], continuous sent[expert] and times; HiGHS by way of scipy, its placement re-evaluated here."""
-    import scipy
-    from scipy.optimize import Bounds, LinearConstraint, milp
+def _solve(program: Program, limit_s: float) -> list[dict[str, Any]]:
+    """What the solver said within the limit, line by line."""
+    deadline = time.monotonic() + limit_s
+    with tempfile.TemporaryDirectory(prefix="railopt-") as folder:
+        files = [Path(folder, name) for name in ("program.npz", "answers.jsonl", "log.txt")]
+        program.save(files[0])
+        files[1].touch()
+        command = [sys.executable, "-m", "railopt.moe.program", *map(str, files[:2]), repr(time.time() + limit_s - SPARE_S)]
+        code, timed_out, interrupted = contain(command, files[2], deadline + GRACE_S)
+        lines = files[1].read_text(encoding="utf-8").splitlines(keepends=True)
+        said = files[2].read_text(errors="replace").strip().splitlines()
+    if interrupted:
+        raise KeyboardInterrupt
+    if code and not timed_out and not lines:
+        raise BackendError(f"HiGHS crashed (exit code {code}): {said[-1][:300] if said else 'it said nothing'}")
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    pairs, devices = len(device), model.devices
-    sent, width = pairs, pairs + tokens.shape[1] + 5  # sent[e]: expert e leaves its home
-    a2a, fec, trans, shown, returned = range(width - 5, width)
-    moved = tokens[device, expert].astype(float)
-    rows: list[npt.NDArray[np.float64]] = []
-    upper: list[float] = []
 
-    def at_most(terms: dict[int, float], right: float, copies: npt.NDArray[np.float64] | None = None) -> None:
-        row = np.zeros(width)
-        if copies is not None:
-            row[:pairs] = copies
-        for column, value in terms.items():
-            row[column] += value
-        rows.append(row)
-        upper.append(right)
-
-    for d in range(devices):
-        homed, own = owner[expert] == d, device == d
-        ps = float(model.node_ps[d])
-        arriving = float(tokens[:, owner == d].sum() - tokens[d, owner == d].sum())
-        leaving = float(tokens[d, owner != d].sum())
-        at_most({a2a: -1}, -arriving * ps, -moved * homed * ps)
-        at_most({a2a: -1}, -leaving * ps, -moved * own * ps)
-        at_most(
-            {fec: -1},
-            -float(tokens[:, owner == d].sum()) * model.token_ps,
-            moved * (own * 1.0 - homed) * model.token_ps,
-        )
-        at_most({trans: -1}, 0, own * float(model.copy_ps[d]) + model.copy_mean_ps)
-        leaves = {sent + int(e): float(model.copy_ps[d]) for e in np.flatnonzero(owner == d)}
-        at_most({trans: -1, **leaves}, 0, np.full(pairs, float(model.copy_mean_ps)))
-        at_most({}, float(cap[d] - np.count_nonzero(owner == d)), own * 1.0)
-    at_most({}, float(most), np.ones(pairs))
-    for pair in range(pairs):
-        at_most({pair: 1, sent + int(expert[pair]): -1}, 0)
-    ratio = model.grad_ratio[0] / model.grad_ratio[1]
-    hidden = (1.0, 2.0) if model.overlap else (0.0, 0.0)
-    windows = (model.fnec_ps, model.bnec_ps) if model.overlap else (0, 0)
-    at_most({shown: -1, trans: 1, fec: -hidden[0]}, windows[0])
-    at_most({returned: -1, trans: ratio, fec: -hidden[1]}, windows[1])
-    cost = np.zeros(width)
-    cost[a2a], cost[fec], cost[shown], cost[returned] = 4, 3, 1, 1
-    scale = 1e6  # picoseconds to microseconds: numbers that the solver's tolerances suit
-    matrix = np.array(rows)
-    matrix[:, : width - 5] /= scale
-    upper_scaled = np.array(upper) / scale
-    for i, row in enumerate(rows):  # rows that count copies carry no time
-        if not row[width - 5 :].any():
-            matrix[i] *= scale
-            upper_scaled[i] *= scale
-    integrality = np.r_[np.ones(pairs), np.zeros(width - pairs)]
-    result = milp(
-        cost,
-        constraints=LinearConstraint(matrix, -np.inf, upper_scaled),
-        integrality=integrality,
-        bounds=Bounds(0, np.r_[np.ones(width - 5), np.full(5, np.inf)]),
-        options={"time_limit": limit_s, "mip_rel_gap": 0},
-    )
-    if result.x is None:
-        raise BackendError(f"HiGHS found no placement in {limit_s} s: {result.message}; give it more time")
-    holds = np.arange(devices)[:, None] == owner[None, :]
-    chosen = result.x[:pairs] > 0.5
-    holds[device[chosen], expert[chosen]] = True
-    value = evaluate(model, tokens, holds, home=owner).total
-    bound = min(value, int(np.floor(float(result.mip_dual_bound) * scale)))
-    return Optimum(holds, value, bound, False, f"claimed by HiGHS (scipy {scipy.__version__})")
+def _best(model: TimeModel, tokens: Ints, owner: Ints, start: Bools, answers: list[dict[str, Any]]) -> Optimum:
+    """The best of `start` and the answers' placements, each evaluated here, and the highest bound claimed."""
+    chosen, value = start, evaluate(model, tokens, start, home=owner).total
+    bound = 3 * -(-int(tokens.sum()) // model.devices) * model.token_ps  # FEC is at least its mean
+    for answer in answers:
+        if answer["bound"] is not None:
+            bound = max(bound, int(np.floor(answer["bound"] * SCALE)))
+        if answer["chosen"] is None:
+            continue
+        flat = np.zeros(tokens.size, np.bool_)
+        flat[answer["chosen"]] = True
+        holds = np.ascontiguousarray(flat.reshape(tokens.shape[::-1]).T)
+        total = evaluate(model, tokens, holds, home=owner).total
+        if total < value:
+            chosen, value = holds, total
+    return Optimum(chosen, value, min(value, bound), False, f"claimed by HiGHS {version('highspy')}")
 
 
 def split_tokens(model: TimeModel, counts: npt.ArrayLike, holds: Bools) -> Ints:

@@ -54,6 +54,7 @@ def place(
     slots: int | None = None,
     groups: int = 1,
     previous: Placement | None = None,
+    limit_s: float = 30.0,
 ) -> Placement:
     """A placement for every layer of the trace, planned on one iteration's counts.
 
@@ -61,6 +62,7 @@ def place(
     slots     experts a GPU may hold: its memory
     groups    expert groups that `replicate` keeps on one node
     previous  the placement before, up to date on its GPUs (serving): homes stay, and `pro-prophet` pays for new copies only
+    limit_s   seconds a layer that `optimal` may take
     """
     if planner not in PLANNERS:
         raise InputError(f"unknown planner {planner!r}; known planners: {', '.join(PLANNERS)}")
@@ -85,7 +87,7 @@ def place(
     limit = None if replicas is None else replicas - experts
     have = [None] * len(counts) if previous is None else list(previous.holds)
     layers = zip(counts, home, have, strict=True)
-    holds = np.stack([_copies(planner, model, layer, owner, there, slots, limit) for layer, owner, there in layers])
+    holds = np.stack([_copies(planner, model, layer, owner, there, slots, limit, limit_s) for layer, owner, there in layers])
     return Placement.from_home(home, fabric.nodes, fabric.gpus, holds)
 
 
@@ -111,13 +113,20 @@ def _slots(experts: int, devices: int, replicas: int | None, slots: int | None) 
 
 
 def _copies(
-    planner: str, model: TimeModel, counts: Ints, home: Int32s, have: Bools | None, slots: int | None, limit: int | None
+    planner: str,
+    model: TimeModel,
+    counts: Ints,
+    home: Int32s,
+    have: Bools | None,
+    slots: int | None,
+    limit: int | None,
+    limit_s: float,
 ) -> Bools:
     if planner == "pro-prophet":
         return pro_prophet(model, counts, home=home, have=have, slots=slots, limit=limit)
     if planner == "shadow":
         return shadow(model, counts, home=home, slots=slots)
-    return optimal(model, counts, home=home, slots=slots, limit=limit).holds
+    return optimal(model, counts, home=home, slots=slots, limit=limit, limit_s=limit_s).holds
 
 
 @dataclass(frozen=True)

@@ -47,21 +47,30 @@ def run(backend: Backend, model: Model, limit_s: float, threads: int = 1) -> Run
         files[1].touch()
         until = time.time() + limit_s - SPARE_S
         command = [sys.executable, "-m", __name__, backend.module, *map(str, files[:2]), repr(until), str(threads)]
-        with open(files[2], "wb") as log:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        interrupted = timed_out = False
-        try:
-            child.wait(max(0.0, deadline + GRACE_S - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            timed_out = True
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        code, timed_out, interrupted = contain(command, files[2], deadline + GRACE_S)
         answers, garbled = _answers(files[1])
-        return Run(answers, _failure(backend, child.returncode, timed_out, interrupted, garbled, files[2]), interrupted)
+        return Run(answers, _failure(backend, code, timed_out, interrupted, garbled, files[2]), interrupted)
+
+
+def contain(command: list[str], log: Path, deadline: float) -> tuple[int, bool, bool]:
+    """Run a command, what it prints into `log`, and kill it and its children at `deadline` (of time.monotonic).
+
+    Returns its exit code (negative: a signal), whether its time was up, and whether the user interrupted it.
+    """
+    with open(log, "wb") as file:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+    interrupted = timed_out = False
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        timed_out = True
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    return child.returncode, timed_out, interrupted
 
 
 def _answers(path: Path) -> tuple[list[Answer], bool]:

@@ -27,13 +27,13 @@ def trace(tmp_path: Path) -> str:
     return str(tmp_path / "t.npz")
 
 
-@pytest.mark.parametrize("planner", ["contiguous", "replicate", "shadow", "pro-prophet"])
+@pytest.mark.parametrize("planner", ["contiguous", "replicate", "shadow", "pro-prophet", "optimal"])
 def test_every_planner_reports(planner: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", planner, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["planner"] == planner
     assert data["experts_per_gpu"] <= 3
-    if planner in ("replicate", "pro-prophet"):
+    if planner in ("replicate", "pro-prophet", "optimal"):
         assert data["after"]["balance"] < data["before"]["balance"]
     assert set(data["before"]["links"]) == {"own-nic", "pxn", "lpt", "equitable"}
     for name, link in data["before"]["links"].items():
@@ -118,7 +118,7 @@ def test_planning_on_one_iteration_and_evaluating_on_another(trace: str, capsys:
         (["--iteration", "1"], "was not recorded"),
         (["--model", "nobody"], "known models"),
         (["--previous", "absent.json"], "No such file"),
-        (["--planner", "optimal"], "at most 20 can be tried"),
+        (["--planner", "optimal", "--limit", "-1"], "expected more than 0"),
     ],
 )
 def test_refusals(options: list[str], message: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.errors import BackendError, InputError
 from railopt.fabric import Fabric
 from railopt.moe import optimal as optimum
 from railopt.moe.predict import Age, average, consecutive, distance, forecasts, replan_interval, staleness
@@ -117,19 +120,44 @@ def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.M
         (0, flat(4)),
         (1, flat(4, overlap=True)),
         (2, rails(4, 1)),
-        (3, rails(4, 1, overlap=True, fnec_ps=10**7)),
+        (3, rails(2, 2, overlap=True, fnec_ps=10**7)),
+        (4, rails(3, 2, expert_bytes=10**5)),
+        (5, rails(2, 3, expert_bytes=3 * 10**5)),
     ):
-        counts = draw(4, 4, seed)
-        tried = optimum.optimal(model, counts, slots=3, limit=5)
+        counts, home = draw(model.devices, 4, seed), [0, 0, 1, 3] if seed % 2 else None
+        tried = optimum.optimal(model, counts, home=home, slots=3, limit=5)
         with monkeypatch.context() as patch:
             patch.setattr(optimum, "EXHAUSTIVE", 0)
-            solved = optimum.optimal(model, counts, slots=3, limit=5)
+            patch.setattr(optimum, "pro_prophet", lambda m, c, *, home, **_: np.arange(m.devices)[:, None] == home)
+            solved = optimum.optimal(model, counts, home=home, slots=3, limit=5)
         assert not solved.proved
         assert "HiGHS" in solved.by
         assert solved.value == tried.value
         assert solved.bound <= tried.value <= solved.bound * (1 + 1e-6)
-    with pytest.raises(InputError, match="at most 20 can be tried"):
-        optimum.optimal(rails(4, 2), draw(8, 8, 0))
+    with pytest.raises(InputError, match="takes at most 10000"):
+        optimum.optimal(rails(16, 8), draw(128, 128, 0))
+
+
+def solver_that(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> optimum.Optimum:
+    """The optimum of a layer when the solver's process is a shell script; $4 is where it puts its answers."""
+    script = tmp_path / "solver"
+    script.write_text(f"#!/bin/sh\n{does}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    return optimum.optimal(rails(2, 3), draw(6, 6, 1), limit_s=0.3)
+
+
+def test_what_a_solver_said_outlives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = evaluate(rails(2, 3), draw(6, 6, 1), pro_prophet(rails(2, 3), draw(6, 6, 1))).total
+    answer = '{"chosen": null, "bound": 700.5}'
+    for does in (f"echo '{answer}' >> $4; sleep 600", f"echo '{answer}' >> $4; printf '{{\"chos' >> $4; kill -9 $$"):
+        stopped = solver_that(does, tmp_path, monkeypatch)
+        assert (stopped.value, stopped.bound, stopped.proved) == (ours, 700_500_000, False)
+    silent = solver_that("sleep 600", tmp_path, monkeypatch)
+    assert silent.value == ours
+    assert silent.bound == 3 * 1000 * 200_000  # the mean of the compute
+    with pytest.raises(BackendError, match=r"exit code 7.*no more memory"):
+        solver_that("echo no more memory; exit 7", tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("model", [flat(16), rails(4, 4), rails(4, 4, overlap=True, fnec_ps=10**9)])
