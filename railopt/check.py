@@ -17,20 +17,19 @@ import zipfile
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
+from functools import cache, partial
+from itertools import accumulate, pairwise
 from math import ceil, gcd, prod
 from typing import Any
 
 Rates = list[list[int]]
 Column = Sequence[int]
 WORK, MAX_BYTES = 40_000_000, 1 << 31
-
 class Rejected(Exception):
     """The certificate or plan does not show what it claims."""
-
 @dataclass(frozen=True)
 class Verdict:
     """`ok`: it shows what it claims; `proved`: and bound == value (bytes for a problem with `rails`, else seconds)."""
@@ -40,14 +39,12 @@ class Verdict:
     message: str
     bound: Fraction | None = None
     value: Fraction | None = None
-
 class Meter:
     def __init__(self, limit: int) -> None:
         self.limit, self.spent = limit, 0
     def spend(self, steps: int) -> None:
         self.spent += steps
         need(self.spent <= self.limit, f"refused: the check needs more than {self.limit} steps")
-
 def need(condition: bool, message: str) -> None:
     if not condition:
         raise Rejected(message)
@@ -109,12 +106,11 @@ def count(sizes: list[int], capacities: list[int], unit: int, witness: dict[str,
     return sum(bisect_right(sums, capacity) - 1 for capacity in capacities) < len(sums) - 1
 def subset(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
     """The fullest rail carries at least `from` (shown by `base`), and no jobs have a sum from there to the capacity."""
-    start, top = -(-integer(witness["from"], "from", 1) // unit), capacities[0]
+    start, top, sums = -(-integer(witness["from"], "from", 1) // unit), capacities[0], 1
     refute(sizes, [start - 1] * len(capacities), unit, witness["base"], meter)
     meter.spend((top // 64 + 1) * len(sizes))
-    sums, mask = 1, (1 << (top + 1)) - 1
     for size in sizes:
-        sums |= (sums << size) & mask
+        sums |= (sums << size) & ((2 << top) - 1)
     return sums >> start == 0
 def dual(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
     """Integer weights: all jobs weigh more than the heaviest loads that the rails can hold."""
@@ -138,68 +134,74 @@ def heaviest(sizes: list[int], weights: dict[int, int], capacity: int, enough: i
     for size, weight in jobs:
         meter.spend(10 * len(pairs) + 10)
         grown = sorted(pairs + [(s + size, w + weight) for s, w in pairs if s + size <= capacity])
-        left, top, pairs = left - weight, -1, []
-        smallest.pop()
+        left, top, pairs, _ = left - weight, -1, [], smallest.pop()
         for s, w in grown:
             if w > top:
                 top, best, room = w, max(best, w), capacity - s
                 if smallest[-1] <= room and w + left > best and w * size + room * weight > best * size:
                     pairs.append((s, w))
     return best
-
 def cover(sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter) -> bool:
-    """Lists every set of jobs that can be one rail's load (its capacity, less at most the slack of all rails together) and follows every
-    way to cover the jobs with them to its dead end; sets of loads are bit masks, by waste.  With weights, a load may also fall short of
-    the heaviest by no more than all rails together may."""
-    need(len(capacities) <= 400, "refused: the search is for at most 400 rails")
-    weights, spare, most = weighed(sizes, capacities, unit, witness.get("weights", [[max(sizes) * unit, 0]]), meter)
-    types, all_slack = sorted(Counter(sizes).items()), sum(capacities) - sum(sizes)
-    types = types[0::2] + types[1::2]  # large and small sizes in both halves
-    loads = sorted((capacity - total, capacity, load) for capacity in set(capacities)
-                   for total, load in window(types, max(1, capacity - all_slack), capacity, weights, most[capacity] - spare, meter))
-    wastes, cost = [waste for waste, _, _ in loads], 4 * (len(types) + 2) * (len(loads) // 2048 + 1)
-    def mask(members: Iterable[bool]) -> int:
-        meter.spend(len(loads))
-        return int("".join("01"[member] for member in members)[::-1] or "0", 2)
-    of_class = {c: mask(load[1] == c for load in loads) for c in set(capacities)}
-    more_than = [[mask(load[2][t] > k for load in loads) for k in range(n)] for t, (_, n) in enumerate(types)]
-    def found(usable: int, left: list[int], classes: dict[int, int], slack: int) -> bool:
-        """Tries each load for the type of job with the fewest usable ones; one that failed is not used again here."""
-        meter.spend(cost)
-        choices = min((usable & more_than[t][0] for t, n in enumerate(left) if n), key=int.bit_count, default=-1)
-        while choices > 0:
-            bit = choices & -choices
-            waste, capacity, load = loads[bit.bit_length() - 1]
-            after, rest = left.copy(), usable & ((1 << bisect_right(wastes, slack - waste)) - 1)
-            for t, n in enumerate(load):
-                if n:
-                    after[t] -= n
-                    rest &= ~more_than[t][after[t]]
-            rails = {**classes, capacity: classes[capacity] - 1}
-            if found(rest if rails[capacity] else rest & ~of_class[capacity], after, rails, slack - waste):
-                return True
-            choices, usable = choices ^ bit, usable ^ bit
-        return choices < 0
-    return not found((1 << len(loads)) - 1, [n for _, n in types], Counter(capacities), all_slack)
-
-def window(types: list[tuple[int, int]], low: int, high: int, weights: dict[int, int], least: int, meter: Meter) -> Iterator[Any]:
-    """(sum, how many of each type) of the sets of jobs with a sum in [low, high] and a weight of at least `least`."""
-    halves: list[list[tuple[int, int, tuple[int, ...]]]] = []
-    for part in (types[:(len(types) + 1) // 2], types[(len(types) + 1) // 2:]):
-        sets: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
-        for size, n in part:
-            meter.spend(20 * sum(min(n, (high - s) // size) + 1 for s, _, _ in sets))
-            sets = [(s + k * size, w + k * weights[size], (*load, k)) for s, w, load in sets for k in range(min(n, (high - s) // size) + 1)]
-        halves.append(sorted(sets))
-    sums = [total for total, _, _ in halves[1]]
-    for total, weight, load in halves[0]:
-        chosen = halves[1][bisect_left(sums, low - total):bisect_right(sums, high - total)]
-        meter.spend(2 + 3 * len(chosen))
-        yield from ((total + other, load + rest) for other, w, rest in chosen if weight + w >= least)
+    """Follows every way to carry the jobs to its dead end.  The first job left, in the order of the weights given, then by falling size, is
+    in a *load*: jobs of at most a rail's capacity, less at most the slack of all rails; with weights, lighter than the heaviest by at most
+    what all rails may be.  Not tried are loads with room for another job left, or for it in place of a smaller one (not the first): if
+    there is a way, there is one with it there; nor what was left at a dead end.  A load is a number: its sum, its weight and a byte for how
+    many of each kind it takes; kinds are the sizes, first ones highest, then the rails of each capacity."""
+    pairs, counts, rails = witness.get("weights", [[max(sizes) * unit, 0]]), Counter(sizes), Counter(capacities)
+    need(max(*counts.values(), *rails.values()) < 256, "refused: the search is for at most 255 rails and jobs of one size")
+    weights, spare, most = weighed(sizes, capacities, unit, pairs, meter)
+    kinds = [0] * len(rails) + [*dict.fromkeys([size // unit for size, _ in pairs] + sizes)][::-1]
+    above, lowest, all_slack, failed = 8 * len(kinds), 8 * len(rails), sum(capacities) - sum(sizes), set[int]()
+    top = above + sum(weights[size] for size in sizes).bit_length()
+    one = [(size << top) + (weights.get(size, 0) << above) + (1 << 8 * kind) for kind, size in enumerate(kinds)]
+    larger = dict(pairwise(sorted({0, *sizes, sum(sizes + capacities) + 1})))  # the next size; 0 is that of a rail's kind
+    upto = dict(zip(larger, accumulate(255 << 8 * kinds.index(size) if size else 0 for size in larger), strict=True))  # any such jobs
+    def listed(stock: int, slack: int, first: int) -> tuple[list[tuple[int, int, int, list[int]]], dict[tuple[int, int], int]]:
+        """(waste, number, jobs better there, kinds) of loads with this first kind, by waste; and masks: which take at most n of a kind."""
+        loads = []
+        for rail, capacity in [(rail, capacity) for rail, capacity in enumerate(rails) if stock >> 8 * rail & 255]:
+            low, high, least = max(1, capacity - slack) << top, (capacity + 1) << top, (most[capacity] - spare) << above
+            halves = [one[rail] + one[first]], [0]  # sets of even kinds, sets of odd kinds
+            for kind in range(len(rails), first + 1):
+                half, end = halves[kind % 2], high - kind % 2 * (kinds[first] << top)
+                steps = range(0, ((stock >> 8 * kind & 255) - (kind == first)) * one[kind] + 1, one[kind])
+                meter.spend((2 + above // 512) * sum(bisect_left(half, end - step) for step in steps))
+                half[:] = sorted([x + step for step in steps for x in half[:bisect_left(half, end - step)]])
+            for part in halves[0]:
+                begin, end = (bisect_left(halves[1], limit - (part >> top << top)) for limit in (low, high))
+                meter.spend(20 + (40 + len(sizes) // 4) * (end - begin))
+                for load in [part + x for x in halves[1][begin:end] if (part + x) % (1 << top) >= least]:
+                    waste, number, better = capacity - (load >> top), load % (1 << above), 0
+                    within = [kind for kind, n in enumerate(number.to_bytes(above // 8, "little")) if n]
+                    for size in [kinds[kind] for kind in within[:-1] if kinds[kind] + waste >= larger[kinds[kind]]]:
+                        better |= upto[max(s for s in larger if s <= size + waste)] & ~upto[size]
+                    loads.append((waste, number, better, within))
+        table = b"".join(load[1].to_bytes(above // 8, "little") for load in sorted(loads, reverse=True))
+        return sorted(loads), {(kind, n): int(table[kind::above // 8].translate(b"1" * (n + 1) + b"0" * (255 - n)) or b"0", 2)
+                               for kind in range(first + 1) for n in range(stock >> 8 * kind & 255)}
+    def found(left: int, slack: int, lists: Any, used: list[tuple[int, int]], ways: int) -> bool:
+        """Whether the jobs left fit on the rails left; `used`: how many are left of kinds of which the stock of `lists` has more."""
+        loads, at_most = lists((left.bit_length() - 1) // 8)
+        choices = (1 << bisect_right(loads, (slack + 1,))) - 1
+        for kind_and_number in used:
+            choices &= choices and at_most.get(kind_and_number, -1)
+        ways *= choices.bit_count()
+        meter.spend(50 + 50 * choices.bit_count())
+        while choices:
+            waste, number, better, within = loads[choices.bit_length() - 1]
+            choices ^= 1 << choices.bit_length() - 1
+            after, rest = left - number, slack - waste
+            if not (after & better or after in failed):
+                fewer = [(kind, after >> 8 * kind & 255) for kind in within] + used if ways > 8 else []
+                if after >> lowest == 0 or found(after, rest, lists if fewer else cache(partial(listed, after, rest)), fewer, ways):
+                    return True
+                failed.add(after)
+        return False
+    whole = sum(1 << 8 * kinds.index(size) for size in sizes) + sum(n << 8 * kind for kind, n in enumerate(rails.values()))
+    return not found(whole, all_slack, cache(partial(listed, whole, all_slack)), [], 1)
 LOCAL: dict[str, tuple[Any, str, bool]] = {  # kind: its checker, its fields, whether rails must have one speed
     "average": (lambda sizes, capacities, *_: sum(sizes) > sum(capacities), "", False), "pigeonhole": (pigeonhole, "jobs rails", True),
     "count": (count, "jobs", False), "dual": (dual, "weights", False), "subset": (subset, "from base", True), "cover": (cover, "", False)}
-
 def check_local(record: dict[str, Any], bound: Fraction, meter: Meter, directory: str) -> tuple[str, Fraction | None]:
     problem = fields(record["problem"], "problem", "kind sizes", "rails speeds")
     need(("rails" in problem) != ("speeds" in problem), "problem: expected either rails or speeds")
@@ -348,7 +350,6 @@ def read_plan(path: str) -> tuple[tuple[Rates, Rates], list[Column], Fraction, s
     value, loads = completion(tx, rx, *columns)
     need(stated == (str(value), loads), f"{path} claims other loads or makespan than its chunks have, {value} s")
     return (tx, rx), columns[:3], value, digest
-
 PROBLEMS = {"local": check_local, "coupled": check_coupled, "fluid": check_fluid}
 
 def check_certificate(record: Any, directory: str | os.PathLike[str] | None = None, work: int = WORK) -> Verdict:
@@ -370,7 +371,6 @@ def check_certificate(record: Any, directory: str | os.PathLike[str] | None = No
         return Verdict(False, False, kind, str(error), bound, value)
     how = "value and bound meet" if proved else "nothing is proved" if "claimed" in kind else "the bound holds"
     return Verdict(True, proved, kind, how, bound, value)
-
 def check(path: str | os.PathLike[str], work: int = WORK) -> Verdict:
     """Check a certificate, or a plan: its digest, columns, dead rails, loads and makespan; raises OSError or ValueError."""
     with open(path, "rb") as file:

@@ -19,6 +19,7 @@ import pytest
 from numba import njit
 
 from railopt.certificate import Certificate
+from railopt.check import Meter, cover
 from railopt.errors import InputError
 from railopt.solver.local import solve_local
 
@@ -67,6 +68,21 @@ def test_never_wrong_against_brute_force() -> None:
         assert verdict.proved
         kinds[verdict.kind] += 1
     assert {"pigeonhole", "average", "count", "cover"} <= set(kinds), kinds
+
+
+def test_the_kernels_cover_decides_as_brute_force_does() -> None:
+    """Alone, with any weights in any order, it accepts exactly what can't be carried."""
+    rng, accepted, total = np.random.default_rng(11), 0, 0
+    for _ in range(INSTANCES):
+        sizes, speeds = random_instance(rng)
+        live = [speed for speed in speeds if speed]
+        sizes, goal = sorted(sizes, reverse=True), brute_force(sizes, speeds) + Fraction(int(rng.integers(-1, 1)), lcm(*live))
+        capacities = [int(goal * speed) for speed in live]
+        weights = [[int(size), int(rng.integers(0, 2 * size))] for size in rng.permutation(sorted(set(sizes)))]
+        refuted = cover(sizes, capacities, 1, {"weights": weights} if rng.random() < 0.5 else {}, Meter(10**9)) if max(capacities) else True
+        assert refuted == (goal < brute_force(sizes, speeds)), (sizes, capacities, weights)
+        accepted, total = accepted + refuted, total + 1
+    assert 0.3 < accepted / total < 0.7
 
 
 def medium_instances() -> list[tuple[str, list[int], int]]:

@@ -18,12 +18,12 @@ HALF = 1 << 21  # sets of one half of the types: 32 MiB each
 
 @dataclass(frozen=True)
 class Decision:
-    """`status` FOUND (with an assignment), REFUTED or GAVE_UP; `work` estimates the kernel's steps to replay a refutation."""
+    """`status` FOUND (with an assignment), REFUTED or GAVE_UP; `rarest`: the sizes by rising number of loads that have them."""
 
     status: int
     assignment: Ints | None
     nodes: int
-    work: int
+    rarest: Ints
 
 
 class Windows:
@@ -60,7 +60,6 @@ class Windows:
         """
         low, found = self._low(capacity), self.count(capacity, limit)
         sums, table = list_window(*self.left, *self.right, self.counts, low, capacity, found)
-        listing = 100 * (len(self.left[0]) + len(self.right[0])) + 3 * found
         if weights is not None:
             weight = np.array([weights.get(int(size), 0) for size in self.types], np.int64)
             enough = _least(self.types, self.counts, weight, self.rails, capacity)
@@ -70,12 +69,12 @@ class Windows:
         table, slack = table[order], self.rails * capacity - self.total
         status, nodes = search(table, (capacity - sums)[order], np.zeros(found, np.int64), self.counts,
                                np.array([self.rails]), slack, max_steps, chosen)
-        work = listing + (20 + len(self.sizes)) * found + 4 * (len(self.types) + 2) * (found // 2048 + 1) * nodes
+        rarest = self.types[np.argsort(np.count_nonzero(table, axis=0), kind="stable")]
         if status != FOUND:
-            return Decision(status, None, nodes, work)
+            return Decision(status, None, nodes, rarest)
         assignment = np.zeros(len(self.sizes), np.int64)
         spread(self.sizes, self.types, table, chosen, assignment)
-        return Decision(status, assignment, nodes, work)
+        return Decision(status, assignment, nodes, rarest)
 
     def _low(self, capacity: int) -> int:
         return max(1, self.total - (self.rails - 1) * capacity)

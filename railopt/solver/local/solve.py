@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from railopt.arrays import frozen
 from railopt.bounds_kernels import best_pigeonhole
 from railopt.certificate import Certificate
-from railopt.check import WORK
+from railopt.check import WORK, Meter, Rejected, prove_local
 from railopt.errors import InputError
 from railopt.solver.local import dual, fill, subsets, values
 from railopt.solver.local.cover import FOUND, REFUTED
@@ -38,7 +39,7 @@ class LocalOutcome:
     bound       no assignment is better, by `witness`
     closed      value == bound: this solver found the optimum
     method      what gave the bound, then what gave the value
-    work        an estimate of the steps that the kernel takes to check the witness
+    problem     the sizes and the speed of each rail
     """
 
     assignment: Ints = field(repr=False)
@@ -48,12 +49,17 @@ class LocalOutcome:
     closed: bool
     method: str
     time: float
-    work: int = 0
+    problem: tuple[Ints, Sequence[int]] = field(repr=False)
 
-    @property
+    @cached_property
     def checkable(self) -> bool:
-        """Whether the kernel accepts the work of checking the witness; if not, the bound rests on this solver's search."""
-        return self.work <= WORK
+        """Whether the kernel, asked here, accepts the witness; if that is too much work for it, the bound rests on this solver's search."""
+        sizes, speeds = self.problem
+        try:
+            prove_local(sizes.tolist(), speeds, self.bound, self.witness, Meter(WORK))
+        except Rejected:
+            return False
+        return True
 
     @property
     def proved(self) -> bool:
@@ -94,7 +100,7 @@ def solve_local(sizes: Sequence[int] | Ints, rails: int | None = None, *, speeds
     assignment = np.empty(len(given), np.int64)
     assignment[order] = state.assignment
     return LocalOutcome(assignment, Fraction(state.value * unit), Fraction(state.bound * unit), state.witness,
-                        state.done, f"{state.bound_by}, {state.value_by}", clock() - start, state.work)
+                        state.done, f"{state.bound_by}, {state.value_by}", clock() - start, (given, [1] * rails))
 
 
 class State:
@@ -103,7 +109,7 @@ class State:
     def __init__(self, sizes: Ints, rails: int, unit: int, deadline: float, seed: int, clock: Clock) -> None:
         self.sizes, self.rails, self.unit, self.seed = sizes, rails, unit, seed
         self.deadline, self.clock = deadline, clock
-        self.bound, self.bound_by, self.work = 0, "average", 0
+        self.bound, self.bound_by = 0, "average"
         self.witness: Witness = {"kind": "average"}
         self.value, self.value_by, self.assignment = int(sizes.sum()), "one rail", np.zeros(len(sizes), np.int64)
         self.lp: ConfigurationLP | None = None
@@ -127,10 +133,10 @@ class State:
         if value < self.value:
             self.value, self.value_by, self.assignment = value, by, assignment.copy()
 
-    def refuted(self, capacity: int, witness: Witness, by: str, work: int = 0) -> None:
+    def refuted(self, capacity: int, witness: Witness, by: str) -> None:
         """Nothing fits within `capacity` units."""
         if capacity + 1 > self.bound:
-            self.bound, self.bound_by, self.work = capacity + 1, by, work
+            self.bound, self.bound_by = capacity + 1, by
             self.witness = {**witness, "capacity": self.bound * self.unit - 1} if "jobs" not in witness else witness
 
 
@@ -307,8 +313,8 @@ def sifted_search(state: State) -> None:
         if decision.status == FOUND and decision.assignment is not None:
             state.improve(decision.assignment, "sifted cover")
         elif decision.status == REFUTED:
-            witness = {**dual_witness(state, state.lp.sizes, weights), "kind": "cover"}
-            state.refuted(capacity, witness, "sifted cover", decision.work)
+            pairs = [[size * state.unit, by_size[size]] for size in decision.rarest.tolist()]  # the order of the kernel's search
+            state.refuted(capacity, {"kind": "cover", "weights": pairs}, "sifted cover")
         else:
             return
 
@@ -344,7 +350,7 @@ def exact(state: State, windows: Windows, limit: int, steps: int) -> None:
             state.improve(decision.assignment, "exact cover")
             ceiling = state.value - 1
         elif decision.status == REFUTED:
-            state.refuted(capacity, {"kind": "cover"}, "exact cover", decision.work)
+            state.refuted(capacity, {"kind": "cover"}, "exact cover")
             ceiling = state.value - 1
         elif capacity > state.bound:
             ceiling = (state.bound + capacity) // 2

@@ -48,7 +48,7 @@ def solve_unequal(given: Ints, speeds: Sequence[int], limit_s: float, seed: int,
     assignment = np.empty(len(given), np.int64)
     assignment[order] = np.array(live, np.int64)[problem.assignment] if len(given) else problem.assignment
     return LocalOutcome(assignment, problem.value, problem.bound, problem.witness, problem.bound >= problem.value,
-                        f"{problem.bound_by}, {problem.value_by}", clock() - start, problem.work)
+                        f"{problem.bound_by}, {problem.value_by}", clock() - start, (given, speeds))
 
 
 def _equal(given: Ints, order: Ints, speeds: Sequence[int], live: list[int], deadline: float, seed: int,
@@ -61,7 +61,7 @@ def _equal(given: Ints, order: Ints, speeds: Sequence[int], live: list[int], dea
     assignment[order] = np.array(live, np.int64)[state.assignment]
     witness = {key: value for key, value in state.witness.items() if key != "capacity"}
     return LocalOutcome(assignment, Fraction(state.value * unit, speed), Fraction(state.bound * unit, speed), witness,
-                        state.done, f"{state.bound_by}, {state.value_by}", clock() - start, state.work)
+                        state.done, f"{state.bound_by}, {state.value_by}", clock() - start, (given, speeds))
 
 
 class Unequal:
@@ -70,7 +70,7 @@ class Unequal:
     def __init__(self, sizes: Ints, speeds: list[int], deadline: float, seed: int, clock: Clock) -> None:
         self.sizes, self.speeds, self.deadline, self.seed, self.clock = sizes, speeds, deadline, seed, clock
         self.unit = int(np.gcd.reduce(sizes)) if len(sizes) else 1
-        self.bound, self.bound_by, self.work = Fraction(0), "average", 0
+        self.bound, self.bound_by = Fraction(0), "average"
         self.witness: dict[str, Any] = {"kind": "average"}
         self.value, self.value_by, self.assignment = Fraction(0), "nothing", np.zeros(len(sizes), np.int64)
 
@@ -178,14 +178,12 @@ class Unequal:
             parts.append((capacity - sums, np.full(found, number, np.int64), table))
         wastes, number_of, table = (np.concatenate(column) for column in zip(*parts, strict=True))
         by_waste, chosen = np.argsort(wastes, kind="stable"), np.full(len(capacities), -1, np.int64)
-        status, nodes = search(table[by_waste], wastes[by_waste], number_of[by_waste], counts, rails, slack, steps, chosen)
+        status, _ = search(table[by_waste], wastes[by_waste], number_of[by_waste], counts, rails, slack, steps, chosen)
         if status == FOUND:
             self.improve(self._assign(types, table[by_waste], number_of[by_waste], chosen, capacities, classes), "exact cover")
         elif status == REFUTED:
             self.bound = min(Fraction((capacity + 1) * self.unit, speed) for capacity, speed in zip(capacities, self.speeds, strict=True))
             self.witness, self.bound_by = {"kind": "cover"}, "exact cover"
-            listing = 100 * sum(len(half[0]) for half in halves) * len(classes) + (20 + len(self.sizes)) * len(wastes)
-            self.work = listing + 4 * (len(types) + 2) * (len(wastes) // 2048 + 1) * int(nodes)
         else:
             return None
         return int(status)
