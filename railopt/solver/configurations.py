@@ -52,9 +52,13 @@ def pack(sizes: Ints, rails: int, limit_s: float, seed: int, clock: Clock = time
     types, counts = np.unique(jobs, return_counts=True)
     model = ConfigurationLP(types, counts, rails, start(types, jobs, rail, rails))
     deadline = clock() + limit_s
-    while low < value and (weights := model.refute(low, deadline, clock)) is not None:
-        pairs = [[int(size) * unit, int(weight)] for size, weight in zip(types[::-1], weights[::-1], strict=True) if weight]
-        low, witness = low + 1, {"kind": "dual", "weights": pairs, "capacity": (low + 1) * unit - 1}
+    for capacity in [value - 1, *range(low, value - 1)]:          # all that is wanted at once, or else as much as can be had
+        weights = model.refute(capacity, deadline, clock) if low < value else None
+        if weights is not None:
+            pairs = [[int(size) * unit, int(weight)] for size, weight in zip(types[::-1], weights[::-1], strict=True) if weight]
+            low, witness = capacity + 1, {"kind": "dual", "weights": pairs, "capacity": (capacity + 1) * unit - 1}
+        elif capacity < value - 1:
+            break
     rng, keep, above = np.random.default_rng(seed), max(2, min(rails, 28 * rails // len(jobs))), 0
     while low + above < value and clock() < deadline:
         for _ in range(DIVES):
