@@ -124,7 +124,7 @@ def _start(race: Race) -> None:
     plan = lpt_global(cells.fabric, cells.chunks)
     load = cells.loads(plan.rail)
     race.offer(plan.rail, cells.value(load), "lpt-global")
-    side, node = divmod(int(np.argmax(load.sum(axis=2) / np.maximum(cells.rate.sum(axis=2), 1))), cells.fabric.nodes)
+    side, node = _most_loaded(cells, load)
     race.lift(_average(cells, side, node, int(load[side, node].sum())), _lifted(side, node, {"kind": "average"}), "average")
     if not race.met:
         _fill(race, side, node)
@@ -132,14 +132,20 @@ def _start(race: Race) -> None:
         _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
 
 
-def _fill(race: Race, side: int, node: int) -> None:
-    """One side that is mostly caps, filled as evenly as is asked for; the other chunks are arranged around it."""
+def _most_loaded(cells: Cells, load: Ints) -> tuple[int, int]:
+    """(side, node) with the largest load a rate."""
+    side, node = divmod(int(np.argmax(load.sum(axis=2) / np.maximum(cells.rate.sum(axis=2), 1))), cells.fabric.nodes)
+    return side, node
+
+
+def _fill(race: Race, side: int, node: int) -> bool:
+    """One side that is mostly caps, filled as evenly as is asked for, the other chunks arranged around it; whether that could be done."""
     from railopt.solver.remainders import filled
 
     cells, speeds = race.cells, race.cells.rate[side, node]
     live = np.flatnonzero(speeds)
     if np.any(speeds[live] != speeds[live[0]]):
-        return
+        return False
     aim = race.bound * (1 + race.tolerance)
     local = filled(cells.chunks.size[cells.node_chunks(side, node)], len(live), int(aim * int(speeds[live[0]])), FILL_TRIES, race.seed)
     if local is not None:
@@ -148,6 +154,8 @@ def _fill(race: Race, side: int, node: int) -> None:
         if not race.met:
             rail, value = improve(cells, rail, aim, steps=SHORT_STEPS, seed=race.seed, locked=locked)
             race.offer(rail, value, "filled and search")
+    race.seed += 1
+    return local is not None
 
 
 def _average(cells: Cells, side: int, node: int, total: int) -> Fraction:
@@ -181,9 +189,13 @@ def _search(race: Race, steps: int, start: Rails | None, by: str, locked: npt.ND
 
 
 def _restart(race: Race, round_: int) -> None:
-    """The search from a plan that takes the chunks in a jittered order, or each third time from the best plan."""
+    """The search from a plan that takes the chunks in a jittered order, each third time from the best plan, or, each second time and
+    where that can be, around the most loaded node filled anew."""
     steps = SHORT_STEPS if round_ <= SHORT_ROUNDS else LATER_STEPS * (1 + round_ // SHORT_ROUNDS)
-    if round_ % 3 == 0 and race.rail is not None:
+    assert race.rail is not None
+    if round_ % 2 == 1 and _fill(race, *_most_loaded(race.cells, race.cells.loads(race.rail))):
+        return
+    if round_ % 3 == 0:
         _search(race, steps, race.rail, "search")
         return
     rng = np.random.default_rng([race.seed, round_])
