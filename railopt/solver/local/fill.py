@@ -1,8 +1,8 @@
 """Perfect packing: assignments in which no rail exceeds a given capacity, when there is little or no slack.
 
 `resplit` repairs an assignment: the fullest rail and another share a pool of their jobs anew, optimally.
-`fill_rails` builds one: rail after rail gets the largest job left and a random set of others that fills it up; the
-last few rails, which decide, are left to an exact search (`fit`).
+`fill_rails` builds one: rail after rail gets the largest job left and a random set of others that fills it up, or as few
+others as do (`few_more`), so that many are left for the last rails; these decide, and are left to an exact search (`fit`).
 """
 
 from __future__ import annotations
@@ -59,55 +59,112 @@ def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, w
 
 
 @njit(cache=True)
-def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, assignment: Any, rest: Any) -> Any:
+def few_more(sizes: Any, jobs: Any, count: int, need: int, share: int, taken: Any) -> int:
+    """`need` less the sum of two, else three, of jobs[:count] that fill it but for `share`; -1 where none do.
+
+    Sizes fall.  Marks them as `taken`: a random choice that likes large ones.
+    """
+    best, waste, first, second, third = -1.0, -1, -1, -1, -1
+    for i in range(-1, count - 2):
+        room, j, k = need if i < 0 else need - sizes[jobs[i]], i + 1, count - 1
+        while j < k:
+            total = sizes[jobs[j]] + sizes[jobs[k]]
+            if total > room:
+                j += 1
+                continue
+            if total >= room - share:
+                score = sizes[jobs[k]] * (0.5 + np.random.random())
+                if score > best:
+                    best, waste, first, second, third = score, room - total, i, j, k
+            k -= 1
+        if i < 0 and best >= 0.0:
+            break
+    if waste >= 0:
+        taken[jobs[second]] = taken[jobs[third]] = True
+        if first >= 0:
+            taken[jobs[first]] = True
+    return waste
+
+
+@njit(cache=True)
+def fill_sparsely(sizes: Any, rest: Any, left: int, capacity: int, share: int, attempt: int, taken: Any, jobs: Any) -> int:
+    """Fill a rail with few of the jobs rest[:left], marked as `taken`; returns what it wastes, -1 where that failed.
+
+    Besides the largest job, and the next ones as far as three others could not do without, later attempts set a random one.
+    """
+    need, head, count = capacity, 0, 0
+    while head < left and (head == 0 or (head + 2 < left and need > sizes[rest[head:head + 3]].sum())):
+        need -= sizes[rest[head]]
+        taken[rest[head]] = True
+        head += 1
+    if attempt > 1 and head < left:
+        extra = rest[np.random.randint(head, left)]
+        need -= sizes[extra]
+        taken[extra] = True
+    for job in rest[head:left]:
+        if not taken[job] and sizes[job] <= need:
+            jobs[count] = job
+            count += 1
+    waste = few_more(sizes, jobs, count, need, share if attempt % 2 else 0, taken)
+    if waste < 0:
+        taken[:] = False
+    return waste
+
+
+@njit(cache=True)
+def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, sparse: bool, assignment: Any, rest: Any) -> Any:
     """(jobs left in `rest`, slack left), after filling all but `keep` rails; -1 jobs where a rail could not be filled.
 
     A rail may waste its even share of the slack that is left, more if that fails, the last but one all of it.
+    sparse: with few jobs a rail where possible.
     """
     buffers = np.empty((6, 1 << ((width + 1) // 2)), np.int64)
     left, slack = sizes.size, rails * capacity - sizes.sum()
-    pool, places = np.empty(POOL, np.int64), np.empty(sizes.size, np.int64)
-    taken = np.zeros(sizes.size, np.bool_)
+    pool, places, taken = np.empty(POOL, np.int64), np.empty(sizes.size, np.int64), np.zeros(sizes.size, np.bool_)
     for i in range(left):
         rest[i] = i
     for rail in range(rails - keep):
-        done = False
-        for attempt in range(12):
-            taken[:left] = False
-            taken[0] = True
+        if left == 0:
+            break
+        waste = -1
+        for attempt in range(24 if sparse else 0):
+            waste = fill_sparsely(sizes, rest, left, capacity, slack // (rails - rail), attempt, taken, places)
+            if waste >= 0:
+                break
+        for attempt in range(12 if waste < 0 else 0):
             need = capacity - sizes[rest[0]]
             if need < 0:
                 return -1, slack
             for i in range(left - 1):
-                places[i] = i + 1
-            shuffle(places, left - 1)
+                places[i] = rest[i + 1]
             share = slack if rails - rail == 2 else max(slack // (rails - rail), slack * (attempt - 5) // 12)
-            length, reserved = 0, left * max(0, 7 - attempt) // 14  # small jobs are worth most on the last rails
-            for i in range(left - 1):
-                if length < POOL and places[i] < left - reserved and not taken[places[i]] and sizes[rest[places[i]]] <= need:
-                    pool[length] = sizes[rest[places[i]]]
-                    places[length] = places[i]
+            reserved = left * max(0, 7 - attempt) // 14  # small jobs are worth most on the last rails
+            shuffle(places, left - 1 - reserved)
+            length = 0
+            for job in places[:max(0, left - 1 - reserved)]:
+                if length < POOL and sizes[job] <= need:
+                    pool[length], places[length] = sizes[job], job
                     length += 1
             total, mask = best_subset(pool, length, need - share, need, buffers)
             if total >= need - share:
+                taken[rest[0]] = True
                 for i in range(length):
                     if (mask >> i) & 1:
                         taken[places[i]] = True
-                slack -= need - total
-                done = True
+                waste = need - total
                 break
-        if not done:
+        if waste < 0:
             return -1, slack
+        slack -= waste
         k = 0
-        for i in range(left):
-            if taken[i]:
-                assignment[rest[i]] = rail
+        for job in rest[:left]:
+            if taken[job]:
+                assignment[job] = rail
+                taken[job] = False
             else:
-                rest[k] = rest[i]
+                rest[k] = job
                 k += 1
         left = k
-        if left == 0:
-            return 0, slack
     return left, slack
 
 
@@ -155,11 +212,11 @@ def spread(sizes: Any, types: Any, table: Any, chosen: Any, rail_of: Any) -> Non
 
 
 @njit(cache=True)
-def fit(sizes: Any, rails: int, capacity: int, keep: int, width: int, rounds: int, assignment: Any) -> bool:
+def fit(sizes: Any, rails: int, capacity: int, keep: int, width: int, sparse: bool, rounds: int, assignment: Any) -> bool:
     """Random fillings of all but `keep` rails, the others searched exactly; True with an `assignment` within capacity."""
     rest, part = np.empty(sizes.size, np.int64), np.empty(sizes.size, np.int64)
     for _ in range(rounds):
-        left, slack = fill_rails(sizes, rails, capacity, keep, width, assignment, rest)
+        left, slack = fill_rails(sizes, rails, capacity, keep, width, sparse, assignment, rest)
         if left < 0 or slack < 0:
             continue
         if left == 0 or complete(sizes[rest[:left]], keep, capacity, 32_768, 30_000_000, part):

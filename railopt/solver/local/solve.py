@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ Ints = npt.NDArray[np.int64]
 Witness = dict[str, Any]
 Clock = Callable[[], float]
 SIFTED = 400_000  # loads that `sifted_search` lists at most
+SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 
 
 @dataclass(frozen=True)
@@ -235,12 +236,12 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
     part, rails, settled = tight_part(state)
     sizes, average = np.ascontiguousarray(state.sizes[part]), len(part) / rails
     width = pool_width(sizes)
-    keeps = [keep for keep in range(2, rails + 1) if keep * average <= 52] or [1]
+    keeps = [keep for keep in range(2, rails + 1) if 12 <= keep * average <= 52] or [min(rails, 2 if average < 6 else 1)]
     subsets.seeded(state.seed)
 
-    def attempt(keep: int, rounds: int) -> bool:
+    def attempt(keep: int, sparse: bool, rounds: int) -> bool:
         found = np.zeros(len(part), np.int64)
-        if not fill.fit(sizes, rails, state.bound, keep, width, rounds, found):
+        if not fill.fit(sizes, rails, state.bound, keep, width, sparse, rounds, found):
             return False
         assignment = settled.copy()
         assignment[part] = found
@@ -249,8 +250,11 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
 
     while True:
         for keep in keeps:
-            rounds = 8 if keep * average <= 28 else 2
-            yield lambda keep=keep, rounds=rounds: attempt(keep, rounds)  # type: ignore[misc]
+            jobs = keep * average
+            if average <= SPARSE and jobs <= 44:
+                yield partial(attempt, keep, True, 8 if jobs <= 38 else 2)
+            if average > SPARSE or jobs <= 28:
+                yield partial(attempt, keep, False, 8 if jobs <= 28 and average > SPARSE else 2)
 
 
 def tight_part(state: State) -> tuple[Ints, int, Ints]:
@@ -360,8 +364,7 @@ def exact(state: State, windows: Windows, limit: int, steps: int) -> None:
 
 def full_search(state: State) -> None:
     """Exact search, perfect filling and dives in turn, with ever larger limits, while time is left."""
-    windows = Windows(state.sizes, state.rails, state.value - 1) if len(state.sizes) <= 128 else None
-    limit, steps, budget = 1000, 20_000_000, 0.1
+    windows, limit, steps, budget = None, 1000, 20_000_000, 0.1
     while not state.over():
         state.seed += 1
         perfect(state, budget)
@@ -369,8 +372,10 @@ def full_search(state: State) -> None:
             dives(state, 8)
         if not state.over():
             resplits(state, state.assignment)
-        if windows is not None and windows.usable and not state.over():
-            exact(state, windows, limit, steps)
+        if len(state.sizes) <= 128 and not state.over():
+            windows = windows or Windows(state.sizes, state.rails, state.value - 1)
+            if windows.usable:
+                exact(state, windows, limit, steps)
         limit, steps, budget = min(4 * limit, 200_000), 4 * steps, 2 * budget
 
 
