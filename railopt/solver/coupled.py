@@ -8,7 +8,7 @@ Value and bound approach each other by rising cost, and the race ends as soon as
     3  exact local optima of the critical nodes: better bounds, and rails around which the other nodes are arranged
     4  what the tightest senders and receivers rule out together
     5  the integer program, with these bounds, the best plan as a hint and no symmetry, by CP-SAT; 4 with more work for its optimum
-    6  3 with more time, and searches from new starts, until the time is up
+    6  3 with more time, searches around new arrangements of the tightest nodes and from new starts, until the time is up
 
 Every bound of 1 to 4 has a witness that the kernel re-checks; what only CP-SAT says is "claimed".
 """
@@ -20,7 +20,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +33,7 @@ from railopt.fabric import Fabric
 from railopt.plan import SIDES, Plan
 from railopt.policies.common import check_alive
 from railopt.policies.lpt import lpt_global
+from railopt.solver import nodes
 from railopt.solver.backends import BACKENDS
 from railopt.solver.model import build
 from railopt.solver.outcome import Outcome
@@ -42,9 +42,9 @@ from railopt.solver.race import Clock, Progress, Race
 from railopt.solver.search import Cells, Rails, anchor, construct, improve
 
 FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
-FILL_TRIES = 400                 # 1 to 2 us each
 SHORT_ROUNDS = 8                 # new starts before exact methods: many short walks find more than a long one
 LOCAL_S = 2.0                    # the most that one node's exact optimum may take at first
+ANCHORS, ANCHOR_S = 4, 0.25      # nodes around which the others are arranged, and what one of them may take
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
 ILP_AFTER = 0.25                 # share of the time before the integer program starts
 ILP_LEAST_S = 2.0                # with less left it would not even start up
@@ -105,7 +105,9 @@ def _go_on(race: Race) -> None:
         _nodes(race, LOCAL_S)
     _joint(race, JOINT_STEPS[0])
     while not race.over and race.left_s > (1 - ILP_AFTER) * race.limit_s:
-        _restart(race, next(rounds))
+        _around(race)
+        if not race.over:
+            _restart(race, next(rounds))
     if not race.over:
         _integer_program(race)
         _joint(race, JOINT_STEPS[1])
@@ -114,6 +116,8 @@ def _go_on(race: Race) -> None:
             return
         _nodes(race, LOCAL_S * 2**turn)
         for _ in range(SHORT_ROUNDS):
+            if not race.over:
+                _around(race)
             if not race.over:
                 _restart(race, next(rounds))
 
@@ -140,16 +144,10 @@ def _most_loaded(cells: Cells, load: Ints) -> tuple[int, int]:
 
 def _fill(race: Race, side: int, node: int) -> bool:
     """One side that is mostly caps, filled as evenly as is asked for, the other chunks arranged around it; whether that could be done."""
-    from railopt.solver.remainders import filled
-
-    cells, speeds = race.cells, race.cells.rate[side, node]
-    live = np.flatnonzero(speeds)
-    if np.any(speeds[live] != speeds[live[0]]):
-        return False
-    aim = race.bound * (1 + race.tolerance)
-    local = filled(cells.chunks.size[cells.node_chunks(side, node)], len(live), int(aim * int(speeds[live[0]])), FILL_TRIES, race.seed)
+    cells, aim = race.cells, race.bound * (1 + race.tolerance)
+    local = nodes.fill(cells, side, node, aim, race.seed)
     if local is not None:
-        rail, locked = anchor(cells, aim, side, node, live[local])
+        rail, locked = anchor(cells, aim, side, {node: local})
         race.offer(rail, cells.value(cells.loads(rail)), "filled")
         if not race.met:
             rail, value = improve(cells, rail, aim, steps=SHORT_STEPS, seed=race.seed, locked=locked)
@@ -209,7 +207,7 @@ def _nodes(race: Race, limit_s: float) -> None:
     for side, node in _critical(race):
         if race.over:
             return
-        found = _node_optimum(race, side, node, min(limit_s, race.left_s / 2))
+        found = nodes.optimum(race.cells, side, node, min(limit_s, race.left_s / 2), race.seed, race.clock)
         if found.value == found.bound:
             race.settled.add((side, node))
         if found.checkable:
@@ -217,60 +215,51 @@ def _nodes(race: Race, limit_s: float) -> None:
         elif found.bound > max(race.bound, race.unchecked[0]):
             race.unchecked = found.bound, f"railopt's exact search at node {node} {SIDES[side]}, too long for the kernel to check"
         if found.value <= max(race.bound, race.unchecked[0]) and not race.over:
-            rail, locked = anchor(race.cells, race.bound, side, node, found.rail)
+            rail, locked = anchor(race.cells, race.bound, side, {node: found.rail})
             race.offer(rail, race.cells.value(race.cells.loads(rail)), "anchored")
             if not race.met:
                 _search(race, LATER_STEPS, rail, "anchored search", locked)
+
+
+def _around(race: Race) -> None:
+    """A search around some of the most loaded nodes of one side, which share no chunks, each arranged within the bound in a new way."""
+    cells, rng = race.cells, np.random.default_rng(race.seed)
+    race.seed += 1
+    most = list(itertools.islice(_by_load(race), ANCHORS))
+    side = most[int(rng.integers(len(most)))][0]
+    chosen = [node for s, node in most if s == side]
+    arranged = {}
+    for node in chosen[:1 + int(rng.integers(len(chosen)))]:
+        local = nodes.arrange(cells, side, node, race.bound, min(ANCHOR_S, race.left_s / 2), int(rng.integers(1 << 30)), race.clock)
+        if local is not None:
+            arranged[node] = local
+    if arranged and not race.over:
+        rail, locked = anchor(cells, race.bound, side, arranged)
+        race.offer(rail, cells.value(cells.loads(rail)), "anchored")
+        if not race.met:
+            _search(race, LATER_STEPS, rail, "anchored search", locked)
+
+
+def _by_load(race: Race) -> Iterator[tuple[int, int]]:
+    """(side, node) of the nodes with chunks, the most loaded first."""
+    cells = race.cells
+    total = np.stack([cells.chunks.node_matrix.sum(axis=1), cells.chunks.node_matrix.sum(axis=0)])
+    for place in np.argsort(-(total / np.maximum(cells.rate.sum(axis=2), 1)).ravel(), kind="stable").tolist():
+        if total.flat[place]:
+            side, node = divmod(place, cells.fabric.nodes)
+            yield side, node
 
 
 def _critical(race: Race) -> Iterator[tuple[int, int]]:
     """(side, node) whose local optimum may exceed the bound, the most loaded first: on equal rails at most the mean plus
     the largest chunk."""
     cells = race.cells
-    total = cells.loads(race.rail).sum(axis=2) if race.rail is not None else np.zeros((2, 0))
-    speed = cells.rate.sum(axis=2)
-    for place in np.argsort(-(total / np.maximum(speed, 1)).ravel(), kind="stable").tolist():
-        side, node = divmod(place, cells.fabric.nodes)
-        rows = cells.node_chunks(side, node)
-        if len(rows):
-            live = [rate for rate in cells.rate[side, node].tolist() if rate]
-            most = Fraction(int(total[side, node]), sum(live)) + Fraction(int(cells.chunks.size[rows[0]]), min(live))
-            if most > race.bound and (side, node) not in race.settled:
-                yield side, node
-
-
-class NodeOptimum(NamedTuple):
-    """One node alone: times in seconds, the rail of each of its chunks, largest first."""
-
-    bound: Fraction
-    witness: Witness
-    checkable: bool
-    value: Fraction
-    rail: Ints
-
-
-def _node_optimum(race: Race, side: int, node: int, limit: float) -> NodeOptimum:
-    from railopt.solver.configurations import pack, suits
-    from railopt.solver.local import solve_local
-
-    cells = race.cells
-    sizes = cells.chunks.size[cells.node_chunks(side, node)]
-    speeds = cells.rate[side, node]
-    live = np.flatnonzero(speeds)
-    if len(set(speeds[live].tolist())) > 1:
-        found = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit, seed=race.seed, clock=race.clock)
-        return NodeOptimum(found.bound, found.witness, found.checkable, found.value, found.assignment)
-    speed = int(speeds[live[0]])
-    if suits(sizes, len(live)):
-        packed = pack(sizes, len(live), limit, race.seed, race.clock)
-        return NodeOptimum(Fraction(packed.bound, speed), packed.witness, True, Fraction(packed.value, speed), live[packed.rail])
-    found = solve_local(sizes, len(live), limit_s=limit, seed=race.seed, clock=race.clock)
-    bound, witness, checkable = found.bound, found.witness, found.checkable
-    if not checkable:                       # weights that refute as much as the search did are short to check
-        packed = pack(sizes, len(live), limit, race.seed, race.clock)
-        if packed.bound >= bound:
-            bound, witness, checkable = Fraction(packed.bound), packed.witness, True
-    return NodeOptimum(bound / speed, witness, checkable, found.value / speed, live[found.assignment])
+    for side, node in _by_load(race):
+        sizes = cells.chunks.size[cells.node_chunks(side, node)]
+        live = [rate for rate in cells.rate[side, node].tolist() if rate]
+        most = Fraction(int(sizes.sum()), sum(live)) + Fraction(int(sizes[0]), min(live))
+        if most > race.bound and (side, node) not in race.settled:
+            yield side, node
 
 
 def _joint(race: Race, steps: int) -> None:

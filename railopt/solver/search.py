@@ -5,6 +5,7 @@ Aimed at a time T, NIC n of node k can carry floor(T * rate) bytes; a plan attai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -107,20 +108,20 @@ def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
                      np.full(len(cells.chunks), -1, np.int32), 0)
 
 
-def anchor(cells: Cells, target: Fraction, side: int, node: int, local: npt.NDArray[np.int64]) -> tuple[Rails, npt.NDArray[np.bool_]]:
-    """A plan in which one node's rails carry what `local` says, the other chunks where they fit; and which are fixed.
+def anchor(cells: Cells, target: Fraction, side: int, arranged: Mapping[int, Ints]) -> tuple[Rails, npt.NDArray[np.bool_]]:
+    """A plan in which some nodes' rails carry what `arranged` says, the other chunks where they fit; and which are fixed.
 
-    local  int64, the rail of each of `node_chunks(side, node)`.  Chunks of one size are interchangeable at the node: which
+    arranged  node -> int64, the rail of each of `node_chunks(side, node)`.  Chunks of one size are interchangeable at a node: which
     of them takes which place is decided by the other ends.
     """
-    rows = cells.node_chunks(side, node)
-    sizes, place = np.unique(cells.chunks.size[rows], return_inverse=True)
-    slots = np.zeros((len(sizes), cells.fabric.rails), np.int64)
-    np.add.at(slots, (place, local), 1)
-    anchored = np.full(len(cells.chunks), -1, np.int32)
-    anchored[rows] = place
-    rail = _complete(cells, target, cells.order, slots, anchored, side)
-    return rail, anchored >= 0
+    anchored, slots = np.full(len(cells.chunks), -1, np.int32), np.zeros((0, cells.fabric.rails), np.int64)
+    for node, local in arranged.items():
+        rows = cells.node_chunks(side, node)
+        sizes, place = np.unique(cells.chunks.size[rows], return_inverse=True)
+        anchored[rows] = place + len(slots)
+        slots = np.concatenate([slots, np.zeros((len(sizes), cells.fabric.rails), np.int64)])
+        np.add.at(slots, (anchored[rows], local), 1)
+    return _complete(cells, target, cells.order, slots, anchored, side), anchored >= 0
 
 
 def _complete(cells: Cells, target: Fraction, order: Ints, slots: Ints, anchored: npt.NDArray[np.int32], side: int) -> Rails:

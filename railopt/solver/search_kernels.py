@@ -298,7 +298,7 @@ def complete(state: State, order: Array, slots: Array, anchored: Array, side: in
     """Plan anew, chunk by chunk in the given order: each to the rail that is fullest least at both ends, relative to capacity.
 
     `anchored` int32 [C]: -1, or the row of `slots` int64 [sizes, rails] whose open places a chunk must take; such a chunk
-    belongs to the anchored node on `side`, whose loads are thereby given, and looks at the other end alone.
+    belongs to an anchored node on `side`, whose loads are thereby given, and looks at the other end alone.
     """
     end, size, rail, load, weight, capacity = state.end, state.size, state.rail, state.load, state.weight, state.capacity
     load[:] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import railopt
 from railopt import Chunks, Fabric, Plan, check, workloads
 from railopt.errors import InputError
-from railopt.solver import coupled, outcome
+from railopt.solver import coupled, nodes, outcome
 from railopt.solver.remainders import filled
 from railopt.solver.search import Cells, anchor, construct, improve
 
@@ -164,8 +165,37 @@ def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> 
     cells = Cells(fabric, chunks)
     rows = cells.node_chunks(1, 2)
     local = np.arange(len(rows)) % 8
-    rail, fixed = anchor(cells, Fraction(1, 1000), 1, 2, local)
+    rail, fixed = anchor(cells, Fraction(1, 1000), 1, {2: local})
     assert fixed.sum() == len(rows)
     wanted = np.zeros(8, np.int64)
     np.add.at(wanted, local, chunks.size[rows])
     assert cells.loads(rail)[1, 2].tolist() == wanted.tolist()
+
+
+def test_several_nodes_of_one_side_are_anchored_at_once_in_new_ways() -> None:
+    """Eight nodes and rails, four chunks a pair: three senders may waste 5, 9 and 13 bytes; around one arrangement there is no plan."""
+    src, dst = (np.repeat(ends, 4) for ends in np.nonzero(~np.eye(8, dtype=bool)))
+    size = np.random.default_rng([37, 8, 8, 4, False]).integers(1, 101, len(src))
+    fabric = Fabric(8, 8, 8, np.ones((8, 8), np.int64), np.ones((8, 8), np.int64))
+    cells = Cells(fabric, Chunks.from_arrays(src=src, dst=dst, size=size, nodes=8))
+    arranged = {node: nodes.arrange(cells, 0, node, Fraction(210), 5, 1, time.perf_counter) for node in (2, 4, 7)}
+    other = nodes.arrange(cells, 0, 7, Fraction(210), 5, 2, time.perf_counter)
+    assert other is not None
+    assert other.tolist() != arranged[7].tolist()
+    rail, fixed = anchor(cells, Fraction(210), 0, arranged)
+    assert fixed.tolist() == np.isin(src, [2, 4, 7]).tolist()
+    assert cells.loads(rail)[0, [2, 4, 7]].max() <= 210
+    assert nodes.arrange(cells, 0, 7, Fraction(209), 5, 1, time.perf_counter) is None          # 1675 bytes on 8 rails
+
+
+def test_arrangements_keep_off_dead_rails() -> None:
+    rates = np.array([[4, 0, 4, 4], [4, 4, 4, 2], [4, 4, 4, 4]])
+    chunks = Chunks.from_arrays(src=[0] * 6 + [1] * 6, dst=[1, 2] * 3 + [0, 2] * 3, size=[9, 8, 7, 6, 5, 4] * 2, nodes=3)
+    cells = Cells(Fabric(3, 4, 4, rates, np.full((3, 4), 4)), chunks)
+    for seed in range(5):
+        first = nodes.arrange(cells, 0, 0, Fraction(4), 5, seed, time.perf_counter)
+        assert first is not None
+        assert 1 not in first
+        second = nodes.arrange(cells, 0, 1, Fraction(3), 5, seed, time.perf_counter)
+        assert second is not None
+        assert np.all(np.bincount(second, chunks.size[cells.node_chunks(0, 1)], 4) <= 3 * rates[1])
