@@ -1,7 +1,7 @@
 """The local problem, exactly: one list of sizes on N rails, equal (P||Cmax) or of different speeds (Q||Cmax).
 
     solve.py    the pipeline: bounds and values by rising cost until they meet
-    unequal.py  the same for rails of different speeds
+    unequal.py  the same for rails of different speeds                outcome.py  what they return
     values.py   LPT, MULTIFIT, differencing, LPT by counts
     fill.py     optimal re-splits of two rails, perfect filling       subsets.py  subset sums by meeting in the middle
     dual.py     L2, Fekete-Schepers, the exact knapsack: integer weights that refute a capacity
@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from railopt.solver.local.solve import LocalOutcome, solve_local
+    from railopt.solver.local.outcome import LocalOutcome
+    from railopt.solver.local.solve import solve_local
 
 __all__ = ["LocalOutcome", "solve_local"]
 

@@ -7,7 +7,7 @@ good assignments: `dive` fixes the loads that the LP likes best, rail by rail, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import highspy
@@ -25,23 +25,38 @@ OPTIONS = (("output_flag", False), ("presolve", "off"), ("threads", 1), ("solver
 
 
 class Master:
-    """The LP at one capacity: rows are types of jobs to be covered, columns are loads."""
+    """The LP: rows are types of jobs to be covered, columns are loads; one of more than `capacity` is not used.
 
-    def __init__(self, sizes: Ints, counts: Ints, capacity: int, loads: list[Ints]) -> None:
-        self.sizes, self.capacity, self.model = sizes, capacity, highspy.Highs()
+    One model serves all capacities, so that each begins with the last one's basis.
+    """
+
+    def __init__(self, sizes: Ints, counts: Ints, loads: list[Ints]) -> None:
+        self.sizes, self.counts, self.capacity, self.model = sizes, counts, int(sizes.sum() * counts.max()), highspy.Highs()
         self.loads: list[Ints] = []
         for option, value in OPTIONS:
             self.model.setOptionValue(option, value)
         for count in counts.tolist():
             self.model.addRow(float(count), highspy.kHighsInf, 0, np.empty(0, np.int32), np.empty(0))
         for load in loads:
-            if load @ sizes <= capacity:
-                self.add(load)
+            self.add(load)
 
     def add(self, load: Ints) -> None:
         used = np.flatnonzero(load).astype(np.int32)
         self.model.addCol(1.0, 0.0, highspy.kHighsInf, len(used), used, load[used].astype(np.float64))
         self.loads.append(load)
+
+    def limit(self, capacity: int) -> Master:
+        """Itself, with loads of at most `capacity`."""
+        totals = np.array(self.loads) @ self.sizes
+        for column in np.flatnonzero((totals <= capacity) != (totals <= self.capacity)).tolist():
+            self.model.changeColBounds(column, 0.0, highspy.kHighsInf if totals[column] <= capacity else 0.0)
+        self.capacity = capacity
+        return self
+
+    def demand(self, counts: Ints, rows: Iterable[int]) -> None:
+        """Ask for so many jobs of some types."""
+        for row in rows:
+            self.model.changeRowBounds(row, float(counts[row]), highspy.kHighsInf)
 
     def solve(self) -> tuple[float, npt.NDArray[np.float64]]:
         """(rails needed, price of each type) over the columns so far."""
@@ -61,11 +76,11 @@ class ConfigurationLP:
     def __init__(self, sizes: Ints, counts: Ints, rails: int, loads: Ints) -> None:
         """`loads` int64 [k, types]: loads to begin with, such as those of a good assignment."""
         self.sizes, self.counts, self.rails = sizes, counts, rails
-        self.loads: list[Ints] = [*np.eye(len(sizes), dtype=np.int64), *loads]
+        self.master = Master(sizes, counts, [*np.eye(len(sizes), dtype=np.int64), *loads])
 
     def refute(self, capacity: int, deadline: float, clock: Clock) -> Ints | None:
         """Weights int64 [types] that refute `capacity`, or None where the LP does not, or time is over."""
-        master = Master(self.sizes, self.counts, capacity, self.loads)
+        master = self.master.limit(capacity)
         while clock() < deadline:
             needed, prices = master.solve()
             weights = rounded(prices, SCALE)
@@ -76,19 +91,17 @@ class ConfigurationLP:
             if load is None:
                 return self._coarsest(prices, capacity) if sure else None
             master.add(load)
-            self.loads.append(load)
         return None
 
     def weights(self, capacity: int, deadline: float, clock: Clock, scale: int = 1000) -> Ints | None:
         """The LP's optimal prices at `capacity` as integers, for `exact` to sift loads with; None where time is over."""
-        master = Master(self.sizes, self.counts, capacity, self.loads)
+        master = self.master.limit(capacity)
         while clock() < deadline:
             _, prices = master.solve()
             load, sure = master.price(self.counts, rounded(prices, SCALE), SCALE + 10)
             if load is None:
                 return rounded(prices, scale) if sure else None
             master.add(load)
-            self.loads.append(load)
         return None
 
     def _coarsest(self, prices: npt.NDArray[np.float64], capacity: int) -> Ints | None:
@@ -101,31 +114,36 @@ class ConfigurationLP:
 
     def dive(self, capacity: int, keep: int, rng: np.random.Generator, deadline: float, clock: Clock) -> list[Ints] | None:
         """Loads of at most `capacity` for every rail that carry all jobs, or None where this attempt found none."""
-        master, left, chosen = Master(self.sizes, self.counts, capacity, self.loads), self.counts.copy(), list[Ints]()
+        left = self.counts.copy()
+        chosen = self._fixed(left, capacity, keep, rng, deadline, clock)
+        self.master.demand(self.counts, range(len(left)))
+        rest = None if chosen is None else self._complete(left, self.rails - len(chosen), capacity)
+        return None if chosen is None or rest is None else chosen + rest
+
+    def _fixed(self, left: Ints, capacity: int, keep: int, rng: np.random.Generator, deadline: float, clock: Clock) -> list[Ints] | None:
+        """Loads for all but `keep` rails, one after the other by the LP's liking; takes their jobs from `left`."""
+        master, chosen = self.master.limit(capacity), list[Ints]()
         while self.rails - len(chosen) > keep and left.any():
-            if not self._feasible(master, left, self.rails - len(chosen), deadline, clock):
+            if not self._feasible(left, self.rails - len(chosen), deadline, clock):
                 return None
             use = np.asarray(master.model.getSolution().col_value)
             liked = use * rng.uniform(0.6, 1.0, len(use))
             load = np.minimum(master.loads[int(np.argmax(liked))], left)
             chosen.append(load)
             left -= load
-            for row in np.flatnonzero(load).tolist():
-                master.model.changeRowBounds(row, float(left[row]), highspy.kHighsInf)
-        rest = self._complete(left, self.rails - len(chosen), capacity)
-        return None if rest is None else chosen + rest
+            master.demand(left, np.flatnonzero(load).tolist())
+        return chosen
 
-    def _feasible(self, master: Master, left: Ints, rails: int, deadline: float, clock: Clock) -> bool:
+    def _feasible(self, left: Ints, rails: int, deadline: float, clock: Clock) -> bool:
         """Generate columns until the jobs left fractionally fit on the rails left."""
         while clock() < deadline:
-            needed, prices = master.solve()
+            needed, prices = self.master.solve()
             if needed <= rails + 1e-7:
                 return True
-            load, _ = master.price(left, rounded(prices, SCALE), SCALE + 10)
+            load, _ = self.master.price(left, rounded(prices, SCALE), SCALE + 10)
             if load is None:
                 return False
-            master.add(load)
-            self.loads.append(load)
+            self.master.add(load)
         return False
 
     def _complete(self, left: Ints, rails: int, capacity: int) -> list[Ints] | None:

@@ -4,74 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from railopt.arrays import frozen
 from railopt.bounds_kernels import best_pigeonhole
-from railopt.certificate import Certificate
-from railopt.check import WORK, Meter, Rejected, prove_local
 from railopt.errors import InputError
 from railopt.solver.local import dual, fill, subsets, values
 from railopt.solver.local.cover import FOUND, REFUTED
 from railopt.solver.local.exact import Windows
+from railopt.solver.local.outcome import LocalOutcome, Witness
 
 if TYPE_CHECKING:
     from railopt.solver.local.lp import ConfigurationLP
 
 Ints = npt.NDArray[np.int64]
-Witness = dict[str, Any]
 Clock = Callable[[], float]
 SIFTED = 400_000  # loads that `sifted_search` lists at most
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
-
-
-@dataclass(frozen=True)
-class LocalOutcome:
-    """What is known of one local problem.
-
-    assignment  int64 [n], the rail of each job, in the order of the sizes given
-    value       the fullest rail: bytes on equal rails, seconds where speeds are given
-    bound       no assignment is better, by `witness`
-    closed      value == bound: this solver found the optimum
-    method      what gave the bound, then what gave the value
-    problem     the sizes and the speed of each rail
-    """
-
-    assignment: Ints = field(repr=False)
-    value: Fraction
-    bound: Fraction
-    witness: Witness
-    closed: bool
-    method: str
-    time: float
-    problem: tuple[Ints, Sequence[int]] = field(repr=False)
-
-    @cached_property
-    def checkable(self) -> bool:
-        """Whether the kernel, asked here, accepts the witness; if that is too much work for it, the bound rests on this solver's search."""
-        sizes, speeds = self.problem
-        try:
-            prove_local(sizes.tolist(), speeds, self.bound, self.witness, Meter(WORK))
-        except Rejected:
-            return False
-        return True
-
-    @property
-    def proved(self) -> bool:
-        """The optimum, by a witness that the kernel can check: nothing that rests on a search alone is called proved."""
-        return self.closed and self.checkable
-
-    def certificate(self, sizes: Sequence[int] | Ints, *, rails: int | None = None,
-                    speeds: Sequence[int] | None = None) -> Certificate:
-        """The certificate of this outcome for the problem it was asked for."""
-        listed, rail = np.asarray(sizes).tolist(), self.assignment.tolist()
-        return Certificate.local(listed, self.bound, self.witness, rails=rails, speeds=speeds, assignment=rail)
 
 
 def solve_local(sizes: Sequence[int] | Ints, rails: int | None = None, *, speeds: Sequence[int] | None = None,
@@ -220,12 +174,12 @@ def small_search(state: State) -> None:
     if len(state.sizes) <= 64:
         windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 12)
         if windows.usable and windows.count(state.value - 1, 3000) <= 3000:
-            exact(state, windows, 3000, 20_000_000)
+            exact(state, windows, 3000, 4_000_000, bisect=False)
 
 
 def perfect(state: State, budget: float = 0.03) -> None:
-    """Look for an assignment that attains the bound."""
-    stop = min(state.deadline, state.clock() + budget)
+    """Look for an assignment that attains the bound; at first not for long where the LP may raise that."""
+    stop = min(state.deadline, state.clock() + (budget if state.lp is None else budget / 3))
     for attempt in fittings(state):
         if attempt() or state.over() or state.clock() >= stop:
             return
@@ -251,10 +205,10 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
     while True:
         for keep in keeps:
             jobs = keep * average
-            if average <= SPARSE and jobs <= 44:
-                yield partial(attempt, keep, True, 8 if jobs <= 38 else 2)
+            if average <= SPARSE:
+                yield from [partial(attempt, keep, True, 2)] * (4 if jobs <= 38 else int(jobs <= 44))
             if average > SPARSE or jobs <= 28:
-                yield partial(attempt, keep, False, 8 if jobs <= 28 and average > SPARSE else 2)
+                yield from [partial(attempt, keep, False, 2)] * (4 if jobs <= 28 and average > SPARSE else 1)
 
 
 def tight_part(state: State) -> tuple[Ints, int, Ints]:
@@ -278,8 +232,8 @@ def tight_part(state: State) -> tuple[Ints, int, Ints]:
     return everything, state.rails, np.zeros(len(sizes), np.int64)
 
 
-def configuration_lp(state: State) -> None:
-    """The configuration LP's bound, and dives for an assignment that attains it.
+def prices_at_the_value(state: State) -> None:
+    """Often the value is optimal and the configuration LP shows it at once.
 
     Only where loads of few jobs, or few types, keep its pricing easy.
     """
@@ -290,16 +244,25 @@ def configuration_lp(state: State) -> None:
     from railopt.solver.local import lp
 
     state.lp = lp.ConfigurationLP(types, counts, state.rails, lp.start(types, state.sizes, state.assignment, state.rails))
+    weights = state.lp.refute(state.value - 1, min(state.deadline, state.clock() + 0.1), state.clock)
+    if weights is not None:
+        state.refuted(state.value - 1, dual_witness(state, types, weights), "configuration LP")
+
+
+def configuration_lp(state: State) -> None:
+    """The configuration LP's bound, and dives for an assignment that attains it."""
+    if state.lp is None:
+        return
     deadline = min(state.deadline, state.clock() + max(1.0, 0.3 * state.left))
-    low, high, probe = state.bound, state.value - 1, state.value - 1  # often the value is optimal and the LP shows it at once
+    low, high, probe = state.bound, state.value - 1, state.bound
     while low <= high and state.clock() < deadline:
         weights = state.lp.refute(probe, deadline, state.clock)
         if weights is None:
             high = probe - 1
         else:
             low = probe + 1
-            state.refuted(probe, dual_witness(state, types, weights), "configuration LP")
-        probe = low if low == state.bound and probe == state.value - 1 else (low + high) // 2
+            state.refuted(probe, dual_witness(state, state.lp.sizes, weights), "configuration LP")
+        probe = (low + high) // 2
     dives(state, 8)
 
 
@@ -342,8 +305,8 @@ def dives(state: State, attempts: int) -> None:
         step = 2 * step + 1
 
 
-def exact(state: State, windows: Windows, limit: int, steps: int) -> None:
-    """Decide capacities between bound and value: as far up as `limit` loads allow, then by bisection."""
+def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool = True) -> None:
+    """Decide capacities between bound and value: as far up as `limit` loads allow, then, where that takes too long, by bisection."""
     ceiling = state.value - 1
     while not state.over():
         capacity = windows.largest(state.bound, min(ceiling, state.value - 1), limit)
@@ -356,7 +319,7 @@ def exact(state: State, windows: Windows, limit: int, steps: int) -> None:
         elif decision.status == REFUTED:
             state.refuted(capacity, {"kind": "cover"}, "exact cover")
             ceiling = state.value - 1
-        elif capacity > state.bound:
+        elif bisect and capacity > state.bound:
             ceiling = (state.bound + capacity) // 2
         else:
             return
@@ -388,5 +351,5 @@ def medium_search(state: State) -> None:
                 exact(state, windows, 1000 << doubling, 2_000_000_000)
 
 
-STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, small_search, subset_sums, perfect,
-                                              configuration_lp, sifted_search, medium_search, full_search)
+STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, small_search, subset_sums,
+                                              prices_at_the_value, perfect, configuration_lp, sifted_search, medium_search, full_search)

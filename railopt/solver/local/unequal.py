@@ -21,7 +21,8 @@ from railopt.errors import InputError
 from railopt.solver.local.cover import FOUND, REFUTED, search
 from railopt.solver.local.exact import HALF
 from railopt.solver.local.fill import spread
-from railopt.solver.local.solve import LocalOutcome, State, run
+from railopt.solver.local.outcome import LocalOutcome
+from railopt.solver.local.solve import State, run
 from railopt.solver.local.subsets import POOL, best_subset, seeded, shuffle
 from railopt.solver.local.window import codes_fit, count_window, half_sums, interleaved, list_window
 
