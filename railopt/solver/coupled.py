@@ -45,10 +45,12 @@ FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
 SHORT_ROUNDS = 8                 # new starts before exact methods: many short walks find more than a long one
 LOCAL_S = 2.0                    # the most that one node's exact optimum may take at first
 ANCHORS, ANCHOR_S = 4, 0.25      # nodes around which the others are arranged, and what one of them may take
+AROUND = 8                       # such searches for one from a new start, which finds less
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
 ILP_AFTER = 0.25                 # share of the time before the integer program starts
 ILP_LEAST_S = 2.0                # with less left it would not even start up
-JOINT_STEPS = 250_000, 10_000_000       # of the kernel, about 0.1 us each: for one try before the integer program, and after it
+# what several sides rule out: after this share of the time, with so many steps of the kernel (some 0.06 us each) for each of so many sets
+JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (10_000_000, 100)
 
 
 def solve(fabric: Fabric, chunks: Chunks, limit_s: float = 10.0, backend: str = "native", *, seed: int = 0,
@@ -103,23 +105,29 @@ def _go_on(race: Race) -> None:
             _restart(race, next(rounds))
     if not race.over:
         _nodes(race, LOCAL_S)
-    _joint(race, JOINT_STEPS[0])
-    while not race.over and race.left_s > (1 - ILP_AFTER) * race.limit_s:
-        _around(race)
-        if not race.over:
-            _restart(race, next(rounds))
+    for share, steps, sets in (*JOINT, (ILP_AFTER, 0, 0)):
+        while not race.over and race.time < share * race.limit_s:
+            _later(race, next(rounds))
+        _joint(race, steps, sets)
     if not race.over:
         _integer_program(race)
-        _joint(race, JOINT_STEPS[1])
+    if race.claimed_by:
+        _joint(race, *JOINT_LAST)
     for turn in itertools.count(1):
         if race.over:
             return
         _nodes(race, LOCAL_S * 2**turn)
         for _ in range(SHORT_ROUNDS):
-            if not race.over:
-                _around(race)
-            if not race.over:
-                _restart(race, next(rounds))
+            _later(race, next(rounds))
+
+
+def _later(race: Race, round_: int) -> None:
+    """Searches around tight nodes, and one from a new start."""
+    for _ in range(AROUND):
+        if not race.over:
+            _around(race)
+    if not race.over:
+        _restart(race, round_)
 
 
 def _start(race: Race) -> None:
@@ -262,26 +270,22 @@ def _critical(race: Race) -> Iterator[tuple[int, int]]:
             yield side, node
 
 
-def _joint(race: Race, steps: int) -> None:
+def _joint(race: Race, steps: int, sets: int) -> None:
     """Whether several sides together leave no faster plan; an optimum that was only claimed is then proved."""
     from railopt.solver import joint
 
     small = len(race.cells.chunks) * race.cells.fabric.rails <= ILP_VARIABLES
     if small and race.rail is not None and race.value > race.bound * (1 + race.tolerance):
-        witness = joint.refute(race.cells, race.value, steps, lambda: race.interrupted or race.left_s <= 0)
+        witness = joint.refute(race.cells, race.value, steps, sets, lambda: race.interrupted or race.left_s <= 0)
         if witness is not None:
             race.lift(race.value, witness, "joint")
 
 
 def _integer_program(race: Race) -> None:
-    """CP-SAT with the bound, the best plan as a hint, equal chunks merged and the rails' symmetry broken.
-
-    It gets half of what is left, or nearly all where every node's optimum is known, so that no bound can rise any more.
-    """
+    """CP-SAT with the bound, the best plan as a hint, equal chunks merged and the rails' symmetry broken; for half of what is left."""
     cells = race.cells
-    share = 0.5 if any(_critical(race)) else 0.9
     if len(cells.chunks) * cells.fabric.rails <= ILP_VARIABLES and race.rail is not None and race.left_s >= ILP_LEAST_S:
-        _ask(race, "cpsat", race.left_s * share, strengthened=True, threads=os.cpu_count() or 1)
+        _ask(race, "cpsat", race.left_s / 2, strengthened=True, threads=os.cpu_count() or 1)
 
 
 def _foreign(race: Race, name: str) -> None:

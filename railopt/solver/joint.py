@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 
@@ -22,11 +23,12 @@ MOST = 8           # sides that are tried at once
 Side = tuple[int, int]
 
 
-def refute(cells: Cells, value: Fraction, work: int, over: Callable[[], bool]) -> Witness | None:
-    """A witness that no plan is faster than `value`, if one is found before `over()`; each try may take `work` steps of the kernel."""
+def refute(cells: Cells, value: Fraction, work: int, sets: int, over: Callable[[], bool]) -> Witness | None:
+    """A witness that no plan is faster than `value`, if one of the first `sets` sets of sides gives it within `work` steps of the kernel;
+    none is tried after `over()`."""
     rates = cells.fabric.tx.tolist(), cells.fabric.rx.tolist()
     columns = [column.tolist() for column in (cells.chunks.src, cells.chunks.dst, cells.chunks.size)]
-    for sides in _sets(_tightest(cells, value)):
+    for sides in islice(_sets(_tightest(cells, value)), sets):
         if over():
             return None
         witness = {"kind": "joint", **{name: [node for s, node in sides if s == side] for side, name in enumerate(SIDES)}}
