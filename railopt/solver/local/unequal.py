@@ -95,6 +95,9 @@ class Unequal:
                 low = middle
         self.resplit(200)
         self.exact()
+        while not self.over():
+            self.seed += 1
+            self.resplit(1000)
 
     def over(self) -> bool:
         return self.bound >= self.value or self.clock() >= self.deadline
@@ -137,7 +140,8 @@ class Unequal:
             if total < 0:
                 continue
             new = (kept + int(total), both - kept - int(total))
-            if max(Fraction(new[0], self.speeds[slow]), Fraction(new[1], self.speeds[other])) < Fraction(loads[slow], self.speeds[slow]):
+            # as slow as before is taken too: other jobs give other sums
+            if max(Fraction(new[0], self.speeds[slow]), Fraction(new[1], self.speeds[other])) <= Fraction(loads[slow], self.speeds[slow]):
                 assignment[jobs] = np.where((int(mask) >> np.arange(len(jobs))) & 1, slow, other)
                 loads[slow], loads[other] = new
                 self.improve(assignment, "re-split")
