@@ -49,7 +49,8 @@ AROUND = 8                       # such searches for one from a new start, which
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
 ILP_AFTER = 0.25                 # share of the time before the integer program starts
 ILP_LEAST_S = 2.0                # with less left it would not even start up
-# what several sides rule out: after this share of the time, with so many steps of the kernel (some 0.06 us each) for each of so many sets
+STEPS_A_SECOND = 12_000_000      # of the kernel
+# what several sides rule out: after this share of the time, with so many steps of the kernel for each of so many sets of them
 JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (10_000_000, 100)
 
 
@@ -275,8 +276,8 @@ def _joint(race: Race, steps: int, sets: int) -> None:
     from railopt.solver import joint
 
     small = len(race.cells.chunks) * race.cells.fabric.rails <= ILP_VARIABLES
-    if small and race.rail is not None and race.value > race.bound * (1 + race.tolerance):
-        witness = joint.refute(race.cells, race.value, steps, sets, lambda: race.interrupted or race.left_s <= 0)
+    if small and race.rail is not None and not race.interrupted and race.value > race.bound * (1 + race.tolerance):
+        witness = joint.refute(race.cells, race.value, sets, lambda: min(steps, int(race.left_s * STEPS_A_SECOND)))
         if witness is not None:
             race.lift(race.value, witness, "joint")
 

@@ -23,17 +23,18 @@ MOST = 8           # sides that are tried at once
 Side = tuple[int, int]
 
 
-def refute(cells: Cells, value: Fraction, work: int, sets: int, over: Callable[[], bool]) -> Witness | None:
-    """A witness that no plan is faster than `value`, if one of the first `sets` sets of sides gives it within `work` steps of the kernel;
-    none is tried after `over()`."""
+def refute(cells: Cells, value: Fraction, sets: int, work: Callable[[], int]) -> Witness | None:
+    """A witness that no plan is faster than `value`, if one of the first `sets` sets of sides gives it; `work()` says how many steps of the
+    kernel the next of them may take, and none ends the search."""
     rates = cells.fabric.tx.tolist(), cells.fabric.rx.tolist()
     columns = [column.tolist() for column in (cells.chunks.src, cells.chunks.dst, cells.chunks.size)]
     for sides in islice(_sets(_tightest(cells, value)), sets):
-        if over():
+        steps = work()
+        if steps <= 0:
             return None
         witness = {"kind": "joint", **{name: [node for s, node in sides if s == side] for side, name in enumerate(SIDES)}}
         try:
-            prove_joint(*rates, columns, value, witness, Meter(work))
+            prove_joint(*rates, columns, value, witness, Meter(steps))
         except Rejected:
             continue
         return witness

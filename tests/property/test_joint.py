@@ -122,6 +122,7 @@ def test_unbounded_work_is_refused() -> None:
 def test_the_solver_offers_tight_sides_and_stops_when_told() -> None:
     fabric, chunks = coupled_gap()
     cells = Cells(fabric, chunks)
-    assert joint.refute(cells, Fraction(169), 250_000, 100, lambda: False) == {"kind": "joint", "send": [1], "recv": [2]}
-    assert joint.refute(cells, Fraction(169), 250_000, 100, lambda: True) is None
-    assert joint.refute(cells, Fraction(170), 250_000, 100, lambda: False) is None
+    assert joint.refute(cells, Fraction(169), 0, lambda: 250_000) is None
+    assert joint.refute(cells, Fraction(169), 100, lambda: 250_000) == {"kind": "joint", "send": [1], "recv": [2]}
+    assert joint.refute(cells, Fraction(169), 100, lambda: 0) is None
+    assert joint.refute(cells, Fraction(170), 100, lambda: 250_000) is None
