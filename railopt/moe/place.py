@@ -61,7 +61,8 @@ def place(
     replicas  physical experts a layer, homes included (at most, for the planners that copy only what pays)
     slots     experts a GPU may hold: its memory
     groups    expert groups that `replicate` keeps on one node
-    previous  the placement before, up to date on its GPUs (serving): homes stay, and `pro-prophet` pays for new copies only
+    previous  the placement before, up to date on its GPUs (serving): homes stay, and `pro-prophet` pays for new copies only;
+              `replicate` names its GPUs so that least moves, and keeps a layer as it is where moving does not pay
     limit_s   seconds a layer that `optimal` may take
     """
     if planner not in PLANNERS:
@@ -72,7 +73,8 @@ def place(
     slots = _slots(experts, devices, replicas, slots)
     if planner == "replicate":
         wanted = replicas or (experts + devices if slots is None else min(slots * devices, experts * devices))
-        return replicate(trace.load[trace.row(iteration)], wanted, fabric.nodes, fabric.gpus, groups)
+        made = replicate(trace.load[trace.row(iteration)], wanted, fabric.nodes, fabric.gpus, groups, previous)
+        return made if previous is None else _worth_moving(model, counts, made, previous)
     home = (
         np.broadcast_to(contiguous_home(experts, devices), (len(counts), experts))
         if previous is None
@@ -89,6 +91,21 @@ def place(
     layers = zip(counts, home, have, strict=True)
     holds = np.stack([_copies(planner, model, layer, owner, there, slots, limit, limit_s) for layer, owner, there in layers])
     return Placement.from_home(home, fabric.nodes, fabric.gpus, holds)
+
+
+def _worth_moving(model: TimeModel, counts: Ints, made: Placement, previous: Placement) -> Placement:
+    """The new placement, except for layers that have as many copies already and would not be faster after paying for the moves."""
+    holds, home = made.holds.copy(), made.home.copy()
+    for layer, tokens in enumerate(counts):
+        if previous.holds[layer].sum() != holds[layer].sum():
+            continue
+        then, now = (
+            measure(model, split(tokens, p.holds[layer], p.home[layer], p.gpus, "even"), p.holds[layer], home=p.home[layer], have=there)
+            for p, there in ((previous, previous.holds[layer]), (made, previous.holds[layer]))
+        )
+        if then.total <= now.total:
+            holds[layer], home[layer] = previous.holds[layer], previous.home[layer]
+    return Placement(made.nodes, made.gpus, holds, home)
 
 
 def _slots(experts: int, devices: int, replicas: int | None, slots: int | None) -> int | None:

@@ -140,6 +140,23 @@ class Placement:
             raise InputError(f"the previous placement has shape {previous.holds.shape}, this one {self.holds.shape}")
         return self.holds & ~previous.holds
 
+    def aligned(self, previous: Placement, *, by_node: bool) -> Placement:
+        """The same placement, its GPUs renamed so that as few copies as possible are new: an assignment problem a layer.
+
+        by_node  GPUs that share a node keep sharing one: nodes are renamed, and GPUs inside them
+        Homes stay where they were if they can, else go to a GPU that had the expert before.
+        """
+        self.moved(previous)  # the same shape, or an error
+        holds = np.empty_like(self.holds)
+        for layer in range(self.layers):
+            kept = self.holds[layer].astype(np.int64) @ previous.holds[layer].T.astype(np.int64)
+            holds[layer, _assigned(kept, self.gpus if by_node else self.devices)] = self.holds[layer]
+        had = holds & previous.holds
+        layers, experts = np.ogrid[: self.layers, : self.experts]
+        new = np.where(had.any(axis=1), had.argmax(axis=1), holds.argmax(axis=1))
+        home = np.where(holds[layers, previous.home, experts], previous.home, new)
+        return Placement(self.nodes, self.gpus, holds, home.astype(np.int32))
+
     def movement(self, previous: Placement, expert_bytes: int) -> Traffic:
         """What the change sends: each new copy comes from the GPU of its node that has sent least, else from any such GPU."""
         sent = np.zeros((self.devices, self.devices), np.int64)
@@ -171,6 +188,21 @@ class Placement:
                 for layer in range(self.layers)
             ],
         }
+
+
+def _assigned(kept: Ints, size: int) -> Ints:
+    """int64 [GPU]: the new name of each, given kept [GPU, name], copies that need not move; blocks of `size` stay together."""
+    from scipy.optimize import linear_sum_assignment
+
+    blocks = len(kept) // size
+    parts = kept.reshape(blocks, size, blocks, size).swapaxes(1, 2)
+    inside = np.empty((blocks, blocks, size), np.int64)
+    worth = np.empty((blocks, blocks), np.int64)
+    for a, b in np.ndindex(blocks, blocks):
+        rows, inside[a, b] = linear_sum_assignment(-parts[a, b])
+        worth[a, b] = parts[a, b][rows, inside[a, b]].sum()
+    _, block = linear_sum_assignment(-worth)
+    return np.concatenate([block[a] * size + inside[a, block[a]] for a in range(blocks)])
 
 
 def contiguous_home(experts: int, devices: int) -> Int32s:

@@ -35,15 +35,25 @@ def rebalance(
     """
     loads = _loads(weight)
     _check(loads.shape[1], replicas, groups, nodes, gpus)
-    hierarchical = nodes > 1 and groups > 1 and groups % nodes == 0 and replicas % nodes == 0
+    hierarchical = _hierarchical(replicas, groups, nodes)
     phy2log, logcnt = _rebalance(loads, replicas, groups if hierarchical else 1, nodes if hierarchical else 1, gpus)
     return phy2log, _invert(phy2log, logcnt), logcnt
 
 
-def replicate(weight: npt.ArrayLike, replicas: int, nodes: int, gpus: int, groups: int = 1) -> Placement:
-    """`rebalance` as a Placement; `gpus` a node.  Each expert's home is its first replica."""
+def _hierarchical(replicas: int, groups: int, nodes: int) -> bool:
+    return nodes > 1 and groups > 1 and groups % nodes == 0 and replicas % nodes == 0
+
+
+def replicate(
+    weight: npt.ArrayLike, replicas: int, nodes: int, gpus: int, groups: int = 1, previous: Placement | None = None
+) -> Placement:
+    """`rebalance` as a Placement; `gpus` a node.  Each expert's home is its first replica.
+
+    The loads say nothing about which GPU is which, so the names are chosen such that least has to move from `previous`.
+    """
     phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus)
-    return Placement.from_phy2log(phy2log, nodes, gpus, int(np.shape(weight)[1]))
+    made = Placement.from_phy2log(phy2log, nodes, gpus, int(np.shape(weight)[1]))
+    return made if previous is None else made.aligned(previous, by_node=_hierarchical(replicas, groups, nodes))
 
 
 def _loads(weight: npt.ArrayLike) -> Floats:

@@ -153,3 +153,18 @@ def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
         == 0
     )
     assert json.loads(capsys.readouterr().out)["model"] == "DeepSeek-V2-Lite"
+
+
+def test_replicate_moves_nothing_that_need_not_move(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = str(tmp_path / "before.json")
+    options = [*FABRIC, "--replicas", "12", "--planner", "replicate"]
+    assert main(["place", trace, *options, "--iteration", "5", "--sglang", before]) == 0
+    moved = {}
+    for name, more in (("same", ["--iteration", "5"]), ("next", []), ("dear", ["--move-weight", "1e9"])):
+        capsys.readouterr()
+        assert main(["place", trace, *options, *more, "--previous", before, "--json"]) == 0
+        moved[name] = json.loads(capsys.readouterr().out)["moved_bytes"]
+    assert moved["same"] == moved["dear"] == 0
+    assert main(["place", trace, *options, "--json"]) == 0
+    from_contiguous = json.loads(capsys.readouterr().out)["moved_bytes"]
+    assert moved["next"] < from_contiguous

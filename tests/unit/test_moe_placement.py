@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -163,6 +165,36 @@ def test_movement_prefers_the_own_node_and_counts_new_copies_only() -> None:
     assert back.bytes.sum() == 0
     with pytest.raises(InputError, match="previous placement has shape"):
         after.moved(Placement.contiguous(2, 4, 2, 2))
+
+
+def test_replicas_keep_their_gpus_where_they_can() -> None:
+    weight = zipf(3, 16, seed=1)
+    before = replicate(weight, 24, 2, 4)
+    order = np.random.default_rng(1).permutation(8)
+    renamed = Placement(2, 4, before.holds[:, order], np.argsort(order)[before.home])
+    assert before.moved(renamed).any()
+    same = replicate(weight, 24, 2, 4, previous=renamed)
+    assert not same.moved(renamed).any()
+    np.testing.assert_array_equal(same.home, renamed.home)
+    drifted = weight * np.random.default_rng(2).uniform(0.5, 2, weight.shape)
+    plain, kept = replicate(drifted, 24, 2, 4), replicate(drifted, 24, 2, 4, previous=before)
+    assert kept.moved(before).sum() < plain.moved(before).sum()
+    np.testing.assert_array_equal(np.sort(kept.holds.sum(axis=2)), np.sort(plain.holds.sum(axis=2)))
+    np.testing.assert_array_equal(kept.copies, plain.copies)
+
+
+@pytest.mark.parametrize("by_node", [False, True])
+def test_no_other_names_move_less(by_node: bool) -> None:
+    rng = np.random.default_rng(7)
+    new, old = (Placement.from_home(rng.integers(0, 4, (1, 9)), 2, 2, rng.random((1, 4, 9)) < 0.3) for _ in range(2))
+    moved = new.aligned(old, by_node=by_node).moved(old).sum()
+    tried = [
+        (new.holds[0][list(order)] & ~old.holds[0]).sum()
+        for order in permutations(range(4))
+        if not by_node or {order[0] // 2, order[1] // 2} != {0, 1}
+    ]
+    assert len(tried) == (8 if by_node else 24)
+    assert moved == min(tried)
 
 
 def test_presets_have_their_public_dimensions() -> None:
