@@ -26,15 +26,15 @@ from railopt.moe.kernels import (
 )
 from railopt.moe.prophet_search import local_search
 
-EXACT, SMALL = 12, 40  # (GPU, expert) pairs beyond the homes: so many are tried out in full, so many searched locally
+EXACT, MIDDLE = 18, 512  # (GPU, expert) pairs beyond the homes: so many are tried out in full, so many searched locally
 
 
 @njit(cache=True, error_model="numpy")
-def plan_layer(layer: Layer, slots: Ints, limit: int) -> Bools:
+def plan_layer(layer: Layer, slots: Ints, limit: int, search: bool) -> Bools:
     """Copies for one layer, bool [E, D]; its homes must be in ascending order."""
     experts, devices = layer.tokens.shape
     pairs = (devices - 1) * experts
-    if pairs <= EXACT:
+    if search and pairs <= EXACT:
         pair_device, pair_expert = free_pairs(devices, layer.home)
         return exhaust(layer, pair_device, pair_expert, slots, limit)[1]
     holds, times, away = begin(layer)
@@ -42,7 +42,7 @@ def plan_layer(layer: Layer, slots: Ints, limit: int) -> Bools:
     for d in layer.home:
         room[d] -= 1
     best, copies = _greedy(layer, away, room, limit, holds, times)
-    if pairs <= SMALL:
+    if search and pairs <= MIDDLE:
         return local_search(best, copies, layer, room, limit, holds, times)
     return holds
 

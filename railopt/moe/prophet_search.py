@@ -1,120 +1,189 @@
-"""The local search of `pro_prophet` on small layers: single toggles and pairs of toggles, restarted from changed placements."""
+"""The search of `pro_prophet` on layers that are not large, around the best placement so far.
+
+The total is a maximum of many times, so most single copies change nothing.  Each turn therefore leaves the best placement, first by
+threshold accepting (placements a little worse than the last one are accepted, ever less so), on small layers then by a few moves in
+the dark as well; there single toggles and pairs of toggles follow each turn.  Some turns add a share of the links' mean to what they
+compare, which tells placements of one total apart.  Integers and a fixed sequence of dice: the same plan on every machine.
+"""
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from railopt.arrays import Ints
-from railopt.moe.kernels import Bools, Layer, terms, toggle
+from railopt.moe.kernels import GPUS, NODES, Bools, Layer, terms, toggle
 
-RESTARTS = 80
+SMALL = 64  # (GPU, expert) pairs beyond the homes up to which pairs of toggles are tried
+LONG, SHORT = 15_000, 2000  # moves of a turn that accepts by threshold, on small layers and on others
+WEIGHTS = (0, 4, 1, 0, 16, 1, 0, 4)  # of the links' mean in these turns
+DARK = 60  # turns in the dark, on small layers
+WHOLE, ANY = 2, 12  # sides of the dice that choose a move: a whole expert on 0 and 1, two pairs on 2 and 3, else one pair
+SLACK, FAR = 50, 8  # a turn begins with accepting 1/50 more than the last total, and never more than 1/8 above the best
 
 
 @njit(cache=True, error_model="numpy")
-def local_search(
-    best: int,
-    copies: int,
-    layer: Layer,
-    room: Ints,
-    limit: int,
-    holds: Bools,
-    times: Ints,
-) -> Bools:
-    """Local search from the greedy's placement, then from the best one with a few copies changed, as often as is cheap."""
-    best, copies = _search(best, copies, layer, room, limit, holds, times)
-    chosen, dice = holds.copy(), 12345
-    for turn in range(RESTARTS):
-        dice = (dice * 1103515245 + 12345) % 2147483648
-        expert = (dice >> 8) % len(layer.home)
-        for step in range(len(layer.place) if turn % 2 else 2 + turn % 6):
-            dice = (dice * 1103515245 + 12345) % 2147483648
-            pair = (dice >> 8) % layer.tokens.size
-            if turn % 2:  # one expert everywhere, or nowhere but at home
-                pair = step * len(layer.home) + expert
-            copies += _try(pair, room, copies, limit, layer, holds, times)
+def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints) -> Bools:
+    """The best placement found, from the one given; bool [E, D]."""
+    chosen, done, dice = holds.copy(), np.empty(holds.size, np.int64), 12345
+    small = holds.size - len(holds) <= SMALL
+    for weight in WEIGHTS:
+        steps = LONG if small else SHORT
+        best, copies, dice = _threshold(best, copies, dice, weight, steps, layer, room, limit, holds, times, done, chosen)
+        copies += _restore(chosen, layer, room, holds, times)
+        if small:
+            best, copies = _pairs(best, copies, layer, room, limit, holds, times)
+            chosen[:] = holds
+    for turn in range(DARK if small else 0):
+        whole = turn % 2 == 0  # one expert, or a few pairs
+        for _ in range(1 if whole else 2 + turn // 2 % 6):
+            _, copies, dice = _move(dice, WHOLE if whole else ANY, copies, layer, room, limit, holds, times, done)
         total = terms(len(layer.place), times, layer.scalars)[4]
-        total, copies = _search(total, copies, layer, room, limit, holds, times)
+        total, copies = _pairs(total, copies, layer, room, limit, holds, times)
         if total < best:
             best = total
             chosen[:] = holds
-        elif total > best:
-            for pair in range(layer.tokens.size):
-                d, e = pair // len(layer.home), pair % len(layer.home)
-                if holds[e, d] != chosen[e, d]:
-                    change = 1 if chosen[e, d] else -1
-                    toggle(d, e, layer, holds, times)
-                    room[d] -= change
-                    copies += change
+        copies += _restore(chosen, layer, room, holds, times)
     return chosen
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _search(
+def _restore(chosen: Bools, layer: Layer, room: Ints, holds: Bools, times: Ints) -> int:
+    """Go back to a placement; the change in copies."""
+    change = 0
+    for e in range(holds.shape[0]):
+        for d in range(holds.shape[1]):
+            if holds[e, d] != chosen[e, d]:
+                change += _flip(d * len(holds) + e, layer, room, holds, times)
+    return change
+
+
+@njit(cache=True, error_model="numpy")
+def _threshold(
     best: int,
     copies: int,
+    dice: int,
+    weight: int,
+    steps: int,
     layer: Layer,
     room: Ints,
     limit: int,
     holds: Bools,
     times: Ints,
+    done: Ints,
+    chosen: Bools,
+) -> tuple[int, int, int]:
+    """Random moves, each kept unless it is worse than the last kept by more than a slack that shrinks to 0.
+
+    Leaves the best placement in `chosen`; (its total, copies now, dice).
+    """
+    devices = len(layer.place)
+    links = devices + 2 * layer.scalars[NODES]
+    last = 4 * best
+    for step in range(steps):
+        count, copies, dice = _move(dice, ANY, copies, layer, room, limit, holds, times, done)
+        if count == 0:
+            continue
+        total = terms(devices, times, layer.scalars)[4]
+        score = total + weight * (times[devices : devices + links].sum() // links)
+        if score > last + best // SLACK * (steps - step) // steps or total > best + best // FAR:
+            for i in range(count):
+                copies += _flip(done[i], layer, room, holds, times)
+            continue
+        last = score
+        if total < best:
+            best = total
+            chosen[:] = holds
+    return best, copies, dice
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _move(
+    dice: int, kinds: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints, done: Ints
+) -> tuple[int, int, int]:
+    """Toggle one pair, two pairs of one expert or GPU, or a whole expert; (toggled pairs, noted in `done`; copies; dice)."""
+    experts, devices = holds.shape
+    gpus = layer.scalars[GPUS]
+    dice = _roll(dice)
+    kind = (dice >> 8) % kinds
+    dice = _roll(dice)
+    pair = (dice >> 8) % holds.size
+    dice = _roll(dice)
+    other, count = dice >> 8, 0
+    if kind > 1:
+        count, copies = _add(pair, count, copies, layer, room, limit, holds, times, done)
+        if kind > 3:
+            return count, copies, dice
+        second = other % devices * experts + pair % experts if kind == 2 else pair - pair % experts + other % experts
+        if second != pair:
+            count, copies = _add(second, count, copies, layer, room, limit, holds, times, done)
+        return count, copies, dice
+    expert = pair % experts
+    for d in range(devices):  # to every GPU, to one GPU of every node, or home alone
+        wanted = other % 3 == 0 or (other % 3 == 1 and d % gpus == (other // 3) % gpus)
+        if holds[expert, d] != wanted:
+            count, copies = _add(d * experts + expert, count, copies, layer, room, limit, holds, times, done)
+    return count, copies, dice
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _roll(dice: int) -> int:
+    return (dice * 1103515245 + 12345) % 2147483648
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _add(
+    pair: int, count: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints, done: Ints
 ) -> tuple[int, int]:
+    """`_try`, noted in `done`; (pairs noted, copies)."""
+    change = _try(pair, copies, layer, room, limit, holds, times)
+    if change:
+        done[count] = pair
+    return count + (change != 0), copies + change
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _pairs(best: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints) -> tuple[int, int]:
     """Single toggles and pairs of toggles while the total falls; (total, copies)."""
-    improved = True
+    devices, improved = len(layer.place), True
     while improved:
         improved = False
-        for p in range(layer.tokens.size):
-            first = _try(p, room, copies, limit, layer, holds, times)
+        for p in range(holds.size):
+            first = _try(p, copies, layer, room, limit, holds, times)
             if first == 0:
                 continue
-            total = terms(len(layer.place), times, layer.scalars)[4]
+            total = terms(devices, times, layer.scalars)[4]
             if total < best:
                 best, copies, improved = total, copies + first, True
                 continue
-            for q in range(p + 1, layer.tokens.size):
-                second = _try(q, room, copies + first, limit, layer, holds, times)
+            for q in range(p + 1, holds.size):
+                second = _try(q, copies + first, layer, room, limit, holds, times)
                 if second == 0:
                     continue
-                total = terms(len(layer.place), times, layer.scalars)[4]
+                total = terms(devices, times, layer.scalars)[4]
                 if total < best:
                     best, copies, improved = total, copies + first + second, True
                     break
-                _undo(q, second, room, layer, holds, times)
+                _flip(q, layer, room, holds, times)
             else:
-                _undo(p, first, room, layer, holds, times)
+                _flip(p, layer, room, holds, times)
     return best, copies
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _try(
-    pair: int,
-    room: Ints,
-    copies: int,
-    limit: int,
-    layer: Layer,
-    holds: Bools,
-    times: Ints,
-) -> int:
+def _try(pair: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints) -> int:
     """Toggle a (GPU, expert) pair if it is no home and fits; the change in copies, 0 if nothing was done."""
-    d, e = pair // len(layer.home), pair % len(layer.home)
-    if layer.home[e] == d:
+    d, e = pair // len(holds), pair % len(holds)
+    if layer.home[e] == d or (not holds[e, d] and (room[d] < 1 or copies >= limit)):
         return 0
-    change = -1 if holds[e, d] else 1
-    if change > 0 and (room[d] < 1 or copies >= limit):
-        return 0
-    toggle(d, e, layer, holds, times)
-    room[d] -= change
-    return change
+    return _flip(pair, layer, room, holds, times)
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _undo(
-    pair: int,
-    change: int,
-    room: Ints,
-    layer: Layer,
-    holds: Bools,
-    times: Ints,
-) -> None:
-    d, e = pair // len(layer.home), pair % len(layer.home)
+def _flip(pair: int, layer: Layer, room: Ints, holds: Bools, times: Ints) -> int:
+    """Toggle a pair that is no home; the change in copies."""
+    d, e = pair // len(holds), pair % len(holds)
+    change = -1 if holds[e, d] else 1
     toggle(d, e, layer, holds, times)
-    room[d] += change
+    room[d] -= change
+    return change
