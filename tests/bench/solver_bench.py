@@ -1,41 +1,68 @@
-"""`python -m tests.bench.solver_bench`: the local solver against its goals, with plain CP-SAT (and more) in the same run.
+"""`python -m tests.bench.solver_bench`: the local solver against its goals, with plain integer programs in the same run.
 
 Times are CPU seconds of a single thread, so that a busy machine does not decide what is proved; ratios are geometric
-means over the instances that both prove.  `--quick` takes one seed and a 2 s limit for the peers.
+means over the instances that both prove.  Families: the grid (`grid`), the França/Frangioni classes (`classes`) and
+rails of different speeds (`unequal`).
+
+    --quick                          one seed, 2 s for the peers, the grid alone
+    --peers cpsat,highs,pulp         the plain program in CP-SAT, HiGHS, CBC (pulp), scipy; on the first seed
+    --only "16x5 u6" --shard 1/4     some instances; every fourth of them
+    --first-seed 100 --peers ""      seeds that nothing was tuned on
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
+from railopt import Chunks, Fabric
 from railopt.check import check_certificate
+from railopt.solver.backends import BACKENDS, Answer
 from railopt.solver.local import solve_local
+from railopt.solver.model import build
 from tests.bench import Row
-from tests.bench.solver_instances import Ints, franca_frangioni, grid, instance
+from tests.bench.solver_instances import Ints, franca_frangioni, grid, instance, unequal
 
 T = TypeVar("T")
+FAMILIES = ("grid", "classes", "unequal")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One instance: its family, its name, what `solve_local` is given (rails or speeds) and its limit in seconds."""
+
+    family: str
+    name: str
+    sizes: Ints
+    shape: dict[str, Any]
+    limit_s: float
+
+    @property
+    def rails(self) -> int:
+        return int(self.shape["rails"]) if "rails" in self.shape else len(self.shape["speeds"])
 
 
 @dataclass(frozen=True)
 class Result:
     """One instance: what we proved and how, how dear the proof is to check, and what each peer did."""
 
+    family: str
     name: str
     rails: int
     seconds: float
     proved: bool
-    value: int
+    value: str
     gap: float
     method: str
     witness_bytes: int
@@ -44,89 +71,75 @@ class Result:
     peers: dict[str, tuple[bool, float, int]]
 
 
+def cases(families: Sequence[str], seeds: range) -> Iterator[Case]:
+    """Every instance of the families."""
+    if "grid" in families:
+        for name, rails, sizes in grid(seeds):
+            yield Case("grid", name, sizes, {"rails": rails}, 1.0 if rails <= 8 else 10.0)
+    if "classes" in families:
+        for name, rails, sizes in franca_frangioni(seeds):
+            yield Case("classes", name, sizes, {"rails": rails}, 1.0)
+    if "unequal" in families:
+        for name, speeds, sizes in unequal(seeds):
+            yield Case("unequal", name, sizes, {"speeds": speeds}, 1.0)
+
+
+def cpu() -> float:
+    """CPU seconds of this process and of those it has waited for (CBC is a program of its own)."""
+    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
 def timed(call: Callable[[], T], quick_s: float = 0.1, repeats: int = 3) -> tuple[float, T]:
     """(CPU seconds, result) of a call; quick ones, ours and the peers' alike, are repeated and the fastest counts."""
     fastest = math.inf
     for _ in range(repeats):
-        start = time.process_time()
+        start = cpu()
         result = call()
-        fastest = min(fastest, time.process_time() - start)
+        fastest = min(fastest, cpu() - start)
         if fastest > quick_s:
             break
     return fastest, result
 
 
-def measure(name: str, rails: int, sizes: Ints, limit_s: float, peers: dict[str, Peer], peer_limit_s: float) -> Result:
+def measure(case: Case, peers: Sequence[str], peer_limit_s: float) -> Result:
     """Solve, check the certificate with the kernel, then let the peers solve the same instance."""
-    seconds, outcome = timed(lambda: solve_local(sizes, rails, limit_s=limit_s, clock=time.process_time))
-    record = outcome.certificate(sizes, rails=rails).record()
-    start = time.process_time()
-    verdict = check_certificate(record)
-    check_s = time.process_time() - start
-    assert verdict.ok or "refused" in verdict.message, (name, verdict)
+    seconds, outcome = timed(lambda: solve_local(case.sizes, **case.shape, limit_s=case.limit_s, clock=time.process_time))
+    record = outcome.certificate(case.sizes, **case.shape).record()
+    check_s, verdict = timed(lambda: check_certificate(record), 2.0)
+    assert verdict.ok or "refused" in verdict.message, (case.name, verdict)
     others = {}
-    for peer, solve in peers.items():
-        took, (proved, value) = timed(lambda solve=solve: solve(sizes, rails, peer_limit_s))  # type: ignore[misc]
+    for peer in peers:
+        took, (proved, value) = timed(lambda peer=peer: solved_by(peer, case.sizes, case.rails, peer_limit_s))  # type: ignore[misc]
         others[peer] = (proved, took, value)
-        assert not (proved and outcome.closed and value != outcome.value), (name, peer, value, outcome.value)
-        assert not proved or value >= outcome.bound, (name, peer, value, outcome.bound)
+        assert not (proved and outcome.closed and value != outcome.value), (case.name, peer, value, outcome.value)
+        assert not proved or value >= outcome.bound, (case.name, peer, value, outcome.bound)
     size = len(json.dumps(outcome.witness, separators=(",", ":")))
-    return Result(name, rails, seconds, outcome.closed and seconds <= 1.05 * limit_s, int(outcome.value),
+    return Result(case.family, case.name, case.rails, seconds, outcome.closed and seconds <= 1.05 * case.limit_s, str(outcome.value),
                   float(outcome.value / outcome.bound - 1), outcome.method, size, check_s, verdict.ok, others)
 
 
-Peer = Callable[[Ints, int, float], tuple[bool, int]]
+def solved_by(peer: str, sizes: Ints, rails: int, limit_s: float) -> tuple[bool, int]:
+    """(proved, value) of the plain model, x[job, rail], in a back-end of `railopt solve`, here in this process.
+
+    One sender's chunks to one receiver are the local problem; the receiver's rows say what the sender's do.
+    """
+    chunks = Chunks.from_arrays(src=[0] * len(sizes), dst=[1] * len(sizes), size=sizes, nodes=2)
+    answers: list[Answer] = []
+    problem = build(Fabric.uniform(2, rails), chunks)
+    importlib.import_module(BACKENDS[peer].module).solve(problem.model, limit_s, 1, answers.append)
+    values = [max((problem.model.size @ np.array(answer.counts)).tolist()) for answer in answers if answer.counts is not None]
+    unit = int(np.gcd.reduce(sizes))
+    return any(answer.optimal for answer in answers), unit * min(values, default=int(sizes.sum()) // unit)
 
 
-def cpsat(sizes: Ints, rails: int, limit_s: float) -> tuple[bool, int]:
-    """The plain model: x[job, rail], exactly one rail a job, minimise the largest load; (proved, value)."""
-    from ortools.sat.python import cp_model
-
-    model = cp_model.CpModel()
-    top = model.new_int_var(0, int(sizes.sum()), "top")
-    place = [[model.new_bool_var("") for _ in range(rails)] for _ in sizes]
-    for row in place:
-        model.add_exactly_one(row)
-    for rail in range(rails):
-        model.add(sum(int(size) * row[rail] for size, row in zip(sizes, place, strict=True)) <= top)
-    model.minimize(top)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers, solver.parameters.max_time_in_seconds = 1, limit_s
-    status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return False, int(sizes.sum())
-    loads = [sum(int(size) * solver.value(row[rail]) for size, row in zip(sizes, place, strict=True)) for rail in range(rails)]
-    return status == cp_model.OPTIMAL, max(loads)
-
-
-def highs(sizes: Ints, rails: int, limit_s: float) -> tuple[bool, int]:
-    """The same model through scipy's `milp`."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import coo_array
-
-    n = len(sizes)
-    job, rail = np.repeat(np.arange(n), rails), np.tile(np.arange(rails), n)
-    once = coo_array((np.ones(n * rails), (job, np.arange(n * rails))), shape=(n, n * rails + 1))
-    rows, columns = np.append(rail, np.arange(rails)), np.append(np.arange(n * rails), np.full(rails, n * rails))
-    load = coo_array((np.append(sizes[job].astype(float), -np.ones(rails)), (rows, columns)), shape=(rails, n * rails + 1))
-    cost = np.append(np.zeros(n * rails), 1.0)
-    answer = milp(cost, constraints=[LinearConstraint(once.tocsr(), 1, 1), LinearConstraint(load.tocsr(), -np.inf, 0)],
-                  integrality=np.append(np.ones(n * rails), 0), bounds=Bounds(0, np.append(np.ones(n * rails), np.inf)),
-                  options={"time_limit": limit_s, "mip_rel_gap": 0.0})
-    if answer.x is None:
-        return False, int(sizes.sum())
-    chosen = answer.x[:-1].reshape(n, rails).argmax(axis=1)
-    return answer.status == 0, max(int(sizes[chosen == r].sum()) for r in range(rails))
-
-
-PEERS: dict[str, Peer] = {"cpsat": cpsat, "highs": highs}
-
-
-def warm_up() -> None:
-    """Compile every kernel before anything is timed."""
+def warm_up(peers: Iterable[str]) -> None:
+    """Compile every kernel and import every peer before anything is timed."""
+    for peer in peers:
+        solved_by(peer, np.array([3, 2, 2]), 2, 10.0)
     for rails, ratio, family in ((8, 5.0, "u4"), (8, 5.0, "moe-cut"), (8, 10.0, "moe-cut"), (16, 3.0, "u4"), (8, 5.0, "u6"),
-                                 (16, 10.0, "u6")):
+                                 (16, 10.0, "u6"), (16, 5.0, "u4")):
         solve_local(instance(rails, ratio, family, 99), rails, limit_s=60)
+    solve_local(instance(4, 5.0, "u4", 99), speeds=[4, 4, 2, 4], limit_s=60)
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
@@ -134,56 +147,90 @@ def geometric_mean(ratios: Iterable[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
-def goals(results: list[Result], classes: list[Result], peers: Iterable[str]) -> Iterator[Row]:
-    """The rows of the report."""
-    small, large = [r for r in results if r.rails <= 8], [r for r in results if r.rails > 8]
-    yield Row("N <= 8: proved within 1 s", share(small), "%", at_least=100, note=f"{len(small)} instances")
-    yield Row("N = 16: proved within 10 s", share(large), "%", at_least=97, note=f"{len(large)} instances")
-    proofs = [r for r in results if r.proved]
-    cheap = [r.check_ok and r.witness_bytes <= 1024 and r.check_s <= 0.5 for r in proofs]
-    yield Row("proofs with a witness <= 1 KiB checked in <= 0.5 s", 100 * sum(cheap) / max(1, len(cheap)), "%", at_least=99,
-              note=f"{sum(cheap)} of {len(cheap)}")
-    yield Row("median time", 1e3 * float(np.median([r.seconds for r in results])), "ms")
+def goals(results: list[Result], peers: Iterable[str]) -> Iterator[Row]:
+    """The rows of the report; those without an instance are left out."""
+    on_grid = [r for r in results if r.family == "grid"]
+    yield from share("N <= 8: proved within 1 s", [r for r in on_grid if r.rails <= 8], 100)
+    yield from share("N = 16: proved within 10 s", [r for r in on_grid if r.rails > 8], 97)
+    yield from cheap("proofs with a witness <= 1 KiB checked in <= 0.5 s", [r for r in on_grid if r.proved], 99)
+    if on_grid:
+        yield Row("median time", 1e3 * float(np.median([r.seconds for r in on_grid])), "ms")
     for peer in peers:
-        both = [r for r in results if r.proved and r.peers[peer][0]]
-        only = [r.name for r in results if not r.proved and r.peers[peer][0]]
-        ratio = geometric_mean(r.peers[peer][1] / r.seconds for r in both)
-        proved = 100 * sum(r.peers[peer][0] for r in results) / max(1, len(results))
-        yield Row(f"{peer}: proved", proved, "%")
-        yield Row(f"{peer}: its time over ours where both prove", ratio, "x", at_least=150 if peer == "cpsat" else None,
-                  note=f"{len(both)} instances")
-        yield Row(f"{peer}: proved by it, not by us", len(only), "", at_most=0, note=", ".join(only)[:60])
-    if classes:
-        yield Row("Franca/Frangioni U and NU: proved within 1 s", share(classes), "%", at_least=99, note=f"{len(classes)} instances")
+        yield from compared(peer, [r for r in on_grid if peer in r.peers])
+    yield from share("Franca/Frangioni U and NU: proved within 1 s", [r for r in results if r.family == "classes"], 99)
+    slanted = [r for r in results if r.family == "unequal"]
+    yield from share("unequal rails: proved within 1 s", slanted, None)
+    yield from cheap("unequal rails: witness <= 1 KiB, checked in <= 0.5 s", [r for r in slanted if r.proved], None)
     yield Row("peak memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, "MiB", at_most=2048)
 
 
-def share(results: list[Result]) -> float:
-    return 100 * sum(r.proved for r in results) / max(1, len(results))
+def share(name: str, results: list[Result], goal: float | None) -> Iterator[Row]:
+    """How many of these are proved."""
+    if results:
+        proved = sum(r.proved for r in results)
+        yield Row(name, 100 * proved / len(results), "%", at_least=goal, note=f"{proved} of {len(results)}")
+
+
+def cheap(name: str, proofs: list[Result], goal: float | None) -> Iterator[Row]:
+    """How many of these proofs are short and quick to check."""
+    if proofs:
+        good = sum(r.check_ok and r.witness_bytes <= 1024 and r.check_s <= 0.5 for r in proofs)
+        yield Row(name, 100 * good / len(proofs), "%", at_least=goal, note=f"{good} of {len(proofs)}")
+
+
+def compared(peer: str, results: list[Result]) -> Iterator[Row]:
+    """One peer on the instances that it was given."""
+    both = [r for r in results if r.proved and r.peers[peer][0]]
+    only = [r.name for r in results if not r.proved and r.peers[peer][0]]
+    if results:
+        proved = sum(r.peers[peer][0] for r in results)
+        yield Row(f"{peer}: proved", 100 * proved / len(results), "%", note=f"{proved} of {len(results)}")
+        yield Row(f"{peer}: its time over ours where both prove", geometric_mean(r.peers[peer][1] / r.seconds for r in both), "x",
+                  at_least=150 if peer == "cpsat" else None, note=f"{len(both)} instances")
+        yield Row(f"{peer}: proved by it, not by us", len(only), "", at_most=0, note=", ".join(only)[:60])
+
+
+def part(text: str) -> tuple[int, int]:
+    """"1/4": the first of four parts."""
+    number, parts = map(int, text.split("/"))
+    if not 1 <= number <= parts:
+        raise ValueError
+    return number, parts
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.solver_bench", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of each cell (default 3)")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
+    parser.add_argument("--families", default=",".join(FAMILIES), help=f"comma-separated, of {', '.join(FAMILIES)} (default all)")
+    parser.add_argument("--only", default="", help="only instances whose name contains this")
+    parser.add_argument("--shard", type=part, default=(1, 1), help="K/N: every N-th instance from the K-th on")
+    parser.add_argument("--peers", default="cpsat",
+                        help=f"comma-separated, of {', '.join(BACKENDS)}; on the grid's first seed (default cpsat)")
+    parser.add_argument("--peer-limit", type=float, default=10.0, help="wall-clock seconds that a peer has (default 10)")
+    parser.add_argument("--quick", action="store_true", help="one seed, 2 s for the peers, the grid alone")
+    parser.add_argument("--json", action="store_true", help="print every instance and row as JSON")
+    args = parser.parse_args()
+    if args.quick:
+        args.seeds, args.peer_limit, args.families = 1, 2.0, "grid"
+    return args
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.solver_bench", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of each cell (default 3)")
-    parser.add_argument("--peers", default="cpsat", help=f"comma-separated, of {', '.join(PEERS)}; seed 0 only (default cpsat)")
-    parser.add_argument("--peer-limit", type=float, default=10.0, help="seconds that a peer has (default 10)")
-    parser.add_argument("--quick", action="store_true", help="one seed, 2 s for the peers, no Franca/Frangioni classes")
-    parser.add_argument("--json", action="store_true", help="print every instance and row as JSON")
-    args = parser.parse_args()
+    args = parsed()
     names = [name for name in args.peers.split(",") if name]
-    warm_up()
-    results, classes = [], []
-    for name, rails, sizes in grid(range(1 if args.quick else args.seeds)):
-        peers = {peer: PEERS[peer] for peer in names} if name.endswith("#0") else {}
-        limit = 1.0 if rails <= 8 else 10.0
-        results.append(show(measure(name, rails, sizes, limit, peers, 2.0 if args.quick else args.peer_limit)))
-    for name, rails, sizes in franca_frangioni(range(0 if args.quick else args.seeds)):
-        classes.append(show(measure(name, rails, sizes, 1.0, {}, 0.0)))
-    compared = [r for r in results if r.peers]
-    rows = [*goals(results, classes, ()), *(row for row in goals(compared, [], names) if any(row.name.startswith(n) for n in names))]
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    chosen = [case for case in cases(args.families.split(","), seeds) if args.only in case.name]
+    warm_up(names)
+    results = []
+    for case in chosen[args.shard[0] - 1::args.shard[1]]:
+        against = names if case.family == "grid" and case.name.endswith(f"#{args.first_seed}") else []
+        results.append(show(measure(case, against, args.peer_limit)))
+    rows = list(goals(results, names))
     if args.json:
         data: dict[str, Any] = {"machine": platform.machine(), "rows": [{**asdict(row), "met": row.met} for row in rows],
-                                "instances": [asdict(r) for r in results + classes]}
+                                "instances": [asdict(r) for r in results]}
         print(json.dumps(data, indent=1))
         return 0
     for row in rows:

@@ -50,6 +50,17 @@ def grid(seeds: range) -> Iterator[tuple[str, int, Ints]]:
                     yield f"{rails}x{ratio:g} {family} #{seed}", rails, instance(rails, ratio, family, seed)
 
 
+def unequal(seeds: range) -> Iterator[tuple[str, list[int], Ints]]:
+    """(name, speed of each rail, sizes): one rail at half speed, every other at three quarters, four speeds."""
+    for seed in seeds:
+        for rails in (4, 8):
+            speeds = {"one half": [4] * (rails - 1) + [2], "two speeds": [4, 3] * (rails // 2), "mixed": [4, 4, 2, 4, 1, 4, 3, 4][-rails:]}
+            for ratio in (2.5, 5.0, 10.0):
+                for family in ("u2", "u4", "lognormal", "moe-cut"):
+                    for kind, chosen in speeds.items():
+                        yield f"{rails}x{ratio:g} {family} {kind} #{seed}", chosen, instance(rails, ratio, family, seed)
+
+
 def franca_frangioni(seeds: range) -> Iterator[tuple[str, int, Ints]]:
     """Classes U (França et al. 1994) and NU (Frangioni et al. 2004), self-generated.
 
