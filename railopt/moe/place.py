@@ -16,6 +16,7 @@ from railopt.moe.optimal import optimal
 from railopt.moe.placement import Bools, Int32s, Placement, contiguous_home
 from railopt.moe.presets import Preset, preset
 from railopt.moe.prophet import measure, pro_prophet, shadow
+from railopt.moe.repair import repaired
 from railopt.moe.replicate import replicate
 from railopt.moe.routing import dispatch, split
 from railopt.moe.timeline import Timeline, timeline
@@ -62,7 +63,8 @@ def place(
     slots     experts a GPU may hold: its memory
     groups    expert groups that `replicate` keeps on one node
     previous  the placement before, up to date on its GPUs (serving): homes stay, and `pro-prophet` pays for new copies only;
-              `replicate` names its GPUs so that least moves, and keeps a layer as it is where moving does not pay
+              `replicate` takes, layer by layer, what is cheapest with its moves: no change, a repair, or a new placement whose GPUs
+              are named so that least moves
     limit_s   seconds a layer that `optimal` may take
     """
     if planner not in PLANNERS:
@@ -73,8 +75,12 @@ def place(
     slots = _slots(experts, devices, replicas, slots)
     if planner == "replicate":
         wanted = replicas or (experts + devices if slots is None else min(slots * devices, experts * devices))
-        made = replicate(trace.load[trace.row(iteration)], wanted, fabric.nodes, fabric.gpus, groups, previous)
-        return made if previous is None else _worth_moving(model, counts, made, previous)
+        load = trace.load[trace.row(iteration)]
+        made = replicate(load, wanted, fabric.nodes, fabric.gpus, groups, previous)
+        if previous is None or np.any(previous.holds.sum(axis=(1, 2)) != wanted):
+            return made
+        fixed = repaired(load, previous, groups)
+        return _cheapest(model, counts, previous, [previous, *([] if fixed is None else [fixed]), made])
     home = (
         np.broadcast_to(contiguous_home(experts, devices), (len(counts), experts))
         if previous is None
@@ -93,19 +99,17 @@ def place(
     return Placement.from_home(home, fabric.nodes, fabric.gpus, holds)
 
 
-def _worth_moving(model: TimeModel, counts: Ints, made: Placement, previous: Placement) -> Placement:
-    """The new placement, except for layers that have as many copies already and would not be faster after paying for the moves."""
-    holds, home = made.holds.copy(), made.home.copy()
+def _cheapest(model: TimeModel, counts: Ints, previous: Placement, made: list[Placement]) -> Placement:
+    """Layer by layer the placement of least time, moves from `previous` included; the first of those that are equal."""
+    holds, home = made[0].holds.copy(), made[0].home.copy()
     for layer, tokens in enumerate(counts):
-        if previous.holds[layer].sum() != holds[layer].sum():
-            continue
-        then, now = (
+        times = [
             measure(model, split(tokens, p.holds[layer], p.home[layer], p.gpus, "even"), p.holds[layer], home=p.home[layer], have=there)
-            for p, there in ((previous, previous.holds[layer]), (made, previous.holds[layer]))
-        )
-        if then.total <= now.total:
-            holds[layer], home[layer] = previous.holds[layer], previous.home[layer]
-    return Placement(made.nodes, made.gpus, holds, home)
+            for p, there in ((p, previous.holds[layer]) for p in made)
+        ]
+        best = made[int(np.argmin([t.total for t in times]))]
+        holds[layer], home[layer] = best.holds[layer], best.home[layer]
+    return Placement(previous.nodes, previous.gpus, holds, home)
 
 
 def _slots(experts: int, devices: int, replicas: int | None, slots: int | None) -> int | None:

@@ -144,18 +144,14 @@ class Placement:
         """The same placement, its GPUs renamed so that as few copies as possible are new: an assignment problem a layer.
 
         by_node  GPUs that share a node keep sharing one: nodes are renamed, and GPUs inside them
-        Homes stay where they were if they can, else go to a GPU that had the expert before.
+        Homes: see `homes_near`.
         """
         self.moved(previous)  # the same shape, or an error
         holds = np.empty_like(self.holds)
         for layer in range(self.layers):
             kept = self.holds[layer].astype(np.int64) @ previous.holds[layer].T.astype(np.int64)
             holds[layer, _assigned(kept, self.gpus if by_node else self.devices)] = self.holds[layer]
-        had = holds & previous.holds
-        layers, experts = np.ogrid[: self.layers, : self.experts]
-        new = np.where(had.any(axis=1), had.argmax(axis=1), holds.argmax(axis=1))
-        home = np.where(holds[layers, previous.home, experts], previous.home, new)
-        return Placement(self.nodes, self.gpus, holds, home.astype(np.int32))
+        return Placement(self.nodes, self.gpus, holds, homes_near(holds, previous))
 
     def movement(self, previous: Placement, expert_bytes: int) -> Traffic:
         """What the change sends: each new copy comes from the GPU of its node that has sent least, else from any such GPU."""
@@ -188,6 +184,14 @@ class Placement:
                 for layer in range(self.layers)
             ],
         }
+
+
+def homes_near(holds: Bools, previous: Placement) -> Int32s:
+    """int32 [layer, expert]: the home before where it still holds the expert, else a GPU that had it, else the first holder."""
+    had = holds & previous.holds
+    layers, experts = np.ogrid[: holds.shape[0], : holds.shape[2]]
+    new = np.where(had.any(axis=1), had.argmax(axis=1), holds.argmax(axis=1))
+    return np.where(holds[layers, previous.home, experts], previous.home, new).astype(np.int32)
 
 
 def _assigned(kept: Ints, size: int) -> Ints:

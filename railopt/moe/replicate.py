@@ -33,14 +33,15 @@ def rebalance(
     Returns phy2log int32 [layers, replicas] (slots in GPU order), log2phy int32 [layers, experts, most copies] padded with
     -1, and logcnt int32 [layers, experts].
     """
-    loads = _loads(weight)
+    loads = loads_of(weight)
     _check(loads.shape[1], replicas, groups, nodes, gpus)
-    hierarchical = _hierarchical(replicas, groups, nodes)
-    phy2log, logcnt = _rebalance(loads, replicas, groups if hierarchical else 1, nodes if hierarchical else 1, gpus)
+    by_node = hierarchical(replicas, groups, nodes)
+    phy2log, logcnt = _rebalance(loads, replicas, groups if by_node else 1, nodes if by_node else 1, gpus)
     return phy2log, _invert(phy2log, logcnt), logcnt
 
 
-def _hierarchical(replicas: int, groups: int, nodes: int) -> bool:
+def hierarchical(replicas: int, groups: int, nodes: int) -> bool:
+    """Whether expert groups stay on one node each: EPLB's hierarchical policy, used where the numbers allow it."""
     return nodes > 1 and groups > 1 and groups % nodes == 0 and replicas % nodes == 0
 
 
@@ -53,10 +54,11 @@ def replicate(
     """
     phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus)
     made = Placement.from_phy2log(phy2log, nodes, gpus, int(np.shape(weight)[1]))
-    return made if previous is None else made.aligned(previous, by_node=_hierarchical(replicas, groups, nodes))
+    return made if previous is None else made.aligned(previous, by_node=hierarchical(replicas, groups, nodes))
 
 
-def _loads(weight: npt.ArrayLike) -> Floats:
+def loads_of(weight: npt.ArrayLike) -> Floats:
+    """Checked loads, float64 [layers, experts]."""
     given: npt.NDArray[Any] = np.asarray(weight)
     if given.ndim != 2 or given.dtype.kind not in "iuf" or 0 in given.shape:
         raise InputError(f"weight has shape {given.shape} and type {given.dtype}: expected numbers [layers, experts]")
@@ -101,7 +103,7 @@ def _rebalance(weight: Floats, replicas: int, groups: int, nodes: int, gpus: int
                     chosen[k] = e
                     load[k] = weight[layer, e]
                     k += 1
-            _replicate(load, local_replicas, local_gpus, count)
+            _extra(load, local_replicas, local_gpus, count)
             packed = _pack(load, count, local_replicas, local_gpus)
             for k in range(local_experts):
                 logcnt[layer, chosen[k]] = count[k]
@@ -158,7 +160,7 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
 
 
 @njit(cache=True)
-def _replicate(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
+def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
     """Each further replica goes to the expert with the largest load a replica, at most one a GPU."""
     experts = len(load)
     count[:] = 1
@@ -217,7 +219,7 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
                     waiting -= 1
                     opened[i] = opened[waiting]
                     break
-    _swap(slots, start, total, share, count)
+    _exchanges(slots, start, total, share, count)
     return slots
 
 
@@ -248,7 +250,7 @@ def _make_room(slots: Int32s, start: Int32s, used: Int32s, total: Floats, share:
 
 
 @njit(cache=True)
-def _swap(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
+def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
     """Exchange one expert of the fullest GPU for a lighter one of another while the higher of the two loads falls.
 
     The emptiest GPU is asked first, then the others in ascending order until one helps.
@@ -313,7 +315,7 @@ def _invert(phy2log: Int32s, logcnt: Int32s) -> Int32s:
 
 def balance(weight: npt.ArrayLike, phy2log: Int32s, gpus: int) -> Floats:
     """max/mean GPU load of each layer, float64 [layers], an expert's load split evenly over its replicas."""
-    loads = _loads(weight)
+    loads = loads_of(weight)
     owner = slot_gpus(phy2log.shape[1], gpus)
     result = np.empty(len(loads))
     for layer, row in enumerate(phy2log):

@@ -10,6 +10,7 @@ import pytest
 from railopt.errors import InputError
 from railopt.moe.placement import Placement, contiguous_home, slot_gpus
 from railopt.moe.presets import PRESETS, moe_gpt, preset
+from railopt.moe.repair import repaired
 from railopt.moe.replicate import balance, rebalance, replicate
 
 
@@ -181,6 +182,28 @@ def test_replicas_keep_their_gpus_where_they_can() -> None:
     assert kept.moved(before).sum() < plain.moved(before).sum()
     np.testing.assert_array_equal(np.sort(kept.holds.sum(axis=2)), np.sort(plain.holds.sum(axis=2)))
     np.testing.assert_array_equal(kept.copies, plain.copies)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_repair_moves_less_and_balances_nearly_as_well(groups: int) -> None:
+    weight = zipf(6, 32, seed=4)
+    before = replicate(weight, 48, 2, 4, groups)
+    drifted = weight * np.random.default_rng(5).uniform(0.7, 1.4, weight.shape)
+    fixed, fresh = repaired(drifted, before, groups), replicate(drifted, 48, 2, 4, groups, before)
+    assert fixed is not None
+    assert fixed.moved(before).sum() < fresh.moved(before).sum()
+    np.testing.assert_array_equal(fixed.holds.sum(axis=2), before.holds.sum(axis=2))
+    stale, after, best = (balance(drifted, p.phy2log(), 8).mean() for p in (before, fixed, fresh))
+    assert best <= after + 1e-12
+    assert after - best < 0.5 * (stale - best)
+    if groups > 1:
+        assert all(fixed.holds.reshape(6, 2, 4, 4, 8).any(axis=(2, 4)).sum(axis=1).ravel() == 1)
+    assert repaired(weight, before, groups).moved(before).sum() <= 0.1 * before.holds.sum()  # type: ignore[union-attr]
+
+
+def test_groups_that_are_spread_over_nodes_are_not_repaired() -> None:
+    weight = zipf(1, 16)
+    assert repaired(weight, replicate(weight, 24, 2, 4), groups=4) is None
 
 
 @pytest.mark.parametrize("by_node", [False, True])
