@@ -45,6 +45,7 @@ FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
 SHORT_ROUNDS = 8                 # new starts before exact methods: many short walks find more than a long one
 LOCAL_S = 2.0                    # the most that one node's exact optimum may take at first
 ANCHORS, ANCHOR_S = 4, 0.25      # nodes around which the others are arranged, and what one of them may take
+CLOSE = 0.999                    # to the largest load: such nodes are filled together
 AROUND = 8                       # such searches for one from a new start, which finds less
 ILP_VARIABLES = 60_000           # beyond this CP-SAT has not helped within minutes
 ILP_AFTER = 0.25                 # share of the time before the integer program starts
@@ -137,32 +138,41 @@ def _start(race: Race) -> None:
     plan = lpt_global(cells.fabric, cells.chunks)
     load = cells.loads(plan.rail)
     race.offer(plan.rail, cells.value(load), "lpt-global")
-    side, node = _most_loaded(cells, load)
+    side, tight = _most_loaded(cells, load)
+    node = tight[0]
     race.lift(_average(cells, side, node, int(load[side, node].sum())), _lifted(side, node, {"kind": "average"}), "average")
     if not race.met:
-        _fill(race, side, node)
+        _fill(race, side, tight)
     if not race.met:
         _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
 
 
-def _most_loaded(cells: Cells, load: Ints) -> tuple[int, int]:
-    """(side, node) with the largest load a rate."""
-    side, node = divmod(int(np.argmax(load.sum(axis=2) / np.maximum(cells.rate.sum(axis=2), 1))), cells.fabric.nodes)
-    return side, node
+def _most_loaded(cells: Cells, load: Ints) -> tuple[int, list[int]]:
+    """The side of the node with the largest load a rate, and that node, then others of that side that come close to it."""
+    mean = load.sum(axis=2) / np.maximum(cells.rate.sum(axis=2), 1)
+    side, node = divmod(int(np.argmax(mean)), cells.fabric.nodes)
+    order = np.argsort(-mean[side], kind="stable")[:ANCHORS].tolist()
+    return side, [node, *(k for k in order if k != node and mean[side, k] > CLOSE * mean[side, node])]
 
 
-def _fill(race: Race, side: int, node: int) -> bool:
-    """One side that is mostly caps, filled as evenly as is asked for, the other chunks arranged around it; whether that could be done."""
+def _fill(race: Race, side: int, tight: list[int]) -> bool:
+    """Some nodes' sides that are mostly caps, filled as evenly as is asked for, the other chunks arranged around them; whether the first
+    of them could be filled."""
     cells, aim = race.cells, race.bound * (1 + race.tolerance)
-    local = nodes.fill(cells, side, node, aim, race.seed)
-    if local is not None:
-        rail, locked = anchor(cells, aim, side, {node: local})
+    arranged: dict[int, Ints] = {}
+    for node in tight:
+        local = nodes.fill(cells, side, node, aim, race.seed)
+        if local is None:
+            break
+        arranged[node] = local
+    if arranged:
+        rail, locked = anchor(cells, aim, side, arranged)
         race.offer(rail, cells.value(cells.loads(rail)), "filled")
         if not race.met:
             rail, value = improve(cells, rail, aim, steps=SHORT_STEPS, seed=race.seed, locked=locked)
             race.offer(rail, value, "filled and search")
     race.seed += 1
-    return local is not None
+    return bool(arranged)
 
 
 def _average(cells: Cells, side: int, node: int, total: int) -> Fraction:
