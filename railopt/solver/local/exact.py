@@ -40,7 +40,11 @@ class Windows:
 
     def count(self, capacity: int, limit: int) -> int:
         """How many loads the window of `capacity` has; counts no further than `limit`."""
-        return int(count_window(self.left[0], self.right[0], self._low(capacity), capacity, limit))
+        return self.between(self._low(capacity), capacity, limit)
+
+    def between(self, low: int, high: int, limit: int) -> int:
+        """How many sets of jobs have a sum in [low, high]; counts no further than `limit`."""
+        return int(count_window(self.left[0], self.right[0], low, high, limit))
 
     def largest(self, low: int, high: int, limit: int) -> int:
         """The largest capacity in [low - 1, high] with at most `limit` loads; low - 1 where even `low` has more."""

@@ -137,7 +137,7 @@ def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, spa
                 return -1, slack
             for i in range(left - 1):
                 places[i] = rest[i + 1]
-            share = slack if rails - rail == 2 else max(slack // (rails - rail), slack * (attempt - 5) // 12)
+            share = slack if rails - rail == 2 else max(slack // (rails - rail), slack * (attempt - 5) // 6)
             reserved = left * max(0, 7 - attempt) // 14  # small jobs are worth most on the last rails
             shuffle(places, left - 1 - reserved)
             length = 0

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Clock = Callable[[], float]
 SIFTED = 400_000  # loads that `sifted_search` lists at most
+SINGLE = 1 << 14  # sets in each half of those that `single_jobs` lists at most
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 
 
@@ -150,6 +151,25 @@ def known_weights(state: State) -> None:
         state.refuted(capacity, dual_witness(state, state.sizes, weights), "L2")
 
 
+def single_jobs(state: State) -> None:
+    """A job that leaves little room on its rail has few loads: capacities at which none of them is full enough are refuted."""
+    sizes, rails, total = state.sizes, state.rails, int(state.sizes.sum())
+    for job in range(min(rails, len(sizes))):
+        own, low, high = int(sizes[job]), state.bound, state.value
+        others = np.delete(sizes, job)
+        windows = Windows(others[others <= high - own], rails, high - own, SINGLE)
+        if not windows.usable:
+            return  # nor will those of smaller jobs be
+        while low < high:
+            middle = (low + high) // 2
+            if windows.between(total - (rails - 1) * middle - own, middle - own, 0):
+                high = middle
+            else:
+                low = middle + 1
+        if low > state.bound:
+            state.refuted(low - 1, {"kind": "cover", "weights": [[own * state.unit, 0]]}, f"loads of job {job + 1}")
+
+
 def dual_witness(state: State, sizes: Ints, weights: Ints) -> Witness:
     pairs = {int(size) * state.unit: int(weight) for size, weight in zip(sizes, weights, strict=True) if weight}
     return {"kind": "dual", "weights": [[size, weight] for size, weight in sorted(pairs.items(), reverse=True)]}
@@ -190,7 +210,8 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
     part, rails, settled = tight_part(state)
     sizes, average = np.ascontiguousarray(state.sizes[part]), len(part) / rails
     width = pool_width(sizes)
-    keeps = [keep for keep in range(2, rails + 1) if 12 <= keep * average <= 52] or [min(rails, 2 if average < 6 else 1)]
+    fewest = 12 if average < 8 else 0
+    keeps = [keep for keep in range(1, rails + 1) if fewest <= keep * average <= 52] or [min(rails, 2 if average < 6 else 1)]
     subsets.seeded(state.seed)
 
     def attempt(keep: int, sparse: bool, rounds: int) -> bool:
@@ -351,5 +372,5 @@ def medium_search(state: State) -> None:
                 exact(state, windows, 1000 << doubling, 2_000_000_000)
 
 
-STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, small_search, subset_sums,
+STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, single_jobs, small_search, subset_sums,
                                               prices_at_the_value, perfect, configuration_lp, sifted_search, medium_search, full_search)
