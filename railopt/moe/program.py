@@ -60,16 +60,43 @@ class Program(NamedTuple):
         return cls(**{**values, "binary": int(values["binary"])})
 
 
-class _Rows:
-    """Rows sum(coefficient * column) <= right, one by one; a column may come up several times in one."""
+Sum = list[tuple[int, float]]  # coefficients by column; CONSTANT stands for 1
+CONSTANT = -1
 
-    def __init__(self) -> None:
+
+class _Columns(NamedTuple):
+    """Where each variable is: x, first int64 [E, D], passed [E, D, GPUs a node], sent [E]."""
+
+    x: Ints
+    first: Ints
+    passed: Ints
+    sent: Ints
+    a2a: int
+    fec: int
+    trans: int
+    shown: int
+    returned: int
+
+
+class _Rows:
+    """Rows `sum <= 0`, one by one, and what adds up to times: tokens and copies by GPU, tokens by node."""
+
+    def __init__(self, devices: int, nodes: int) -> None:
         self.entries: list[tuple[int, int, float]] = []
         self.upper: list[float] = []
+        self.load: list[Sum] = [[] for _ in range(devices)]
+        self.up: list[Sum] = [[] for _ in range(devices)]
+        self.copied: list[Sum] = [[] for _ in range(devices)]
+        self.into: list[Sum] = [[] for _ in range(nodes)]
+        self.out: list[Sum] = [[] for _ in range(nodes)]
 
-    def add(self, terms: list[tuple[int, float]], right: float = 0.0) -> None:
-        self.entries += [(len(self.upper), column, value) for column, value in terms if value]
-        self.upper.append(right)
+    def add(self, *sums: Sum, times: float = 1.0, minus: int | None = None) -> None:
+        """times * sum - column `minus` <= 0."""
+        terms = [(column, value * times) for part in sums for column, value in part]
+        self.upper.append(-sum(value for column, value in terms if column == CONSTANT))
+        row = len(self.upper) - 1
+        self.entries += [(row, int(column), value) for column, value in terms if column != CONSTANT and value]
+        self.entries += [] if minus is None else [(row, int(minus), -1.0)]
 
 
 def build(model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, hint: npt.NDArray[np.bool_]) -> Program:
@@ -78,88 +105,84 @@ def build(model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, hin
     hint bool [GPU, expert]: a placement to start from.
     """
     devices, gpus, experts = model.devices, model.gpus, len(owner)
-    x = np.arange(experts * devices).reshape(experts, devices)
-    first = x + x.size
-    passed = 2 * x.size + np.arange(x.size * gpus).reshape(experts, devices, gpus)
-    sent = passed.size + 2 * x.size + np.arange(experts)
-    width = 2 * x.size + passed.size + experts + TIMES
-    a2a, fec, trans, shown, returned = range(width - TIMES, width)
-    place = np.arange(devices) // gpus
+    ends = np.cumsum([experts * devices, experts * devices, experts * devices * gpus, experts])
+    x, first, passed, sent = (part for part in np.split(np.arange(ends[-1]), ends[:-1]))
+    shape = (experts, devices)
+    at = _Columns(x.reshape(shape), first.reshape(shape), passed.reshape(*shape, gpus), sent, *range(ends[-1], ends[-1] + TIMES))
+    width = int(ends[-1]) + TIMES
     low, high = np.zeros(width), np.r_[np.ones(width - TIMES), np.full(TIMES, np.inf)]
-    low[x[np.arange(experts), owner]] = 1
-    rows = _Rows()
-    load: list[list[tuple[int, float]]] = [[] for _ in range(devices)]  # tokens, by GPU
-    up: list[list[tuple[int, float]]] = [[] for _ in range(devices)]
-    into: list[list[tuple[int, float]]] = [[] for _ in range(model.nodes)]
-    out: list[list[tuple[int, float]]] = [[] for _ in range(model.nodes)]
-    fixed = {"load": np.zeros(devices), "up": np.zeros(devices), "into": np.zeros(model.nodes), "out": np.zeros(model.nodes)}
-    copied: list[list[tuple[int, float]]] = [[] for _ in range(devices)]
+    low[at.x[np.arange(experts), owner]] = 1
+    rows = _Rows(devices, model.nodes)
     for e in range(experts):
-        home = int(owner[e])
         for node in range(model.nodes):
             mine = range(node * gpus, (node + 1) * gpus)
-            count = {d: float(tokens[d, e]) for d in mine}
-            for d in mine:
-                load[d].append((x[e, d], count[d]))
-            if node == place[home]:
-                high[first[e, list(mine)]] = 0
-                for d in set(mine) - {home}:  # without a copy its tokens go to the home
-                    fixed["load"][home] += count[d]
-                    fixed["up"][home] += count[d]
-                    load[home].append((x[e, d], -count[d]))
-                    up[home].append((x[e, d], -count[d]))
-                    copied[d].append((x[e, d], 1.0))
-                continue
-            served = [(int(first[e, f]), 1.0) for f in mine]
-            total = sum(count.values())
-            for side, at, fixed_side in ((into, int(place[home]), "into"), (out, node, "out")):
-                fixed[fixed_side][at] += total
-                side[at] += [(column, -total) for column, _ in served]
-            fixed["load"][home] += total
-            load[home] += [(column, -total) for column, _ in served]
-            rows.add(served, 1.0)
-            rows.add([*served, (int(sent[e]), -1.0)])
-            for f in mine:
-                rows.add([(first[e, f], 1.0), (x[e, f], -1.0)])
-                rows.add([(x[e, f], 1.0), *((column, -1.0) for column, _ in served)])
-                copied[f] += [(x[e, f], 1.0), (first[e, f], -1.0)]  # the first one crosses, the others come from it
-                for d in set(mine) - {f}:
-                    if d < f:
-                        rows.add([(first[e, f], 1.0), (x[e, d], 1.0)], 1.0)
-                    share = int(passed[e, d, f - mine.start])
-                    rows.add([(first[e, f], 1.0), (x[e, d], -1.0), (share, -1.0)])
-                    load[f].append((share, count[d]))
-                    up[f].append((share, count[d]))
-    everything = [(int(column), 1.0) for column in x.ravel()]
-    mean = [(column, model.copy_mean_ps / SCALE) for column, _ in everything]
-    mean_fixed = experts * model.copy_mean_ps / SCALE  # the homes are no copies
-
-    def time(terms: list[tuple[int, float]], ps: float, column: int, constant: float = 0.0) -> None:
-        rows.add([*((c, v * ps / SCALE) for c, v in terms), (column, -1.0)], -constant * ps / SCALE)
-
+            count = [float(tokens[d, e]) for d in mine]
+            for d, own in zip(mine, count, strict=True):
+                rows.load[d].append((at.x[e, d], own))
+            if owner[e] in mine:
+                high[at.first[e, list(mine)]] = 0
+                _home_node(e, int(owner[e]), mine, count, at, rows)
+            else:
+                _other_node(e, int(owner[e]), node, mine, count, at, rows)
+    _time_rows(model, owner, at, rows)
     for d in range(devices):
-        time(load[d], model.token_ps, fec, fixed["load"][d])
-        time(up[d], model.up_ps, a2a, fixed["up"][d])
-        rows.add([*((c, v * model.copy_up_ps / SCALE) for c, v in copied[d]), *mean, (trans, -1.0)], mean_fixed)
-        rows.add([(int(column), 1.0) for column in x[:, d]], float(cap[d]))
-    for node in range(model.nodes):
-        ps, copy = float(model.node_ps[node]), float(model.copy_ps[node]) / SCALE
-        time(into[node], ps, a2a, fixed["into"][node])
-        time(out[node], ps, a2a, fixed["out"][node])
-        arriving = [(int(c), copy) for c in first[:, place == node].ravel()]
-        leaving = [(int(sent[e]), copy) for e in np.flatnonzero(place[owner] == node)]
-        rows.add([*arriving, *mean, (trans, -1.0)], mean_fixed)
-        rows.add([*leaving, *mean, (trans, -1.0)], mean_fixed)
-    rows.add(everything, float(most + experts))
-    ratio = model.grad_ratio[0] / model.grad_ratio[1]
-    hidden, windows = ((1.0, 2.0), (model.fnec_ps, model.bnec_ps)) if model.overlap else ((0.0, 0.0), (0, 0))
-    rows.add([(trans, 1.0), (fec, -hidden[0]), (shown, -1.0)], windows[0] / SCALE)
-    rows.add([(trans, ratio), (fec, -hidden[1]), (returned, -1.0)], windows[1] / SCALE)
+        rows.add([(column, 1.0) for column in at.x[:, d]], [(CONSTANT, -float(cap[d]))])
+    rows.add([(column, 1.0) for column in x], [(CONSTANT, -float(most + experts))])
     cost = np.zeros(width)
-    cost[[a2a, fec, shown, returned]] = 4, 3, 1, 1
+    cost[[at.a2a, at.fec, at.shown, at.returned]] = 4, 3, 1, 1
     row, column, value = (np.array(part) for part in zip(*rows.entries, strict=True))
-    binary = 2 * x.size
-    return Program(cost, low, high, binary, row, column, value, np.array(rows.upper), hint.T.ravel().astype(np.float64))
+    return Program(cost, low, high, int(ends[1]), row, column, value, np.array(rows.upper), hint.T.ravel().astype(np.float64))
+
+
+def _home_node(e: int, home: int, mine: range, count: list[float], at: _Columns, rows: _Rows) -> None:
+    """Tokens of the home's node-mates go to the home unless they have a copy, which comes over scale-up."""
+    for d, own in zip(mine, count, strict=True):
+        if d != home:
+            for tokens in (rows.load[home], rows.up[home]):
+                tokens += [(CONSTANT, own), (at.x[e, d], -own)]
+            rows.copied[d].append((at.x[e, d], 1.0))
+
+
+def _other_node(e: int, home: int, node: int, mine: range, count: list[float], at: _Columns, rows: _Rows) -> None:
+    """Tokens go to the node's first holder, or home without one; the first holder's copy crosses, the others come from it."""
+    served: Sum = [(at.first[e, f], 1.0) for f in mine]
+    total = sum(count)
+    for tokens in (rows.load[home], rows.into[home // len(mine)], rows.out[node]):
+        tokens += [(CONSTANT, total), *((column, -total) for column, _ in served)]
+    rows.add(served, [(CONSTANT, -1.0)])
+    rows.add(served, minus=int(at.sent[e]))
+    for i, f in enumerate(mine):
+        rows.copied[f] += [(at.x[e, f], 1.0), (at.first[e, f], -1.0)]
+        rows.add([(at.first[e, f], 1.0)], minus=int(at.x[e, f]))
+        rows.add([(at.x[e, f], 1.0)], [(column, -1.0) for column, _ in served])
+        for d, own in zip(mine, count, strict=True):
+            if d == f:
+                continue
+            if d < f:
+                rows.add([(at.first[e, f], 1.0), (at.x[e, d], 1.0), (CONSTANT, -1.0)])
+            rows.add([(at.first[e, f], 1.0), (at.x[e, d], -1.0)], minus=int(at.passed[e, d, i]))
+            for tokens in (rows.load[f], rows.up[f]):
+                tokens.append((at.passed[e, d, i], own))
+
+
+def _time_rows(model: TimeModel, owner: Ints, at: _Columns, rows: _Rows) -> None:
+    """A2A, FEC and Trans are at least what each GPU and link takes; what shows of Trans and Agg, eq. 6 or 8."""
+    place = np.arange(model.devices) // model.gpus
+    per = model.copy_mean_ps / SCALE  # the homes are no copies
+    mean: Sum = [*((column, per) for column in at.x.ravel().tolist()), (CONSTANT, -len(owner) * per)]
+    for d in range(model.devices):
+        rows.add(rows.load[d], times=model.token_ps / SCALE, minus=at.fec)
+        rows.add(rows.up[d], times=model.up_ps / SCALE, minus=at.a2a)
+        rows.add([(c, v * model.copy_up_ps / SCALE) for c, v in rows.copied[d]], mean, minus=at.trans)
+    for node in range(model.nodes):
+        for tokens in (rows.into[node], rows.out[node]):
+            rows.add(tokens, times=float(model.node_ps[node]) / SCALE, minus=at.a2a)
+        for crossing in (at.first[:, place == node].ravel(), at.sent[place[owner] == node]):
+            rows.add([(c, float(model.copy_ps[node]) / SCALE) for c in crossing.tolist()], mean, minus=at.trans)
+    hidden, windows = ((1.0, 2.0), (model.fnec_ps, model.bnec_ps)) if model.overlap else ((0.0, 0.0), (0, 0))
+    ratio = model.grad_ratio[0] / model.grad_ratio[1]
+    for part, column, compute, window in ((1.0, at.shown, hidden[0], windows[0]), (ratio, at.returned, hidden[1], windows[1])):
+        rows.add([(at.trans, part), (at.fec, -compute), (CONSTANT, -window / SCALE)], minus=column)
 
 
 def main(program: str, answers: str, until: str) -> None:
