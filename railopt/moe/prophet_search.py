@@ -3,7 +3,9 @@
 The total is a maximum of many times, so most single copies change nothing.  Each turn therefore leaves the best placement, first by
 threshold accepting (placements a little worse than the last one are accepted, ever less so), on small layers then by a few moves in
 the dark as well; there single toggles and pairs of toggles follow each turn.  Some turns add a share of the links' mean to what they
-compare, which tells placements of one total apart.  Integers and a fixed sequence of dice: the same plan on every machine.
+compare, which tells placements of one total apart.  Transfers come in steps (the busiest link has one copy more or less), and far
+fewer copies may be needed to save one: every other turn therefore begins with the homes alone and caps the transfers below those of
+the best placement.  Integers and a fixed sequence of dice: the same plan on every machine.
 """
 
 from __future__ import annotations
@@ -16,24 +18,42 @@ from railopt.moe.kernels import GPUS, NODES, Bools, Layer, terms, toggle
 
 SMALL = 64  # (GPU, expert) pairs beyond the homes up to which pairs of toggles are tried
 LONG, SHORT = 15_000, 2000  # moves of a turn that accepts by threshold, on small layers and on others
+HOT, COOL = 20, 100  # the share of the best total that such a turn begins with accepting on top of the last: 1/20, 1/100
 WEIGHTS = (0, 4, 1, 0, 16, 1, 0, 4)  # of the links' mean in these turns
 DARK = 60  # turns in the dark, on small layers
-WHOLE, ANY = 2, 12  # sides of the dice that choose a move: a whole expert on 0 and 1, two pairs on 2 and 3, else one pair
-SLACK, FAR = 50, 8  # a turn begins with accepting 1/50 more than the last total, and never more than 1/8 above the best
+WHOLE, ANY = 2, 12  # sides of the dice that choose a move: a whole expert on 0 and 1, two pairs on 2 to 6, else one pair
+NO_CAP = 2**62
+FAR = 8  # a turn never goes more than 1/8 above the best, or above where it began
 
 
 @njit(cache=True, error_model="numpy")
 def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints) -> Bools:
     """The best placement found, from the one given; bool [E, D]."""
+    devices, small = len(layer.place), holds.size - len(holds) <= SMALL
     chosen, done, dice = holds.copy(), np.empty(holds.size, np.int64), 12345
-    small = holds.size - len(holds) <= SMALL
-    for weight in WEIGHTS:
-        steps = LONG if small else SHORT
-        best, copies, dice = _threshold(best, copies, dice, weight, steps, layer, room, limit, holds, times, done, chosen)
-        copies += _restore(chosen, layer, room, holds, times)
+    alone = np.zeros_like(holds)
+    for e in range(len(holds)):
+        alone[e, layer.home[e]] = True
+    for turn in range(len(WEIGHTS)):
+        cap = NO_CAP
+        if turn % 2 == 1:
+            trans = terms(devices, times, layer.scalars)[2]
+            cap = (trans - 1, trans * 3 // 4, trans // 2, trans // 4)[turn // 2 % 4]
+            copies += _restore(alone, layer, room, holds, times)
+        steps, slack = (LONG, HOT) if small else (SHORT, COOL)
+        found, copies, dice = _threshold(
+            best, cap, copies, dice, WEIGHTS[turn], steps, slack, layer, room, limit, holds, times, done, chosen
+        )
+        if cap == NO_CAP or found < best:
+            copies += _restore(chosen, layer, room, holds, times)
+        best = found
         if small:
-            best, copies = _pairs(best, copies, layer, room, limit, holds, times)
-            chosen[:] = holds
+            total = terms(devices, times, layer.scalars)[4]
+            total, copies = _pairs(total, copies, layer, room, limit, holds, times)
+            if total < best:
+                best = total
+                chosen[:] = holds
+        copies += _restore(chosen, layer, room, holds, times)
     for turn in range(DARK if small else 0):
         whole = turn % 2 == 0  # one expert, or a few pairs
         for _ in range(1 if whole else 2 + turn // 2 % 6):
@@ -61,10 +81,12 @@ def _restore(chosen: Bools, layer: Layer, room: Ints, holds: Bools, times: Ints)
 @njit(cache=True, error_model="numpy")
 def _threshold(
     best: int,
+    cap: int,
     copies: int,
     dice: int,
     weight: int,
     steps: int,
+    slack: int,
     layer: Layer,
     room: Ints,
     limit: int,
@@ -73,20 +95,21 @@ def _threshold(
     done: Ints,
     chosen: Bools,
 ) -> tuple[int, int, int]:
-    """Random moves, each kept unless it is worse than the last kept by more than a slack that shrinks to 0.
+    """Random moves, each kept unless it is worse than the last kept by more than a slack that shrinks to 0, or Trans exceeds a cap.
 
     Leaves the best placement in `chosen`; (its total, copies now, dice).
     """
     devices = len(layer.place)
     links = devices + 2 * layer.scalars[NODES]
-    last = 4 * best
+    far = max(best + best // FAR, terms(devices, times, layer.scalars)[4])
+    last = 4 * far
     for step in range(steps):
         count, copies, dice = _move(dice, ANY, copies, layer, room, limit, holds, times, done)
         if count == 0:
             continue
-        total = terms(devices, times, layer.scalars)[4]
+        _, _, trans, _, total, _ = terms(devices, times, layer.scalars)
         score = total + weight * (times[devices : devices + links].sum() // links)
-        if score > last + best // SLACK * (steps - step) // steps or total > best + best // FAR:
+        if trans > cap or total > far or score > last + best // slack * (steps - step) // steps:
             for i in range(count):
                 copies += _flip(done[i], layer, room, holds, times)
             continue
@@ -112,9 +135,9 @@ def _move(
     other, count = dice >> 8, 0
     if kind > 1:
         count, copies = _add(pair, count, copies, layer, room, limit, holds, times, done)
-        if kind > 3:
+        if kind > 6:
             return count, copies, dice
-        second = other % devices * experts + pair % experts if kind == 2 else pair - pair % experts + other % experts
+        second = other % devices * experts + pair % experts if kind <= 4 else pair - pair % experts + other % experts
         if second != pair:
             count, copies = _add(second, count, copies, layer, room, limit, holds, times, done)
         return count, copies, dice
