@@ -71,7 +71,7 @@ class Windows:
             sums, table, found = sums[heavy], table[heavy], int(heavy.sum())
         order, chosen = np.argsort(capacity - sums, kind="stable"), np.full(self.rails, -1, np.int64)
         table, slack = table[order], self.rails * capacity - self.total
-        status, nodes = search(table, (capacity - sums)[order], np.zeros(found, np.int64), self.counts,
+        status, nodes = search(self.types, table, (capacity - sums)[order], np.zeros(found, np.int64), self.counts,
                                np.array([self.rails]), slack, max_steps, chosen)
         rarest = self.types[np.argsort(np.count_nonzero(table, axis=0), kind="stable")]
         if status != FOUND:

@@ -191,7 +191,7 @@ def complete(sizes: Any, rails: int, capacity: int, max_loads: int, max_steps: i
     order, chosen = np.argsort(capacity - sums, kind="mergesort"), np.empty(rails, np.int64)
     table = table[order]
     wastes, one_class = (capacity - sums)[order], np.zeros(found, np.int64)
-    status, _ = search(table, wastes, one_class, counts, np.array([rails]), slack, max_steps, chosen)
+    status, _ = search(types, table, wastes, one_class, counts, np.array([rails]), slack, max_steps, chosen)
     if status == FOUND:
         spread(sizes, types, table, chosen, rail_of)
     return status == FOUND

@@ -335,8 +335,9 @@ def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool =
             return
         decision = windows.decide(capacity, limit, min(steps, int(3e9 * state.left)))
         if decision.status == FOUND and decision.assignment is not None:
-            state.improve(decision.assignment, "exact cover")
-            ceiling = state.value - 1
+            before = state.value
+            state.improve(decision.assignment, "exact cover")  # small steps down would take long: then halve the gap
+            ceiling = state.value - 1 if 8 * (before - state.value) > before - state.bound else (state.bound + state.value) // 2
         elif decision.status == REFUTED:
             state.refuted(capacity, {"kind": "cover"}, "exact cover")
             ceiling = state.value - 1

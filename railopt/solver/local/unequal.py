@@ -183,7 +183,7 @@ class Unequal:
             parts.append((capacity - sums, np.full(found, number, np.int64), table))
         wastes, number_of, table = (np.concatenate(column) for column in zip(*parts, strict=True))
         by_waste, chosen = np.argsort(wastes, kind="stable"), np.full(len(capacities), -1, np.int64)
-        status, _ = search(table[by_waste], wastes[by_waste], number_of[by_waste], counts, rails, slack, steps, chosen)
+        status, _ = search(types, table[by_waste], wastes[by_waste], number_of[by_waste], counts, rails, slack, steps, chosen)
         if status == FOUND:
             self.improve(self._assign(types, table[by_waste], number_of[by_waste], chosen, capacities, classes), "exact cover")
         elif status == REFUTED:
