@@ -174,16 +174,27 @@ def test_planners_never_lose_and_pro_prophet_beats_the_others(model: TimeModel) 
         assert ours <= min(others)
 
 
-def test_limits_on_slots_and_copies_hold() -> None:
+@pytest.mark.parametrize("search", [False, True])
+def test_limits_on_slots_and_copies_hold(search: bool) -> None:
     model, counts = rails(4, 2), draw(8, 16, 3, 1.5)
     for slots, limit in ((3, None), (None, 4), (2, None), (4, 7)):
-        holds = pro_prophet(model, counts, slots=slots, limit=limit)
+        holds = pro_prophet(model, counts, slots=slots, limit=limit, search=search)
         assert holds.sum(axis=1).max() <= (slots or 16)
         assert holds.sum() - 16 <= (1000 if limit is None else limit)
         assert holds[np.arange(16) // 2, np.arange(16)].all()
     with pytest.raises(InputError, match="smallest feasible number is 2"):
         pro_prophet(model, counts, slots=1)
     assert shadow(model, counts, slots=2).sum() == 16
+
+
+def test_the_search_finds_what_the_path_alone_does_not() -> None:
+    for model in (rails(2, 4), flat(8, overlap=True)):
+        counts = draw(8, 8, 5)
+        none, path, found = (
+            evaluate(model, counts, holds).total
+            for holds in (None, pro_prophet(model, counts, search=False), pro_prophet(model, counts))
+        )
+        assert found < path < none
 
 
 def test_copies_that_are_already_there_cost_nothing_and_are_used() -> None:
