@@ -143,6 +143,19 @@ Proof.
   rewrite (nth_indep _ 0%N (B - 1)%N), nth_repeat by (now rewrite repeat_length). lia.
 Qed.
 
+(** what is done before p/q at speed [v] has its room *)
+Lemma before_room (p : N) (q : positive) t v l : (t < Z.of_N p # q)%Q ->
+  (inject_Z (Z.of_N l) <= t * inject_Z (Z.of_N v))%Q -> (l <= room p (Npos q) v)%N.
+Proof.
+  intros Hlt Fi. unfold room. apply N.div_le_lower_bound; [lia|].
+  destruct (N.eq_0_gt_0_cases v) as [->|Hv].
+  - assert (l = 0%N); [|lia]. unfold Qle, Qmult, inject_Z in Fi. simpl in Fi. nia.
+  - assert (E : (inject_Z (Z.of_N l) < (Z.of_N p # q) * inject_Z (Z.of_N v))%Q).
+    { eapply Qle_lt_trans; [exact Fi|]. apply Qmult_lt_compat_r; [|exact Hlt].
+      unfold Qlt, inject_Z; simpl. lia. }
+    unfold Qlt, Qmult, inject_Z in E. simpl in E. nia.
+Qed.
+
 (** rails with speeds: if the rooms that a time below p/q leaves are refuted, nothing ends before p/q *)
 Theorem T7_time : forall speeds ps (p : N) (q : positive),
   refuted (map (room p (Npos q)) speeds) ps ->
@@ -151,14 +164,7 @@ Proof.
   intros speeds ps p q H a t P Fi. destruct (Qlt_le_dec t (Z.of_N p # q)) as [Hlt|]; auto. exfalso.
   apply (H a); rewrite map_length; [exact P|]. intros r Hr. specialize (Fi r Hr).
   rewrite (nth_indep _ 0%N (room p (Npos q) 0)) by (now rewrite map_length).
-  rewrite map_nth. set (v := nth r speeds 0%N) in *. set (l := load ps a r) in *. clearbody v l.
-  unfold room. apply N.div_le_lower_bound; [lia|].
-  destruct (N.eq_0_gt_0_cases v) as [->|Hv].
-  - assert (l = 0%N); [|lia]. unfold Qle, Qmult, inject_Z in Fi. simpl in Fi. nia.
-  - assert (E : (inject_Z (Z.of_N l) < (Z.of_N p # q) * inject_Z (Z.of_N v))%Q).
-    { eapply Qle_lt_trans; [exact Fi|]. apply Qmult_lt_compat_r; [|exact Hlt].
-      unfold Qlt, inject_Z; simpl. lia. }
-    unfold Qlt, Qmult, inject_Z in E. simpl in E. nia.
+  rewrite map_nth. eapply before_room; eauto.
 Qed.
 
 (** ** The other half: an assignment that attains a value *)

@@ -14,9 +14,8 @@ in `proofs/coq`.  What one trusts is the kernel, the printed statement and that 
     subset                             attainable sums as the bits of one number
     cover                              every way to fill the rails, to its dead end
     node           T7_node             the same for what one node sends or receives
+    joint          T7_joint_sound      every way to put the chunks of some sides on rails
     fluid          T7_fluid            prices of all bytes against what all NICs earn
-
-There is no theorem for a witness of kind joint yet: NotProved says so.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from railopt.symbolic import coq
 Record = Mapping[str, Any]
 HEADER = """\
 From Coq Require Import NArith QArith List.
-From Rails Require Import Jobs Certificate Fluid.
+From Rails Require Import Jobs Certificate Joint Fluid.
 Import ListNotations.
 Open Scope nat_scope.
 """
@@ -247,6 +246,8 @@ def _coupled(record: Record, directory: Path) -> tuple[list[str], dict[str, _Cla
         inner = witness_term(witness["witness"], sizes, rooms_before(bound, speeds))
         side = "Send" if send else "Receive"
         proof = f"T7_node {inner} {side} {node} {fabric} chunks {_ratio(bound)}"
+    elif witness["kind"] == "joint":
+        proof = f"T7_joint_sound {_sides(problem, columns, bound, witness)} {fabric} chunks {_ratio(bound)}"
     else:
         prices, definitions = _prices(witness, definitions)
         proof = f"T7_coupled_fluid {fabric} {prices} chunks {_ratio(bound)}"
@@ -284,13 +285,23 @@ def _rates(problem: Record) -> list[str]:
     return [f"Definition {side} : list (list N) := {table(problem[side])}%N." for side in ("tx", "rx")]
 
 
+def _sides(problem: Record, columns: Sequence[Sequence[int]], bound: Fraction, witness: Record) -> str:
+    """The sides that a joint witness names, the one with the least room to spare first: the order decides how soon ways end."""
+    spare = []
+    for name, ends, rates, term in (("send", columns[0], problem["tx"], "Send"), ("recv", columns[1], problem["rx"], "Receive")):
+        for node in witness[name]:
+            if natural(node) >= len(rates):
+                raise FormatError(f"a joint witness about node {node} of {len(rates)}")
+            needed = sum(size for end, size in zip(ends, columns[2], strict=True) if end == node)
+            spare.append((sum(min(room, needed) for room in rooms_before(bound, rates[node])) - needed, f"({term}, {node})"))
+    return "[" + "; ".join(side for _, side in sorted(spare, key=lambda side: side[0])) + "]"
+
+
 def _prices(witness: Record, definitions: list[str]) -> tuple[str, list[str]]:
     if witness["kind"] == "claimed":
         raise NotProved(f"claimed by {witness['by']}: a solver's word is no proof")
-    if witness["kind"] == "joint":
-        raise NotProved("no Coq checker for witnesses of kind joint; `railopt check` re-checks them")
     if witness["kind"] != "fluid":
-        raise FormatError(f"a witness of kind {str(witness['kind'])[:40]!r}, expected fluid, node or claimed")
+        raise FormatError(f"a witness of kind {str(witness['kind'])[:40]!r}, expected fluid, node, joint or claimed")
     added = [f"Definition {side}_price : list (list N) := {table(witness[side])}%N." for side in ("send", "recv")]
     return "send_price recv_price", definitions + added
 

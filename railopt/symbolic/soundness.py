@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import sympy as sp
 
-from railopt.check import Meter, Rejected, prove_local
+from railopt.check import Meter, Rejected, prove_joint, prove_local
 from railopt.symbolic.algebra import is_zero, sums_agree
 from railopt.symbolic.granularity import any_size_instances
 from railopt.symbolic.oracle import Sizes, best_coupled, best_local, best_unequal, multisets
@@ -150,6 +150,30 @@ def node_lifting(quick: bool = False, *, coupled: bool = True) -> Result:
                 if bound > value:
                     failures.append(f"{list(instance)}: node {node} alone needs {bound}, a plan does {value}")
     return verdict("exhaustive", f"M = 3, N = 2, up to {3 if quick else 4} chunks of 1..2 ({len(instances)} instances)", failures,
+                   ("equal rails",))
+
+
+def joint(quick: bool = False, *, prove: Callable[..., str] = prove_joint) -> Result:
+    """T7i: no set of sides is accepted for more than the optimum; all sides together show the optimum of every instance."""
+    most, nodes = 3 if quick else 4, range(3)
+    some = [list(chosen) for count in ((1,) if quick else range(4)) for chosen in combinations(nodes, count)]
+    instances, rates, failures = any_size_instances(3, most, 2), [[1, 1]] * 3, []
+    for instance in instances:
+        best, columns = best_coupled(instance, 2)[0], [list(column) for column in zip(*instance, strict=True)]
+
+        def shown(bound: int, send: list[int], recv: list[int], columns: list[list[int]] = columns) -> bool:
+            try:
+                prove(rates, rates, columns, Fraction(bound), {"kind": "joint", "send": send, "recv": recv}, Meter(10**7))
+            except Rejected:
+                return False
+            return True
+
+        failures += [f"{list(instance)}: senders {send} and receivers {recv} accepted for {best + 1}, the optimum is {best}"
+                     for send, recv in [*product(some, some), (list(nodes), list(nodes))] if shown(best + 1, send, recv)]
+        if not shown(best, list(nodes), list(nodes)):
+            failures.append(f"{list(instance)}: all sides do not show the optimum {best}")
+    sides = "one sender and one receiver, or all" if quick else "every set of sides"
+    return verdict("exhaustive", f"M = 3, N = 2, up to {most} chunks of 1..2 ({len(instances)} instances), {sides}", failures,
                    ("equal rails",))
 
 

@@ -16,6 +16,7 @@ from railopt.errors import CheckFailed, FormatError, InputError, NotProved
 from railopt.fabric import Fabric
 from railopt.plan import Plan
 from railopt.policies import plan
+from railopt.solver.coupled import solve
 from railopt.symbolic.coq_certificate import check_certificate, prove
 
 AVERAGE = {"kind": "average"}
@@ -129,6 +130,45 @@ def test_degraded_fabric_and_fluid_prices_on_chunks(theory: Path) -> None:
     assert prove(prices).kind == "fluid"
     with pytest.raises(CheckFailed):
         prove(falsified(more, prices))
+
+
+def coupled_gap() -> dict[str, Any]:
+    """Four nodes, four rails: every node alone could be done in 168 bytes a rail, one sender and one receiver together in 169."""
+    src, dst = (np.repeat(ends, 4) for ends in np.nonzero(~np.eye(4, dtype=bool)))
+    size = np.random.default_rng([0, 4, 4, 4, False]).integers(1, 101, len(src))
+    outcome = solve(Fabric.uniform(4, 4), Chunks.from_arrays(src=src, dst=dst, size=size, nodes=4), limit_s=30)
+    assert (outcome.status, outcome.witness["kind"]) == ("proved", "joint")
+    assert outcome.certificate is not None
+    return outcome.certificate.record()
+
+
+def test_several_sides_at_once(theory: Path) -> None:
+    record = coupled_gap()
+    proved = prove(record)
+    assert (proved.kind, proved.optimal) == ("joint", True)
+    assert "on_time 4 4 tx rx chunks plan" in proved.statement
+
+    def later(changed: dict[str, Any]) -> None:
+        bound = Fraction(changed["claim"]["bound"])
+        changed["claim"]["bound"] = str(bound * Fraction(170, 169))
+
+    def fewer(changed: dict[str, Any]) -> None:
+        changed["witness"]["recv"] = []
+
+    for change in (later, fewer):
+        with pytest.raises(CheckFailed, match="kernel does not accept"):
+            prove(falsified(change, record))
+    with pytest.raises(FormatError, match="node 4 of 4"):
+        prove(falsified(lambda changed: changed["witness"].update(send=[4]), record))
+
+
+def test_more_ways_than_coq_can_follow_are_not_proved(theory: Path) -> None:
+    fabric, chunks = skewed(8, 8, 200)
+    record = of_plan(plan(fabric, chunks, "lpt-global")).record()
+    everything = falsified(lambda r: r.update(witness={"kind": "joint", "send": list(range(8)), "recv": list(range(8))}), record)
+    everything["claim"]["bound"] = everything["claim"]["value"]
+    with pytest.raises(NotProved, match="more than 3 s for this joint witness"):
+        prove(everything, timeout_s=3)
 
 
 def test_fluid_bound_and_flow(theory: Path) -> None:

@@ -16,9 +16,9 @@ from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies import plan
 from railopt.symbolic import coq
-from railopt.symbolic.coq_certificate import grouped, numbers, rooms_before, table, witness_term
+from railopt.symbolic.coq_certificate import certificate_theorem, grouped, numbers, rooms_before, table, witness_term
 
-IMPORTS = "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy Jobs Certificate Fluid.\n"
+IMPORTS = "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy Jobs Certificate Joint Fluid.\n"
 PRINTING = "Import ListNotations. Open Scope nat_scope. Set Printing Width 1000000. Set Printing Depth 1000000.\n"
 
 
@@ -126,6 +126,45 @@ def test_fluid_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
                      f"(off_diagonal {table(demand)}%N) {bound.numerator} {bound.denominator}")
     assert 20 < sum(expected) < 100
     assert verdicts(theory, terms) == expected
+
+
+def joint_record(rng: random.Random) -> dict[str, Any]:
+    """Some sides of a small fabric, perhaps with slow and dead NICs and sizes in units, and a bound near what can be shown."""
+    nodes, rails, unit = rng.randint(2, 4), rng.randint(1, 4), rng.choice([1, 1, 3, 4096, 10**5])
+    low = rng.choice([0, 1, 2])
+    tx, rx = ([[rng.randint(low, 2) for _ in range(rails)] for _ in range(nodes)] for _ in range(2))
+    src = [rng.randrange(nodes) for _ in range(rng.randint(1, 10))]
+    dst = [(s + rng.randint(1, nodes - 1)) % nodes for s in src]
+    extra = rng.choice([0, 0, 1]) if unit > 1 else 0        # with 10^5 bytes and one there are more sums than Coq keeps
+    size = [unit * rng.randint(1, 9) + extra for _ in src]
+    send, recv = (rng.sample(range(nodes), rng.randint(0, nodes)) for _ in range(2))
+    loads = [(sum(z for e, z in zip(ends, size, strict=True) if e == k), sum(rates[k]))
+             for chosen, ends, rates in ((send, src, tx), (recv, dst, rx)) for k in chosen]
+    share = max((Fraction(load, rate) for load, rate in loads if rate), default=Fraction(0))
+    bound = max(Fraction(1, 3), share + Fraction(rng.randint(-3, 8) * unit, rng.choice([1, 2, 3])))
+    return {"railopt": "certificate", "version": 1, "claim": {"bound": str(bound), "proved": False},
+            "problem": {"kind": "coupled", "nodes": nodes, "rails": rails, "tx": tx, "rx": rx,
+                        "chunks": {"src": src, "dst": dst, "size": size}},
+            "witness": {"kind": "joint", "send": send, "recv": recv}}
+
+
+def test_joint_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
+    rng = random.Random(6)
+    terms, expected = [], []
+    for _ in range(300):
+        record = joint_record(rng)
+        verdict = check_certificate(record)
+        assert "refused" not in verdict.message
+        sides = re.search(r"T7_joint_sound (\[.*?\])", certificate_theorem(record))
+        assert sides
+        problem, bound = record["problem"], Fraction(record["claim"]["bound"])
+        rows, _ = grouped([problem["chunks"][name] for name in ("src", "dst", "size")], [])
+        expected.append(verdict.ok)
+        terms.append(f"check_joint {sides[1]} {problem['nodes']} {problem['rails']} {table(problem['tx'])}%N {table(problem['rx'])}%N "
+                     f"(chunks_of {rows}%N) {bound.numerator}%N {bound.denominator}%positive")
+    assert 75 < sum(expected) < 225
+    found = verdicts(theory, terms)
+    assert [term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs] == []
 
 
 def test_plan_is_on_time_at_its_makespan_and_not_before(theory: Path) -> None:

@@ -59,7 +59,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("scheduling.posterior", {"smallest": False}),
     ("scheduling.posterior_count", {"more": 3}),
     ("scheduling.posterior_cited", {"more": 1}),
-    *((f"soundness.{kind}", {"prove": prove}) for kind in ("average", "pigeonhole", "count", "dual", "subset", "cover")
+    *((f"soundness.{kind}", {"prove": prove}) for kind in ("average", "pigeonhole", "count", "dual", "subset", "cover", "joint")
       for prove in (gullible, stubborn)),
     ("soundness.node_lifting", {"coupled": False}),
     ("soundness.fluid_duality", {"cheapest": False}),
