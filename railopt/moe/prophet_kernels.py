@@ -102,7 +102,7 @@ def _path(
     best, kept, used = 2**62, 0, 0
     mark, marked = best, 0  # the path ends when a round of devices gains less than a hundredth
     patience = 8 + (devices if scalars[GPUS] > 1 else devices // 2)
-    enough = times[:devices].sum() // devices * 99 // 32  # ... or when no placement is 1/32 faster: 3 FEC at its mean
+    enough = times[:devices].sum() // devices * 75 // 24  # ... or when no placement is 1/24 faster: 3 FEC at its mean
     while True:
         busy, link = _argmax(times[:devices]), _argmax(times[devices:move])
         trans = peak(times[move:last]) + times[last] * scalars[COPY_MEAN]

@@ -19,7 +19,7 @@ from railopt.moe.kernels import GPUS, NODES, Bools, Layer, terms, toggle
 SMALL = 64  # (GPU, expert) pairs beyond the homes up to which pairs of toggles are tried
 LONG, SHORT = 15_000, 2000  # moves of a turn that accepts by threshold, on small layers and on others
 HOT, COOL = 20, 100  # the share of the best total that such a turn begins with accepting on top of the last: 1/20, 1/100
-WEIGHTS = (0, 4, 1, 0, 16, 1, 0, 4)  # of the links' mean in these turns
+WEIGHTS = (0, 4, 1, 0, 16, 1, 0, 4, 4, 1, 0, 16, 1, 0, 4, 0)  # of the links' mean in these turns
 DARK = 60  # turns in the dark, on small layers
 WHOLE, ANY = 2, 12  # sides of the dice that choose a move: a whole expert on 0 and 1, two pairs on 2 to 6, else one pair
 NO_CAP = 2**62
