@@ -123,7 +123,7 @@ def planning() -> Iterator[Row]:
     for name, model in models.items():
         for skew in (0.3, 0.8):
             tokens = counts(64, 64, skew, round(10 * skew))
-            ms = best(lambda: pro_prophet(model, tokens), 300, 3) * 1e3  # noqa: B023
+            ms = best(lambda: pro_prophet(model, tokens), 5000, 3) * 1e3  # noqa: B023
             none, ours, others = (
                 evaluate(model, tokens, p).total for p in (None, pro_prophet(model, tokens), shadow(model, tokens))
             )
@@ -134,11 +134,9 @@ def planning() -> Iterator[Row]:
                 at_most=0.2,
                 note=f"layer {none / ours:.2f}x faster than without copies, {others / ours:.2f}x than FasterMoE's choice",
             )
-        slowest = max(
-            best(lambda: pro_prophet(model, tokens), 2000, 1) * 1e3  # noqa: B023
-            for skew in (0.0, 0.3, 0.5, 0.8, 1.2)
-            for tokens in (counts(64, 64, skew, seed) for seed in (101, 102, 103))
-        )
+        layers = [counts(64, 64, skew, seed) for skew in (0.0, 0.3, 0.5, 0.8, 1.2) for seed in (101, 102, 103)]
+        rounds = [[best(lambda: pro_prophet(model, c), 100) for c in layers] for _ in range(10)]  # noqa: B023  a busy second spoils one
+        slowest = float(np.min(rounds, axis=0).max()) * 1e3
         yield Row(f"pro-prophet, the same, {name}, slowest of 15 layers", slowest, "ms", at_most=0.2, note="Zipf 0 to 1.2, 3 seeds")
 
 
