@@ -51,7 +51,8 @@ class Program(NamedTuple):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As a plain `.npz`, for the process that solves it."""
-        np.savez(path, allow_pickle=False, **{name: np.asarray(value) for name, value in self._asdict().items()})
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._asdict().items()}
+        np.savez(path, **arrays)  # no keyword of its own: to numpy before 2.2 allow_pickle was an array's name
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Program:

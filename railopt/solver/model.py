@@ -61,8 +61,8 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As a plain `.npz`, for the process that solves it."""
-        arrays = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        np.savez(path, allow_pickle=False, **arrays)
+        arrays: dict[str, Any] = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        np.savez(path, **arrays)    # no keyword of its own: to numpy before 2.2 allow_pickle was an array's name
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
