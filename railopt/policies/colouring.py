@@ -168,8 +168,11 @@ def _lowest_bit_compiled(word: Any) -> Any:
 
 
 @njit(forceinline=True)
-def _take(bits: Array, at: Array, vertex: int) -> int:
-    """Remove a neighbour of `vertex` from its row of `bits` and return it, or -1; words before at[vertex] are empty."""
+def _cross(bits: Array, back: Array, at: Array, vertex: int) -> int:
+    """Use an edge of `vertex` up, in its row of `bits` and in its neighbour's row of `back`; the neighbour, or -1.
+
+    Words before at[vertex] are empty.
+    """
     word = at[vertex]
     while bits[vertex, word] == 0:
         if word + 1 == bits.shape[1]:
@@ -178,33 +181,28 @@ def _take(bits: Array, at: Array, vertex: int) -> int:
         at[vertex] = word
     found = bits[vertex, word]
     bits[vertex, word] = found & (found - np.uint64(1))
-    return 64 * word + _lowest_bit(found)
+    neighbour = 64 * word + _lowest_bit(found)
+    back[neighbour, vertex >> 6] ^= np.uint64(1) << np.uint64(vertex & 63)
+    return neighbour
 
 
 @njit(cache=True)
-def _trail(v: int, from_left: bool, rows: Array, columns: Array, at_row: Array, at_column: Array, counts: Array, other: Array) -> tuple[
+def _trail(v: int, on_left: bool, rows: Array, columns: Array, at_row: Array, at_column: Array, counts: Array, other: Array) -> tuple[
         int, bool]:
     """Walk unused edges from `v` until there is no way on: those walked left to right count in `counts`, the others in
     `other`.  Returns where it ends, and whether that is on the left."""
-    if not from_left:
-        k = _take(columns, at_column, v)
+    while True:
+        if on_left:
+            f = _cross(rows, columns, at_row, v)
+            if f < 0:
+                return v, True
+            counts[v, f] += 1
+            v = f
+        k = _cross(columns, rows, at_column, v)
         if k < 0:
             return v, False
-        rows[k, v >> 6] ^= np.uint64(1) << np.uint64(v & 63)
         other[k, v] += 1
-        v = k
-    while True:
-        f = _take(rows, at_row, v)
-        if f < 0:
-            return v, True
-        columns[f, v >> 6] ^= np.uint64(1) << np.uint64(v & 63)
-        counts[v, f] += 1
-        k = _take(columns, at_column, f)
-        if k < 0:
-            return f, False
-        rows[k, f >> 6] ^= np.uint64(1) << np.uint64(f & 63)
-        other[k, f] += 1
-        v = k
+        v, on_left = k, True
 
 
 @njit(cache=True)

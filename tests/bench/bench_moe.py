@@ -17,6 +17,7 @@ from railopt.moe.prophet import evaluate, pro_prophet, shadow
 from railopt.moe.replicate import balance, rebalance
 from railopt.moe.timemodel import TimeModel
 from tests.bench import Row, best
+from tests.plain_eplb import plain_eplb
 
 LAYERS, EXPERTS, REPLICAS, GROUPS = 58, 256, 288, 8
 QUOTED = {4: 1.148, 9: 1.046, 18: 1.637}  # max/mean of EPLB, Zipf 0.8, mean over layers
@@ -26,32 +27,6 @@ def weights(seed: int = 0) -> np.ndarray:
     """Zipf 0.8, each layer in an order of its own."""
     rng = np.random.default_rng(seed)
     return np.stack([rng.permutation(np.arange(1, EXPERTS + 1) ** -0.8) for _ in range(LAYERS)])
-
-
-def pack(loads: np.ndarray, bins: int) -> np.ndarray:
-    """Heaviest first to the lightest bin with room, the same number in each."""
-    where, total, free = np.empty(len(loads), int), np.zeros(bins), np.full(bins, len(loads) // bins)
-    for i in np.argsort(-loads, kind="stable"):
-        target = min(np.flatnonzero(free), key=lambda b: total[b])
-        where[i], total[target], free[target] = target, total[target] + loads[i], free[target] - 1
-    return where
-
-
-def plain_eplb(row: np.ndarray, nodes: int) -> tuple[float, int]:
-    """(max/mean, duplicates on a GPU) of EPLB's steps for one layer."""
-    groups, parts = (GROUPS, nodes) if GROUPS % nodes == 0 else (1, 1)
-    node_of = pack(row.reshape(groups, -1).sum(axis=1), parts).repeat(len(row) // groups)
-    loads, twins = [], 0
-    for part in range(parts):
-        mine = row[node_of == part]
-        count = np.ones(len(mine), int)
-        for _ in range(REPLICAS // parts - len(mine)):
-            count[np.argmax(mine / count)] += 1
-        expert = np.repeat(np.arange(len(mine)), count)
-        where = pack((mine / count)[expert], nodes * 8 // parts)
-        loads += np.bincount(where, weights=(mine / count)[expert]).tolist()
-        twins += len(expert) - len(set(zip(where.tolist(), expert.tolist(), strict=True)))
-    return max(loads) / float(np.mean(loads)), twins
 
 
 def least(row: np.ndarray, nodes: int) -> float:
@@ -77,7 +52,7 @@ def rows() -> Iterator[Row]:
         gpus = nodes * 8
         ms = best(lambda: rebalance(weight, REPLICAS, GROUPS, nodes, gpus), 30) * 1e3  # noqa: B023
         phy2log, _, _ = rebalance(weight, REPLICAS, GROUPS, nodes, gpus)
-        plain = [plain_eplb(row, nodes) for row in weight]
+        plain = [plain_eplb(row, REPLICAS, GROUPS, nodes, 8 * nodes) for row in weight]
         owner = slot_gpus(REPLICAS, gpus)
         twins = sum(len(row) - len(set(zip(owner.tolist(), row.tolist(), strict=True))) for row in phy2log)
         yield Row(
