@@ -54,7 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--move-weight", type=float, default=1.0, help="what sending a copy weighs when planning (default 1)"
     )
-    parser.add_argument("--limit", type=float, default=30.0, metavar="SECONDS", help="time a layer for optimal (default 30)")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="time a layer for optimal (default 30); exit code 2 if the optimum of a layer is not proved",
+    )
     parser.add_argument("--sglang", metavar="FILE.json", help="write the placement for sglang's --init-expert-location")
     parser.add_argument("--vllm-ascend", metavar="FILE.json", help="write the placement as vllm-ascend's expert map")
     parser.add_argument("--gantt", metavar="FILE.svg", help="draw the iteration's timeline before and after")
@@ -87,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
         "previous": previous,
         "limit_s": args.limit,
     }
-    placement = place(trace, fabric, model.weighing_moves(args.move_weight), args.planner, **options)
+    optima: list[Any] = []
+    placement = place(trace, fabric, model.weighing_moves(args.move_weight), args.planner, **options, report=optima.append)
     start = place(trace, fabric, model, "contiguous") if previous is None else previous
     when = args.iteration if args.evaluate is None else args.evaluate
     rule = args.rule or ("even" if args.planner == "replicate" else "home")
@@ -109,12 +116,20 @@ def run(args: argparse.Namespace) -> int:
         "moved_bytes": int(moved.bytes.sum()),
         "moved_internode_bytes": int(moved.node_matrix.sum()),
     }
+    if optima:
+        data["optimum"] = _optimum(optima)
     _export(args, placement, before.timeline, after.timeline)
     if args.json:
         print_json(data)
     else:
         _print(data, before, after)
-    return 0
+    return 0 if all(optimum.proved for optimum in optima) else 2
+
+
+def _optimum(optima: list[Any]) -> dict[str, Any]:
+    """How many layers' placements are the optimum of the time model, on whose word, and how far the others may be from it."""
+    counts = {status: sum(optimum.status == status for optimum in optima) for status in ("proved", "claimed", "open")}
+    return {**counts, "largest_gap": max(optimum.gap(optimum.value) for optimum in optima), "by": sorted({o.by for o in optima})}
 
 
 def _previous(path: str, fabric: Any, experts: int) -> Any:
@@ -152,6 +167,12 @@ def _print(data: dict[str, Any], before: Any, after: Any) -> None:
         f"{data['planner']}: {data['copies']} experts on GPUs in {data['layers']} layers of {data['experts']}, "
         f"at most {data['experts_per_gpu']} a GPU and layer; model: {data['model']}"
     )
+    if "optimum" in data:
+        known = data["optimum"]
+        print(
+            f"layers' optima: {known['proved']} proved, {known['claimed']} claimed, {known['open']} open, at most "
+            f"{100 * known['largest_gap']:.3g} % above the bound ({'; '.join(known['by'])})"
+        )
     rows = [
         ["balance, max/mean", f"{before.balance:.3f}", f"{after.balance:.3f}", _ratio(before.balance, after.balance)],
         ["worst layer", f"{before.worst:.3f}", f"{after.worst:.3f}", _ratio(before.worst, after.worst)],

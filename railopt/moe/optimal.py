@@ -39,6 +39,11 @@ class Optimum:
     proved: bool
     by: str
 
+    @property
+    def status(self) -> str:
+        """"proved"; "claimed", if the solver's bound is the value; "open", if the time was up before that."""
+        return "proved" if self.proved else "claimed" if self.value == self.bound else "open"
+
     def gap(self, value: int) -> float:
         """(value - bound) / bound of another placement's time."""
         return (value - self.bound) / self.bound if self.bound else 0.0
@@ -106,7 +111,8 @@ def _best(model: TimeModel, tokens: Ints, owner: Ints, start: Bools, answers: li
         total = evaluate(model, tokens, holds, home=owner).total
         if total < value:
             chosen, value = holds, total
-    return Optimum(chosen, value, min(value, bound), False, f"claimed by HiGHS {version('highspy')}")
+    by = f"claimed by HiGHS {version('highspy')}" if value <= bound else f"open, its bound claimed by HiGHS {version('highspy')}"
+    return Optimum(chosen, value, min(value, bound), False, by)
 
 
 def split_tokens(model: TimeModel, counts: npt.ArrayLike, holds: Bools) -> Ints:

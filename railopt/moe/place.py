@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.moe.optimal import optimal
+from railopt.moe.optimal import Optimum, optimal
 from railopt.moe.placement import Bools, Int32s, Placement, contiguous_home
 from railopt.moe.presets import Preset, preset
 from railopt.moe.prophet import measure, pro_prophet, shadow
@@ -56,6 +56,7 @@ def place(
     groups: int = 1,
     previous: Placement | None = None,
     limit_s: float = 30.0,
+    report: Callable[[Optimum], None] | None = None,
 ) -> Placement:
     """A placement for every layer of the trace, planned on one iteration's counts.
 
@@ -66,6 +67,7 @@ def place(
               `replicate` takes, layer by layer, what is cheapest with its moves: no change, a repair, or a new placement whose GPUs
               are named so that least moves
     limit_s   seconds a layer that `optimal` may take
+    report    called with what `optimal` knows of each layer: whether its placement is the optimum, and on whose word
     """
     if planner not in PLANNERS:
         raise InputError(f"unknown planner {planner!r}; known planners: {', '.join(PLANNERS)}")
@@ -95,7 +97,7 @@ def place(
     limit = None if replicas is None else replicas - experts
     have = [None] * len(counts) if previous is None else list(previous.holds)
     layers = zip(counts, home, have, strict=True)
-    holds = np.stack([_copies(planner, model, layer, owner, there, slots, limit, limit_s) for layer, owner, there in layers])
+    holds = np.stack([_copies(planner, model, layer, owner, there, slots, limit, limit_s, report) for layer, owner, there in layers])
     return Placement.from_home(home, fabric.nodes, fabric.gpus, holds)
 
 
@@ -142,12 +144,16 @@ def _copies(
     slots: int | None,
     limit: int | None,
     limit_s: float,
+    report: Callable[[Optimum], None] | None,
 ) -> Bools:
     if planner == "pro-prophet":
         return pro_prophet(model, counts, home=home, have=have, slots=slots, limit=limit)
     if planner == "shadow":
         return shadow(model, counts, home=home, slots=slots)
-    return optimal(model, counts, home=home, slots=slots, limit=limit, limit_s=limit_s).holds
+    best = optimal(model, counts, home=home, slots=slots, limit=limit, limit_s=limit_s)
+    if report is not None:
+        report(best)
+    return best.holds
 
 
 @dataclass(frozen=True)

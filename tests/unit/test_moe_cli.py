@@ -29,7 +29,7 @@ def trace(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("planner", ["contiguous", "replicate", "shadow", "pro-prophet", "optimal"])
 def test_every_planner_reports(planner: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", planner, "--json"]) == 0
+    assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", planner, "--json"]) == (2 if planner == "optimal" else 0)
     data = json.loads(capsys.readouterr().out)
     assert data["planner"] == planner
     assert data["experts_per_gpu"] <= 3
@@ -41,6 +41,16 @@ def test_every_planner_reports(planner: str, trace: str, capsys: pytest.CaptureF
     assert (data["moved_bytes"] == 0) == (planner == "contiguous")
     if planner != "replicate":  # it balances compute and knows no links
         assert data["after"]["iteration_s"] <= data["before"]["iteration_s"]
+
+
+def test_optimal_says_on_whose_word_it_is(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", trace, "--nodes", "2", "--gpus", "1", "--merge-ranks", "--planner", "optimal", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)["optimum"]
+    assert known == {"proved": 2, "claimed": 0, "open": 0, "largest_gap": 0, "by": ["every placement tried"]}
+    assert main(["place", trace, *FABRIC, "--planner", "optimal"]) == 2  # 24 possible copies: an integer program
+    out = capsys.readouterr().out
+    assert "layers' optima: 0 proved" in out
+    assert "claimed by HiGHS" in out
 
 
 def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
