@@ -26,7 +26,8 @@ demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE al
 test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root
 	$(PY) -m pytest tests/unit tests/property tests/contract
 test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: never a wrong "proved"
-	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py tests/property/test_local_solver.py
+	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py \
+	  tests/property/test_joint.py tests/property/test_local_solver.py
 lint: $(VENV)/.lint             ## ruff and mypy --strict
 	$(VENV)/bin/ruff check railopt tests experiments proofs
 	$(VENV)/bin/mypy
