@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from railopt.cli.main import main
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with Ctrl-C ignored, and tests send it
 
 
 # Skips that CI expects: test id prefix -> why.  Any other skip fails CI.
