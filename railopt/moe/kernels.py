@@ -32,6 +32,8 @@ Bools = npt.NDArray[np.bool_]
 # Where `TimeModel.vectors` puts each scalar.
 UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)
 
+UNFIT = 2**62  # the total where no placement fits, and a cap on Trans that allows all
+
 
 class Layer(NamedTuple):
     """One layer as the kernels read it; tables are [E, D], so that what a node's GPUs have of one expert lies side by side.
@@ -176,41 +178,66 @@ def terms(devices: int, times: Ints, scalars: Ints) -> tuple[int, int, int, int,
 
 
 @njit(cache=True, error_model="numpy")
-def free_pairs(devices: int, home: Ints) -> tuple[Ints, Ints]:
-    """Every (GPU, expert) pair but the homes: the copies that can be made."""
-    pairs = (devices - 1) * len(home)
-    device, expert, k = np.empty(pairs, np.int64), np.empty(pairs, np.int64), 0
-    for d in range(devices):
-        for e in range(len(home)):
-            if home[e] != d:
-                device[k], expert[k] = d, e
-                k += 1
-    return device, expert
+def free_pairs(devices: int, home: Ints) -> Ints:
+    """Every (GPU, expert) pair but the homes, as GPU * E + expert: the copies that can be made."""
+    experts = len(home)
+    pairs, k = np.empty((devices - 1) * experts, np.int64), 0
+    for pair in range(devices * experts):
+        if home[pair % experts] != pair // experts:
+            pairs[k] = pair
+            k += 1
+    return pairs
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def flip(pair: int, layer: Layer, room: Ints, holds: Bools, times: Ints) -> int:
+    """Toggle a pair that is no home; the change in copies."""
+    d, e = pair // len(holds), pair % len(holds)
+    change = -1 if holds[e, d] else 1
+    toggle(d, e, layer, holds, times)
+    room[d] -= change
+    return change
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def best_toggles(
+    pairs: Ints, cap: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints
+) -> tuple[int, int]:
+    """The best set of the given pairs to toggle, never none of them, by a Gray code; (the total, UNFIT if none fits; its bits).
+
+    Trans may be at most `cap`, copies at most `limit`, and no GPU may be over its room.  The state is as it was, with nothing toggled.
+    """
+    devices, experts = len(layer.place), len(holds)
+    best, chosen, bits, full, change = UNFIT, 0, 0, 0, 0
+    for step in range(1, (1 << len(pairs)) + (len(pairs) > 0)):
+        bit = 0
+        while not (step >> bit) & 1 and bit < len(pairs) - 1:  # the last step closes the circle
+            bit += 1
+        d = pairs[bit] // experts
+        full -= room[d] < 0
+        change += flip(pairs[bit], layer, room, holds, times)
+        full += room[d] < 0
+        bits ^= 1 << bit
+        if full == 0 and copies + change <= limit and bits:
+            _, _, trans, _, total, _ = terms(devices, times, layer.scalars)
+            if total < best and trans <= cap:
+                best, chosen = total, bits
+    return best, chosen
 
 
 @njit(cache=True, error_model="numpy")
-def exhaust(layer: Layer, pair_device: Ints, pair_expert: Ints, slots: Ints, limit: int) -> tuple[int, Bools]:
-    """The least total over every set of copies from the given pairs, by a Gray code; slots [D] experts a GPU at most."""
+def exhaust(layer: Layer, slots: Ints, limit: int) -> tuple[int, Bools]:
+    """The least total over every set of copies, and those; slots [D] experts a GPU at most."""
     devices = len(layer.place)
     holds, times, _ = begin(layer)
     room = slots.copy()
     for d in layer.home:
         room[d] -= 1
-    best, chosen, copies, full = terms(devices, times, layer.scalars)[4], holds.copy(), 0, 0
-    for step in range(1, 1 << len(pair_device)):
-        bit = 0
-        while not (step >> bit) & 1:
-            bit += 1
-        d, e = pair_device[bit], pair_expert[bit]
-        toggle(d, e, layer, holds, times)
-        full -= room[d] < 0
-        change = 1 if holds[e, d] else -1
-        room[d] -= change
-        copies += change
-        full += room[d] < 0
-        if full == 0 and copies <= limit:
-            total = terms(devices, times, layer.scalars)[4]
-            if total < best:
-                best = total
-                chosen[:] = holds
-    return best, chosen
+    least, pairs = terms(devices, times, layer.scalars)[4], free_pairs(devices, layer.home)
+    total, bits = best_toggles(pairs, UNFIT, 0, layer, room, limit, holds, times)
+    if total < least:
+        least = total
+        for i in range(len(pairs)):
+            if (bits >> i) & 1:
+                flip(pairs[i], layer, room, holds, times)
+    return least, holds

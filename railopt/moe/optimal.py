@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from railopt.arrays import Ints
 from railopt.errors import BackendError, InputError
-from railopt.moe.kernels import Bools, exhaust, free_pairs
+from railopt.moe.kernels import Bools, exhaust
 from railopt.moe.program import SCALE, Program, build
 from railopt.moe.prophet import evaluate, homes, layer_of, pro_prophet, room
 from railopt.moe.timemodel import TimeModel
@@ -68,12 +68,12 @@ def optimal(
     tokens = model.counts(counts)
     owner = homes(model, tokens, home)
     cap, most = room(tokens, owner, model.devices, slots, limit)
-    device, expert = free_pairs(model.devices, owner)
-    if len(device) <= EXHAUSTIVE:
-        value, holds = exhaust(layer_of(model, tokens, owner), device, expert, cap, most)
+    pairs = tokens.size - len(owner)
+    if pairs <= EXHAUSTIVE:
+        value, holds = exhaust(layer_of(model, tokens, owner), cap, most)
         return Optimum(np.ascontiguousarray(holds.T), int(value), int(value), True, "every placement tried")
-    if len(device) > LARGEST:
-        raise InputError(f"{len(device)} possible copies: an integer program takes at most {LARGEST}; use a smaller layer")
+    if pairs > LARGEST:
+        raise InputError(f"{pairs} possible copies: an integer program takes at most {LARGEST}; use a smaller layer")
     start = pro_prophet(model, tokens, home=owner, slots=slots, limit=limit)
     return _best(model, tokens, owner, start, _solve(build(model, tokens, owner, cap, most, start), limit_s))
 

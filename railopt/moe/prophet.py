@@ -113,7 +113,7 @@ def pro_prophet(
     counts  int [source GPU, expert], tokens (expected in the next iteration)
     have    copies that are already up to date and need no transfer (bool [GPU, expert]); none in training
     slots   experts a GPU may hold; limit  copies beyond the homes in all
-    search  on layers of up to 512 possible copies, follow the greedy path by a search: 0.1 to 0.2 s up to 64 of them, 20 ms above,
+    search  on layers of up to 512 possible copies, follow the greedy path by a search: 0.1 to 0.9 s up to 64 of them, 20 ms above,
             where the path alone takes 0.1 ms (for plans that are made anew in every iteration of a training run)
     """
     tokens = model.counts(counts)

@@ -19,7 +19,6 @@ from railopt.moe.kernels import (
     begin,
     combine,
     exhaust,
-    free_pairs,
     peak,
     terms,
     toggle,
@@ -35,8 +34,7 @@ def plan_layer(layer: Layer, slots: Ints, limit: int, search: bool) -> Bools:
     experts, devices = layer.tokens.shape
     pairs = (devices - 1) * experts
     if search and pairs <= EXACT:
-        pair_device, pair_expert = free_pairs(devices, layer.home)
-        return exhaust(layer, pair_device, pair_expert, slots, limit)[1]
+        return exhaust(layer, slots, limit)[1]
     holds, times, away = begin(layer)
     room = slots.copy()
     for d in layer.home:

@@ -1,11 +1,15 @@
 """The search of `pro_prophet` on layers that are not large, around the best placement so far.
 
-The total is a maximum of many times, so most single copies change nothing.  Each turn therefore leaves the best placement, first by
-threshold accepting (placements a little worse than the last one are accepted, ever less so), on small layers then by a few moves in
-the dark as well; there single toggles and pairs of toggles follow each turn.  Some turns add a share of the links' mean to what they
-compare, which tells placements of one total apart.  Transfers come in steps (the busiest link has one copy more or less), and far
-fewer copies may be needed to save one: every other turn therefore begins with the homes alone and caps the transfers below those of
-the best placement.  Integers and a fixed sequence of dice: the same plan on every machine.
+The total is a maximum of many times, so most single copies change nothing.  Three kinds of turns leave the best placement, each
+blind where another sees:
+    single moves   kept by threshold accepting: placements a little worse than the last one are accepted, ever less so; some turns
+                   add a share of the links' mean to what they compare, which tells placements of one total apart
+    in the dark    a few moves whatever they cost, then single toggles and pairs of toggles while the total falls (after each turn of
+                   single moves as well); on small layers
+    over lines     the best of all 2^4 - 1 ways to toggle four pairs of two experts or two GPUs, kept by threshold; on small layers
+Transfers come in steps (the busiest link has one copy more or less), and far fewer copies may be needed to save one: every other
+turn of moves and of lines therefore begins with the homes alone and caps the transfers at or below those of the best placement.
+Integers and a fixed sequence of dice: the same plan on every machine.
 """
 
 from __future__ import annotations
@@ -14,15 +18,16 @@ import numpy as np
 from numba import njit
 
 from railopt.arrays import Ints
-from railopt.moe.kernels import GPUS, NODES, Bools, Layer, terms, toggle
+from railopt.moe.kernels import GPUS, NODES, UNFIT, Bools, Layer, best_toggles, flip, terms
 
 SMALL = 64  # (GPU, expert) pairs beyond the homes up to which pairs of toggles are tried
 LONG, SHORT = 15_000, 2000  # moves of a turn that accepts by threshold, on small layers and on others
 HOT, COOL = 20, 100  # the share of the best total that such a turn begins with accepting on top of the last: 1/20, 1/100
 WEIGHTS = (0, 4, 1, 0, 16, 1, 0, 4, 4, 1, 0, 16, 1, 0, 4, 0)  # of the links' mean in these turns
-DARK = 60  # turns in the dark, on small layers
+DARK = 200  # turns in the dark, on small layers
+LINES, CHOICES = 96, 1250  # turns over lines, and choices in each
+PAIRS, WARM = 4, 50  # pairs in a choice; the share of the best total that such a turn begins with accepting: 1/50
 WHOLE, ANY = 2, 12  # sides of the dice that choose a move: a whole expert on 0 and 1, two pairs on 2 to 6, else one pair
-NO_CAP = 2**62
 FAR = 8  # a turn never goes more than 1/8 above the best, or above where it began
 
 
@@ -35,7 +40,7 @@ def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, h
     for e in range(len(holds)):
         alone[e, layer.home[e]] = True
     for turn in range(len(WEIGHTS)):
-        cap = NO_CAP
+        cap = UNFIT
         if turn % 2 == 1:
             trans = terms(devices, times, layer.scalars)[2]
             cap = (trans - 1, trans * 3 // 4, trans // 2, trans // 4)[turn // 2 % 4]
@@ -44,7 +49,7 @@ def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, h
         found, copies, dice = _threshold(
             best, cap, copies, dice, WEIGHTS[turn], steps, slack, layer, room, limit, holds, times, done, chosen
         )
-        if cap == NO_CAP or found < best:
+        if cap == UNFIT or found < best:
             copies += _restore(chosen, layer, room, holds, times)
         best = found
         if small:
@@ -64,6 +69,14 @@ def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, h
             best = total
             chosen[:] = holds
         copies += _restore(chosen, layer, room, holds, times)
+    for turn in range(LINES if small else 0):
+        cap = UNFIT
+        if turn % 2 == 1:
+            trans = terms(devices, times, layer.scalars)[2]
+            cap = (trans, trans - 1, trans, UNFIT)[turn // 2 % 4]
+            copies += _restore(alone, layer, room, holds, times)
+        best, copies, dice = _lines(best, cap, copies, dice, layer, room, limit, holds, times, done, chosen)
+        copies += _restore(chosen, layer, room, holds, times)
     return chosen
 
 
@@ -74,7 +87,7 @@ def _restore(chosen: Bools, layer: Layer, room: Ints, holds: Bools, times: Ints)
     for e in range(holds.shape[0]):
         for d in range(holds.shape[1]):
             if holds[e, d] != chosen[e, d]:
-                change += _flip(d * len(holds) + e, layer, room, holds, times)
+                change += flip(d * len(holds) + e, layer, room, holds, times)
     return change
 
 
@@ -111,13 +124,71 @@ def _threshold(
         score = total + weight * (times[devices : devices + links].sum() // links)
         if trans > cap or total > far or score > last + best // slack * (steps - step) // steps:
             for i in range(count):
-                copies += _flip(done[i], layer, room, holds, times)
+                copies += flip(done[i], layer, room, holds, times)
             continue
         last = score
         if total < best:
             best = total
             chosen[:] = holds
     return best, copies, dice
+
+
+@njit(cache=True, error_model="numpy")
+def _lines(
+    best: int,
+    cap: int,
+    copies: int,
+    dice: int,
+    layer: Layer,
+    room: Ints,
+    limit: int,
+    holds: Bools,
+    times: Ints,
+    some: Ints,
+    chosen: Bools,
+) -> tuple[int, int, int]:
+    """A few pairs of two experts or of two GPUs at a time: the best other state they allow, kept by a threshold as in `_threshold`.
+
+    Leaves the best placement in `chosen`; (its total, copies now, dice).
+    """
+    last = terms(len(layer.place), times, layer.scalars)[4]
+    for step in range(CHOICES):
+        count, dice = _draw(dice, layer, some)
+        total, bits = best_toggles(some[:count], cap, copies, layer, room, limit, holds, times)
+        if total > last + best // WARM * (CHOICES - step) // CHOICES:
+            continue
+        last = total
+        for i in range(count):
+            if (bits >> i) & 1:
+                copies += flip(some[i], layer, room, holds, times)
+        if total < best:
+            best = total
+            chosen[:] = holds
+    return best, copies, dice
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _draw(dice: int, layer: Layer, some: Ints) -> tuple[int, int]:
+    """Up to PAIRS pairs of two experts or two GPUs, homes left out, into `some`; (how many, dice)."""
+    experts, devices = layer.tokens.shape
+    dice = _roll(dice)
+    of_experts = (dice >> 8) % 2 == 0
+    lines, length = (experts, devices) if of_experts else (devices, experts)
+    dice = _roll(dice)
+    first = (dice >> 8) % lines
+    dice = _roll(dice)
+    second, count = (dice >> 8) % lines, 0
+    for i in range(2 * length if first != second else length):
+        line, other = first if i < length else second, i % length
+        e, d = (line, other) if of_experts else (other, line)
+        if layer.home[e] != d:
+            some[count] = d * experts + e
+            count += 1
+    for i in range(min(PAIRS, count)):
+        dice = _roll(dice)
+        j = i + (dice >> 8) % (count - i)
+        some[i], some[j] = some[j], some[i]
+    return min(PAIRS, count), dice
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
@@ -187,9 +258,9 @@ def _pairs(best: int, copies: int, layer: Layer, room: Ints, limit: int, holds: 
                 if total < best:
                     best, copies, improved = total, copies + first + second, True
                     break
-                _flip(q, layer, room, holds, times)
+                flip(q, layer, room, holds, times)
             else:
-                _flip(p, layer, room, holds, times)
+                flip(p, layer, room, holds, times)
     return best, copies
 
 
@@ -199,14 +270,4 @@ def _try(pair: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bo
     d, e = pair // len(holds), pair % len(holds)
     if layer.home[e] == d or (not holds[e, d] and (room[d] < 1 or copies >= limit)):
         return 0
-    return _flip(pair, layer, room, holds, times)
-
-
-@njit(cache=True, error_model="numpy", _nrt=False)
-def _flip(pair: int, layer: Layer, room: Ints, holds: Bools, times: Ints) -> int:
-    """Toggle a pair that is no home; the change in copies."""
-    d, e = pair // len(holds), pair % len(holds)
-    change = -1 if holds[e, d] else 1
-    toggle(d, e, layer, holds, times)
-    room[d] -= change
-    return change
+    return flip(pair, layer, room, holds, times)
