@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from railopt.arrays import Ints
-from railopt.moe.kernels import GPUS, NODES, UNFIT, Bools, Layer, best_toggles, flip, terms
+from railopt.moe.kernels import GPUS, NODES, TOKEN, UNFIT, Bools, Layer, best_toggles, flip, terms
 
 SMALL = 64  # (GPU, expert) pairs beyond the homes up to which pairs of toggles are tried
 LONG, SHORT = 15_000, 2000  # moves of a turn that accepts by threshold, on small layers and on others
@@ -35,11 +35,14 @@ FAR = 8  # a turn never goes more than 1/8 above the best, or above where it beg
 def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints) -> Bools:
     """The best placement found, from the one given; bool [E, D]."""
     devices, small = len(layer.place), holds.size - len(holds) <= SMALL
-    chosen, done, dice = holds.copy(), np.empty(holds.size, np.int64), 12345
+    chosen, done, dice = holds.copy(), np.empty(holds.size, np.int64), np.int64(12345)
     alone = np.zeros_like(holds)
     for e in range(len(holds)):
         alone[e, layer.home[e]] = True
+    least = 3 * -(-layer.tokens.sum() // devices) * layer.scalars[TOKEN]  # of any total: FEC is at least its mean
     for turn in range(len(WEIGHTS)):
+        if best == least:
+            break
         cap = UNFIT
         if turn % 2 == 1:
             trans = terms(devices, times, layer.scalars)[2]
@@ -57,9 +60,9 @@ def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, h
             total, copies = _pairs(total, copies, layer, room, limit, holds, times)
             if total < best:
                 best = total
-                chosen[:] = holds
+                _keep(holds, chosen)
         copies += _restore(chosen, layer, room, holds, times)
-    for turn in range(DARK if small else 0):
+    for turn in range(DARK if small and best > least else 0):
         whole = turn % 2 == 0  # one expert, or a few pairs
         for _ in range(1 if whole else 2 + turn // 2 % 6):
             _, copies, dice = _move(dice, WHOLE if whole else ANY, copies, layer, room, limit, holds, times, done)
@@ -67,9 +70,9 @@ def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, h
         total, copies = _pairs(total, copies, layer, room, limit, holds, times)
         if total < best:
             best = total
-            chosen[:] = holds
+            _keep(holds, chosen)
         copies += _restore(chosen, layer, room, holds, times)
-    for turn in range(LINES if small else 0):
+    for turn in range(LINES if small and best > least else 0):
         cap = UNFIT
         if turn % 2 == 1:
             trans = terms(devices, times, layer.scalars)[2]
@@ -78,6 +81,14 @@ def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, h
         best, copies, dice = _lines(best, cap, copies, dice, layer, room, limit, holds, times, done, chosen)
         copies += _restore(chosen, layer, room, holds, times)
     return chosen
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _keep(holds: Bools, chosen: Bools) -> None:
+    """Note a placement (numba takes seconds to compile a slice assignment)."""
+    for e in range(holds.shape[0]):
+        for d in range(holds.shape[1]):
+            chosen[e, d] = holds[e, d]
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
@@ -129,7 +140,7 @@ def _threshold(
         last = score
         if total < best:
             best = total
-            chosen[:] = holds
+            _keep(holds, chosen)
     return best, copies, dice
 
 
@@ -163,7 +174,7 @@ def _lines(
                 copies += flip(some[i], layer, room, holds, times)
         if total < best:
             best = total
-            chosen[:] = holds
+            _keep(holds, chosen)
     return best, copies, dice
 
 
