@@ -47,11 +47,11 @@ def rows() -> Iterator[Row]:
     for count, goal in ((1 << 16, 25), (1 << 20, 30)):
         sizes = rng.integers(1, MIB, count)
         chunks, listed = one_sender(sizes), sizes.tolist()
-        ours = best(lambda: plan(two, chunks, "lpt"), cpu=True)  # noqa: B023
+        ours = best(lambda: plan(two, chunks, "lpt"), 40, cpu=True)  # noqa: B023
         plain = best(lambda: heapq_lpt(listed, 8), 2, cpu=True)  # noqa: B023
         yield Row(f"lpt, one sender, {count} chunks: heapq LPT / railopt", plain / ours, "x", at_least=goal)
         if count == 1 << 20:
-            sort = best(lambda: np.sort(sizes), cpu=True)  # noqa: B023
+            sort = best(lambda: np.sort(sizes), 40, cpu=True)  # noqa: B023
             yield Row("lpt, one sender, 1M random sizes: railopt / np.sort alone", ours / sort, "x", at_most=1.2)
             cut = np.where(rng.random(count) < 0.9, MIB, sizes)
             cut_chunks = one_sender(cut)
