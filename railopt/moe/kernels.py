@@ -177,6 +177,12 @@ def terms(devices: int, times: Ints, scalars: Ints) -> tuple[int, int, int, int,
     return a2a, fec, trans, agg, combine(a2a, fec, trans, agg, scalars), times[last]
 
 
+@njit(cache=True, error_model="numpy", _nrt=False)
+def least_total(tokens: int, devices: int, token_ps: int) -> int:
+    """What no placement's total is below: 3 FEC, and the busiest of `devices` computes at least the mean of all tokens."""
+    return 3 * -(-tokens // devices) * token_ps
+
+
 @njit(cache=True, error_model="numpy")
 def free_pairs(devices: int, home: Ints) -> Ints:
     """Every (GPU, expert) pair but the homes, as GPU * E + expert: the copies that can be made."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from railopt.arrays import Ints
 from railopt.errors import BackendError, InputError
-from railopt.moe.kernels import Bools, exhaust
+from railopt.moe.kernels import Bools, exhaust, least_total
 from railopt.moe.program import SCALE, Program, build
 from railopt.moe.prophet import evaluate, homes, layer_of, pro_prophet, room
 from railopt.moe.timemodel import TimeModel
@@ -30,7 +30,8 @@ LARGEST = 10_000  # pairs up to which an integer program is built
 class Optimum:
     """The best placement found, its time, and how far down the optimum can lie (picoseconds).
 
-    proved  every placement was tried, in integers; otherwise the bound is the word of the solver named in `by`
+    proved  in integers: every placement was tried, or the bound is that of the mean load; otherwise it is the word of the solver
+            named in `by`
     """
 
     holds: Bools = field(repr=False)
@@ -75,7 +76,13 @@ def optimal(
     if pairs > LARGEST:
         raise InputError(f"{pairs} possible copies: an integer program takes at most {LARGEST}; use a smaller layer")
     start = pro_prophet(model, tokens, home=owner, slots=slots, limit=limit)
+    if (value := evaluate(model, tokens, start, home=owner).total) == _least(model, tokens):
+        return Optimum(start, value, value, True, "no GPU computes more than the mean")
     return _best(model, tokens, owner, start, _solve(build(model, tokens, owner, cap, most, start), limit_s))
+
+
+def _least(model: TimeModel, tokens: Ints) -> int:
+    return int(least_total(int(tokens.sum()), model.devices, model.token_ps))
 
 
 def _solve(program: Program, limit_s: float) -> list[dict[str, Any]]:
@@ -99,7 +106,7 @@ def _solve(program: Program, limit_s: float) -> list[dict[str, Any]]:
 def _best(model: TimeModel, tokens: Ints, owner: Ints, start: Bools, answers: list[dict[str, Any]]) -> Optimum:
     """The best of `start` and the answers' placements, each evaluated here, and the highest bound claimed."""
     chosen, value = start, evaluate(model, tokens, start, home=owner).total
-    bound = 3 * -(-int(tokens.sum()) // model.devices) * model.token_ps  # FEC is at least its mean
+    bound = _least(model, tokens)
     for answer in answers:
         if answer["bound"] is not None:
             bound = max(bound, int(np.floor(answer["bound"] * SCALE)))

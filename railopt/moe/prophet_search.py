@@ -18,17 +18,17 @@ import numpy as np
 from numba import njit
 
 from railopt.arrays import Ints
-from railopt.moe.kernels import GPUS, NODES, TOKEN, UNFIT, Bools, Layer, best_toggles, flip, terms
+from railopt.moe.kernels import GPUS, NODES, TOKEN, UNFIT, Bools, Layer, best_toggles, flip, least_total, terms
 
-SMALL = 64  # (GPU, expert) pairs beyond the homes up to which pairs of toggles are tried
-LONG, SHORT = 15_000, 2000  # moves of a turn that accepts by threshold, on small layers and on others
+SMALL = 64  # (GPU, expert) pairs beyond the homes up to which a layer is small
+LONG, SHORT = 15_000, 2000  # moves of a turn of single moves, on small layers and on others
 HOT, COOL = 20, 100  # the share of the best total that such a turn begins with accepting on top of the last: 1/20, 1/100
 WEIGHTS = (0, 4, 1, 0, 16, 1, 0, 4, 4, 1, 0, 16, 1, 0, 4, 0)  # of the links' mean in these turns
 DARK = 200  # turns in the dark, on small layers
 LINES, CHOICES = 96, 1250  # turns over lines, and choices in each
 PAIRS, WARM = 4, 50  # pairs in a choice; the share of the best total that such a turn begins with accepting: 1/50
 WHOLE, ANY = 2, 12  # sides of the dice that choose a move: a whole expert on 0 and 1, two pairs on 2 to 6, else one pair
-FAR = 8  # a turn never goes more than 1/8 above the best, or above where it began
+FAR = 8  # a turn of single moves never goes more than 1/8 above the best, or above where it began
 
 
 @njit(cache=True, error_model="numpy")
@@ -39,7 +39,7 @@ def local_search(best: int, copies: int, layer: Layer, room: Ints, limit: int, h
     alone = np.zeros_like(holds)
     for e in range(len(holds)):
         alone[e, layer.home[e]] = True
-    least = 3 * -(-layer.tokens.sum() // devices) * layer.scalars[TOKEN]  # of any total: FEC is at least its mean
+    least = least_total(layer.tokens.sum(), devices, layer.scalars[TOKEN])
     for turn in range(len(WEIGHTS)):
         if best == least:
             break

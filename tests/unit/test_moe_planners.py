@@ -11,8 +11,9 @@ import pytest
 from railopt.errors import BackendError, InputError
 from railopt.fabric import Fabric
 from railopt.moe import optimal as optimum
+from railopt.moe.kernels import UNFIT, best_toggles, start
 from railopt.moe.predict import Age, average, consecutive, distance, forecasts, replan_interval, staleness
-from railopt.moe.prophet import algorithm1, evaluate, loads, measure, pro_prophet, shadow
+from railopt.moe.prophet import algorithm1, evaluate, homes, layer_of, loads, measure, pro_prophet, shadow
 from railopt.moe.routing import split
 from railopt.moe.timemodel import TimeModel
 from railopt.moe.trace import Trace
@@ -256,3 +257,34 @@ def test_replanning_pays_when_it_is_cheap() -> None:
     assert replan_interval(ages, 120.0) == 4
     assert replan_interval(ages, 1000.0) is None
     assert replan_interval([], 0.0) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_toggles_are_the_best_of_all_and_leave_no_trace(seed: int) -> None:
+    model, counts, rng = rails(2, 2), draw(4, 4, seed), np.random.default_rng(seed)
+    layer = layer_of(model, counts, homes(model, counts, None))
+    placed = rng.random((4, 4)) < 0.3
+    holds, times = start(layer, placed)
+    pairs = rng.permutation([p for p in range(16) if layer.home[p % 4] != p // 4])[:5]
+    room, copies = np.full(4, 1 + seed % 2), int(holds.sum()) - 4
+    cap, limit = (UNFIT, int(evaluate(model, counts, holds.T).trans))[seed % 2], copies + seed % 3
+    before, expected = (holds.copy(), times.copy(), room.copy()), UNFIT
+    for bits in range(1, 32):
+        other = holds.T.copy().ravel()
+        other[[p for i, p in enumerate(pairs) if bits >> i & 1]] ^= True
+        other = other.reshape(4, 4)
+        terms = evaluate(model, counts, other)
+        fits = (room - (other.sum(axis=1) - holds.sum(axis=0)) >= 0).all() and other.sum() - 4 <= limit and terms.trans <= cap
+        expected = min(expected, terms.total) if fits else expected
+    total, bits = best_toggles(pairs, cap, copies, layer, room, limit, holds, times)
+    assert total == expected
+    assert (bits > 0) == (total < UNFIT)
+    for kept, now in zip(before, (holds, times, room), strict=True):
+        np.testing.assert_array_equal(kept, now)
+
+
+def test_an_even_layer_is_proved_optimal_without_a_solver() -> None:
+    even = np.full((6, 6), 60)
+    best = optimum.optimal(flat(6, overlap=True, expert_bytes=1), even)
+    assert (best.proved, best.by) == (True, "no GPU computes more than the mean")
+    assert best.value == evaluate(flat(6, overlap=True, expert_bytes=1), even, np.ones((6, 6), bool)).total
