@@ -42,7 +42,7 @@ proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants
 	    apt-get update -q && apt-get install -qy --no-install-recommends coq; \
 	  else echo "make proofs needs coqc 8.16: have root run 'apt-get install --no-install-recommends coq'," \
 	    "or without root: opam install coq.8.16.1" >&2; exit 1; fi; }
-	$(PY) -m railopt.symbolic.coq
+	$(PY) -m railopt.symbolic.coq.build
 	$(PY) -m pytest tests/proofs
 	$(VENV)/bin/railopt prove --kernel
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)

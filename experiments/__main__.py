@@ -1,7 +1,8 @@
-"""`python -m experiments [--full] [NAME ...]`: run every experiment, or those whose name holds a NAME, each in its own process.
+"""`python -m experiments [--full] [NAME ...]`: run every experiment, or those whose name holds a
+NAME, each in its own process.
 
-Each prints its table of the paper against ours and writes out/NAME/results.json.  Exit code 4 if one differs from what is
-expected of it, 3 if one crashed.
+Each prints its table of the paper against ours and writes out/NAME/results.json.  Exit code 4 if
+one differs from what is expected of it, 3 if one crashed.
 """
 
 from __future__ import annotations
@@ -17,23 +18,40 @@ HERE = Path(__file__).parent
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m experiments",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", help="only experiments whose name contains one of these")
+    parser.add_argument(
+        "names", nargs="*", help="only experiments whose name contains one of these"
+    )
     parser.add_argument("--full", action="store_true", help="the sizes of the papers")
     parser.add_argument("--out", default="out", help="folder for the results (default out)")
     args = parser.parse_args()
     found = sorted(path.parent.name for path in HERE.glob("*/run.py"))
     codes = {}
-    for name in (name for name in found if not args.names or any(word in name for word in args.names)):
+    for name in (
+        name for name in found if not args.names or any(word in name for word in args.names)
+    ):
         print(f"\n=== {name}", flush=True)
         begun = time.monotonic()
-        command = [sys.executable, "-m", f"experiments.{name}.run", "--out", f"{args.out}/{name}", *(["--full"] if args.full else [])]
+        command = [
+            sys.executable,
+            "-m",
+            f"experiments.{name}.run",
+            "--out",
+            f"{args.out}/{name}",
+            *(["--full"] if args.full else []),
+        ]
         codes[name] = subprocess.run(command, cwd=HERE.parent, check=False).returncode
         print(f"=== {name}: exit code {codes[name]}, {time.monotonic() - begun:.0f} s", flush=True)
-    crashed, differ = [n for n, c in codes.items() if c not in (0, 4)], [n for n, c in codes.items() if c == 4]
+    crashed, differ = (
+        [n for n, c in codes.items() if c not in (0, 4)],
+        [n for n, c in codes.items() if c == 4],
+    )
     print(
-        f"\n{len(codes)} experiments; crashed: {', '.join(crashed) or 'none'}; differ from what is expected: {', '.join(differ) or 'none'}"
+        f"\n{len(codes)} experiments; crashed: {', '.join(crashed) or 'none'}; differ from what "
+        f"is expected: {', '.join(differ) or 'none'}"
     )
     return 3 if crashed else 4 if differ else 0
 

@@ -16,11 +16,21 @@ from railopt.sim.model import ROCE_INCAST
 
 MB = 1_000_000
 STORE_AND_FORWARD = ("fast", "fast-nostage", "compact")
-METHODS = (*STORE_AND_FORWARD, "pipelined", "spreadout", "direct-ecmp", "direct-spray", "pxn", "lpt", "equitable")
+METHODS = (
+    *STORE_AND_FORWARD,
+    "pipelined",
+    "spreadout",
+    "direct-ecmp",
+    "direct-spray",
+    "pxn",
+    "lpt",
+    "equitable",
+)
 
 
 def workload(name: str, fabric: Fabric, mb_per_gpu: float, seed: int) -> Traffic:
-    """balanced, random (uniform pair sizes), pairs-S (pair sizes rank ** -S in random order), receivers-S (popularity).
+    """balanced, random (uniform pair sizes), pairs-S (pair sizes rank ** -S in random order),
+    receivers-S (popularity).
 
     Scaled so that a GPU sends `mb_per_gpu` on average, what stays inside its server included.
     """
@@ -31,11 +41,17 @@ def workload(name: str, fabric: Fabric, mb_per_gpu: float, seed: int) -> Traffic
     elif kind == "random":
         weights = rng.random((count, count))
     elif kind == "pairs":
-        weights = rng.permutation(np.arange(1.0, count * count + 1) ** -float(skew)).reshape(count, count)
+        weights = rng.permutation(np.arange(1.0, count * count + 1) ** -float(skew)).reshape(
+            count, count
+        )
     else:
-        weights = rng.permutation(np.arange(1.0, count + 1) ** -float(skew)) * rng.uniform(0.5, 1.5, (count, count))
+        weights = rng.permutation(np.arange(1.0, count + 1) ** -float(skew)) * rng.uniform(
+            0.5, 1.5, (count, count)
+        )
     np.fill_diagonal(weights, 0)
-    return Traffic.from_matrix(np.rint(weights * (mb_per_gpu * MB * count / weights.sum())).astype(np.int64), fabric)
+    return Traffic.from_matrix(
+        np.rint(weights * (mb_per_gpu * MB * count / weights.sum())).astype(np.int64), fabric
+    )
 
 
 def run_phases(found: Phases, fabric: Fabric, incast: Fraction) -> Any:
@@ -43,13 +59,15 @@ def run_phases(found: Phases, fabric: Fabric, incast: Fraction) -> Any:
     job, nics = Job(**found._asdict()), fabric.nodes * fabric.rails
     if incast:
         fan_in = np.zeros(len(found.capacity), np.bool_)
-        fan_in[nics:2 * nics] = True
+        fan_in[nics : 2 * nics] = True
         job = replace(job, fan_in=fan_in, goodput=Model(incast=incast).goodput(fabric.nodes))
     return simulate(job)
 
 
 def spreadout_job(fabric: Fabric, traffic: Traffic, alpha_ps: int) -> Phases:
-    """SpreadOut between GPUs: step d sends g -> g + d, own NIC to the target's NIC; inside a server over scale-up."""
+    """SpreadOut between GPUs: step d sends g -> g + d, own NIC to the target's NIC; inside a server
+    over scale-up.
+    """
     count, m = len(traffic.bytes), fabric.gpus
     gpu = np.arange(count)
     shift = np.repeat(np.arange(1, count), count)
@@ -58,11 +76,21 @@ def spreadout_job(fabric: Fabric, traffic: Traffic, alpha_ps: int) -> Phases:
     size = traffic.bytes[src, dst]
     shift, src, dst, size = shift[size > 0] - 1, src[size > 0], dst[size > 0], size[size > 0]
     inside = src // m == dst // m
-    path = np.stack([np.where(inside, 2 * count + src, src), np.where(inside, 3 * count + dst, count + dst)], axis=1)
+    path = np.stack(
+        [np.where(inside, 2 * count + src, src), np.where(inside, 3 * count + dst, count + dst)],
+        axis=1,
+    )
     after = np.arange(1, count - 1)
-    return Phases(np.concatenate([fabric.tx.ravel(), fabric.rx.ravel(), np.full(2 * count, fabric.scaleup)]),
-                  2 * np.arange(len(src) + 1), path.ravel().astype(np.int32), size, np.full(len(src), alpha_ps),
-                  shift.astype(np.int32), np.stack([after, after - 1], axis=1).astype(np.int32), (src % m).astype(np.int32))
+    return Phases(
+        np.concatenate([fabric.tx.ravel(), fabric.rx.ravel(), np.full(2 * count, fabric.scaleup)]),
+        2 * np.arange(len(src) + 1),
+        path.ravel().astype(np.int32),
+        size,
+        np.full(len(src), alpha_ps),
+        shift.astype(np.int32),
+        np.stack([after, after - 1], axis=1).astype(np.int32),
+        (src % m).astype(np.int32),
+    )
 
 
 def startup_bytes(fabric: Fabric, alpha_ps: int) -> int:
@@ -71,16 +99,22 @@ def startup_bytes(fabric: Fabric, alpha_ps: int) -> int:
 
 
 def seconds(method: str, fabric: Fabric, traffic: Traffic, alpha_ps: int, incast: bool) -> float:
-    """Completion time of a method: store-and-forward phases, chunks that cut through, or direct flows."""
+    """Completion time of a method: store-and-forward phases, chunks that cut through, or direct
+    flows.
+    """
     penalty = ROCE_INCAST if incast else Fraction(0)
     if method in STORE_AND_FORWARD:
         made = synthesise(fabric, traffic, method, startup=startup_bytes(fabric, alpha_ps))
         return float(run_phases(phases(made, alpha_out_ps=alpha_ps), fabric, penalty).completion)
     if method == "spreadout":
-        return float(run_phases(spreadout_job(fabric, traffic, alpha_ps), fabric, penalty).completion)
+        return float(
+            run_phases(spreadout_job(fabric, traffic, alpha_ps), fabric, penalty).completion
+        )
     model = Model(incast=penalty)
     if method.startswith("direct-"):
-        took = simulate(traffic, fabric=fabric, balancer=method.removeprefix("direct-"), model=model).completion
+        took = simulate(
+            traffic, fabric=fabric, balancer=method.removeprefix("direct-"), model=model
+        ).completion
     elif method == "pipelined":
         took = simulate(synthesise(fabric, traffic, method).plan("1MiB"), model=model).completion
     else:
@@ -89,5 +123,7 @@ def seconds(method: str, fabric: Fabric, traffic: Traffic, alpha_ps: int, incast
 
 
 def algbw(traffic: Traffic, took: float) -> float:
-    """GB/s a GPU: all bytes over GPUs and time, as FAST counts (what stays inside a server is counted too)."""
+    """GB/s a GPU: all bytes over GPUs and time, as FAST counts (what stays inside a server is
+    counted too).
+    """
     return float(traffic.bytes.sum()) / len(traffic.bytes) / took / 1e9

@@ -1,13 +1,15 @@
-"""What the Pro-Prophet experiments share: the shipped traces and the paper's cluster (arXiv 2411.10003, section 6)."""
+"""What the Pro-Prophet experiments share: the shipped traces and the paper's cluster (arXiv
+2411.10003, section 6).
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from railopt.fabric import Fabric
+from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.presets import Preset
-from railopt.moe.timemodel import TimeModel
-from railopt.moe.trace import Trace
+from railopt.moe.routing.trace import Trace
 from railopt.units import PS_PER_S
 
 TRACES = Path(__file__).resolve().parent / "traces"
@@ -21,11 +23,17 @@ def trace(name: str) -> Trace:
 def cluster(devices: int, spec: dict[str, object]) -> Fabric:
     """HPWNV: nodes of 4 GPUs on PCIe 3.0, one 100 Gb/s NIC a node."""
     gpus = int(str(spec["gpus"]))
-    return Fabric.uniform(devices // gpus, 1, str(spec["link"]), gpus=gpus, scaleup=str(spec["pcie"]))
+    return Fabric.uniform(
+        devices // gpus, 1, str(spec["link"]), gpus=gpus, scaleup=str(spec["pcie"])
+    )
 
 
-def flat(fabric: Fabric, preset: Preset, tokens: int, spec: dict[str, object], *, overlap: bool) -> TimeModel:
-    """The paper's own model: one mean bandwidth, such that an even all-to-all takes as long as on the nodes."""
+def flat(
+    fabric: Fabric, preset: Preset, tokens: int, spec: dict[str, object], *, overlap: bool
+) -> TimeModel:
+    """The paper's own model: one mean bandwidth, such that an even all-to-all takes as long as on
+    the nodes.
+    """
     devices = fabric.nodes * fabric.gpus
     crossing = (devices - fabric.gpus) / (devices - 1)
     mean = round(int(fabric.tx[0].sum()) / (fabric.gpus * crossing))

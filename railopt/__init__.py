@@ -6,7 +6,8 @@
     plan = railopt.plan(fabric, traffic.chunks("1MiB"), policy="lpt")
     print(railopt.gap(plan))
 
-Importing railopt loads numpy and nothing heavier: numba, solvers, SymPy and matplotlib come with their first use.
+Importing railopt loads numpy and nothing heavier: numba, solvers, SymPy and matplotlib come with
+their first use.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from railopt import errors, units, workloads
 from railopt.check import Verdict, check
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric, Spine
-from railopt.gap import GapReport, gap
-from railopt.plan import Plan
+from railopt.gaps import GapReport, gap
+from railopt.plans import Plan
 from railopt.policies import POLICIES, plan
 from railopt.traffic import Traffic
 
@@ -32,12 +33,30 @@ _LAZY = {
     "Schedule": "railopt.schedule",
     "synthesise": "railopt.schedule",
     "Outcome": "railopt.solver.outcome",
-    "solve": "railopt.solver.coupled",
+    "solve": "railopt.solver.coupled.solve",
 }
 
 __all__ = [  # noqa: RUF022  sorted by a test together with _LAZY
-    "Chunks", "Fabric", "GapReport", "Outcome", "POLICIES", "Plan", "Planner", "Schedule", "Spine", "Traffic", "Verdict",
-    "check", "errors", "gap", "plan", "simulate", "solve", "synthesise", "units", "workloads",
+    "Chunks",
+    "Fabric",
+    "GapReport",
+    "Outcome",
+    "POLICIES",
+    "Plan",
+    "Planner",
+    "Schedule",
+    "Spine",
+    "Traffic",
+    "Verdict",
+    "check",
+    "errors",
+    "gap",
+    "plan",
+    "simulate",
+    "solve",
+    "synthesise",
+    "units",
+    "workloads",
 ]
 
 

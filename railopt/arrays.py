@@ -1,8 +1,11 @@
-"""What every value type shares: read-only integer arrays, digests, and files that are whole or absent.
+"""What every value type shares: read-only integer arrays, digests, and files that are whole or
+absent.
 
 A railopt `.npz` is a zip of `.npy` members plus one member `header.json`
-`{"railopt": kind, "version": 1, "digest": hex, ...}`; the digest is blake2b over each array's name, dtype,
-shape and bytes, in name order, after the rest of the header in canonical JSON.  Nothing is ever unpickled.
+`{"railopt": kind, "version": 1, "digest": hex, ...}`; the digest is blake2b over each array's name,
+dtype,
+shape and bytes, in name order, after the rest of the header in canonical JSON.  Nothing is ever
+unpickled.
 """
 
 from __future__ import annotations
@@ -30,11 +33,15 @@ VERSION = 1
 
 
 def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> Array:
-    """`array` as a read-only C-contiguous array of an integer `dtype`; never rounds, never wraps, copies if it must."""
+    """`array` as a read-only C-contiguous array of an integer `dtype`; never rounds, never wraps,
+    copies if it must.
+    """
     try:
         given = np.asarray(array)
     except (ValueError, OverflowError) as error:
-        raise InputError(f"{name} is not a {ndim}-dimensional array of integers ({error})") from error
+        raise InputError(
+            f"{name} is not a {ndim}-dimensional array of integers ({error})"
+        ) from error
     if given.dtype.kind not in "iu" and given.size:
         raise InputError(f"{name} holds {_not_integer(given)}: expected integers")
     if given.ndim != ndim:
@@ -46,7 +53,9 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
         info = np.iinfo(wanted)
         low, high = int(given.min()), int(given.max())
         if low < info.min or high > info.max:
-            raise InputError(f"{name} holds {low if low < info.min else high}: beyond the range of {wanted}")
+            raise InputError(
+                f"{name} holds {low if low < info.min else high}: beyond the range of {wanted}"
+            )
     result = np.array(given, dtype=wanted, order="C")
     result.flags.writeable = False
     return result
@@ -56,7 +65,11 @@ def _not_integer(given: Array) -> str:
     if given.dtype.kind != "f":
         return f"{given.dtype} values"
     odd = given[given != np.floor(given)]
-    return f"{odd.flat[0]}" if odd.size else "floating-point numbers (convert whole ones with .astype(np.int64))"
+    return (
+        f"{odd.flat[0]}"
+        if odd.size
+        else "floating-point numbers (convert whole ones with .astype(np.int64))"
+    )
 
 
 def total(array: Array) -> int:
@@ -66,7 +79,9 @@ def total(array: Array) -> int:
 
 
 def digest(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
-    """blake2b-128 of a value: its header in canonical JSON, then name, dtype, shape and bytes of each array."""
+    """blake2b-128 of a value: its header in canonical JSON, then name, dtype, shape and bytes of
+    each array.
+    """
     state = hashlib.blake2b(digest_size=16)
     state.update(json.dumps(header, sort_keys=True, separators=(",", ":")).encode())
     for name in sorted(arrays):
@@ -78,10 +93,14 @@ def digest(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[BinaryIO]:
-    """A binary file that appears under its name whole or not at all; an existing one is replaced only with `force`."""
+    """A binary file that appears under its name whole or not at all; an existing one is replaced
+    only with `force`.
+    """
     target = Path(path)
     if target.exists() and not force:
-        raise InputError(f"{target} exists: give another name, or --force (force=True) to replace it")
+        raise InputError(
+            f"{target} exists: give another name, or --force (force=True) to replace it"
+        )
     if not target.parent.is_dir():
         raise InputError(f"{target}: the folder {target.parent} does not exist")
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -107,20 +126,33 @@ def _umask() -> int:
     return mask
 
 
-def save_npz(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, Array],
-             *, force: bool = False) -> None:
+def save_npz(
+    path: str | os.PathLike[str],
+    kind: str,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    *,
+    force: bool = False,
+) -> None:
     """Save a value as a railopt `.npz` (see the module's docstring)."""
     full = {"railopt": kind, "version": VERSION, **header}
     full["digest"] = digest(full, arrays)
-    with atomic_file(path, force=force) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with (
+        atomic_file(path, force=force) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+    ):
         archive.writestr("header.json", json.dumps(full, sort_keys=True, separators=(",", ":")))
         for name in sorted(arrays):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+                np.lib.format.write_array(
+                    member, np.ascontiguousarray(arrays[name]), allow_pickle=False
+                )
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """What a railopt `.npz` says it holds ("plan", "traffic", ...); None if it is not one or can't be read."""
+    """What a railopt `.npz` says it holds ("plan", "traffic", ...); None if it is not one or can't
+    be read.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             header = json.loads(archive.read("header.json"))
@@ -130,28 +162,47 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def load_npz(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Header and arrays of a railopt `.npz` of this kind, its digest verified; anything else is a FormatError."""
+    """Header and arrays of a railopt `.npz` of this kind, its digest verified; anything else is a
+    FormatError.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if "header.json" not in names:
-                raise FormatError(f"{path}: no header.json inside: not a railopt file (railopt convert reads foreign formats)")
+                raise FormatError(
+                    f"{path}: no header.json inside: not a railopt file (railopt convert reads "
+                    f"foreign formats)"
+                )
             header = json.loads(archive.read("header.json"))
-            arrays = {name.removesuffix(".npy"): _read_array(archive, name, path) for name in names if name != "header.json"}
+            arrays = {
+                name.removesuffix(".npy"): _read_array(archive, name, path)
+                for name in names
+                if name != "header.json"
+            }
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise InputError(f"{path}: a folder, expected a railopt .npz file") from None
-    except (zipfile.BadZipFile, EOFError, zlib.error, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (
+        zipfile.BadZipFile,
+        EOFError,
+        zlib.error,
+        json.JSONDecodeError,
+        UnicodeDecodeError,
+    ) as error:
         raise FormatError(f"{path}: damaged or truncated, not a readable .npz ({error})") from error
     if not isinstance(header, dict) or header.get("railopt") != kind:
         found = header.get("railopt") if isinstance(header, dict) else type(header).__name__
         raise FormatError(f"{path}: holds a {found!r}, expected a {kind!r}")
     if header.get("version") != VERSION:
-        raise FormatError(f"{path}: format version {header.get('version')!r}, this railopt reads {VERSION}")
+        raise FormatError(
+            f"{path}: format version {header.get('version')!r}, this railopt reads {VERSION}"
+        )
     claimed = header.pop("digest", None)
     if claimed != digest(header, arrays):
-        raise FormatError(f"{path}: its content does not match its digest: the file was changed or damaged")
+        raise FormatError(
+            f"{path}: its content does not match its digest: the file was changed or damaged"
+        )
     del header["railopt"], header["version"]
     return header, arrays
 

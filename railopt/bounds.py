@@ -1,14 +1,18 @@
 """Lower bounds on the time of any plan, each with a witness that `check.py` re-checks in integers.
 
-One node and one side (what it sends, or what it receives) is a scheduling problem of its own: its chunks on its N rails.
-Whatever bounds that from below bounds every plan of the coupled problem.  Witnesses are the dicts of `certificate.py`:
+One node and one side (what it sends, or what it receives) is a scheduling problem of its own: its
+chunks on its N rails.
+Whatever bounds that from below bounds every plan of the coupled problem.  Witnesses are the dicts
+of `certificate.py`:
 
-    average      all rails together carry all bytes; loads are whole multiples of the sizes' common divisor
-    pigeonhole   of the l largest chunks some k of N equal rails carry lam = k (l div N) + min(k, l mod N), at least the
-                 bytes of the lam smallest of them; contains the average (k = N, all chunks), the largest chunk
+    average      all rails together carry all bytes; loads are whole multiples of the sizes' common
+                 divisor
+    pigeonhole   of the l largest chunks some k of N equal rails carry lam = k (l div N) + min(k, l
+                 mod N), at least the bytes of the lam smallest of them; contains the average (k =
+                 N, all chunks), the largest chunk
                  (k = l = 1) and p_N + p_{N+1} (k = 1, l = N + 1).  Haouari, Gharbi, Jemmali (2006)
-    count        the same idea for rails of different speed: in less than T a rail takes at most the number of the
-                 smallest of the l largest chunks that fit; together fewer than l
+    count        the same idea for rails of different speed: in less than T a rail takes at most the
+                 number of the smallest of the l largest chunks that fit; together fewer than l
 
 Sizes are bytes, speeds bytes per second (0 = dead), bounds Fractions of seconds.
 """
@@ -27,14 +31,16 @@ from railopt.arrays import Ints, total
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.plan import SIDES
+from railopt.plans import SIDES
 
 Witness = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """No plan is faster than `value` seconds, because of what `node` has to send or receive (`side`)."""
+    """No plan is faster than `value` seconds, because of what `node` has to send or receive
+    (`side`).
+    """
 
     value: Fraction
     node: int
@@ -60,12 +66,16 @@ def pigeonhole(sizes: Ints, rails: int) -> tuple[int, Witness]:
 
 
 def average(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
-    """The least T at which rails of these speeds can hold all bytes in whole multiples of the sizes' common divisor."""
+    """The least T at which rails of these speeds can hold all bytes in whole multiples of the
+    sizes' common divisor.
+    """
     unit = int(np.gcd.reduce(sizes))
     need, live = total(sizes) // unit, [speed for speed in speeds if speed]
     fluid = Fraction(need, sum(live))
     held = [fluid * speed // 1 for speed in live]
-    steps = [(Fraction(h + 1, speed), i) for i, (h, speed) in enumerate(zip(held, live, strict=True))]
+    steps = [
+        (Fraction(h + 1, speed), i) for i, (h, speed) in enumerate(zip(held, live, strict=True))
+    ]
     heapq.heapify(steps)
     time = fluid
     for _ in range(need - sum(held)):
@@ -76,7 +86,9 @@ def average(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
 
 
 def count(sizes: Ints, speeds: Sequence[int], jobs: int) -> tuple[Fraction, Witness]:
-    """The least T in which rails of these speeds can take `jobs` jobs, each as small as the smallest of the `jobs` largest."""
+    """The least T in which rails of these speeds can take `jobs` jobs, each as small as the
+    smallest of the `jobs` largest.
+    """
     sums = [0, *np.cumsum(sizes[:jobs][::-1]).tolist()]
     steps = [(Fraction(sums[1], speed), speed, 1) for speed in speeds if speed]
     heapq.heapify(steps)
@@ -101,7 +113,10 @@ def local_bound(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
         bound, witness = pigeonhole(sizes, len(live))
         return Fraction(bound, live[0]), witness
     tried = range(1, min(len(sizes), 4 * len(live)) + 1)
-    return max([average(sizes, live), *(count(sizes, live, jobs) for jobs in tried)], key=lambda found: found[0])
+    return max(
+        [average(sizes, live), *(count(sizes, live, jobs) for jobs in tried)],
+        key=lambda found: found[0],
+    )
 
 
 def node_sizes(fabric: Fabric, chunks: Chunks, side: str, node: int) -> Ints:
@@ -113,14 +128,16 @@ def node_sizes(fabric: Fabric, chunks: Chunks, side: str, node: int) -> Ints:
 def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
     """The best local bound over all nodes and both sides.
 
-    Nodes go by falling average load; one is skipped when even its average plus its largest chunk, which no local
-    bound exceeds on equal rails, can't beat what is known.
+    Nodes go by falling average load; one is skipped when even its average plus its largest chunk,
+    which no local bound exceeds on equal rails, can't beat what is known.
     """
     best = Bound(Fraction(0), 0, "send", {"kind": "average"})
     for side, node, ceiling in _candidates(fabric, chunks):
         if ceiling is not None and ceiling <= best.value:
             continue
-        value, witness = local_bound(node_sizes(fabric, chunks, side, node), fabric.rates(side)[node].tolist())
+        value, witness = local_bound(
+            node_sizes(fabric, chunks, side, node), fabric.rates(side)[node].tolist()
+        )
         if value > best.value:
             best = Bound(value, node, side, witness)
     return best
@@ -137,7 +154,9 @@ def _candidates(fabric: Fabric, chunks: Chunks) -> Iterator[tuple[str, int, Frac
             live = [rate for rate in fabric.rates(side)[node].tolist() if rate]
             mean = Fraction(int(loads[node]), sum(live) or 1)
             equal = len(set(live)) == 1
-            found.append((mean, side, node, mean + Fraction(int(largest[node]), live[0]) if equal else None))
+            found.append(
+                (mean, side, node, mean + Fraction(int(largest[node]), live[0]) if equal else None)
+            )
     found.sort(key=lambda entry: entry[0], reverse=True)
     for _, side, node, ceiling in found:
         yield side, node, ceiling

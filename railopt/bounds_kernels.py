@@ -10,8 +10,11 @@ from numba import njit
 
 @njit(cache=True)
 def best_pigeonhole(prefix: npt.NDArray[Any], rails: int) -> tuple[int, int, int]:
-    """(bound, l, k) that maximises ceil(sum of the lam smallest of the l largest / k); `prefix` int64 [n + 1], sums of
-    sizes in descending order.  Ties keep the first, and all chunks on all rails (the average) comes first."""
+    """(bound, l, k) that maximises ceil(sum of the lam smallest of the l largest / k); `prefix`
+    int64 [n + 1], sums of
+    sizes in descending order.  Ties keep the first, and all chunks on all rails (the average) comes
+                                first.
+    """
     n = prefix.size - 1
     best, jobs, some = (prefix[n] + rails - 1) // rails, n, rails
     for l in range(1, n + 1):

@@ -1,19 +1,25 @@
-"""Certificates: the record of a lower bound, or of an optimality claim, that `check.py` re-checks without a solver.
+"""Certificates: the record of a lower bound, or of an optimality claim, that `check.py` re-checks
+without a solver.
 
 As canonical JSON (sorted keys, no spaces):
 
     {"railopt": "certificate", "version": 1,
-     "problem":  {"kind": "local", "sizes": [...], "rails": N}                         equal rails, bounds in bytes
-               | {"kind": "local", "sizes": [...], "speeds": [bytes per second, ...]}  0 = dead, bounds in seconds
-               | {"kind": "coupled", "nodes": M, "rails": N, "tx": [[...]], "rx": [[...]],
-                  "chunks": {"src": [...], "dst": [...], "size": [...]}  or  "plan": {"file": name, "digest": hex}}
+     "problem":  {"kind": "local", "sizes": [...], "rails": N}                         equal rails,
+                 bounds in bytes
+               | {"kind": "local", "sizes": [...], "speeds": [bytes per second, ...]}  0 = dead,
+               bounds in seconds | {"kind": "coupled", "nodes": M, "rails": N, "tx": [[...]], "rx":
+               [[...]],
+                  "chunks": {"src": [...], "dst": [...], "size": [...]}  or  "plan": {"file": name,
+                  "digest": hex}}
                | {"kind": "fluid", "tx": [[...]], "rx": [[...]], "demand": [[...]]},
      "claim":    {"bound": "p/q", "value": "p/q" (optional), "proved": bool},
      "witness":  {"kind": ...}, why nothing is faster than the bound: see `check.py`,
-     "assignment": [rail of each size or chunk]  or  "flow": {"unit": d, "src", "dst", "rail", "amount": [...]},
+     "assignment": [rail of each size or chunk]  or  "flow": {"unit": d, "src", "dst", "rail",
+     "amount": [...]},
                  what attains the value (a certificate that names a plan has it there)}
 
-A flow's amounts are bytes times `unit`.  A witness of kind "claimed" rests on a solver's word and proves nothing.
+A flow's amounts are bytes times `unit`.  A witness of kind "claimed" rests on a solver's word and
+proves nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +44,9 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Certificate:
-    """A problem, a bound with its witness, and optionally a value with what attains it (all as JSON values)."""
+    """A problem, a bound with its witness, and optionally a value with what attains it (all as JSON
+    values).
+    """
 
     problem: Mapping[str, Any] = field(repr=False)
     bound: Fraction
@@ -47,33 +55,73 @@ class Certificate:
     attained: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def local(cls, sizes: Sequence[int], bound: int | Fraction, witness: Mapping[str, Any], *, rails: int | None = None,
-              speeds: Sequence[int] | None = None, assignment: Sequence[int] | None = None) -> Certificate:
+    def local(
+        cls,
+        sizes: Sequence[int],
+        bound: int | Fraction,
+        witness: Mapping[str, Any],
+        *,
+        rails: int | None = None,
+        speeds: Sequence[int] | None = None,
+        assignment: Sequence[int] | None = None,
+    ) -> Certificate:
         """One list of sizes on `rails` equal rails (bytes) or rails of these `speeds` (seconds)."""
         if (rails is None) == (speeds is None):
             raise InputError("a local problem has either rails or speeds")
-        jobs, rates = [int(size) for size in sizes], [1] * (rails or 0) if speeds is None else [int(v) for v in speeds]
-        problem = {"kind": "local", "sizes": jobs, **({"rails": rails} if speeds is None else {"speeds": rates})}
+        jobs, rates = (
+            [int(size) for size in sizes],
+            [1] * (rails or 0) if speeds is None else [int(v) for v in speeds],
+        )
+        problem = {
+            "kind": "local",
+            "sizes": jobs,
+            **({"rails": rails} if speeds is None else {"speeds": rates}),
+        }
         if assignment is None:
             return cls(problem, Fraction(bound), witness)
         loads = [0] * len(rates)
         for rail, size in zip(assignment, jobs, strict=True):
             loads[rail] += size
-        value = max((Fraction(load, v) for load, v in zip(loads, rates, strict=True) if load), default=Fraction(0))
-        return cls(problem, Fraction(bound), witness, value, {"assignment": [int(rail) for rail in assignment]})
+        value = max(
+            (Fraction(load, v) for load, v in zip(loads, rates, strict=True) if load),
+            default=Fraction(0),
+        )
+        return cls(
+            problem,
+            Fraction(bound),
+            witness,
+            value,
+            {"assignment": [int(rail) for rail in assignment]},
+        )
 
     @classmethod
-    def coupled(cls, fabric: Fabric, chunks: Chunks, bound: Fraction, witness: Mapping[str, Any], *,
-                value: Fraction | None = None, rail: Sequence[int] | None = None) -> Certificate:
+    def coupled(
+        cls,
+        fabric: Fabric,
+        chunks: Chunks,
+        bound: Fraction,
+        witness: Mapping[str, Any],
+        *,
+        value: Fraction | None = None,
+        rail: Sequence[int] | None = None,
+    ) -> Certificate:
         """All chunks at once, in full; `rail` attains `value`.  For many chunks use `of_plan`."""
         columns = {name: getattr(chunks, name).tolist() for name in ("src", "dst", "size")}
         attained = {} if rail is None else {"assignment": list(map(int, rail))}
         return cls({**_rates(fabric), "chunks": columns}, bound, witness, value, attained)
 
     @classmethod
-    def of_plan(cls, fabric: Fabric, path: str | os.PathLike[str], bound: Fraction, witness: Mapping[str, Any],
-                value: Fraction) -> Certificate:
-        """The coupled problem of a saved plan, which attains `value`; the certificate belongs beside that file."""
+    def of_plan(
+        cls,
+        fabric: Fabric,
+        path: str | os.PathLike[str],
+        bound: Fraction,
+        witness: Mapping[str, Any],
+        value: Fraction,
+    ) -> Certificate:
+        """The coupled problem of a saved plan, which attains `value`; the certificate belongs
+        beside that file.
+        """
         named = {"file": Path(path).name, "digest": plan_digest(path)}
         return cls({**_rates(fabric), "plan": named}, bound, witness, value)
 
@@ -95,22 +143,35 @@ class Certificate:
         claim = {"bound": str(self.bound), "proved": self.proved}
         if self.value is not None:
             claim["value"] = str(self.value)
-        return {"railopt": "certificate", "version": VERSION, "problem": dict(self.problem), "claim": claim,
-                "witness": dict(self.witness), **self.attained}
+        return {
+            "railopt": "certificate",
+            "version": VERSION,
+            "problem": dict(self.problem),
+            "claim": claim,
+            "witness": dict(self.witness),
+            **self.attained,
+        }
 
     @classmethod
     def from_record(cls, record: Any) -> Certificate:
         """The certificate in parsed JSON; its form is checked, its truth is not (see `check`)."""
         try:
             if record["railopt"] != "certificate" or record["version"] != VERSION:
-                raise FormatError(f"a {record['railopt']!r} of version {record['version']!r}, "
-                                  f"expected a certificate of version {VERSION}")
+                raise FormatError(
+                    f"a {record['railopt']!r} of version {record['version']!r}, "
+                    f"expected a certificate of version {VERSION}"
+                )
             claim = record["claim"]
             attained = {key: record[key] for key in ("assignment", "flow") if key in record}
             value = Fraction(claim["value"]) if "value" in claim else None
-            certificate = cls(record["problem"], Fraction(claim["bound"]), record["witness"], value, attained)
+            certificate = cls(
+                record["problem"], Fraction(claim["bound"]), record["witness"], value, attained
+            )
             if certificate.record() != record:
-                raise FormatError("not the canonical form of a certificate: a field is unknown or contradicts another")
+                raise FormatError(
+                    "not the canonical form of a certificate: a field is unknown or contradicts "
+                    "another"
+                )
         except (KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
             raise FormatError(f"not a certificate ({error!r})") from error
         return certificate
@@ -138,7 +199,9 @@ class Certificate:
             raise FormatError(f"{path}: {error}") from error
 
     def check(self, directory: str | os.PathLike[str] | None = None) -> Verdict:
-        """The trusted kernel's verdict; a plan that the certificate names is looked for in `directory`."""
+        """The trusted kernel's verdict; a plan that the certificate names is looked for in
+        `directory`.
+        """
         return check_certificate(self.record(), directory)
 
     def require(self, directory: str | os.PathLike[str] | None = None) -> Certificate:
@@ -159,5 +222,10 @@ def plan_digest(path: str | os.PathLike[str]) -> str:
 
 
 def _rates(fabric: Fabric) -> dict[str, Any]:
-    return {"kind": "coupled", "nodes": fabric.nodes, "rails": fabric.rails,
-            "tx": fabric.tx.tolist(), "rx": fabric.rx.tolist()}
+    return {
+        "kind": "coupled",
+        "nodes": fabric.nodes,
+        "rails": fabric.rails,
+        "tx": fabric.tx.tolist(),
+        "rx": fabric.rx.tolist(),
+    }

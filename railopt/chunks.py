@@ -1,7 +1,9 @@
 """Chunks: what a plan assigns to rails.  Columns of equal length, one row a chunk, read-only.
 
-A flow is the traffic of one (source GPU, destination GPU) pair between different nodes; it is cut into
-pieces of at most `cap` bytes, the remainder last.  Traffic inside a node never touches a rail and has no chunk.
+A flow is the traffic of one (source GPU, destination GPU) pair between different nodes; it is cut
+into
+pieces of at most `cap` bytes, the remainder last.  Traffic inside a node never touches a rail and
+has no chunk.
 """
 
 from __future__ import annotations
@@ -16,8 +18,15 @@ import numpy.typing as npt
 from railopt.arrays import Array, Ints, digest, frozen, total
 from railopt.errors import InputError
 
-COLUMNS = {"src": np.int32, "dst": np.int32, "src_gpu": np.int32, "dst_gpu": np.int32, "flow": np.int32,
-           "offset": np.int64, "size": np.int64}
+COLUMNS = {
+    "src": np.int32,
+    "dst": np.int32,
+    "src_gpu": np.int32,
+    "dst_gpu": np.int32,
+    "flow": np.int32,
+    "offset": np.int64,
+    "size": np.int64,
+}
 INT64_MAX = int(np.iinfo(np.int64).max)
 
 
@@ -50,17 +59,32 @@ class Chunks:
         if len(self) == 0:
             return
         everywhere = self.nodes * self.gpus
-        for name, most in (("src", self.nodes), ("dst", self.nodes), ("src_gpu", everywhere), ("dst_gpu", everywhere)):
+        for name, most in (
+            ("src", self.nodes),
+            ("dst", self.nodes),
+            ("src_gpu", everywhere),
+            ("dst_gpu", everywhere),
+        ):
             column = getattr(self, name)
             if column.min() < 0 or column.max() >= most:
-                raise InputError(f"{name} goes from {column.min()} to {column.max()}: expected 0 to {most - 1}")
+                raise InputError(
+                    f"{name} goes from {column.min()} to {column.max()}: expected 0 to {most - 1}"
+                )
         if self.size.min() < 1 or self.offset.min() < 0 or self.flow.min() < 0:
-            raise InputError("a chunk has at least 1 byte, an offset of at least 0 and a flow number of at least 0; "
-                             f"found size {self.size.min()}, offset {self.offset.min()}, flow {self.flow.min()}")
+            raise InputError(
+                "a chunk has at least 1 byte, an offset of at least 0 and a flow number of at "
+                "least 0; "
+                f"found size {self.size.min()}, offset {self.offset.min()}, flow {self.flow.min()}"
+            )
         if np.any(self.src == self.dst):
             row = int(np.argmax(self.src == self.dst))
-            raise InputError(f"chunk {row} goes from node {self.src[row]} to itself: traffic inside a node has no chunk")
-        if np.any(self.src_gpu // self.gpus != self.src) or np.any(self.dst_gpu // self.gpus != self.dst):
+            raise InputError(
+                f"chunk {row} goes from node {self.src[row]} to itself: traffic inside a node has "
+                f"no chunk"
+            )
+        if np.any(self.src_gpu // self.gpus != self.src) or np.any(
+            self.dst_gpu // self.gpus != self.dst
+        ):
             raise InputError("src_gpu and dst_gpu must lie in the nodes src and dst")
         if self.total > INT64_MAX:
             raise InputError(f"{self.total} bytes in all: beyond int64")
@@ -87,18 +111,42 @@ class Chunks:
         return matrix
 
     @classmethod
-    def from_arrays(cls, *, src: npt.ArrayLike, dst: npt.ArrayLike, size: npt.ArrayLike, nodes: int | None = None) -> Chunks:
-        """Synthetic chunks from node indices and bytes; each is a flow of its own and nodes have one GPU."""
+    def from_arrays(
+        cls,
+        *,
+        src: npt.ArrayLike,
+        dst: npt.ArrayLike,
+        size: npt.ArrayLike,
+        nodes: int | None = None,
+    ) -> Chunks:
+        """Synthetic chunks from node indices and bytes; each is a flow of its own and nodes have
+        one GPU.
+        """
         source, target = frozen(src, np.int32, "src", 1), frozen(dst, np.int32, "dst", 1)
         sizes = frozen(size, np.int64, "size", 1)
         if nodes is None:
-            nodes = 1 + max(int(source.max()), int(target.max())) if len(source) and len(target) else 1
-        return cls(nodes, 1, source, target, source, target, np.arange(len(sizes), dtype=np.int32),
-                   np.zeros(len(sizes), np.int64), sizes)
+            nodes = (
+                1 + max(int(source.max()), int(target.max())) if len(source) and len(target) else 1
+            )
+        return cls(
+            nodes,
+            1,
+            source,
+            target,
+            source,
+            target,
+            np.arange(len(sizes), dtype=np.int32),
+            np.zeros(len(sizes), np.int64),
+            sizes,
+        )
 
     @classmethod
-    def from_flows(cls, nodes: int, gpus: int, src_gpu: Array, dst_gpu: Array, size: Array, cap: int | None) -> Chunks:
-        """Cut flows (GPU ids and bytes, each flow once, all between different nodes) at `cap` bytes; None keeps them whole."""
+    def from_flows(
+        cls, nodes: int, gpus: int, src_gpu: Array, dst_gpu: Array, size: Array, cap: int | None
+    ) -> Chunks:
+        """Cut flows (GPU ids and bytes, each flow once, all between different nodes) at `cap`
+        bytes; None keeps them whole.
+        """
         if cap is None:
             pieces, numbers = None, np.arange(len(size), dtype=np.int32)
             offset, sizes = np.zeros(len(size), np.int64), size.astype(np.int64)
@@ -106,13 +154,17 @@ class Chunks:
             pieces = -(-size // cap)
             count = int(pieces.sum())
             if count > np.iinfo(np.int32).max:
-                raise InputError(f"{count} chunks: more than {np.iinfo(np.int32).max}; use larger chunks")
+                raise InputError(
+                    f"{count} chunks: more than {np.iinfo(np.int32).max}; use larger chunks"
+                )
             numbers = np.repeat(np.arange(len(size), dtype=np.int32), pieces)
             first = np.cumsum(pieces) - pieces
             offset = (np.arange(count, dtype=np.int64) - first[numbers]) * cap
             sizes = np.minimum(size[numbers] - offset, cap)
         source, target = src_gpu.astype(np.int32)[numbers], dst_gpu.astype(np.int32)[numbers]
-        return cls(nodes, gpus, source // gpus, target // gpus, source, target, numbers, offset, sizes)
+        return cls(
+            nodes, gpus, source // gpus, target // gpus, source, target, numbers, offset, sizes
+        )
 
     def columns(self) -> dict[str, Array]:
         """The columns by name."""
@@ -120,7 +172,9 @@ class Chunks:
 
     def take(self, rows: npt.NDArray[Any]) -> Chunks:
         """The chunks of these rows (indices or a mask), flow numbers and offsets kept."""
-        return Chunks(self.nodes, self.gpus, **{name: column[rows] for name, column in self.columns().items()})
+        return Chunks(
+            self.nodes, self.gpus, **{name: column[rows] for name, column in self.columns().items()}
+        )
 
     @cached_property
     def digest(self) -> str:

@@ -5,7 +5,8 @@ nccl-tests matrix   whitespace-separated square matrix of bytes, `[i][j]` from r
 htsim `.cm`         `Nodes n` / `Connections c` / optional `Triggers t`, then one line a connection
 htsim `.topo`       two tiers, one leaf a rail
 
-A rail fabric in htsim: one htsim node is one NIC, id = rail * M + node, so same-rail flows stay on their leaf.
+A rail fabric in htsim: one htsim node is one NIC, id = rail * M + node, so same-rail flows stay on
+their leaf.
 """
 
 from __future__ import annotations
@@ -25,12 +26,19 @@ INT64_MAX = 2**63 - 1
 
 def parse_matrix(text: str, name: str = "matrix") -> Ints:
     """Text of an nccl-tests alltoallv matrix -> int64 [ranks, ranks]."""
-    rows = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    rows = [
+        line.split()
+        for line in text.splitlines()
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
     if not rows:
         raise FormatError(f"{name}: no rows; expected a square matrix of bytes")
     for number, row in enumerate(rows):
         if len(row) != len(rows):
-            raise FormatError(f"{name} row {number}: {len(row)} columns, expected {len(rows)} (the matrix must be square)")
+            raise FormatError(
+                f"{name} row {number}: {len(row)} columns, expected {len(rows)} (the matrix must "
+                f"be square)"
+            )
     matrix = np.zeros((len(rows), len(rows)), np.int64)
     for i, row in enumerate(rows):
         for j, entry in enumerate(row):
@@ -55,7 +63,9 @@ def format_matrix(matrix: Ints) -> str:
 
 
 class Connection(NamedTuple):
-    """One line of a `.cm` file: htsim nodes, bytes, and when it starts: at a picosecond, or on a trigger."""
+    """One line of a `.cm` file: htsim nodes, bytes, and when it starts: at a picosecond, or on a
+    trigger.
+    """
 
     src: int
     dst: int
@@ -65,8 +75,12 @@ class Connection(NamedTuple):
     done_trigger: int | None = None
 
 
-def format_cm(nodes: int, connections: Iterable[Connection], barriers: dict[int, int] | None = None) -> str:
-    """Text of a `.cm`; flows over int32 are split.  `barriers` maps a trigger id to how many completions fire it."""
+def format_cm(
+    nodes: int, connections: Iterable[Connection], barriers: dict[int, int] | None = None
+) -> str:
+    """Text of a `.cm`; flows over int32 are split.  `barriers` maps a trigger id to how many
+    completions fire it.
+    """
     pieces = [piece for connection in connections for piece in _split(connection)]
     counts: dict[int, int] = {}
     for piece in pieces:
@@ -80,42 +94,63 @@ def format_cm(nodes: int, connections: Iterable[Connection], barriers: dict[int,
         start = f"start {piece.start_ps}" if piece.trigger is None else f"trigger {piece.trigger}"
         done = "" if piece.done_trigger is None else f" send_done_trigger {piece.done_trigger}"
         lines.append(f"{piece.src}->{piece.dst} id {number} {start} size {piece.size}{done}")
-    lines += [f"trigger id {t} barrier count {counts.get(t, (barriers or {}).get(t, 0))}" for t in triggers]
+    lines += [
+        f"trigger id {t} barrier count {counts.get(t, (barriers or {}).get(t, 0))}"
+        for t in triggers
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _split(connection: Connection) -> list[Connection]:
     whole, rest = divmod(connection.size, INT32_MAX)
-    return [connection._replace(size=INT32_MAX)] * whole + ([connection._replace(size=rest)] if rest else [])
+    return [connection._replace(size=INT32_MAX)] * whole + (
+        [connection._replace(size=rest)] if rest else []
+    )
 
 
-_CM_LINE = re.compile(r"(\d+)->(\d+)(?:\s+id\s+\d+)?\s+(?:start\s+(\d+)|trigger\s+(\d+))\s+size\s+(\d+)"
-                      r"(?:\s+send_done_trigger\s+(\d+))?(?:\s+\w+\s+\w+)*\s*\Z", re.ASCII)
+_CM_LINE = re.compile(
+    r"(\d+)->(\d+)(?:\s+id\s+\d+)?\s+(?:start\s+(\d+)|trigger\s+(\d+))\s+size\s+(\d+)"
+    r"(?:\s+send_done_trigger\s+(\d+))?(?:\s+\w+\s+\w+)*\s*\Z",
+    re.ASCII,
+)
 
 
 def parse_cm(text: str, name: str = "connections") -> tuple[int, list[Connection]]:
     """Text of a `.cm` -> (htsim nodes, connections)."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")
+    ]
     head = {}
     while lines and (match := re.fullmatch(r"(Nodes|Connections|Triggers)\s+(\d+)", lines[0])):
         head[match[1]] = int(match[2])
         lines.pop(0)
     for key in ("Nodes", "Connections"):
         if key not in head:
-            raise FormatError(f"{name}: no '{key} n' line at its head; not an htsim connection matrix")
-    flows, triggers = lines[: head["Connections"]], lines[head["Connections"]:]
+            raise FormatError(
+                f"{name}: no '{key} n' line at its head; not an htsim connection matrix"
+            )
+    flows, triggers = lines[: head["Connections"]], lines[head["Connections"] :]
     if len(flows) != head["Connections"] or len(triggers) != head.get("Triggers", 0):
-        raise FormatError(f"{name}: {len(lines)} lines after the head, expected {head['Connections']} connections "
-                          f"and {head.get('Triggers', 0)} triggers")
+        raise FormatError(
+            f"{name}: {len(lines)} lines after the head, expected {head['Connections']} "
+            f"connections "
+            f"and {head.get('Triggers', 0)} triggers"
+        )
     result = []
     for line in flows:
         match = _CM_LINE.match(line)
         if match is None:
-            raise FormatError(f"{name}: {line!r} is not 'src->dst [id k] (start PS | trigger T) size BYTES'")
+            raise FormatError(
+                f"{name}: {line!r} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
+            )
         src, dst, start, trigger, size, done = match.groups()
         if int(src) >= head["Nodes"] or int(dst) >= head["Nodes"]:
             raise FormatError(f"{name}: {line!r} names a node beyond Nodes {head['Nodes']}")
-        result.append(Connection(int(src), int(dst), int(size), int(start or 0), _optional(trigger), _optional(done)))
+        result.append(
+            Connection(
+                int(src), int(dst), int(size), int(start or 0), _optional(trigger), _optional(done)
+            )
+        )
     return head["Nodes"], result
 
 
@@ -124,10 +159,15 @@ def _optional(text: str | None) -> int | None:
 
 
 def cm_to_matrix(text: str, nodes: int, gpus: int, name: str = "connections") -> Ints:
-    """A `.cm` over NICs (id = rail * nodes + node) as GPU traffic, GPU r of a node owning NIC r -> int64 [gpus, gpus]."""
+    """A `.cm` over NICs (id = rail * nodes + node) as GPU traffic, GPU r of a node owning NIC r ->
+    int64 [gpus, gpus].
+    """
     nics, connections = parse_cm(text, name)
     if nics != nodes * gpus:
-        raise FormatError(f"{name}: {nics} htsim nodes, expected {nodes * gpus} = {nodes} nodes x {gpus} GPUs (one NIC a GPU)")
+        raise FormatError(
+            f"{name}: {nics} htsim nodes, expected {nodes * gpus} = {nodes} nodes x {gpus} GPUs "
+            f"(one NIC a GPU)"
+        )
     sums: dict[tuple[int, int], int] = {}
     for c in connections:
         pair = (c.src % nodes * gpus + c.src // nodes, c.dst % nodes * gpus + c.dst // nodes)
@@ -141,20 +181,41 @@ def cm_to_matrix(text: str, nodes: int, gpus: int, name: str = "connections") ->
 
 
 def matrix_to_cm(matrix: Ints, nodes: int) -> str:
-    """GPU traffic sent directly (own NIC to the target's NIC), traffic inside a node left out -> `.cm`."""
+    """GPU traffic sent directly (own NIC to the target's NIC), traffic inside a node left out ->
+    `.cm`.
+    """
     gpus = len(matrix) // nodes
-    connections = [Connection(i % gpus * nodes + i // gpus, j % gpus * nodes + j // gpus, int(matrix[i, j]))
-                   for i, j in np.argwhere(matrix).tolist() if i // gpus != j // gpus]
+    connections = [
+        Connection(i % gpus * nodes + i // gpus, j % gpus * nodes + j // gpus, int(matrix[i, j]))
+        for i, j in np.argwhere(matrix).tolist()
+        if i // gpus != j // gpus
+    ]
     return format_cm(len(matrix), connections)
 
 
-def format_topo(nodes: int, rails: int, gbps: int, latency_ns: int, uplinks: int | None = None) -> str:
-    """A rail fabric as an htsim topology: one leaf a rail, `uplinks` (default `nodes`) links up from each."""
-    def tier(number: int, radix: list[str]) -> list[str]:
-        return [f"Tier {number}", f"Downlink_speed_Gbps {gbps}", *radix, f"Downlink_Latency_ns {latency_ns}", "Switch_Latency_ns 0"]
+def format_topo(
+    nodes: int, rails: int, gbps: int, latency_ns: int, uplinks: int | None = None
+) -> str:
+    """A rail fabric as an htsim topology: one leaf a rail, `uplinks` (default `nodes`) links up
+    from each.
+    """
 
-    lines = [f"Nodes {nodes * rails}", "Tiers 2", f"Podsize {nodes * rails}",
-             *tier(0, [f"Radix_Down {nodes}", f"Radix_Up {uplinks or nodes}"]), *tier(1, [f"Radix_Down {rails}"])]
+    def tier(number: int, radix: list[str]) -> list[str]:
+        return [
+            f"Tier {number}",
+            f"Downlink_speed_Gbps {gbps}",
+            *radix,
+            f"Downlink_Latency_ns {latency_ns}",
+            "Switch_Latency_ns 0",
+        ]
+
+    lines = [
+        f"Nodes {nodes * rails}",
+        "Tiers 2",
+        f"Podsize {nodes * rails}",
+        *tier(0, [f"Radix_Down {nodes}", f"Radix_Up {uplinks or nodes}"]),
+        *tier(1, [f"Radix_Down {rails}"]),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -183,10 +244,20 @@ def parse_topo(text: str, name: str = "topology") -> Topology:
         values[tier + parts[0]] = int(parts[1])
     try:
         nics, nodes = values["Nodes"], values["tier 0 Radix_Down"]
-        topology = Topology(nodes, nics // nodes, values["tier 0 Downlink_speed_Gbps"], values["tier 0 Downlink_Latency_ns"],
-                            values["tier 0 Radix_Up"])
+        topology = Topology(
+            nodes,
+            nics // nodes,
+            values["tier 0 Downlink_speed_Gbps"],
+            values["tier 0 Downlink_Latency_ns"],
+            values["tier 0 Radix_Up"],
+        )
     except (KeyError, ZeroDivisionError) as error:
-        raise FormatError(f"{name}: {error.args[0]!r} is missing; expected a two-tier htsim topology") from error
+        raise FormatError(
+            f"{name}: {error.args[0]!r} is missing; expected a two-tier htsim topology"
+        ) from error
     if values.get("Tiers") != 2 or topology.nodes * topology.rails != nics:
-        raise InputError(f"{name}: {values.get('Tiers')} tiers, {nics} NICs under leaves of {nodes}: not one leaf a rail")
+        raise InputError(
+            f"{name}: {values.get('Tiers')} tiers, {nics} NICs under leaves of {nodes}: not one "
+            f"leaf a rail"
+        )
     return topology

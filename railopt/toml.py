@@ -14,7 +14,9 @@ from railopt.errors import FormatError, InputError
 T = TypeVar("T")
 
 
-def read(source: str | os.PathLike[str] | Traversable, parse: Callable[[Mapping[str, Any]], T]) -> T:
+def read(
+    source: str | os.PathLike[str] | Traversable, parse: Callable[[Mapping[str, Any]], T]
+) -> T:
     """Parse a TOML file; every complaint begins with the file's name."""
     place = source if isinstance(source, Traversable) else Path(source)
     try:
@@ -33,4 +35,6 @@ def only(data: Any, known: set[str], where: str) -> None:
         raise InputError(f"{where}: expected a table, found {data!r}")
     unknown = sorted(set(data) - known)
     if unknown:
-        raise InputError(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
+        raise InputError(
+            f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}"
+        )

@@ -1,4 +1,6 @@
-"""Traffic: one all-to-all(v), bytes from GPU to GPU, and the workloads that are generated from a seed."""
+"""Traffic: one all-to-all(v), bytes from GPU to GPU, and the workloads that are generated from a
+seed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from railopt.units import parse_bytes
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Bytes between GPUs: `bytes` int64 [GPUs, GPUs], `[source, destination]`, over `nodes` equal nodes.
+    """Bytes between GPUs: `bytes` int64 [GPUs, GPUs], `[source, destination]`, over `nodes` equal
+    nodes.
 
     The diagonal blocks (traffic inside a node) are kept but never touch a rail.
     """
@@ -32,7 +35,10 @@ class Traffic:
         matrix = frozen(self.bytes, np.int64, "traffic", 2)
         rows, columns = matrix.shape
         if rows != columns:
-            raise InputError(f"traffic is {rows} x {columns}: the matrix must be square, [source GPU, destination GPU]")
+            raise InputError(
+                f"traffic is {rows} x {columns}: the matrix must be square, [source GPU, "
+                f"destination GPU]"
+            )
         if self.nodes < 1 or rows == 0 or rows % self.nodes:
             raise InputError(f"traffic between {rows} GPUs does not divide over {self.nodes} nodes")
         if matrix.min() < 0:
@@ -48,8 +54,10 @@ class Traffic:
         array = frozen(matrix, np.int64, "traffic", 2)
         gpus = fabric.nodes * fabric.gpus
         if array.shape != (gpus, gpus):
-            raise InputError(f"traffic is {array.shape[0]} x {array.shape[1]}, expected {gpus} x {gpus} "
-                             f"({fabric.nodes} nodes x {fabric.gpus} GPUs)")
+            raise InputError(
+                f"traffic is {array.shape[0]} x {array.shape[1]}, expected {gpus} x {gpus} "
+                f"({fabric.nodes} nodes x {fabric.gpus} GPUs)"
+            )
         return cls(array, fabric.nodes)
 
     @property
@@ -66,14 +74,20 @@ class Traffic:
         return matrix
 
     def flows(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Ints]:
-        """(source GPU, destination GPU, bytes) of every non-zero pair between different nodes, row by row."""
+        """(source GPU, destination GPU, bytes) of every non-zero pair between different nodes, row
+        by row.
+        """
         node = np.arange(len(self.bytes)) // self.gpus
         src, dst = np.nonzero(np.where(node[:, None] == node[None, :], 0, self.bytes))
         return src, dst, self.bytes[src, dst]
 
     def chunks(self, cap: str | int) -> Chunks:
-        """Cut every flow into chunks of at most `cap` ("256KiB", or bytes); "flow" keeps each flow whole."""
-        return Chunks.from_flows(self.nodes, self.gpus, *self.flows(), None if cap == "flow" else parse_bytes(cap))
+        """Cut every flow into chunks of at most `cap` ("256KiB", or bytes); "flow" keeps each flow
+        whole.
+        """
+        return Chunks.from_flows(
+            self.nodes, self.gpus, *self.flows(), None if cap == "flow" else parse_bytes(cap)
+        )
 
     @classmethod
     def from_chunks(cls, chunks: Chunks) -> Traffic:
@@ -84,17 +98,26 @@ class Traffic:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], fabric: Fabric) -> Traffic:
-        """Read `.npz` (railopt), `.cm` (htsim), or anything else as an nccl-tests alltoallv matrix."""
+        """Read `.npz` (railopt), `.cm` (htsim), or anything else as an nccl-tests alltoallv
+        matrix.
+        """
         suffix = Path(path).suffix
         if suffix == ".npz":
             traffic = cls.load(path)
             if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
-                raise InputError(f"{path}: traffic of {traffic.nodes} nodes x {traffic.gpus} GPUs, the fabric has "
-                                 f"{fabric.nodes} x {fabric.gpus}")
+                raise InputError(
+                    f"{path}: traffic of {traffic.nodes} nodes x {traffic.gpus} GPUs, the fabric "
+                    f"has "
+                    f"{fabric.nodes} x {fabric.gpus}"
+                )
             return traffic
         text = read_text(path)
         name = Path(path).name
-        matrix = formats.cm_to_matrix(text, fabric.nodes, fabric.gpus, name) if suffix == ".cm" else formats.parse_matrix(text, name)
+        matrix = (
+            formats.cm_to_matrix(text, fabric.nodes, fabric.gpus, name)
+            if suffix == ".cm"
+            else formats.parse_matrix(text, name)
+        )
         try:
             return cls.from_matrix(matrix, fabric)
         except InputError as error:
@@ -105,11 +128,16 @@ class Traffic:
         """Load a railopt `.npz`."""
         header, arrays = load_npz(path, "traffic")
         if set(arrays) != {"bytes"} or set(header) != {"nodes"}:
-            raise InputError(f"{path}: a traffic file holds 'bytes' and 'nodes', found {sorted(arrays)} and {sorted(header)}")
+            raise InputError(
+                f"{path}: a traffic file holds 'bytes' and 'nodes', found {sorted(arrays)} and "
+                f"{sorted(header)}"
+            )
         return cls(arrays["bytes"], int(header["nodes"]))
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write by suffix: `.npz` (railopt), `.cm` (htsim, direct flows between NICs), else an nccl-tests matrix."""
+        """Write by suffix: `.npz` (railopt), `.cm` (htsim, direct flows between NICs), else an
+        nccl-tests matrix.
+        """
         suffix = Path(path).suffix
         if suffix == ".npz":
             save_npz(path, "traffic", {"nodes": self.nodes}, {"bytes": self.bytes}, force=force)
@@ -136,4 +164,6 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file ({error.reason}); railopt's own files end in .npz") from error
+        raise InputError(
+            f"{path}: not a text file ({error.reason}); railopt's own files end in .npz"
+        ) from error

@@ -3,7 +3,8 @@
     uniform, permutation, incast, hot-node     the classic patterns
     zipf, dirichlet                            receivers of unequal popularity
     sparse                                     a share of the pairs is silent
-    moe                                        tokens x top-k x hidden bytes over experts placed on GPUs
+    moe                                        tokens x top-k x hidden bytes over experts placed on
+    GPUs
 
 `from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them.
 """
@@ -71,57 +72,96 @@ def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: i
     return _traffic(fabric, matrix)
 
 
-def hot_node(fabric: Fabric, *, size: str | int = "1MiB", node: int = 0, factor: float = 4.0, seed: int = 0) -> Traffic:
+def hot_node(
+    fabric: Fabric, *, size: str | int = "1MiB", node: int = 0, factor: float = 4.0, seed: int = 0
+) -> Traffic:
     """Uniform, but the GPUs of one node receive `factor` times as much."""
     _share("factor", factor, 0, 1e6)
     if not 0 <= node < fabric.nodes:
         raise InputError(f"node = {node}: expected 0 to {fabric.nodes - 1}")
     matrix = np.full((_count(fabric),) * 2, float(parse_bytes(size)))
-    matrix[:, node * fabric.gpus:(node + 1) * fabric.gpus] *= factor
+    matrix[:, node * fabric.gpus : (node + 1) * fabric.gpus] *= factor
     return _traffic(fabric, matrix)
 
 
 def _popular(fabric: Fabric, weights: Floats, mean: str | int, rng: np.random.Generator) -> Traffic:
-    """Each pair sends `mean` times the receiver's weight (mean 1), jittered by a factor from 0.5 to 1.5."""
+    """Each pair sends `mean` times the receiver's weight (mean 1), jittered by a factor from 0.5 to
+    1.5.
+    """
     count = _count(fabric)
-    return _traffic(fabric, weights / weights.mean() * rng.uniform(0.5, 1.5, (count, count)) * parse_bytes(mean))
+    return _traffic(
+        fabric, weights / weights.mean() * rng.uniform(0.5, 1.5, (count, count)) * parse_bytes(mean)
+    )
 
 
-def zipf(fabric: Fabric, *, mean: str | int = "256KiB", skew: float = 0.8, seed: int = 0) -> Traffic:
+def zipf(
+    fabric: Fabric, *, mean: str | int = "256KiB", skew: float = 0.8, seed: int = 0
+) -> Traffic:
     """Receivers' popularity falls as rank ** -skew, in a random order."""
     rng = np.random.default_rng(seed)
     weights = np.arange(1, _count(fabric) + 1) ** -_share("skew", skew, 0, 10)
     return _popular(fabric, rng.permutation(weights), mean, rng)
 
 
-def dirichlet(fabric: Fabric, *, mean: str | int = "256KiB", concentration: float = 1.0, seed: int = 0) -> Traffic:
-    """Receivers' popularity is drawn from a symmetric Dirichlet distribution; small concentrations are skewed."""
+def dirichlet(
+    fabric: Fabric, *, mean: str | int = "256KiB", concentration: float = 1.0, seed: int = 0
+) -> Traffic:
+    """Receivers' popularity is drawn from a symmetric Dirichlet distribution; small concentrations
+    are skewed.
+    """
     rng = np.random.default_rng(seed)
-    return _popular(fabric, rng.dirichlet(np.full(_count(fabric), _share("concentration", concentration, 1e-3, 1e6))), mean, rng)
+    return _popular(
+        fabric,
+        rng.dirichlet(np.full(_count(fabric), _share("concentration", concentration, 1e-3, 1e6))),
+        mean,
+        rng,
+    )
 
 
-def sparse(fabric: Fabric, *, mean: str | int = "1MiB", zeros: float = 0.5, skew: float = 0.0, seed: int = 0) -> Traffic:
+def sparse(
+    fabric: Fabric,
+    *,
+    mean: str | int = "1MiB",
+    zeros: float = 0.5,
+    skew: float = 0.0,
+    seed: int = 0,
+) -> Traffic:
     """As `zipf`, but a share `zeros` of the pairs, chosen at random, is silent."""
     dense = zipf(fabric, mean=mean, skew=skew, seed=seed).bytes
     silent = np.random.default_rng([seed, 1]).random(dense.shape) < _share("zeros", zeros, 0, 1)
     return Traffic.from_matrix(np.where(silent, 0, dense), fabric)
 
 
-def moe(fabric: Fabric, *, tokens: int = 4096, top_k: int = 2, hidden: str | int = "8KiB", experts: int | None = None,
-        skew: float = 0.8, jitter: float = 4.0, seed: int = 0) -> Traffic:
+def moe(
+    fabric: Fabric,
+    *,
+    tokens: int = 4096,
+    top_k: int = 2,
+    hidden: str | int = "8KiB",
+    experts: int | None = None,
+    skew: float = 0.8,
+    jitter: float = 4.0,
+    seed: int = 0,
+) -> Traffic:
     """An MoE dispatch: each GPU routes `tokens` tokens to `top_k` experts, `hidden` bytes each.
 
-    Experts (one a GPU by default) lie on the GPUs in order; their popularity falls as rank ** -skew in a random order,
-    and each source sees it through its own gamma noise (shape `jitter`), as different text does.
+    Experts (one a GPU by default) lie on the GPUs in order; their popularity falls as rank ** -skew
+    in a random order, and each source sees it through its own gamma noise (shape `jitter`), as
+    different text does.
     """
     count = _count(fabric)
     number = count if experts is None else experts
     if not (isinstance(number, int) and number >= 1 and tokens >= 1 and 1 <= top_k <= number):
-        raise InputError(f"{tokens} tokens to {top_k} of {number} experts: expected at least 1 token and 1 <= top_k <= experts")
+        raise InputError(
+            f"{tokens} tokens to {top_k} of {number} experts: expected at least 1 token and 1 <= "
+            f"top_k <= experts"
+        )
     rng = np.random.default_rng(seed)
     popularity = rng.permutation(np.arange(1, number + 1) ** -_share("skew", skew, 0, 10))
     seen = popularity * rng.gamma(_share("jitter", jitter, 1e-3, 1e9), 1 / jitter, (count, number))
-    seen = np.rint(seen * 2**30) + 1                # whole numbers: the last bit of a power differs between machines
+    seen = (
+        np.rint(seen * 2**30) + 1
+    )  # whole numbers: the last bit of a power differs between machines
     counts = np.stack([rng.multinomial(tokens * top_k, row / row.sum()) for row in seen])
     matrix = np.zeros((count, count), np.int64)
     np.add.at(matrix.T, np.arange(number) * count // number, counts.T)
@@ -129,8 +169,14 @@ def moe(fabric: Fabric, *, tokens: int = 4096, top_k: int = 2, hidden: str | int
 
 
 WORKLOADS: dict[str, Callable[..., Traffic]] = {
-    "uniform": uniform, "permutation": permutation, "incast": incast, "hot-node": hot_node,
-    "zipf": zipf, "dirichlet": dirichlet, "sparse": sparse, "moe": moe,
+    "uniform": uniform,
+    "permutation": permutation,
+    "incast": incast,
+    "hot-node": hot_node,
+    "zipf": zipf,
+    "dirichlet": dirichlet,
+    "sparse": sparse,
+    "moe": moe,
 }
 
 
@@ -139,12 +185,19 @@ def from_spec(spec: str, fabric: Fabric) -> Traffic:
     name, _, rest = spec.partition(":")
     if name not in WORKLOADS:
         raise InputError(f"unknown workload {name!r}; known workloads: {', '.join(WORKLOADS)}")
-    known = {key: p.default for key, p in inspect.signature(WORKLOADS[name]).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    known = {
+        key: p.default
+        for key, p in inspect.signature(WORKLOADS[name]).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
     options: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
         key, equals, text = item.partition("=")
         if not equals or key not in known:
-            raise InputError(f"{spec!r}: unknown option {item!r}; {name} takes {', '.join(f'{k}={v}' for k, v in known.items())}")
+            raise InputError(
+                f"{spec!r}: unknown option {item!r}; {name} takes "
+                f"{', '.join(f'{k}={v}' for k, v in known.items())}"
+            )
         options[key] = _value(text, known[key], f"{spec!r}: {key}")
     return WORKLOADS[name](fabric, **options)
 
@@ -156,4 +209,6 @@ def _value(text: str, default: Any, where: str) -> Any:
     try:
         return kind(text)
     except ValueError as error:
-        raise InputError(f"{where} = {text!r} is not a {'number' if kind is float else 'whole number'}") from error
+        raise InputError(
+            f"{where} = {text!r} is not a {'number' if kind is float else 'whole number'}"
+        ) from error

@@ -16,7 +16,9 @@ settings.register_profile("default", deadline=None, derandomize=True, max_exampl
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with Ctrl-C ignored, and tests send it
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # shells start background jobs with Ctrl-C ignored, and tests send it
 
 
 # Skips that CI expects: test id prefix -> why.  Any other skip fails CI.
@@ -28,9 +30,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not os.environ.get("CI") or reporter is None:
         return
-    surprising = [r.nodeid for r in reporter.stats.get("skipped", []) if not r.nodeid.startswith(tuple(EXPECTED_SKIPS) or ("-",))]
+    surprising = [
+        r.nodeid
+        for r in reporter.stats.get("skipped", [])
+        if not r.nodeid.startswith(tuple(EXPECTED_SKIPS) or ("-",))
+    ]
     if surprising and session.exitstatus == 0:
-        reporter.write_line(f"skipped in CI without being expected: {', '.join(surprising)}", red=True)
+        reporter.write_line(
+            f"skipped in CI without being expected: {', '.join(surprising)}", red=True
+        )
         session.exitstatus = 1
 
 

@@ -1,6 +1,7 @@
-"""Algorithmic bandwidth of FAST, SpreadOut, direct, PXN, LPT, equitable and ours, against size and skew.
+"""Algorithmic bandwidth of FAST, SpreadOut, direct, PXN, LPT, equitable and ours, against size and
+skew.
 
-    python experiments/fast_bandwidth/run.py [--full] [--out DIR]
+python experiments/fast_bandwidth/run.py [--full] [--out DIR]
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from railopt.schedule.decompose import longest_line
 SKEWED = ("pairs", "receivers")
 
 
-def measure(fabric: Fabric, name: str, size_mb: float, spec: dict[str, Any], incast: bool) -> dict[str, float]:
+def measure(
+    fabric: Fabric, name: str, size_mb: float, spec: dict[str, Any], incast: bool
+) -> dict[str, float]:
     """GB/s a GPU of each method and of the NIC bound, means over seeds."""
     found: dict[str, list[float]] = {}
     for seed in range(1 if name == "balanced" else spec["seeds"]):
@@ -41,11 +44,22 @@ def draw(made: Any, rows: list[dict[str, Any]], spec: dict[str, Any]) -> None:
         mine = [row for row in rows if row["fabric"] == fabric and not row["incast"]]
         by_size = [row for row in mine if row["workload"] == "random"]
         largest = max(spec["sizes_mb"])
-        by_skew = [row for row in mine if row["workload"].startswith("pairs") and row["mb"] == largest]
-        for axes, chosen, x, text in ((panels[line][0], by_size, [row["mb"] for row in by_size], "MB a GPU, random"),
-                                      (panels[line][1], by_skew, spec["skews"], f"Zipf skew of the pairs, {largest} MB a GPU")):
+        by_skew = [
+            row for row in mine if row["workload"].startswith("pairs") and row["mb"] == largest
+        ]
+        for axes, chosen, x, text in (
+            (panels[line][0], by_size, [row["mb"] for row in by_size], "MB a GPU, random"),
+            (
+                panels[line][1],
+                by_skew,
+                spec["skews"],
+                f"Zipf skew of the pairs, {largest} MB a GPU",
+            ),
+        ):
             for method in ("bound", *METHODS):
-                style = {"color": "black", "ls": ":"} if method == "bound" else {"marker": "o", "ms": 3}
+                style = (
+                    {"color": "black", "ls": ":"} if method == "bound" else {"marker": "o", "ms": 3}
+                )
                 axes.plot(x, [row[method] for row in chosen], label=method, **style)
             axes.set(xlabel=text, ylabel="GB/s a GPU", title=fabric)
             axes.set_ylim(bottom=0)
@@ -56,21 +70,47 @@ def draw(made: Any, rows: list[dict[str, Any]], spec: dict[str, Any]) -> None:
 
 def claims_of(rows: list[dict[str, Any]], expected: dict[str, Any]) -> list[dict[str, Any]]:
     def ratio(fabric: str, names: tuple[str, ...], other: str, top: str = "fast") -> list[float]:
-        return [row[top] / row[other] for row in rows
-                if row["fabric"] == fabric and row["workload"] in names and not row["incast"] and row["mb"] >= 100]
+        return [
+            row[top] / row[other]
+            for row in rows
+            if row["fabric"] == fabric
+            and row["workload"] in names
+            and not row["incast"]
+            and row["mb"] >= 100
+        ]
 
     zipf = tuple(f"{kind}-0.8" for kind in SKEWED)
-    flat = next(row for row in reversed(rows) if row["fabric"] == "h200" and row["workload"] == "balanced" and not row["incast"])
+    flat = next(
+        row
+        for row in reversed(rows)
+        if row["fabric"] == "h200" and row["workload"] == "balanced" and not row["incast"]
+    )
     return [
         claim(expected, "h200 random: FAST over PXN (NCCL)", ratio("h200", ("random",), "pxn")),
         claim(expected, "h200 zipf 0.8: FAST over PXN (NCCL)", ratio("h200", zipf, "pxn")),
         claim(expected, "h200 balanced: FAST, GB/s", flat["fast"]),
         claim(expected, "h200 balanced: PXN (NCCL), GB/s", flat["pxn"]),
-        claim(expected, "mi300x random: FAST over SpreadOut", ratio("mi300x", ("random",), "spreadout")),
+        claim(
+            expected,
+            "mi300x random: FAST over SpreadOut",
+            ratio("mi300x", ("random",), "spreadout"),
+        ),
         claim(expected, "mi300x zipf 0.8: FAST over SpreadOut", ratio("mi300x", zipf, "spreadout")),
-        claim(expected, "mi300x random: FAST over direct, ECMP (RCCL)", ratio("mi300x", ("random",), "direct-ecmp")),
-        claim(expected, "mi300x zipf 0.8: FAST over direct, ECMP (RCCL)", ratio("mi300x", zipf, "direct-ecmp")),
-        claim(expected, "mi300x random: FAST time over the bound", ratio("mi300x", ("random",), "fast", "bound")),
+        claim(
+            expected,
+            "mi300x random: FAST over direct, ECMP (RCCL)",
+            ratio("mi300x", ("random",), "direct-ecmp"),
+        ),
+        claim(
+            expected,
+            "mi300x zipf 0.8: FAST over direct, ECMP (RCCL)",
+            ratio("mi300x", zipf, "direct-ecmp"),
+        ),
+        claim(
+            expected,
+            "mi300x random: FAST time over the bound",
+            ratio("mi300x", ("random",), "fast", "bound"),
+        ),
     ]
 
 
@@ -78,16 +118,36 @@ def main() -> None:
     folder, spec, expected, args = arguments(__file__, __doc__)
     largest = max(spec["sizes_mb"])
     names = ["balanced", "random", *(f"{kind}-{skew}" for kind in SKEWED for skew in spec["skews"])]
-    cases = [(name, size) for name in names for size in spec["sizes_mb"] if name in names[:2] or size in (largest, 130)]
+    cases = [
+        (name, size)
+        for name in names
+        for size in spec["sizes_mb"]
+        if name in names[:2] or size in (largest, 130)
+    ]
     rows: list[dict[str, Any]] = []
     for label, made in spec["fabrics"].items():
-        fabric = Fabric.uniform(spec["servers"], spec["gpus"], made["link"], scaleup=made["scaleup"])
+        fabric = Fabric.uniform(
+            spec["servers"], spec["gpus"], made["link"], scaleup=made["scaleup"]
+        )
         for incast in spec["incast"]:
-            mine = [{"fabric": label, "workload": name, "mb": size, "incast": incast, **measure(fabric, name, size, spec, incast)}
-                    for name, size in cases]
+            mine = [
+                {
+                    "fabric": label,
+                    "workload": name,
+                    "mb": size,
+                    "incast": incast,
+                    **measure(fabric, name, size, spec, incast),
+                }
+                for name, size in cases
+            ]
             rows += mine
-            table([f"{label}, GB/s a GPU{', incast' if incast else ''}", "MB", "bound", *METHODS],
-                  [[row["workload"], row["mb"], *(f"{row[m]:.1f}" for m in ("bound", *METHODS))] for row in mine])
+            table(
+                [f"{label}, GB/s a GPU{', incast' if incast else ''}", "MB", "bound", *METHODS],
+                [
+                    [row["workload"], row["mb"], *(f"{row[m]:.1f}" for m in ("bound", *METHODS))]
+                    for row in mine
+                ],
+            )
             print()
     figure(Path(args.out) / "bandwidth.svg", lambda made: draw(made, rows, spec), 11, 8)
     finish(folder, args, rows, claims_of(rows, expected))

@@ -1,6 +1,6 @@
 """Synthesis time, number of stages and modelled time over the bound, against the number of servers.
 
-    python experiments/fast_synthesis/run.py [--full] [--out DIR]
+python experiments/fast_synthesis/run.py [--full] [--out DIR]
 """
 
 from __future__ import annotations
@@ -28,11 +28,18 @@ def measure(servers: int, spec: dict[str, Any]) -> dict[str, Any]:
     fabric = Fabric.uniform(servers, spec["gpus"])
     found: dict[str, list[float]] = {}
     for seed in range(spec["seeds"]):
-        matrix = np.random.default_rng([servers, seed]).integers(0, 2 * spec["pair_mb"] * MB, (servers * spec["gpus"],) * 2)
+        matrix = np.random.default_rng([servers, seed]).integers(
+            0, 2 * spec["pair_mb"] * MB, (servers * spec["gpus"],) * 2
+        )
         traffic = Traffic.from_matrix(matrix, fabric)
         for kind in KINDS:
             made, spent = timed(fabric, traffic, kind, repeats=spec["repeats"])
-            for key, value in (("us", spent), ("stages", made.stages), ("total", 1 + float(made.excess)), ("ratio", modelled(made).ratio)):
+            for key, value in (
+                ("us", spent),
+                ("stages", made.stages),
+                ("total", 1 + float(made.excess)),
+                ("ratio", modelled(made).ratio),
+            ):
                 found.setdefault(f"{kind} {key}", []).append(value)
         built = synthesise(fabric, traffic, "fast", order="built")
         found.setdefault("fast as built ratio", []).append(modelled(built).ratio)
@@ -43,12 +50,36 @@ def draw(made: Any, rows: list[dict[str, Any]], expected: dict[str, Any]) -> Non
     time, ratio = made.subplots(1, 2)
     servers = [row["servers"] for row in rows]
     for kind in KINDS:
-        time.plot(servers, [row[f"{kind} us"] for row in rows], marker="o", ms=3, label=f"{kind} (ours)" if kind == "fast" else kind)
+        time.plot(
+            servers,
+            [row[f"{kind} us"] for row in rows],
+            marker="o",
+            ms=3,
+            label=f"{kind} (ours)" if kind == "fast" else kind,
+        )
         ratio.plot(servers, [row[f"{kind} ratio"] for row in rows], marker="o", ms=3, label=kind)
     released, published = expected["released"], expected["published_us"]
-    time.plot([int(n) for n in released], [us for us, _, _ in released.values()], "x-", color="grey", label="FAST as released")
-    time.plot([int(n) for n in published], list(published.values()), "+:", color="grey", label="FAST, paper")
-    ratio.plot([int(n) for n in released], [r for _, _, r in released.values()], "x-", color="grey", label="FAST as released")
+    time.plot(
+        [int(n) for n in released],
+        [us for us, _, _ in released.values()],
+        "x-",
+        color="grey",
+        label="FAST as released",
+    )
+    time.plot(
+        [int(n) for n in published],
+        list(published.values()),
+        "+:",
+        color="grey",
+        label="FAST, paper",
+    )
+    ratio.plot(
+        [int(n) for n in released],
+        [r for _, _, r in released.values()],
+        "x-",
+        color="grey",
+        label="FAST as released",
+    )
     time.set(xscale="log", yscale="log", xlabel="servers x 8 GPUs", ylabel="synthesis, us")
     ratio.set(xscale="log", xlabel="servers x 8 GPUs", ylabel="modelled time over the bound")
     for axes in (time, ratio):
@@ -62,18 +93,54 @@ def main() -> None:
     shown = []
     for row in rows:
         us, stages, ratio = expected["released"].get(str(row["servers"]), (None, None, None))
-        shown.append([row["servers"], *(f"{row[f'{k} us']:.0f}" for k in KINDS), "-" if us is None else us,
-                      f"{row['compact stages']:.0f}", f"{row['fast stages']:.0f}", stages or "-", f"{row['compact total']:.4f}",
-                      *(f"{row[f'{k} ratio']:.3f}" for k in KINDS), f"{row['fast as built ratio']:.3f}", ratio or "-"])
-    table(["servers", *(f"{k} us" for k in KINDS), "FAST released", "stages", "fast", "released", "total/L",
-           *(f"{k} /bound" for k in KINDS), "fast as built", "released"], shown)
+        shown.append(
+            [
+                row["servers"],
+                *(f"{row[f'{k} us']:.0f}" for k in KINDS),
+                "-" if us is None else us,
+                f"{row['compact stages']:.0f}",
+                f"{row['fast stages']:.0f}",
+                stages or "-",
+                f"{row['compact total']:.4f}",
+                *(f"{row[f'{k} ratio']:.3f}" for k in KINDS),
+                f"{row['fast as built ratio']:.3f}",
+                ratio or "-",
+            ]
+        )
+    table(
+        [
+            "servers",
+            *(f"{k} us" for k in KINDS),
+            "FAST released",
+            "stages",
+            "fast",
+            "released",
+            "total/L",
+            *(f"{k} /bound" for k in KINDS),
+            "fast as built",
+            "released",
+        ],
+        shown,
+    )
     claims = []
     for row in rows:
         servers = row["servers"]
         if str(servers) in expected["released"]:
             claims.append(claim(expected, f"stages of FAST, {servers} servers", row["fast stages"]))
-            claims.append(claim(expected, f"FAST over the bound, stages as built, {servers} servers", row["fast as built ratio"]))
-    claims.append(claim(expected, "FAST over the bound, largest stage first", [row["fast ratio"] for row in rows if row["servers"] >= 8]))
+            claims.append(
+                claim(
+                    expected,
+                    f"FAST over the bound, stages as built, {servers} servers",
+                    row["fast as built ratio"],
+                )
+            )
+    claims.append(
+        claim(
+            expected,
+            "FAST over the bound, largest stage first",
+            [row["fast ratio"] for row in rows if row["servers"] >= 8],
+        )
+    )
     figure(Path(args.out) / "synthesis.svg", lambda made: draw(made, rows, expected), 10, 4)
     finish(folder, args, rows, claims)
 

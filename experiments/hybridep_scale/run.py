@@ -1,4 +1,5 @@
-"""1,000 data centres (HybridEP, arXiv 2510.19470): fixed domain size, fixed ratio and the optimum, modelled and simulated.
+"""1,000 data centres (HybridEP, arXiv 2510.19470): fixed domain size, fixed ratio and the optimum,
+modelled and simulated.
 
 python -m experiments.hybridep_scale.run [--full]
 """
@@ -20,7 +21,10 @@ from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 
 def stream(spec: dict[str, Any], centres: int, gbps: int) -> Stream:
     return Stream(
-        (Level("dc", centres, gbps * 10**9 // 8), Level("gpu", spec["gpus"], parse_rate(spec["inside"]))),
+        (
+            Level("dc", centres, gbps * 10**9 // 8),
+            Level("gpu", spec["gpus"], parse_rate(spec["inside"])),
+        ),
         parse_bytes(spec["data"]),
         parse_bytes(spec["expert"]),
         Fraction(parse_time(spec["pre_expert"]), PS_PER_S),
@@ -29,7 +33,9 @@ def stream(spec: dict[str, Any], centres: int, gbps: int) -> Stream:
 
 
 def domains(block: Stream, size: int) -> tuple[Domain, ...]:
-    """Domains of `size` data centres (all of them where there are fewer), every GPU on its own inside."""
+    """Domains of `size` data centres (all of them where there are fewer), every GPU on its own
+    inside.
+    """
     centres, gpus = (level.count for level in block.levels)
     return Domain(centres, max(1, centres // size)), Domain(gpus, gpus)
 
@@ -44,8 +50,13 @@ def main() -> int:
             begun = time.perf_counter()
             best = optimum(block)
             searched = time.perf_counter() - begun
-            fixed = [float(plain / latency(block, domains(block, size)).total) for size in spec["domain"]]
-            shared = [float(plain / latency(block, domains(block, round((1 - ratio) * centres))).total) for ratio in spec["ratio"]]
+            fixed = [
+                float(plain / latency(block, domains(block, size)).total) for size in spec["domain"]
+            ]
+            shared = [
+                float(plain / latency(block, domains(block, round((1 - ratio) * centres))).total)
+                for ratio in spec["ratio"]
+            ]
             begun = time.perf_counter()
             simulated = block_time(block, best.domains)
             rows.append(
@@ -92,8 +103,16 @@ def main() -> int:
     )
     last = [r for r in rows if r["centres"] == 1000]
     claims = [
-        claim(expected, "speed-up at 1000 data centres, fixed domain size", [x for r in last for x in r["fixed_size"]]),
-        claim(expected, "speed-up at 1000 data centres, fixed ratio", [x for r in last for x in r["fixed_ratio"]]),
+        claim(
+            expected,
+            "speed-up at 1000 data centres, fixed domain size",
+            [x for r in last for x in r["fixed_size"]],
+        ),
+        claim(
+            expected,
+            "speed-up at 1000 data centres, fixed ratio",
+            [x for r in last for x in r["fixed_ratio"]],
+        ),
         claim(expected, "model over simulated time", [r["model_over_simulated"] for r in rows]),
     ]
 
@@ -101,9 +120,24 @@ def main() -> int:
         axis = made.subplots()
         for gbps in spec["gbps"]:
             mine = [r for r in rows if r["gbps"] == gbps]
-            line = axis.plot([r["centres"] for r in mine], [r["optimum"] for r in mine], marker="o", label=f"{gbps} Gb/s, optimum")[0]
-            axis.plot([r["centres"] for r in mine], [r["fixed_size"][-1] for r in mine], linestyle="--", color=line.get_color())
-            axis.plot([r["centres"] for r in mine], [r["fixed_ratio"][-1] for r in mine], linestyle=":", color=line.get_color())
+            line = axis.plot(
+                [r["centres"] for r in mine],
+                [r["optimum"] for r in mine],
+                marker="o",
+                label=f"{gbps} Gb/s, optimum",
+            )[0]
+            axis.plot(
+                [r["centres"] for r in mine],
+                [r["fixed_size"][-1] for r in mine],
+                linestyle="--",
+                color=line.get_color(),
+            )
+            axis.plot(
+                [r["centres"] for r in mine],
+                [r["fixed_ratio"][-1] for r in mine],
+                linestyle=":",
+                color=line.get_color(),
+            )
         axis.set(
             xscale="log",
             xlabel="data centres",

@@ -1,4 +1,5 @@
-"""HybridEP's Table IV (arXiv 2510.19470): its p fits only if 128 Gb/s is read as 128 GB/s.  Both readings, side by side.
+"""HybridEP's Table IV (arXiv 2510.19470): its p fits only if 128 Gb/s is read as 128 GB/s.  Both
+readings, side by side.
 
 python -m experiments.hybridep_table4.run
 """
@@ -17,7 +18,9 @@ from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 
 
 def nearest(workers: int, p: Fraction) -> Fraction:
-    """The paper's label, 1 - S/G, of the domain size (a divisor of G) whose label is nearest to p."""
+    """The paper's label, 1 - S/G, of the domain size (a divisor of G) whose label is nearest to
+    p.
+    """
     labels = [1 - Fraction(size, workers) for size in range(1, workers + 1) if workers % size == 0]
     return min(labels, key=lambda label: (abs(label - p), label))
 
@@ -45,13 +48,30 @@ def main() -> int:
                 }
             )
             curves.append(
-                (f"{kb / 1000:g} MB, {reading}", [(i / 100, float(latency_of_ratio(stream, Fraction(i, 100))) * 1e3) for i in range(101)])
+                (
+                    f"{kb / 1000:g} MB, {reading}",
+                    [
+                        (i / 100, float(latency_of_ratio(stream, Fraction(i, 100))) * 1e3)
+                        for i in range(101)
+                    ],
+                )
             )
     table(
         ["expert", "bandwidth", "p*", "S*", "nearest label 1 - S/G"],
-        [[f"{r['expert_mb']:g}MB", r["bandwidth"], f"{r['p']:.3f}", f"{r['size']:.2f}", f"{r['label']:g}"] for r in rows],
+        [
+            [
+                f"{r['expert_mb']:g}MB",
+                r["bandwidth"],
+                f"{r['p']:.3f}",
+                f"{r['size']:.2f}",
+                f"{r['label']:g}",
+            ]
+            for r in rows
+        ],
     )
-    claims = [claim(expected, f"p, {r['expert_mb']:g} MB, {r['bandwidth']}", r["label"]) for r in rows]
+    claims = [
+        claim(expected, f"p, {r['expert_mb']:g} MB, {r['bandwidth']}", r["label"]) for r in rows
+    ]
 
     def draw(made: Any) -> None:
         axis = made.subplots()

@@ -1,9 +1,11 @@
-"""HybridEP's testbed rows (arXiv 2510.19470): speed-up against data size and expert size, and what migration adds.
+"""HybridEP's testbed rows (arXiv 2510.19470): speed-up against data size and expert size, and what
+migration adds.
 
     python -m experiments.hybridep_testbed.run
 
-Three parameters that the paper does not give are fitted to three of its figures (the iteration times of both systems on Cluster-L at
-192 MB, and the speed-up at 6 MB): MoE layers, compute a byte of data, and the constant that the paper adds for the backward pass of
+Three parameters that the paper does not give are fitted to three of its figures (the iteration
+times of both systems on Cluster-L at 192 MB, and the speed-up at 6 MB): MoE layers, compute a byte
+of data, and the constant that the paper adds for the backward pass of
 migrated experts.  Every other row is then a prediction of the stream model.
 """
 
@@ -23,7 +25,9 @@ MB = 10**6
 
 
 class Fit(NamedTuple):
-    """What the paper does not tell: MoE layers (effective), compute seconds a byte and layer, seconds an iteration of the hybrid."""
+    """What the paper does not tell: MoE layers (effective), compute seconds a byte and layer,
+    seconds an iteration of the hybrid.
+    """
 
     layers: Fraction
     compute: Fraction
@@ -31,10 +35,19 @@ class Fit(NamedTuple):
 
 
 def stream(
-    spec: dict[str, Any], cluster: str, data_mb: float, expert_mb: float, compression: int = 1, compute: Fraction = Fraction(0)
+    spec: dict[str, Any],
+    cluster: str,
+    data_mb: float,
+    expert_mb: float,
+    compression: int = 1,
+    compute: Fraction = Fraction(0),
 ) -> Stream:
     """One MoE block's forward pass on data centres of GPUs; Cluster-S is one data centre."""
-    levels = [Level("dc", spec["clusters"][cluster], parse_rate(spec["link"]))] if spec["clusters"][cluster] > 1 else []
+    levels = (
+        [Level("dc", spec["clusters"][cluster], parse_rate(spec["link"]))]
+        if spec["clusters"][cluster] > 1
+        else []
+    )
     data = int(data_mb * MB)
     return Stream(
         (*levels, Level("gpu", spec["gpus"], parse_rate(spec["inside"]))),
@@ -46,7 +59,8 @@ def stream(
 
 
 def iteration(fit: Fit, block: Stream, *, plain: bool) -> Fraction:
-    """Seconds of one iteration: forward (the gather hides under a third of the compute), backward with two more exchanges.
+    """Seconds of one iteration: forward (the gather hides under a third of the compute), backward
+    with two more exchanges.
 
     A planner that knows the constant stays with plain expert parallelism where that is faster.
     """
@@ -58,33 +72,50 @@ def iteration(fit: Fit, block: Stream, *, plain: bool) -> Fraction:
     return min(took, fit.layers * (best.total + 2 * block.pre + best.exchange) + fit.constant)
 
 
-def fitted(spec: dict[str, Any], plain_s: Fraction, hybrid_s: Fraction, small_speedup: Fraction) -> Fit:
-    """The parameters with which Cluster-L takes these times at 192 MB and has this speed-up at 6 MB."""
+def fitted(
+    spec: dict[str, Any], plain_s: Fraction, hybrid_s: Fraction, small_speedup: Fraction
+) -> Fit:
+    """The parameters with which Cluster-L takes these times at 192 MB and has this speed-up at 6
+    MB.
+    """
     size, large = spec["data_expert_mb"], 192
     constant = Fraction(0)
     for _ in range(30):
         compute_all = hybrid_s - constant  # at 192 MB everything else is hidden
-        per_layer = latency(stream(spec, "L", large, size), plain_domains(stream(spec, "L", large, size))).exchange * 2
+        per_layer = (
+            latency(
+                stream(spec, "L", large, size), plain_domains(stream(spec, "L", large, size))
+            ).exchange
+            * 2
+        )
         layers = (plain_s - compute_all) / per_layer
         fit = Fit(layers, compute_all / layers / (large * MB), Fraction(0))
         small = stream(spec, "L", 6, size, compute=fit.compute)
-        constant = (iteration(fit, small, plain=True) / small_speedup - iteration(fit, small, plain=False)).limit_denominator(
-            10**9
-        )  # fit has none
+        constant = (
+            iteration(fit, small, plain=True) / small_speedup - iteration(fit, small, plain=False)
+        ).limit_denominator(10**9)  # fit has none
     return fit._replace(constant=constant)
 
 
 def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     size = spec["data_expert_mb"]
-    fit = fitted(spec, Fraction("29.0"), Fraction("5.20"), Fraction(str(expected["figures"]["speed-up L, 6 MB"]["paper"])))
+    fit = fitted(
+        spec,
+        Fraction("29.0"),
+        Fraction("5.20"),
+        Fraction(str(expected["figures"]["speed-up L, 6 MB"]["paper"])),
+    )
     print(
-        f"fitted: {float(fit.layers):.2f} MoE layers, {float(fit.compute * MB * 1e3):.3f} ms of compute a MB and layer, "
+        f"fitted: {float(fit.layers):.2f} MoE layers, {float(fit.compute * MB * 1e3):.3f} ms of "
+        f"compute a MB and layer, "
         f"{float(fit.constant):.3f} s an iteration for migrated experts' backward\n"
     )
     rows: list[dict[str, Any]] = []
 
-    def row(kind: str, cluster: str, data: float, expert: float, before: Fraction, after: Fraction) -> None:
+    def row(
+        kind: str, cluster: str, data: float, expert: float, before: Fraction, after: Fraction
+    ) -> None:
         rows.append(
             {
                 "kind": kind,
@@ -100,10 +131,22 @@ def main() -> int:
     for cluster in ("M", "L"):
         for data in spec["data_mb"]:
             block = stream(spec, cluster, data, size, compute=fit.compute)
-            row("data", cluster, data, size, *(iteration(fit, block, plain=plain) for plain in (True, False)))
+            row(
+                "data",
+                cluster,
+                data,
+                size,
+                *(iteration(fit, block, plain=plain) for plain in (True, False)),
+            )
     for expert in spec["expert_mb"]:
         block = stream(spec, "L", spec["expert_data_mb"], expert, compute=fit.compute)
-        row("expert", "L", spec["expert_data_mb"], expert, *(iteration(fit, block, plain=plain) for plain in (True, False)))
+        row(
+            "expert",
+            "L",
+            spec["expert_data_mb"],
+            expert,
+            *(iteration(fit, block, plain=plain) for plain in (True, False)),
+        )
     for data, expert in ((24, 8), (48, 2)):
         for cluster in ("S", "M", "L"):
             row(
@@ -112,14 +155,24 @@ def main() -> int:
                 data,
                 expert,
                 *(
-                    iteration(fit, stream(spec, cluster, data, expert, ratio, fit.compute), plain=False)
+                    iteration(
+                        fit, stream(spec, cluster, data, expert, ratio, fit.compute), plain=False
+                    )
                     for ratio in (1, spec["compression"])
                 ),
             )
     table(
         ["row", "cluster", "data MB", "expert MB", "before s", "after s", "speed-up"],
         [
-            [r["kind"], r["cluster"], r["data_mb"], r["expert_mb"], f"{r['before_s']:.3f}", f"{r['after_s']:.3f}", f"{r['speedup']:.2f}"]
+            [
+                r["kind"],
+                r["cluster"],
+                r["data_mb"],
+                r["expert_mb"],
+                f"{r['before_s']:.3f}",
+                f"{r['after_s']:.3f}",
+                f"{r['speedup']:.2f}",
+            ]
             for r in rows
         ],
     )
@@ -130,21 +183,45 @@ def main() -> int:
         for cluster in ("M", "L")
         for data in spec["data_mb"]
     ]
-    claims.append(claim(expected, "speed-up by expert size, 32 to 2 MB", [r["speedup"] for r in rows if r["kind"] == "expert"]))
-    claims.append(claim(expected, "migration over partition", [r["speedup"] for r in rows if r["kind"] == "migration"]))
+    claims.append(
+        claim(
+            expected,
+            "speed-up by expert size, 32 to 2 MB",
+            [r["speedup"] for r in rows if r["kind"] == "expert"],
+        )
+    )
+    claims.append(
+        claim(
+            expected,
+            "migration over partition",
+            [r["speedup"] for r in rows if r["kind"] == "migration"],
+        )
+    )
 
     def draw(made: Any) -> None:
         axis = made.subplots()
         for cluster in ("M", "L"):
-            axis.plot(spec["data_mb"], [by["data", cluster, d]["speedup"] for d in spec["data_mb"]], marker="o", label=f"{cluster}, ours")
             axis.plot(
                 spec["data_mb"],
-                [expected["figures"][f"speed-up {cluster}, {d} MB"]["paper"] for d in spec["data_mb"]],
+                [by["data", cluster, d]["speedup"] for d in spec["data_mb"]],
+                marker="o",
+                label=f"{cluster}, ours",
+            )
+            axis.plot(
+                spec["data_mb"],
+                [
+                    expected["figures"][f"speed-up {cluster}, {d} MB"]["paper"]
+                    for d in spec["data_mb"]
+                ],
                 marker="x",
                 linestyle="--",
                 label=f"{cluster}, HybridEP",
             )
-        axis.set(xscale="log", xlabel="data a GPU and all-to-all, MB", ylabel="speed-up over plain expert parallelism")
+        axis.set(
+            xscale="log",
+            xlabel="data a GPU and all-to-all, MB",
+            ylabel="speed-up over plain expert parallelism",
+        )
         axis.legend()
 
     figure(Path(args.out) / "speedup.svg", draw, 6, 4)

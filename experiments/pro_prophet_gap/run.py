@@ -1,4 +1,5 @@
-"""How far each planner is from the optimum of the same time model, on small layers whose optimum is certified.
+"""How far each planner is from the optimum of the same time model, on small layers whose optimum is
+certified.
 
 python -m experiments.pro_prophet_gap.run [--full]
 """
@@ -15,9 +16,9 @@ from experiments.common import arguments, claim, figure, finish
 from experiments.pro_prophet_common import trace
 from railopt.cli.common import table
 from railopt.fabric import Fabric
-from railopt.moe.optimal import optimal
-from railopt.moe.prophet import algorithm1, evaluate, pro_prophet, shadow
-from railopt.moe.timemodel import TimeModel
+from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.placement.optimal import optimal
+from railopt.moe.placement.prophet import algorithm1, evaluate, pro_prophet, shadow
 
 PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet, path alone", "pro-prophet")
 
@@ -33,20 +34,37 @@ def model(nodes: int, gpus: int, rng: np.random.Generator, spec: dict[str, Any])
     }
     if gpus == 1:
         return TimeModel.flat(nodes, bandwidth=spec["link"], **size)
-    return TimeModel.rails(Fabric.uniform(nodes, 2, spec["link"], gpus=gpus, scaleup=spec["scaleup"]), **size)
+    return TimeModel.rails(
+        Fabric.uniform(nodes, 2, spec["link"], gpus=gpus, scaleup=spec["scaleup"]), **size
+    )
 
 
-def counts(devices: int, experts: int, rng: np.random.Generator, spec: dict[str, Any]) -> np.ndarray:
-    """Half from the shipped 16-rank traces (ranks and experts joined or left out), half Zipf with differing ranks."""
+def counts(
+    devices: int, experts: int, rng: np.random.Generator, spec: dict[str, Any]
+) -> np.ndarray:
+    """Half from the shipped 16-rank traces (ranks and experts joined or left out), half Zipf with
+    differing ranks.
+    """
     if rng.integers(2):
-        routed = trace(str(rng.choice(["gpt16-top1", "gpt16-top2", "gpt16-top1-aux", "gpt16-top2-aux"])))
-        one = routed.counts[rng.integers(len(routed.counts)), rng.integers(len(routed.layers))].astype(np.int64)
+        routed = trace(
+            str(rng.choice(["gpt16-top1", "gpt16-top2", "gpt16-top1-aux", "gpt16-top2-aux"]))
+        )
+        one = routed.counts[
+            rng.integers(len(routed.counts)), rng.integers(len(routed.layers))
+        ].astype(np.int64)
         return one[rng.permutation(16)[:devices]][:, rng.permutation(16)[:experts]] + 0
     popular = rng.permutation(np.arange(1, experts + 1) ** -float(rng.choice(spec["skews"])))
-    return np.stack([rng.multinomial(1024, rng.dirichlet(20 * popular / popular.sum() + 1e-3)) for _ in range(devices)])
+    return np.stack(
+        [
+            rng.multinomial(1024, rng.dirichlet(20 * popular / popular.sum() + 1e-3))
+            for _ in range(devices)
+        ]
+    )
 
 
-def gaps(nodes: int, gpus: int, experts: int, rng: np.random.Generator, spec: dict[str, Any]) -> dict[str, Any]:
+def gaps(
+    nodes: int, gpus: int, experts: int, rng: np.random.Generator, spec: dict[str, Any]
+) -> dict[str, Any]:
     """One case: each planner's gap against the certified bound."""
     timed, devices = model(nodes, gpus, rng, spec), nodes * gpus
     tokens = counts(devices, experts, rng, spec)
@@ -89,11 +107,27 @@ def main() -> int:
         for name in PLANNERS:
             values = [100 * r["gap"][name] for r in mine]
             above = sum(v > 1e-6 for v in values)
-            lines.append([layer, len(mine), proof, name, f"{np.median(values):.2f}", f"{max(values):.2f}", above])
-    table(["layer", "cases", "optimum", "planner", "median gap %", "largest gap %", "cases above 0"], lines)
+            lines.append(
+                [
+                    layer,
+                    len(mine),
+                    proof,
+                    name,
+                    f"{np.median(values):.2f}",
+                    f"{max(values):.2f}",
+                    above,
+                ]
+            )
+    table(
+        ["layer", "cases", "optimum", "planner", "median gap %", "largest gap %", "cases above 0"],
+        lines,
+    )
     for seed in spec["seeds"]:
         mine = [100 * r["gap"]["pro-prophet"] for r in rows if r["seed"] == seed]
-        print(f"seed {seed}: pro-prophet's largest gap {max(mine):.2f} %, median {np.median(mine):.2f} %, {len(mine)} cases")
+        print(
+            f"seed {seed}: pro-prophet's largest gap {max(mine):.2f} %, median "
+            f"{np.median(mine):.2f} %, {len(mine)} cases"
+        )
     ours = [r["gap"]["pro-prophet"] for r in rows]
     claims = [
         claim(expected, "largest gap of pro-prophet", max(ours)),
@@ -102,7 +136,9 @@ def main() -> int:
 
     def draw(made: Any) -> None:
         axis = made.subplots()
-        axis.boxplot([[100 * r["gap"][name] for r in rows] for name in PLANNERS], tick_labels=list(PLANNERS))
+        axis.boxplot(
+            [[100 * r["gap"][name] for r in rows] for name in PLANNERS], tick_labels=list(PLANNERS)
+        )
         axis.set_ylabel("gap to the optimum, %")
         axis.set_yscale("symlog", linthresh=1)
 

@@ -1,4 +1,5 @@
-"""Planning ahead (arXiv 2411.10003): prediction error, the worth of plans made on predictions, and how fast they grow stale.
+"""Planning ahead (arXiv 2411.10003): prediction error, the worth of plans made on predictions, and
+how fast they grow stale.
 
 python -m experiments.pro_prophet_prediction.run [--full]
 """
@@ -15,8 +16,8 @@ from experiments.common import arguments, claim, figure, finish
 from experiments.pro_prophet_common import trace
 from railopt.cli.common import table
 from railopt.fabric import Fabric
-from railopt.moe.place import dimensions
-from railopt.moe.predict import Age, average, forecasts, last, replan_interval, staleness
+from railopt.moe.assess import dimensions
+from railopt.moe.routing.predict import Age, average, forecasts, last, replan_interval, staleness
 
 PHASES = (("iterations 1-9", 1, 10), ("10-99", 10, 100), ("from 100", 100, 10**9))
 
@@ -46,12 +47,17 @@ def main() -> int:
                         "cases": len(mine),
                         "error": float(np.mean([f.error for f in mine])),
                         "expert_error": float(np.mean([f.expert for f in mine])),
-                        "gain_kept": sum(f.none - f.predicted for f in mine) / gain if gain else 1.0,
+                        "gain_kept": sum(f.none - f.predicted for f in mine) / gain
+                        if gain
+                        else 1.0,
                         "speedup": sum(f.none for f in mine) / sum(f.predicted for f in mine),
                     }
                 )
         aged[name] = staleness(
-            routed, model, layers=spec["layers"], rows=list(range(0, len(routed.iterations), spec["stride"]))
+            routed,
+            model,
+            layers=spec["layers"],
+            rows=list(range(0, len(routed.iterations), spec["stride"])),
         )
     table(
         [
@@ -88,7 +94,8 @@ def main() -> int:
         gain = ages[0].none - ages[0].fresh
         intervals = [replan_interval(ages, share * gain) for share in (0.1, 1.0, 10.0)]
         print(
-            f"{name}: when a re-plan costs 0.1, 1 and 10 times what a fresh plan gains in one iteration, re-plan every "
+            f"{name}: when a re-plan costs 0.1, 1 and 10 times what a fresh plan gains in one "
+            f"iteration, re-plan every "
             f"{', '.join('never' if i is None else str(i) for i in intervals)} iterations"
         )
     kept = [r["gain_kept"] for r in rows if r["predictor"] == "last"]
@@ -98,7 +105,11 @@ def main() -> int:
         axis = made.subplots()
         for name, ages in aged.items():
             axis.plot([a.age for a in ages], [a.kept for a in ages], marker="o", label=name)
-        axis.set(xscale="log", xlabel="age of the plan, iterations", ylabel="share of a fresh plan's gain kept")
+        axis.set(
+            xscale="log",
+            xlabel="age of the plan, iterations",
+            ylabel="share of a fresh plan's gain kept",
+        )
         axis.legend(fontsize=8)
 
     figure(Path(args.out) / "staleness.svg", draw, 7, 4)

@@ -1,4 +1,5 @@
-"""Pro-Prophet's main table (arXiv 2411.10003): iteration time without balancing, as FasterMoE, as Pro-Prophet, and ours.
+"""Pro-Prophet's main table (arXiv 2411.10003): iteration time without balancing, as FasterMoE, as
+Pro-Prophet, and ours.
 
 python -m experiments.pro_prophet_speedup.run [--full]
 """
@@ -14,13 +15,18 @@ import numpy as np
 from experiments.common import arguments, claim, figure, finish
 from experiments.pro_prophet_common import cluster, flat, trace
 from railopt.cli.common import table
-from railopt.moe.predict import consecutive
+from railopt.moe.iteration.timeline import Timeline, gantt, timeline
+from railopt.moe.iteration.timemodel import Terms, TimeModel
+from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
 from railopt.moe.presets import moe_gpt
-from railopt.moe.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
-from railopt.moe.timeline import Timeline, gantt, timeline
-from railopt.moe.timemodel import Terms, TimeModel
+from railopt.moe.routing.predict import consecutive
 
-STYLES = {"deepspeed": "deepspeed", "fastermoe": "fastermoe", "pro-prophet": "pro-prophet", "ours": "ours"}
+STYLES = {
+    "deepspeed": "deepspeed",
+    "fastermoe": "fastermoe",
+    "pro-prophet": "pro-prophet",
+    "ours": "ours",
+}
 
 
 def case(name: str, size: str, spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Timeline]]:
@@ -34,18 +40,28 @@ def case(name: str, size: str, spec: dict[str, Any]) -> tuple[list[dict[str, Any
     eager = flat(fabric, preset, routed.tokens_per_rank, spec, overlap=False)
     rows, lines = [], []
     candidates = consecutive(routed)
-    for row in [candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)]:
+    for row in [
+        candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)
+    ]:
         layers = [i % len(routed.layers) for i in range(preset.layers)]
         now, before = routed.counts[row].astype(np.int64), routed.counts[row - 1].astype(np.int64)
         placements = {
             "deepspeed": dict.fromkeys(set(layers)),
             "fastermoe": {i: shadow(eager, now[i]) for i in set(layers)},
-            "pro-prophet": {i: paper_plan(simple, before[i], spec["n_shares"]) for i in set(layers)},
+            "pro-prophet": {
+                i: paper_plan(simple, before[i], spec["n_shares"]) for i in set(layers)
+            },
             "ours": {i: pro_prophet(model, before[i]) for i in set(layers)},
         }
-        lines = [timeline(model, [evaluate(model, now[i], placements[s][i]) for i in layers], s) for s in STYLES]
+        lines = [
+            timeline(model, [evaluate(model, now[i], placements[s][i]) for i in layers], s)
+            for s in STYLES
+        ]
         times = {line.style: line.total_ps / 1e9 for line in lines}
-        spread = [[loads(model, now[i], placements[s][i]).std() for s in ("fastermoe", "pro-prophet")] for i in sorted(set(layers))]
+        spread = [
+            [loads(model, now[i], placements[s][i]).std() for s in ("fastermoe", "pro-prophet")]
+            for i in sorted(set(layers))
+        ]
         rows.append(
             {
                 "trace": name,
@@ -69,7 +85,9 @@ def paper_plan(model: TimeModel, counts: np.ndarray, shares: list[float]) -> np.
 
 
 def balance_ratios(rows: list[dict[str, Any]]) -> list[float]:
-    """For each layer: (std of the load before / after) of Pro-Prophet over the same of FasterMoE, stds averaged over iterations."""
+    """For each layer: (std of the load before / after) of Pro-Prophet over the same of FasterMoE,
+    stds averaged over iterations.
+    """
     fastermoe, prophet = np.mean([r["spread"] for r in rows], axis=0).T
     return [float(r) for r in fastermoe / prophet]
 
@@ -118,7 +136,13 @@ def main() -> int:
     table(
         ["trace", "model", "max/mean", "no balancing, ms", *keys],
         [
-            [s["trace"], s["model"], f"{s['skew']:.2f}", f"{s['ms']:.1f}", *(f"{s[k]:.2f}x" for k in keys)]
+            [
+                s["trace"],
+                s["model"],
+                f"{s['skew']:.2f}",
+                f"{s['ms']:.1f}",
+                *(f"{s[k]:.2f}x" for k in keys),
+            ]
             for s in summary
         ],
     )
@@ -135,10 +159,15 @@ def main() -> int:
     ]
     claims.append(claim(expected, "largest ratio of balance", [max(ratios), single]))
     print(
-        f"balance ratio over FasterMoE: median {np.median(ratios):.2f}, below 1 in {np.mean(np.array(ratios) < 1):.0%} of layers"
+        f"balance ratio over FasterMoE: median {np.median(ratios):.2f}, below 1 in "
+        f"{np.mean(np.array(ratios) < 1):.0%} of layers"
     )
     Path(args.out).mkdir(parents=True, exist_ok=True)
-    gantt(shown, str(Path(args.out) / "timeline.svg"), title=f"{spec['traces'][0]}, MoE-GPT-{spec['sizes'][0]}")
+    gantt(
+        shown,
+        str(Path(args.out) / "timeline.svg"),
+        title=f"{spec['traces'][0]}, MoE-GPT-{spec['sizes'][0]}",
+    )
 
     def draw(made: Any) -> None:
         axis = made.subplots()
@@ -146,7 +175,10 @@ def main() -> int:
             axis.bar(np.arange(len(summary)) + 0.2 * i, [s[key] for s in summary], 0.2, label=key)
         axis.axhline(1, color="black", linewidth=0.6)
         axis.set_xticks(
-            np.arange(len(summary)) + 0.3, [f"{s['trace']}\n{s['model']}" for s in summary], fontsize=5, rotation=60
+            np.arange(len(summary)) + 0.3,
+            [f"{s['trace']}\n{s['model']}" for s in summary],
+            fontsize=5,
+            rotation=60,
         )
         axis.set_ylabel("speed-up of the iteration")
         axis.legend(fontsize=7)
@@ -155,7 +187,10 @@ def main() -> int:
     finish(
         folder,
         args,
-        [{k: (float(v) if isinstance(v, np.floating) else v) for k, v in s.items()} for s in summary],
+        [
+            {k: (float(v) if isinstance(v, np.floating) else v) for k, v in s.items()}
+            for s in summary
+        ],
         claims,
     )
     return 0

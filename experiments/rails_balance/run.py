@@ -1,6 +1,7 @@
-"""Load balance: the distribution of max / mean over the rails of a node, send and receive side, by policy and chunk size.
+"""Load balance: the distribution of max / mean over the rails of a node, send and receive side, by
+policy and chunk size.
 
-    python experiments/rails_balance/run.py [--full] [--out DIR]
+python experiments/rails_balance/run.py [--full] [--out DIR]
 """
 
 from __future__ import annotations
@@ -36,26 +37,56 @@ def summary(values: np.ndarray[Any, Any]) -> list[float]:
     return [float(v) for v in (np.median(values), np.percentile(values, 90), values.max())]
 
 
-def draw(made: Any, spec: dict[str, Any], found: dict[tuple[str, str], dict[str, np.ndarray[Any, Any]]]) -> None:
+def draw(
+    made: Any, spec: dict[str, Any], found: dict[tuple[str, str], dict[str, np.ndarray[Any, Any]]]
+) -> None:
     panels = made.subplots(len(SIDES), len(spec["chunks"]), sharey=True, sharex=True)
     for i, side in enumerate(SIDES):
         for j, chunk in enumerate(spec["chunks"]):
-            panels[i][j].boxplot([found[policy, chunk][side] for policy in spec["policies"]], showfliers=True, whis=(5, 95),
-                                 flierprops={"markersize": 2})
-            panels[i][j].set_xticks(range(1, len(spec["policies"]) + 1), spec["policies"], rotation=70, fontsize=7)
-            panels[i][j].set(title=f"{side}, chunks of {chunk}" if chunk != "flow" else f"{side}, whole flows", yscale="log")
+            panels[i][j].boxplot(
+                [found[policy, chunk][side] for policy in spec["policies"]],
+                showfliers=True,
+                whis=(5, 95),
+                flierprops={"markersize": 2},
+            )
+            panels[i][j].set_xticks(
+                range(1, len(spec["policies"]) + 1), spec["policies"], rotation=70, fontsize=7
+            )
+            panels[i][j].set(
+                title=f"{side}, chunks of {chunk}" if chunk != "flow" else f"{side}, whole flows",
+                yscale="log",
+            )
     for row in panels:
         row[0].set_ylabel("max / mean over rails")
 
 
 def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
-    found = {(policy, chunk): ratios(spec, policy, chunk) for chunk in spec["chunks"] for policy in spec["policies"]}
-    rows = [{"policy": policy, "chunk": chunk, **{side: summary(values[side]) for side in SIDES}}
-            for (policy, chunk), values in found.items()]
-    table(["policy", "chunk", *(f"{side} {what}" for side in SIDES for what in ("median", "90 %", "max"))],
-          [[row["policy"], row["chunk"], *(f"{value:.3f}" for side in SIDES for value in row[side])] for row in rows],
-          title="max / mean over the rails of a node")
+    found = {
+        (policy, chunk): ratios(spec, policy, chunk)
+        for chunk in spec["chunks"]
+        for policy in spec["policies"]
+    }
+    rows = [
+        {"policy": policy, "chunk": chunk, **{side: summary(values[side]) for side in SIDES}}
+        for (policy, chunk), values in found.items()
+    ]
+    table(
+        [
+            "policy",
+            "chunk",
+            *(f"{side} {what}" for side in SIDES for what in ("median", "90 %", "max")),
+        ],
+        [
+            [
+                row["policy"],
+                row["chunk"],
+                *(f"{value:.3f}" for side in SIDES for value in row[side]),
+            ]
+            for row in rows
+        ],
+        title="max / mean over the rails of a node",
+    )
     claims = []
     for name in expected["figures"]:
         (policy, chunk), side = name.split(",")[0].split(), name.split(", ")[1]

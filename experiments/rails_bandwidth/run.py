@@ -1,6 +1,7 @@
-"""RailS against ECMP, PLB, MinRTT, spraying, REPS, PXN and own NIC: bus bandwidth and completion time.
+"""RailS against ECMP, PLB, MinRTT, spraying, REPS, PXN and own NIC: bus bandwidth and completion
+time.
 
-    python experiments/rails_bandwidth/run.py [--full] [--out DIR]
+python experiments/rails_bandwidth/run.py [--full] [--out DIR]
 """
 
 from __future__ import annotations
@@ -30,14 +31,23 @@ BASELINES = (*DIRECT, "pxn", "own-nic")
 def micros(fabric: Fabric, traffic: Traffic, scheme: str, chunk: str, hash_seeds: int) -> float:
     """Completion of a scheme; the median over hash seeds where it hashes."""
     if scheme not in DIRECT:
-        return simulate(plan(fabric, traffic.chunks(chunk), scheme), model=MODEL).completion_ps / 1e6
+        return (
+            simulate(plan(fabric, traffic.chunks(chunk), scheme), model=MODEL).completion_ps / 1e6
+        )
     seeds = range(hash_seeds if scheme in HASHED else 1)
-    runs = [simulate(traffic, fabric=fabric, balancer=scheme, model=MODEL, seed=seed).completion_ps for seed in seeds]
+    runs = [
+        simulate(traffic, fabric=fabric, balancer=scheme, model=MODEL, seed=seed).completion_ps
+        for seed in seeds
+    ]
     return float(np.median(runs)) / 1e6
 
 
-def setting(spec: dict[str, Any], nodes: int, sparsity: float, skew: float, seed: int) -> dict[str, Any]:
-    """Microseconds of every scheme, chunked finely and coarsely where it chunks, and its bus bandwidth in GB/s."""
+def setting(
+    spec: dict[str, Any], nodes: int, sparsity: float, skew: float, seed: int
+) -> dict[str, Any]:
+    """Microseconds of every scheme, chunked finely and coarsely where it chunks, and its bus
+    bandwidth in GB/s.
+    """
     fabric = Fabric.uniform(nodes, spec["rails"])
     count = nodes * spec["rails"]
     mean = max(int(parse_bytes(spec["bytes_per_gpu"]) / count / (1 - sparsity)), 1)
@@ -48,32 +58,53 @@ def setting(spec: dict[str, Any], nodes: int, sparsity: float, skew: float, seed
     for scheme in RAILS:
         row[f"{scheme} coarse"] = micros(fabric, traffic, scheme, spec["coarse"], 1)
     src, dst, size = traffic.flows()
-    busiest = max(int(np.bincount(ends, size.astype(np.float64), count).max()) for ends in (src, dst))
-    row["busbw"] = {name: busiest / row[name] * 1e-3 * (count - 1) / count for name in (*BASELINES, *RAILS)}
+    busiest = max(
+        int(np.bincount(ends, size.astype(np.float64), count).max()) for ends in (src, dst)
+    )
+    row["busbw"] = {
+        name: busiest / row[name] * 1e-3 * (count - 1) / count for name in (*BASELINES, *RAILS)
+    }
     return row
 
 
 def where(rows: list[dict[str, Any]], gains: list[float], index: int) -> str:
     row = rows[index]
-    return f"{gains[index]:+.0f} % at {row['nodes']} nodes, sparsity {row['sparsity']:g}, skew {row['skew']:g}"
+    return (
+        f"{gains[index]:+.0f} % at {row['nodes']} nodes, sparsity {row['sparsity']:g}, skew "
+        f"{row['skew']:g}"
+    )
 
 
 def ends(rows: list[dict[str, Any]], baseline: str) -> list[str]:
     """Where RailS gains least and most over a baseline, and where 20 % and 78 % appear."""
     gains = [100 * (row[baseline] / row["lpt"] - 1) for row in rows]
     near = [int(np.argmin(np.abs(np.array(gains) - target))) for target in (20, 78)]
-    return [baseline, where(rows, gains, int(np.argmin(gains))), where(rows, gains, int(np.argmax(gains))),
-            where(rows, gains, near[0]), where(rows, gains, near[1])]
+    return [
+        baseline,
+        where(rows, gains, int(np.argmin(gains))),
+        where(rows, gains, int(np.argmax(gains))),
+        where(rows, gains, near[0]),
+        where(rows, gains, near[1]),
+    ]
 
 
 def losses(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Coarse chunks: how much slower than the best baseline, by policy."""
     found = []
     for scheme in RAILS:
-        ratio = np.array([row[f"{scheme} coarse"] / min(row[name] for name in BASELINES) for row in rows])
+        ratio = np.array(
+            [row[f"{scheme} coarse"] / min(row[name] for name in BASELINES) for row in rows]
+        )
         worst = rows[int(ratio.argmax())]
-        found.append([scheme, f"{np.mean(ratio > 1.0):.0%}", f"{np.median(ratio):.2f}", f"{ratio.max():.2f}",
-                      f"{worst['nodes']} nodes, sparsity {worst['sparsity']:g}, skew {worst['skew']:g}"])
+        found.append(
+            [
+                scheme,
+                f"{np.mean(ratio > 1.0):.0%}",
+                f"{np.median(ratio):.2f}",
+                f"{ratio.max():.2f}",
+                f"{worst['nodes']} nodes, sparsity {worst['sparsity']:g}, skew {worst['skew']:g}",
+            ]
+        )
     return found
 
 
@@ -81,7 +112,11 @@ def draw(made: Any, rows: list[dict[str, Any]], spec: dict[str, Any]) -> None:
     panels = made.subplots(1, len(spec["sparsity"]), sharey=True)
     nodes = spec["nodes"][-1]
     for axes, sparsity in zip(np.atleast_1d(panels), spec["sparsity"], strict=True):
-        chosen = [row for row in rows if row["nodes"] == nodes and row["sparsity"] == sparsity and row["seed"] == 0]
+        chosen = [
+            row
+            for row in rows
+            if row["nodes"] == nodes and row["sparsity"] == sparsity and row["seed"] == 0
+        ]
         for name in (*BASELINES, "lpt", "lpt coarse"):
             times = [row[name] / row["equitable"] for row in chosen]
             label = "RailS" + name[3:] if name.startswith("lpt") else name
@@ -96,14 +131,33 @@ def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     grid = itertools.product(spec["nodes"], spec["sparsity"], spec["skew"], range(spec["seeds"]))
     rows = [setting(spec, *point) for point in grid]
-    table(["over", "least", "most", "nearest to +20 %", "nearest to +78 %"], [ends(rows, name) for name in BASELINES],
-          title="RailS's gain in bus bandwidth")
+    table(
+        ["over", "least", "most", "nearest to +20 %", "nearest to +78 %"],
+        [ends(rows, name) for name in BASELINES],
+        title="RailS's gain in bus bandwidth",
+    )
     print()
-    table(["policy", "slower than the best baseline", "median", "worst", "at"], losses(rows), title="whole flows instead of chunks")
-    claims = [claim(expected, f"bus bandwidth gain over {name}", [100 * (row[name] / row["lpt"] - 1) for row in rows])
-              for name in BASELINES]
-    claims += [claim(expected, f"completion time cut against {name}", [100 * (1 - row["lpt"] / row[name]) for row in rows])
-               for name in ("ecmp", "pxn")]
+    table(
+        ["policy", "slower than the best baseline", "median", "worst", "at"],
+        losses(rows),
+        title="whole flows instead of chunks",
+    )
+    claims = [
+        claim(
+            expected,
+            f"bus bandwidth gain over {name}",
+            [100 * (row[name] / row["lpt"] - 1) for row in rows],
+        )
+        for name in BASELINES
+    ]
+    claims += [
+        claim(
+            expected,
+            f"completion time cut against {name}",
+            [100 * (1 - row["lpt"] / row[name]) for row in rows],
+        )
+        for name in ("ecmp", "pxn")
+    ]
     figure(Path(args.out) / "bandwidth.svg", lambda made: draw(made, rows, spec), width=11)
     finish(folder, args, rows, claims)
     return 0

@@ -1,6 +1,7 @@
-"""Completion time against chunk size, with the per-message cost in, beside the size that theorem T4 guarantees.
+"""Completion time against chunk size, with the per-message cost in, beside the size that theorem T4
+guarantees.
 
-    python experiments/rails_chunk_size/run.py [--full] [--out DIR]
+python experiments/rails_chunk_size/run.py [--full] [--out DIR]
 """
 
 from __future__ import annotations
@@ -23,16 +24,27 @@ from railopt.units import PS_PER_S, format_bytes, parse_bytes, parse_time
 
 
 def promised(traffic: Traffic, rails: int, epsilon: float) -> int:
-    """T4's chunk: q <= epsilon L / ((N - 1) s), L the busiest node's bytes, s how many nodes it talks to."""
+    """T4's chunk: q <= epsilon L / ((N - 1) s), L the busiest node's bytes, s how many nodes it
+    talks to.
+    """
     matrix = traffic.node_matrix
     sides = [(matrix.sum(axis=axis), np.count_nonzero(matrix, axis=axis)) for axis in (0, 1)]
-    return min(int(epsilon * loads.max() / ((rails - 1) * degrees[loads.argmax()])) for loads, degrees in sides)
+    return min(
+        int(epsilon * loads.max() / ((rails - 1) * degrees[loads.argmax()]))
+        for loads, degrees in sides
+    )
 
 
-def measure(spec: dict[str, Any], traffic: Traffic, fabric: Fabric, chunk: str | int, model: Model) -> dict[str, float]:
+def measure(
+    spec: dict[str, Any], traffic: Traffic, fabric: Fabric, chunk: str | int, model: Model
+) -> dict[str, float]:
     """Completion over the bound of any plan, by policy."""
     bound = float(node_bound(fabric, traffic.node_matrix)) * PS_PER_S
-    return {policy: simulate(plan(fabric, traffic.chunks(chunk), policy), model=model).completion_ps / bound for policy in spec["policies"]}
+    return {
+        policy: simulate(plan(fabric, traffic.chunks(chunk), policy), model=model).completion_ps
+        / bound
+        for policy in spec["policies"]
+    }
 
 
 def draw(made: Any, spec: dict[str, Any], rows: list[dict[str, Any]], guaranteed: int) -> None:
@@ -40,9 +52,19 @@ def draw(made: Any, spec: dict[str, Any], rows: list[dict[str, Any]], guaranteed
     sizes = [parse_bytes(row["chunk"]) if row["chunk"] != "flow" else 64 * 2**20 for row in rows]
     for policy in spec["policies"]:
         axes.plot(sizes, [row[policy] for row in rows], marker="o", ms=3, label=policy)
-    axes.axvline(guaranteed, color="k", ls=":", label=f"T4, {spec['epsilon']:.0%}: {format_bytes(guaranteed)}")
-    axes.set(xscale="log", yscale="log", xlabel="chunk, bytes (last point: whole flows)", ylabel="completion / bound of any plan",
-             title=f"{spec['nodes']} x {spec['rails']}, skew {spec['skew']}, {spec['alpha']} a message")
+    axes.axvline(
+        guaranteed,
+        color="k",
+        ls=":",
+        label=f"T4, {spec['epsilon']:.0%}: {format_bytes(guaranteed)}",
+    )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="chunk, bytes (last point: whole flows)",
+        ylabel="completion / bound of any plan",
+        title=f"{spec['nodes']} x {spec['rails']}, skew {spec['skew']}, {spec['alpha']} a message",
+    )
     axes.grid(alpha=0.3)
     axes.legend()
 
@@ -50,22 +72,51 @@ def draw(made: Any, spec: dict[str, Any], rows: list[dict[str, Any]], guaranteed
 def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     fabric = Fabric.uniform(spec["nodes"], spec["rails"])
-    traffics = [workloads.moe(fabric, skew=spec["skew"], seed=seed) for seed in range(spec["seeds"])]
+    traffics = [
+        workloads.moe(fabric, skew=spec["skew"], seed=seed) for seed in range(spec["seeds"])
+    ]
     model = Model(alpha_ps=parse_time(spec["alpha"]))
     rows: list[dict[str, Any]] = []
     for chunk in spec["chunks"]:
         runs = [measure(spec, traffic, fabric, chunk, model) for traffic in traffics]
-        rows.append({"chunk": chunk, **{policy: float(np.mean([run[policy] for run in runs])) for policy in spec["policies"]}})
+        rows.append(
+            {
+                "chunk": chunk,
+                **{
+                    policy: float(np.mean([run[policy] for run in runs]))
+                    for policy in spec["policies"]
+                },
+            }
+        )
     guaranteed = min(promised(traffic, spec["rails"], spec["epsilon"]) for traffic in traffics)
-    ideal = max(measure({**spec, "policies": ["rotate"]}, traffic, fabric, promised(traffic, spec["rails"], spec["epsilon"]),
-                        replace(model, alpha_ps=0))["rotate"] for traffic in traffics)
-    table(["chunk", *spec["policies"]], [[row["chunk"], *(f"{row[policy]:.3f}" for policy in spec["policies"])] for row in rows],
-          title=f"completion over the bound of any plan, {spec['alpha']} a message; T4 promises 5 % at {format_bytes(guaranteed)}")
-    best = {policy: min(rows, key=lambda row, policy=policy: row[policy]) for policy in spec["policies"]}
-    print("best chunk: " + ", ".join(f"{policy} {row['chunk']} ({row[policy]:.3f})" for policy, row in best.items()))
-    claims = [claim(expected, "lpt, finest chunk over best", rows[0]["lpt"] / best["lpt"]["lpt"]),
-              claim(expected, "lpt, whole flows over best", rows[-1]["lpt"] / best["lpt"]["lpt"]),
-              claim(expected, "rotate at T4's chunk over the bound, no message cost", ideal)]
+    ideal = max(
+        measure(
+            {**spec, "policies": ["rotate"]},
+            traffic,
+            fabric,
+            promised(traffic, spec["rails"], spec["epsilon"]),
+            replace(model, alpha_ps=0),
+        )["rotate"]
+        for traffic in traffics
+    )
+    table(
+        ["chunk", *spec["policies"]],
+        [[row["chunk"], *(f"{row[policy]:.3f}" for policy in spec["policies"])] for row in rows],
+        title=f"completion over the bound of any plan, {spec['alpha']} a message; T4 promises 5 % "
+        f"at {format_bytes(guaranteed)}",
+    )
+    best = {
+        policy: min(rows, key=lambda row, policy=policy: row[policy]) for policy in spec["policies"]
+    }
+    print(
+        "best chunk: "
+        + ", ".join(f"{policy} {row['chunk']} ({row[policy]:.3f})" for policy, row in best.items())
+    )
+    claims = [
+        claim(expected, "lpt, finest chunk over best", rows[0]["lpt"] / best["lpt"]["lpt"]),
+        claim(expected, "lpt, whole flows over best", rows[-1]["lpt"] / best["lpt"]["lpt"]),
+        claim(expected, "rotate at T4's chunk over the bound, no message cost", ideal),
+    ]
     figure(Path(args.out) / "chunk_size.svg", lambda made: draw(made, spec, rows, guaranteed))
     finish(folder, args, [*rows, {"T4": guaranteed}], claims)
     return 0

@@ -31,7 +31,14 @@ def micros(what: Plan | Traffic, model: Model = MODEL, **options: Any) -> float:
 
 def median(traffic: Traffic, fabric: Fabric, seeds: int, model: Model = MODEL) -> float:
     """Of per-flow ECMP, over the hash's seeds."""
-    return float(np.median([micros(traffic, model, fabric=fabric, balancer="ecmp", seed=seed) for seed in range(seeds)]))
+    return float(
+        np.median(
+            [
+                micros(traffic, model, fabric=fabric, balancer="ecmp", seed=seed)
+                for seed in range(seeds)
+            ]
+        )
+    )
 
 
 def even_split(fabric: Fabric, traffic: Traffic) -> Plan:
@@ -39,7 +46,12 @@ def even_split(fabric: Fabric, traffic: Traffic) -> Plan:
     src, dst = (np.repeat(ends, fabric.rails) for ends in np.nonzero(traffic.node_matrix))
     rail = np.tile(np.arange(fabric.rails), len(src) // fabric.rails)
     size = np.maximum((traffic.node_matrix[src, dst] + rail) // fabric.rails, 1)
-    return Plan(fabric, Chunks.from_arrays(src=src, dst=dst, size=size, nodes=fabric.nodes), rail, "even split")
+    return Plan(
+        fabric,
+        Chunks.from_arrays(src=src, dst=dst, size=size, nodes=fabric.nodes),
+        rail,
+        "even split",
+    )
 
 
 def one_to_one(fabric: Fabric, size: int, shift: int) -> Traffic:
@@ -47,7 +59,9 @@ def one_to_one(fabric: Fabric, size: int, shift: int) -> Traffic:
     count = fabric.nodes * fabric.gpus
     node, local = np.divmod(np.arange(count), fabric.gpus)
     matrix = np.zeros((count, count), np.int64)
-    matrix[np.arange(count), (node + 1) % fabric.nodes * fabric.gpus + (local + shift) % fabric.gpus] = size
+    matrix[
+        np.arange(count), (node + 1) % fabric.nodes * fabric.gpus + (local + shift) % fabric.gpus
+    ] = size
     return Traffic(matrix, fabric.nodes)
 
 
@@ -63,7 +77,9 @@ def measure(spec: dict[str, Any]) -> dict[str, float]:
         rows[f"{name}, even split"] = micros(even_split(fabric, traffic))
         rows[f"{name}, direct ECMP"] = median(traffic, fabric, spec["seeds"])
         rows[f"{name}, direct spray"] = micros(traffic, fabric=fabric, balancer="spray")
-    rows["zipf 0, RoCE+PFC direct ECMP"] = median(traffic, fabric, spec["seeds"], Model.packets(incast=ROCE_INCAST))
+    rows["zipf 0, RoCE+PFC direct ECMP"] = median(
+        traffic, fabric, spec["seeds"], Model.packets(incast=ROCE_INCAST)
+    )
     size = parse_bytes(spec["stage"])
     across = one_to_one(fabric, size, 1)
     rows["one-to-one, same rail"] = micros(one_to_one(fabric, size, 0), fabric=fabric)

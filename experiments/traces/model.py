@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Shape:
-    """Dimensions of one model. `aux` is the weight of the Switch-style balance loss E * sum_e f_e P_e."""
+    """Dimensions of one model. `aux` is the weight of the Switch-style balance loss E * sum_e f_e
+    P_e.
+    """
 
     layers: int
     width: int
@@ -26,7 +28,9 @@ class Shape:
 
 
 class Experts(nn.Module):
-    """Router and `experts` gated feed-forward networks; tokens are sorted by expert, none is dropped."""
+    """Router and `experts` gated feed-forward networks; tokens are sorted by expert, none is
+    dropped.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -34,12 +38,22 @@ class Experts(nn.Module):
         scale = shape.width**-0.5
         self.router = nn.Linear(shape.width, shape.experts, bias=False)
         self.up = nn.Parameter(torch.randn(shape.experts, shape.width, 2 * shape.ffn) * scale)
-        self.down = nn.Parameter(torch.randn(shape.experts, shape.ffn, shape.width) * shape.ffn**-0.5)
-        self.shared_up = nn.Linear(shape.width, 2 * shape.ffn * shape.shared, bias=False) if shape.shared else None
-        self.shared_down = nn.Linear(shape.ffn * shape.shared, shape.width, bias=False) if shape.shared else None
+        self.down = nn.Parameter(
+            torch.randn(shape.experts, shape.ffn, shape.width) * shape.ffn**-0.5
+        )
+        self.shared_up = (
+            nn.Linear(shape.width, 2 * shape.ffn * shape.shared, bias=False)
+            if shape.shared
+            else None
+        )
+        self.shared_down = (
+            nn.Linear(shape.ffn * shape.shared, shape.width, bias=False) if shape.shared else None
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [tokens, width] -> (output [tokens, width], balance loss, chosen experts [tokens, k])."""
+        """x [tokens, width] -> (output [tokens, width], balance loss, chosen experts [tokens,
+        k]).
+        """
         E, k = self.shape.experts, self.shape.top_k
         probability = torch.softmax(self.router(x).float(), dim=-1)
         weight, chosen = probability.topk(k, dim=-1)
@@ -51,7 +65,9 @@ class Experts(nn.Module):
         ends = counts.cumsum(0).to(torch.int32)
         up, down = self.up.to(torch.bfloat16), self.down.to(torch.bfloat16)
         hidden = _gated(torch._grouped_mm(x[token].to(torch.bfloat16), up, offs=ends))
-        outputs = torch._grouped_mm(hidden, down, offs=ends) * weight.flatten()[order].unsqueeze(1).to(torch.bfloat16)
+        outputs = torch._grouped_mm(hidden, down, offs=ends) * weight.flatten()[order].unsqueeze(
+            1
+        ).to(torch.bfloat16)
         out = torch.zeros_like(x).index_add(0, token, outputs.to(x.dtype))
         if self.shared_up is not None and self.shared_down is not None:
             out = out + self.shared_down(_gated(self.shared_up(x)))
@@ -77,7 +93,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, length, width = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
         y, aux, chosen = self.experts(self.norm2(x).view(-1, width))
@@ -98,7 +116,9 @@ class Model(nn.Module):
         nn.init.normal_(self.position.weight, std=0.02)
 
     def forward(self, ids: Tensor, target: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """ids, target [batch, context] -> (cross entropy, mean balance loss, chosen experts of each layer)."""
+        """ids, target [batch, context] -> (cross entropy, mean balance loss, chosen experts of each
+        layer).
+        """
         x = self.token(ids) + self.position.weight[: ids.shape[1]]
         auxes, choices = [], []
         for block in self.blocks:
@@ -106,4 +126,8 @@ class Model(nn.Module):
             auxes.append(aux)
             choices.append(chosen)
         logits = F.linear(self.norm(x), self.token.weight)
-        return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten()), torch.stack(auxes).mean(), choices
+        return (
+            F.cross_entropy(logits.flatten(0, 1).float(), target.flatten()),
+            torch.stack(auxes).mean(),
+            choices,
+        )

@@ -3,11 +3,13 @@
 Kinds, from the directories that `sysconfig` names (standard library, headers, site-packages):
 
     code     .py files of the standard library and of installed packages
-    prose    .txt .rst .md .html, package METADATA, and `pydoc_data/topics.py` (the language reference)
+    prose    .txt .rst .md .html, package METADATA, and `pydoc_data/topics.py` (the language
+             reference)
     headers  .h .hpp .cuh files
     data     .json .csv .tsv, RECORD files, and the tables in `encodings/`
 
-The files differ from one installation to the next, so a trace names what it read: files, bytes and a digest a kind.
+The files differ from one installation to the next, so a trace names what it read: files, bytes and
+a digest a kind.
 """
 
 from __future__ import annotations
@@ -46,7 +48,10 @@ def kind_of(path: Path) -> str | None:
 def roots() -> list[Path]:
     """The directories of this Python installation, each once, none inside another."""
     found = sorted(
-        {Path(p).resolve() for p in (sysconfig.get_paths()[k] for k in ("stdlib", "platlib", "purelib", "include"))}
+        {
+            Path(p).resolve()
+            for p in (sysconfig.get_paths()[k] for k in ("stdlib", "platlib", "purelib", "include"))
+        }
     )
     base = sysconfig.get_paths(vars={"base": sysconfig.get_config_var("installed_base")})["stdlib"]
     found = sorted({*found, Path(base).resolve()})
@@ -63,7 +68,9 @@ class Corpus:
 
 
 def _read_kind(files: list[Path], limit: int, seed: int) -> tuple[str, dict[str, object]]:
-    """Whole files in a seeded order until `limit` bytes; the order is by name, so two equal installations agree."""
+    """Whole files in a seeded order until `limit` bytes; the order is by name, so two equal
+    installations agree.
+    """
     random.Random(seed).shuffle(files)
     parts: list[str] = []
     taken = 0
@@ -82,7 +89,9 @@ def _read_kind(files: list[Path], limit: int, seed: int) -> tuple[str, dict[str,
 
 
 def load(limit: int, vocabulary: int, seed: int) -> Corpus:
-    """Reads at most `limit` bytes a kind; tokens are the most frequent pieces, and bytes for everything else."""
+    """Reads at most `limit` bytes a kind; tokens are the most frequent pieces, and bytes for
+    everything else.
+    """
     by_kind: dict[str, list[Path]] = {k: [] for k in KINDS}
     for root in roots():
         for path in sorted(root.rglob("*")):
@@ -94,7 +103,8 @@ def load(limit: int, vocabulary: int, seed: int) -> Corpus:
     for kind in KINDS:
         if not by_kind[kind]:
             raise SystemExit(
-                f"no {kind} files under {[str(r) for r in roots()]}; install this Python's development files"
+                f"no {kind} files under {[str(r) for r in roots()]}; install this Python's "
+                f"development files"
             )
         texts[kind], source[kind] = _read_kind(by_kind[kind], limit, seed)
     pieces = {kind: PIECE.findall(text) for kind, text in texts.items()}

@@ -2,9 +2,10 @@
 
     python3 experiments/traces/train_moe.py --out out/traces --trace fine-mixed --trace fine-kinds
 
-Source ranks are data-parallel workers: each reads its own sequences.  In a "-mixed" trace every rank reads all kinds of
-text, in a "-kinds" trace consecutive ranks read one kind, so that whole nodes differ.  Needs PyTorch and numpy; all ranks
-are simulated on one device, which changes nothing about the routing.
+Source ranks are data-parallel workers: each reads its own sequences.  In a "-mixed" trace every
+rank reads all kinds of
+text, in a "-kinds" trace consecutive ranks read one kind, so that whole nodes differ.  Needs
+PyTorch and numpy; all ranks are simulated on one device, which changes nothing about the routing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import text
 from model import Model, Shape
 
-from railopt.moe.trace import Trace
+from railopt.moe.routing.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,49 @@ FINE = Shape(layers=8, width=512, heads=8, experts=64, top_k=6, ffn=256, shared=
 
 
 def gpt(experts: int, top_k: int, aux: float = 0.0) -> Run:
-    """Experts = ranks and 100 iterations, as Pro-Prophet measures (arXiv 2411.10003), without or with a balance loss."""
+    """Experts = ranks and 100 iterations, as Pro-Prophet measures (arXiv 2411.10003), without or
+    with a balance loss.
+    """
     shape = Shape(layers=12, width=512, heads=8, experts=experts, top_k=top_k, ffn=1024, aux=aux)
     return Run(shape, ranks=experts, sequences=2, iterations=100, kinds=False)
 
 
 RUNS = {
     "mixtral-mixed": Run(
-        MIXTRAL, ranks=32, sequences=4, iterations=1000, kinds=False, token_layers=(0, 4, 7), token_limit=256
+        MIXTRAL,
+        ranks=32,
+        sequences=4,
+        iterations=1000,
+        kinds=False,
+        token_layers=(0, 4, 7),
+        token_limit=256,
     ),
     "mixtral-kinds": Run(
-        MIXTRAL, ranks=32, sequences=4, iterations=1000, kinds=True, token_layers=(0, 4, 7), token_limit=256
+        MIXTRAL,
+        ranks=32,
+        sequences=4,
+        iterations=1000,
+        kinds=True,
+        token_layers=(0, 4, 7),
+        token_limit=256,
     ),
     "fine-mixed": Run(
-        FINE, ranks=32, sequences=4, iterations=1000, kinds=False, token_layers=(0, 4, 7), token_limit=256
+        FINE,
+        ranks=32,
+        sequences=4,
+        iterations=1000,
+        kinds=False,
+        token_layers=(0, 4, 7),
+        token_limit=256,
     ),
     "fine-kinds": Run(
-        FINE, ranks=32, sequences=4, iterations=1000, kinds=True, token_layers=(0, 4, 7), token_limit=256
+        FINE,
+        ranks=32,
+        sequences=4,
+        iterations=1000,
+        kinds=True,
+        token_layers=(0, 4, 7),
+        token_limit=256,
     ),
     **{f"gpt{e}-top{k}": gpt(e, k) for e in (16, 32) for k in (1, 2)},
     **{f"gpt{e}-top{k}-aux": gpt(e, k, 0.01) for e in (16, 32) for k in (1, 2)},
@@ -85,15 +112,23 @@ def batch(corpus: text.Corpus, run: Run, rng: np.random.Generator) -> np.ndarray
     rows = []
     for rank in range(run.ranks):
         for _ in range(run.sequences):
-            kind = rank * len(text.KINDS) // run.ranks if run.kinds else int(rng.integers(len(text.KINDS)))
+            kind = (
+                rank * len(text.KINDS) // run.ranks
+                if run.kinds
+                else int(rng.integers(len(text.KINDS)))
+            )
             stream = corpus.tokens[text.KINDS[kind]]
             start = int(rng.integers(len(stream) - length))
             rows.append(stream[start : start + length].astype(np.int64))
     return np.stack(rows)
 
 
-def train(run: Run, corpus: text.Corpus, seed: int, device: str, deadline: float) -> tuple[Trace, dict[str, object]]:
-    """Trains one model; stops early at `deadline` (monotonic seconds), keeping what was recorded."""
+def train(
+    run: Run, corpus: text.Corpus, seed: int, device: str, deadline: float
+) -> tuple[Trace, dict[str, object]]:
+    """Trains one model; stops early at `deadline` (monotonic seconds), keeping what was
+    recorded.
+    """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model = Model(run.shape).to(device)
@@ -123,7 +158,13 @@ def train(run: Run, corpus: text.Corpus, seed: int, device: str, deadline: float
                 choices = np.stack([tokens(chosen[layer], run) for layer in run.token_layers])[None]
         if time.monotonic() > deadline:
             break
-    trace = Trace(np.stack(counts), run.shape.top_k, run.sequences * run.shape.context, run.shape.width, np.array(kept))
+    trace = Trace(
+        np.stack(counts),
+        run.shape.top_k,
+        run.sequences * run.shape.context,
+        run.shape.width,
+        np.array(kept),
+    )
     if choices is not None:
         trace = replace(
             trace,
@@ -136,19 +177,29 @@ def train(run: Run, corpus: text.Corpus, seed: int, device: str, deadline: float
 
 def count(chosen: torch.Tensor, run: Run) -> np.ndarray:
     """int64 [ranks, experts] from the experts of every token [ranks * tokens, k]."""
-    rank = torch.arange(run.ranks, device=chosen.device).repeat_interleave(chosen.numel() // run.ranks)
-    flat = torch.bincount(rank * run.shape.experts + chosen.flatten(), minlength=run.ranks * run.shape.experts)
+    rank = torch.arange(run.ranks, device=chosen.device).repeat_interleave(
+        chosen.numel() // run.ranks
+    )
+    flat = torch.bincount(
+        rank * run.shape.experts + chosen.flatten(), minlength=run.ranks * run.shape.experts
+    )
     return flat.view(run.ranks, run.shape.experts).cpu().numpy()
 
 
 def tokens(chosen: torch.Tensor, run: Run) -> np.ndarray:
-    """int16 [ranks, tokens, k]: the first `token_limit` tokens of each rank, each token's experts in ascending order."""
+    """int16 [ranks, tokens, k]: the first `token_limit` tokens of each rank, each token's experts
+    in ascending order.
+    """
     by_rank = chosen.view(run.ranks, -1, run.shape.top_k)[:, : run.token_limit]
     return by_rank.sort(dim=-1).values.to(torch.int16).cpu().numpy()
 
 
 def hardware(device: str) -> str:
-    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+    name = (
+        torch.cuda.get_device_name()
+        if device == "cuda"
+        else platform.processor() or platform.machine()
+    )
     return f"{name}, torch {torch.__version__}, python {platform.python_version()}"
 
 
@@ -159,22 +210,37 @@ def command(args: argparse.Namespace, name: str) -> str:
         for key in ("iterations", "seed", "seconds", "text")
         if (value := getattr(args, key)) is not None
     )
-    return f"python3 experiments/traces/train_moe.py --out out/traces --trace {name}{extra}{' --tiny' if args.tiny else ''}"
+    return (
+        f"python3 experiments/traces/train_moe.py --out out/traces --trace "
+        f"{name}{extra}{' --tiny' if args.tiny else ''}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the .npz files")
     parser.add_argument(
-        "--trace", action="append", choices=sorted(RUNS), help="which traces (repeatable; default: all)"
+        "--trace",
+        action="append",
+        choices=sorted(RUNS),
+        help="which traces (repeatable; default: all)",
     )
-    parser.add_argument("--iterations", type=int, help="train so many iterations instead of the trace's own number")
+    parser.add_argument(
+        "--iterations", type=int, help="train so many iterations instead of the trace's own number"
+    )
     parser.add_argument("--seed", type=int, default=2411)
     parser.add_argument(
-        "--seconds", type=float, default=1e9, help="stop each training after so many seconds, keep what is recorded"
+        "--seconds",
+        type=float,
+        default=1e9,
+        help="stop each training after so many seconds, keep what is recorded",
     )
     parser.add_argument("--text", type=int, default=8_000_000, help="bytes of text a kind")
-    parser.add_argument("--tiny", action="store_true", help="a toy model, to try the script on a CPU")
+    parser.add_argument(
+        "--tiny", action="store_true", help="a toy model, to try the script on a CPU"
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -186,7 +252,11 @@ def main() -> None:
         run = RUNS[name]
         if args.tiny:
             run = replace(
-                run, shape=replace(run.shape, **TINY), sequences=1, token_layers=run.token_layers[:1], token_limit=16
+                run,
+                shape=replace(run.shape, **TINY),
+                sequences=1,
+                token_layers=run.token_layers[:1],
+                token_limit=16,
             )
         if args.iterations:
             run = replace(run, iterations=args.iterations)
@@ -207,7 +277,8 @@ def main() -> None:
         replace(trace, meta=meta).save(path, force=True)
         skew = trace.load.max(axis=2) / trace.load.mean(axis=2)
         print(
-            f"{name}: {log['iterations_run']} iterations in {took} s, {len(trace.iterations)} recorded, {path.stat().st_size} bytes, "
+            f"{name}: {log['iterations_run']} iterations in {took} s, {len(trace.iterations)} "
+            f"recorded, {path.stat().st_size} bytes, "
             f"loss {log['loss']}, max/mean first {skew[0].mean():.2f} last {skew[-1].mean():.2f}",
             flush=True,
         )

@@ -20,11 +20,11 @@ from railopt.cli.launching import (
 )
 from railopt.errors import CheckFailed, InputError
 from railopt.fabric import Fabric
-from railopt.plan import Plan
+from railopt.plans import Plan
 from railopt.policies import POLICIES, plan
 from railopt.runtime.benchmark import COLUMNS, Measurement, scaled, sizes, timed
-from railopt.runtime.launch import Launch
-from railopt.runtime.placement import Placement
+from railopt.runtime.payload.layout import Placement
+from railopt.runtime.rendezvous.launch import Launch
 from railopt.units import parse_bytes
 
 EPILOG = """examples:
@@ -38,18 +38,35 @@ Once = Callable[[Plan, Placement, int], tuple[float, int | None]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("workload", nargs="?", default="moe:skew=0.8", metavar="TRAFFIC",
-                        help=f"the pattern, scaled to each size (default moe:skew=0.8): {TRAFFIC_HELP}")
+    parser.add_argument(
+        "workload",
+        nargs="?",
+        default="moe:skew=0.8",
+        metavar="TRAFFIC",
+        help=f"the pattern, scaled to each size (default moe:skew=0.8): {TRAFFIC_HELP}",
+    )
     parser.add_argument("-b", "--minbytes", default="1MiB", help="smallest size (default 1MiB)")
     parser.add_argument("-e", "--maxbytes", default="16MiB", help="largest size (default 16MiB)")
-    parser.add_argument("-f", "--stepfactor", type=int, default=2, help="from size to size (default 2)")
+    parser.add_argument(
+        "-f", "--stepfactor", type=int, default=2, help="from size to size (default 2)"
+    )
     parser.add_argument("-n", "--iters", type=int, default=20, help="runs that count (default 20)")
     parser.add_argument("-w", "--warmup_iters", type=int, default=3, help="runs before (default 3)")
-    parser.add_argument("-c", "--check", type=int, choices=[0, 1], default=1, help="verify payloads (default 1)")
-    parser.add_argument("--policy", default="lpt", help=f"one or several of {', '.join(POLICIES)} (default lpt)")
+    parser.add_argument(
+        "-c", "--check", type=int, choices=[0, 1], default=1, help="verify payloads (default 1)"
+    )
+    parser.add_argument(
+        "--policy", default="lpt", help=f"one or several of {', '.join(POLICIES)} (default lpt)"
+    )
     parser.add_argument("--chunk", default="64KiB", help='largest chunk, or "flow" (default 64KiB)')
-    parser.add_argument("--sender", choices=["loopback", "verbs"], help="default: verbs with a launcher or --hosts")
-    parser.add_argument("--fabric", metavar="FILE.toml", help="the fabric that bound%% is about; instead of the next four")
+    parser.add_argument(
+        "--sender", choices=["loopback", "verbs"], help="default: verbs with a launcher or --hosts"
+    )
+    parser.add_argument(
+        "--fabric",
+        metavar="FILE.toml",
+        help="the fabric that bound%% is about; instead of the next four",
+    )
     parser.add_argument("--nodes", type=int, help="nodes (default 4, or the number of ranks)")
     parser.add_argument("--rails", type=int, help="rails (default 4, or the number of --ib-dev)")
     parser.add_argument("--gpus", type=int, help="GPUs a node (default: as many as rails)")
@@ -66,8 +83,15 @@ def run(args: argparse.Namespace) -> int:
     fabric = _fabric(args, launch, sender)
     rows = list(_loopback(args, fabric) if sender == "loopback" else _verbs(args, fabric, launch))
     if args.json and launch.rank == 0:
-        print_json({"sender": sender, "workload": args.workload, "nodes": fabric.nodes, "rails": fabric.rails,
-                    "rows": [row.as_json() for row in rows]})
+        print_json(
+            {
+                "sender": sender,
+                "workload": args.workload,
+                "nodes": fabric.nodes,
+                "rails": fabric.rails,
+                "rows": [row.as_json() for row in rows],
+            }
+        )
     if any(row.wrong for row in rows):
         raise CheckFailed(f"{sender}: chunks arrived with wrong bytes: see #wrong")
     return 0
@@ -81,7 +105,10 @@ def _fabric(args: argparse.Namespace, launch: Launch, sender: str) -> Fabric:
         nodes = args.nodes or (launch.size if sender == "verbs" else 4)
         fabric = Fabric.uniform(nodes, args.rails or devices or 4, args.link, gpus=args.gpus)
     if sender == "verbs" and fabric.nodes != launch.size:
-        raise InputError(f"the fabric has {fabric.nodes} nodes, this run has {launch.size} ranks (one process a node)")
+        raise InputError(
+            f"the fabric has {fabric.nodes} nodes, this run has {launch.size} ranks (one process "
+            f"a node)"
+        )
     return fabric
 
 
@@ -97,7 +124,9 @@ def _cases(args: argparse.Namespace, fabric: Fabric) -> Iterator[tuple[int, Plan
             yield size, plan(fabric, chunks, name)
 
 
-def _measure(args: argparse.Namespace, fabric: Fabric, sender: str, once: Once, *, show: bool) -> Iterator[Measurement]:
+def _measure(
+    args: argparse.Namespace, fabric: Fabric, sender: str, once: Once, *, show: bool
+) -> Iterator[Measurement]:
     """Time every case; print a row as soon as it is there."""
     widths = [max(len(name), 10) for name in COLUMNS]
     if show and not args.json:
@@ -105,19 +134,25 @@ def _measure(args: argparse.Namespace, fabric: Fabric, sender: str, once: Once, 
     for size, made in _cases(args, fabric):
         placement = Placement.packed(made.chunks)
 
-        def run_once(i: int, made: Plan = made, placement: Placement = placement) -> tuple[float, int | None]:
+        def run_once(
+            i: int, made: Plan = made, placement: Placement = placement
+        ) -> tuple[float, int | None]:
             return once(made, placement, i)
 
         seconds, wrong = timed(run_once, args.warmup_iters, args.iters)
         bound = lower_bound(fabric, made.chunks).value
         measured = Measurement(sender, made.policy, size, fabric.nodes, seconds, bound, wrong)
         if show and not args.json:
-            print("  " + " ".join(cell.rjust(w) for cell, w in zip(measured.row(), widths, strict=True)), flush=True)
+            print(
+                "  "
+                + " ".join(cell.rjust(w) for cell, w in zip(measured.row(), widths, strict=True)),
+                flush=True,
+            )
         yield measured
 
 
 def _loopback(args: argparse.Namespace, fabric: Fabric) -> Iterator[Measurement]:
-    from railopt.runtime.loopback import Loopback
+    from railopt.runtime.senders.loopback import Loopback
 
     sender = Loopback(verify=bool(args.check))
 
@@ -129,16 +164,24 @@ def _loopback(args: argparse.Namespace, fabric: Fabric) -> Iterator[Measurement]
 
 
 def _verbs(args: argparse.Namespace, fabric: Fabric, launch: Launch) -> Iterator[Measurement]:
-    """Every rank measures; a run takes as long as its slowest rank. Buffers are registered once, for the largest case."""
-    from railopt.runtime import verify
-    from railopt.runtime.verbs_sender import Verbs
+    """Every rank measures; a run takes as long as its slowest rank. Buffers are registered once,
+    for the largest case.
+    """
+    from railopt.runtime.payload import verify
+    from railopt.runtime.senders.verbs import Verbs
 
     rank, options = launch.rank, options_of(args)
     largest = [Placement.packed(made.chunks) for _, made in _cases(args, fabric)][-1]
-    run = f"bench {args.workload} {args.minbytes} {args.maxbytes} {args.stepfactor} {args.policy} {args.chunk}"
+    run = (
+        f"bench {args.workload} {args.minbytes} {args.maxbytes} {args.stepfactor} "
+        f"{args.policy} {args.chunk}"
+    )
     with join_group(args, launch, run) as group:
         devices = devices_of(args, fabric.rails)
-        send, recv = (np.zeros(int(side[rank, 0]), np.uint8) for side in (largest.send_bytes, largest.recv_bytes))
+        send, recv = (
+            np.zeros(int(side[rank, 0]), np.uint8)
+            for side in (largest.send_bytes, largest.recv_bytes)
+        )
         with Verbs(group, devices, send, recv, options=options) as sender:
 
             def once(made: Plan, placement: Placement, i: int) -> tuple[float, int | None]:
@@ -146,10 +189,14 @@ def _verbs(args: argparse.Namespace, fabric: Fabric, launch: Launch) -> Iterator
                     verify.fill(made, placement, rank, sender.send, i)
                 group.allgather("start")
                 report = sender.run(made).wait()
-                wrong = len(verify.wrong(made, placement, rank, sender.recv, i)) if args.check else None
+                wrong = (
+                    len(verify.wrong(made, placement, rank, sender.recv, i)) if args.check else None
+                )
                 for fault in report.faults:
                     talk("verbs", str(fault))
                 everyone = group.allgather([report.seconds, wrong])
-                return max(t for t, _ in everyone), sum(w for _, w in everyone) if args.check else None
+                return max(t for t, _ in everyone), sum(
+                    w for _, w in everyone
+                ) if args.check else None
 
             yield from _measure(args, fabric, "verbs", once, show=rank == 0)

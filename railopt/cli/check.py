@@ -22,10 +22,17 @@ exit codes: 0 every file checks, 4 some check failed, 1 some file can't be read"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="certificates (.json), plans and schedules (.npz)")
-    parser.add_argument("--traffic", metavar="TRAFFIC",
-                        help="also: each plan sends every byte of this traffic (a file or a workload) exactly once")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="certificates (.json), plans and schedules (.npz)"
+    )
+    parser.add_argument(
+        "--traffic",
+        metavar="TRAFFIC",
+        help="also: each plan sends every byte of this traffic (a file or a workload) exactly once",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document instead of lines"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _schedule(path: str) -> Verdict | None:
-    """A staged schedule is validated by its own constructor: stages, peers and bytes; None if the file is something else."""
+    """A staged schedule is validated by its own constructor: stages, peers and bytes; None if the
+    file is something else.
+    """
     if kind_of(path) != "schedule":
         return None
     from railopt.schedule import Schedule
@@ -61,12 +70,19 @@ def _schedule(path: str) -> Verdict | None:
         made = Schedule.load(path)
     except InputError as error:
         return Verdict(False, False, "schedule", str(error))
-    return Verdict(True, False, "schedule", f"{made.kind}, {made.stages} stages: one peer a GPU and stage, every byte arrives")
+    return Verdict(
+        True,
+        False,
+        "schedule",
+        f"{made.kind}, {made.stages} stages: one peer a GPU and stage, every byte arrives",
+    )
 
 
 def _as_meant(path: str, traffic: str | None, verdict: Verdict) -> Verdict:
-    """The verdict on a plan, given what it has to send, and that stages of a schedule are free of incast."""
-    from railopt.plan import Plan
+    """The verdict on a plan, given what it has to send, and that stages of a schedule are free of
+    incast.
+    """
+    from railopt.plans import Plan
     from railopt.schedule import KINDS, conflicts
 
     made = Plan.load(path)
@@ -78,12 +94,20 @@ def _as_meant(path: str, traffic: str | None, verdict: Verdict) -> Verdict:
         missed = made.misses(traffic_from(traffic, made.fabric))
         wrong += [missed] if missed else []
         said.append(missed or f"sends every byte of {traffic} once")
-    return replace(verdict, ok=not wrong, proved=verdict.proved and not wrong, message="; ".join(said))
+    return replace(
+        verdict, ok=not wrong, proved=verdict.proved and not wrong, message="; ".join(said)
+    )
 
 
 def _figures(verdict: Verdict) -> dict[str, object]:
-    return {"ok": verdict.ok, "proved": verdict.proved, "kind": verdict.kind, "message": verdict.message,
-            "bound": verdict.bound, "value": verdict.value}
+    return {
+        "ok": verdict.ok,
+        "proved": verdict.proved,
+        "kind": verdict.kind,
+        "message": verdict.message,
+        "bound": verdict.bound,
+        "value": verdict.value,
+    }
 
 
 def _line(path: str, verdict: Verdict) -> str:

@@ -23,13 +23,20 @@ from railopt.workloads import WORKLOADS, from_spec
 def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     """--fabric FILE, or --nodes, --rails, --gpus, --link, and --degrade."""
     group = parser.add_argument_group("fabric")
-    group.add_argument("--fabric", metavar="FILE.toml", help="fabric description; instead of the options below")
+    group.add_argument(
+        "--fabric", metavar="FILE.toml", help="fabric description; instead of the options below"
+    )
     group.add_argument("--nodes", type=int, help="nodes (default 8)")
     group.add_argument("--rails", type=int, help="rails = NICs a node (default 8)")
     group.add_argument("--gpus", type=int, help="GPUs a node (default: as many as rails)")
     group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
-    group.add_argument("--degrade", metavar="NODE:RAIL=FRACTION", action="append", default=[],
-                       help="a NIC at a fraction of its rate, e.g. 3:5=0.5; 0 is dead; may be repeated")
+    group.add_argument(
+        "--degrade",
+        metavar="NODE:RAIL=FRACTION",
+        action="append",
+        default=[],
+        help="a NIC at a fraction of its rate, e.g. 3:5=0.5; 0 is dead; may be repeated",
+    )
 
 
 def fabric_from(args: argparse.Namespace) -> Fabric:
@@ -38,7 +45,10 @@ def fabric_from(args: argparse.Namespace) -> Fabric:
     if args.fabric and given:
         raise InputError(f"--fabric and --{given[0]} contradict each other: give one of them")
     defaults: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
-    options: dict[str, Any] = {name: default if getattr(args, name) is None else getattr(args, name) for name, default in defaults.items()}
+    options: dict[str, Any] = {
+        name: default if getattr(args, name) is None else getattr(args, name)
+        for name, default in defaults.items()
+    }
     fabric = Fabric.read(args.fabric) if args.fabric else Fabric.uniform(**options)
     return fabric.degraded(dict(map(_nic, args.degrade))) if args.degrade else fabric
 
@@ -52,8 +62,11 @@ def _nic(text: str) -> tuple[tuple[int, int], str]:
     return (node, rail), fraction
 
 
-TRAFFIC_HELP = ("a file (.npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as moe:skew=0.8,seed=1 "
-                f"({', '.join(WORKLOADS)})")
+TRAFFIC_HELP = (
+    "a file (.npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as "
+    "moe:skew=0.8,seed=1 "
+    f"({', '.join(WORKLOADS)})"
+)
 
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
@@ -61,7 +74,9 @@ def traffic_from(text: str, fabric: Fabric) -> Traffic:
     if not Path(text).exists() and text.partition(":")[0] in WORKLOADS:
         return from_spec(text, fabric)
     if not Path(text).exists() and not Path(text).suffix:
-        raise InputError(f"{text!r} is neither a file nor a workload; known workloads: {', '.join(WORKLOADS)}")
+        raise InputError(
+            f"{text!r} is neither a file nor a workload; known workloads: {', '.join(WORKLOADS)}"
+        )
     return Traffic.read(text, fabric)
 
 
@@ -87,11 +102,19 @@ def _jsonable(value: Any) -> Any:
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """An aligned plain-text table on stdout: first column to the left, the others to the right."""
     cells = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(name), *(len(row[i]) for row in cells), 0) if cells else len(name) for i, name in enumerate(columns)]
+    widths = [
+        max(len(name), *(len(row[i]) for row in cells), 0) if cells else len(name)
+        for i, name in enumerate(columns)
+    ]
     if title:
         print(title)
     for row in [list(columns), ["-" * width for width in widths], *cells]:
-        print("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip())
+        print(
+            "  ".join(
+                cell.ljust(w) if i == 0 else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+        )
 
 
 def percent(gap: Fraction) -> str:

@@ -11,7 +11,7 @@ from railopt.cli.common import TRAFFIC_HELP, add_fabric_arguments, fabric_from, 
 from railopt.errors import InputError
 from railopt.fabric import Fabric, Spine
 from railopt.formats import format_topo, parse_topo
-from railopt.plan import Plan
+from railopt.plans import Plan
 from railopt.traffic import read_text
 
 EPILOG = """Traffic: .npz (railopt), .cm (htsim), anything else is an nccl-tests alltoallv matrix.
@@ -25,8 +25,14 @@ example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("input", metavar="IN", help=f"a fabric (.toml, .topo), a plan (.npz), or traffic: {TRAFFIC_HELP}")
-    parser.add_argument("output", metavar="OUT", help="the file to write; its suffix says the format")
+    parser.add_argument(
+        "input",
+        metavar="IN",
+        help=f"a fabric (.toml, .topo), a plan (.npz), or traffic: {TRAFFIC_HELP}",
+    )
+    parser.add_argument(
+        "output", metavar="OUT", help="the file to write; its suffix says the format"
+    )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     add_fabric_arguments(parser)
 
@@ -38,7 +44,9 @@ def run(args: argparse.Namespace) -> int:
     elif source == ".npz" and target == ".cm" and kind_of(args.input) == "plan":
         write_atomic(args.output, Plan.load(args.input).to_cm(), force=args.force)
     elif target in (".toml", ".topo"):
-        raise InputError(f"{args.output}: a fabric comes from a .toml or .topo file, not from {args.input}")
+        raise InputError(
+            f"{args.output}: a fabric comes from a .toml or .topo file, not from {args.input}"
+        )
     else:
         traffic_from(args.input, fabric_from(args)).save(args.output, force=args.force)
     note(f"saved {args.output}")
@@ -56,16 +64,30 @@ def _convert_fabric(source: str, target: str, *, force: bool) -> None:
 
 
 def topology_fabric(path: str) -> Fabric:
-    """A two-tier htsim topology, one leaf a rail, as a Fabric; a path up and down one leaf is two of its hops."""
+    """A two-tier htsim topology, one leaf a rail, as a Fabric; a path up and down one leaf is two
+    of its hops.
+    """
     found = parse_topo(read_text(path), Path(path).name)
-    return Fabric.uniform(found.nodes, found.rails, f"{found.gbps}Gb/s", latency=f"{2 * found.latency_ns}ns",
-                          spine=Spine(found.uplinks, found.gbps * 10**9 // 8))
+    return Fabric.uniform(
+        found.nodes,
+        found.rails,
+        f"{found.gbps}Gb/s",
+        latency=f"{2 * found.latency_ns}ns",
+        spine=Spine(found.uplinks, found.gbps * 10**9 // 8),
+    )
 
 
 def fabric_topology(fabric: Fabric) -> str:
     """The `.topo` of a healthy fabric with one rate in whole Gb/s; htsim's files can't say more."""
     rate = Fraction(int(fabric.tx[0, 0]) * 8, 10**9)
     if not fabric.is_uniform or rate.denominator != 1:
-        raise InputError("a .topo knows one link speed in whole Gb/s: this fabric has slow, dead or odd NICs")
-    return format_topo(fabric.nodes, fabric.rails, rate.numerator, fabric.latency_ps // 2000,
-                       fabric.spine.uplinks if fabric.spine else None)
+        raise InputError(
+            "a .topo knows one link speed in whole Gb/s: this fabric has slow, dead or odd NICs"
+        )
+    return format_topo(
+        fabric.nodes,
+        fabric.rails,
+        rate.numerator,
+        fabric.latency_ps // 2000,
+        fabric.spine.uplinks if fabric.spine else None,
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from railopt.chunks import Chunks
 from railopt.cli.common import add_output_arguments, note, percent, print_json, table
 from railopt.fabric import Fabric
-from railopt.gap import GapReport, gap
+from railopt.gaps import GapReport, gap
 from railopt.policies import POLICIES, plan
 from railopt.units import format_bytes, format_time
 from railopt.workloads import moe
@@ -23,8 +23,14 @@ CHUNK = "1MiB"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", default="railopt-demo.svg", metavar="FILE",
-                        help="where the picture goes: .svg, .pdf or .png (default railopt-demo.svg, replaced if it is there)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="railopt-demo.svg",
+        metavar="FILE",
+        help="where the picture goes: .svg, .pdf or .png (default railopt-demo.svg, replaced if "
+        "it is there)",
+    )
     add_output_arguments(parser)
 
 
@@ -33,24 +39,52 @@ def run(args: argparse.Namespace) -> int:
     slow = healthy.degraded({(3, 5): "0.5"})
     traffic = moe(healthy, tokens=4096, top_k=2, hidden="8KiB", skew=0.5, seed=1)
     note("compiling on the first run, then planning ...")
-    parts = {"healthy": _reports(healthy, traffic.chunks(CHUNK)), "slow NIC": _reports(slow, traffic.chunks(CHUNK))}
+    parts = {
+        "healthy": _reports(healthy, traffic.chunks(CHUNK)),
+        "slow NIC": _reports(slow, traffic.chunks(CHUNK)),
+    }
     families = [(rails, *counterexample(rails)) for rails in (2, 4, 8)]
     picture = _picture(parts["healthy"], args)
     if args.json:
-        print_json({**{name: [report.as_dict() for report in reports] for name, reports in parts.items()},
-                    "counterexample": [{"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()}
-                                       for rails, lpt, even in families],
-                    "picture": picture})
+        print_json(
+            {
+                **{
+                    name: [report.as_dict() for report in reports]
+                    for name, reports in parts.items()
+                },
+                "counterexample": [
+                    {"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()}
+                    for rails, lpt, even in families
+                ],
+                "picture": picture,
+            }
+        )
         return 0
-    print(f"A Mixtral-like MoE dispatch: 64 GPUs x 4096 tokens x top-2 x 8 KiB, 8 nodes x 8 rails of 400 Gb/s, chunks of {CHUNK}.\n")
+    print(
+        f"A Mixtral-like MoE dispatch: 64 GPUs x 4096 tokens x top-2 x 8 KiB, 8 nodes x 8 rails "
+        f"of 400 Gb/s, chunks of {CHUNK}.\n"
+    )
     _table("Every policy against the best possible", parts["healthy"])
     _table("The same with NIC 5 of node 3 at half speed", parts["slow NIC"])
-    print('"Uniform sending ensures uniform receiving" is false.  A plain uniform all-to-all of whole flows, M = N + 1 nodes:')
-    table(["rails", "nodes", "lpt send", "lpt receive", "equitable receive", "bound"],
-          [[rails, rails + 1, _times(lpt, "send"), _times(lpt, "recv"), _times(even, "recv"), "1"] for rails, lpt, even in families])
-    print("\nEvery sender is perfectly balanced (send = 1), yet one receiving rail gets N times its share: see theorem T2.")
+    print(
+        '"Uniform sending ensures uniform receiving" is false.  A plain uniform all-to-all of '
+        "whole flows, M = N + 1 nodes:"
+    )
+    table(
+        ["rails", "nodes", "lpt send", "lpt receive", "equitable receive", "bound"],
+        [
+            [rails, rails + 1, _times(lpt, "send"), _times(lpt, "recv"), _times(even, "recv"), "1"]
+            for rails, lpt, even in families
+        ],
+    )
+    print(
+        "\nEvery sender is perfectly balanced (send = 1), yet one receiving rail gets N times its "
+        "share: see theorem T2."
+    )
     print(f"\npicture: {picture}")
-    print("next: railopt gap moe:skew=0.5 --policy lpt,lpt-local,equitable --chunk 256KiB,1MiB,4MiB")
+    print(
+        "next: railopt gap moe:skew=0.5 --policy lpt,lpt-local,equitable --chunk 256KiB,1MiB,4MiB"
+    )
     return 0
 
 
@@ -59,7 +93,9 @@ def counterexample(rails: int) -> tuple[GapReport, GapReport]:
     fabric = Fabric.uniform(nodes=rails + 1, rails=rails)
     src, dst = np.nonzero(~np.eye(rails + 1, dtype=bool))
     chunks = Chunks.from_arrays(src=src, dst=dst, size=np.full(len(src), 1 << 20))
-    return gap(plan(fabric, chunks, "lpt"), limit_s=0), gap(plan(fabric, chunks, "equitable"), limit_s=0)
+    return gap(plan(fabric, chunks, "lpt"), limit_s=0), gap(
+        plan(fabric, chunks, "equitable"), limit_s=0
+    )
 
 
 def _reports(fabric: Fabric, chunks: Chunks) -> list[GapReport]:
@@ -74,10 +110,20 @@ def _table(title: str, reports: list[GapReport]) -> None:
     rows: list[list[Any]] = []
     for report in reports:
         worst = report.bottleneck
-        rows.append([report.plan.policy, format_bytes(int(report.plan.send.max())), format_bytes(int(report.plan.recv.max())),
-                     format_time(report.value), format_time(report.bound), "optimal" if report.proved else percent(report.gap),
-                     f"{worst.side} of node {worst.node}"])
-    table(["policy", "max send", "max receive", "time", "bound", "gap %", "worst side"], rows, title)
+        rows.append(
+            [
+                report.plan.policy,
+                format_bytes(int(report.plan.send.max())),
+                format_bytes(int(report.plan.recv.max())),
+                format_time(report.value),
+                format_time(report.bound),
+                "optimal" if report.proved else percent(report.gap),
+                f"{worst.side} of node {worst.node}",
+            ]
+        )
+    table(
+        ["policy", "max send", "max receive", "time", "bound", "gap %", "worst side"], rows, title
+    )
     print()
 
 

@@ -15,9 +15,13 @@ example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("reports", nargs="+", metavar="REPORT.json", help="perftest reports, e.g. node0_rail3.json")
+    parser.add_argument(
+        "reports", nargs="+", metavar="REPORT.json", help="perftest reports, e.g. node0_rail3.json"
+    )
     parser.add_argument("--gpus", type=int, help="GPUs a node (default: as many as rails)")
-    parser.add_argument("-o", "--output", metavar="FABRIC.toml", help="where to save it (default: stdout)")
+    parser.add_argument(
+        "-o", "--output", metavar="FABRIC.toml", help="where to save it (default: stdout)"
+    )
     add_output_arguments(parser)
 
 

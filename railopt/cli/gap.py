@@ -21,8 +21,8 @@ from railopt.cli.common import (
 )
 from railopt.cli.solve import is_plan
 from railopt.errors import InputError
-from railopt.gap import GapReport
-from railopt.plan import Plan
+from railopt.gaps import GapReport
+from railopt.plans import Plan
 from railopt.policies import POLICIES, plan
 from railopt.units import format_bytes, format_time, parse_time, seconds
 
@@ -40,12 +40,30 @@ exit codes: 0 done, 130 interrupted (the rows so far are printed, with the best 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traffic", nargs="+", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or plans (.npz)")
-    parser.add_argument("--policy", default="lpt,lpt-local,equitable", help=f"of {', '.join(POLICIES)} (default lpt,lpt-local,equitable)")
-    parser.add_argument("--chunk", default="64KiB,256KiB,1MiB,4MiB", help='or "flow": whole flows (default 64KiB,256KiB,1MiB,4MiB)')
-    parser.add_argument("--limit", default="10s", help="time a chunk size, e.g. 500ms; 0s: closed-form bounds only (default 10s)")
+    parser.add_argument(
+        "traffic", nargs="+", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or plans (.npz)"
+    )
+    parser.add_argument(
+        "--policy",
+        default="lpt,lpt-local,equitable",
+        help=f"of {', '.join(POLICIES)} (default lpt,lpt-local,equitable)",
+    )
+    parser.add_argument(
+        "--chunk",
+        default="64KiB,256KiB,1MiB,4MiB",
+        help='or "flow": whole flows (default 64KiB,256KiB,1MiB,4MiB)',
+    )
+    parser.add_argument(
+        "--limit",
+        default="10s",
+        help="time a chunk size, e.g. 500ms; 0s: closed-form bounds only (default 10s)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the search (default 0)")
-    parser.add_argument("--certificate", metavar="DIR", help="save a certificate of each row there (railopt check re-checks them)")
+    parser.add_argument(
+        "--certificate",
+        metavar="DIR",
+        help="save a certificate of each row there (railopt check re-checks them)",
+    )
     parser.add_argument("--figure", metavar="FILE.svg|.png", help="draw gap against chunk size")
     add_output_arguments(parser)
     add_fabric_arguments(parser)
@@ -65,8 +83,15 @@ def run(args: argparse.Namespace) -> int:
         note(f"railopt: {text}")
     saved = _certificates(rows, args) if args.certificate else {}
     if args.json:
-        print_json({"interrupted": interrupted, "rows": [
-            {"chunk": chunk, **report.as_dict(), "certificate": saved.get(i)} for i, (chunk, report) in enumerate(rows)]})
+        print_json(
+            {
+                "interrupted": interrupted,
+                "rows": [
+                    {"chunk": chunk, **report.as_dict(), "certificate": saved.get(i)}
+                    for i, (chunk, report) in enumerate(rows)
+                ],
+            }
+        )
     else:
         _table(rows)
     if args.figure and rows:
@@ -75,9 +100,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(args: argparse.Namespace) -> Iterator[tuple[str, GapReport]]:
-    """(chunk size as given, report), chunk size by chunk size; after an interrupt only what was at work."""
+    """(chunk size as given, report), chunk size by chunk size; after an interrupt only what was at
+    work.
+    """
     from railopt.cli.progress import Ticker
-    from railopt.gap import gaps
+    from railopt.gaps import gaps
 
     limit_s = float(seconds(parse_time(args.limit)))
     with Ticker() as ticker:
@@ -103,7 +130,10 @@ def _plans(args: argparse.Namespace) -> Iterator[tuple[str, list[Plan]]]:
     policies = [name.strip() for name in args.policy.split(",") if name.strip()]
     unknown = [name for name in policies if name not in POLICIES]
     if unknown or not policies:
-        raise InputError(f"unknown policy {unknown[0] if unknown else args.policy!r}; known policies: {', '.join(POLICIES)}")
+        raise InputError(
+            f"unknown policy {unknown[0] if unknown else args.policy!r}; known policies: "
+            f"{', '.join(POLICIES)}"
+        )
     fabric = fabric_from(args)
     traffic = traffic_from(args.traffic[0], fabric)
     for cap in (text.strip() for text in args.chunk.split(",") if text.strip()):
@@ -117,12 +147,34 @@ def _table(rows: list[tuple[str, GapReport]]) -> None:
     cells: list[list[Any]] = []
     for chunk, report in rows:
         known = report.guarantee
-        cells.append([report.plan.policy, chunk, len(report.plan.chunks), format_time(report.value), format_time(report.bound),
-                      percent(report.gap), report.status, percent(report.bracket), f"{report.time:.3g}s"])
+        cells.append(
+            [
+                report.plan.policy,
+                chunk,
+                len(report.plan.chunks),
+                format_time(report.value),
+                format_time(report.bound),
+                percent(report.gap),
+                report.status,
+                percent(report.bracket),
+                f"{report.time:.3g}s",
+            ]
+        )
         if guaranteed:
-            cells[-1] += ["", "", "", ""] if known is None else [
-                _over(known.apriori), known.chunks_on_critical, _over(known.aposteriori), _over(known.measured)]
-    table(columns + (["send: a priori %", "k", "a posteriori %", "measured %"] if guaranteed else []), cells)
+            cells[-1] += (
+                ["", "", "", ""]
+                if known is None
+                else [
+                    _over(known.apriori),
+                    known.chunks_on_critical,
+                    _over(known.aposteriori),
+                    _over(known.measured),
+                ]
+            )
+    table(
+        columns + (["send: a priori %", "k", "a posteriori %", "measured %"] if guaranteed else []),
+        cells,
+    )
 
 
 def _over(ratio: Fraction) -> str:
@@ -134,7 +186,11 @@ def _certificates(rows: list[tuple[str, GapReport]], args: argparse.Namespace) -
     folder.mkdir(parents=True, exist_ok=True)
     saved = {}
     for i, (chunk, report) in enumerate(rows):
-        name = f"{report.plan.policy}-{chunk}" if not is_plan(args.traffic[0]) else Path(args.traffic[i]).stem
+        name = (
+            f"{report.plan.policy}-{chunk}"
+            if not is_plan(args.traffic[0])
+            else Path(args.traffic[i]).stem
+        )
         path = folder / f"{name.replace(':', '-').replace('/', '-').replace(' ', '')}.json"
         report.save_certificate(path, force=args.force)
         saved[i] = str(path)
@@ -148,6 +204,12 @@ def _figure(rows: list[tuple[str, GapReport]], args: argparse.Namespace) -> None
 
     lines: dict[str, list[tuple[int, float]]] = {}
     for _, report in rows:
-        lines.setdefault(report.plan.policy, []).append((report.plan.chunks.largest, float(report.gap) * 100))
-    save_figure(gap_against_chunk(lines, f"{args.traffic[0]}: gap against chunk size"), args.figure, force=args.force)
+        lines.setdefault(report.plan.policy, []).append(
+            (report.plan.chunks.largest, float(report.gap) * 100)
+        )
+    save_figure(
+        gap_against_chunk(lines, f"{args.traffic[0]}: gap against chunk size"),
+        args.figure,
+        force=args.force,
+    )
     note(f"saved {args.figure}")

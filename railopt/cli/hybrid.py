@@ -22,11 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "spec",
         metavar="SPEC.toml",
         nargs="?",
-        help="sizes or preset, levels, options (default: the bundled one, four data centres of eight GPUs on 10 Gb/s)",
+        help="sizes or preset, levels, options (default: the bundled one, four data centres of "
+        "eight GPUs on 10 Gb/s)",
     )
-    parser.add_argument("--sizes", help="evaluate these domain sizes, one a level, instead of searching, e.g. 4,1")
-    parser.add_argument("--simulate", action="store_true", help="run the block in the flow simulator too")
-    parser.add_argument("--figure", metavar="FILE", help="latency against ratio and domain size: .svg, .pdf or .png")
+    parser.add_argument(
+        "--sizes", help="evaluate these domain sizes, one a level, instead of searching, e.g. 4,1"
+    )
+    parser.add_argument(
+        "--simulate", action="store_true", help="run the block in the flow simulator too"
+    )
+    parser.add_argument(
+        "--figure", metavar="FILE", help="latency against ratio and domain size: .svg, .pdf or .png"
+    )
     add_output_arguments(parser)
 
 
@@ -63,11 +70,17 @@ def _sizes(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise InputError(f"--sizes {text!r}: expected whole numbers with commas, e.g. 4,1") from None
+        raise InputError(
+            f"--sizes {text!r}: expected whole numbers with commas, e.g. 4,1"
+        ) from None
 
 
 def _answer(
-    question: spec.Question, best: stream.Optimum, chosen: tuple[stream.Domain, ...], found: stream.Latency, simulated: Fraction | None
+    question: spec.Question,
+    best: stream.Optimum,
+    chosen: tuple[stream.Domain, ...],
+    found: stream.Latency,
+    simulated: Fraction | None,
 ) -> dict[str, Any]:
     block = question.stream
     equal = all(domain.equal for domain in chosen)
@@ -75,7 +88,9 @@ def _answer(
     closed = stream.closed_form(block) if len(block.levels) == 1 else None
     return {
         "workers": block.workers,
-        "domains": {level.name: str(domain) for level, domain in zip(block.levels, chosen, strict=True)},
+        "domains": {
+            level.name: str(domain) for level, domain in zip(block.levels, chosen, strict=True)
+        },
         "ratio": {
             level.name: str(Fraction(level.count - domain.largest, max(1, level.count - 1)))
             for level, domain in zip(block.levels, chosen, strict=True)
@@ -90,7 +105,11 @@ def _answer(
         "closed_form": None if closed is None else {"p": closed[0], "size": closed[1]},
         "simulated": simulated,
         "sensitivity": {
-            name: {"domains": [str(d) for d in other.domains], "latency": other.latency.total, "speedup": other.speedup}
+            name: {
+                "domains": [str(d) for d in other.domains],
+                "latency": other.latency.total,
+                "speedup": other.speedup,
+            }
             for name, other in _what_if(question)
         },
     }
@@ -99,17 +118,27 @@ def _answer(
 def _what_if(question: spec.Question) -> list[tuple[str, stream.Optimum]]:
     outer = question.stream.levels[0].name
     return [
-        (f"{outer} bandwidth x {factor}", stream.optimum(stream.scaled(question.stream, bandwidth=factor), unequal=question.unequal))
+        (
+            f"{outer} bandwidth x {factor}",
+            stream.optimum(
+                stream.scaled(question.stream, bandwidth=factor), unequal=question.unequal
+            ),
+        )
         for factor in (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))
     ]
 
 
 def _show(
-    block: stream.Stream, best: stream.Optimum, chosen: tuple[stream.Domain, ...], found: stream.Latency, data: dict[str, Any]
+    block: stream.Stream,
+    best: stream.Optimum,
+    chosen: tuple[stream.Domain, ...],
+    found: stream.Latency,
+    data: dict[str, Any],
 ) -> None:
     where = " x ".join(f"{level.count} {level.name}" for level in block.levels)
     print(
-        f"{block.workers} workers ({where}), data {format_bytes(block.data)}, expert {format_bytes(block.expert)}, "
+        f"{block.workers} workers ({where}), data {format_bytes(block.data)}, expert "
+        f"{format_bytes(block.expert)}, "
         f"pre-expert compute {format_time(block.pre)}, compression {block.compression}\n"
     )
     table(
@@ -138,20 +167,34 @@ def _show(
             ["gradients returned", format_time(found.gradients)],
             ["block", format_time(found.total)],
             ["plain expert parallelism", format_time(best.plain.total)],
-            *([["simulated", format_time(data["simulated"])]] if data["simulated"] is not None else []),
+            *(
+                [["simulated", format_time(data["simulated"])]]
+                if data["simulated"] is not None
+                else []
+            ),
         ],
     )
     proof = (
-        f"optimal: the best of all {best.tried} domain choices" if data["optimal"] else f"the optimum is {format_time(best.latency.total)}"
+        f"optimal: the best of all {best.tried} domain choices"
+        if data["optimal"]
+        else f"the optimum is {format_time(best.latency.total)}"
     )
     print(f"\nspeed-up {float(data['speedup']):.3f}x; {proof}")
     if data["closed_form"]:
-        print(f"closed form (T11): p* = {float(data['closed_form']['p']):.4f}, S* = {float(data['closed_form']['size']):.2f}")
+        print(
+            f"closed form (T11): p* = {float(data['closed_form']['p']):.4f}, S* = "
+            f"{float(data['closed_form']['size']):.2f}"
+        )
     print()
     table(
         ["what if", "domains", "block", "speed-up"],
         [
-            [name, ",".join(other["domains"]), format_time(other["latency"]), f"{float(other['speedup']):.3f}x"]
+            [
+                name,
+                ",".join(other["domains"]),
+                format_time(other["latency"]),
+                f"{float(other['speedup']):.3f}x",
+            ]
             for name, other in data["sensitivity"].items()
         ],
     )

@@ -13,27 +13,45 @@ from railopt.errors import RailoptError
 
 # name -> (module, one line of help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo", "the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture"),
+    "demo": (
+        "demo",
+        "the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture",
+    ),
     "plan": ("plan", "put chunks on rails with a policy and save the plan"),
     "gap": ("gap", "how far a plan or a policy is from the best possible"),
     "solve": ("solve", "find the best plan and prove it optimal"),
-    "schedule": ("schedule", "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"),
+    "schedule": (
+        "schedule",
+        "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)",
+    ),
     "prove": ("prove", "check every theorem that railopt relies on: symbolic, exhaustive, kernel"),
     "hybrid": ("hybrid", "send experts to the data or data to the experts, across slow links"),
     "check": ("check", "re-check plans and certificates with the trusted kernel"),
     "devices": ("devices", "list RDMA devices and the rails they would be"),
-    "send": ("send", "carry out a plan: in this process, as a table of work requests, or on the NICs"),
+    "send": (
+        "send",
+        "carry out a plan: in this process, as a table of work requests, or on the NICs",
+    ),
     "bench": ("bench", "time plans on a sender, in the columns of nccl-tests"),
-    "fabric-from-perftest": ("fabric_from_perftest", "make a fabric from NIC rates measured with perftest"),
+    "fabric-from-perftest": (
+        "fabric_from_perftest",
+        "make a fabric from NIC rates measured with perftest",
+    ),
     "simulate": ("simulate", "run a plan or direct traffic on the fabric, flow by flow"),
     "sweep": ("sweep", "run a grid of instances, on this machine or a cluster, and resume it"),
     "results": ("results", "list, filter, merge and export the results of sweeps"),
-    "place": ("place", "expert placement from a routing trace: balance, bytes moved, busiest links, time"),
+    "place": (
+        "place",
+        "expert placement from a routing trace: balance, bytes moved, busiest links, time",
+    ),
     "report": ("report", "one self-contained page of figures and tables from results"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
 }
 
-EXIT_CODES = "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing or crashed, 4 a check failed"
+EXIT_CODES = (
+    "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing "
+    "or crashed, 4 a check failed"
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,13 +63,23 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
-    parser = _Parser(prog="railopt", description="Compute, prove and ship all-to-all plans for MoE training on rail fabrics.",
-                     epilog=f"{EXIT_CODES}.  Start with: railopt demo", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(
+        prog="railopt",
+        description="Compute, prove and ship all-to-all plans for MoE training on rail fabrics.",
+        epilog=f"{EXIT_CODES}.  Start with: railopt demo",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"railopt {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+    )
     for name, (module, text) in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".",
-                                  formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name == command:
             loaded = importlib.import_module(f"railopt.cli.{module}")
             sub.epilog = getattr(loaded, "EPILOG", None)

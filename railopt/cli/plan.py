@@ -15,7 +15,7 @@ from railopt.cli.common import (
     table,
     traffic_from,
 )
-from railopt.gap import gap
+from railopt.gaps import gap
 from railopt.policies import POLICIES, plan
 from railopt.symbolic.applies import warnings_for
 from railopt.units import format_bytes, format_time
@@ -27,10 +27,18 @@ EPILOG = """example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
-    parser.add_argument("--chunk", default="1MiB", help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)')
-    parser.add_argument("--policy", default="lpt", help=f"one of {', '.join(POLICIES)} (default lpt)")
+    parser.add_argument(
+        "--chunk",
+        default="1MiB",
+        help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
+    )
+    parser.add_argument(
+        "--policy", default="lpt", help=f"one of {', '.join(POLICIES)} (default lpt)"
+    )
     parser.add_argument("--seed", type=int, help="for hash and random, and for the ties of lpt")
-    parser.add_argument("-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim")
+    parser.add_argument(
+        "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
+    )
     add_output_arguments(parser)
     add_fabric_arguments(parser)
 
@@ -50,10 +58,21 @@ def run(args: argparse.Namespace) -> int:
         print_json({**report.as_dict(), "output": args.output})
     else:
         worst = report.bottleneck
-        table(["policy", "chunks", "max send", "max receive", "time", "bound", "gap %", "slowest"],
-              [[made.policy, len(chunks), format_bytes(int(made.send.max())), format_bytes(int(made.recv.max())),
-                format_time(report.value), format_time(report.bound), percent(report.gap),
-                f"node {worst.node} {worst.side} rail {worst.rail}"]])
+        table(
+            ["policy", "chunks", "max send", "max receive", "time", "bound", "gap %", "slowest"],
+            [
+                [
+                    made.policy,
+                    len(chunks),
+                    format_bytes(int(made.send.max())),
+                    format_bytes(int(made.recv.max())),
+                    format_time(report.value),
+                    format_time(report.bound),
+                    percent(report.gap),
+                    f"node {worst.node} {worst.side} rail {worst.rail}",
+                ]
+            ],
+        )
     for line in warnings_for(fabric, args.policy):
         note(f"warning: {line}")
     if args.output:

@@ -7,12 +7,14 @@ import time
 from types import TracebackType
 
 from railopt.cli.common import percent
-from railopt.solver.race import Progress
+from railopt.solver.coupled.race import Progress
 from railopt.units import format_time
 
 
 class Ticker:
-    """Shows where a solve stands, at most ten times a second; a context manager that clears its line."""
+    """Shows where a solve stands, at most ten times a second; a context manager that clears its
+    line.
+    """
 
     def __init__(self) -> None:
         self.on = sys.stderr.isatty()
@@ -22,15 +24,24 @@ class Ticker:
         if not self.on or time.monotonic() - self._last < 0.1:
             return
         self._last = time.monotonic()
-        gap = (progress.value - progress.bound) / progress.bound if progress.bound else progress.bound
-        sys.stderr.write(f"\r\x1b[K{self.label} {progress.time:.1f} s  value {format_time(progress.value)}  "
-                         f"bound {format_time(progress.bound)}  gap {percent(gap)} %  {progress.stage}")
+        gap = (
+            (progress.value - progress.bound) / progress.bound if progress.bound else progress.bound
+        )
+        sys.stderr.write(
+            f"\r\x1b[K{self.label} {progress.time:.1f} s  value {format_time(progress.value)}  "
+            f"bound {format_time(progress.bound)}  gap {percent(gap)} %  {progress.stage}"
+        )
         sys.stderr.flush()
 
     def __enter__(self) -> Ticker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self.on:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -1,4 +1,6 @@
-"""`railopt prove`: run the registry of theorems, one certificate through Coq, or ask which theorems hold on a fabric."""
+"""`railopt prove`: run the registry of theorems, one certificate through Coq, or ask which theorems
+hold on a fabric.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,37 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--id, --quick, --kernel, --certificate, --fabric, --json."""
-    parser.add_argument("--id", metavar="T1", action="append", default=[], help="only this theorem and its parts; may be repeated")
-    parser.add_argument("--quick", action="store_true", help="small ranges, Coq theorems as pinned: under 30 s")
-    parser.add_argument("--kernel", action="store_true", help="insist on Coq's kernel: exit 3 if coqc is missing")
-    parser.add_argument("--certificate", metavar="C.json", help="prove one certificate with Coq's kernel")
-    parser.add_argument("--fabric", metavar="FABRIC.toml", help="say which theorems apply to this fabric")
+    parser.add_argument(
+        "--id",
+        metavar="T1",
+        action="append",
+        default=[],
+        help="only this theorem and its parts; may be repeated",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small ranges, Coq theorems as pinned: under 30 s"
+    )
+    parser.add_argument(
+        "--kernel", action="store_true", help="insist on Coq's kernel: exit 3 if coqc is missing"
+    )
+    parser.add_argument(
+        "--certificate", metavar="C.json", help="prove one certificate with Coq's kernel"
+    )
+    parser.add_argument(
+        "--fabric", metavar="FABRIC.toml", help="say which theorems apply to this fabric"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0: all hold; 4: one does not."""
-    if sum(map(bool, (args.certificate, args.fabric, args.id))) > 1 or (args.quick and (args.kernel or args.certificate or args.fabric)):
-        raise InputError("--id, --fabric and --certificate are different questions, and --quick is only about theorems: give one of them")
+    if sum(map(bool, (args.certificate, args.fabric, args.id))) > 1 or (
+        args.quick and (args.kernel or args.certificate or args.fabric)
+    ):
+        raise InputError(
+            "--id, --fabric and --certificate are different questions, and --quick is only about "
+            "theorems: give one of them"
+        )
     if args.fabric:
         return _fabric(args)
     return _certificate(args) if args.certificate else _theorems(args)
@@ -55,15 +76,24 @@ def _fabric(args: argparse.Namespace) -> int:
 
 
 def _certificate(args: argparse.Namespace) -> int:
-    from railopt.symbolic.coq_certificate import check_certificate
+    from railopt.symbolic.coq.certificate import check_certificate
 
     proved = check_certificate(args.certificate)
     if args.json:
-        print_json({"certificate": args.certificate, "kind": proved.kind, "optimal": proved.optimal, "theorem": proved.statement,
-                    "seconds": round(proved.seconds, 3)})
+        print_json(
+            {
+                "certificate": args.certificate,
+                "kind": proved.kind,
+                "optimal": proved.optimal,
+                "theorem": proved.statement,
+                "seconds": round(proved.seconds, 3),
+            }
+        )
         return 0
     optimal = ", the value is optimal" if proved.optimal else ""
-    print(f"{args.certificate}: a theorem ({proved.kind}{optimal}), no axioms, {proved.seconds:.1f} s")
+    print(
+        f"{args.certificate}: a theorem ({proved.kind}{optimal}), no axioms, {proved.seconds:.1f} s"
+    )
     print(f"  {proved.statement}")
     return 0
 
@@ -72,41 +102,80 @@ def _theorems(args: argparse.Namespace) -> int:
     from railopt.symbolic import registry
     from railopt.symbolic import run as runner
 
-    chosen = [theorem for name in args.id for theorem in registry.family(name)] or list(registry.load().values())
+    chosen = [theorem for name in args.id for theorem in registry.family(name)] or list(
+        registry.load().values()
+    )
     start = time.monotonic()
     needed = any(theorem.coq for theorem in chosen)
-    kernel = runner.Kernel("pinned" if args.quick or not needed else "run" if args.kernel else "auto")
+    kernel = runner.Kernel(
+        "pinned" if args.quick or not needed else "run" if args.kernel else "auto"
+    )
     kernel_s = time.monotonic() - start
     if needed and not args.quick and not kernel.ran:
-        note(f"railopt prove: the Coq theorems were {kernel.how}; apt-get install --no-install-recommends coq, then make proofs")
+        note(
+            f"railopt prove: the Coq theorems were {kernel.how}; apt-get install "
+            f"--no-install-recommends coq, then make proofs"
+        )
     outcomes = [runner.run(theorem, kernel, quick=args.quick) for theorem in chosen]
     failed = [outcome for outcome in outcomes if not outcome.ok]
     if args.json:
-        print_json({"ok": not failed, "quick": args.quick, "kernel": kernel.how, "kernel_seconds": round(kernel_s, 3),
-                    "seconds": round(time.monotonic() - start, 3), "theorems": [outcome.as_dict() for outcome in outcomes]})
+        print_json(
+            {
+                "ok": not failed,
+                "quick": args.quick,
+                "kernel": kernel.how,
+                "kernel_seconds": round(kernel_s, 3),
+                "seconds": round(time.monotonic() - start, 3),
+                "theorems": [outcome.as_dict() for outcome in outcomes],
+            }
+        )
     else:
         _print(outcomes, bool(args.id))
-        print(f"{len(outcomes) - len(failed)} of {len(outcomes)} as stated, {time.monotonic() - start:.1f} s"
-              f"{f' (Coq {kernel_s:.1f} s)' if kernel.ran else ''}")
+        print(
+            f"{len(outcomes) - len(failed)} of {len(outcomes)} as stated, "
+            f"{time.monotonic() - start:.1f} s"
+            f"{f' (Coq {kernel_s:.1f} s)' if kernel.ran else ''}"
+        )
     if failed:
-        raise CheckFailed("; ".join(f"{outcome.theorem.id} {_why(outcome)}" for outcome in failed[:5]))
+        raise CheckFailed(
+            "; ".join(f"{outcome.theorem.id} {_why(outcome)}" for outcome in failed[:5])
+        )
     return 0
 
 
 def _why(outcome: Any) -> str:
-    return "; ".join(f"[{name}] {'undecided' if result.ok is None else 'fails'}: {result.detail[:300]}"
-                     for name, result in outcome.results if result.ok is not True) or "has nothing that runs"
+    return (
+        "; ".join(
+            f"[{name}] {'undecided' if result.ok is None else 'fails'}: {result.detail[:300]}"
+            for name, result in outcome.results
+            if result.ok is not True
+        )
+        or "has nothing that runs"
+    )
 
 
 def _print(outcomes: list[Any], details: bool) -> None:
-    rows = [(entry.theorem.id, entry.theorem.title, entry.theorem.status if entry.ok else "FAILED", entry.range, f"{entry.seconds:.2f}")
-            for entry in outcomes]
+    rows = [
+        (
+            entry.theorem.id,
+            entry.theorem.title,
+            entry.theorem.status if entry.ok else "FAILED",
+            entry.range,
+            f"{entry.seconds:.2f}",
+        )
+        for entry in outcomes
+    ]
     header = ("id", "statement", "status", "range", "s")
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     for row in (header, tuple("-" * width for width in widths), *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
     for outcome in outcomes if details else ():
-        print(f"\n{outcome.theorem.id}: {outcome.theorem.statement}\n  {outcome.theorem.symbols}\n  source: {outcome.theorem.source}")
+        print(
+            f"\n{outcome.theorem.id}: {outcome.theorem.statement}\n  {outcome.theorem.symbols}\n  "
+            f"source: {outcome.theorem.source}"
+        )
         for hypothesis in outcome.theorem.hypotheses:
             print(f"  needs: {hypothesis}")
         for name, result in outcome.results:

@@ -15,12 +15,31 @@ EPILOG = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("results", metavar="RESULTS", nargs="+", help="results folders or .jsonl files of railopt sweep")
-    parser.add_argument("-o", "--output", default="report.html", metavar="FILE.html", help="the page (default report.html)")
-    parser.add_argument("--experiments", metavar="DIR", help="folder with the experiments' results, to show papers beside ours")
-    parser.add_argument("--figures", metavar="DIR", help="write the figures as files too, SVG and PDF")
+    parser.add_argument(
+        "results",
+        metavar="RESULTS",
+        nargs="+",
+        help="results folders or .jsonl files of railopt sweep",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="report.html",
+        metavar="FILE.html",
+        help="the page (default report.html)",
+    )
+    parser.add_argument(
+        "--experiments",
+        metavar="DIR",
+        help="folder with the experiments' results, to show papers beside ours",
+    )
+    parser.add_argument(
+        "--figures", metavar="DIR", help="write the figures as files too, SVG and PDF"
+    )
     parser.add_argument("--title", default="railopt report")
-    parser.add_argument("--json", action="store_true", help="print the data behind the figures as JSON too")
+    parser.add_argument(
+        "--json", action="store_true", help="print the data behind the figures as JSON too"
+    )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 
 
@@ -31,7 +50,14 @@ def run(args: argparse.Namespace) -> int:
 
     found = results.load(*args.results)
     experiments = page.read_experiments(Path(args.experiments)) if args.experiments else None
-    command = shlex.join(["railopt", "report", *args.results, *(["--experiments", args.experiments] if args.experiments else [])])
+    command = shlex.join(
+        [
+            "railopt",
+            "report",
+            *args.results,
+            *(["--experiments", args.experiments] if args.experiments else []),
+        ]
+    )
     text = page.build(found, tuple(registry.load().values()), experiments, command, args.title)
     write_atomic(args.output, text, force=args.force)
     drawn = figures.all_figures(found.rows) if args.figures or args.json else []
@@ -41,10 +67,14 @@ def run(args: argparse.Namespace) -> int:
         Path(args.figures).mkdir(parents=True, exist_ok=True)
         for figure in drawn:
             for suffix in ("svg", "pdf"):
-                save_figure(figure.drawing, Path(args.figures) / f"{figure.name}.{suffix}", force=args.force)
+                save_figure(
+                    figure.drawing, Path(args.figures) / f"{figure.name}.{suffix}", force=args.force
+                )
     if args.json:
         from railopt.cli.common import print_json
 
-        print_json({figure.name: {"columns": figure.columns, "rows": figure.rows} for figure in drawn})
+        print_json(
+            {figure.name: {"columns": figure.columns, "rows": figure.rows} for figure in drawn}
+        )
     note(f"saved {args.output} ({len(text.encode()) / 1e6:.2f} MB)")
     return 0

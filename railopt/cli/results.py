@@ -20,18 +20,37 @@ SHOWN = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("places", metavar="DIR|FILE", nargs="+", help="results folders or .jsonl files; several are merged")
-    parser.add_argument("--where", metavar="COLUMN=VALUE", action="append", default=[], help="only rows with this value; may be repeated")
+    parser.add_argument(
+        "places",
+        metavar="DIR|FILE",
+        nargs="+",
+        help="results folders or .jsonl files; several are merged",
+    )
+    parser.add_argument(
+        "--where",
+        metavar="COLUMN=VALUE",
+        action="append",
+        default=[],
+        help="only rows with this value; may be repeated",
+    )
     parser.add_argument("--failed", action="store_true", help="the instances that failed, and why")
-    parser.add_argument("--export", metavar="FILE", help="write the rows: .jsonl (as they are), .csv or .parquet")
-    parser.add_argument("--all", action="store_true", help=f"list every row, not only the first {SHOWN}")
+    parser.add_argument(
+        "--export", metavar="FILE", help="write the rows: .jsonl (as they are), .csv or .parquet"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help=f"list every row, not only the first {SHOWN}"
+    )
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 
 
 def run(args: argparse.Namespace) -> int:
     found = results.load(*args.places)
-    rows = list(results.where(found.failed if args.failed else found.rows, dict(map(_condition, args.where))))
+    rows = list(
+        results.where(
+            found.failed if args.failed else found.rows, dict(map(_condition, args.where))
+        )
+    )
     if args.export:
         results.export(rows, args.export, force=args.force)
         note(f"saved {len(rows)} rows in {args.export}")
@@ -40,15 +59,38 @@ def run(args: argparse.Namespace) -> int:
     elif args.failed:
         table(
             ["nodes", "traffic", "chunk", "policy", "seed", "error"],
-            [[*(row["instance"][name] for name in ("nodes", "traffic", "chunk", "policy", "seed")), row["error"]] for row in rows],
+            [
+                [
+                    *(
+                        row["instance"][name]
+                        for name in ("nodes", "traffic", "chunk", "policy", "seed")
+                    ),
+                    row["error"],
+                ]
+                for row in rows
+            ],
         )
     else:
         shown = rows if args.all else rows[:SHOWN]
         table(
-            ["nodes", "rails", "traffic", "chunk", "policy", "seed", "time", "gap %", "proof", "worst"],
+            [
+                "nodes",
+                "rails",
+                "traffic",
+                "chunk",
+                "policy",
+                "seed",
+                "time",
+                "gap %",
+                "proof",
+                "worst",
+            ],
             [
                 [
-                    *(row["instance"][name] for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")),
+                    *(
+                        row["instance"][name]
+                        for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")
+                    ),
                     format_time(Fraction(row["value"])),
                     percent(Fraction(row["gap"])),
                     row["proof"],
@@ -59,7 +101,10 @@ def run(args: argparse.Namespace) -> int:
         )
         if len(shown) < len(rows):
             note(f"... and {len(rows) - len(shown)} more (--all)")
-    note(f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines dropped, in {found.files} files")
+    note(
+        f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines "
+        f"dropped, in {found.files} files"
+    )
     return 0
 
 

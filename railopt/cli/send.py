@@ -20,9 +20,9 @@ from railopt.cli.launching import (
     talk,
 )
 from railopt.errors import CheckFailed, InputError
-from railopt.plan import Plan
-from railopt.runtime.launch import Launch
-from railopt.runtime.placement import Placement
+from railopt.plans import Plan
+from railopt.runtime.payload.layout import Placement
+from railopt.runtime.rendezvous.launch import Launch
 from railopt.units import parse_bytes
 
 EPILOG = """senders:
@@ -39,10 +39,14 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN.npz", help="a plan, as `railopt plan -o` saves it")
-    parser.add_argument("--sender", choices=["loopback", "record", "verbs"], help="default: see below")
+    parser.add_argument(
+        "--sender", choices=["loopback", "record", "verbs"], help="default: see below"
+    )
     parser.add_argument("--iters", type=int, default=1, help="how often (default 1)")
     parser.add_argument("--no-verify", action="store_true", help="do not fill and compare payloads")
-    parser.add_argument("-o", "--output", metavar="FILE", help="record: where the table goes (default: stdout)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="record: where the table goes (default: stdout)"
+    )
     parser.add_argument("--report_gbits", action="store_true", help="rates in Gb/s instead of GB/s")
     parser.add_argument("--out_json", dest="json", action="store_true", help="as --json")
     add_output_arguments(parser)
@@ -68,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _loopback(args: argparse.Namespace, plan: Plan) -> list[dict[str, Any]]:
-    from railopt.runtime.loopback import Loopback
+    from railopt.runtime.senders.loopback import Loopback
 
     sender = Loopback(verify=not args.no_verify)
     return [sender.run(plan).wait().as_json() for _ in range(args.iters)]
@@ -77,10 +81,12 @@ def _loopback(args: argparse.Namespace, plan: Plan) -> list[dict[str, Any]]:
 def _record(args: argparse.Namespace, plan: Plan, launch: Launch) -> int:
     import io
 
-    from railopt.runtime.record import Record
+    from railopt.runtime.senders.record import Record
 
     if args.json:
-        raise InputError("--sender record writes a table of tab-separated rows: --json is for loopback and verbs")
+        raise InputError(
+            "--sender record writes a table of tab-separated rows: --json is for loopback and verbs"
+        )
     text = io.StringIO()
     nodes = None if launch.size == 1 else [launch.rank]
     sender = Record(text, nodes=nodes, batch=args.batch, max_message=parse_bytes(args.size))
@@ -95,19 +101,26 @@ def _record(args: argparse.Namespace, plan: Plan, launch: Launch) -> int:
     return 0
 
 
-def _verbs(args: argparse.Namespace, plan: Plan, launch: Launch) -> list[list[dict[str, Any]]] | None:
+def _verbs(
+    args: argparse.Namespace, plan: Plan, launch: Launch
+) -> list[list[dict[str, Any]]] | None:
     """Every node's runs on rank 0, None elsewhere."""
-    from railopt.runtime import verify
-    from railopt.runtime.verbs_sender import Verbs
+    from railopt.runtime.payload import verify
+    from railopt.runtime.senders.verbs import Verbs
 
     if plan.fabric.nodes != launch.size:
-        raise InputError(f"{args.plan} is for {plan.fabric.nodes} nodes, this run has {launch.size} ranks "
-                         "(one process a node)")
+        raise InputError(
+            f"{args.plan} is for {plan.fabric.nodes} nodes, this run has {launch.size} ranks "
+            "(one process a node)"
+        )
     options, placement, rank = options_of(args), Placement.packed(plan.chunks), launch.rank
     runs = []
     with join_group(args, launch, plan.digest[:16]) as group:
         devices = devices_of(args, plan.fabric.rails)
-        send, recv = (np.zeros(int(side[rank, 0]), np.uint8) for side in (placement.send_bytes, placement.recv_bytes))
+        send, recv = (
+            np.zeros(int(side[rank, 0]), np.uint8)
+            for side in (placement.send_bytes, placement.recv_bytes)
+        )
         with Verbs(group, devices, send, recv, options=options) as sender:
             for i in range(args.iters):
                 if not args.no_verify:
@@ -124,23 +137,41 @@ def _verbs(args: argparse.Namespace, plan: Plan, launch: Launch) -> list[list[di
 
 
 def _wrong(sender: Any, plan: Plan, placement: Placement, seed: int) -> int:
-    """Chunks of this node with wrong bytes, and pairs whose checksum the sender does not confirm."""
-    from railopt.runtime import verify
+    """Chunks of this node with wrong bytes, and pairs whose checksum the sender does not
+    confirm.
+    """
+    from railopt.runtime.payload import verify
 
     rank = sender.group.rank
     wrong = verify.wrong(plan, placement, rank, sender.recv, seed)
     for chunk in wrong[:5].tolist():
-        talk("verbs", f"chunk {chunk} from {sender.group.names[plan.chunks.src[chunk]]} on rail {plan.rail[chunk]} is wrong")
-    sent = sender.group.allgather(verify.checksums(plan, placement, rank, "send", sender.send).tolist())
+        talk(
+            "verbs",
+            f"chunk {chunk} from {sender.group.names[plan.chunks.src[chunk]]} on rail "
+            f"{plan.rail[chunk]} is wrong",
+        )
+    sent = sender.group.allgather(
+        verify.checksums(plan, placement, rank, "send", sender.send).tolist()
+    )
     received = verify.checksums(plan, placement, rank, "recv", sender.recv).tolist()
     pairs = sum(received[k] != sent[k][rank] for k in range(len(sent)) if k != rank)
     return max(len(wrong), pairs)
 
 
-def _print(args: argparse.Namespace, plan: Plan, sender: str, nodes: list[list[dict[str, Any]]]) -> None:
+def _print(
+    args: argparse.Namespace, plan: Plan, sender: str, nodes: list[list[dict[str, Any]]]
+) -> None:
     if args.json:
-        print_json({"sender": sender, "plan": args.plan, "policy": plan.policy, "digest": plan.digest,
-                    "makespan": plan.makespan, "nodes": nodes})
+        print_json(
+            {
+                "sender": sender,
+                "plan": args.plan,
+                "policy": plan.policy,
+                "digest": plan.digest,
+                "makespan": plan.makespan,
+                "nodes": nodes,
+            }
+        )
         return
     unit, scale = ("Gb/s", 8e-9) if args.report_gbits else ("GB/s", 1e-9)
     rows = []
@@ -149,12 +180,51 @@ def _print(args: argparse.Namespace, plan: Plan, sender: str, nodes: list[list[d
         seconds = sum(r["seconds"] for r in runs) / len(runs)
         for rail in runs[-1]["rails"]:
             state = "ok" if rail["alive"] else _cause(runs, rail["rail"])
-            rows.append([sender, name, rail["rail"], rail["device"], state, rail["chunks"], rail["bytes"], "", "", ""])
+            rows.append(
+                [
+                    sender,
+                    name,
+                    rail["rail"],
+                    rail["device"],
+                    state,
+                    rail["chunks"],
+                    rail["bytes"],
+                    "",
+                    "",
+                    "",
+                ]
+            )
         wrong = "-" if runs[-1]["wrong"] is None else sum(r["wrong"] for r in runs)
         rate = runs[-1]["bytes"] / seconds * scale if seconds else 0.0
-        rows.append([sender, name, "all", "", "", runs[-1]["chunks"], runs[-1]["bytes"], f"{seconds * 1e6:.1f}",
-                     f"{rate:.3f}", wrong])
-    table(["sender", "node", "rail", "device", "state", "chunks", "bytes", "time(us)", unit, "#wrong"], rows)
+        rows.append(
+            [
+                sender,
+                name,
+                "all",
+                "",
+                "",
+                runs[-1]["chunks"],
+                runs[-1]["bytes"],
+                f"{seconds * 1e6:.1f}",
+                f"{rate:.3f}",
+                wrong,
+            ]
+        )
+    table(
+        [
+            "sender",
+            "node",
+            "rail",
+            "device",
+            "state",
+            "chunks",
+            "bytes",
+            "time(us)",
+            unit,
+            "#wrong",
+        ],
+        rows,
+    )
 
 
 def _cause(runs: list[dict[str, Any]], rail: int) -> str:

@@ -19,8 +19,8 @@ from railopt.cli.common import (
     traffic_from,
 )
 from railopt.fabric import Fabric
-from railopt.plan import Plan
-from railopt.solver.backends import BACKENDS
+from railopt.plans import Plan
+from railopt.solver.program.backends import BACKENDS
 from railopt.units import format_bytes, format_time, parse_time, seconds
 
 HELP = "find the best plan and prove it optimal"
@@ -35,15 +35,33 @@ exit codes: 0 proved, 2 not proved or infeasible, 3 the back-end is missing, cra
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traffic", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or a plan, whose chunks are taken")
-    parser.add_argument("--chunk", default=None, help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)')
-    parser.add_argument("--backend", default="native", help=f"native (default), {', '.join(BACKENDS)}")
-    parser.add_argument("--limit", default="10s", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
+    parser.add_argument(
+        "traffic", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or a plan, whose chunks are taken"
+    )
+    parser.add_argument(
+        "--chunk",
+        default=None,
+        help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
+    )
+    parser.add_argument(
+        "--backend", default="native", help=f"native (default), {', '.join(BACKENDS)}"
+    )
+    parser.add_argument(
+        "--limit", default="10s", help="time limit, e.g. 500ms, 10s, 2min (default 10s)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the search (default 0)")
     parser.add_argument("-o", "--output", metavar="PLAN.npz", help="where to save the plan")
-    parser.add_argument("--certificate", metavar="FILE.json", help="where to save the certificate (railopt check re-checks it)")
-    parser.add_argument("--write-model", metavar="FILE.lp|.mps",
-                        help="write the integer program for other solvers; solves only if -o or --certificate is given too")
+    parser.add_argument(
+        "--certificate",
+        metavar="FILE.json",
+        help="where to save the certificate (railopt check re-checks it)",
+    )
+    parser.add_argument(
+        "--write-model",
+        metavar="FILE.lp|.mps",
+        help="write the integer program for other solvers; solves only if -o or --certificate is "
+        "given too",
+    )
     add_output_arguments(parser)
     add_fabric_arguments(parser)
 
@@ -51,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Solve, save, print; the exit code."""
     from railopt.cli.progress import Ticker
-    from railopt.solver.coupled import solve
-    from railopt.solver.model_files import write_model
+    from railopt.solver.coupled.solve import solve
+    from railopt.solver.program.files import write_model
 
     limit_s = float(seconds(parse_time(args.limit)))
     fabric, chunks = problem_from(args)
@@ -73,13 +91,32 @@ def run(args: argparse.Namespace) -> int:
         for path in outcome.save_certificate(args.certificate, force=args.force):
             note(f"saved {path}")
     if args.json:
-        print_json({**outcome.as_dict(), "backend": args.backend, "chunks": len(chunks), "output": args.output})
+        print_json(
+            {
+                **outcome.as_dict(),
+                "backend": args.backend,
+                "chunks": len(chunks),
+                "output": args.output,
+            }
+        )
     elif outcome.value is None:
         note(f"railopt: infeasible: {outcome.method}")
     else:
-        table(["status", "chunks", "largest", "value", "bound", "gap %", "time", "by"],
-              [[outcome.status, len(chunks), format_bytes(chunks.largest), format_time(outcome.value), format_time(outcome.bound),
-                percent(outcome.gap), f"{outcome.time:.3g}s", outcome.method]])
+        table(
+            ["status", "chunks", "largest", "value", "bound", "gap %", "time", "by"],
+            [
+                [
+                    outcome.status,
+                    len(chunks),
+                    format_bytes(chunks.largest),
+                    format_time(outcome.value),
+                    format_time(outcome.bound),
+                    percent(outcome.gap),
+                    f"{outcome.time:.3g}s",
+                    outcome.method,
+                ]
+            ],
+        )
     if "interrupted" in outcome.notes:
         return 130
     if args.backend != "native" and outcome.notes:

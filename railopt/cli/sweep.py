@@ -1,4 +1,6 @@
-"""`railopt sweep`: run a grid of instances, on this machine or on a cluster, and go on where it stopped."""
+"""`railopt sweep`: run a grid of instances, on this machine or on a cluster, and go on where it
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,25 @@ a spec:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", metavar="SPEC.toml", help="the grid, further instances, and limits")
-    parser.add_argument("-o", "--output", default="results", metavar="DIR", help="results folder (default results)")
-    parser.add_argument("--cluster", metavar="ADDRESS|FILE", help="a Dask scheduler: tcp://host:port, or a scheduler file")
-    parser.add_argument("--shard", metavar="I/N", help="run part I of N (from 0) in this process, without Dask")
-    parser.add_argument("--workers", type=int, help="local workers (default: cores / threads of the spec)")
-    parser.add_argument("--dry-run", action="store_true", help="say how many instances there are and how many are left")
+    parser.add_argument(
+        "-o", "--output", default="results", metavar="DIR", help="results folder (default results)"
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS|FILE",
+        help="a Dask scheduler: tcp://host:port, or a scheduler file",
+    )
+    parser.add_argument(
+        "--shard", metavar="I/N", help="run part I of N (from 0) in this process, without Dask"
+    )
+    parser.add_argument(
+        "--workers", type=int, help="local workers (default: cores / threads of the spec)"
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say how many instances there are and how many are left",
+    )
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
 
 
@@ -45,12 +61,16 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.workers is not None and args.workers < 1:
         raise InputError(f"--workers {args.workers}: expected at least 1")
-    summary = client.run(sweep, args.output, cluster=args.cluster, shard=_shard(args.shard), workers=args.workers)
+    summary = client.run(
+        sweep, args.output, cluster=args.cluster, shard=_shard(args.shard), workers=args.workers
+    )
     if args.json:
         print_json(summary._asdict())
     note(
-        f"{sweep.name}: {summary.done} done, {summary.skipped} were there already, {summary.failed} failed, of {summary.total} "
-        f"-> {args.output}" + ("; interrupted: run it again to go on" if summary.interrupted else "")
+        f"{sweep.name}: {summary.done} done, {summary.skipped} were there already, "
+        f"{summary.failed} failed, of {summary.total} "
+        f"-> {args.output}"
+        + ("; interrupted: run it again to go on" if summary.interrupted else "")
     )
     return 130 if summary.interrupted else 2 if summary.failed else 0
 

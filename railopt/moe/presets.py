@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.moe.timemodel import TimeModel
+from railopt.moe.iteration.timemodel import TimeModel
 from railopt.units import PS_PER_S
 
 
@@ -18,7 +18,8 @@ class Preset:
     experts       routed experts a layer; top_k of them serve a token
     hidden, ffn   width of a token and of one expert
     matrices      weight matrices an expert: 3 where it is gated (SwiGLU), 2 otherwise
-    dense_params  other parameters of such a layer that every token passes: attention and shared experts
+    dense_params  other parameters of such a layer that every token passes: attention and shared
+                  experts
     groups        expert groups of the router; 1 where it has none
     """
 
@@ -61,9 +62,17 @@ class Preset:
         return self.layers * (self.dense_flops + self.top_k * self.expert_flops)
 
     def model(
-        self, fabric: Fabric, tokens_per_rank: int, *, gpu_flops: float = 400e12, width: int = 2, overlap: bool = True
+        self,
+        fabric: Fabric,
+        tokens_per_rank: int,
+        *,
+        gpu_flops: float = 400e12,
+        width: int = 2,
+        overlap: bool = True,
     ) -> TimeModel:
-        """The time model of one layer: GPUs that reach `gpu_flops`, `width` bytes a value, rails used evenly."""
+        """The time model of one layer: GPUs that reach `gpu_flops`, `width` bytes a value, rails
+        used evenly.
+        """
         return TimeModel.rails(
             fabric,
             token_bytes=self.token_bytes(width),
@@ -90,7 +99,9 @@ PRESETS = {
 
 
 def moe_gpt(size: str, experts: int, top_k: int) -> Preset:
-    """Pro-Prophet's MoE-GPT models (arXiv 2411.10003): 12 or 24 layers, width 512 to 2048; D stands for deeper."""
+    """Pro-Prophet's MoE-GPT models (arXiv 2411.10003): 12 or 24 layers, width 512 to 2048; D stands
+    for deeper.
+    """
     dims = {"S": (12, 512), "M": (12, 1024), "L": (12, 2048), "DS": (24, 512), "DM": (24, 1024)}
     if size not in dims:
         raise InputError(f"MoE-GPT-{size}: known sizes are {', '.join(dims)}")

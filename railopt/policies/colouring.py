@@ -1,7 +1,9 @@
 """Bipartite edge colouring: the machinery behind `equitable`.
 
-`colour` gives every edge one of N colours so that no two edges at a vertex share one, for any bipartite multigraph
-whose degrees are at most N (Koenig).  An even N is halved by an Euler split, in linear time; an odd N colours edge by
+`colour` gives every edge one of N colours so that no two edges at a vertex share one, for any
+bipartite multigraph
+whose degrees are at most N (Koenig).  An even N is halved by an Euler split, in linear time; an odd
+                                       N colours edge by
 edge along alternating paths.
 """
 
@@ -20,9 +22,11 @@ Array = npt.NDArray[Any]
 
 @njit(cache=True)
 def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
-    """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges, rounded either way.
+    """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges,
+    rounded either way.
 
-    Edges are directed along closed trails, left to right or right to left; a vertex of odd degree gets one edge to a
+    Edges are directed along closed trails, left to right or right to left; a vertex of odd degree
+    gets one edge to a
     dummy vertex of the other side.  Returns the length of the first part.
     """
     count = edges.size
@@ -35,7 +39,7 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
     for v in range(lefts + rights):
         odd += degree[v + 1] & 1
     total = count + odd + 1
-    head, tail = np.empty(total, np.int32), np.empty(total, np.int32)   # left end, right end
+    head, tail = np.empty(total, np.int32), np.empty(total, np.int32)  # left end, right end
     for i in range(count):
         head[i], tail[i] = left[edges[i]], lefts + right[edges[i]]
     used = count
@@ -49,7 +53,7 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
             used += 1
             degree[v + 1] += 1
             degree[(dummy_right if v < lefts else dummy_left) + 1] += 1
-    if degree[dummy_left + 1] & 1:                                       # then the other dummy is odd too
+    if degree[dummy_left + 1] & 1:  # then the other dummy is odd too
         head[used], tail[used] = dummy_left, dummy_right
         used += 1
         degree[dummy_left + 1] += 1
@@ -70,7 +74,7 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
             while place[v] < degree[v + 1] and seen[incident[place[v]]]:
                 place[v] += 1
             if place[v] == degree[v + 1]:
-                break                                                    # a trail ends only where it began
+                break  # a trail ends only where it began
             e = incident[place[v]]
             seen[e] = True
             forward[e] = v == head[e]
@@ -91,8 +95,19 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
 
 
 @njit(cache=True)
-def _alternate(edges: Array, left: Array, right: Array, lefts: int, rights: int, base: int, colours: int, colour: Array) -> None:
-    """Colour `edges` with `colours` colours from `base` on, one by one; a conflict is resolved along an alternating path."""
+def _alternate(
+    edges: Array,
+    left: Array,
+    right: Array,
+    lefts: int,
+    rights: int,
+    base: int,
+    colours: int,
+    colour: Array,
+) -> None:
+    """Colour `edges` with `colours` colours from `base` on, one by one; a conflict is resolved
+    along an alternating path.
+    """
     at = np.full((lefts + rights, colours), -1, np.int64)
     for i in range(edges.size):
         e = edges[i]
@@ -103,7 +118,8 @@ def _alternate(edges: Array, left: Array, right: Array, lefts: int, rights: int,
         while at[v, b] >= 0:
             b += 1
         if a != b and at[v, a] >= 0:
-            # a is free at u, b at v: swap a and b along the path that leaves v by a; it can't reach u
+            # a is free at u, b at v: swap a and b along the path that leaves v by a; it can't reach
+            # u
             x, now, other = v, a, b
             f = at[x, now]
             at[x, now] = -1
@@ -124,10 +140,17 @@ def _alternate(edges: Array, left: Array, right: Array, lefts: int, rights: int,
 
 @njit(cache=True)
 def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> Array:
-    """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges than that."""
+    """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges
+    than that.
+    """
     result = np.zeros(left.size, np.int64)
     edges = np.arange(left.size)
-    begin, end, number, base = [np.int64(0)], [np.int64(left.size)], [np.int64(colours)], [np.int64(0)]
+    begin, end, number, base = (
+        [np.int64(0)],
+        [np.int64(left.size)],
+        [np.int64(colours)],
+        [np.int64(0)],
+    )
     while len(begin):
         b, e, n, c = begin.pop(), end.pop(), number.pop(), base.pop()
         if e == b:
@@ -150,8 +173,10 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
 @intrinsic
 def _trailing_zeros(typing: Any, word: Any) -> Any:
     """One instruction that numba has no name for."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
     return types.int64(types.uint64), generate
 
 
@@ -164,12 +189,14 @@ def _lowest_bit(word: Any) -> int:
 def _lowest_bit_compiled(word: Any) -> Any:
     def compiled(word: Any) -> Any:
         return _trailing_zeros(word)
+
     return compiled
 
 
 @njit(forceinline=True)
 def _cross(bits: Array, back: Array, at: Array, vertex: int) -> int:
-    """Use an edge of `vertex` up, in its row of `bits` and in its neighbour's row of `back`; the neighbour, or -1.
+    """Use an edge of `vertex` up, in its row of `bits` and in its neighbour's row of `back`; the
+    neighbour, or -1.
 
     Words before at[vertex] are empty.
     """
@@ -187,9 +214,18 @@ def _cross(bits: Array, back: Array, at: Array, vertex: int) -> int:
 
 
 @njit(cache=True)
-def _trail(v: int, on_left: bool, rows: Array, columns: Array, at_row: Array, at_column: Array, counts: Array, other: Array) -> tuple[
-        int, bool]:
-    """Walk unused edges from `v` until there is no way on: those walked left to right count in `counts`, the others in
+def _trail(
+    v: int,
+    on_left: bool,
+    rows: Array,
+    columns: Array,
+    at_row: Array,
+    at_column: Array,
+    counts: Array,
+    other: Array,
+) -> tuple[int, bool]:
+    """Walk unused edges from `v` until there is no way on: those walked left to right count in
+    `counts`, the others in
     `other`.  Returns where it ends, and whether that is on the left."""
     while True:
         if on_left:
@@ -207,13 +243,17 @@ def _trail(v: int, on_left: bool, rows: Array, columns: Array, at_row: Array, at
 
 @njit(cache=True)
 def _halve(counts: Array, other: Array) -> None:
-    """Share `counts` [lefts, rights] out between itself and `other`: each row's and column's sum halved, rounded either way.
+    """Share `counts` [lefts, rights] out between itself and `other`: each row's and column's sum
+    halved, rounded either way.
 
-    Half of every count each; the odd ones along trails, first from odd vertices to odd vertices, then closed ones.
-    Neighbours are bits of words, so that an edge costs a few steps.
+    Half of every count each; the odd ones along trails, first from odd vertices to odd vertices,
+    then closed ones. Neighbours are bits of words, so that an edge costs a few steps.
     """
     lefts, rights = counts.shape
-    rows, columns = np.zeros((lefts, rights // 64 + 1), np.uint64), np.zeros((rights, lefts // 64 + 1), np.uint64)
+    rows, columns = (
+        np.zeros((lefts, rights // 64 + 1), np.uint64),
+        np.zeros((rights, lefts // 64 + 1), np.uint64),
+    )
     odd_row, odd_column = np.zeros(lefts, np.int32), np.zeros(rights, np.int32)
     for k in range(lefts):
         for f in range(rights):
@@ -228,35 +268,43 @@ def _halve(counts: Array, other: Array) -> None:
         odd_here = odd_row if from_left else odd_column
         for start in range(odd_here.size):
             if odd_here[start]:
-                end, on_left = _trail(start, from_left, rows, columns, at_row, at_column, counts, other)
+                end, on_left = _trail(
+                    start, from_left, rows, columns, at_row, at_column, counts, other
+                )
                 odd_here[start] ^= 1
                 if on_left:
                     odd_row[end] ^= 1
                 else:
                     odd_column[end] ^= 1
     for start in range(lefts):
-        _trail(start, True, rows, columns, at_row, at_column, counts, other)     # ends where it began, with no edge left there
+        _trail(
+            start, True, rows, columns, at_row, at_column, counts, other
+        )  # ends where it began, with no edge left there
 
 
 @njit(cache=True)
 def split_counts(counts: Array, colours: int) -> Array:
-    """How many of the `counts[k, f]` equal edges get each colour: int32 [colours, lefts, rights], and at every vertex
-    each colour comes floor or ceil of degree / colours times.
+    """How many of the `counts[k, f]` equal edges get each colour: int32 [colours, lefts, rights],
+    and at every vertex each colour comes floor or ceil of degree / colours times.
 
-    An even number of colours is halved, so that the cost is O(lefts x rights x colours) whatever the counts.  An odd
-    number of colours puts whole rounds aside and colours the remainders in blocks.
+    An even number of colours is halved, so that the cost is O(lefts x rights x colours) whatever
+    the counts.  An odd number of colours puts whole rounds aside and colours the remainders in
+                 blocks.
     """
     lefts, rights = counts.shape
     parts = np.zeros((colours, lefts, rights), np.int32)
     parts[0] = counts
-    width, many = colours, 1                     # parts 0, width, 2 width, ... are to be split among `width` colours each
+    width, many = (
+        colours,
+        1,
+    )  # parts 0, width, 2 width, ... are to be split among `width` colours each
     while width % 2 == 0:
         for p in range(many):
             _halve(parts[p * width], parts[p * width + width // 2])
         width, many = width // 2, 2 * many
     if width > 1:
         for p in range(many):
-            _split_odd(parts[p * width:(p + 1) * width])
+            _split_odd(parts[p * width : (p + 1) * width])
     return parts
 
 
@@ -277,7 +325,10 @@ def _split_odd(parts: Array) -> None:
     for k in range(lefts):
         for f in range(rights):
             for _ in range(rest[k, f]):
-                left[base], right[base] = row_base[k] + row[k] // colours, column_base[f] + column[f] // colours
+                left[base], right[base] = (
+                    row_base[k] + row[k] // colours,
+                    column_base[f] + column[f] // colours,
+                )
                 row[k] += 1
                 column[f] += 1
                 base += 1

@@ -12,7 +12,7 @@ from railopt.arrays import Ints
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.plan import Plan
+from railopt.plans import Plan
 
 Rails = npt.NDArray[np.int16]
 
@@ -28,9 +28,12 @@ def check_alive(fabric: Fabric, chunks: Chunks) -> None:
     if stuck.any():
         row = int(np.argmax(stuck))
         k, f = int(chunks.src[row]), int(chunks.dst[row])
-        raise InputError(f"no living rail from node {k} to node {f}: node {k} can send on rails "
-                         f"{np.flatnonzero(fabric.tx[k]).tolist()}, node {f} can receive on rails {np.flatnonzero(fabric.rx[f]).tolist()}; "
-                         "repair a NIC or take their traffic away")
+        raise InputError(
+            f"no living rail from node {k} to node {f}: node {k} can send on rails "
+            f"{np.flatnonzero(fabric.tx[k]).tolist()}, node {f} can receive on rails "
+            f"{np.flatnonzero(fabric.rx[f]).tolist()}; "
+            "repair a NIC or take their traffic away"
+        )
 
 
 def make_plan(fabric: Fabric, chunks: Chunks, rail: npt.NDArray[Any], policy: str) -> Plan:
@@ -44,7 +47,8 @@ MAX_TURNS = 256
 
 
 def rail_turns(fabric: Fabric) -> Ints | None:
-    """The rails in turn, each as often as its rate over the common divisor, spread out: what one fair round looks like.
+    """The rails in turn, each as often as its rate over the common divisor, spread out: what one
+    fair round looks like.
 
     None where nodes differ, or where such a round would be longer than `MAX_TURNS`.
     """
@@ -54,12 +58,16 @@ def rail_turns(fabric: Fabric) -> Ints | None:
     shares = [rate // gcd(*rates.tolist()) for rate in rates.tolist()]
     if sum(shares) > MAX_TURNS:
         return None
-    turns = [((turn + 1) / share, rail) for rail, share in enumerate(shares) for turn in range(share)]
+    turns = [
+        ((turn + 1) / share, rail) for rail, share in enumerate(shares) for turn in range(share)
+    ]
     return np.array([rail for _, rail in sorted(turns)], np.int64)
 
 
 def costs(fabric: Fabric) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(tx, rx): what a byte costs at each NIC, relative to the fastest one; infinity where it is dead."""
+    """(tx, rx): what a byte costs at each NIC, relative to the fastest one; infinity where it is
+    dead.
+    """
     fastest = max(int(fabric.tx.max()), int(fabric.rx.max()))
     with np.errstate(divide="ignore"):
         return fastest / fabric.tx, fastest / fabric.rx

@@ -1,7 +1,10 @@
-"""LPT where all rails are equal: sorted words that hold all there is to know of a chunk, so that nothing is fetched out of order.
+"""LPT where all rails are equal: sorted words that hold all there is to know of a chunk, so that
+nothing is fetched out of order.
 
-A word is, from its high bits to its low ones, what it is sorted by (sender, how far below the largest size), the chunk's
-index, and what else is needed of it.  Loads are words too, `load << shift | rail`: the least loaded rail, lowest index
+A word is, from its high bits to its low ones, what it is sorted by (sender, how far below the
+largest size), the chunk's
+index, and what else is needed of it.  Loads are words too, `load << shift | rail`: the least loaded
+                                       rail, lowest index
 among equals, is one minimum away.
 """
 
@@ -16,20 +19,30 @@ from numba import njit
 
 Array = npt.NDArray[Any]
 
-_BUCKETS = 1 << 11    # at most so many buckets of words with equal high bits, sorted by their 32 low ones; else all 63 bits
+_BUCKETS = (
+    1 << 11
+    # at most so many buckets of words with equal high bits, sorted by their 32 low ones; else all
+    # 63 bits
+)
 _FAR = np.int64(1) << 62
 
 
 def fits(chunks: int, total: int, largest: int, senders: int, rails: int) -> bool:
     """Whether the words of `lpt` fit in 63 bits."""
-    return (chunks.bit_length() + largest.bit_length() + senders.bit_length() <= 63
-            and total.bit_length() + int(rails - 1).bit_length() <= 62)
+    return (
+        chunks.bit_length() + largest.bit_length() + senders.bit_length() <= 63
+        and total.bit_length() + int(rails - 1).bit_length() <= 62
+    )
 
 
-def fits_pairs(chunks: int, total: int, largest: int, nodes: int, rails: int, weight: int = 1) -> bool:
+def fits_pairs(
+    chunks: int, total: int, largest: int, nodes: int, rails: int, weight: int = 1
+) -> bool:
     """Whether the words of `lpt_global` and of `lpt_local` with this weight fit in 63 bits."""
-    return (chunks.bit_length() + largest.bit_length() + 2 * nodes.bit_length() <= 63
-            and ((1 + weight) * total).bit_length() + int(rails - 1).bit_length() <= 61)
+    return (
+        chunks.bit_length() + largest.bit_length() + 2 * nodes.bit_length() <= 63
+        and ((1 + weight) * total).bit_length() + int(rails - 1).bit_length() <= 61
+    )
 
 
 def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: Array) -> None:
@@ -38,7 +51,9 @@ def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: A
     wide = bits + int(largest).bit_length()
     buckets = 1 << max(0, wide + int(senders - 1).bit_length() - 32)
     low, kind = (32, np.uint32) if buckets <= min(_BUCKETS, len(size) // 64 + 1) else (63, np.int64)
-    seen, starts = _largest_in_turn(src, size, largest, senders, rails, bits, wide, low, buckets if low == 32 else 1, rail)
+    seen, starts = _largest_in_turn(
+        src, size, largest, senders, rails, bits, wide, low, buckets if low == 32 else 1, rail
+    )
     if starts[-1] == 0:
         return
     words = np.empty(starts[-1], kind)
@@ -49,17 +64,28 @@ def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: A
 
 
 @njit(cache=True)
-def _largest_in_turn(src: Array, size: Array, largest: int, senders: int, rails: int, bits: int, wide: int, low: int, buckets: int,
-                     rail: Array) -> tuple[Array, Array]:
+def _largest_in_turn(
+    src: Array,
+    size: Array,
+    largest: int,
+    senders: int,
+    rails: int,
+    bits: int,
+    wide: int,
+    low: int,
+    buckets: int,
+    rail: Array,
+) -> tuple[Array, Array]:
     """The chunks of the largest size, which simply go round each sender's rails.
 
-    Returns how many of them each sender had; and where the others' words start, bucket by bucket, int64 [buckets + 1].
+    Returns how many of them each sender had; and where the others' words start, bucket by bucket,
+    int64 [buckets + 1].
     """
     seen = np.zeros(senders, np.int64)
     turn = np.zeros(senders, np.int64)
     starts = np.zeros(buckets + 1, np.int64)
     for c in range(size.size):
-        k = np.uint32(src[c])                    # unsigned: numba does not ask whether it counts from the end
+        k = np.uint32(src[c])  # unsigned: numba does not ask whether it counts from the end
         below = largest - size[c]
         if below == 0:
             t = turn[k]
@@ -74,8 +100,19 @@ def _largest_in_turn(src: Array, size: Array, largest: int, senders: int, rails:
 
 
 @njit(cache=True)
-def _other_words(src: Array, size: Array, largest: int, bits: int, wide: int, low: int, place: Array, words: Array) -> None:
-    """The low bits of `src << wide | (largest - size) << bits | index` of chunks below the largest size, by their high bits."""
+def _other_words(
+    src: Array,
+    size: Array,
+    largest: int,
+    bits: int,
+    wide: int,
+    low: int,
+    place: Array,
+    words: Array,
+) -> None:
+    """The low bits of `src << wide | (largest - size) << bits | index` of chunks below the largest
+    size, by their high bits.
+    """
     for c in range(size.size):
         below = largest - size[c]
         if below != 0:
@@ -94,7 +131,9 @@ def _exchange(loads: Array, pairs: tuple[tuple[int, int], ...]) -> None:
 
 @njit(forceinline=True)
 def _sort_loads(loads: Array, rails: int) -> None:
-    """Sort the loads: for eight rails by Batcher's network, which has no branches to mispredict, else by insertion."""
+    """Sort the loads: for eight rails by Batcher's network, which has no branches to mispredict,
+    else by insertion.
+    """
     if rails == 8:
         _exchange(loads, ((0, 4), (1, 5), (2, 6), (3, 7)))
         _exchange(loads, ((0, 2), (1, 3), (4, 6), (5, 7)))
@@ -112,9 +151,23 @@ def _sort_loads(loads: Array, rails: int) -> None:
 
 
 @njit(forceinline=True)
-def _assign(words: Array, starts: Array, low: int, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int,
-            rail: Array) -> None:
-    index, width, mask = (np.int64(1) << bits) - 1, (np.int64(1) << (wide - bits)) - 1, (1 << shift) - 1
+def _assign(
+    words: Array,
+    starts: Array,
+    low: int,
+    seen: Array,
+    largest: int,
+    rails: int,
+    bits: int,
+    wide: int,
+    shift: int,
+    rail: Array,
+) -> None:
+    index, width, mask = (
+        (np.int64(1) << bits) - 1,
+        (np.int64(1) << (wide - bits)) - 1,
+        (1 << shift) - 1,
+    )
     loads = np.empty(rails, np.int64)
     sender = np.int64(-1)
     for b in range(starts.size - 1):
@@ -125,12 +178,18 @@ def _assign(words: Array, starts: Array, low: int, seen: Array, largest: int, ra
             if word >> wide != sender:
                 sender = word >> wide
                 rounds, more = divmod(seen[sender], rails)
-                for n in range(rails):           # the first `more` rails have one chunk more and come last
+                for n in range(rails):  # the first `more` rails have one chunk more and come last
                     loads[(n - more) % rails] = (((rounds + (n < more)) * largest) << shift) | n
             if i + rails <= end:
                 last = high | np.int64(words[i + rails - 1])
-                if last >> wide == sender and loads[0] + ((largest - ((last >> bits) & width)) << shift) > loads[rails - 1]:
-                    for n in range(rails):       # each chunk of these lifts its rail above all: they take the rails in order
+                if (
+                    last >> wide == sender
+                    and loads[0] + ((largest - ((last >> bits) & width)) << shift)
+                    > loads[rails - 1]
+                ):
+                    for n in range(
+                        rails
+                    ):  # each chunk of these lifts its rail above all: they take the rails in order
                         word = high | np.int64(words[i + n])
                         rail[np.uint64(word & index)] = loads[n] & mask
                         loads[n] += (largest - ((word >> bits) & width)) << shift
@@ -148,21 +207,35 @@ def _assign(words: Array, starts: Array, low: int, seen: Array, largest: int, ra
 
 
 @njit(cache=True)
-def _least_loaded(words: Array, starts: Array, low: int, seen: Array, largest: int, rails: int, bits: int, wide: int, shift: int,
-                  rail: Array) -> None:
+def _least_loaded(
+    words: Array,
+    starts: Array,
+    low: int,
+    seen: Array,
+    largest: int,
+    rails: int,
+    bits: int,
+    wide: int,
+    shift: int,
+    rail: Array,
+) -> None:
     """The sorted others, each to its sender's least loaded rail, the lowest index among equals.
 
     Words of bucket b, from starts[b] to starts[b + 1], have b above their `low` bits.
     """
-    if rails == 8:                               # a constant, so that the loops over rails are unrolled
+    if rails == 8:  # a constant, so that the loops over rails are unrolled
         _assign(words, starts, low, seen, largest, 8, bits, wide, shift, rail)
     else:
         _assign(words, starts, low, seen, largest, rails, bits, wide, shift, rail)
 
 
 @njit(cache=True)
-def _pack_pairs(src: Array, dst: Array, size: Array, largest: int, bits: int, node_bits: int) -> tuple[Array, int]:
-    """Words `(largest - size) << .. | index << .. | src << .. | dst`, those of the largest size first; and how many they are."""
+def _pack_pairs(
+    src: Array, dst: Array, size: Array, largest: int, bits: int, node_bits: int
+) -> tuple[Array, int]:
+    """Words `(largest - size) << .. | index << .. | src << .. | dst`, those of the largest size
+    first; and how many they are.
+    """
     top = 0
     for c in range(size.size):
         top += size[c] == largest
@@ -181,7 +254,16 @@ def _pack_pairs(src: Array, dst: Array, size: Array, largest: int, bits: int, no
 
 
 @njit(cache=True)
-def _earliest_at_both(words: Array, largest: int, bits: int, node_bits: int, nodes: int, rails: int, shift: int, rail: Array) -> None:
+def _earliest_at_both(
+    words: Array,
+    largest: int,
+    bits: int,
+    node_bits: int,
+    nodes: int,
+    rails: int,
+    shift: int,
+    rail: Array,
+) -> None:
     send, recv = np.empty((nodes, rails), np.int64), np.empty((nodes, rails), np.int64)
     for n in range(rails):
         send[:, n] = recv[:, n] = n
@@ -208,31 +290,58 @@ def _earliest_at_both(words: Array, largest: int, bits: int, node_bits: int, nod
         into[best] += added
 
 
-def lpt_global(src: Array, dst: Array, size: Array, largest: int, nodes: int, rails: int, rail: Array) -> None:
-    """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by the ends' sum, then by index.
+def lpt_global(
+    src: Array, dst: Array, size: Array, largest: int, nodes: int, rails: int, rail: Array
+) -> None:
+    """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by
+    the ends' sum, then by index.
 
     `fits_pairs` holds.
     """
     bits, node_bits = int(size.size - 1).bit_length(), int(nodes - 1).bit_length()
     words, top = _pack_pairs(src, dst, size, largest, bits, node_bits)
     words[top:].sort()
-    _earliest_at_both(words, largest, bits, node_bits, nodes, rails, int(rails - 1).bit_length(), rail)
+    _earliest_at_both(
+        words, largest, bits, node_bits, nodes, rails, int(rails - 1).bit_length(), rail
+    )
 
 
 @njit(cache=True)
-def _spread_pairs(words: Array, rows: Array, largest: int, bits: int, node_bits: int, senders: int, receivers: int, rails: int, first: int,
-                  weight: int, shift: int, rail: Array) -> None:
-    busy, pair = np.zeros((senders, rails), np.int64), np.zeros((senders * receivers, rails), np.int64)
+def _spread_pairs(
+    words: Array,
+    rows: Array,
+    largest: int,
+    bits: int,
+    node_bits: int,
+    senders: int,
+    receivers: int,
+    rails: int,
+    first: int,
+    weight: int,
+    shift: int,
+    rail: Array,
+) -> None:
+    busy, pair = (
+        np.zeros((senders, rails), np.int64),
+        np.zeros((senders * receivers, rails), np.int64),
+    )
     starts = (first + np.arange(senders + receivers)) % rails
     index, node, mask = (np.int64(1) << bits) - 1, (np.int64(1) << node_bits) - 1, (1 << shift) - 1
     for i in range(words.size):
         word = words[i]
         k, f = (word >> node_bits) & node, word & node
         word >>= 2 * node_bits
-        out, mine, start = busy[np.uint64(k)], pair[np.uint64(k * receivers + f)], starts[np.uint64(k + f)]
+        out, mine, start = (
+            busy[np.uint64(k)],
+            pair[np.uint64(k * receivers + f)],
+            starts[np.uint64(k + f)],
+        )
         lowest = _FAR
         for n in range(rails):
-            lowest = min(lowest, ((out[n] + weight * mine[n]) << shift) | (n - start + (rails if n < start else 0)))
+            lowest = min(
+                lowest,
+                ((out[n] + weight * mine[n]) << shift) | (n - start + (rails if n < start else 0)),
+            )
         best = (lowest & mask) + start
         best -= rails if best >= rails else 0
         rail[np.uint64(rows[np.uint64(word & index)])] = best
@@ -241,11 +350,23 @@ def _spread_pairs(words: Array, rows: Array, largest: int, bits: int, node_bits:
         mine[np.uint64(best)] += added
 
 
-def lpt_local(rows: Array, src: Array, dst: Array, size: Array, senders: int, receivers: int, rails: int, first: int, weight: int,
-              rail: Array) -> None:
-    """As `lpt`, but a rail also counts `weight` times what this sender already put on it for this receiver; chunks `rows` alone.
+def lpt_local(
+    rows: Array,
+    src: Array,
+    dst: Array,
+    size: Array,
+    senders: int,
+    receivers: int,
+    rails: int,
+    first: int,
+    weight: int,
+    rail: Array,
+) -> None:
+    """As `lpt`, but a rail also counts `weight` times what this sender already put on it for this
+    receiver; chunks `rows` alone.
 
-    Sender k is node first + k.  Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang
+    Sender k is node first + k.  Ties go round from rail (src + dst) mod N, so that senders with
+                                 equal traffic do not gang
     up on one rail.  `fits_pairs` holds.
     """
     bits, node_bits = int(rows.size - 1).bit_length(), int(max(senders, receivers) - 1).bit_length()
@@ -253,4 +374,17 @@ def lpt_local(rows: Array, src: Array, dst: Array, size: Array, senders: int, re
     largest = int(size.max())
     words, top = _pack_pairs(src[rows], dst[rows], size, largest, bits, node_bits)
     words[top:].sort()
-    _spread_pairs(words, rows, largest, bits, node_bits, senders, receivers, rails, first, weight, int(rails - 1).bit_length(), rail)
+    _spread_pairs(
+        words,
+        rows,
+        largest,
+        bits,
+        node_bits,
+        senders,
+        receivers,
+        rails,
+        first,
+        weight,
+        int(rails - 1).bit_length(),
+        rail,
+    )

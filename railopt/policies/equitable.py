@@ -1,15 +1,20 @@
-"""The equitable plan: both sides balanced at once, by colouring the chunks' bipartite graph with the rails.
+"""The equitable plan: both sides balanced at once, by colouring the chunks' bipartite graph with
+the rails.
 
-Nodes as senders on the left, as receivers on the right, one edge a chunk.  Each node's chunks, largest first, are cut
-into blocks of N; a proper N-colouring of the graph whose vertices are the blocks puts one chunk of every block on each
+Nodes as senders on the left, as receivers on the right, one edge a chunk.  Each node's chunks,
+largest first, are cut into blocks of N; a proper N-colouring of the graph whose vertices are the
+blocks puts one chunk of every block on each
 rail.  Hence (theorem T8 and its corollary for any sizes):
 
-    equal chunks   every NIC carries floor or ceil of its node's chunks / N: the ceiling bound, the exact optimum
-    any sizes      max - min over the rails of any node, either side, is at most the largest chunk, whatever M
+    equal chunks   every NIC carries floor or ceil of its node's chunks / N: the ceiling bound, the
+                   exact optimum
+    any sizes      max - min over the rails of any node, either side, is at most the largest chunk,
+                   whatever M
 
-Of each (sender, receiver), N chunks of the largest size at a time go one to each rail without colouring, so that the
-cost for equal chunks is O(M^2 N) after one pass over them.
-de Werra, "Equitable colorations of graphs" (1971); the blocks of sorted chunks carry it to unequal sizes.
+Of each (sender, receiver), N chunks of the largest size at a time go one to each rail without
+colouring, so that the cost for equal chunks is O(M^2 N) after one pass over them.
+de Werra, "Equitable colorations of graphs" (1971); the blocks of sorted chunks carry it to unequal
+sizes.
 """
 
 from __future__ import annotations
@@ -18,14 +23,16 @@ import numpy as np
 
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
-from railopt.plan import Plan
+from railopt.plans import Plan
 from railopt.policies.common import check_alive, make_plan, rail_turns
 from railopt.policies.lpt import lpt_global
 
 
 def equitable(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
-    """Colour chunks with rails.  Needs each rail to have one rate at all nodes, in small whole proportions
-    (a rail of double rate is two colours); on any other fabric it is `lpt-global`, which knows every NIC's rate."""
+    """Colour chunks with rails.  Needs each rail to have one rate at all nodes, in small whole
+    proportions (a rail of double rate is two colours); on any other fabric it is `lpt-global`,
+    which knows every NIC's rate.
+    """
     from railopt.policies import equitable_kernels
 
     check_alive(fabric, chunks)
@@ -34,5 +41,7 @@ def equitable(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
         return make_plan(fabric, chunks, lpt_global(fabric, chunks).rail.copy(), "equitable")
     rail = np.empty(len(chunks), np.int16)
     if len(chunks):
-        equitable_kernels.assign(chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, colours, rail)
+        equitable_kernels.assign(
+            chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, colours, rail
+        )
     return make_plan(fabric, chunks, rail, "equitable")

@@ -16,7 +16,9 @@ Array = npt.NDArray[Any]
 
 @njit(cache=True)
 def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
-    """Vertex of each row: the rows of a node, in the given order, in blocks of `width`; and how many blocks there are."""
+    """Vertex of each row: the rows of a node, in the given order, in blocks of `width`; and how
+    many blocks there are.
+    """
     degree = np.zeros(nodes + 1, np.int64)
     for i in range(rows.size):
         degree[node[rows[i]] + 1] += 1
@@ -32,7 +34,9 @@ def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, in
 
 
 @njit(cache=True)
-def _colour_rows(rows: Array, src: Array, dst: Array, nodes: int, colours: Array, rail: Array) -> None:
+def _colour_rows(
+    rows: Array, src: Array, dst: Array, nodes: int, colours: Array, rail: Array
+) -> None:
     left, lefts = _blocks(src, rows, nodes, colours.size)
     right, rights = _blocks(dst, rows, nodes, colours.size)
     chosen = colour(left, right, lefts, rights, colours.size)
@@ -48,7 +52,9 @@ def _expand(turn: Array, started: Array, parts: Array, colours: Array, rail: Arr
         for f in range(turn.shape[1]):
             t = np.uint64(0)
             for colour_ in range(colours.size):
-                order[t] = colours[colour_]      # stays if the pair has this colour, else the next one takes its place
+                order[t] = colours[
+                    colour_
+                ]  # stays if the pair has this colour, else the next one takes its place
                 count = parts[colour_, k, f]
                 t += np.uint64(count > 0)
                 for _ in range(count - 1):
@@ -58,7 +64,9 @@ def _expand(turn: Array, started: Array, parts: Array, colours: Array, rail: Arr
                 rail[started[k, f, i]] = order[i]
 
 
-def assign(src: Array, dst: Array, size: Array, largest: int, nodes: int, colours: Array, rail: Array) -> None:
+def assign(
+    src: Array, dst: Array, size: Array, largest: int, nodes: int, colours: Array, rail: Array
+) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
     turn, started, others = rounds(src, dst, size, largest, nodes, nodes, colours, rail)
     if len(others) == 0:

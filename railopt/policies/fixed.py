@@ -7,7 +7,8 @@
     round-robin   per (sender, receiver), chunk by chunk from rail 0
     rotate        the same from rail (src + dst) mod N
 
-A dead rail is replaced by the next living one; `hash` and `random` choose a rail in proportion to its rate.
+A dead rail is replaced by the next living one; `hash` and `random` choose a rail in proportion to
+its rate.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from railopt.arrays import Ints
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.plan import Plan
+from railopt.plans import Plan
 from railopt.policies.common import check_alive, costs, make_plan
 
 
 def own_nic(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
-    """The rail of the source GPU.  With more rails than GPUs a GPU owns a block of rails and takes them in turn."""
+    """The rail of the source GPU.  With more rails than GPUs a GPU owns a block of rails and takes
+    them in turn.
+    """
     return make_plan(fabric, chunks, _of_gpu(fabric, chunks, chunks.src_gpu), "own-nic")
 
 
@@ -36,7 +39,7 @@ def pxn(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
 def hashed(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     """One rail a flow, by a 64-bit hash of (source GPU, target GPU, seed)."""
     key = (chunks.src_gpu.astype(np.uint64) << np.uint64(32)) | chunks.dst_gpu.astype(np.uint64)
-    if chunks.gpus == 1:                     # synthetic chunks: every chunk is a flow of its own
+    if chunks.gpus == 1:  # synthetic chunks: every chunk is a flow of its own
         key = (key << np.uint64(20)) ^ chunks.flow.astype(np.uint64)
     return make_plan(fabric, chunks, _weighted(fabric, chunks, _mix(key, seed)), "hash")
 
@@ -69,7 +72,10 @@ def _in_turn(fabric: Fabric, chunks: Chunks, turned: bool, name: str) -> Plan:
 def _of_gpu(fabric: Fabric, chunks: Chunks, gpu: npt.NDArray[np.int32]) -> Ints:
     check_alive(fabric, chunks)
     if chunks.gpus != fabric.gpus:
-        raise InputError("own-nic and pxn need to know the GPUs of each chunk: cut them from a Traffic, not from_arrays")
+        raise InputError(
+            "own-nic and pxn need to know the GPUs of each chunk: cut them from a Traffic, not "
+            "from_arrays"
+        )
     local = gpu.astype(np.int64) % fabric.gpus
     first, past = local * fabric.rails // fabric.gpus, (local + 1) * fabric.rails // fabric.gpus
     other = chunks.dst if gpu is chunks.src_gpu else chunks.src
@@ -91,7 +97,9 @@ def _mix(key: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
 
 
 def _weighted(fabric: Fabric, chunks: Chunks, draws: npt.NDArray[np.uint64]) -> Ints:
-    """Draws of 64 bits -> rails, each as likely as its rate (the slower end of it) among the living."""
+    """Draws of 64 bits -> rails, each as likely as its rate (the slower end of it) among the
+    living.
+    """
     check_alive(fabric, chunks)
     upper = (draws >> np.uint64(32)).astype(np.int64)
     if fabric.is_uniform:
@@ -100,7 +108,9 @@ def _weighted(fabric: Fabric, chunks: Chunks, draws: npt.NDArray[np.uint64]) -> 
     pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
     order = np.argsort(pair, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(pair[order])) + 1) if len(order) else []:
-        width = np.minimum(fabric.tx[chunks.src[rows[0]]], fabric.rx[chunks.dst[rows[0]]]).astype(np.float64)
+        width = np.minimum(fabric.tx[chunks.src[rows[0]]], fabric.rx[chunks.dst[rows[0]]]).astype(
+            np.float64
+        )
         share = np.cumsum(width) / width.sum() * 2**32
         rail[rows] = np.searchsorted(share, upper[rows], side="right")
     return rail

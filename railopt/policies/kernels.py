@@ -1,8 +1,10 @@
-"""The hot loops of the policies: numba over flat integer arrays, one implementation each (LPT on equal rails: equal_rails.py).
+"""The hot loops of the policies: numba over flat integer arrays, one implementation each (LPT on
+equal rails: equal_rails.py).
 
-Chunks are visited largest first, as sorted words that hold the chunk's index in their low bits.  `costs` are seconds a
-byte relative to the fastest NIC (float64: 1 on healthy rails, so that finishing times there are whole bytes and ties are
-exact; infinity on dead ones, which therefore never win).
+Chunks are visited largest first, as sorted words that hold the chunk's index in their low bits.
+`costs` are seconds a byte relative to the fastest NIC (float64: 1 on healthy rails, so that
+finishing times there are whole bytes and ties are exact; infinity on dead ones, which therefore
+never win).
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _BLOCK = 1024
 
 @njit(cache=True)
 def _pack(size: Array) -> tuple[Array, int]:
-    """Words `(largest - size) << 32 | index`, those of the largest size first; and how many they are."""
+    """Words `(largest - size) << 32 | index`, those of the largest size first; and how many they
+    are.
+    """
     count = size.size
     largest = size[0]
     for c in range(count):
@@ -43,10 +47,12 @@ def _pack(size: Array) -> tuple[Array, int]:
 
 
 def descending(size: Array) -> Array:
-    """Chunks by size, largest first, equal sizes by index: words with the index in their low 32 bits, int64 [C].
+    """Chunks by size, largest first, equal sizes by index: words with the index in their low 32
+    bits, int64 [C].
 
-    Chunks of the largest size (the cap, for cut traffic) are never sorted; the others go through numpy's vectorised
-    sort, which beats a radix sort of our own on wide-vector machines and costs no code.
+    Chunks of the largest size (the cap, for cut traffic) are never sorted; the others go through
+    numpy's vectorised sort, which beats a radix sort of our own on wide-vector machines and costs
+    no code.
     """
     words, top = _pack(size)
     words[top:].sort()
@@ -54,8 +60,12 @@ def descending(size: Array) -> Array:
 
 
 @njit(cache=True)
-def lpt_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
-    """Each sender alone, for rails that differ: a chunk goes to the rail where it would finish first, at the slower end's pace."""
+def lpt_unequal(
+    words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array
+) -> None:
+    """Each sender alone, for rails that differ: a chunk goes to the rail where it would finish
+    first, at the slower end's pace.
+    """
     senders, rails = tx.shape
     busy = np.zeros((senders, rails), np.float64)
     for i in range(words.size):
@@ -72,20 +82,32 @@ def lpt_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx
 
 
 @njit(cache=True)
-def rounds(src: Array, dst: Array, size: Array, largest: int, senders: int, receivers: int, turns: Array, rail: Array) -> tuple[
-        Array, Array, Array]:
-    """Whole rounds of largest chunks of each (sender, receiver): one chunk to each entry of `turns` (the rails, faster
-    ones more often).  They load all rails alike at both ends, so what is left can be planned without them.
+def rounds(
+    src: Array,
+    dst: Array,
+    size: Array,
+    largest: int,
+    senders: int,
+    receivers: int,
+    turns: Array,
+    rail: Array,
+) -> tuple[Array, Array, Array]:
+    """Whole rounds of largest chunks of each (sender, receiver): one chunk to each entry of `turns`
+    (the rails, faster
+    ones more often).  They load all rails alike at both ends, so what is left can be planned
+                       without them.
 
-    Returns how many chunks each pair's unfinished round has, int32 [senders, receivers]; which they are, int32
-    [senders, receivers, turns]; and the chunks of other sizes.
+    Returns how many chunks each pair's unfinished round has, int32 [senders, receivers]; which they
+    are, int32 [senders, receivers, turns]; and the chunks of other sizes.
     """
     n = turns.size
     turn = np.zeros(senders * receivers, np.int32)
     started = np.empty(senders * receivers * n, np.int32)
     others, found = np.empty(size.size, np.int32), 0
     for c in range(size.size):
-        if size[c] == largest:                   # unsigned indices: numba does not ask whether they count from the end
+        if (
+            size[c] == largest
+        ):  # unsigned indices: numba does not ask whether they count from the end
             pair = np.uint64(src[c]) * np.uint64(receivers) + np.uint64(dst[c])
             t = turn[pair]
             rail[c] = turns[np.uint32(t)]
@@ -94,7 +116,11 @@ def rounds(src: Array, dst: Array, size: Array, largest: int, senders: int, rece
         else:
             others[found] = c
             found += 1
-    return turn.reshape((senders, receivers)), started.reshape((senders, receivers, n)), others[:found]
+    return (
+        turn.reshape((senders, receivers)),
+        started.reshape((senders, receivers, n)),
+        others[:found],
+    )
 
 
 @njit(cache=True)
@@ -112,20 +138,36 @@ def unfinished(turn: Array, started: Array, others: Array) -> Array:
 
 
 @njit(cache=True)
-def lpt_local_unequal(words: Array, rows: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, first: int, weight: float,
-              rail: Array) -> None:
-    """As `lpt_unequal`, but a rail also counts `weight` times what this sender already put on it for this receiver.
+def lpt_local_unequal(
+    words: Array,
+    rows: Array,
+    src: Array,
+    dst: Array,
+    size: Array,
+    tx: Array,
+    rx: Array,
+    first: int,
+    weight: float,
+    rail: Array,
+) -> None:
+    """As `lpt_unequal`, but a rail also counts `weight` times what this sender already put on it
+    for this receiver.
 
-    `words` sorts the chunks `rows`; row k of `tx` is node first + k.  Ties go round from rail (src + dst) mod N, so that
-    senders with equal traffic do not gang up on one rail.
+    `words` sorts the chunks `rows`; row k of `tx` is node first + k.  Ties go round from rail (src
+    + dst) mod N, so that senders with equal traffic do not gang up on one rail.
     """
     senders, rails = tx.shape
     busy = np.zeros((senders, rails), np.float64)
     pair = np.zeros((senders, rx.shape[0], rails), np.float64)
-    chunk, ks, fs, sizes = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.float64)
+    chunk, ks, fs, sizes = (
+        np.empty(_BLOCK, np.int64),
+        np.empty(_BLOCK, np.int64),
+        np.empty(_BLOCK, np.int64),
+        np.empty(_BLOCK, np.float64),
+    )
     for begin in range(0, words.size, _BLOCK):
-        block = words[begin:begin + _BLOCK]
-        for i in range(block.size):              # a block ahead, as in lpt_global_unequal
+        block = words[begin : begin + _BLOCK]
+        for i in range(block.size):  # a block ahead, as in lpt_global_unequal
             c = rows[block[i] & LOW]
             chunk[i], ks[i], fs[i], sizes[i] = c, src[c], dst[c], size[c]
         for i in range(block.size):
@@ -146,17 +188,24 @@ def lpt_local_unequal(words: Array, rows: Array, src: Array, dst: Array, size: A
 
 
 @njit(cache=True)
-def lpt_global_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array) -> None:
-    """Largest chunk first to the rail that minimises the later of sender and receiver; ties by their sum, then by index.
+def lpt_global_unequal(
+    words: Array, src: Array, dst: Array, size: Array, tx: Array, rx: Array, rail: Array
+) -> None:
+    """Largest chunk first to the rail that minimises the later of sender and receiver; ties by
+    their sum, then by index.
 
-    Chunks are fetched a block ahead: in sorted order their columns are far apart, and waiting for them would cost more
-    than choosing their rails.
+    Chunks are fetched a block ahead: in sorted order their columns are far apart, and waiting for
+    them would cost more than choosing their rails.
     """
     nodes, rails = tx.shape
     send, recv = np.zeros((nodes, rails), np.float64), np.zeros((nodes, rails), np.float64)
-    ks, fs, sizes = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.float64)
+    ks, fs, sizes = (
+        np.empty(_BLOCK, np.int64),
+        np.empty(_BLOCK, np.int64),
+        np.empty(_BLOCK, np.float64),
+    )
     for begin in range(0, words.size, _BLOCK):
-        block = words[begin:begin + _BLOCK]
+        block = words[begin : begin + _BLOCK]
         for i in range(block.size):
             c = block[i] & LOW
             ks[i], fs[i], sizes[i] = src[c], dst[c], size[c]
@@ -177,11 +226,23 @@ def lpt_global_unequal(words: Array, src: Array, dst: Array, size: Array, tx: Ar
 
 
 @njit(cache=True)
-def cut_row(row: Array, node: int, gpus: int, cap: int, joined: Array, dst: Array, src_gpu: Array, dst_gpu: Array,
-            offset: Array, size: Array) -> tuple[int, int]:
-    """Cut one node's flows into chunks of at most `cap`, into the given columns as far as they reach.
+def cut_row(
+    row: Array,
+    node: int,
+    gpus: int,
+    cap: int,
+    joined: Array,
+    dst: Array,
+    src_gpu: Array,
+    dst_gpu: Array,
+    offset: Array,
+    size: Array,
+) -> tuple[int, int]:
+    """Cut one node's flows into chunks of at most `cap`, into the given columns as far as they
+    reach.
 
-    Returns how many chunks there are, and a node that can't be sent to though there are bytes for it, or -1.
+    Returns how many chunks there are, and a node that can't be sent to though there are bytes for
+    it, or -1.
     """
     count = 0
     for g in range(row.shape[0]):

@@ -1,6 +1,8 @@
-"""The report's figures, each with the table of what it shows: drawn from result rows, nothing is computed twice.
+"""The report's figures, each with the table of what it shows: drawn from result rows, nothing is
+computed twice.
 
-Text, axes and grid use one marker colour that the page replaces by the text colour, so that figures follow the theme.
+Text, axes and grid use one marker colour that the page replaces by the text colour, so that figures
+follow the theme.
 """
 
 from __future__ import annotations
@@ -19,7 +21,18 @@ from railopt.sweep.results import Row
 from railopt.units import parse_bytes, parse_rate
 
 INK = "#010203"
-COLOURS = ("#3b7dd8", "#d9822b", "#3a9d5d", "#c0474f", "#8a63c9", "#8c6d53", "#d070b0", "#7a7a7a", "#a5a52e", "#2ba5b5")
+COLOURS = (
+    "#3b7dd8",
+    "#d9822b",
+    "#3a9d5d",
+    "#c0474f",
+    "#8a63c9",
+    "#8c6d53",
+    "#d070b0",
+    "#7a7a7a",
+    "#a5a52e",
+    "#2ba5b5",
+)
 
 
 class Figure(NamedTuple):
@@ -39,11 +52,15 @@ def svg(drawing: Any) -> str:
 
     text = StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "railopt"}):
-        drawing.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        drawing.savefig(
+            text, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     body = text.getvalue()
     body = body[body.index("<svg") :]
     body = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", body, count=1)
-    return re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL).replace(INK, "currentColor")
+    return re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL).replace(
+        INK, "currentColor"
+    )
 
 
 STYLE = {
@@ -59,7 +76,9 @@ STYLE = {
 }
 
 
-def styled(make: Callable[[Sequence[Row]], Figure | None]) -> Callable[[Sequence[Row]], Figure | None]:
+def styled(
+    make: Callable[[Sequence[Row]], Figure | None],
+) -> Callable[[Sequence[Row]], Figure | None]:
     """Draw with the page's style."""
 
     @wraps(make)
@@ -80,10 +99,14 @@ def _blank(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
 
 
 def order(rows: Sequence[Row], column: str) -> list[Any]:
-    """The values of an instance column in their natural order: chunks by size, policies as railopt lists them, numbers rising."""
+    """The values of an instance column in their natural order: chunks by size, policies as railopt
+    lists them, numbers rising.
+    """
     values = list(dict.fromkeys(row["instance"][column] for row in rows))
     if column == "chunk":
-        return sorted(values, key=lambda text: float("inf") if text == "flow" else parse_bytes(text))
+        return sorted(
+            values, key=lambda text: float("inf") if text == "flow" else parse_bytes(text)
+        )
     if column == "policy":
         return sorted(values, key=list(POLICIES).index)
     return sorted(values)
@@ -101,7 +124,11 @@ def gap_by_policy(rows: Sequence[Row]) -> Figure:
     axis, table = axes[0, 0], []
     for number, policy in enumerate(policies):
         for place, chunk in enumerate(chunks):
-            gaps = [_percent(row) for row in rows if row["instance"]["policy"] == policy and row["instance"]["chunk"] == chunk]
+            gaps = [
+                _percent(row)
+                for row in rows
+                if row["instance"]["policy"] == policy and row["instance"]["chunk"] == chunk
+            ]
             if not gaps:
                 continue
             quartiles = np.percentile(gaps, (0, 25, 50, 75, 100)).tolist()
@@ -109,7 +136,15 @@ def gap_by_policy(rows: Sequence[Row]) -> Figure:
             x = place + (number + 0.5) / (len(policies) + 1) - 0.5
             width, colour = 0.8 / (len(policies) + 1), COLOURS[number % len(COLOURS)]
             axis.bxp(
-                [{"med": quartiles[2], "q1": quartiles[1], "q3": quartiles[3], "whislo": quartiles[0], "whishi": quartiles[4]}],
+                [
+                    {
+                        "med": quartiles[2],
+                        "q1": quartiles[1],
+                        "q3": quartiles[3],
+                        "whislo": quartiles[0],
+                        "whishi": quartiles[4],
+                    }
+                ],
                 [x],
                 widths=width,
                 showfliers=False,
@@ -119,7 +154,9 @@ def gap_by_policy(rows: Sequence[Row]) -> Figure:
                 whiskerprops={"color": colour},
                 capprops={"color": colour},
             )
-            axis.plot([], [], color=colour, linewidth=6, alpha=0.55, label=policy if place == 0 else None)
+            axis.plot(
+                [], [], color=colour, linewidth=6, alpha=0.55, label=policy if place == 0 else None
+            )
     axis.set_xticks(range(len(chunks)), chunks)
     axis.set(xlabel="largest chunk", ylabel="gap above the certified bound, %")
     axis.set_yscale("symlog", linthresh=0.01)
@@ -128,7 +165,8 @@ def gap_by_policy(rows: Sequence[Row]) -> Figure:
     return Figure(
         "gap-by-policy",
         "Gap by policy and chunk size",
-        "Gap of each plan above a lower bound whose witness checks; box: quartiles, whiskers: extremes.",
+        "Gap of each plan above a lower bound whose witness checks; box: quartiles, whiskers: "
+        "extremes.",
         made,
         ["policy", "chunk", "instances", "min %", "q1 %", "median %", "q3 %", "max %"],
         table,
@@ -144,11 +182,20 @@ def gap_by_nodes(rows: Sequence[Row]) -> Figure:
     for number, policy in enumerate(policies):
         points = []
         for nodes in sizes:
-            gaps = [_percent(row) for row in rows if row["instance"]["policy"] == policy and row["instance"]["nodes"] == nodes]
+            gaps = [
+                _percent(row)
+                for row in rows
+                if row["instance"]["policy"] == policy and row["instance"]["nodes"] == nodes
+            ]
             if gaps:
                 points.append((nodes, float(np.median(gaps))))
                 table.append([policy, nodes, len(gaps), points[-1][1]])
-        axis.plot(*zip(*points, strict=True), marker="o", color=COLOURS[number % len(COLOURS)], label=policy)
+        axis.plot(
+            *zip(*points, strict=True),
+            marker="o",
+            color=COLOURS[number % len(COLOURS)],
+            label=policy,
+        )
     axis.set(xlabel="nodes", ylabel="median gap, %")
     axis.set_yscale("symlog", linthresh=0.01)
     axis.set_ylim(bottom=0)
@@ -173,26 +220,43 @@ def rail_loads(rows: Sequence[Row]) -> Figure | None:
     candidates = [row for row in with_loads if row["instance"]["policy"] == "lpt"] or with_loads
     first = max(candidates, key=_percent)
     same = {name: value for name, value in first["instance"].items() if name != "policy"}
-    found = {row["instance"]["policy"]: row for row in with_loads if {**row["instance"], "policy": ""} == {**same, "policy": ""}}
+    found = {
+        row["instance"]["policy"]: row
+        for row in with_loads
+        if {**row["instance"], "policy": ""} == {**same, "policy": ""}
+    }
     chosen = [found[policy] for policy in order(list(found.values()), "policy")]
     made, axes = _blank(1.5 * len(chosen) + 1, 3.8, 2, len(chosen))
     table = []
     for column, row in enumerate(chosen):
-        full = float(Fraction(row["bound"]) * parse_rate(row["instance"]["link"]))        # bytes of a healthy NIC within the bound
+        full = float(
+            Fraction(row["bound"]) * parse_rate(row["instance"]["link"])
+        )  # bytes of a healthy NIC within the bound
         for line, side in enumerate(("send", "recv")):
             loads, axis = row["loads"][side], axes[line, column]
-            axis.pcolormesh(np.array(loads) / full, cmap="viridis_r", vmin=0, vmax=2, edgecolors="none")
+            axis.pcolormesh(
+                np.array(loads) / full, cmap="viridis_r", vmin=0, vmax=2, edgecolors="none"
+            )
             axis.invert_yaxis()
-            axis.set_title(f"{row['instance']['policy']}\n{'sent' if side == 'send' else 'received'}", fontsize=8)
+            axis.set_title(
+                f"{row['instance']['policy']}\n{'sent' if side == 'send' else 'received'}",
+                fontsize=8,
+            )
             axis.tick_params(labelsize=6)
             axis.set(xlabel="rail" if line else "", ylabel="" if column else "node")
-            table += [[row["instance"]["policy"], side, node, *values] for node, values in enumerate(loads)]
+            table += [
+                [row["instance"]["policy"], side, node, *values]
+                for node, values in enumerate(loads)
+            ]
     rails = first["instance"]["rails"]
-    where = f"{same['nodes']} nodes, {same['traffic']}, chunks of {same['chunk']}, seed {same['seed']}"
+    where = (
+        f"{same['nodes']} nodes, {same['traffic']}, chunks of {same['chunk']}, seed {same['seed']}"
+    )
     return Figure(
         "rail-loads",
         "Rail loads",
-        f"Bytes on every NIC; darkest: twice what the bound allows. The instance where lpt does worst: {where}.",
+        f"Bytes on every NIC; darkest: twice what the bound allows. The instance where lpt does "
+        f"worst: {where}.",
         made,
         ["policy", "side", "node", *(f"rail {n}" for n in range(rails))],
         table,
@@ -201,7 +265,9 @@ def rail_loads(rows: Sequence[Row]) -> Figure | None:
 
 @styled
 def completion_times(rows: Sequence[Row]) -> Figure | None:
-    """When chunks were delivered in the simulator, as distributions, a line a policy, over the bound."""
+    """When chunks were delivered in the simulator, as distributions, a line a policy, over the
+    bound.
+    """
     done = [row for row in rows if row.get("simulated", {}).get("delivered_ps")]
     if not done:
         return None
@@ -209,25 +275,41 @@ def completion_times(rows: Sequence[Row]) -> Figure | None:
     axis, table = axes[0, 0], []
     for number, policy in enumerate(order(done, "policy")):
         mine = [row for row in done if row["instance"]["policy"] == policy]
-        times = np.mean([np.array(row["simulated"]["delivered_ps"]) / 1e12 / float(Fraction(row["bound"])) for row in mine], axis=0)
+        times = np.mean(
+            [
+                np.array(row["simulated"]["delivered_ps"]) / 1e12 / float(Fraction(row["bound"]))
+                for row in mine
+            ],
+            axis=0,
+        )
         shares = np.linspace(0, 1, len(times))
         axis.plot(times, shares, color=COLOURS[number % len(COLOURS)], label=policy)
-        last = [float(Fraction(row["simulated"]["completion"]) / Fraction(row["bound"])) for row in mine]
-        table.append([policy, len(mine), float(times[len(times) // 2]), float(np.median(last)), max(last)])
+        last = [
+            float(Fraction(row["simulated"]["completion"]) / Fraction(row["bound"])) for row in mine
+        ]
+        table.append(
+            [policy, len(mine), float(times[len(times) // 2]), float(np.median(last)), max(last)]
+        )
     axis.axvline(1, color=INK, linewidth=0.8, linestyle=":")
     axis.set(xlabel="time of delivery / lower bound", ylabel="share of chunks")
     axis.legend(fontsize=8)
     return Figure(
         "completion-times",
         "Completion times",
-        "Simulated delivery of chunks over the lower bound on NIC time (the simulator adds headers and latency), mean over instances.",
+        "Simulated delivery of chunks over the lower bound on NIC time (the simulator adds "
+        "headers and latency), mean over instances.",
         made,
         ["policy", "instances", "median chunk", "median completion", "slowest completion"],
         table,
     )
 
 
-FIGURES: tuple[Callable[[Sequence[Row]], Figure | None], ...] = (gap_by_policy, gap_by_nodes, rail_loads, completion_times)
+FIGURES: tuple[Callable[[Sequence[Row]], Figure | None], ...] = (
+    gap_by_policy,
+    gap_by_nodes,
+    rail_loads,
+    completion_times,
+)
 
 
 def all_figures(rows: Sequence[Row]) -> list[Figure]:

@@ -8,11 +8,13 @@ from io import BytesIO
 from typing import Any
 
 from railopt.arrays import write_atomic
-from railopt.gap import GapReport
+from railopt.gaps import GapReport
 
 
 def rail_loads(reports: Sequence[GapReport], title: str = "") -> Any:
-    """A figure: for each plan its send and receive time per NIC over the bound; dark is slow, 1 is the bound."""
+    """A figure: for each plan its send and receive time per NIC over the bound; dark is slow, 1 is
+    the bound.
+    """
     from matplotlib.figure import Figure
 
     columns = min(5, len(reports))
@@ -29,10 +31,21 @@ def rail_loads(reports: Sequence[GapReport], title: str = "") -> Any:
             axis = grid[2 * row + (side == "recv"), column]
             axis.set_axis_on()
             rates = report.plan.fabric.rates(side)
-            over = [[float(load / rate / report.bound) if rate else float("nan") for load, rate in zip(*line, strict=True)]
-                    for line in zip(report.plan.loads(side).tolist(), rates.tolist(), strict=True)]
-            image = axis.imshow(over, cmap="viridis_r", vmin=0, vmax=ceiling, aspect="auto", interpolation="nearest")
-            axis.set_title(f"{report.plan.policy}: {side} {float(report.plan.side_time(side) / report.bound):.2f}", fontsize=9)
+            over = [
+                [
+                    float(load / rate / report.bound) if rate else float("nan")
+                    for load, rate in zip(*line, strict=True)
+                ]
+                for line in zip(report.plan.loads(side).tolist(), rates.tolist(), strict=True)
+            ]
+            image = axis.imshow(
+                over, cmap="viridis_r", vmin=0, vmax=ceiling, aspect="auto", interpolation="nearest"
+            )
+            axis.set_title(
+                f"{report.plan.policy}: {side} "
+                f"{float(report.plan.side_time(side) / report.bound):.2f}",
+                fontsize=9,
+            )
             axis.tick_params(labelsize=7)
             if column == 0:
                 axis.set_ylabel("node", fontsize=8)
@@ -44,8 +57,15 @@ def rail_loads(reports: Sequence[GapReport], title: str = "") -> Any:
 
 
 def save_figure(figure: Any, path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Write a matplotlib figure, format by suffix (.svg, .pdf, .png), whole or not at all; no date inside."""
+    """Write a matplotlib figure, format by suffix (.svg, .pdf, .png), whole or not at all; no date
+    inside.
+    """
     kind = os.fspath(path).rsplit(".", 1)[-1]
     buffer = BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150, metadata={"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind))
+    figure.savefig(
+        buffer,
+        format=kind,
+        dpi=150,
+        metadata={"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind),
+    )
     write_atomic(path, buffer.getvalue(), force=force)

@@ -1,6 +1,8 @@
-"""One self-contained HTML page: headline table, figures with their data, theorems, papers' numbers beside ours.
+"""One self-contained HTML page: headline table, figures with their data, theorems, papers' numbers
+beside ours.
 
-No network, no framework: inline SVG, one style sheet, thirty lines of script that sort tables and switch the theme.
+No network, no framework: inline SVG, one style sheet, thirty lines of script that sort tables and
+switch the theme.
 """
 
 from __future__ import annotations
@@ -36,7 +38,13 @@ def build(
     parts = [("summary", "Summary", _summary(results))]
     parts += [(figure.name, figure.title, _figure(figure, command)) for figure in figures]
     if experiments:
-        parts.append(("papers", "Papers beside ours", "".join(_comparison(name, claims) for name, claims in experiments.items())))
+        parts.append(
+            (
+                "papers",
+                "Papers beside ours",
+                "".join(_comparison(name, claims) for name, claims in experiments.items()),
+            )
+        )
     if theorems:
         parts.append(("theorems", "Theorems", _theorems(theorems)))
     if results.rows:
@@ -45,35 +53,46 @@ def build(
         parts.append(("failed", "Failed instances", _failed(results.failed)))
     links = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text, _ in parts)
     body = "".join(
-        f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(text)}</h2>{content}</section>' for name, text, content in parts
+        f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(text)}</h2>{content}</section>'
+        for name, text, content in parts
     )
-    assets = {name: files("railopt.report").joinpath(name).read_text() for name in ("page.css", "page.js")}
+    assets = {
+        name: files("railopt.report").joinpath(name).read_text() for name in ("page.css", "page.js")
+    }
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{assets['page.css']}</style></head><body><header><h1>{escape(title)}</h1>"
         f'<button id="theme" type="button" aria-pressed="false">light / dark</button></header>'
         f'<p class="soft">Made by <code>{escape(command)}</code>, railopt {__version__}.</p>'
-        f'<nav aria-label="contents"><ul>{links}</ul></nav><main>{body}</main><script>{assets["page.js"]}</script></body></html>\n'
+        f"<nav "
+        f'aria-label="contents"><ul>{links}</ul></nav><main>{body}</main><script>{assets["page.js"]}</script></body></html>\n'
     )
 
 
 def read_experiments(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The comparisons of every `*/results.json` below a folder."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; run `make experiments`, or leave --experiments out")
+        raise InputError(
+            f"{folder}: no such folder; run `make experiments`, or leave --experiments out"
+        )
     found = {}
     for path in sorted(folder.glob("*/results.json")):
         try:
             claims = json.loads(path.read_text())["comparison"]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise FormatError(f"{path}: not the results of an experiment (no readable 'comparison')") from error
+            raise FormatError(
+                f"{path}: not the results of an experiment (no readable 'comparison')"
+            ) from error
         found[path.parent.name] = claims
     return found
 
 
 # ---------------------------------------------------------------- parts
 def _cell(value: Any) -> str:
-    """A table cell: exact fractions and floats keep their full value in data-value, so that sorting and tests see it."""
+    """A table cell: exact fractions and floats keep their full value in data-value, so that sorting
+    and tests see it.
+    """
     if isinstance(value, bool) or value is None:
         return f'<td class="text">{"" if value is None else "yes" if value else "no"}</td>'
     if isinstance(value, Fraction):
@@ -89,10 +108,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -
     """A sortable table that scrolls inside itself on a narrow screen."""
     text = [all(isinstance(row[i], str) for row in rows) for i in range(len(columns))]
     head = "".join(
-        f'<th scope="col"{" class=text" if text[i] else ""}><button type="button">{escape(name)}</button></th>'
+        f'<th scope="col"{" class=text" if text[i] else ""}><button '
+        f'type="button">{escape(name)}</button></th>'
         for i, name in enumerate(columns)
     )
-    body = "".join("<tr>" + "".join(_marked(cell) if isinstance(cell, Marked) else _cell(cell) for cell in row) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>"
+        + "".join(_marked(cell) if isinstance(cell, Marked) else _cell(cell) for cell in row)
+        + "</tr>"
+        for row in rows
+    )
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
         f'<table class="sortable"><caption>{escape(caption)}</caption>'
@@ -116,7 +141,9 @@ def _summary(results: Results) -> str:
     for row in results.rows:
         groups.setdefault((row["instance"]["policy"], row["instance"]["chunk"]), []).append(row)
     policies, chunks = order(results.rows, "policy"), order(results.rows, "chunk")
-    for policy, chunk in ((policy, chunk) for policy in policies for chunk in chunks if (policy, chunk) in groups):
+    for policy, chunk in (
+        (policy, chunk) for policy in policies for chunk in chunks if (policy, chunk) in groups
+    ):
         mine = groups[policy, chunk]
         gaps = sorted(Fraction(row["gap"]) for row in mine)
         rows.append(
@@ -131,14 +158,24 @@ def _summary(results: Results) -> str:
             ]
         )
     text = (
-        f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn lines dropped, from {results.files} files. "
-        "The gap is (value - bound) / bound. Values are re-evaluated from their chunks; bounds have a witness that the kernel re-checks, "
+        f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn "
+        f"lines dropped, from {results.files} files. "
+        "The gap is (value - bound) / bound. Values are re-evaluated from their chunks; bounds "
+        "have a witness that the kernel re-checks, "
         "except where the proof column says claimed: that is a solver's word.</p>"
     )
     if not rows:
         return text
     return text + table(
-        ["policy", "chunk", "instances", "median gap %", "largest gap %", "proved optimal", "receive is the worse side"],
+        [
+            "policy",
+            "chunk",
+            "instances",
+            "median gap %",
+            "largest gap %",
+            "proved optimal",
+            "receive is the worse side",
+        ],
         rows,
         "Gap by policy and chunk size",
     )
@@ -150,21 +187,40 @@ def _figure(figure: Figure, command: str) -> str:
     data = table(figure.columns, figure.rows, f"Data: {figure.title}")
     return (
         f'<figure>{picture}<figcaption id="{label}">{escape(figure.caption)}</figcaption>'
-        f"<details><summary>data and command</summary><p><code>{escape(command)}</code></p>{data}</details></figure>"
+        f"<details><summary>data and "
+        f"command</summary><p><code>{escape(command)}</code></p>{data}</details></figure>"
     )
 
 
 def _comparison(name: str, claims: Sequence[Mapping[str, Any]]) -> str:
     rows = [
-        [claim["name"], claim["paper_text"], claim["ours_text"], Marked(claim["verdict"]), claim.get("source", ""), claim.get("note", "")]
+        [
+            claim["name"],
+            claim["paper_text"],
+            claim["ours_text"],
+            Marked(claim["verdict"]),
+            claim.get("source", ""),
+            claim.get("note", ""),
+        ]
         for claim in claims
     ]
-    return table(["claim", "paper", "ours", "verdict", "source", "note"], rows, f"{name}: python -m experiments.{name}.run")
+    return table(
+        ["claim", "paper", "ours", "verdict", "source", "note"],
+        rows,
+        f"{name}: python -m experiments.{name}.run",
+    )
 
 
 def _theorems(theorems: Sequence[Theorem]) -> str:
-    rows = [[theorem.id, theorem.title, theorem.statement, Marked(theorem.status), theorem.source] for theorem in theorems]
-    return table(["id", "title", "statement", "status", "source"], rows, "The registry of theorems: railopt prove")
+    rows = [
+        [theorem.id, theorem.title, theorem.statement, Marked(theorem.status), theorem.source]
+        for theorem in theorems
+    ]
+    return table(
+        ["id", "title", "statement", "status", "source"],
+        rows,
+        "The registry of theorems: railopt prove",
+    )
 
 
 def _instances(rows: Sequence[Row]) -> str:
@@ -179,15 +235,42 @@ def _instances(rows: Sequence[Row]) -> str:
         ]
         for row in rows[:MAX_ROWS]
     ]
-    caption = "All instances" if len(rows) <= MAX_ROWS else f"The first {MAX_ROWS} of {len(rows)} instances; railopt results lists all"
+    caption = (
+        "All instances"
+        if len(rows) <= MAX_ROWS
+        else f"The first {MAX_ROWS} of {len(rows)} instances; railopt results lists all"
+    )
     return table(
-        ["nodes", "rails", "traffic", "chunk", "policy", "seed", "time us", "bound us", "gap %", "proof", "worst side"], listed, caption
+        [
+            "nodes",
+            "rails",
+            "traffic",
+            "chunk",
+            "policy",
+            "seed",
+            "time us",
+            "bound us",
+            "gap %",
+            "proof",
+            "worst side",
+        ],
+        listed,
+        caption,
     )
 
 
 def _failed(rows: Sequence[Row]) -> str:
     return table(
         ["nodes", "traffic", "chunk", "policy", "seed", "error"],
-        [[*(row["instance"][name] for name in ("nodes", "traffic", "chunk", "policy", "seed")), row["error"]] for row in rows],
+        [
+            [
+                *(
+                    row["instance"][name]
+                    for name in ("nodes", "traffic", "chunk", "policy", "seed")
+                ),
+                row["error"],
+            ]
+            for row in rows
+        ],
         "Failed instances",
     )

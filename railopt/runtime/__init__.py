@@ -1,11 +1,14 @@
 """Carrying out plans: senders, the ranks they run on, and the memory they move.
 
-    group = join(Launch("hosts", rank, 2, ("node1", "node2")), secret)       # or detect(os.environ), join_mpi(comm)
-    with group, Verbs(group, ["mlx5_0", "mlx5_1"], send, recv) as sender:    # connects and registers, once
-        for plan in plans:                                                   # a new plan every layer and iteration
+    group = join(Launch("hosts", rank, 2, ("node1", "node2")), secret)       # or
+    detect(os.environ), join_mpi(comm)
+    with group, Verbs(group, ["mlx5_0", "mlx5_1"], send, recv) as sender:    # connects and
+    registers, once
+        for plan in plans:                                                   # a new plan every
+        layer and iteration
             handle = sender.run(plan)
-            ...                                                              # compute; handle.poll() makes progress
-            report = handle.wait()
+            ...                                                              # compute;
+            handle.poll() makes progress report = handle.wait()
 
 `Loopback` and `Record` have the same `run`. Everything is imported on first use.
 """
@@ -16,9 +19,21 @@ import importlib
 from typing import Any
 
 _EXPORTS = {
-    "Group": "group", "Launch": "launch", "Loopback": "loopback", "Options": "rails", "Patience": "verbs.objects",
-    "PeerLost": "sender", "Placement": "placement", "Record": "record", "Report": "sender", "Sender": "sender",
-    "Verbs": "verbs_sender", "detect": "launch", "from_hosts": "launch", "join": "group", "join_mpi": "group",
+    "Group": "rendezvous.group",
+    "Launch": "rendezvous.launch",
+    "Loopback": "senders.loopback",
+    "Options": "verbs.rails",
+    "Patience": "verbs.objects",
+    "PeerLost": "senders.protocol",
+    "Placement": "payload.layout",
+    "Record": "senders.record",
+    "Report": "senders.protocol",
+    "Sender": "senders.protocol",
+    "Verbs": "senders.verbs",
+    "detect": "rendezvous.launch",
+    "from_hosts": "rendezvous.launch",
+    "join": "rendezvous.group",
+    "join_mpi": "rendezvous.group",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -1,8 +1,9 @@
 """perftest's reports (`ib_write_bw --out_json`) -> the measured rate of each NIC -> a Fabric.
 
-perftest 4.5 writes keys without quotes and a comma after the last one; newer releases write JSON. Both are read here as
-lines of `key: value`. The unit is not in the file: MB/s (2**20 bytes) or, with --report_gbits, Gb/s; it follows from the
-message rate, which is always millions of messages per second: rate = MsgRate * 1e6 * MsgSize.
+perftest 4.5 writes keys without quotes and a comma after the last one; newer releases write JSON.
+Both are read here as lines of `key: value`. The unit is not in the file: MB/s (2**20 bytes) or,
+with --report_gbits, Gb/s; it follows from the message rate, which is always millions of messages
+per second: rate = MsgRate * 1e6 * MsgSize.
 """
 
 from __future__ import annotations
@@ -45,28 +46,40 @@ def measured_rate(text: str, name: str = "report") -> int:
             best = max(best, _rate(found, name))
             found = {}
     if not best:
-        raise FormatError(f"{name}: no MsgSize, BW_average and MsgRate: expected a report of ib_write_bw --out_json")
+        raise FormatError(
+            f"{name}: no MsgSize, BW_average and MsgRate: expected a report of ib_write_bw "
+            f"--out_json"
+        )
     return best
 
 
 def _rate(found: dict[str, Fraction], name: str) -> int:
     bandwidth, counted = found["BW_average"], found["MsgRate"] * 10**6 * found["MsgSize"]
     if bandwidth <= 0 or counted <= 0:
-        raise FormatError(f"{name}: BW_average {float(bandwidth):g} and MsgRate {float(found['MsgRate']):g}: nothing was measured "
-                          "(for very slow links use larger --iters, MsgRate is rounded to 6 digits)")
+        raise FormatError(
+            f"{name}: BW_average {float(bandwidth):g} and MsgRate {float(found['MsgRate']):g}: "
+            f"nothing was measured "
+            "(for very slow links use larger --iters, MsgRate is rounded to 6 digits)"
+        )
     unit = min(_UNITS, key=lambda u: max(bandwidth * u / counted, counted / (bandwidth * u)))
     factor = max(bandwidth * unit / counted, counted / (bandwidth * unit))
     if factor > 2:
-        raise FormatError(f"{name}: BW_average {float(bandwidth):g} fits MsgRate neither as MB/s nor as Gb/s")
+        raise FormatError(
+            f"{name}: BW_average {float(bandwidth):g} fits MsgRate neither as MB/s nor as Gb/s"
+        )
     return int(bandwidth * unit)
 
 
 def place_of(path: str) -> tuple[int, int, str]:
-    """(node, rail, side) from a file name: its last two numbers, as in `node3_rail5.json` or `3-5-tx.json`."""
+    """(node, rail, side) from a file name: its last two numbers, as in `node3_rail5.json` or
+    `3-5-tx.json`.
+    """
     match = _PLACE.search(Path(path).name)
     if match is None:
-        raise InputError(f"{path}: the name must end in the node's and the rail's number, e.g. node3_rail5.json "
-                         "(node3_rail5_tx.json and _rx.json where the directions differ)")
+        raise InputError(
+            f"{path}: the name must end in the node's and the rail's number, e.g. node3_rail5.json "
+            "(node3_rail5_tx.json and _rx.json where the directions differ)"
+        )
     return int(match[1]), int(match[2]), match[3] or ""
 
 
@@ -83,9 +96,13 @@ def read(paths: Iterable[str]) -> list[Measured]:
 
 
 def fabric_from(measured: list[Measured], gpus: int | None = None) -> Fabric:
-    """A fabric with these rates; every NIC of every node must have been measured, each direction once."""
+    """A fabric with these rates; every NIC of every node must have been measured, each direction
+    once.
+    """
     if not measured:
-        raise InputError("no reports: expected one a NIC, e.g. node0_rail0.json node0_rail1.json ...")
+        raise InputError(
+            "no reports: expected one a NIC, e.g. node0_rail0.json node0_rail1.json ..."
+        )
     nodes, rails = 1 + max(m.node for m in measured), 1 + max(m.rail for m in measured)
     rates = {side: np.zeros((nodes, rails), np.int64) for side in ("tx", "rx")}
     for m in measured:
@@ -96,6 +113,9 @@ def fabric_from(measured: list[Measured], gpus: int | None = None) -> Fabric:
     for side, matrix in rates.items():
         if (matrix == 0).any():
             node, rail = np.argwhere(matrix == 0)[0]
-            raise InputError(f"no report for node {node} rail {rail} ({side}): {nodes} nodes x {rails} rails are expected, "
-                             "because those are the largest numbers found")
+            raise InputError(
+                f"no report for node {node} rail {rail} ({side}): {nodes} nodes x {rails} rails "
+                f"are expected, "
+                "because those are the largest numbers found"
+            )
     return Fabric(nodes, rails, rails if gpus is None else gpus, rates["tx"], rates["rx"])

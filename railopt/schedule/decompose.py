@@ -1,14 +1,19 @@
-"""A server matrix -> stages.  In a stage each server sends to at most one server and receives from at most one.
+"""A server matrix -> stages.  In a stage each server sends to at most one server and receives from
+at most one.
 
-Every kernel takes int64 [n, n] bytes between servers (zero diagonal) and returns `(peer, sent)`, both [stages, n]:
-server i sends `sent[s, i]` bytes to server `peer[s, i]` in stage s; an idle server has peer -1.  A stage lasts as long
+Every kernel takes int64 [n, n] bytes between servers (zero diagonal) and returns `(peer, sent)`,
+both [stages, n]:
+server i sends `sent[s, i]` bytes to server `peer[s, i]` in stage s; an idle server has peer -1.  A
+stage lasts as long
 as its largest transfer.  L is the largest row or column sum: no schedule is shorter.
 
-    birkhoff   FAST (arXiv 2505.09764): fill up to equal line sums, then any perfect matching, as long as its smallest
+    birkhoff   FAST (arXiv 2505.09764): fill up to equal line sums, then any perfect matching, as
+               long as its smallest
                entry lasts.  Total exactly L, up to n**2 - 2n + 2 stages.
-    shifted    SpreadOut: stage d sends i -> i + d.  n - 1 stages, total the sum of the diagonals' largest entries.
-    compact    ours: total at most (1 + eps) L, in 1.5 n to 3 n stages (measured at eps = 1/50); see its docstring
-               for what is proved.
+    shifted    SpreadOut: stage d sends i -> i + d.  n - 1 stages, total the sum of the diagonals'
+               largest entries.
+    compact    ours: total at most (1 + eps) L, in 1.5 n to 3 n stages (measured at eps = 1/50); see
+               its docstring for what is proved.
 """
 
 from __future__ import annotations
@@ -53,7 +58,9 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
             key[s] = max(key[s], sent[s, i])
         key[s] *= -1 if descending else 1
     width = 1
-    while width < stages:       # merge sort from below; np.argsort takes longer to compile than all else here
+    while (
+        width < stages
+    ):  # merge sort from below; np.argsort takes longer to compile than all else here
         for start in range(0, stages, 2 * width):
             middle, end = min(start + width, stages), min(start + 2 * width, stages)
             a, b = start, middle
@@ -74,8 +81,11 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
 
 
 @njit(cache=True)
-def _split(peer: Array, sent: Array, stage: int, parts: int, step: int, rising: bool) -> tuple[Array, Array]:
-    """One stage in parts: of x bytes x >> (step * p) are left before part p, so the parts shrink (or grow, if rising).
+def _split(
+    peer: Array, sent: Array, stage: int, parts: int, step: int, rising: bool
+) -> tuple[Array, Array]:
+    """One stage in parts: of x bytes x >> (step * p) are left before part p, so the parts shrink
+    (or grow, if rising).
 
     The total stays: each part grows with the whole, so one server has the largest of them all.
     """
@@ -98,10 +108,13 @@ def _split(peer: Array, sent: Array, stage: int, parts: int, step: int, rising: 
 
 @njit(cache=True)
 def taper(peer: Array, sent: Array, least: int) -> tuple[Array, Array]:
-    """Short stages at both ends of an ascending schedule, for what nothing hides; no part shorter than `least` bytes.
+    """Short stages at both ends of an ascending schedule, for what nothing hides; no part shorter
+    than `least` bytes.
 
-    The last stage halves up to four times: each part hides the redistribution of the one before, and 1/16 is left to
-    redistribute at the end.  The first comes as 1/16, 3/16 and 3/4 unless it is short already: a rail sends its own
+    The last stage halves up to four times: each part hides the redistribution of the one before,
+    and 1/16 is left to
+    redistribute at the end.  The first comes as 1/16, 3/16 and 3/4 unless it is short already: a
+                              rail sends its own
     bytes first, so the first part needs little balance or none.
     """
     if len(sent) == 0:
@@ -118,7 +131,9 @@ def taper(peer: Array, sent: Array, least: int) -> tuple[Array, Array]:
 
 @njit(cache=True)
 def fill(matrix: Array) -> tuple[Array, int]:
-    """The matrix with virtual bytes added until every line sums to L, and L.  Lines of sum L get none."""
+    """The matrix with virtual bytes added until every line sums to L, and L.  Lines of sum L get
+    none.
+    """
     rows, columns = line_sums(matrix)
     longest = max(rows.max(), columns.max())
     full = matrix.copy()
@@ -196,13 +211,16 @@ def shifted(matrix: Array) -> tuple[Array, Array]:
 
 @njit(cache=True)
 def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
-    """Slots of `slot` bytes that the fullest line needs when each entry is rounded up to whole slots; over `limit`: -1.
+    """Slots of `slot` bytes that the fullest line needs when each entry is rounded up to whole
+    slots; over `limit`: -1.
 
     `columns` [n] is scratch.
     """
     columns[:] = 0
     most = np.int64(0)
-    inverse = (1.0 - 2.0**-50) / slot     # the quotient rounded down is exact or one too small: cheaper than a division
+    inverse = (
+        1.0 - 2.0**-50
+    ) / slot  # the quotient rounded down is exact or one too small: cheaper than a division
     for i in range(len(left)):
         row = np.int64(0)
         for j in range(len(left)):
@@ -221,9 +239,11 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
 
 @njit(cache=True)
 def _finish(left: Array, time: int, spare: int, patient: bool, scratch: Array) -> tuple[int, int]:
-    """(slot, count) with the fewest slots that end within `time + spare`, or (0, 0) where none is good enough yet.
+    """(slot, count) with the fewest slots that end within `time + spare`, or (0, 0) where none is
+    good enough yet.
 
-    A slot of spare // (n - 1) + 1 bytes always ends in time: rounding up adds less than one slot an entry.
+    A slot of spare // (n - 1) + 1 bytes always ends in time: rounding up adds less than one slot an
+    entry.
     """
     n = len(left)
     end = time + spare
@@ -253,7 +273,10 @@ def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, gra
     for i in range(n):
         slack = row_slack[i]
         for w in range(words(n)):
-            entries, slacks = left[i, w * BITS:(w + 1) * BITS], column_slack[w * BITS:(w + 1) * BITS]
+            entries, slacks = (
+                left[i, w * BITS : (w + 1) * BITS],
+                column_slack[w * BITS : (w + 1) * BITS],
+            )
             a, b, c = np.int64(0), np.int64(0), np.int64(0)
             for k in range(len(entries)):
                 entry = entries[k]
@@ -266,7 +289,9 @@ def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, gra
 
 @njit(cache=True)
 def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) -> int:
-    """The longest stage for which every row and every column has a pair that fits: no perfect matching lasts longer."""
+    """The longest stage for which every row and every column has a pair that fits: no perfect
+    matching lasts longer.
+    """
     best[:] = 0
     shortest = INT64_MAX
     for i in range(len(left)):
@@ -283,18 +308,25 @@ def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) ->
 def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     """Few stages whose total is at most L + `spare` bytes.
 
-    Each stage is a perfect matching on the pairs that fit it: a pair fits a stage of length w if it still has w bytes,
-    or if both its lines can afford to idle for the rest.  A line can afford (time left) - (its bytes left), so after
-    every stage each line still fits into the time left: the total never passes L.  Pairs with bytes are matched first.
-    w is searched downwards in steps of 1/10 until a perfect matching exists.  One does for some w >= 1: the matrix
-    could be filled up to equal line sums (`fill`), and a filled-up entry is at most bytes + affordable idling.
+    Each stage is a perfect matching on the pairs that fit it: a pair fits a stage of length w if it
+    still has w bytes,
+    or if both its lines can afford to idle for the rest.  A line can afford (time left) - (its
+    bytes left), so after
+    every stage each line still fits into the time left: the total never passes L.  Pairs with bytes
+    are matched first.
+    w is searched downwards in steps of 1/10 until a perfect matching exists.  One does for some w
+    >= 1: the matrix could be filled up to equal line sums (`fill`), and a filled-up entry is at
+    most bytes + affordable idling.
 
-    As soon as rounding what is left up to whole slots (the largest entry over 1, 2, 3, ... 32) takes at most 3n slots
-    and `spare` extra bytes, the same loop runs once more on slots instead of bytes.  After 3n stages the slot becomes
-    spare // (n - 1) + 1: rounding up adds less than one slot an entry, so that always ends in time, with at most
+    As soon as rounding what is left up to whole slots (the largest entry over 1, 2, 3, ... 32)
+    takes at most 3n slots
+    and `spare` extra bytes, the same loop runs once more on slots instead of bytes.  After 3n
+    stages the slot becomes spare // (n - 1) + 1: rounding up adds less than one slot an entry, so
+    that always ends in time, with at most
     (L + spare) / slot slots.  Hence at most 3n + n/8 + max(3n, (n - 1)(1 + L / spare)) stages.
 
-    With spare = 0 the total is exactly L and each stage empties an entry or uses up a line's slack: n**2 + n at most.
+    With spare = 0 the total is exactly L and each stage empties an entry or uses up a line's slack:
+    n**2 + n at most.
     """
     n = len(matrix)
     left = matrix.copy()
@@ -304,7 +336,9 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     if time == 0:
         return peer[:0].copy(), sent[:0].copy()
     spare = min(spare, INT64_MAX - time)
-    peer, sent, stage, slot, count = _match(left, left, np.int64(1), time, spare, peer, sent, np.int64(0))
+    peer, sent, stage, slot, count = _match(
+        left, left, np.int64(1), time, spare, peer, sent, np.int64(0)
+    )
     if slot:
         units = np.zeros((n, n), np.int64)
         for i in range(n):
@@ -316,11 +350,14 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
 
 
 @njit(cache=True)
-def _match(left: Array, real: Array, slot: Int, time: Int, spare: Int, peer: Array, sent: Array,
-           stage: Int) -> tuple[Array, Array, Int, Int, Int]:
-    """The loop of `compact` on `left`, in units of `slot` bytes (`real` has the bytes; the same array if slot is 1).
+def _match(
+    left: Array, real: Array, slot: Int, time: Int, spare: Int, peer: Array, sent: Array, stage: Int
+) -> tuple[Array, Array, Int, Int, Int]:
+    """The loop of `compact` on `left`, in units of `slot` bytes (`real` has the bytes; the same
+    array if slot is 1).
 
-    Returns the tables, the number of stages, and the slot and count to go on with (0, 0 when nothing is left).
+    Returns the tables, the number of stages, and the slot and count to go on with (0, 0 when
+    nothing is left).
     """
     n = len(left)
     rows, columns = line_sums(left)
@@ -341,7 +378,9 @@ def _match(left: Array, real: Array, slot: Int, time: Int, spare: Int, peer: Arr
         for tier in range(3):
             whole = extend(graphs[tier], state, tier == 2)
         if not whole:
-            length = min(length - max(1, length // 10), _longest(left, row_slack, column_slack, best))
+            length = min(
+                length - max(1, length // 10), _longest(left, row_slack, column_slack, best)
+            )
             continue
         longest, most = time, 0
         for i in range(n):

@@ -1,7 +1,9 @@
 """Perfect matchings on bit rows: what every decomposition into stages calls for each of its stages.
 
-A bipartite graph of n rows and n columns is int64 [n, words(n)], column j being bit `j % BITS` of word `j // BITS`
-of its row.  63 bits a word keep every word non-negative, so that the same code runs compiled and as plain Python.
+A bipartite graph of n rows and n columns is int64 [n, words(n)], column j being bit `j % BITS` of
+word `j // BITS`
+of its row.  63 bits a word keep every word non-negative, so that the same code runs compiled and as
+             plain Python.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ def _greedy(graph: Array, state: Array) -> None:
 
 @njit(cache=True)
 def _search(graph: Array, root: int, state: Array) -> int:
-    """Breadth first over alternating paths from row `root`: the free column that ends one, or -1."""
+    """Breadth first over alternating paths from row `root`: the free column that ends one, or
+    -1.
+    """
     width = graph.shape[1]
     state[_QUEUE, 0] = root
     head, tail = 0, 1
@@ -103,9 +107,11 @@ def _search(graph: Array, root: int, state: Array) -> int:
 
 @njit(cache=True)
 def extend(graph: Array, state: Array, perfect: bool) -> bool:
-    """Grow the matching in place as far as `graph` allows; True if every row has a column in the end.
+    """Grow the matching in place as far as `graph` allows; True if every row has a column in the
+    end.
 
-    Rows and columns that are matched stay matched, perhaps to another partner, also where their old edge is not in
+    Rows and columns that are matched stay matched, perhaps to another partner, also where their old
+    edge is not in
     `graph`.  With `perfect` the first row that can't be matched ends the search.
     """
     n, width = graph.shape
@@ -118,7 +124,9 @@ def extend(graph: Array, state: Array, perfect: bool) -> bool:
             for w in range(width):
                 state[_BITS, w] = 0
         j = _search(graph, root, state)
-        fresh = j >= 0      # no augmenting path leads on from what a failed search saw: the next one skips it
+        fresh = (
+            j >= 0
+        )  # no augmenting path leads on from what a failed search saw: the next one skips it
         if j < 0:
             whole = False
             if perfect:

@@ -1,22 +1,26 @@
-"""The alpha-beta model in which FAST is evaluated: a step that moves w bytes over a link lasts alpha + w beta.
+"""The alpha-beta model in which FAST is evaluated: a step that moves w bytes over a link lasts
+alpha + w beta.
 
     stage between servers   alpha + beta w / m          w the stage's length, split over m rails
-    step inside a server    SpreadOut over scale-up: for d = 1 .. m - 1, alpha + beta (largest transfer g -> g + d)
+    step inside a server    SpreadOut over scale-up: for d = 1 .. m - 1, alpha + beta (largest
+                            transfer g -> g + d)
     bound                   beta L / m                  NICs alone, no start-up
 
 How the steps overlap depends on the kind:
 
-    fast, spreadout   all balance, one tile after the other; stage 0 beside the traffic that stays inside servers;
-                      stage k beside the redistribution of k - 1; the last redistribution
-    compact           balance of stage 0; stage k beside balance of k + 1 and redistribution of k - 1 (one after the
-                      other on the same links); the traffic that stays inside servers beside the longest stage; the
-                      last redistribution
+    fast, spreadout   all balance, one tile after the other; stage 0 beside the traffic that stays
+                      inside servers; stage k beside the redistribution of k - 1; the last
+                      redistribution
+    compact           balance of stage 0; stage k beside balance of k + 1 and redistribution of k -
+                      1 (one after the other on the same links); the traffic that stays inside
+                      servers beside the longest stage; the last redistribution
     fast-nostage      all balance; all transfers at once (one start-up a peer); all redistribution
-    pipelined         balance of the first chunk; all transfers at once; redistribution of the last chunk; at least as
-                      long as everything that scale-up has to move
+    pipelined         balance of the first chunk; all transfers at once; redistribution of the last
+                      chunk; at least as long as everything that scale-up has to move
 
-Times are microseconds as floats: a model, not a proof.  FAST's constants (its simulator, MangoBoost/FAST 0712d29):
-400 Gb/s 0.7 us + 22 us/MB, 100 Gb/s 0.7 + 84, H100 scale-up 0.1 + 2.3, MI300X 0.1 + 5.
+Times are microseconds as floats: a model, not a proof.  FAST's constants (its simulator,
+MangoBoost/FAST 0712d29): 400 Gb/s 0.7 us + 22 us/MB, 100 Gb/s 0.7 + 84, H100 scale-up 0.1 + 2.3,
+MI300X 0.1 + 5.
 """
 
 from __future__ import annotations
@@ -36,7 +40,9 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Links:
-    """Start-up in microseconds and microseconds a MB (1e6 bytes), between servers and inside one."""
+    """Start-up in microseconds and microseconds a MB (1e6 bytes), between servers and inside
+    one.
+    """
 
     alpha_out: float = 0.7
     beta_out: float = 22.0
@@ -81,7 +87,9 @@ class Breakdown:
 
 @njit(cache=True)
 def spread(moves: Array, alpha: float, beta: float) -> float:
-    """SpreadOut inside a server: [m, m] bytes from GPU to GPU; shifts without bytes cost nothing."""
+    """SpreadOut inside a server: [m, m] bytes from GPU to GPU; shifts without bytes cost
+    nothing.
+    """
     m = len(moves)
     time = 0.0
     for d in range(1, m):
@@ -94,8 +102,9 @@ def spread(moves: Array, alpha: float, beta: float) -> float:
 
 
 @njit(cache=True)
-def inside(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, alpha: float,
-           beta: float) -> tuple[Array, Array, Array, Array]:
+def inside(
+    bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, alpha: float, beta: float
+) -> tuple[Array, Array, Array, Array]:
     """Time inside servers, microseconds.
 
     balance, redistribution   [stages], each on its slowest server
@@ -105,16 +114,32 @@ def inside(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool,
     start, stages = tile_entries(peer, sent)
     balance, after, whole = np.zeros(len(sent)), np.zeros(len(sent)), np.zeros(nodes)
     arrived = np.zeros((nodes, m, m), np.int64)
-    runs, count, at = np.empty((m, m * m + m, RUN), np.int64), np.empty(m, np.int64), np.empty((m, 3), np.int64)
+    runs, count, at = (
+        np.empty((m, m * m + m, RUN), np.int64),
+        np.empty(m, np.int64),
+        np.empty((m, 3), np.int64),
+    )
     scratch = np.empty((4, m), np.int64)
     before, until, place, used = scratch[0], scratch[1], scratch[2], scratch[3]
-    given, passed, all_given = np.empty((m, m), np.int64), np.empty((m, m), np.int64), np.empty((m, m), np.int64)
+    given, passed, all_given = (
+        np.empty((m, m), np.int64),
+        np.empty((m, m), np.int64),
+        np.empty((m, m), np.int64),
+    )
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last:
                 continue
-            tile_runs(bytes_[i * m:(i + 1) * m, j * m:(j + 1) * m], i + j, by_target, runs, count, until, at)
+            tile_runs(
+                bytes_[i * m : (i + 1) * m, j * m : (j + 1) * m],
+                i + j,
+                by_target,
+                runs,
+                count,
+                until,
+                at,
+            )
             before[:], place[:], used[:], all_given[:] = 0, 0, 0, 0
             done = np.int64(0)
             for e in range(first, last):
@@ -148,7 +173,7 @@ def inside(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool,
 def local_time(traffic: Traffic, links: Links) -> float:
     """The traffic that stays inside servers, by SpreadOut, on the slowest server."""
     m = traffic.gpus
-    tiles = (traffic.bytes[i * m:(i + 1) * m, i * m:(i + 1) * m] for i in range(traffic.nodes))
+    tiles = (traffic.bytes[i * m : (i + 1) * m, i * m : (i + 1) * m] for i in range(traffic.nodes))
     return max(float(spread(tile, links.alpha_in, links.beta_in)) for tile in tiles)
 
 
@@ -159,8 +184,15 @@ def modelled(schedule: Schedule, links: Links = LINKS["h100-400g"]) -> Breakdown
     stay = local_time(schedule.traffic, links)
     if not schedule.stages:
         return Breakdown(bound, 0.0, 0.0, 0.0, stay)
-    balance, after, whole, arrived = inside(schedule.traffic.bytes, schedule.fabric.nodes, schedule.peer, schedule.sent,
-                                            kind.by_target, links.alpha_in, links.beta_in)
+    balance, after, whole, arrived = inside(
+        schedule.traffic.bytes,
+        schedule.fabric.nodes,
+        schedule.peer,
+        schedule.sent,
+        kind.by_target,
+        links.alpha_in,
+        links.beta_in,
+    )
     if not kind.barriers:
         return _at_once(schedule, links, bound, stay, float(whole.max()), float(arrived.max()))
     wire = links.beta_out * schedule.lengths / m / MB
@@ -177,7 +209,9 @@ def modelled(schedule: Schedule, links: Links = LINKS["h100-400g"]) -> Breakdown
     return Breakdown(bound, float(wire.sum()), links.alpha_out * schedule.stages, exposed, late)
 
 
-def _at_once(schedule: Schedule, links: Links, bound: float, stay: float, balance: float, after: float) -> Breakdown:
+def _at_once(
+    schedule: Schedule, links: Links, bound: float, stay: float, balance: float, after: float
+) -> Breakdown:
     """Without barriers the NICs run at their line sum; a start-up a peer."""
     startup = links.alpha_out * int((schedule.sent > 0).sum(axis=0).max())
     if KINDS[schedule.kind].overlap == "nothing":
@@ -189,7 +223,9 @@ def _at_once(schedule: Schedule, links: Links, bound: float, stay: float, balanc
 
 
 def spreadout_gpus(traffic: Traffic, links: Links = LINKS["h100-400g"]) -> float:
-    """SpreadOut between all GPUs without balance, microseconds: step d sends GPU g -> g + d over its own NIC."""
+    """SpreadOut between all GPUs without balance, microseconds: step d sends GPU g -> g + d over
+    its own NIC.
+    """
     count = len(traffic.bytes)
     gpu = np.arange(count)
     time = 0.0
@@ -198,6 +234,8 @@ def spreadout_gpus(traffic: Traffic, links: Links = LINKS["h100-400g"]) -> float
         size = traffic.bytes[gpu, target]
         out = size[gpu // traffic.gpus != target // traffic.gpus]
         near = size[gpu // traffic.gpus == target // traffic.gpus]
-        time += max(links.alpha_out + links.beta_out * float(out.max(initial=0)) / MB,
-                    links.alpha_in + links.beta_in * float(near.max(initial=0)) / MB)
+        time += max(
+            links.alpha_out + links.beta_out * float(out.max(initial=0)) / MB,
+            links.alpha_in + links.beta_in * float(near.max(initial=0)) / MB,
+        )
     return time

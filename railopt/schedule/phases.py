@@ -1,10 +1,15 @@
-"""A schedule as flows over ports with dependencies: what a simulator needs to run its phases one by one.
+"""A schedule as flows over ports with dependencies: what a simulator needs to run its phases one by
+one.
 
-`simulate(schedule.plan())` lets every chunk cross scale-up and rail at once (cut-through), which is what the pipelined
-kind does.  FAST and its ablation store and forward: bytes rest on a proxy GPU between balance, wire and redistribution.
-Here each of these is a flow of its own.  `railopt.sim.Job(**phases(schedule)._asdict())` is the job.
+`simulate(schedule.plan())` lets every chunk cross scale-up and rail at once (cut-through), which is
+what the pipelined
+kind does.  FAST and its ablation store and forward: bytes rest on a proxy GPU between balance, wire
+            and redistribution.
+Here each of these is a flow of its own.  `railopt.sim.Job(**phases(schedule)._asdict())` is the
+job.
 
-Ports: transmit NICs (node * m + rail), receive NICs, then out of each GPU's scale-up link, then into it.
+Ports: transmit NICs (node * m + rail), receive NICs, then out of each GPU's scale-up link, then
+into it.
 """
 
 from __future__ import annotations
@@ -26,7 +31,8 @@ class Phases(NamedTuple):
     first, path int64 [flows + 1], int32: the two ports of each flow
     size        int64 [flows], bytes
     latency_ps  int64 [flows]: the start-up of its phase
-    group       int32 [flows]: balance, wire or redistribution of a stage, or what stays inside servers
+    group       int32 [flows]: balance, wire or redistribution of a stage, or what stays inside
+                servers
     needs       int32 [E, 2]: group needs[e, 0] starts when needs[e, 1] is delivered
     track       int32 [flows]: rail for the wire, m for scale-up
     """
@@ -42,46 +48,72 @@ class Phases(NamedTuple):
 
 
 def phases(schedule: Schedule, *, alpha_out_ps: int = 0, alpha_in_ps: int = 0) -> Phases:
-    """The flows of a schedule that stores and forwards (every kind but pipelined, which has no phases)."""
+    """The flows of a schedule that stores and forwards (every kind but pipelined, which has no
+    phases).
+    """
     if schedule.kind == "pipelined":
-        raise InputError("a pipelined schedule has no phases: simulate its plan, chunks cut through")
+        raise InputError(
+            "a pipelined schedule has no phases: simulate its plan, chunks cut through"
+        )
     fabric, m, count = schedule.fabric, schedule.fabric.gpus, len(schedule.traffic.bytes)
     stage, rail, src, dst, _, size = (column.astype(np.int64) for column in schedule.pieces())
     if not KINDS[schedule.kind].barriers:
         stage[:] = 0
     here, there = src // m * m + rail, dst // m * m + rail
-    moves = [_sums(stage, src, here, size), _sums(stage, here, there, size), _sums(stage, there, dst, size)]
+    moves = [
+        _sums(stage, src, here, size),
+        _sums(stage, here, there, size),
+        _sums(stage, there, dst, size),
+    ]
     node = np.arange(count) // m
     g, h = np.nonzero(np.where(node[:, None] == node, schedule.traffic.bytes, 0))
     apart = g != h
-    inside = np.zeros(np.count_nonzero(apart), np.int64), g[apart], h[apart], schedule.traffic.bytes[g, h][apart]
+    inside = (
+        np.zeros(np.count_nonzero(apart), np.int64),
+        g[apart],
+        h[apart],
+        schedule.traffic.bytes[g, h][apart],
+    )
     groups, needs = _groups(schedule)
     out, into = 2 * count, 3 * count
     ports = [(out, into), (0, count), (out, into), (out, into)]
-    columns = [(np.stack([a + p, b + q]), bytes_, groups[phase][at])
-               for phase, ((at, a, b, bytes_), (p, q)) in enumerate(zip([*moves, inside], ports, strict=True))]
+    columns = [
+        (np.stack([a + p, b + q]), bytes_, groups[phase][at])
+        for phase, ((at, a, b, bytes_), (p, q)) in enumerate(
+            zip([*moves, inside], ports, strict=True)
+        )
+    ]
     lengths = [len(bytes_) for _, bytes_, _ in columns]
     wire = np.repeat([False, True, False, False], lengths)
     path = np.concatenate([ends for ends, _, _ in columns], axis=1)
     return Phases(
         np.concatenate([fabric.tx.ravel(), fabric.rx.ravel(), np.full(2 * count, fabric.scaleup)]),
-        2 * np.arange(len(wire) + 1), path.T.ravel().astype(np.int32), np.concatenate([bytes_ for _, bytes_, _ in columns]),
-        np.where(wire, alpha_out_ps, alpha_in_ps), np.concatenate([group for _, _, group in columns]).astype(np.int32),
-        np.array(needs, np.int32).reshape(-1, 2), np.where(wire, path[0] % m, m).astype(np.int32))
+        2 * np.arange(len(wire) + 1),
+        path.T.ravel().astype(np.int32),
+        np.concatenate([bytes_ for _, bytes_, _ in columns]),
+        np.where(wire, alpha_out_ps, alpha_in_ps),
+        np.concatenate([group for _, _, group in columns]).astype(np.int32),
+        np.array(needs, np.int32).reshape(-1, 2),
+        np.where(wire, path[0] % m, m).astype(np.int32),
+    )
 
 
 def _sums(stage: Ints, source: Ints, target: Ints, size: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """(stage, source, target, bytes) of what moves between different GPUs, one row each."""
     moving = source != target
     span = int(max(source.max(initial=0), target.max(initial=0))) + 1
-    keys, row = np.unique((stage[moving] * span + source[moving]) * span + target[moving], return_inverse=True)
+    keys, row = np.unique(
+        (stage[moving] * span + source[moving]) * span + target[moving], return_inverse=True
+    )
     sums = np.zeros(len(keys), np.int64)
     np.add.at(sums, row, size[moving])
     return keys // span**2, keys // span % span, keys % span, sums
 
 
 def _groups(schedule: Schedule) -> tuple[list[Array], list[tuple[int, int]]]:
-    """The group of each stage's balance, wire and redistribution and of what stays inside, and what each needs."""
+    """The group of each stage's balance, wire and redistribution and of what stays inside, and what
+    each needs.
+    """
     stages, kind = schedule.stages, KINDS[schedule.kind]
     number = np.arange(max(stages, 1))
     if not kind.barriers:

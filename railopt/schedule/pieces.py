@@ -1,17 +1,22 @@
-"""Stages between servers -> pieces between GPUs: which bytes move inside servers, and on which rail.
+"""Stages between servers -> pieces between GPUs: which bytes move inside servers, and on which
+rail.
 
-A tile is the m x m traffic from the GPUs of server i to those of server j; GPU r owns NIC r.  A piece is a run of bytes
-of one flow (source GPU -> target GPU) on one rail in one stage: it moves over scale-up to GPU `rail` of its own server
-where it is not there already (balance), over the rail to the same index (peer rule), and over scale-up to its target
-(redistribution).
+A tile is the m x m traffic from the GPUs of server i to those of server j; GPU r owns NIC r.  A
+piece is a run of bytes of one flow (source GPU -> target GPU) on one rail in one stage: it moves
+over scale-up to GPU `rail` of its own server where it is not there already (balance), over the rail
+to the same index (peer rule), and over scale-up to its target (redistribution).
 
-Balance: each rail carries an equal share of the tile (they differ by at most one byte; which rail is ahead turns with
-i + j).  A GPU keeps its own bytes up to the share; GPUs with more give their last bytes to those with less.  A rail
+Balance: each rail carries an equal share of the tile (they differ by at most one byte; which rail
+is ahead turns with
+i + j).  A GPU keeps its own bytes up to the share; GPUs with more give their last bytes to those
+         with less.  A rail
 sends its own bytes first, so that what it is given may still be on its way while it starts.
 
-Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of a tile hold bytes
-for different targets and the redistribution of a stage is close to a permutation.  With `by_target` all rails send to
-target 0 first, then 1, ...: the order of FAST's released code, where all rails of a tile crowd on one target.
+Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of
+a tile hold bytes
+for different targets and the redistribution of a stage is close to a permutation.  With `by_target`
+all rails send to target 0 first, then 1, ...: the order of FAST's released code, where all rails of
+a tile crowd on one target.
 """
 
 from __future__ import annotations
@@ -27,7 +32,9 @@ RUN = 4
 
 @njit(cache=True)
 def shares(amount: int, turn: int, part: Array) -> None:
-    """Split `amount` over the rails of `part`: equal but for the remainder, which starts at rail turn % m."""
+    """Split `amount` over the rails of `part`: equal but for the remainder, which starts at rail
+    turn % m.
+    """
     m = len(part)
     whole, rest = amount // m, amount % m
     part[:] = whole
@@ -46,13 +53,15 @@ def node_matrix(bytes_: Array, nodes: int) -> Array:
         i, row = g // m, bytes_[g]
         for j in range(nodes):
             if j != i:
-                matrix[i, j] += row[j * m:(j + 1) * m].sum()
+                matrix[i, j] += row[j * m : (j + 1) * m].sum()
     return matrix
 
 
 @njit(cache=True)
 def tile_entries(peer: Array, sent: Array) -> tuple[Array, Array]:
-    """The stages of each tile in order: those of tile (i, j) are `stages[start[i * n + j]:start[i * n + j + 1]]`."""
+    """The stages of each tile in order: those of tile (i, j) are `stages[start[i * n + j]:start[i *
+    n + j + 1]]`.
+    """
     stages, n = peer.shape
     start = np.zeros(n * n + 1, np.int64)
     for s in range(stages):
@@ -73,14 +82,21 @@ def tile_entries(peer: Array, sent: Array) -> tuple[Array, Array]:
 
 @njit(cache=True)
 def _take(tile: Array, g: int, want: int, at: Array, runs: Array, rail: int, count: Array) -> None:
-    """Append the next `want` bytes of GPU g to a rail's runs; `at[g]` is (target, offset, bytes left)."""
+    """Append the next `want` bytes of GPU g to a rail's runs; `at[g]` is (target, offset, bytes
+    left).
+    """
     m = len(tile)
     h, offset, k = at[g, 0], at[g, 1], count[rail]
     at[g, 2] -= want
     while want > 0:
         size = min(want, tile[g, h] - offset)
         if size > 0:
-            runs[rail, k, 0], runs[rail, k, 1], runs[rail, k, 2], runs[rail, k, 3] = g, h, offset, size
+            runs[rail, k, 0], runs[rail, k, 1], runs[rail, k, 2], runs[rail, k, 3] = (
+                g,
+                h,
+                offset,
+                size,
+            )
             k += 1
             want -= size
             offset += size
@@ -90,7 +106,9 @@ def _take(tile: Array, g: int, want: int, at: Array, runs: Array, rail: int, cou
 
 
 @njit(cache=True)
-def tile_runs(tile: Array, turn: int, by_target: bool, runs: Array, count: Array, part: Array, at: Array) -> None:
+def tile_runs(
+    tile: Array, turn: int, by_target: bool, runs: Array, count: Array, part: Array, at: Array
+) -> None:
     """What each rail of a tile sends, in order: `runs[rail, :count[rail]]`, [m, m * m + m, RUN].
 
     `part` [m] and `at` [m, 3] are scratch.
@@ -135,12 +153,15 @@ def _sort_by_target(runs: Array, count: int) -> None:
 
 
 @njit(cache=True)
-def cut(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, cap: int,
-        node: int) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """All pieces of a schedule, tile by tile, rail by rail, in the order of their stages; none larger than `cap` bytes.
+def cut(
+    bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, cap: int, node: int
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """All pieces of a schedule, tile by tile, rail by rail, in the order of their stages; none
+    larger than `cap` bytes.
 
     With `node` >= 0 only the pieces that this server sends or receives.
-    Columns: stage int32, rail int16, source GPU int32, target GPU int32 (ids), offset int64, size int64.
+    Columns: stage int32, rail int16, source GPU int32, target GPU int32 (ids), offset int64, size
+    int64.
     """
     m = len(bytes_) // nodes
     start, stages = tile_entries(peer, sent)
@@ -153,9 +174,21 @@ def cut(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, ca
                 most += m * m + m * (2 + entries)
                 for e in range(start[i * nodes + j], start[i * nodes + j + 1]):
                     most += sent[stages[e], i] // cap
-    stage, source, target = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
-    rail_of, offset, size = np.empty(most, np.int16), np.empty(most, np.int64), np.empty(most, np.int64)
-    runs, count, at = np.empty((m, m * m + m, RUN), np.int64), np.empty(m, np.int64), np.empty((m, 3), np.int64)
+    stage, source, target = (
+        np.empty(most, np.int32),
+        np.empty(most, np.int32),
+        np.empty(most, np.int32),
+    )
+    rail_of, offset, size = (
+        np.empty(most, np.int16),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+    )
+    runs, count, at = (
+        np.empty((m, m * m + m, RUN), np.int64),
+        np.empty(m, np.int64),
+        np.empty((m, 3), np.int64),
+    )
     part, until = np.empty(m, np.int64), np.zeros((longest + 1, m), np.int64)
     p = 0
     for i in range(nodes):
@@ -163,7 +196,15 @@ def cut(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, ca
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last or not (node < 0 or node in (i, j)):
                 continue
-            tile_runs(bytes_[i * m:(i + 1) * m, j * m:(j + 1) * m], i + j, by_target, runs, count, part, at)
+            tile_runs(
+                bytes_[i * m : (i + 1) * m, j * m : (j + 1) * m],
+                i + j,
+                by_target,
+                runs,
+                count,
+                part,
+                at,
+            )
             done = np.int64(0)
             for e in range(first, last):
                 done += sent[stages[e], i]
@@ -179,7 +220,12 @@ def cut(bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, ca
                             e += 1
                             room = until[e + 1, rail] - until[e, rail]
                         length = min(left, room, cap)
-                        stage[p], rail_of[p], offset[p], size[p] = stages[first + e], rail, begin, length
+                        stage[p], rail_of[p], offset[p], size[p] = (
+                            stages[first + e],
+                            rail,
+                            begin,
+                            length,
+                        )
                         source[p], target[p] = i * m + runs[rail, k, 0], j * m + runs[rail, k, 1]
                         p += 1
                         room -= length

@@ -1,4 +1,6 @@
-"""What a schedule costs, in the parts that one total hides: wire, start-up, balance, redistribution, synthesis."""
+"""What a schedule costs, in the parts that one total hides: wire, start-up, balance,
+redistribution, synthesis.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,36 @@ from railopt.traffic import Traffic
 
 @dataclass(frozen=True)
 class Cost:
-    """One schedule: its modelled time in parts, and how long it took to compute (microseconds, hot)."""
+    """One schedule: its modelled time in parts, and how long it took to compute (microseconds,
+    hot).
+    """
 
     schedule: Schedule
     parts: Breakdown
     synthesis: float
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the schedule's figures, exact ones as "p/q", and the modelled parts in microseconds."""
+        """For JSON: the schedule's figures, exact ones as "p/q", and the modelled parts in
+        microseconds.
+        """
         made = self.schedule
-        return {"kind": made.kind, "order": made.order, "barriers": KINDS[made.kind].barriers, "stages": made.stages,
-                "line_sum": made.line_sum, "total": made.total, "excess": str(made.excess),
-                "bound": {"seconds": str(made.bound.value), "node": made.bound.node, "side": made.bound.side},
-                "modelled_us": self.parts.as_dict(), "synthesis_us": self.synthesis,
-                "ratio_with_synthesis": self.ratio_with_synthesis}
+        return {
+            "kind": made.kind,
+            "order": made.order,
+            "barriers": KINDS[made.kind].barriers,
+            "stages": made.stages,
+            "line_sum": made.line_sum,
+            "total": made.total,
+            "excess": str(made.excess),
+            "bound": {
+                "seconds": str(made.bound.value),
+                "node": made.bound.node,
+                "side": made.bound.side,
+            },
+            "modelled_us": self.parts.as_dict(),
+            "synthesis_us": self.synthesis,
+            "ratio_with_synthesis": self.ratio_with_synthesis,
+        }
 
     @property
     def ratio_with_synthesis(self) -> float:
@@ -37,11 +55,21 @@ class Cost:
         return self.parts.ratio + (self.synthesis / self.parts.bound if self.parts.bound else 0.0)
 
 
-def timed(fabric: Fabric, traffic: Traffic, kind: str, *, order: str | None = None,
-          eps: Fraction | str | int = DEFAULT_EPS, startup: str | int = DEFAULT_STARTUP,
-          repeats: int = 3) -> tuple[Schedule, float]:
+def timed(
+    fabric: Fabric,
+    traffic: Traffic,
+    kind: str,
+    *,
+    order: str | None = None,
+    eps: Fraction | str | int = DEFAULT_EPS,
+    startup: str | int = DEFAULT_STARTUP,
+    repeats: int = 3,
+) -> tuple[Schedule, float]:
     """A schedule and the least time of `repeats` calls after a first one, microseconds."""
-    made, best = synthesise(fabric, traffic, kind, order=order, eps=eps, startup=startup), float("inf")
+    made, best = (
+        synthesise(fabric, traffic, kind, order=order, eps=eps, startup=startup),
+        float("inf"),
+    )
     for _ in range(repeats):
         start = time.perf_counter()
         synthesise(fabric, traffic, kind, order=order, eps=eps, startup=startup)
@@ -49,15 +77,26 @@ def timed(fabric: Fabric, traffic: Traffic, kind: str, *, order: str | None = No
     return made, best * 1e6
 
 
-def cost(fabric: Fabric, traffic: Traffic, kind: str = "compact", *, order: str | None = None,
-         eps: Fraction | str | int = DEFAULT_EPS, startup: str | int = DEFAULT_STARTUP,
-         links: Links = LINKS["h100-400g"]) -> Cost:
+def cost(
+    fabric: Fabric,
+    traffic: Traffic,
+    kind: str = "compact",
+    *,
+    order: str | None = None,
+    eps: Fraction | str | int = DEFAULT_EPS,
+    startup: str | int = DEFAULT_STARTUP,
+    links: Links = LINKS["h100-400g"],
+) -> Cost:
     """Synthesise, time and model one kind."""
     made, spent = timed(fabric, traffic, kind, order=order, eps=eps, startup=startup)
     return Cost(made, modelled(made, links), spent)
 
 
-def compare(fabric: Fabric, traffic: Traffic, kinds: Iterable[str] = KINDS,
-            links: Links = LINKS["h100-400g"]) -> list[Cost]:
+def compare(
+    fabric: Fabric,
+    traffic: Traffic,
+    kinds: Iterable[str] = KINDS,
+    links: Links = LINKS["h100-400g"],
+) -> list[Cost]:
     """Several kinds side by side on the same traffic."""
     return [cost(fabric, traffic, kind, links=links) for kind in kinds]

@@ -1,4 +1,6 @@
-"""Schedule: an all-to-all(v) in stages between servers, and how its bytes reach the rails and their targets."""
+"""Schedule: an all-to-all(v) in stages between servers, and how its bytes reach the rails and their
+targets.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,16 @@ from railopt.chunks import Chunks
 from railopt.errors import CheckFailed, FormatError, InputError
 from railopt.fabric import Fabric
 from railopt.formats import Connection, format_cm
-from railopt.plan import Plan
-from railopt.schedule.decompose import birkhoff, by_length, compact, line_sums, longest_line, shifted, taper
+from railopt.plans import Plan
+from railopt.schedule.decompose import (
+    birkhoff,
+    by_length,
+    compact,
+    line_sums,
+    longest_line,
+    shifted,
+    taper,
+)
 from railopt.schedule.matching import Array
 from railopt.schedule.pieces import cut, node_matrix
 from railopt.traffic import Traffic
@@ -39,8 +49,8 @@ class Kind(NamedTuple):
 
     decompose  server matrix, spare bytes -> (peer, sent)
     barriers   a stage starts when the one before is done; else all transfers start at once
-    overlap    what runs beside the wire: "both" balance and redistribution, only "redistribution" (balance comes
-               first, as in FAST), or "nothing"
+    overlap    what runs beside the wire: "both" balance and redistribution, only "redistribution"
+               (balance comes first, as in FAST), or "nothing"
     by_target  rails send to target GPU 0 first, then 1, ... (FAST's released order)
     order      of the stages, by their length
     """
@@ -64,16 +74,48 @@ def _shifted(matrix: Array, spare: int) -> tuple[Array, Array]:
 
 
 KINDS: dict[str, Kind] = {
-    "compact": Kind(compact, True, "both", False, "ascending",
-                    "ours: few stages, total within 1 + eps of the bound, balance and redistribution beside the wire"),
-    "pipelined": Kind(_shifted, False, "both", False, "built",
-                      "ours: no stages at all; balance and redistribution follow chunk by chunk"),
-    "fast": Kind(_birkhoff, True, "redistribution", True, "descending",
-                 "FAST (arXiv 2505.09764): balance, peer rule, Birkhoff stages, redistribution behind the next stage"),
-    "fast-nostage": Kind(_shifted, False, "nothing", True, "built",
-                         "FAST's ablation: balance and peer rule, then all transfers at once, then redistribution"),
-    "spreadout": Kind(_shifted, True, "redistribution", False, "built",
-                      "SpreadOut between balanced servers: stage d sends i -> i + d"),
+    "compact": Kind(
+        compact,
+        True,
+        "both",
+        False,
+        "ascending",
+        "ours: few stages, total within 1 + eps of the bound, balance and redistribution beside "
+        "the wire",
+    ),
+    "pipelined": Kind(
+        _shifted,
+        False,
+        "both",
+        False,
+        "built",
+        "ours: no stages at all; balance and redistribution follow chunk by chunk",
+    ),
+    "fast": Kind(
+        _birkhoff,
+        True,
+        "redistribution",
+        True,
+        "descending",
+        "FAST (arXiv 2505.09764): balance, peer rule, Birkhoff stages, redistribution behind the "
+        "next stage",
+    ),
+    "fast-nostage": Kind(
+        _shifted,
+        False,
+        "nothing",
+        True,
+        "built",
+        "FAST's ablation: balance and peer rule, then all transfers at once, then redistribution",
+    ),
+    "spreadout": Kind(
+        _shifted,
+        True,
+        "redistribution",
+        False,
+        "built",
+        "SpreadOut between balanced servers: stage d sends i -> i + d",
+    ),
 }
 
 
@@ -86,8 +128,8 @@ class Schedule:
     kind   a name of KINDS
     order  how the stages were ordered by length
 
-    GPU r of every server owns NIC r; each transfer is split evenly over the rails (see `pieces`), so a GPU sends to at
-    most one and receives from at most one peer a stage.
+    GPU r of every server owns NIC r; each transfer is split evenly over the rails (see `pieces`),
+    so a GPU sends to at most one and receives from at most one peer a stage.
     """
 
     fabric: Fabric
@@ -99,15 +141,21 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.order not in ORDERS:
-            raise InputError(f"a schedule of kind {self.kind!r} in order {self.order!r}: "
-                             f"known kinds are {', '.join(KINDS)}; orders {', '.join(ORDERS)}")
+            raise InputError(
+                f"a schedule of kind {self.kind!r} in order {self.order!r}: "
+                f"known kinds are {', '.join(KINDS)}; orders {', '.join(ORDERS)}"
+            )
         _fitting(self.fabric, self.traffic)
         object.__setattr__(self, "peer", frozen(self.peer, np.int32, "peer", 2))
         object.__setattr__(self, "sent", frozen(self.sent, np.int64, "sent", 2))
         if self.peer.shape != self.sent.shape or self.peer.shape[1] != self.fabric.nodes:
-            raise InputError(f"peer {self.peer.shape} and sent {self.sent.shape}: "
-                             f"expected both (stages, {self.fabric.nodes} nodes)")
-        fault, stage, node = _fault(node_matrix(self.traffic.bytes, self.traffic.nodes), self.peer, self.sent)
+            raise InputError(
+                f"peer {self.peer.shape} and sent {self.sent.shape}: "
+                f"expected both (stages, {self.fabric.nodes} nodes)"
+            )
+        fault, stage, node = _fault(
+            node_matrix(self.traffic.bytes, self.traffic.nodes), self.peer, self.sent
+        )
         if fault:
             raise CheckFailed(_FAULTS[fault].format(stage=stage, node=node))
 
@@ -118,12 +166,16 @@ class Schedule:
 
     @cached_property
     def lengths(self) -> Ints:
-        """int64 [stages]: the largest transfer of each stage, bytes between two servers over all rails."""
+        """int64 [stages]: the largest transfer of each stage, bytes between two servers over all
+        rails.
+        """
         return self.sent.max(axis=1) if self.sent.size else np.zeros(self.stages, np.int64)
 
     @cached_property
     def total(self) -> int:
-        """The sum of the stages' lengths, bytes between two servers; the line sum where nothing waits for a stage."""
+        """The sum of the stages' lengths, bytes between two servers; the line sum where nothing
+        waits for a stage.
+        """
         return int(self.lengths.sum()) if KINDS[self.kind].barriers else self.line_sum
 
     @property
@@ -133,16 +185,25 @@ class Schedule:
 
     @cached_property
     def _line(self) -> tuple[str, int, int]:
-        """(side, node, bytes) of the fullest line; the send side and the lowest node where several tie."""
+        """(side, node, bytes) of the fullest line; the send side and the lowest node where several
+        tie.
+        """
         rows, columns = line_sums(self.traffic.node_matrix)
         side, sums = ("send", rows) if rows.max() >= columns.max() else ("recv", columns)
         return side, int(sums.argmax()), int(sums.max())
 
     @cached_property
     def bound(self) -> Bound:
-        """t_opt = L / (m B2): no schedule is faster, because of what one server sends or receives."""
+        """t_opt = L / (m B2): no schedule is faster, because of what one server sends or
+        receives.
+        """
         side, node, load = self._line
-        return Bound(Fraction(load, int(self.fabric.rates(side)[node].sum())), node, side, {"kind": "average"})
+        return Bound(
+            Fraction(load, int(self.fabric.rates(side)[node].sum())),
+            node,
+            side,
+            {"kind": "average"},
+        )
 
     @cached_property
     def excess(self) -> Fraction:
@@ -150,43 +211,83 @@ class Schedule:
         return Fraction(self.total, self.line_sum) - 1 if self.line_sum else Fraction(0)
 
     def pieces(self, cap: int | None = None, node: int | None = None) -> tuple[Array, ...]:
-        """(stage, rail, source GPU, target GPU, offset, size) of every piece, or of those that `node` sends or receives.
+        """(stage, rail, source GPU, target GPU, offset, size) of every piece, or of those that
+        `node` sends or receives.
 
         A node that carries out the schedule needs only its own; see `railopt.schedule.pieces.cut`.
         """
         if cap is None:
             cap = _NO_CAP
         elif total(self.sent) // cap > _MOST_PIECES:
-            raise InputError(f"{total(self.sent)} bytes in chunks of {cap}: more than {_MOST_PIECES} chunks; use larger ones")
-        found: tuple[Array, ...] = cut(self.traffic.bytes, self.fabric.nodes, self.peer, self.sent,
-                                       KINDS[self.kind].by_target, cap, -1 if node is None else node)
+            raise InputError(
+                f"{total(self.sent)} bytes in chunks of {cap}: more than {_MOST_PIECES} chunks; "
+                f"use larger ones"
+            )
+        found: tuple[Array, ...] = cut(
+            self.traffic.bytes,
+            self.fabric.nodes,
+            self.peer,
+            self.sent,
+            KINDS[self.kind].by_target,
+            cap,
+            -1 if node is None else node,
+        )
         return found
 
     def to_cm(self) -> str:
-        """As an htsim `.cm`: one connection a transfer and rail, a barrier between stages where the kind has them."""
+        """As an htsim `.cm`: one connection a transfer and rail, a barrier between stages where the
+        kind has them.
+        """
         stage, rail, src, _, _, size = self.pieces()
         nodes, rails, barriers = self.fabric.nodes, self.fabric.rails, KINDS[self.kind].barriers
         loads = np.zeros((self.stages, nodes, rails), np.int64)
         np.add.at(loads, (stage, src // self.fabric.gpus, rail), size)
-        rows = [(s, n * nodes + i, n * nodes + int(self.peer[s, i]), int(loads[s, i, n])) for s, i, n in np.argwhere(loads).tolist()]
-        return format_cm(nodes * rails, [
-            Connection(a, b, load, trigger=s or None, done_trigger=s + 1 if s + 1 < self.stages else None) if barriers
-            else Connection(a, b, load) for s, a, b, load in rows])
+        rows = [
+            (s, n * nodes + i, n * nodes + int(self.peer[s, i]), int(loads[s, i, n]))
+            for s, i, n in np.argwhere(loads).tolist()
+        ]
+        return format_cm(
+            nodes * rails,
+            [
+                Connection(
+                    a,
+                    b,
+                    load,
+                    trigger=s or None,
+                    done_trigger=s + 1 if s + 1 < self.stages else None,
+                )
+                if barriers
+                else Connection(a, b, load)
+                for s, a, b, load in rows
+            ],
+        )
 
     def plan(self, chunk: str | int | None = None) -> Plan:
-        """As a Plan whose chunks are the pieces, at most `chunk` each, in the order of their stages.
+        """As a Plan whose chunks are the pieces, at most `chunk` each, in the order of their
+        stages.
 
-        With barriers the plan has a stage column.  A pipelined schedule is cut into chunks of 256 KiB by default.
+        With barriers the plan has a stage column.  A pipelined schedule is cut into chunks of 256
+        KiB by default.
         """
         if chunk is None and self.kind == "pipelined":
             chunk = DEFAULT_CHUNK
-        stage, rail, src, dst, offset, size = self.pieces(None if chunk is None else parse_bytes(chunk))
+        stage, rail, src, dst, offset, size = self.pieces(
+            None if chunk is None else parse_bytes(chunk)
+        )
         rows = np.argsort(stage, kind="stable")
-        stage, rail, src, dst, offset, size = (column[rows] for column in (stage, rail, src, dst, offset, size))
+        stage, rail, src, dst, offset, size = (
+            column[rows] for column in (stage, rail, src, dst, offset, size)
+        )
         gpus = self.fabric.gpus
-        flow = np.unique(src.astype(np.int64) * len(self.traffic.bytes) + dst, return_inverse=True)[1].astype(np.int32)
-        chunks = Chunks(self.fabric.nodes, gpus, src // gpus, dst // gpus, src, dst, flow, offset, size)
-        return Plan(self.fabric, chunks, rail, self.kind, stage if KINDS[self.kind].barriers else None)
+        flow = np.unique(src.astype(np.int64) * len(self.traffic.bytes) + dst, return_inverse=True)[
+            1
+        ].astype(np.int32)
+        chunks = Chunks(
+            self.fabric.nodes, gpus, src // gpus, dst // gpus, src, dst, flow, offset, size
+        )
+        return Plan(
+            self.fabric, chunks, rail, self.kind, stage if KINDS[self.kind].barriers else None
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -199,10 +300,20 @@ class Schedule:
         return hash(self.digest)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        header = {"kind": self.kind, "order": self.order, "fabric": self.fabric.header(), "total": self.total,
-                  "line_sum": self.line_sum}
-        return header, {"bytes": self.traffic.bytes, "peer": self.peer, "sent": self.sent, "tx": self.fabric.tx,
-                        "rx": self.fabric.rx}
+        header = {
+            "kind": self.kind,
+            "order": self.order,
+            "fabric": self.fabric.header(),
+            "total": self.total,
+            "line_sum": self.line_sum,
+        }
+        return header, {
+            "bytes": self.traffic.bytes,
+            "peer": self.peer,
+            "sent": self.sent,
+            "tx": self.fabric.tx,
+            "rx": self.fabric.rx,
+        }
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Save as `.npz`, with the total and the line sum as claims."""
@@ -210,28 +321,50 @@ class Schedule:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schedule:
-        """Load a saved schedule; everything the constructor checks is checked again, and the claims must hold."""
+        """Load a saved schedule; everything the constructor checks is checked again, and the claims
+        must hold.
+        """
         header, arrays = load_npz(path, "schedule")
-        names, columns = {"kind", "order", "fabric", "total", "line_sum"}, {"bytes", "peer", "sent", "tx", "rx"}
+        names, columns = (
+            {"kind", "order", "fabric", "total", "line_sum"},
+            {"bytes", "peer", "sent", "tx", "rx"},
+        )
         if set(header) != names or set(arrays) != columns:
-            raise FormatError(f"{path}: a schedule holds {sorted(names | columns)}; found {sorted({*header, *arrays})}")
+            raise FormatError(
+                f"{path}: a schedule holds {sorted(names | columns)}; found "
+                f"{sorted({*header, *arrays})}"
+            )
         fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
         traffic = Traffic.from_matrix(arrays["bytes"], fabric)
-        schedule = cls(fabric, traffic, header["kind"], header["order"], arrays["peer"], arrays["sent"])
+        schedule = cls(
+            fabric, traffic, header["kind"], header["order"], arrays["peer"], arrays["sent"]
+        )
         if (schedule.total, schedule.line_sum) != (header["total"], header["line_sum"]):
-            raise FormatError(f"{path}: claims total {header['total']} and line sum {header['line_sum']}, "
-                              f"its stages have {schedule.total} and {schedule.line_sum}")
+            raise FormatError(
+                f"{path}: claims total {header['total']} and line sum {header['line_sum']}, "
+                f"its stages have {schedule.total} and {schedule.line_sum}"
+            )
         return schedule
 
 
-def synthesise(fabric: Fabric, traffic: Traffic, kind: str = "compact", *, order: str | None = None,
-               eps: Fraction | str | int = DEFAULT_EPS, startup: str | int = DEFAULT_STARTUP) -> Schedule:
-    """The schedule of a kind: a pure function of the traffic matrix, so every node computes the same one.
+def synthesise(
+    fabric: Fabric,
+    traffic: Traffic,
+    kind: str = "compact",
+    *,
+    order: str | None = None,
+    eps: Fraction | str | int = DEFAULT_EPS,
+    startup: str | int = DEFAULT_STARTUP,
+) -> Schedule:
+    """The schedule of a kind: a pure function of the traffic matrix, so every node computes the
+    same one.
 
-    order  "ascending" or "descending" by length, or "built"; default: that of the kind.  An ascending compact schedule
-           has short stages at both ends (see `taper`)
-    eps    compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to n**2 stages
-    startup  compact only: what two servers could exchange while a stage starts; no stage is split into shorter parts.
+    order  "ascending" or "descending" by length, or "built"; default: that of the kind.  An
+           ascending compact schedule has short stages at both ends (see `taper`)
+    eps    compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to n**2
+           stages
+    startup  compact only: what two servers could exchange while a stage starts; no stage is split
+             into shorter parts.
            The default is 0.7 us of 8 x 400 Gb/s
     """
     if kind not in KINDS:
@@ -246,13 +379,16 @@ def synthesise(fabric: Fabric, traffic: Traffic, kind: str = "compact", *, order
     if order != "built":
         peer, sent = by_length(peer, sent, order == "descending")
     if kind == "compact" and order == "ascending":
-        peer, sent = taper(peer, sent, startup if isinstance(startup, int) else parse_bytes(startup))
+        peer, sent = taper(
+            peer, sent, startup if isinstance(startup, int) else parse_bytes(startup)
+        )
     peer.flags.writeable = sent.flags.writeable = False
     return Schedule(fabric, traffic, kind, order, peer, sent)
 
 
 def conflicts(plan: Plan) -> list[str]:
-    """Where a staged plan breaks the rule: in a stage each NIC sends to at most one node and receives from at most one.
+    """Where a staged plan breaks the rule: in a stage each NIC sends to at most one node and
+    receives from at most one.
 
     One line a broken (stage, node, rail, side), at most ten; none for a plan without stages.
     """
@@ -260,7 +396,10 @@ def conflicts(plan: Plan) -> list[str]:
         return []
     found, nodes, chunks = [], plan.fabric.nodes, plan.chunks
     nic = plan.stage.astype(np.int64) * plan.fabric.rails + plan.rail
-    for side, here, there in (("sends to", chunks.src, chunks.dst), ("receives from", chunks.dst, chunks.src)):
+    for side, here, there in (
+        ("sends to", chunks.src, chunks.dst),
+        ("receives from", chunks.dst, chunks.src),
+    ):
         pairs = np.unique((nic * nodes + here) * nodes + there)
         ends, peers = np.unique(pairs // nodes, return_counts=True)
         for end, count in zip(ends[peers > 1].tolist(), peers[peers > 1].tolist(), strict=True):
@@ -280,29 +419,43 @@ def _spare(matrix: Array, eps: Fraction | str | int) -> int:
 
 
 def _fitting(fabric: Fabric, traffic: Traffic) -> None:
-    """Two-level schedules need servers of equal size, one NIC a GPU, and rails that are all alike."""
+    """Two-level schedules need servers of equal size, one NIC a GPU, and rails that are all
+    alike.
+    """
     if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
-        raise InputError(f"traffic of {traffic.nodes} servers x {traffic.gpus} GPUs, the fabric has "
-                         f"{fabric.nodes} x {fabric.gpus}: all servers must have as many GPUs as the fabric says")
+        raise InputError(
+            f"traffic of {traffic.nodes} servers x {traffic.gpus} GPUs, the fabric has "
+            f"{fabric.nodes} x {fabric.gpus}: all servers must have as many GPUs as the fabric says"
+        )
     if fabric.gpus != fabric.rails:
-        raise InputError(f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one NIC "
-                         "a GPU (use railopt plan, which has no such rule)")
+        raise InputError(
+            f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one "
+            f"NIC "
+            "a GPU (use railopt plan, which has no such rule)"
+        )
     if not fabric.is_uniform:
-        raise InputError("NICs of different rate: a two-level schedule splits every transfer evenly over the rails "
-                         "(use railopt plan --policy with an unequal-rail policy, or railopt solve)")
+        raise InputError(
+            "NICs of different rate: a two-level schedule splits every transfer evenly over the "
+            "rails "
+            "(use railopt plan --policy with an unequal-rail policy, or railopt solve)"
+        )
 
 
 _FAULTS = {
-    1: "stage {stage}: server {node} sends to a server that does not exist, or to itself, or idles with bytes to send",
+    1: "stage {stage}: server {node} sends to a server that does not exist, or to itself, or "
+    "idles with bytes to send",
     2: "stage {stage}: server {node} receives from two servers",
-    3: "the stages send more bytes from a server to another than there are (stage {stage}, server {node})",
+    3: "the stages send more bytes from a server to another than there are (stage {stage}, server "
+    "{node})",
     4: "bytes of server {node} are in no stage",
 }
 
 
 @njit(cache=True)
 def _fault(matrix: Array, peer: Array, sent: Array) -> tuple[int, int, int]:
-    """(0, 0, 0), or the first fault (a key of _FAULTS) with its stage and server.  `matrix` is used up."""
+    """(0, 0, 0), or the first fault (a key of _FAULTS) with its stage and server.  `matrix` is used
+    up.
+    """
     stages, n = peer.shape
     seen = np.full(n, -1, np.int64)
     for s in range(stages):

@@ -1,8 +1,8 @@
 """The flow-level simulator: max-min fair sharing of every port that a byte crosses, event by event.
 
-    simulate(plan)                                       a plan, rail by rail, stages in order
-    simulate(traffic, fabric=fabric, balancer="spray")   direct traffic through the spine
-    simulate(job)                                        any flows over any ports
+simulate(plan)                                       a plan, rail by rail, stages in order
+simulate(traffic, fabric=fabric, balancer="spray")   direct traffic through the spine
+simulate(job)                                        any flows over any ports
 """
 
 from __future__ import annotations

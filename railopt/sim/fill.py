@@ -1,10 +1,13 @@
 """Max-min fair rates by water filling, the inner loop of the simulator.
 
-Every flow crosses a few ports and has a weight; at a port it takes `cost` bytes of capacity for each of its own bytes.
-All rates rise together, in proportion to the weights, until a port is full; the flows that cross it stop there and the
-others go on.  Ports are taken in the order in which they fill up, from a binary heap; a flow is touched once.
+Every flow crosses a few ports and has a weight; at a port it takes `cost` bytes of capacity for
+each of its own bytes. All rates rise together, in proportion to the weights, until a port is full;
+the flows that cross it stop there and the
+others go on.  Ports are taken in the order in which they fill up, from a binary heap; a flow is
+               touched once.
 
-numba caches by file: after a change here, remove the caches of kernels.py, which has this code inlined.
+numba caches by file: after a change here, remove the caches of kernels.py, which has this code
+inlined.
 """
 
 from __future__ import annotations
@@ -35,32 +38,50 @@ class Net(NamedTuple):
 
 
 class Ports(NamedTuple):
-    """Who crosses each port now, kept up to date as flows come and go, and the buffers of a fill."""
+    """Who crosses each port now, kept up to date as flows come and go, and the buffers of a
+    fill.
+    """
 
-    members: Array    # int32 [path]: the flows of port p in members[begin[p]:end[p]], finished ones dropped when met
-    begin: Array      # int64 [ports]
-    end: Array        # int64 [ports]
-    number: Array     # int64 [ports]: flows that are active
-    demand: Array     # float64 [ports]: their weight x cost
-    gone: Array       # bool [flows]: finished
-    left: Array       # float64 [ports]: capacity that nobody has yet
-    rising: Array     # int64 [ports]: flows that have no rate yet
-    pull: Array       # float64 [ports]: their weight x cost
-    keys: Array       # float64 [ports], the heap
-    heap: Array       # int64 [ports], the heap
-    settled: Array    # int64 [flows]: the last fill that set its rate
-    fills: Array      # int64 [1]: how many there were
+    # int32 [path]: the flows of port p in members[begin[p]:end[p]], finished ones dropped when met
+    members: Array
+    begin: Array  # int64 [ports]
+    end: Array  # int64 [ports]
+    number: Array  # int64 [ports]: flows that are active
+    demand: Array  # float64 [ports]: their weight x cost
+    gone: Array  # bool [flows]: finished
+    left: Array  # float64 [ports]: capacity that nobody has yet
+    rising: Array  # int64 [ports]: flows that have no rate yet
+    pull: Array  # float64 [ports]: their weight x cost
+    keys: Array  # float64 [ports], the heap
+    heap: Array  # int64 [ports], the heap
+    settled: Array  # int64 [flows]: the last fill that set its rate
+    fills: Array  # int64 [1]: how many there were
 
 
 def ports_of(count: int, flows: int, path: Array) -> Ports:
     """No flow active yet, room for each where it will cross."""
+
     def whole(length: int) -> Array:
         return np.zeros(length, np.int64)
 
-    begin = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=count))]).astype(np.int64)[:count]
-    return Ports(np.zeros(len(path), np.int32), begin, begin.copy(), whole(count), np.zeros(count),
-                 np.zeros(flows, np.bool_), np.zeros(count), whole(count), np.zeros(count), np.zeros(count), whole(count),
-                 whole(flows), whole(1))
+    begin = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=count))]).astype(np.int64)[
+        :count
+    ]
+    return Ports(
+        np.zeros(len(path), np.int32),
+        begin,
+        begin.copy(),
+        whole(count),
+        np.zeros(count),
+        np.zeros(flows, np.bool_),
+        np.zeros(count),
+        whole(count),
+        np.zeros(count),
+        np.zeros(count),
+        whole(count),
+        whole(flows),
+        whole(1),
+    )
 
 
 @njit(cache=True)
@@ -86,7 +107,9 @@ def leave(f: int, net: Net, ports: Ports) -> None:
 
 @njit(cache=True)
 def _before(keys: Array, heap: Array, place: int, key: float, port: int) -> bool:
-    """Whether the heap's entry comes before (key, port); equal keys go by port, so that every run is the same."""
+    """Whether the heap's entry comes before (key, port); equal keys go by port, so that every run
+    is the same.
+    """
     return bool(keys[place] < key or (keys[place] == key and heap[place] < port))
 
 
@@ -135,7 +158,9 @@ def _settle(f: int, rate: float, net: Net, ports: Ports) -> None:
 
 @njit(cache=True)
 def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> None:
-    """Set the rates (bytes per picosecond) of the active flows over the ports `among`; those in `fixed` keep theirs."""
+    """Set the rates (bytes per picosecond) of the active flows over the ports `among`; those in
+    `fixed` keep theirs.
+    """
     ports.fills[0] += 1
     for i in range(among.size):
         p = among[i]
@@ -156,7 +181,9 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
         if ports.rising[p] > 0:
             share = max(ports.left[p] / ports.pull[p], level) if ports.pull[p] > 0.0 else level
             if share > key:
-                _sink(ports.keys, ports.heap, count, share, p)   # others settled meanwhile and left more for its flows
+                _sink(
+                    ports.keys, ports.heap, count, share, p
+                )  # others settled meanwhile and left more for its flows
                 continue
             level = share
             _settle_members(p, level, net, rate, ports)
@@ -166,7 +193,9 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
 
 @njit(cache=True)
 def _settle_members(p: int, level: float, net: Net, rate: Array, ports: Ports) -> None:
-    """Port p is full: its rising flows get their share of `level`; finished flows are dropped from its list."""
+    """Port p is full: its rising flows get their share of `level`; finished flows are dropped from
+    its list.
+    """
     kept = ports.begin[p]
     for i in range(ports.begin[p], ports.end[p]):
         f = ports.members[i]

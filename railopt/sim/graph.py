@@ -26,7 +26,9 @@ def _counting_sort(key: Array, count: int) -> tuple[Array, Array]:
 
 
 def rows_by_key(key: Array, count: int) -> tuple[Array, Array]:
-    """(order int64 [rows], first int64 [groups + 1]): rows sorted by key, stable, and where each present key begins."""
+    """(order int64 [rows], first int64 [groups + 1]): rows sorted by key, stable, and where each
+    present key begins.
+    """
     if count <= 4 * key.size + 2**20:
         order, begin = _counting_sort(key, count)
         return order, np.concatenate([begin[:-1][np.diff(begin) > 0], begin[-1:]])
@@ -37,7 +39,9 @@ def rows_by_key(key: Array, count: int) -> tuple[Array, Array]:
 
 @njit(cache=True)
 def first_in_circle(groups: int, next_first: Array, next_group: Array) -> int:
-    """The smallest group that waits for itself, through others or at once; -1 where there is none (Kahn)."""
+    """The smallest group that waits for itself, through others or at once; -1 where there is none
+    (Kahn).
+    """
     waits = np.zeros(groups, np.int64)
     for i in range(next_group.size):
         waits[next_group[i]] += 1
@@ -56,7 +60,8 @@ def first_in_circle(groups: int, next_first: Array, next_group: Array) -> int:
             if waits[h] == 0:
                 ready[count] = h
                 count += 1
-    # a group that never became ready is in a circle or behind one: walk back along what it waits for until one repeats
+    # a group that never became ready is in a circle or behind one: walk back along what it waits
+    # for until one repeats
     stuck = -1
     for g in range(groups):
         if waits[g] > 0:
@@ -103,15 +108,20 @@ def components(ports: int, first: Array, path: Array) -> Array:
 
 
 @njit(cache=True)
-def least_loaded(order: Array, load: Array, leaf: Array, target: Array, rails: int, uplinks: int,
-                 chosen: Array) -> None:
-    """Each flow in turn to the spine where the fuller of its two links carries least; ties to the first."""
+def least_loaded(
+    order: Array, load: Array, leaf: Array, target: Array, rails: int, uplinks: int, chosen: Array
+) -> None:
+    """Each flow in turn to the spine where the fuller of its two links carries least; ties to the
+    first.
+    """
     up, down = np.zeros((rails, uplinks), np.int64), np.zeros((rails, uplinks), np.int64)
     for i in range(order.size):
         f = order[i]
         best = 0
         for u in range(1, uplinks):
-            if max(up[leaf[f], u], down[target[f], u]) < max(up[leaf[f], best], down[target[f], best]):
+            if max(up[leaf[f], u], down[target[f], u]) < max(
+                up[leaf[f], best], down[target[f], best]
+            ):
                 best = u
         chosen[f] = best
         up[leaf[f], best] += load[f]

@@ -1,7 +1,9 @@
-"""Job: flows over ports, the one thing that the simulator runs.  Plans and direct traffic are turned into jobs.
+"""Job: flows over ports, the one thing that the simulator runs.  Plans and direct traffic are
+turned into jobs.
 
-Flow f crosses the ports `path[first[f]:first[f+1]]` at once (cut-through) and has `size[f]` bytes.  It starts when its
-time has come and its group is open; a group opens when every group that it needs has been delivered.
+Flow f crosses the ports `path[first[f]:first[f+1]]` at once (cut-through) and has `size[f]` bytes.
+It starts when its time has come and its group is open; a group opens when every group that it needs
+has been delivered.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from railopt.arrays import Array, Ints, frozen
 from railopt.errors import InputError
 
 Floats = npt.NDArray[np.float64]
-_UNSET: Any = None      # __post_init__ puts the default in, so that no reader meets a None
+_UNSET: Any = None  # __post_init__ puts the default in, so that no reader meets a None
 
 
 class Change(NamedTuple):
@@ -39,12 +41,16 @@ class Job:
     size        int64 [F], bytes, at least 1
     cost        float64 as `path`: bytes of a port's capacity for each byte of the flow (1)
     weight      float64 [F]: shares of a full port are in proportion to it (1)
-    start_ps    int64 [F], earliest start (0);  latency_ps  int64 [F], from the last byte sent to delivered (0)
-    group       int32 [F] (0);  needs  int32 [E, 2]: group needs[e, 0] opens after group needs[e, 1] is delivered
+    start_ps    int64 [F], earliest start (0);  latency_ps  int64 [F], from the last byte sent to
+                delivered (0)
+    group       int32 [F] (0);  needs  int32 [E, 2]: group needs[e, 0] opens after group needs[e, 1]
+                is delivered
     changes     capacities that change during the run
-    mark_first, mark    int64 [F + 1] and [C]: cumulated bytes of a flow at which its pieces are complete (its end)
+    mark_first, mark    int64 [F + 1] and [C]: cumulated bytes of a flow at which its pieces are
+                        complete (its end)
     track       int32 [F]: the curve a flow adds to, e.g. its rail (0)
-    fan_in, goodput     bool [P], float64: such a port keeps `goodput[flows that cross it]` of its capacity (all)
+    fan_in, goodput     bool [P], float64: such a port keeps `goodput[flows that cross it]` of its
+                        capacity (all)
     describe    the name of a port, for messages
     """
 
@@ -67,27 +73,48 @@ class Job:
     describe: Callable[[int], str] = field(default=lambda port: f"port {port}", repr=False)
 
     def __post_init__(self) -> None:
-        for name, dtype in (("capacity", np.int64), ("first", np.int64), ("path", np.int32), ("size", np.int64)):
+        for name, dtype in (
+            ("capacity", np.int64),
+            ("first", np.int64),
+            ("path", np.int32),
+            ("size", np.int64),
+        ):
             object.__setattr__(self, name, frozen(getattr(self, name), dtype, name, 1))
         flows, ports = len(self.size), len(self.capacity)
         defaults: dict[str, Any] = {
-            "cost": np.ones(len(self.path)), "weight": np.ones(flows), "start_ps": np.zeros(flows, np.int64),
-            "latency_ps": np.zeros(flows, np.int64), "group": np.zeros(flows, np.int32),
-            "needs": np.zeros((0, 2), np.int32), "mark_first": np.arange(flows + 1), "mark": self.size,
-            "track": np.zeros(flows, np.int32), "fan_in": np.zeros(ports, np.bool_), "goodput": np.ones(1)}
+            "cost": np.ones(len(self.path)),
+            "weight": np.ones(flows),
+            "start_ps": np.zeros(flows, np.int64),
+            "latency_ps": np.zeros(flows, np.int64),
+            "group": np.zeros(flows, np.int32),
+            "needs": np.zeros((0, 2), np.int32),
+            "mark_first": np.arange(flows + 1),
+            "mark": self.size,
+            "track": np.zeros(flows, np.int32),
+            "fan_in": np.zeros(ports, np.bool_),
+            "goodput": np.ones(1),
+        }
         for name, default in defaults.items():
             given = getattr(self, name)
-            object.__setattr__(self, name, np.ascontiguousarray(default if given is None else given, default.dtype))
+            object.__setattr__(
+                self, name, np.ascontiguousarray(default if given is None else given, default.dtype)
+            )
         self._check_shapes(flows)
         if flows:
             self._check_values()
         self._check_needs()
 
     def _check_shapes(self, flows: int) -> None:
-        if (len(self.first) != flows + 1 or self.first[0] != 0 or self.first[-1] != len(self.path)
-                or np.any(np.diff(self.first) < 1)):
-            raise InputError(f"first must rise from 0 to {len(self.path)} in {flows} steps: "
-                             "every flow crosses at least one port")
+        if (
+            len(self.first) != flows + 1
+            or self.first[0] != 0
+            or self.first[-1] != len(self.path)
+            or np.any(np.diff(self.first) < 1)
+        ):
+            raise InputError(
+                f"first must rise from 0 to {len(self.path)} in {flows} steps: "
+                "every flow crosses at least one port"
+            )
         for name in ("weight", "start_ps", "latency_ps", "group", "track"):
             if len(getattr(self, name)) != flows:
                 raise InputError(f"{name} has {len(getattr(self, name))} entries for {flows} flows")
@@ -96,8 +123,10 @@ class Job:
 
     def _check_values(self) -> None:
         if self.path.min() < 0 or self.path.max() >= len(self.capacity):
-            raise InputError(f"ports from {self.path.min()} to {self.path.max()}: "
-                             f"expected 0 to {len(self.capacity) - 1}")
+            raise InputError(
+                f"ports from {self.path.min()} to {self.path.max()}: "
+                f"expected 0 to {len(self.capacity) - 1}"
+            )
         if self.size.min() < 1:
             flow = int(np.argmin(self.size))
             raise InputError(f"flow {flow} has {self.size[flow]} bytes: a flow has at least 1")
@@ -109,26 +138,34 @@ class Job:
                 raise InputError(f"{name} holds {getattr(self, name).min()}: expected 0 or more")
         for change in self.changes:
             if change.at_ps < 0 or change.capacity < 0 or not 0 <= change.port < len(self.capacity):
-                raise InputError(f"{change}: expected a time and a capacity of at least 0 "
-                                 f"and a port below {len(self.capacity)}")
+                raise InputError(
+                    f"{change}: expected a time and a capacity of at least 0 "
+                    f"and a port below {len(self.capacity)}"
+                )
         dead = self.best_capacity[self.path] == 0
         if dead.any():
             entry = int(np.argmax(dead))
             flow = int(np.searchsorted(self.first, entry, side="right")) - 1
-            raise InputError(f"flow {flow} crosses {self.describe(int(self.path[entry]))}, "
-                             "which has a rate of zero for the whole run: take another path, or let it come back")
+            raise InputError(
+                f"flow {flow} crosses {self.describe(int(self.path[entry]))}, "
+                "which has a rate of zero for the whole run: take another path, or let it come back"
+            )
 
     def _check_needs(self) -> None:
         from railopt.sim import graph
 
         needs = self.needs
         if needs.ndim != 2 or needs.shape[1] != 2 or (needs.size and needs.min() < 0):
-            raise InputError(f"needs has shape {needs.shape}: expected [E, 2] group numbers of at least 0")
+            raise InputError(
+                f"needs has shape {needs.shape}: expected [E, 2] group numbers of at least 0"
+            )
         if len(needs):
             stuck = graph.first_in_circle(self.groups, *self.successors)
             if stuck >= 0:
-                raise InputError(f"group (stage) {stuck} waits for itself: "
-                                 "what each stage needs must not form a circle")
+                raise InputError(
+                    f"group (stage) {stuck} waits for itself: "
+                    "what each stage needs must not form a circle"
+                )
 
     @cached_property
     def groups(self) -> int:
@@ -137,7 +174,9 @@ class Job:
 
     @cached_property
     def successors(self) -> tuple[Ints, npt.NDArray[np.int32]]:
-        """(int64 [groups + 1], int32 [E]): the groups that wait for group g are `second[first[g]:first[g+1]]`."""
+        """(int64 [groups + 1], int32 [E]): the groups that wait for group g are
+        `second[first[g]:first[g+1]]`.
+        """
         needs = self.needs
         order = np.argsort(needs[:, 1], kind="stable")
         return bounds_of(needs[:, 1], self.groups), needs[order, 0]

@@ -1,10 +1,14 @@
 """The event loop: flows start, share the ports, finish, and open the groups that wait for them.
 
-Times are int64 picoseconds, sizes bytes; rates are float64 bytes per picosecond, and a completion is rounded up to the
-next picosecond.  While fewer than `2 << shift` flows are active, rates are recomputed after every completion: exact.
-With more, after every `flows >> shift` completions: those few that end inside a step are slowed so that they end with
-it, and what they leave goes to the others at once, so no capacity idles and no port carries more than it can.  A step
-over n flows costs O(n) and ends a fixed share of them: a run costs a fixed number of passes, not one a completion.
+Times are int64 picoseconds, sizes bytes; rates are float64 bytes per picosecond, and a completion
+is rounded up to the
+next picosecond.  While fewer than `2 << shift` flows are active, rates are recomputed after every
+                  completion: exact.
+With more, after every `flows >> shift` completions: those few that end inside a step are slowed so
+that they end with
+it, and what they leave goes to the others at once, so no capacity idles and no port carries more
+than it can.  A step over n flows costs O(n) and ends a fixed share of them: a run costs a fixed
+              number of passes, not one a completion.
 """
 
 from __future__ import annotations
@@ -25,55 +29,59 @@ _ROUNDS, _EARLY = 6, 1.0 - 1.0 / 128
 
 
 class Work(NamedTuple):
-    """What the flows are to do.  Marks are cumulated bytes at which a piece (chunk) of flow f is complete."""
+    """What the flows are to do.  Marks are cumulated bytes at which a piece (chunk) of flow f is
+    complete.
+    """
 
-    size: Array          # float64 [flows]
-    start: Array         # int64 [flows], earliest start
-    latency: Array       # int64 [flows], from the last byte sent to delivered
-    track: Array         # int32 [flows], whose curve it adds to
-    mark_first: Array    # int64 [flows + 1]
-    mark: Array          # float64 [marks]
-    group: Array         # int32 [flows]
-    group_first: Array   # int64 [groups + 1] into group_flow
-    group_flow: Array    # int32 [flows]
-    next_first: Array    # int64 [groups + 1] into next_group: the groups that wait for this one
-    next_group: Array    # int32 [needs]
-    change_time: Array   # int64 [changes], ascending
-    change_port: Array   # int32 [changes]
-    change_capacity: Array   # float64 [changes], bytes per picosecond
+    size: Array  # float64 [flows]
+    start: Array  # int64 [flows], earliest start
+    latency: Array  # int64 [flows], from the last byte sent to delivered
+    track: Array  # int32 [flows], whose curve it adds to
+    mark_first: Array  # int64 [flows + 1]
+    mark: Array  # float64 [marks]
+    group: Array  # int32 [flows]
+    group_first: Array  # int64 [groups + 1] into group_flow
+    group_flow: Array  # int32 [flows]
+    next_first: Array  # int64 [groups + 1] into next_group: the groups that wait for this one
+    next_group: Array  # int32 [needs]
+    change_time: Array  # int64 [changes], ascending
+    change_port: Array  # int32 [changes]
+    change_capacity: Array  # float64 [changes], bytes per picosecond
 
 
 class Curve(NamedTuple):
     """Bytes that each track moved, step by step."""
 
-    track: Array         # int32 [entries]
-    since: Array         # int64 [entries], picoseconds
-    till: Array          # int64 [entries], picoseconds
-    bytes: Array         # float64 [entries]
-    used: Array          # int64 [1], how many entries there are
+    track: Array  # int32 [entries]
+    since: Array  # int64 [entries], picoseconds
+    till: Array  # int64 [entries], picoseconds
+    bytes: Array  # float64 [entries]
+    used: Array  # int64 [1], how many entries there are
 
 
 class State(NamedTuple):
     """What a run writes."""
 
-    left: Array          # float64 [flows], bytes still to send
-    rate: Array          # float64 [flows]
-    finish: Array        # int64 [flows], delivered; NEVER while not
-    begun: Array         # int64 [flows], first byte; NEVER while not
-    mark_time: Array     # int64 [marks]
-    mark_next: Array     # int64 [flows]
-    waits: Array         # int64 [groups], groups it still waits for
-    group_left: Array    # int64 [groups], flows of it not yet delivered
-    active: Array        # int32 [flows], a list
-    ending: Array        # int32 [flows], a list
-    is_ending: Array     # bool [flows], whether it is on that list
-    until_done: Array    # float64 [flows], as `active`: picoseconds at its rate
-    sorting: Array       # float64 [flows], a buffer
+    left: Array  # float64 [flows], bytes still to send
+    rate: Array  # float64 [flows]
+    finish: Array  # int64 [flows], delivered; NEVER while not
+    begun: Array  # int64 [flows], first byte; NEVER while not
+    mark_time: Array  # int64 [marks]
+    mark_next: Array  # int64 [flows]
+    waits: Array  # int64 [groups], groups it still waits for
+    group_left: Array  # int64 [groups], flows of it not yet delivered
+    active: Array  # int32 [flows], a list
+    ending: Array  # int32 [flows], a list
+    is_ending: Array  # bool [flows], whether it is on that list
+    until_done: Array  # float64 [flows], as `active`: picoseconds at its rate
+    sorting: Array  # float64 [flows], a buffer
 
 
 @njit(cache=True)
 def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
-    """The group may start: push its flows' starts; a group without flows is over at once and opens those behind it."""
+    """The group may start: push its flows' starts; a group without flows is over at once and opens
+    those behind it.
+    """
     ready: Any = [group]
     while len(ready):
         g = ready.pop()
@@ -103,15 +111,19 @@ def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
 
 @njit(cache=True)
 def _ceil(picoseconds: float) -> int:
-    """Up to the next whole picosecond, at least 1; a part in 2**47 above a whole one is rounding, not time."""
+    """Up to the next whole picosecond, at least 1; a part in 2**47 above a whole one is rounding,
+    not time.
+    """
     return max(int(np.ceil(picoseconds * (1.0 - 2.0**-47))), 1)
 
 
 @njit(cache=True)
 def _smallest(values: Array, rank: int, buffer: Array) -> float:
-    """The value that `rank` others come before (quickselect in the buffer; numba's np.partition compiles for ages)."""
+    """The value that `rank` others come before (quickselect in the buffer; numba's np.partition
+    compiles for ages).
+    """
     low, high = 0, values.size - 1
-    buffer[:values.size] = values
+    buffer[: values.size] = values
     while low < high:
         pivot = buffer[(low + high) >> 1]
         i, j = low, high
@@ -135,7 +147,9 @@ def _smallest(values: Array, rank: int, buffer: Array) -> float:
 
 @njit(cache=True)
 def _window(active: Array, state: State, shift: int, room: int) -> tuple[int, bool]:
-    """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends lie apart in it."""
+    """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends
+    lie apart in it.
+    """
     soonest = np.inf
     for i in range(active.size):
         f = active[i]
@@ -147,15 +161,26 @@ def _window(active: Array, state: State, shift: int, room: int) -> tuple[int, bo
     batch = active.size >> shift
     if batch < 2 or first >= room:
         return min(first, room), False
-    late = _smallest(state.until_done[:active.size], batch - 1, state.sorting)
+    late = _smallest(state.until_done[: active.size], batch - 1, state.sorting)
     last = room if late >= room else _ceil(late)
     return last, last > first
 
 
 @njit(cache=True)
-def _advance(active: Array, now: int, step: int, net: Net, work: Work, state: State, ports: Ports, moved: Array,
-             events: Any) -> int:
-    """Move bytes for `step` picoseconds, note what is complete, keep the rest; how many flows are still active."""
+def _advance(
+    active: Array,
+    now: int,
+    step: int,
+    net: Net,
+    work: Work,
+    state: State,
+    ports: Ports,
+    moved: Array,
+    events: Any,
+) -> int:
+    """Move bytes for `step` picoseconds, note what is complete, keep the rest; how many flows are
+    still active.
+    """
     kept = 0
     for i in range(active.size):
         f = active[i]
@@ -192,9 +217,11 @@ def _advance(active: Array, now: int, step: int, net: Net, work: Work, state: St
 
 @njit(cache=True)
 def _spread(active: Array, step: int, among: Array, net: Net, state: State, ports: Ports) -> None:
-    """Slow the flows that end inside the step so that they end with it; give what they leave to the others.
+    """Slow the flows that end inside the step so that they end with it; give what they leave to the
+    others.
 
-    Others that are now so much faster that they would end well inside the step, too, join them, a few rounds long.
+    Others that are now so much faster that they would end well inside the step, too, join them, a
+    few rounds long.
     """
     ending = _mark_ending(active, step, 0, state)
     for _ in range(_ROUNDS):
@@ -203,7 +230,9 @@ def _spread(active: Array, step: int, among: Array, net: Net, state: State, port
         for i in range(active.size):
             f = active[i]
             if not state.is_ending[f]:
-                state.until_done[i] = state.left[f] / state.rate[f] if state.rate[f] > 0.0 else np.inf
+                state.until_done[i] = (
+                    state.left[f] / state.rate[f] if state.rate[f] > 0.0 else np.inf
+                )
                 soonest = min(soonest, state.until_done[i])
         if soonest >= step * _EARLY:
             break
@@ -214,7 +243,9 @@ def _spread(active: Array, step: int, among: Array, net: Net, state: State, port
 
 @njit(cache=True)
 def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
-    """Add the flows that end within the step to the list, at the rate that ends them with it; its new length."""
+    """Add the flows that end within the step to the list, at the rate that ends them with it; its
+    new length.
+    """
     for i in range(active.size):
         f = active[i]
         if state.until_done[i] <= step and not state.is_ending[f]:
@@ -247,9 +278,22 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, event
 
 
 @njit(cache=True)
-def _run(flows: Array, changes: Array, among: Array, net: Net, work: Work, state: State, ports: Ports, shift: int,
-         until: int, moved: Array, curve: Curve) -> Curve:
-    """Run these flows and these changes of capacity to the end, to `until`, or until nothing can move any more."""
+def _run(
+    flows: Array,
+    changes: Array,
+    among: Array,
+    net: Net,
+    work: Work,
+    state: State,
+    ports: Ports,
+    shift: int,
+    until: int,
+    moved: Array,
+    curve: Curve,
+) -> Curve:
+    """Run these flows and these changes of capacity to the end, to `until`, or until nothing can
+    move any more.
+    """
     events: Any = [(np.int64(0), 0, np.int64(0)) for _ in range(0)]
     count = _begin(flows, net, work, state, ports, events)
     now, change = 0, 0
@@ -276,7 +320,9 @@ def _run(flows: Array, changes: Array, among: Array, net: Net, work: Work, state
             continue
         active = state.active[:count]
         fill(among, state.ending[:0], net, state.rate, ports)
-        step, several = _window(active, state, shift, following - now if following < NEVER else NEVER)
+        step, several = _window(
+            active, state, shift, following - now if following < NEVER else NEVER
+        )
         if step < 0:
             break
         if several:
@@ -289,12 +335,20 @@ def _run(flows: Array, changes: Array, among: Array, net: Net, work: Work, state
 
 @njit(cache=True)
 def _curve(room: int, used: Array) -> Curve:
-    return Curve(np.zeros(room, np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(room), used)
+    return Curve(
+        np.zeros(room, np.int32),
+        np.zeros(room, np.int64),
+        np.zeros(room, np.int64),
+        np.zeros(room),
+        used,
+    )
 
 
 @njit(cache=True)
 def _note(now: int, step: int, moved: Array, curve: Curve) -> Curve:
-    """Append each track's bytes of this step to the curve; the curve, which may have had to grow."""
+    """Append each track's bytes of this step to the curve; the curve, which may have had to
+    grow.
+    """
     used = curve.used[0]
     if used + moved.size > curve.track.size:
         larger = _curve(2 * (used + moved.size), curve.used)
@@ -312,12 +366,38 @@ def _note(now: int, step: int, moved: Array, curve: Curve) -> Curve:
 
 
 @njit(cache=True)
-def run(flow_first: Array, flows: Array, change_first: Array, changes: Array, port_first: Array, members: Array,
-        net: Net, work: Work, state: State, ports: Ports, shift: int, until: int, tracks: int) -> Curve:
-    """Run each component (flows that share ports, directly or through others) on its own, one after the other."""
+def run(
+    flow_first: Array,
+    flows: Array,
+    change_first: Array,
+    changes: Array,
+    port_first: Array,
+    members: Array,
+    net: Net,
+    work: Work,
+    state: State,
+    ports: Ports,
+    shift: int,
+    until: int,
+    tracks: int,
+) -> Curve:
+    """Run each component (flows that share ports, directly or through others) on its own, one after
+    the other.
+    """
     moved = np.zeros(tracks)
     curve = _curve(4 * tracks + 1024, np.zeros(1, np.int64))
     for c in range(flow_first.size - 1):
-        curve = _run(flows[flow_first[c]:flow_first[c + 1]], changes[change_first[c]:change_first[c + 1]],
-                     members[port_first[c]:port_first[c + 1]], net, work, state, ports, shift, until, moved, curve)
+        curve = _run(
+            flows[flow_first[c] : flow_first[c + 1]],
+            changes[change_first[c] : change_first[c + 1]],
+            members[port_first[c] : port_first[c + 1]],
+            net,
+            work,
+            state,
+            ports,
+            shift,
+            until,
+            moved,
+            curve,
+        )
     return curve

@@ -1,4 +1,6 @@
-"""What a run assumes beside the rates of the ports.  The default is the ideal fluid: bytes over rates, nothing else."""
+"""What a run assumes beside the rates of the ports.  The default is the ideal fluid: bytes over
+rates, nothing else.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ PAYLOAD = Fraction(4086, 4150)
 """Share of a full packet that is payload at MTU 4096, as UEC htsim counts it."""
 
 ROCE_INCAST = Fraction(67, 10_000)
-"""Receive time lost for each sender beyond the first, fitted to one packet-level figure: direct per-flow ECMP over 8 x 8
-NICs, 56 senders a receiver, takes 423 us with RoCE + PFC where a receiver-driven transport takes 359 us."""
+"""Receive time lost for each sender beyond the first, fitted to one packet-level figure: direct
+per-flow ECMP over 8 x 8 NICs, 56 senders a receiver, takes 423 us with RoCE + PFC where a
+receiver-driven transport takes 359 us."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Model:
     headers   NICs and switch links carry 4086 payload bytes of every 4150
     latency   a flow is delivered one fabric latency (two across rails) after its last byte was sent
     alpha     time for which each message (chunk) holds its transmit NIC beside its bytes
-    incast    receive NICs lose goodput with fan-in: 1 / (1 + incast x (flows - 1)); 0 = off, see ROCE_INCAST
+    incast    receive NICs lose goodput with fan-in: 1 / (1 + incast x (flows - 1)); 0 = off, see
+              ROCE_INCAST
     spray     share of the uplinks' capacity that per-packet random spraying can use
     reps      the same for spraying over recycled paths
     exact     recompute the rates after every completion, however many flows there are
@@ -42,9 +46,17 @@ class Model:
     exact: bool = False
 
     @classmethod
-    def packets(cls, *, alpha: str = "0", incast: Fraction | str = "0", exact: bool = False) -> Model:
+    def packets(
+        cls, *, alpha: str = "0", incast: Fraction | str = "0", exact: bool = False
+    ) -> Model:
         """Headers and latency on: what compares with a packet-level simulator."""
-        return cls(headers=True, latency=True, alpha_ps=parse_time(alpha), incast=Fraction(incast), exact=exact)
+        return cls(
+            headers=True,
+            latency=True,
+            alpha_ps=parse_time(alpha),
+            incast=Fraction(incast),
+            exact=exact,
+        )
 
     def __post_init__(self) -> None:
         if self.alpha_ps < 0:
@@ -53,7 +65,9 @@ class Model:
             raise InputError(f"incast = {self.incast}: expected 0 (off) or more")
         for name in ("spray", "reps"):
             if not 0 < getattr(self, name) <= 1:
-                raise InputError(f"{name} = {getattr(self, name)}: expected a share above 0 and at most 1")
+                raise InputError(
+                    f"{name} = {getattr(self, name)}: expected a share above 0 and at most 1"
+                )
 
     def on_wire(self, rates: Ints) -> Ints:
         """Payload bytes per second that links of these rates carry, rounded down."""
@@ -66,7 +80,9 @@ class Model:
 
 @dataclass(frozen=True)
 class Fault:
-    """From `at_ps` on, NIC (node, rail) runs at `fraction` of the fabric's rate, both ways; 0 = dead, 1 = healed."""
+    """From `at_ps` on, NIC (node, rail) runs at `fraction` of the fabric's rate, both ways; 0 =
+    dead, 1 = healed.
+    """
 
     at_ps: int
     node: int
@@ -75,8 +91,10 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.at_ps < 0 or not 0 <= self.fraction <= 1:
-            raise InputError(f"fault at {self.at_ps} ps to {self.fraction}: "
-                             "expected a time of at least 0 and a fraction from 0 to 1")
+            raise InputError(
+                f"fault at {self.at_ps} ps to {self.fraction}: "
+                "expected a time of at least 0 and a fraction from 0 to 1"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Fault:
@@ -86,10 +104,14 @@ class Fault:
             time, node, rail = place.split(":")
             return cls(parse_time(time), int(node), int(rail), parse_fraction(fraction))
         except ValueError as error:
-            raise InputError(f"{text!r}: expected TIME:NODE:RAIL=FRACTION, e.g. 50us:3:5=0.5") from error
+            raise InputError(
+                f"{text!r}: expected TIME:NODE:RAIL=FRACTION, e.g. 50us:3:5=0.5"
+            ) from error
 
     def check(self, fabric: Fabric) -> None:
         """Refuse a NIC that the fabric does not have."""
         if not (0 <= self.node < fabric.nodes and 0 <= self.rail < fabric.rails):
-            raise InputError(f"fault of NIC ({self.node}, {self.rail}): "
-                             f"expected a node below {fabric.nodes} and a rail below {fabric.rails}")
+            raise InputError(
+                f"fault of NIC ({self.node}, {self.rail}): "
+                f"expected a node below {fabric.nodes} and a rail below {fabric.rails}"
+            )

@@ -20,7 +20,9 @@ STUCK_LISTED = 20
 
 
 class Curve(NamedTuple):
-    """Bytes moved, step by step: `bytes` [entries] by `track` between `since` and `till` picoseconds."""
+    """Bytes moved, step by step: `bytes` [entries] by `track` between `since` and `till`
+    picoseconds.
+    """
 
     track: npt.NDArray[np.int32]
     since: Ints
@@ -33,7 +35,8 @@ class Timeline:
     """The result of a run.
 
     begun_ps, finish_ps   int64 [flows]: first byte sent, last byte delivered; -1 = never
-    chunk_ps              int64 [chunks]: delivered; -1 = never.  A flow of direct traffic is one chunk
+    chunk_ps              int64 [chunks]: delivered; -1 = never.  A flow of direct traffic is one
+                          chunk
     left                  int64 [flows]: bytes that were not sent (rounded up)
     ranks                 (bytes each rank sends, bytes each receives), int64; for algbw
     """
@@ -64,12 +67,16 @@ class Timeline:
 
     @property
     def bound(self) -> Fraction:
-        """Seconds that the busiest port of this run needs for its bytes: the run is never faster."""
+        """Seconds that the busiest port of this run needs for its bytes: the run is never
+        faster.
+        """
         return self.job.bound
 
     @cached_property
     def bytes_per_rank(self) -> int:
-        """What nccl-tests counts for an alltoallv: the most that any rank sends or receives (here: between nodes)."""
+        """What nccl-tests counts for an alltoallv: the most that any rank sends or receives (here:
+        between nodes).
+        """
         if self.ranks is None:
             return 0
         return max(int(side.max(initial=0)) for side in self.ranks)
@@ -86,12 +93,17 @@ class Timeline:
         return self.algbw * (count - 1) / count
 
     def percentiles(self, shares: tuple[float, ...] = (50, 90, 99, 100)) -> dict[str, int]:
-        """Flow completion times in picoseconds, from a flow's first byte to its delivery, by percentile."""
+        """Flow completion times in picoseconds, from a flow's first byte to its delivery, by
+        percentile.
+        """
         done = self.finish_ps >= 0
         times = np.sort((self.finish_ps - self.begun_ps)[done])
         if not len(times):
             return {f"p{share:g}": 0 for share in shares}
-        return {f"p{share:g}": int(times[max(int(np.ceil(share / 100 * len(times))) - 1, 0)]) for share in shares}
+        return {
+            f"p{share:g}": int(times[max(int(np.ceil(share / 100 * len(times))) - 1, 0)])
+            for share in shares
+        }
 
     @cached_property
     def track_bytes(self) -> npt.NDArray[np.float64]:
@@ -100,14 +112,18 @@ class Timeline:
         return np.bincount(self.curve.track, self.curve.bytes, tracks).astype(np.float64)
 
     def utilisation(self) -> npt.NDArray[np.float64]:
-        """float64 [rails]: bytes sent on each rail over what its transmit NICs could have sent until the completion."""
+        """float64 [rails]: bytes sent on each rail over what its transmit NICs could have sent
+        until the completion.
+        """
         if self.fabric is None or not self.completion_ps:
             return np.zeros(0)
         could: npt.NDArray[np.float64] = self.fabric.tx.sum(axis=0) * float(self.completion)
         return np.divide(self.track_bytes, could, out=np.zeros_like(could), where=could > 0)
 
     def throughput(self, bins: int = 100) -> npt.NDArray[np.float64]:
-        """float64 [tracks, bins]: mean bytes per second of each track in equal slices of the run."""
+        """float64 [tracks, bins]: mean bytes per second of each track in equal slices of the
+        run.
+        """
         end = max(int(self.curve.till.max(initial=0)), 1)
         sums = np.zeros((len(self.track_bytes), bins + 1))
         rate = self.curve.bytes / np.maximum(self.curve.till - self.curve.since, 1)
@@ -118,10 +134,14 @@ class Timeline:
     def stuck_text(self) -> str:
         """Which chunks are stuck, in words."""
         listed = ", ".join(map(str, self.stuck[:STUCK_LISTED].tolist()))
-        more = f" and {len(self.stuck) - STUCK_LISTED} more" if len(self.stuck) > STUCK_LISTED else ""
-        return (f"{len(self.stuck)} of {len(self.chunk_ps)} chunks can't be delivered, "
-                f"every path of theirs is dead: chunks {listed}{more}; "
-                f"the last of the others arrived after {format_time(self.completion)}")
+        more = (
+            f" and {len(self.stuck) - STUCK_LISTED} more" if len(self.stuck) > STUCK_LISTED else ""
+        )
+        return (
+            f"{len(self.stuck)} of {len(self.chunk_ps)} chunks can't be delivered, "
+            f"every path of theirs is dead: chunks {listed}{more}; "
+            f"the last of the others arrived after {format_time(self.completion)}"
+        )
 
 
 class Stuck(NotProved):
@@ -133,7 +153,9 @@ class Stuck(NotProved):
 
 
 def _add_ramp(sums: Array, track: Array, position: Array, per_bin: Array) -> None:
-    """Make the running sum of `sums` gain `per_bin` in every bin after `position`, and a share of it in that bin."""
+    """Make the running sum of `sums` gain `per_bin` in every bin after `position`, and a share of
+    it in that bin.
+    """
     bins = sums.shape[1] - 1
     at = np.minimum(position.astype(np.int64), bins - 1)
     inside = per_bin * (at + 1 - position)
@@ -142,7 +164,9 @@ def _add_ramp(sums: Array, track: Array, position: Array, per_bin: Array) -> Non
 
 
 def node_bound(fabric: Fabric, matrix: Ints) -> Fraction:
-    """Seconds below which no plan for int64 [nodes, nodes] bytes gets: the busiest node with all its NICs at work."""
+    """Seconds below which no plan for int64 [nodes, nodes] bytes gets: the busiest node with all
+    its NICs at work.
+    """
     best = Fraction(0)
     for loads, rates in ((matrix.sum(axis=1), fabric.tx), (matrix.sum(axis=0), fabric.rx)):
         for load, rate in zip(loads.tolist(), rates.sum(axis=1).tolist(), strict=True):

@@ -1,12 +1,17 @@
-"""The fluid problem: divisible traffic on NICs of any rates, dead ones included; its exact optimum with a dual certificate.
+"""The fluid problem: divisible traffic on NICs of any rates, dead ones included; its exact optimum
+with a dual certificate.
 
     minimise T    sum over n of y[k, f, n] = demand[k, f]
-                  sum over f of y[k, f, n] <= T tx[k, n]       sum over k of y[k, f, n] <= T rx[f, n]       y >= 0
+                  sum over f of y[k, f, n] <= T tx[k, n]       sum over k of y[k, f, n] <= T rx[f,
+                  n]       y >= 0
 
-Rails whose NICs have equal rates at every node carry equal shares, so the program has one rail a class of them.  HiGHS
-finds an optimal vertex in floats; which variables and rows are tight there is all that is taken from it.  The vertex and
-its dual prices are then solved for in fractions, and the kernel's own argument (prices a[k, n], b[f, n] of a byte: all
-bytes pay at least `demand . min(a + b)`, all NICs earn at most `T * (a . tx + b . rx)`) must give exactly the vertex's T.
+Rails whose NICs have equal rates at every node carry equal shares, so the program has one rail a
+class of them.  HiGHS
+finds an optimal vertex in floats; which variables and rows are tight there is all that is taken
+from it.  The vertex and its dual prices are then solved for in fractions, and the kernel's own
+          argument (prices a[k, n], b[f, n] of a byte: all
+bytes pay at least `demand . min(a + b)`, all NICs earn at most `T * (a . tx + b . rx)`) must give
+exactly the vertex's T.
 """
 
 from __future__ import annotations
@@ -25,13 +30,15 @@ from railopt.errors import InputError, NotProved
 from railopt.fabric import Fabric
 from railopt.solver.rational import solve_rational
 
-Cell = tuple[int, int, int]         # side (0 sends), node, class of rails
+Cell = tuple[int, int, int]  # side (0 sends), node, class of rails
 Flow = dict[tuple[int, int, int], Fraction]
 TINY = 1e-9
 
 
 class Fluid(NamedTuple):
-    """value: exact seconds; split: bytes of (sender, receiver, rail); certificate: a rational dual proof that is optimal."""
+    """value: exact seconds; split: bytes of (sender, receiver, rail); certificate: a rational dual
+    proof that is optimal.
+    """
 
     value: Fraction
     split: Flow
@@ -39,7 +46,9 @@ class Fluid(NamedTuple):
 
 
 def uniform_split(fabric: Fabric, demand: npt.ArrayLike) -> Fraction:
-    """Seconds when every pair spreads its bytes evenly over all N rails, whatever their rates; no rail may be dead."""
+    """Seconds when every pair spreads its bytes evenly over all N rails, whatever their rates; no
+    rail may be dead.
+    """
     matrix = _demand(fabric, demand)
     worst = Fraction(0)
     for totals, rates in ((matrix.sum(axis=1), fabric.tx), (matrix.sum(axis=0), fabric.rx)):
@@ -51,7 +60,9 @@ def uniform_split(fabric: Fabric, demand: npt.ArrayLike) -> Fraction:
 
 
 def solve_fluid(fabric: Fabric, demand: npt.ArrayLike) -> Fluid:
-    """The exact optimum for `demand` int64 [nodes, nodes], bytes from node to node (the diagonal is ignored)."""
+    """The exact optimum for `demand` int64 [nodes, nodes], bytes from node to node (the diagonal is
+    ignored).
+    """
     matrix = _demand(fabric, demand)
     problem = _Classes.of(fabric, matrix)
     if not problem.pairs:
@@ -60,8 +71,16 @@ def solve_fluid(fabric: Fabric, demand: npt.ArrayLike) -> Fluid:
     flow = _primal(problem, support, tight)
     prices = _dual(problem, priced, free)
     if flow is None or prices is None:
-        raise NotProved("the floating-point optimum of the fluid problem has no exact counterpart: please report this traffic")
-    split = {(k, f, n): amount / len(problem.rails[q]) for (k, f, q), amount in flow.items() for n in problem.rails[q] if amount}
+        raise NotProved(
+            "the floating-point optimum of the fluid problem has no exact counterpart: please "
+            "report this traffic"
+        )
+    split = {
+        (k, f, n): amount / len(problem.rails[q])
+        for (k, f, q), amount in flow.items()
+        for n in problem.rails[q]
+        if amount
+    }
     spread = {(s, k, n): price for (s, k, q), price in prices.items() for n in problem.rails[q]}
     return _certified(fabric, matrix, split, spread)
 
@@ -69,7 +88,10 @@ def solve_fluid(fabric: Fabric, demand: npt.ArrayLike) -> Fluid:
 def _demand(fabric: Fabric, demand: npt.ArrayLike) -> Ints:
     matrix = frozen(demand, np.int64, "demand", 2).copy()
     if matrix.shape != (fabric.nodes, fabric.nodes) or matrix.min() < 0:
-        raise InputError(f"demand of shape {matrix.shape}: expected bytes, 0 or more, {fabric.nodes} x {fabric.nodes}")
+        raise InputError(
+            f"demand of shape {matrix.shape}: expected bytes, 0 or more, {fabric.nodes} x "
+            f"{fabric.nodes}"
+        )
     np.fill_diagonal(matrix, 0)
     return matrix
 
@@ -93,8 +115,13 @@ class _Classes:
         for n in range(fabric.rails):
             found.setdefault(fabric.tx[:, n].tobytes() + fabric.rx[:, n].tobytes(), []).append(n)
         rails = list(found.values())
-        rates = [[[int(rate[k, members[0]]) * len(members) for members in rails] for k in range(fabric.nodes)]
-                 for rate in (fabric.tx, fabric.rx)]
+        rates = [
+            [
+                [int(rate[k, members[0]]) * len(members) for members in rails]
+                for k in range(fabric.nodes)
+            ]
+            for rate in (fabric.tx, fabric.rx)
+        ]
         pairs = [(k, f, int(demand[k, f])) for k, f in np.argwhere(demand > 0).tolist()]
         columns = []
         for p, (k, f, _) in enumerate(pairs):
@@ -113,8 +140,11 @@ class _Classes:
         return self.rates[cell[0]][cell[1]][cell[2]]
 
 
-def _vertex(problem: _Classes) -> tuple[list[tuple[int, int]], list[Cell], list[Cell], list[tuple[int, int]]]:
-    """(columns that carry, cells that are full, cells that have a price, columns that cost no more than their pair pays).
+def _vertex(
+    problem: _Classes,
+) -> tuple[list[tuple[int, int]], list[Cell], list[Cell], list[tuple[int, int]]]:
+    """(columns that carry, cells that are full, cells that have a price, columns that cost no more
+    than their pair pays).
 
     In floats, scaled: bytes by the mean demand, rates by the fastest class.
     """
@@ -126,13 +156,23 @@ def _vertex(problem: _Classes) -> tuple[list[tuple[int, int]], list[Cell], list[
     columns, t = problem.columns, len(problem.columns)
     fastest = max(problem.rate(cell) for cell in cells)
     mean = sum(d for *_, d in problem.pairs) / len(problem.pairs)
-    entries = [(row_of[cell], j) for j, column in enumerate(columns) for cell in problem.cells(column)]
+    entries = [
+        (row_of[cell], j) for j, column in enumerate(columns) for cell in problem.cells(column)
+    ]
     rows, places = map(list, zip(*entries, *((i, t) for i in range(len(cells))), strict=True))
     values = [1.0] * len(entries) + [-problem.rate(cell) / fastest for cell in cells]
     full = csr_array((values, (rows, places)), shape=(len(cells), t + 1))
-    served = csr_array((np.ones(t), ([p for p, _ in columns], range(t))), shape=(len(problem.pairs), t + 1))
-    result = linprog(np.append(np.zeros(t), 1.0), A_ub=full, b_ub=np.zeros(len(cells)), A_eq=served,
-                     b_eq=[d / mean for *_, d in problem.pairs], method="highs-ds")
+    served = csr_array(
+        (np.ones(t), ([p for p, _ in columns], range(t))), shape=(len(problem.pairs), t + 1)
+    )
+    result = linprog(
+        np.append(np.zeros(t), 1.0),
+        A_ub=full,
+        b_ub=np.zeros(len(cells)),
+        A_eq=served,
+        b_eq=[d / mean for *_, d in problem.pairs],
+        method="highs-ds",
+    )
     if result.status != 0:
         raise NotProved(f"HiGHS did not solve the fluid problem: {result.message}")
     price = -result.ineqlin.marginals
@@ -141,13 +181,19 @@ def _vertex(problem: _Classes) -> tuple[list[tuple[int, int]], list[Cell], list[
     carrying = [column for j, column in enumerate(columns) if result.x[j] > TINY]
     tight = [cell for i, cell in enumerate(cells) if result.slack[i] < TINY * max(1.0, result.x[t])]
     priced = [cell for i, cell in enumerate(cells) if price[i] > TINY * scale]
-    free = [column for column in columns
-            if sum(price[row_of[cell]] for cell in problem.cells(column)) - pays[column[0]] < 10 * TINY * scale]
+    free = [
+        column
+        for column in columns
+        if sum(price[row_of[cell]] for cell in problem.cells(column)) - pays[column[0]]
+        < 10 * TINY * scale
+    ]
     return carrying, tight, priced, free
 
 
 def _primal(problem: _Classes, support: list[tuple[int, int]], tight: list[Cell]) -> Flow | None:
-    """Exact bytes of (sender, receiver, class) at the vertex with these columns and full cells; None if there are none."""
+    """Exact bytes of (sender, receiver, class) at the vertex with these columns and full cells;
+    None if there are none.
+    """
     index = {column: i for i, column in enumerate(support)}
     t = len(support)
     rows: list[dict[int, Fraction | int]] = [{} for _ in problem.pairs]
@@ -157,21 +203,29 @@ def _primal(problem: _Classes, support: list[tuple[int, int]], tight: list[Cell]
         for cell in problem.cells(column):
             if cell in full:
                 full[cell][i] = 1
-    values = solve_rational([*rows, *full.values()], [*(d for *_, d in problem.pairs), *(0 for _ in full)], t + 1)
+    values = solve_rational(
+        [*rows, *full.values()], [*(d for *_, d in problem.pairs), *(0 for _ in full)], t + 1
+    )
     if values is None or min(values) < 0:
         return None
     return {(problem.pairs[p][0], problem.pairs[p][1], q): values[i] for (p, q), i in index.items()}
 
 
-def _dual(problem: _Classes, priced: list[Cell], free: list[tuple[int, int]]) -> dict[Cell, Fraction] | None:
-    """Exact prices of the cells, at which each of these columns costs just what its pair pays; None if there are none."""
+def _dual(
+    problem: _Classes, priced: list[Cell], free: list[tuple[int, int]]
+) -> dict[Cell, Fraction] | None:
+    """Exact prices of the cells, at which each of these columns costs just what its pair pays; None
+    if there are none.
+    """
     index = {cell: i for i, cell in enumerate(priced)}
     pays = {p: len(priced) + i for i, p in enumerate(sorted({p for p, _ in free}))}
     rows: list[dict[int, Fraction | int]] = [
-        {**{index[cell]: 1 for cell in problem.cells(column) if cell in index}, pays[column[0]]: -1} for column in free]
+        {**{index[cell]: 1 for cell in problem.cells(column) if cell in index}, pays[column[0]]: -1}
+        for column in free
+    ]
     rows.append({i: problem.rate(cell) for cell, i in index.items()})
     values = solve_rational(rows, [*(0 for _ in free), 1], len(priced) + len(pays))
-    if values is None or min(values[:len(priced)], default=Fraction(-1)) < 0:
+    if values is None or min(values[: len(priced)], default=Fraction(-1)) < 0:
         return None
     return {cell: values[i] for cell, i in index.items()}
 
@@ -184,9 +238,20 @@ def _certified(fabric: Fabric, demand: Ints, split: Flow, prices: dict[Cell, Fra
     for (side, node, n), amount in prices.items():
         price[side][node][n] = int(amount * whole)
     entries = sorted((k, f, n, int(amount * unit)) for (k, f, n), amount in split.items())
-    flow = {"unit": unit, **{name: [entry[i] for entry in entries] for i, name in enumerate(("src", "dst", "rail", "amount"))}}
+    flow = {
+        "unit": unit,
+        **{
+            name: [entry[i] for entry in entries]
+            for i, name in enumerate(("src", "dst", "rail", "amount"))
+        },
+    }
     value = _completion(fabric, split)
-    problem: dict[str, Any] = {"kind": "fluid", "tx": fabric.tx.tolist(), "rx": fabric.rx.tolist(), "demand": demand.tolist()}
+    problem: dict[str, Any] = {
+        "kind": "fluid",
+        "tx": fabric.tx.tolist(),
+        "rx": fabric.rx.tolist(),
+        "demand": demand.tolist(),
+    }
     witness = {"kind": "fluid", "send": price[0], "recv": price[1]}
     certificate = Certificate(problem, value, witness, value, {"flow": flow})
     verdict = certificate.check()
@@ -201,4 +266,6 @@ def _completion(fabric: Fabric, split: Flow) -> Fraction:
         for cell in ((0, k, n), (1, f, n)):
             load[cell] = load.get(cell, Fraction(0)) + amount
     rates = (fabric.tx, fabric.rx)
-    return max((amount / int(rates[s][k, n]) for (s, k, n), amount in load.items()), default=Fraction(0))
+    return max(
+        (amount / int(rates[s][k, n]) for (s, k, n), amount in load.items()), default=Fraction(0)
+    )

@@ -9,12 +9,14 @@ from fractions import Fraction
 Row = dict[int, Fraction]
 
 
-def solve_rational(rows: Sequence[Mapping[int, Fraction | int]], right: Sequence[Fraction | int], unknowns: int) -> list[Fraction] | None:
-    """One exact solution of `rows[i] . x == right[i]` (rows map column -> coefficient); unknowns left free are 0; None if
-    there is no solution.
+def solve_rational(
+    rows: Sequence[Mapping[int, Fraction | int]], right: Sequence[Fraction | int], unknowns: int
+) -> list[Fraction] | None:
+    """One exact solution of `rows[i] . x == right[i]` (rows map column -> coefficient); unknowns
+    left free are 0; None if there is no solution.
 
-    Gaussian elimination: the shortest row goes first, on its rarest column, so that nearly triangular systems, as bases
-    of network-like programs are, cost little more than reading them.
+    Gaussian elimination: the shortest row goes first, on its rarest column, so that nearly
+    triangular systems, as bases of network-like programs are, cost little more than reading them.
     """
     active: list[Row] = [{j: Fraction(v) for j, v in row.items() if v} for row in rows]
     value = [Fraction(v) for v in right]
@@ -30,7 +32,7 @@ def solve_rational(rows: Sequence[Mapping[int, Fraction | int]], right: Sequence
         length, i = heapq.heappop(queue)
         row = active[i]
         if done[i] or length != len(row):
-            continue                                   # an outdated entry: the row was shortened or used since
+            continue  # an outdated entry: the row was shortened or used since
         done[i] = True
         if not row:
             if value[i]:
@@ -52,7 +54,9 @@ def solve_rational(rows: Sequence[Mapping[int, Fraction | int]], right: Sequence
     return result
 
 
-def _subtract(row: Row, other: Row, factor: Fraction, index: int, holders: dict[int, set[int]]) -> None:
+def _subtract(
+    row: Row, other: Row, factor: Fraction, index: int, holders: dict[int, set[int]]
+) -> None:
     """row -= factor * other, zeros dropped."""
     for j, v in other.items():
         left = row.get(j, Fraction(0)) - factor * v

@@ -1,4 +1,5 @@
-"""Many instances: a grid in TOML, run on Dask or in shards, into append-only results that survive whatever happens.
+"""Many instances: a grid in TOML, run on Dask or in shards, into append-only results that survive
+whatever happens.
 
 spec       TOML -> instances with content keys
 instance   one instance -> one row

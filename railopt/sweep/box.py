@@ -1,8 +1,9 @@
 """The box: a child process that runs instances one after the other for its worker, within limits.
 
-A worker (a Dask worker, or the shard's own process) keeps one box.  An instance that takes too long or too much memory
-costs the box, never the worker: it is killed and a new one is started.  Solver threads are declared through the
-environment before anything that reads it is imported.
+A worker (a Dask worker, or the shard's own process) keeps one box.  An instance that takes too long
+or too much memory
+costs the box, never the worker: it is killed and a new one is started.  Solver threads are declared
+through the environment before anything that reads it is imported.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _START_S = 120.0
 
 
 class Failed(Exception):
-    """An instance that gave no row: what happened; `died` if its process did, which is worth another try."""
+    """An instance that gave no row: what happened; `died` if its process did, which is worth
+    another try.
+    """
 
     def __init__(self, message: str, *, died: bool = False) -> None:
         super().__init__(message)
@@ -48,7 +51,9 @@ class Box:
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             code = self._ended()
             raise Failed(
-                f"its process ended with exit code {code} (killed, or out of the {self.memory} bytes it may use)", died=True
+                f"its process ended with exit code {code} (killed, or out of the {self.memory} "
+                f"bytes it may use)",
+                died=True,
             ) from error
         if isinstance(answer, str):
             raise Failed(answer)
@@ -71,7 +76,8 @@ class Box:
                 self._pipe.recv()
             except EOFError as error:
                 raise Failed(
-                    f"its process could not start (exit code {self._ended()}); is {self.memory} bytes of memory enough?"
+                    f"its process could not start (exit code {self._ended()}); is {self.memory} "
+                    f"bytes of memory enough?"
                 ) from error
         return self._pipe
 

@@ -1,7 +1,10 @@
-"""Which instances are still to do, and who does them: a Dask cluster (local by default), or this process's shard.
+"""Which instances are still to do, and who does them: a Dask cluster (local by default), or this
+process's shard.
 
-Workers write their rows themselves, each into a file of its own in the results folder (which they must share with the
-client); the client only counts.  A client that dies loses nothing that was finished, and the next one goes on.
+Workers write their rows themselves, each into a file of its own in the results folder (which they
+must share with the
+client); the client only counts.  A client that dies loses nothing that was finished, and the next
+                                  one goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from railopt.sweep import box, instance, results
 from railopt.sweep.progress import Counter, counting
 from railopt.sweep.spec import Instance, Sweep
 
-IN_FLIGHT = 8  # instances handed out a worker, so that a million of them never wait in the scheduler
+IN_FLIGHT = (
+    8  # instances handed out a worker, so that a million of them never wait in the scheduler
+)
 
 
 class Summary(NamedTuple):
@@ -44,7 +49,9 @@ _writers: dict[tuple[str, int], results.Writer] = {}
 
 
 def run_one(point: Instance, key: str, job: Job) -> bool:
-    """On a worker: compute one row, once more if its process died, and write it under the client's key.  True if it is good."""
+    """On a worker: compute one row, once more if its process died, and write it under the client's
+    key.  True if it is good.
+    """
     mine = box.of_this_worker(job.memory, point.threads)
     for attempt in (1, 2):
         try:
@@ -70,9 +77,13 @@ def run(
     shard: tuple[int, int] | None = None,
     workers: int | None = None,
 ) -> Summary:
-    """Run what is not finished yet.  `cluster` is a scheduler's address or file; `shard` (i, n) runs part i of n without Dask."""
+    """Run what is not finished yet.  `cluster` is a scheduler's address or file; `shard` (i, n)
+    runs part i of n without Dask.
+    """
     if cluster and shard:
-        raise InputError("--cluster and --shard contradict each other: a shard runs without a scheduler")
+        raise InputError(
+            "--cluster and --shard contradict each other: a shard runs without a scheduler"
+        )
     points = sweep.instances
     if shard is not None:
         part, parts = shard
@@ -86,7 +97,11 @@ def run(
     count = max(1, workers or (os.cpu_count() or 1) // sweep.threads)
     with counting(len(todo)) as counter:
         try:
-            for ok in _in_threads(todo, job, count) if shard is not None else _on_dask(todo, job, cluster, count, sweep.threads):
+            for ok in (
+                _in_threads(todo, job, count)
+                if shard is not None
+                else _on_dask(todo, job, cluster, count, sweep.threads)
+            ):
                 counter.add(ok)
             interrupted = False
         except KeyboardInterrupt:
@@ -94,8 +109,16 @@ def run(
     return _summary(points, todo, counter, interrupted)
 
 
-def _summary(points: Sequence[Instance], todo: Sequence[Instance], counter: Counter, interrupted: bool) -> Summary:
-    return Summary(len(points), len(points) - len(todo), counter.done - counter.failed, counter.failed, interrupted)
+def _summary(
+    points: Sequence[Instance], todo: Sequence[Instance], counter: Counter, interrupted: bool
+) -> Summary:
+    return Summary(
+        len(points),
+        len(points) - len(todo),
+        counter.done - counter.failed,
+        counter.failed,
+        interrupted,
+    )
 
 
 def _in_threads(todo: Sequence[Instance], job: Job, workers: int) -> Iterator[bool]:
@@ -110,16 +133,24 @@ def _in_threads(todo: Sequence[Instance], job: Job, workers: int) -> Iterator[bo
                 future.cancel()
 
 
-def _on_dask(todo: Sequence[Instance], job: Job, cluster: str | None, workers: int, threads: int) -> Iterator[bool]:
+def _on_dask(
+    todo: Sequence[Instance], job: Job, cluster: str | None, workers: int, threads: int
+) -> Iterator[bool]:
     try:
         from dask import config
         from distributed import Client, LocalCluster, as_completed
     except ImportError as error:
-        raise BackendError("a sweep needs dask and distributed: pip install 'railopt[sweep]', or use --shard 0/1") from error
+        raise BackendError(
+            "a sweep needs dask and distributed: pip install 'railopt[sweep]', or use --shard 0/1"
+        ) from error
     if not todo:
         return
     with config.set(
-        {"distributed.scheduler.allowed-failures": 1, "distributed.worker.daemon": False, "distributed.admin.tick.limit": "60s"}
+        {
+            "distributed.scheduler.allowed-failures": 1,
+            "distributed.worker.daemon": False,
+            "distributed.admin.tick.limit": "60s",
+        }
     ):
         local = None
         try:
@@ -144,11 +175,18 @@ def _on_dask(todo: Sequence[Instance], job: Job, cluster: str | None, workers: i
             slots = max(1, len(client.scheduler_info()["workers"]) or workers)
             waiting = iter(todo)
             first = islice(waiting, IN_FLIGHT * slots)
-            running: Any = as_completed([client.submit(run_one, point, point.key, job, pure=False, retries=0) for point in first])
+            running: Any = as_completed(
+                [
+                    client.submit(run_one, point, point.key, job, pure=False, retries=0)
+                    for point in first
+                ]
+            )
             for future in running:
                 following = next(waiting, None)
                 if following is not None:
-                    running.add(client.submit(run_one, following, following.key, job, pure=False, retries=0))
+                    running.add(
+                        client.submit(run_one, following, following.key, job, pure=False, retries=0)
+                    )
                 yield _outcome(future)
         finally:
             client.close()
@@ -157,7 +195,9 @@ def _on_dask(todo: Sequence[Instance], job: Job, cluster: str | None, workers: i
 
 
 def _outcome(future: Any) -> bool:
-    """Whether a task gave a good row; a worker that was lost twice with it, or an error while writing, is a failure."""
+    """Whether a task gave a good row; a worker that was lost twice with it, or an error while
+    writing, is a failure.
+    """
     error = future.exception()
     if isinstance(error, OSError):
         raise BackendError(f"a worker could not write its row: {error}") from error

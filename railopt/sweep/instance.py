@@ -1,4 +1,6 @@
-"""One instance -> one row: exact rationals as strings, and where, when and with what it was computed."""
+"""One instance -> one row: exact rationals as strings, and where, when and with what it was
+computed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ import numpy as np
 
 import railopt
 from railopt.fabric import Fabric
-from railopt.gap import gap
+from railopt.gaps import gap
 from railopt.policies import plan
 from railopt.sweep.spec import Instance
 from railopt.units import parse_fraction
@@ -42,7 +44,9 @@ def run(instance: Instance) -> dict[str, Any]:
     begun = time.time()
     fabric = fabric_of(instance)
     separator = "," if ":" in instance.traffic else ":"
-    chunks = from_spec(f"{instance.traffic}{separator}seed={instance.seed}", fabric).chunks(instance.chunk)
+    chunks = from_spec(f"{instance.traffic}{separator}seed={instance.seed}", fabric).chunks(
+        instance.chunk
+    )
     made = plan(fabric, chunks, instance.policy)
     report = gap(made, limit_s=instance.limit_s)
     worst = report.bottleneck
@@ -67,7 +71,9 @@ def run(instance: Instance) -> dict[str, Any]:
     if instance.simulate:
         timeline = railopt.simulate(made)
         done = np.sort(timeline.chunk_ps)
-        picks: list[int] = np.linspace(0, len(done) - 1, QUANTILES).astype(int).tolist() if len(done) else []
+        picks: list[int] = (
+            np.linspace(0, len(done) - 1, QUANTILES).astype(int).tolist() if len(done) else []
+        )
         row["simulated"] = {
             "completion": str(timeline.completion),
             "algbw": timeline.algbw,
@@ -95,7 +101,11 @@ def provenance() -> dict[str, Any]:
     """Commit, versions and machine."""
     return {
         "commit": _commit(),
-        "versions": {"railopt": railopt.__version__, "python": platform.python_version(), **_versions()},
+        "versions": {
+            "railopt": railopt.__version__,
+            "python": platform.python_version(),
+            **_versions(),
+        },
         "machine": {"arch": platform.machine(), "cores": os.cpu_count(), "node": platform.node()},
     }
 

@@ -1,4 +1,6 @@
-"""Progress: a bar with rate, time left and failures on a terminal; one plain line a minute elsewhere."""
+"""Progress: a bar with rate, time left and failures on a terminal; one plain line a minute
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Counter:
         self.failed += not ok
         if self._bar is not None:
             took = max(time.monotonic() - self._begun, 1e-9)
-            self._bar.update(self._task, advance=1, failed=self.failed, rate=f"{self.done / took:.1f}/s")
+            self._bar.update(
+                self._task, advance=1, failed=self.failed, rate=f"{self.done / took:.1f}/s"
+            )
         elif time.monotonic() - self._said >= LINE_EVERY_S:
             self._said = time.monotonic()
             print(self.line(), file=sys.stderr, flush=True)
@@ -35,7 +39,10 @@ class Counter:
         took = max(time.monotonic() - self._begun, 1e-9)
         rate = self.done / took
         left = (self.total - self.done) / rate if rate else float("inf")
-        return f"{self.done}/{self.total} instances, {rate:.1f}/s, {self.failed} failed, about {left:.0f} s left"
+        return (
+            f"{self.done}/{self.total} instances, {rate:.1f}/s, {self.failed} failed, about "
+            f"{left:.0f} s left"
+        )
 
 
 @contextmanager
@@ -45,8 +52,19 @@ def counting(total: int) -> Iterator[Counter]:
         yield Counter(total)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}, {task.fields[failed]} failed"), TimeRemainingColumn())
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}, {task.fields[failed]} failed"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         yield Counter(total, bar, bar.add_task("", total=total, failed=0, rate="-"))

@@ -1,8 +1,11 @@
 """Results: append-only JSON Lines in one folder, one file a writer, flushed a row.
 
-A row is one line that ends in a newline, written with one call; a writer that could not finish a line (a full disk, a
-kill) leaves a torn one, which readers drop and count and the writer cuts off before it goes on.  Writers never share a
-file, so any number of clients can use one folder.  Of several rows with one key the first good one counts.
+A row is one line that ends in a newline, written with one call; a writer that could not finish a
+line (a full disk, a
+kill) leaves a torn one, which readers drop and count and the writer cuts off before it goes on.
+Writers never share a
+file, so any number of clients can use one folder.  Of several rows with one key the first good one
+counts.
 """
 
 from __future__ import annotations
@@ -30,11 +33,15 @@ class Writer:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        self.path = Path(folder) / f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        self.path = (
+            Path(folder) / f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        )
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
 
     def append(self, row: Row) -> None:
-        """One row, whole: if it does not fit on the disk, the file is as it was before and OSError is raised."""
+        """One row, whole: if it does not fit on the disk, the file is as it was before and OSError
+        is raised.
+        """
         line = json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n"
         length = os.fstat(self._file).st_size
         try:
@@ -55,7 +62,9 @@ class Writer:
 
 @dataclass(frozen=True)
 class Results:
-    """All rows of a folder or of files: good ones by key, failures that no good row followed, and torn lines dropped."""
+    """All rows of a folder or of files: good ones by key, failures that no good row followed, and
+    torn lines dropped.
+    """
 
     rows: tuple[Row, ...]
     failed: tuple[Row, ...]
@@ -93,11 +102,15 @@ def load(*places: str | os.PathLike[str]) -> Results:
                 torn += 1
                 continue
             (good if status == "ok" else bad).setdefault(key, row)
-    return Results(tuple(good.values()), tuple(row for key, row in bad.items() if key not in good), torn, files)
+    return Results(
+        tuple(good.values()), tuple(row for key, row in bad.items() if key not in good), torn, files
+    )
 
 
 def good_keys(folder: str | os.PathLike[str]) -> set[str]:
-    """Keys of finished rows, read without parsing the rest of each line: what a resumed sweep skips."""
+    """Keys of finished rows, read without parsing the rest of each line: what a resumed sweep
+    skips.
+    """
     found = set()
     for path in _files(Path(folder)) if Path(folder).exists() else []:
         data = path.read_bytes()
@@ -110,7 +123,9 @@ def good_keys(folder: str | os.PathLike[str]) -> set[str]:
 
 # ---------------------------------------------------------------- looking at them
 def flat(row: Row) -> dict[str, Any]:
-    """A row as one level of columns: instance and simulated values beside the rest, lists and provenance left out."""
+    """A row as one level of columns: instance and simulated values beside the rest, lists and
+    provenance left out.
+    """
     out: dict[str, Any] = dict(row["instance"])
     for name in (
         "key",
@@ -150,11 +165,19 @@ def where(rows: Iterable[Row], conditions: Mapping[str, str]) -> Iterator[Row]:
 
 
 def export(rows: Iterable[Row], path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Write `.jsonl` (rows as they are), `.csv` or `.parquet` (flat columns; exact rationals as text, beside floats of them)."""
+    """Write `.jsonl` (rows as they are), `.csv` or `.parquet` (flat columns; exact rationals as
+    text, beside floats of them).
+    """
     chosen = list(rows)
     suffix = Path(path).suffix
     if suffix == ".jsonl":
-        write_atomic(path, "".join(json.dumps(row, sort_keys=True, separators=(",", ":")) + "\n" for row in chosen), force=force)
+        write_atomic(
+            path,
+            "".join(
+                json.dumps(row, sort_keys=True, separators=(",", ":")) + "\n" for row in chosen
+            ),
+            force=force,
+        )
         return
     table = [_with_floats(flat(row)) for row in chosen]
     columns = list(dict.fromkeys(name for row in table for name in row))
@@ -171,7 +194,11 @@ def export(rows: Iterable[Row], path: str | os.PathLike[str], *, force: bool = F
 
 
 def _with_floats(row: dict[str, Any]) -> dict[str, Any]:
-    exact = {name: row[name] for name in ("value", "bound", "gap", "send", "recv", "simulated_completion") if name in row}
+    exact = {
+        name: row[name]
+        for name in ("value", "bound", "gap", "send", "recv", "simulated_completion")
+        if name in row
+    }
     return {**row, **{f"{name}_float": float(Fraction(value)) for name, value in exact.items()}}
 
 
@@ -182,7 +209,9 @@ def _parquet(table: list[dict[str, Any]], columns: list[str]) -> bytes:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise BackendError("Parquet needs pyarrow: pip install 'railopt[sweep]', or export .csv") from error
+        raise BackendError(
+            "Parquet needs pyarrow: pip install 'railopt[sweep]', or export .csv"
+        ) from error
     sink = pyarrow.BufferOutputStream()
     made = pyarrow.table({name: [row.get(name) for row in table] for name in columns})
     pyarrow.parquet.write_table(made, sink)

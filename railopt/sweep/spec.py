@@ -1,4 +1,5 @@
-"""The sweep's TOML: a grid of lists (every combination), further `[[instance]]` tables, and limits; unknown keys are errors.
+"""The sweep's TOML: a grid of lists (every combination), further `[[instance]]` tables, and limits;
+unknown keys are errors.
 
 name = "chunk sizes"
 limit = "1s"                 # for the solver, an instance (0 leaves bounds alone)
@@ -52,7 +53,9 @@ _OPTIONS = {"name", "limit", "timeout", "memory", "threads", "simulate", "grid",
 
 @dataclass(frozen=True)
 class Instance:
-    """One point of a sweep: a fabric, a workload, a chunk size, a policy, a seed, and what to compute."""
+    """One point of a sweep: a fabric, a workload, a chunk size, a policy, a seed, and what to
+    compute.
+    """
 
     nodes: int
     rails: int
@@ -69,7 +72,9 @@ class Instance:
 
     @property
     def key(self) -> str:
-        """What makes a result the same: the instance and its options, railopt's version and its code."""
+        """What makes a result the same: the instance and its options, railopt's version and its
+        code.
+        """
         text = json.dumps([asdict(self), __version__, code_digest()], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -91,7 +96,10 @@ def code_digest() -> str:
     state = hashlib.blake2b(digest_size=8)
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
-        if path.parts[len(root.parts)] not in ("cli", "report"):  # how results are asked for and shown does not change them
+        if path.parts[len(root.parts)] not in (
+            "cli",
+            "report",
+        ):  # how results are asked for and shown does not change them
             state.update(path.relative_to(root).as_posix().encode())
             state.update(path.read_bytes())
     return state.hexdigest()
@@ -110,16 +118,26 @@ def parse(data: Mapping[str, Any]) -> Sweep:
         raise InputError(f"threads = {threads!r}: expected a whole number of at least 1")
     if not isinstance(data.get("simulate", False), bool):
         raise InputError(f"simulate = {data['simulate']!r}: expected true or false")
-    options = {"limit_s": _seconds(data.get("limit", 0)), "simulate": data.get("simulate", False), "threads": threads}
+    options = {
+        "limit_s": _seconds(data.get("limit", 0)),
+        "simulate": data.get("simulate", False),
+        "threads": threads,
+    }
     grid, further = data.get("grid", {}), data.get("instance", [])
     toml.only(grid, set(_DEFAULTS), "[grid]")
     axes = {key: grid[key] if isinstance(grid[key], list) else [grid[key]] for key in grid}
     count = (prod(len(axis) for axis in axes.values()) if grid else 0) + len(further)
     if count == 0:
         empty = [key for key, axis in axes.items() if not axis]
-        raise InputError(f"0 instances: {f'the list of {empty[0]} is empty' if empty else 'give a [grid] or [[instance]] tables'}")
+        why = (
+            f"the list of {empty[0]} is empty" if empty else "give a [grid] or [[instance]] tables"
+        )
+        raise InputError(f"0 instances: {why}")
     if count > MAX_INSTANCES:
-        raise InputError(f"{count} instances: more than {MAX_INSTANCES}; make the lists of the grid shorter, or split the spec")
+        raise InputError(
+            f"{count} instances: more than {MAX_INSTANCES}; make the lists of the grid shorter, "
+            f"or split the spec"
+        )
     instances = [_instance(values, options) for values in _points(axes, further)]
     return Sweep(
         str(data.get("name", "sweep")),
@@ -143,15 +161,27 @@ def _instance(values: Mapping[str, Any], options: Mapping[str, Any]) -> Instance
     """Checked as far as that is cheap, so that a typing error does not cost a night."""
     full = {**_DEFAULTS, **values}
     for key in ("nodes", "rails", "seed"):
-        if not isinstance(full[key], int) or isinstance(full[key], bool) or full[key] < (key != "seed"):
-            raise InputError(f"{key} = {full[key]!r}: expected a whole number of at least {int(key != 'seed')}")
+        if (
+            not isinstance(full[key], int)
+            or isinstance(full[key], bool)
+            or full[key] < (key != "seed")
+        ):
+            raise InputError(
+                f"{key} = {full[key]!r}: expected a whole number of at least {int(key != 'seed')}"
+            )
     if full["policy"] not in POLICIES:
-        raise InputError(f"unknown policy {full['policy']!r}; known policies: {', '.join(POLICIES)}")
+        raise InputError(
+            f"unknown policy {full['policy']!r}; known policies: {', '.join(POLICIES)}"
+        )
     if full["chunk"] != "flow":
         parse_bytes(full["chunk"])
     if "seed=" in str(full["traffic"]):
-        raise InputError(f"traffic = {full['traffic']!r}: the seed is an axis of its own, seed = [...]")
-    checked: dict[str, Any] = {key: str(value) if isinstance(_DEFAULTS[key], str) else value for key, value in full.items()}
+        raise InputError(
+            f"traffic = {full['traffic']!r}: the seed is an axis of its own, seed = [...]"
+        )
+    checked: dict[str, Any] = {
+        key: str(value) if isinstance(_DEFAULTS[key], str) else value for key, value in full.items()
+    }
     return Instance(**checked, **options)
 
 

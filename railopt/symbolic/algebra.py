@@ -1,10 +1,13 @@
-"""Exact decisions with SymPy: rational functions, sums with symbolic limits, linear algebra over the rationals.
+"""Exact decisions with SymPy: rational functions, sums with symbolic limits, linear algebra over
+the rationals.
 
 Nothing here samples, rounds or calls `simplify`.  What a procedure can't decide raises `Undecided`.
 
     is_zero(expr)        rational functions over QQ: the numerator as a polynomial
-    is_nonnegative(expr) polynomials whose coefficients are all non-negative, for symbols that are non-negative
-    sums_agree(a, b)     sums with symbolic limits: linearity and Kronecker deltas, then `is_zero` a coefficient
+    is_nonnegative(expr) polynomials whose coefficients are all non-negative, for symbols that are
+    non-negative
+    sums_agree(a, b)     sums with symbolic limits: linearity and Kronecker deltas, then `is_zero` a
+                         coefficient
     rank, null_space     exact, over QQ
 """
 
@@ -25,12 +28,18 @@ class Undecided(Exception):
 
 
 def polynomial(expr: Expr) -> Any:
-    """The numerator of a rational expression as a `Poly` over QQ in its free symbols and indexed variables."""
+    """The numerator of a rational expression as a `Poly` over QQ in its free symbols and indexed
+    variables.
+    """
     if sp.sympify(expr).atoms(sp.Float):
         raise Undecided(f"{expr} holds a float")
     numerator, _ = sp.fraction(sp.together(sp.sympify(expr)))
     atoms = sorted(numerator.free_symbols | numerator.atoms(sp.Indexed), key=sp.default_sort_key)
-    generators = [atom for atom in atoms if not (isinstance(atom, sp.Symbol | sp.IndexedBase) and _inside(atom, numerator))]
+    generators = [
+        atom
+        for atom in atoms
+        if not (isinstance(atom, sp.Symbol | sp.IndexedBase) and _inside(atom, numerator))
+    ]
     try:
         return sp.Poly(numerator, *(generators or [sp.Symbol("unit")]), domain="QQ")
     except sp.PolynomialError as error:
@@ -51,7 +60,9 @@ def is_zero(expr: Expr) -> bool:
 
 
 def is_nonnegative(expr: Expr) -> bool | None:
-    """True if a polynomial has no negative coefficient, so that it is >= 0 for symbols >= 0; None if that does not show it."""
+    """True if a polynomial has no negative coefficient, so that it is >= 0 for symbols >= 0; None
+    if that does not show it.
+    """
     expr = sp.sympify(expr)
     if sp.fraction(sp.together(expr))[1].free_symbols:
         raise Undecided(f"{expr} is not a polynomial")
@@ -60,7 +71,9 @@ def is_nonnegative(expr: Expr) -> bool | None:
 
 
 def on_cone(form: Expr, rays: Sequence[dict[Expr, int]]) -> bool:
-    """Whether a homogeneous linear form is >= 0 on the cone that these rays span: a linear form is iff it is on each ray."""
+    """Whether a homogeneous linear form is >= 0 on the cone that these rays span: a linear form is
+    iff it is on each ray.
+    """
     poly = sp.Poly(form, *rays[0], domain="QQ")
     if not poly.is_zero and (poly.total_degree() != 1 or not poly.is_homogeneous):
         raise Undecided(f"{form} is not a homogeneous linear form")
@@ -69,10 +82,12 @@ def on_cone(form: Expr, rays: Sequence[dict[Expr, int]]) -> bool:
 
 # ---------------------------------------------------------------- sums with symbolic limits
 def normal_form(expr: Expr, *, distinct: Sequence[Expr] = ()) -> dict[Expr, Expr]:
-    """A linear combination of sums as {atom: coefficient}; atoms are 1, indexed variables, deltas and irreducible sums.
+    """A linear combination of sums as {atom: coefficient}; atoms are 1, indexed variables, deltas
+    and irreducible sums.
 
-    Rules: linearity; constants leave a sum; sum of 1 over a..b is b - a + 1; sum over i of delta(i, c) g(i) is g(c), which
-    assumes that c lies in the range; deltas of two members of `distinct` are 0.
+    Rules: linearity; constants leave a sum; sum of 1 over a..b is b - a + 1; sum over i of delta(i,
+    c) g(i) is g(c), which assumes that c lies in the range; deltas of two members of `distinct` are
+    0.
     """
     result: dict[Expr, Expr] = {}
     for term in sp.Add.make_args(sp.expand(_no_sums(sp.sympify(expr), distinct))):
@@ -120,7 +135,9 @@ def _sum(body: Expr, index: Expr, low: Expr, high: Expr, distinct: Sequence[Expr
     total = sp.Integer(0)
     for term in sp.Add.make_args(sp.expand(body)):
         outside, inside = term.as_independent(index, as_Add=False)
-        delta = next((f for f in sp.Mul.make_args(inside) if isinstance(f, sp.KroneckerDelta)), None)
+        delta = next(
+            (f for f in sp.Mul.make_args(inside) if isinstance(f, sp.KroneckerDelta)), None
+        )
         if delta is not None:
             point = next(arg for arg in delta.args[:2] if arg != index)
             if point.has(index):
@@ -134,12 +151,14 @@ def _sum(body: Expr, index: Expr, low: Expr, high: Expr, distinct: Sequence[Expr
 
 
 def _canonical(body: Expr, limit: tuple[Expr, Expr, Expr]) -> Expr:
-    """An irreducible sum in which neither the names of the indices nor the order of nested sums matter."""
+    """An irreducible sum in which neither the names of the indices nor the order of nested sums
+    matter.
+    """
     limits = [limit]
     inner = [factor for factor in sp.Mul.make_args(body) if isinstance(factor, sp.Sum)]
     if len(inner) > 1:
         raise Undecided("a sum of products of sums")
-    if inner:                                                        # finite sums: factors move in, the order is free
+    if inner:  # finite sums: factors move in, the order is free
         fresh = {index: sp.Dummy(integer=True) for index, *_ in inner[0].limits}
         limits += [(fresh[index], *bounds) for index, *bounds in inner[0].limits]
         body = body / inner[0] * inner[0].function.xreplace(fresh)
@@ -148,15 +167,23 @@ def _canonical(body: Expr, limit: tuple[Expr, Expr, Expr]) -> Expr:
     names = [sp.Symbol(f"bound{i}", integer=True) for i in range(len(limits))]
     versions = []
     for order in permutations(limits):
-        renamed = body.xreplace({index: name for (index, *_), name in zip(order, names, strict=True)})
-        versions.append(sp.Sum(renamed, *((name, *bounds) for (_, *bounds), name in zip(order, names, strict=True))))
+        renamed = body.xreplace(
+            {index: name for (index, *_), name in zip(order, names, strict=True)}
+        )
+        versions.append(
+            sp.Sum(
+                renamed, *((name, *bounds) for (_, *bounds), name in zip(order, names, strict=True))
+            )
+        )
     return min(versions, key=sp.default_sort_key)
 
 
 # ---------------------------------------------------------------- linear algebra over QQ
 def matrix(rows: Sequence[Sequence[int]], columns: int) -> Any:
     """Rows of integers as an exact matrix."""
-    return DomainMatrix([[sp.QQ(int(entry)) for entry in row] for row in rows], (len(rows), columns), sp.QQ)
+    return DomainMatrix(
+        [[sp.QQ(int(entry)) for entry in row] for row in rows], (len(rows), columns), sp.QQ
+    )
 
 
 def rank(rows: Sequence[Sequence[int]], columns: int) -> int:

@@ -1,7 +1,8 @@
-"""Which theorems hold on a given fabric, which don't, and why.  Loads no SymPy: `railopt plan` calls it for every plan.
+"""Which theorems hold on a given fabric, which don't, and why.  Loads no SymPy: `railopt plan`
+calls it for every plan.
 
-    applicability(fabric)         one line a theorem
-    warnings_for(fabric, policy)  what a policy relies on and this fabric breaks
+applicability(fabric)         one line a theorem
+warnings_for(fabric, policy)  what a policy relies on and this fabric breaks
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from math import gcd
 
 from railopt.fabric import Fabric
 
-_WORDS = {Fraction(1, 2): "at half speed", Fraction(1, 4): "at a quarter of its speed", Fraction(3, 4): "at three quarters of its speed"}
+_WORDS = {
+    Fraction(1, 2): "at half speed",
+    Fraction(1, 4): "at a quarter of its speed",
+    Fraction(3, 4): "at three quarters of its speed",
+}
 Row = tuple[int, ...]
 
 
@@ -38,11 +43,17 @@ def base_rate(fabric: Fabric) -> int:
 
 
 def odd_nics(fabric: Fabric) -> list[tuple[int, int, Fraction, Fraction]]:
-    """(node, rail, send fraction, receive fraction) of every NIC that differs from the commonest rate."""
+    """(node, rail, send fraction, receive fraction) of every NIC that differs from the commonest
+    rate.
+    """
     base = base_rate(fabric)
     tx, rx = fabric.tx.tolist(), fabric.rx.tolist()
-    return [(k, n, Fraction(tx[k][n], base or 1), Fraction(rx[k][n], base or 1)) for k in range(fabric.nodes) for n in range(fabric.rails)
-            if (tx[k][n], rx[k][n]) != (base, base)]
+    return [
+        (k, n, Fraction(tx[k][n], base or 1), Fraction(rx[k][n], base or 1))
+        for k in range(fabric.nodes)
+        for n in range(fabric.rails)
+        if (tx[k][n], rx[k][n]) != (base, base)
+    ]
 
 
 def describe(nic: tuple[int, int, Fraction, Fraction]) -> str:
@@ -50,12 +61,17 @@ def describe(nic: tuple[int, int, Fraction, Fraction]) -> str:
     node, rail, send, recv = nic
     where = f"rail {rail} of node {node}"
     if send == recv:
-        return f"{where} is {'dead' if send == 0 else _WORDS.get(send, f'at {send} of the rate of the others')}"
+        return (
+            f"{where} is "
+            f"{'dead' if send == 0 else _WORDS.get(send, f'at {send} of the rate of the others')}"
+        )
     return f"{where} sends at {send} and receives at {recv} of the rate of the others"
 
 
 def one_profile(fabric: Fabric) -> bool:
-    """All nodes have the same rates rail by rail, up to a factor a node and direction (what T9 needs)."""
+    """All nodes have the same rates rail by rail, up to a factor a node and direction (what T9
+    needs).
+    """
     profiles = {tuple(rate // gcd(*row) for rate in row) for row in _rows(fabric) if any(row)}
     return len(profiles) == 1 and 0 not in next(iter(profiles)) and all(map(any, _rows(fabric)))
 
@@ -70,7 +86,10 @@ def remedy(fabric: Fabric) -> str:
         return f"{'T9b' if share else 'T9c'} gives {Fraction(rails) / (rails - 1 + share)}"
     least = sum(map(min, zip(*_rows(fabric), strict=True)))
     if not least:
-        return "T9a gives nothing here: some node has no rail in common with another; use lpt-global or solve"
+        return (
+            "T9a gives nothing here: some node has no rail in common with another; use "
+            "lpt-global or solve"
+        )
     return f"T9a gives at most {Fraction(rails * base_rate(fabric), least)}"
 
 
@@ -85,28 +104,55 @@ def applicability(fabric: Fabric) -> list[Applies]:
     uniform, M, N = fabric.is_uniform, fabric.nodes, fabric.rails
 
     def equal_rates(name: str) -> Applies:
-        return Applies(name, uniform, f"all {M} x {N} NICs run at one rate" if uniform else
-                       f"{_difference(fabric)}: {name} does not apply; {remedy(fabric)}")
+        return Applies(
+            name,
+            uniform,
+            f"all {M} x {N} NICs run at one rate"
+            if uniform
+            else f"{_difference(fabric)}: {name} does not apply; {remedy(fabric)}",
+        )
 
     t0 = "every node's bytes over its rates bound any plan"
     if fabric.spine is not None:
-        t0 += "; the fabric has a spine: all theorems count bytes of NICs, uplinks and their hashing are outside them"
-    return [Applies("T0", True, t0), equal_rates("T1"), _t2(fabric), equal_rates("T3"), equal_rates("T4"), *_local(fabric),
-            Applies("T7", True, "a certificate carries the rates it was issued for"), equal_rates("T8"), *_t9(fabric), *_scale_up(fabric)]
+        t0 += (
+            "; the fabric has a spine: all theorems count bytes of NICs, "
+            "uplinks and their hashing are outside them"
+        )
+    return [
+        Applies("T0", True, t0),
+        equal_rates("T1"),
+        _t2(fabric),
+        equal_rates("T3"),
+        equal_rates("T4"),
+        *_local(fabric),
+        Applies("T7", True, "a certificate carries the rates it was issued for"),
+        equal_rates("T8"),
+        *_t9(fabric),
+        *_scale_up(fabric),
+    ]
 
 
 def _t2(fabric: Fabric) -> Applies:
     M, N = fabric.nodes, fabric.rails
     small = M <= 2 or N == 1
-    why = "with at most two nodes or one rail, balanced sending is balanced receiving" if small else \
-        f"{M} nodes and {N} rails: balanced sending does not balance receiving; a NIC may receive {min(N, M - 1)} times its share (T3)"
+    why = (
+        "with at most two nodes or one rail, balanced sending is balanced receiving"
+        if small
+        else f"{M} nodes and {N} rails: balanced sending does not balance receiving; a NIC may "
+        f"receive {min(N, M - 1)} times its share (T3)"
+    )
     return Applies("T2a", small, why)
 
 
 def _local(fabric: Fabric) -> list[Applies]:
     uneven = [k for k, row in enumerate(fabric.tx.tolist()) if len(set(row)) > 1]
-    why = f"the NICs of node {uneven[0]} send at different rates{f' (and of {len(uneven) - 1} more nodes)' if len(uneven) > 1 else ''}: " \
-          "the bound is for equal rails" if uneven else "every sender's own rails are equal"
+    why = (
+        f"the NICs of node {uneven[0]} send at different "
+        f"rates{f' (and of {len(uneven) - 1} more nodes)' if len(uneven) > 1 else ''}: "
+        "the bound is for equal rails"
+        if uneven
+        else "every sender's own rails are equal"
+    )
     return [Applies(name, not uneven, why) for name in ("T5", "T6")]
 
 
@@ -118,41 +164,70 @@ def _t9(fabric: Fabric) -> list[Applies]:
     dead, one = slow and nics[0][2] == 0, slow and N > 1
     factor = "not exactly one NIC is slow"
     if one:
-        factor = f"{describe(nics[0])}: at most {Fraction(N) / (N - 1 + nics[0][2])} of the healthy time"
-    return [Applies("T9", profile, "every node has the same profile of rates" if profile else
-                    f"{_difference(fabric) or 'a node without a living NIC'}: the profiles differ"),
-            Applies("T9a", least > 0, f"the least rates of the rails add up to {least} B/s"),
-            Applies("T9b", one and not dead, "the NIC is dead, see T9c" if dead else factor),
-            Applies("T9c", one and dead, factor if dead else "not exactly one NIC is dead")]
+        factor = (
+            f"{describe(nics[0])}: at most {Fraction(N) / (N - 1 + nics[0][2])} of the healthy time"
+        )
+    return [
+        Applies(
+            "T9",
+            profile,
+            "every node has the same profile of rates"
+            if profile
+            else f"{_difference(fabric) or 'a node without a living NIC'}: the profiles differ",
+        ),
+        Applies("T9a", least > 0, f"the least rates of the rails add up to {least} B/s"),
+        Applies("T9b", one and not dead, "the NIC is dead, see T9c" if dead else factor),
+        Applies("T9c", one and dead, factor if dead else "not exactly one NIC is dead"),
+    ]
 
 
 def _scale_up(fabric: Fabric) -> list[Applies]:
     N, G, R1, R2 = fabric.rails, fabric.gpus, fabric.scaleup, max(map(max, _rows(fabric)))
     enough, reached = R1 >= (N - 1) * R2, R2 + min(R1, (N - 1) * R2)
     ratio = Fraction(N * R2, reached) if reached else Fraction(1)
-    why = f"scale-up {R1} B/s >= (N-1) x {R2} B/s: one hot GPU can fill all {N} rails" if enough else \
-        f"scale-up {R1} B/s < (N-1) x {R2} B/s: one hot GPU reaches {reached} of {N * R2} B/s, {ratio} times slower than T1 says"
+    why = (
+        f"scale-up {R1} B/s >= (N-1) x {R2} B/s: one hot GPU can fill all {N} rails"
+        if enough
+        else f"scale-up {R1} B/s < (N-1) x {R2} B/s: one hot GPU reaches {reached} of {N * R2} "
+        f"B/s, {ratio} times slower than T1 says"
+    )
     hides = R1 >= (G - 1) * R2 and G == N and fabric.is_uniform
     bound = 1 + Fraction(R2, R1) * (2 * (G - 1) + Fraction(G, fabric.nodes))
-    staged = f"stages within {bound} of the optimum (T10c)" if hides else "needs B1 >= (m-1) B2, one NIC a GPU and equal rates"
-    return [Applies("T10a", enough, why), Applies("T10d", hides, staged), Applies("T10e", hides, staged)]
+    staged = (
+        f"stages within {bound} of the optimum (T10c)"
+        if hides
+        else "needs B1 >= (m-1) B2, one NIC a GPU and equal rates"
+    )
+    return [
+        Applies("T10a", enough, why),
+        Applies("T10d", hides, staged),
+        Applies("T10e", hides, staged),
+    ]
 
 
 # ---------------------------------------------------------------- what a policy relies on
 def warnings_for(fabric: Fabric, policy: str) -> list[str]:
-    """One line for each theorem that the policy relies on and the fabric breaks; empty if there is none."""
+    """One line for each theorem that the policy relies on and the fabric breaks; empty if there is
+    none.
+    """
     M, N = fabric.nodes, fabric.rails
     found = []
     if policy == "lpt" and M > 2 and N > 1:
-        found.append(f"lpt balances what each node sends; with {M} nodes and {N} rails that does not balance what they receive (T2): "
-                     f"a NIC may get up to {min(N, M - 1)} times its share (T3); lpt-local and equitable look at both sides")
+        found.append(
+            f"lpt balances what each node sends; with {M} nodes and {N} rails that does not "
+            f"balance what they receive (T2): "
+            f"a NIC may get up to {min(N, M - 1)} times its share (T3); lpt-local and equitable "
+            f"look at both sides"
+        )
     if fabric.is_uniform:
         return found
     where = _difference(fabric)
     if policy in ("round-robin", "rotate"):
         found.append(f"{where}: T1 and T4 do not apply; {remedy(fabric)}")
     elif policy == "equitable" and not one_profile(fabric):
-        found.append(f"{where}: T8 does not apply and equitable falls back to lpt-global; {remedy(fabric)}")
+        found.append(
+            f"{where}: T8 does not apply and equitable falls back to lpt-global; {remedy(fabric)}"
+        )
     elif policy in ("lpt", "lpt-local") and not _local(fabric)[0].applies:
         found.append(f"{where}: T6's 4/3 - 1/(3N) does not apply; {remedy(fabric)}")
     return found

@@ -1,8 +1,11 @@
-"""The registry of theorems: `proofs/THEOREMS.toml`, what each one says, under which hypotheses, and how it is checked.
+"""The registry of theorems: `proofs/THEOREMS.toml`, what each one says, under which hypotheses, and
+how it is checked.
 
     load()              every theorem, by id, validated
-    proofs_folder()     `proofs/` of the checkout, or the copy of the registry and the counterexamples inside the wheel
-    table()             the README's table; `python -m railopt.symbolic.registry --readme` rewrites it, `--check` compares
+    proofs_folder()     `proofs/` of the checkout, or the copy of the registry and the
+                        counterexamples inside the wheel
+    table()             the README's table; `python -m railopt.symbolic.registry --readme` rewrites
+                        it, `--check` compares
 
 Loads neither SymPy nor Coq: the checkers are only named here, and imported when they run.
 """
@@ -38,7 +41,8 @@ class Theorem:
     status           one of STATUSES;  `range`: what "checked-exhaustively" covers
     coq              names `Module.theorem` in proofs/coq
     checks           `module.function` in railopt.symbolic, or `package.module:function`
-    counterexamples  files in proofs/counterexamples: what refutes it, or shows that a hypothesis is needed
+    counterexamples  files in proofs/counterexamples: what refutes it, or shows that a hypothesis is
+                     needed
     """
 
     id: str
@@ -59,16 +63,40 @@ class Theorem:
             if isinstance(value, list):
                 object.__setattr__(self, f.name, tuple(value))
             elif not isinstance(value, str | tuple):
-                raise FormatError(f"theorem {self.id}: {f.name} = {value!r}, expected text or a list of texts")
-        problems = [text for wrong, text in (
-            (not ID.fullmatch(self.id), "an id is a letter, a number and perhaps a letter"),
-            (self.status not in STATUSES, f"status {self.status!r}, expected one of {', '.join(STATUSES)}"),
-            (self.status == "proved-kernel" and not self.coq, "proved-kernel needs the names of its Coq theorems"),
-            (self.status == "proved-symbolic" and not self.checks, "proved-symbolic needs a check"),
-            (self.status == "checked-exhaustively" and not (self.range and self.checks), "checked-exhaustively needs a range and a check"),
-            (self.status == "refuted" and not self.counterexamples, "refuted needs a counterexample"),
-            (self.status != "open" and not (self.checks or self.coq or self.counterexamples), "nothing runs for it: call it open"),
-        ) if wrong]
+                raise FormatError(
+                    f"theorem {self.id}: {f.name} = {value!r}, expected text or a list of texts"
+                )
+        problems = [
+            text
+            for wrong, text in (
+                (not ID.fullmatch(self.id), "an id is a letter, a number and perhaps a letter"),
+                (
+                    self.status not in STATUSES,
+                    f"status {self.status!r}, expected one of {', '.join(STATUSES)}",
+                ),
+                (
+                    self.status == "proved-kernel" and not self.coq,
+                    "proved-kernel needs the names of its Coq theorems",
+                ),
+                (
+                    self.status == "proved-symbolic" and not self.checks,
+                    "proved-symbolic needs a check",
+                ),
+                (
+                    self.status == "checked-exhaustively" and not (self.range and self.checks),
+                    "checked-exhaustively needs a range and a check",
+                ),
+                (
+                    self.status == "refuted" and not self.counterexamples,
+                    "refuted needs a counterexample",
+                ),
+                (
+                    self.status != "open" and not (self.checks or self.coq or self.counterexamples),
+                    "nothing runs for it: call it open",
+                ),
+            )
+            if wrong
+        ]
         if problems:
             raise FormatError(f"theorem {self.id}: {'; '.join(problems)}")
 
@@ -79,7 +107,9 @@ class Theorem:
 
 
 def proofs_folder() -> Path:
-    """`proofs/` of the checkout that this file lies in, else `railopt/_proofs`, the part of it that the wheel carries."""
+    """`proofs/` of the checkout that this file lies in, else `railopt/_proofs`, the part of it that
+    the wheel carries.
+    """
     package = Path(__file__).resolve().parents[1]
     for folder in (package.parent / "proofs", package / "_proofs"):
         if (folder / "THEOREMS.toml").is_file():
@@ -88,7 +118,9 @@ def proofs_folder() -> Path:
 
 
 def load(path: Path | None = None) -> dict[str, Theorem]:
-    """Every theorem by id, in the file's order; unknown keys, missing keys and ids that occur twice are errors."""
+    """Every theorem by id, in the file's order; unknown keys, missing keys and ids that occur twice
+    are errors.
+    """
     path = path or proofs_folder() / "THEOREMS.toml"
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -100,13 +132,17 @@ def load(path: Path | None = None) -> dict[str, Theorem]:
     for entry in data.pop("theorem", []):
         if not required <= set(entry) <= known:
             wrong = sorted(required - set(entry) or set(entry) - known)
-            raise FormatError(f"{path}: theorem {entry.get('id', '?')} lacks or does not know {', '.join(wrong)}")
+            raise FormatError(
+                f"{path}: theorem {entry.get('id', '?')} lacks or does not know {', '.join(wrong)}"
+            )
         theorem = Theorem(**entry)
         if theorem.id in theorems:
             raise FormatError(f"{path}: {theorem.id} occurs twice")
         theorems[theorem.id] = theorem
     if data or not theorems:
-        raise FormatError(f"{path}: expected [[theorem]] tables only, found {sorted(data) or 'none'}")
+        raise FormatError(
+            f"{path}: expected [[theorem]] tables only, found {sorted(data) or 'none'}"
+        )
     return theorems
 
 
@@ -121,13 +157,21 @@ def get(name: str) -> Theorem:
 def family(name: str) -> list[Theorem]:
     """The theorem of this id and its parts: T2 is T2, T2a, T2b, ..."""
     get(name)
-    return [theorem for theorem in load().values() if theorem.id == name or (theorem.id[:-1] == name and theorem.id[-1].isalpha())]
+    return [
+        theorem
+        for theorem in load().values()
+        if theorem.id == name or (theorem.id[:-1] == name and theorem.id[-1].isalpha())
+    ]
 
 
 def checker(name: str) -> Callable[..., Any]:
     """The function that `checks` names; InputError if there is none."""
     short_module, _, short_function = name.rpartition(".")
-    module, _, function = name.partition(":") if ":" in name else (f"railopt.symbolic.{short_module}", "", short_function)
+    module, _, function = (
+        name.partition(":")
+        if ":" in name
+        else (f"railopt.symbolic.statements.{short_module}", "", short_function)
+    )
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
@@ -140,11 +184,23 @@ def table() -> str:
     """The theorems as a Markdown table."""
     rows = ["| id | says | status | checked by |", "|---|---|---|---|"]
     for theorem in load().values():
-        methods = [f"Coq `{name.split('.')[-1]}`" for name in theorem.coq[:1]] + [f"`{name}`" for name in theorem.checks[:2]]
-        methods += [f"[{Path(name).stem}](proofs/counterexamples/{name})" for name in theorem.counterexamples[:1]]
-        status = f"{theorem.status}: {theorem.range}" if theorem.status == "checked-exhaustively" else theorem.status
+        methods = [f"Coq `{name.split('.')[-1]}`" for name in theorem.coq[:1]] + [
+            f"`{name}`" for name in theorem.checks[:2]
+        ]
+        methods += [
+            f"[{Path(name).stem}](proofs/counterexamples/{name})"
+            for name in theorem.counterexamples[:1]
+        ]
+        status = (
+            f"{theorem.status}: {theorem.range}"
+            if theorem.status == "checked-exhaustively"
+            else theorem.status
+        )
         says = f"{theorem.title}: {theorem.symbols}".replace("|", r"\|")
-        rows.append(f"| [{theorem.id}](proofs/notes/{theorem.note}) | {says} | {status} | {', '.join(methods)} |")
+        rows.append(
+            f"| [{theorem.id}](proofs/notes/{theorem.note}) | {says} | {status} | "
+            f"{', '.join(methods)} |"
+        )
     return "\n".join(rows)
 
 
@@ -158,9 +214,15 @@ def with_table(text: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table, write it into README.md, or compare: 4 if they differ."""
-    parser = argparse.ArgumentParser(prog="python -m railopt.symbolic.registry", description=main.__doc__)
-    parser.add_argument("--readme", action="store_true", help="rewrite the table in README.md of the checkout")
-    parser.add_argument("--check", action="store_true", help="exit 4 if README.md has another table")
+    parser = argparse.ArgumentParser(
+        prog="python -m railopt.symbolic.registry", description=main.__doc__
+    )
+    parser.add_argument(
+        "--readme", action="store_true", help="rewrite the table in README.md of the checkout"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="exit 4 if README.md has another table"
+    )
     args = parser.parse_args(argv)
     path = proofs_folder().parent / "README.md"
     if not (args.readme or args.check):
@@ -168,7 +230,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     text = path.read_text(encoding="utf-8")
     if args.check and text != with_table(text):
-        print(f"{path}: the theorems' table is not the registry's; run python -m railopt.symbolic.registry --readme", file=sys.stderr)
+        print(
+            f"{path}: the theorems' table is not the registry's; run python -m "
+            f"railopt.symbolic.registry --readme",
+            file=sys.stderr,
+        )
         return 4
     if args.readme:
         path.write_text(with_table(text), encoding="utf-8")

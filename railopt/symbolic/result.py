@@ -1,7 +1,8 @@
-"""What a checker says: holds, fails, or could not be decided, over which range, and under which assumptions.
+"""What a checker says: holds, fails, or could not be decided, over which range, and under which
+assumptions.
 
-A checker is a function `(quick: bool, **hypotheses) -> Result`.  The keyword arguments with defaults are the statement's
-hypotheses: a test drops one and expects the checker to say no.
+A checker is a function `(quick: bool, **hypotheses) -> Result`.  The keyword arguments with
+defaults are the statement's hypotheses: a test drops one and expects the checker to say no.
 """
 
 from __future__ import annotations
@@ -36,10 +37,18 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"ok": self.ok, "method": self.method, "range": self.range, "assumed": list(self.assumed), "detail": self.detail}
+        return {
+            "ok": self.ok,
+            "method": self.method,
+            "range": self.range,
+            "assumed": list(self.assumed),
+            "detail": self.detail,
+        }
 
 
-def verdict(method: str, covered: str, failures: list[str], assumed: tuple[str, ...] = (), found: str = "") -> Result:
+def verdict(
+    method: str, covered: str, failures: list[str], assumed: tuple[str, ...] = (), found: str = ""
+) -> Result:
     """A Result from the list of what went wrong; the first failure becomes the detail."""
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     return Result(not failures, method, covered, assumed, failures[0] + more if failures else found)

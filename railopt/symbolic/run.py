@@ -1,6 +1,8 @@
-"""Run what the registry names: every check, every counterexample, and Coq's kernel where `coqc` is there.
+"""Run what the registry names: every check, every counterexample, and Coq's kernel where `coqc` is
+there.
 
-A theorem holds here if each of its checks says yes, each of its counterexamples replays, and each of its Coq theorems is pinned in
+A theorem holds here if each of its checks says yes, each of its counterexamples replays, and each
+of its Coq theorems is pinned in
 `proofs/coq/statements.json` (quick) or re-checked by the kernel (otherwise).  Undecided is not yes.
 """
 
@@ -14,15 +16,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from railopt.errors import BackendError, CheckFailed, FormatError
-from railopt.symbolic import coq
-from railopt.symbolic.counterexamples import replay_file
+from railopt.symbolic.coq import build as coq
 from railopt.symbolic.registry import Theorem, checker, proofs_folder
 from railopt.symbolic.result import Result
+from railopt.symbolic.search.counterexamples import replay_file
 
-_METHODS = {"refuted": ("replay", "kernel", "symbolic", "exhaustive", "search"),
-            "proved-symbolic": ("symbolic", "kernel", "exhaustive", "search", "replay"),
-            **dict.fromkeys(("checked-exhaustively", "cited"), ("exhaustive", "search", "symbolic", "kernel", "replay")),
-            **dict.fromkeys(("proved-kernel", "open"), ("kernel", "symbolic", "exhaustive", "search", "replay"))}
+_METHODS = {
+    "refuted": ("replay", "kernel", "symbolic", "exhaustive", "search"),
+    "proved-symbolic": ("symbolic", "kernel", "exhaustive", "search", "replay"),
+    **dict.fromkeys(
+        ("checked-exhaustively", "cited"), ("exhaustive", "search", "symbolic", "kernel", "replay")
+    ),
+    **dict.fromkeys(
+        ("proved-kernel", "open"), ("kernel", "symbolic", "exhaustive", "search", "replay")
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,9 @@ class Outcome:
     @property
     def ok(self) -> bool:
         """Everything that ran said yes; an open statement has nothing to run."""
-        return all(result.ok is True for _, result in self.results) and (bool(self.results) or self.theorem.status == "open")
+        return all(result.ok is True for _, result in self.results) and (
+            bool(self.results) or self.theorem.status == "open"
+        )
 
     @property
     def range(self) -> str:
@@ -47,9 +57,18 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"id": self.theorem.id, "title": self.theorem.title, "statement": self.theorem.statement, "status": self.theorem.status,
-                "hypotheses": list(self.theorem.hypotheses), "source": self.theorem.source, "ok": self.ok, "range": self.range,
-                "seconds": round(self.seconds, 3), "results": [{"by": name, **result.as_dict()} for name, result in self.results]}
+        return {
+            "id": self.theorem.id,
+            "title": self.theorem.title,
+            "statement": self.theorem.statement,
+            "status": self.theorem.status,
+            "hypotheses": list(self.theorem.hypotheses),
+            "source": self.theorem.source,
+            "ok": self.ok,
+            "range": self.range,
+            "seconds": round(self.seconds, 3),
+            "results": [{"by": name, **result.as_dict()} for name, result in self.results],
+        }
 
 
 PINNED = "pinned in proofs/coq/statements.json"
@@ -60,7 +79,9 @@ def _only_pinned(result: Result) -> bool:
 
 
 def _concerns(problem: str, names: Sequence[str]) -> bool:
-    """A problem with another numbered theorem is not theirs; one with a definition, an axiom or the build is everybody's."""
+    """A problem with another numbered theorem is not theirs; one with a definition, an axiom or the
+    build is everybody's.
+    """
     other = re.match(r"(\w+\.T\d+_\w+)\b", problem)
     return other is None or other[1] in names
 
@@ -69,7 +90,9 @@ class Kernel:
     """The Coq side, asked once: which theorems are fine, and how that is known."""
 
     def __init__(self, mode: str) -> None:
-        """mode: "pinned" reads the committed statements, "run" builds and audits, "auto" runs where coqc is there."""
+        """mode: "pinned" reads the committed statements, "run" builds and audits, "auto" runs where
+        coqc is there.
+        """
         self.ran, self.problems, self.how = False, list[str](), f"{PINNED}, not run"
         self.known = self._pinned()
         if mode == "pinned":
@@ -92,7 +115,11 @@ class Kernel:
     @staticmethod
     def _pinned() -> set[str]:
         try:
-            return set(json.loads((proofs_folder() / "coq" / "statements.json").read_text(encoding="utf-8")))
+            return set(
+                json.loads(
+                    (proofs_folder() / "coq" / "statements.json").read_text(encoding="utf-8")
+                )
+            )
         except (OSError, ValueError) as error:
             raise FormatError(f"proofs/coq/statements.json: {error}") from error
 
@@ -100,12 +127,20 @@ class Kernel:
         """Whether these theorems are there and nothing is wrong with the theory."""
         missing = [name for name in names if name not in self.known]
         mine = [problem for problem in self.problems if _concerns(problem, names)]
-        detail = f"{missing[0]} is not among the pinned statements" if missing else mine[0] if mine else ""
+        detail = (
+            f"{missing[0]} is not among the pinned statements"
+            if missing
+            else mine[0]
+            if mine
+            else ""
+        )
         return Result(not detail, "kernel", self.how, (), detail or ", ".join(names))
 
 
 def run(theorem: Theorem, kernel: Kernel, *, quick: bool) -> Outcome:
-    """Every check of one theorem; an exception in a check is a failure of the check, not of the run."""
+    """Every check of one theorem; an exception in a check is a failure of the check, not of the
+    run.
+    """
     start = time.monotonic()
     results = list(_results(theorem, kernel, quick))
     return Outcome(theorem, tuple(results), time.monotonic() - start)

@@ -1,7 +1,7 @@
 """Speed, measured side by side with a named peer in one run, as ratios.
 
-Each module `bench_*.py` here has `rows() -> Iterator[Row]`; `python -m tests.bench [NAME ...] [--json]` runs them.
-Nothing here is asserted in a test: a busy machine is slow, not wrong.
+Each module `bench_*.py` here has `rows() -> Iterator[Row]`; `python -m tests.bench [NAME ...]
+[--json]` runs them. Nothing here is asserted in a test: a busy machine is slow, not wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: `value` in `unit`, and the goal it is held against (`at most` or `at least`), if any."""
+    """One line of the table: `value` in `unit`, and the goal it is held against (`at most` or `at
+    least`), if any.
+    """
 
     name: str
     value: float
@@ -36,11 +38,16 @@ class Row:
         return None if self.at_least is None else self.value >= self.at_least
 
 
-SHORT_S = 0.1  # calls are repeated for at least so long: a slow moment of the machine is not a measurement
+# calls are repeated for at least so long: a slow moment of the machine is not a measurement
+SHORT_S = 0.1
 
 
-def best(call: Callable[[], Any], repeats: int = 7, budget_s: float = 10.0, *, cpu: bool = False) -> float:
-    """Seconds of the fastest of several calls, after one that warms up; more of them where they are short, fewer where they are long."""
+def best(
+    call: Callable[[], Any], repeats: int = 7, budget_s: float = 10.0, *, cpu: bool = False
+) -> float:
+    """Seconds of the fastest of several calls, after one that warms up; more of them where they are
+    short, fewer where they are long.
+    """
     clock = time.process_time if cpu else time.perf_counter
     call()
     fastest, spent, calls = float("inf"), 0.0, 0

@@ -1,4 +1,6 @@
-"""`python -m tests.bench [NAME ...] [--json]`: run the benchmarks, all of them or those whose name holds a NAME."""
+"""`python -m tests.bench [NAME ...] [--json]`: run the benchmarks, all of them or those whose name
+holds a NAME.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,21 @@ from pathlib import Path
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="*", help="run only benchmarks whose name contains one of these")
+    parser.add_argument(
+        "names", nargs="*", help="run only benchmarks whose name contains one of these"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     modules = sorted(path.stem for path in Path(__file__).parent.glob("bench_*.py"))
-    chosen = [name for name in modules if not args.names or any(word in name for word in args.names)]
+    chosen = [
+        name for name in modules if not args.names or any(word in name for word in args.names)
+    ]
     data = []
     if not args.json:
-        print(f"# {platform.machine()}, Python {platform.python_version()}, single thread unless a row says otherwise")
+        print(
+            f"# {platform.machine()}, Python {platform.python_version()}, single thread unless a "
+            f"row says otherwise"
+        )
     for name in chosen:
         if not args.json:
             print(f"\n{name.removeprefix('bench_')}")
@@ -28,9 +37,17 @@ def main() -> int:
             data.append({"bench": name, **asdict(row), "met": row.met})
             if not args.json:
                 verdict = {True: "met", False: "MISSED", None: ""}[row.met]
-                print(f"  {row.name:<62} {row.value:>12.4g} {row.unit:<8} {row.goal:>10}  {verdict:<7} {row.note}", flush=True)
+                print(
+                    f"  {row.name:<62} {row.value:>12.4g} {row.unit:<8} {row.goal:>10}  "
+                    f"{verdict:<7} {row.note}",
+                    flush=True,
+                )
     if args.json:
-        json.dump({"machine": platform.machine(), "python": platform.python_version(), "rows": data}, sys.stdout, indent=2)
+        json.dump(
+            {"machine": platform.machine(), "python": platform.python_version(), "rows": data},
+            sys.stdout,
+            indent=2,
+        )
         print()
     return 0
 

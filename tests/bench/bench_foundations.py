@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,9 @@ def heapq_lpt(sizes: list[int], rails: int) -> list[int]:
 
 
 def one_sender(sizes: np.ndarray) -> Chunks:
-    return Chunks.from_arrays(src=np.zeros(len(sizes), np.int32), dst=np.ones(len(sizes), np.int32), size=sizes, nodes=2)
+    return Chunks.from_arrays(
+        src=np.zeros(len(sizes), np.int32), dst=np.ones(len(sizes), np.int32), size=sizes, nodes=2
+    )
 
 
 def all_to_all(nodes: int, each: int, equal: bool) -> Chunks:
@@ -38,7 +41,12 @@ def all_to_all(nodes: int, each: int, equal: bool) -> Chunks:
     rng = np.random.default_rng(1)
     src = np.repeat(np.arange(nodes), each)
     dst = (src + rng.integers(1, nodes, len(src))) % nodes
-    return Chunks.from_arrays(src=src, dst=dst, size=np.full(len(src), MIB) if equal else rng.integers(1, MIB, len(src)), nodes=nodes)
+    return Chunks.from_arrays(
+        src=src,
+        dst=dst,
+        size=np.full(len(src), MIB) if equal else rng.integers(1, MIB, len(src)),
+        nodes=nodes,
+    )
 
 
 def rows() -> Iterator[Row]:
@@ -47,33 +55,69 @@ def rows() -> Iterator[Row]:
     for count, goal in ((1 << 16, 25), (1 << 20, 30)):
         sizes = rng.integers(1, MIB, count)
         chunks, listed = one_sender(sizes), sizes.tolist()
-        ours = best(lambda: plan(two, chunks, "lpt"), 40, cpu=True)  # noqa: B023
-        plain = best(lambda: heapq_lpt(listed, 8), 2, cpu=True)  # noqa: B023
-        yield Row(f"lpt, one sender, {count} chunks: heapq LPT / railopt", plain / ours, "x", at_least=goal)
+        ours = best(partial(plan, two, chunks, "lpt"), 40, cpu=True)
+        plain = best(partial(heapq_lpt, listed, 8), 2, cpu=True)
+        yield Row(
+            f"lpt, one sender, {count} chunks: heapq LPT / railopt",
+            plain / ours,
+            "x",
+            at_least=goal,
+        )
         if count == 1 << 20:
-            sort = best(lambda: np.sort(sizes), 40, cpu=True)  # noqa: B023
-            yield Row("lpt, one sender, 1M random sizes: railopt / np.sort alone", ours / sort, "x", at_most=1.2)
+            sort = best(partial(np.sort, sizes), 40, cpu=True)
+            yield Row(
+                "lpt, one sender, 1M random sizes: railopt / np.sort alone",
+                ours / sort,
+                "x",
+                at_most=1.2,
+            )
             cut = np.where(rng.random(count) < 0.9, MIB, sizes)
             cut_chunks = one_sender(cut)
-            took = best(lambda: plan(two, cut_chunks, "lpt"), cpu=True)  # noqa: B023
-            yield Row("lpt, one sender, 1M chunks, 90 % of the cap: per chunk", took / count * 1e9, "ns")
-            yield Row("lpt, the same: railopt / np.sort alone", took / best(lambda: np.sort(cut), cpu=True), "x")  # noqa: B023
+            took = best(partial(plan, two, cut_chunks, "lpt"), cpu=True)
+            yield Row(
+                "lpt, one sender, 1M chunks, 90 % of the cap: per chunk", took / count * 1e9, "ns"
+            )
+            yield Row(
+                "lpt, the same: railopt / np.sort alone",
+                took / best(partial(np.sort, cut), cpu=True),
+                "x",
+            )
     mixed, equal = all_to_all(128, 8192, equal=False), all_to_all(128, 6250, equal=True)
     lpt = best(lambda: plan(many, mixed, "lpt"), cpu=True)
     yield Row("lpt, 128 nodes x 8k chunks: per chunk", lpt / len(mixed) * 1e9, "ns", at_most=25)
-    yield Row("lpt-local, the same: over lpt", best(lambda: plan(many, mixed, "lpt-local"), cpu=True) / lpt, "x")
-    yield Row("lpt-global, the same: over lpt", best(lambda: plan(many, mixed, "lpt-global"), cpu=True) / lpt, "x", at_most=3)
+    yield Row(
+        "lpt-local, the same: over lpt",
+        best(lambda: plan(many, mixed, "lpt-local"), cpu=True) / lpt,
+        "x",
+    )
+    yield Row(
+        "lpt-global, the same: over lpt",
+        best(lambda: plan(many, mixed, "lpt-global"), cpu=True) / lpt,
+        "x",
+        at_most=3,
+    )
     even = plan(many, equal, "equitable")
     optimal = even.makespan == lower_bound(many, equal).value
-    coloured, cycled = (best(lambda: plan(many, equal, policy), 15, cpu=True) for policy in ("equitable", "lpt"))  # noqa: B023
-    yield Row("equitable, 800k equal chunks, 128 nodes: over lpt", coloured / cycled, "x", at_most=2,
-              note="equals the ceiling bound" if optimal else "NOT OPTIMAL")
+    coloured, cycled = (
+        best(partial(plan, many, equal, policy), 15, cpu=True) for policy in ("equitable", "lpt")
+    )
+    yield Row(
+        "equitable, 800k equal chunks, 128 nodes: over lpt",
+        coloured / cycled,
+        "x",
+        at_most=2,
+        note="equals the ceiling bound" if optimal else "NOT OPTIMAL",
+    )
     yield Row("equitable, the same: per chunk", coloured / len(equal) * 1e9, "ns")
     yield Row("lpt, the same: per chunk", cycled / len(equal) * 1e9, "ns")
     yield from _training_loop()
     yield from _files(mixed, many)
     help_ = [sys.executable, "-m", "railopt", "--help"]
-    yield Row("railopt --help, wall", best(lambda: subprocess.run(help_, check=True, capture_output=True), 3) * 1e3, "ms")
+    yield Row(
+        "railopt --help, wall",
+        best(lambda: subprocess.run(help_, check=True, capture_output=True), 3) * 1e3,
+        "ms",
+    )
 
 
 def _training_loop() -> Iterator[Row]:
@@ -83,14 +127,24 @@ def _training_loop() -> Iterator[Row]:
     for policy in ("lpt", "lpt-local"):
         planner = Planner(fabric, 0, "128KiB", policy)
         chunks = len(planner.plan(row).rail)
-        yield Row(f"Planner {policy}, one node of 8x8, {np.count_nonzero(row[:, 8:])} flows, {chunks} chunks",
-                  best(lambda: planner.plan(row), 300) * 1e6, "us", at_most=100)  # noqa: B023
+        yield Row(
+            f"Planner {policy}, one node of 8x8, {np.count_nonzero(row[:, 8:])} flows, {chunks} "
+            f"chunks",
+            best(partial(planner.plan, row), 300) * 1e6,
+            "us",
+            at_most=100,
+        )
 
 
 def _files(chunks: Chunks, fabric: Fabric) -> Iterator[Row]:
     made = plan(fabric, chunks, "lpt")
     held = sum(column.nbytes for column in chunks.columns().values()) + made.rail.nbytes
-    yield Row(f"plan of {len(chunks)} chunks in memory: per chunk", held / len(chunks), "bytes", at_most=64)
+    yield Row(
+        f"plan of {len(chunks)} chunks in memory: per chunk",
+        held / len(chunks),
+        "bytes",
+        at_most=64,
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.npz"
         took = best(lambda: made.save(path, force=True), 5) + best(lambda: Plan.load(path), 5)

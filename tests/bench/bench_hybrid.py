@@ -28,18 +28,27 @@ def gating(seed: int, skew: float, equal: bool) -> Gating:
     popularity = rng.permutation(np.arange(1, 65) ** -skew) * rng.gamma(4, 0.25, (8, 64))
     tokens = np.stack([rng.multinomial(65536, row / row.sum()) for row in popularity])
     rate = np.full(8, 10**9) if equal else 10**9 + 10**8 * np.arange(8)
-    return Gating(tokens * 16384, np.arange(64) // 8, np.full(64, 500 * 16384), rate, Fraction(1, 20))
+    return Gating(
+        tokens * 16384, np.arange(64) // 8, np.full(64, 500 * 16384), rate, Fraction(1, 20)
+    )
 
 
 def rows() -> Iterator[Row]:
     large, small = centres(1000), centres(100)
-    yield Row("1,000 data centres x 8 GPUs: optimum", best(lambda: optimum(large), 3), "s", at_most=1)
+    yield Row(
+        "1,000 data centres x 8 GPUs: optimum", best(lambda: optimum(large), 3), "s", at_most=1
+    )
     domains, fewer = optimum(large).domains, optimum(small).domains
     took = best(lambda: block_time(large, domains), 3)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     yield Row("the same: simulated", took, "s", at_most=60)
     yield Row("the same: memory of this process", memory, "GiB", at_most=2)
-    yield Row("simulated, 1,000 over 100 data centres", took / best(lambda: block_time(small, fewer), 3), "x", note="linear would be 10")
+    yield Row(
+        "simulated, 1,000 over 100 data centres",
+        took / best(lambda: block_time(small, fewer), 3),
+        "x",
+        note="linear would be 10",
+    )
     slowest, proved, count = 0.0, 0, 0
     for seed in range(4):
         for skew in (0.5, 1.0, 1.5):
@@ -51,4 +60,10 @@ def rows() -> Iterator[Row]:
                 proved += choice.proved and check_tree(instance, choice)
                 count += 1
     yield Row("per-expert choice, 64 experts x 8 data centres: slowest", slowest, "s", at_most=10)
-    yield Row("per-expert choice: proved, tree checked", 100 * proved / count, "%", at_least=100, note=f"{count} instances")
+    yield Row(
+        "per-expert choice: proved, tree checked",
+        100 * proved / count,
+        "%",
+        at_least=100,
+        note=f"{count} instances",
+    )

@@ -1,7 +1,8 @@
 """Expert placement: EPLB's problem and Pro-Prophet's planner.
 
-Peers: EPLB's documented steps, written plainly here and run beside ours for the balance; the times of vLLM's numpy EPLB (83 ms)
-and DeepSeek's torch EPLB (1.4 to 7.9 s) on the same workload, and their max/mean, are quoted, not measured here.
+Peers: EPLB's documented steps, written plainly here and run beside ours for the balance; the times
+of vLLM's numpy EPLB (83 ms) and DeepSeek's torch EPLB (1.4 to 7.9 s) on the same workload, and
+their max/mean, are quoted, not measured here.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from railopt.fabric import Fabric
-from railopt.moe.optimal import optimal
-from railopt.moe.placement import slot_gpus
-from railopt.moe.prophet import evaluate, pro_prophet, shadow
-from railopt.moe.replicate import balance, rebalance
-from railopt.moe.timemodel import TimeModel
+from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.placement.optimal import optimal
+from railopt.moe.placement.placement import slot_gpus
+from railopt.moe.placement.prophet import evaluate, pro_prophet, shadow
+from railopt.moe.placement.replicate import balance, rebalance
 from tests.bench import Row, best
 from tests.plain_eplb import plain_eplb
 
@@ -30,7 +31,9 @@ def weights(seed: int = 0) -> np.ndarray:
 
 
 def least(row: np.ndarray, nodes: int) -> float:
-    """max/mean below which no placement gets: two groups of experts on each node, paired as evenly as can be; 1 without groups."""
+    """max/mean below which no placement gets: two groups of experts on each node, paired as evenly
+    as can be; 1 without groups.
+    """
     if 2 * nodes != GROUPS:
         return 1.0
     groups = np.sort(row.reshape(GROUPS, -1).sum(axis=1))
@@ -42,7 +45,10 @@ def counts(devices: int, experts: int, skew: float, seed: int, tokens: int = 102
     rng = np.random.default_rng(seed)
     popular = rng.permutation(np.arange(1, experts + 1) ** -skew)
     return np.stack(
-        [rng.multinomial(tokens, rng.dirichlet(20 * popular / popular.sum() + 1e-3)) for _ in range(devices)]
+        [
+            rng.multinomial(tokens, rng.dirichlet(20 * popular / popular.sum() + 1e-3))
+            for _ in range(devices)
+        ]
     )
 
 
@@ -54,7 +60,9 @@ def rows() -> Iterator[Row]:
         phy2log, _, _ = rebalance(weight, REPLICAS, GROUPS, nodes, gpus)
         plain = [plain_eplb(row, REPLICAS, GROUPS, nodes, 8 * nodes) for row in weight]
         owner = slot_gpus(REPLICAS, gpus)
-        twins = sum(len(row) - len(set(zip(owner.tolist(), row.tolist(), strict=True))) for row in phy2log)
+        twins = sum(
+            len(row) - len(set(zip(owner.tolist(), row.tolist(), strict=True))) for row in phy2log
+        )
         yield Row(
             f"replicate {LAYERS}x{EXPERTS} -> {REPLICAS}, {nodes}x8 GPUs",
             ms,
@@ -67,11 +75,15 @@ def rows() -> Iterator[Row]:
             float(balance(weight, phy2log, gpus).mean()) / float(np.mean([p[0] for p in plain])),
             "ratio",
             at_most=1,
-            note=f"ours {balance(weight, phy2log, gpus).mean():.4f}, plain {np.mean([p[0] for p in plain]):.4f}, quoted {quoted}",
+            note=f"ours {balance(weight, phy2log, gpus).mean():.4f}, plain "
+            f"{np.mean([p[0] for p in plain]):.4f}, quoted {quoted}",
         )
         draws = [weights(seed) for seed in range(6)]
         floor = np.mean([least(row, nodes) for w in draws for row in w])
-        balances = [float(balance(w, rebalance(w, REPLICAS, GROUPS, nodes, gpus)[0], gpus).mean()) for w in draws]
+        balances = [
+            float(balance(w, rebalance(w, REPLICAS, GROUPS, nodes, gpus)[0], gpus).mean())
+            for w in draws
+        ]
         yield Row(
             f"replicate {nodes}x8: max/mean, mean of 6 draws",
             float(np.mean(balances)),
@@ -80,7 +92,11 @@ def rows() -> Iterator[Row]:
             note=f"{min(balances):.4f} to {max(balances):.4f}; no placement below {floor:.4f}",
         )
         yield Row(
-            f"replicate {nodes}x8: twins on a GPU", twins, "", at_most=0, note=f"plain EPLB: {sum(p[1] for p in plain)}"
+            f"replicate {nodes}x8: twins on a GPU",
+            twins,
+            "",
+            at_most=0,
+            note=f"plain EPLB: {sum(p[1] for p in plain)}",
         )
     yield from planning()
     yield from small_cases()
@@ -100,19 +116,31 @@ def planning() -> Iterator[Row]:
             tokens = counts(64, 64, skew, round(10 * skew))
             ms = best(lambda: pro_prophet(model, tokens), 5000, 3) * 1e3  # noqa: B023
             none, ours, others = (
-                evaluate(model, tokens, p).total for p in (None, pro_prophet(model, tokens), shadow(model, tokens))
+                evaluate(model, tokens, p).total
+                for p in (None, pro_prophet(model, tokens), shadow(model, tokens))
             )
             yield Row(
                 f"pro-prophet 64 experts on 64 devices, {name}, Zipf {skew}",
                 ms,
                 "ms",
                 at_most=0.2,
-                note=f"layer {none / ours:.2f}x faster than without copies, {others / ours:.2f}x than FasterMoE's choice",
+                note=f"layer {none / ours:.2f}x faster than without copies, {others / ours:.2f}x "
+                f"than FasterMoE's choice",
             )
-        layers = [counts(64, 64, skew, seed) for skew in (0.0, 0.3, 0.5, 0.8, 1.2) for seed in (101, 102, 103)]
+        layers = [
+            counts(64, 64, skew, seed)
+            for skew in (0.0, 0.3, 0.5, 0.8, 1.2)
+            for seed in (101, 102, 103)
+        ]
         rounds = [[best(lambda: pro_prophet(model, c), 100) for c in layers] for _ in range(10)]  # noqa: B023  a busy second spoils one
         slowest = float(np.min(rounds, axis=0).max()) * 1e3
-        yield Row(f"pro-prophet, the same, {name}, slowest of 15 layers", slowest, "ms", at_most=0.2, note="Zipf 0 to 1.2, 3 seeds")
+        yield Row(
+            f"pro-prophet, the same, {name}, slowest of 15 layers",
+            slowest,
+            "ms",
+            at_most=0.2,
+            note="Zipf 0 to 1.2, 3 seeds",
+        )
 
 
 def small_cases() -> Iterator[Row]:
@@ -132,6 +160,15 @@ def small_cases() -> Iterator[Row]:
             else (4, TimeModel.rails(fabric, **size))
         )
         tokens = counts(devices, 5, 0.8, seed)
-        gaps.append(optimal(model, tokens).gap(evaluate(model, tokens, pro_prophet(model, tokens)).total))
-    yield Row("pro-prophet, 40 small layers: largest gap to the proved optimum", 100 * max(gaps), "%", at_most=2)
-    yield Row("pro-prophet, 40 small layers: median gap", 100 * float(np.median(gaps)), "%", at_most=0)
+        gaps.append(
+            optimal(model, tokens).gap(evaluate(model, tokens, pro_prophet(model, tokens)).total)
+        )
+    yield Row(
+        "pro-prophet, 40 small layers: largest gap to the proved optimum",
+        100 * max(gaps),
+        "%",
+        at_most=2,
+    )
+    yield Row(
+        "pro-prophet, 40 small layers: median gap", 100 * float(np.median(gaps)), "%", at_most=0
+    )

@@ -1,4 +1,6 @@
-"""What Python costs on the data path, against a null driver; and the loopback sender against a plain memory copy."""
+"""What Python costs on the data path, against a null driver; and the loopback sender against a
+plain memory copy.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from railopt import Chunks, Fabric, Plan
-from railopt.runtime.engine import Engine, Job, Link
-from railopt.runtime.loopback import Loopback
+from railopt.runtime.senders.loopback import Loopback
+from railopt.runtime.verbs.engine import Engine, Job, Link
 from railopt.runtime.verbs.null import Q_RECVS, NullLibrary
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
 from railopt.runtime.verbs.work import WriteRing, Writes, work_id
@@ -62,8 +64,13 @@ def rows() -> Iterator[Row]:
                 pass
 
         seconds = min(_then(post, drain) for _ in range(40)) / (200 * batch)
-        yield Row(f"refill and post, {batch} requests a list", seconds * 1e6, "us/WR", 0.05 if batch == 256 else None,
-                  note="null driver included")
+        yield Row(
+            f"refill and post, {batch} requests a list",
+            seconds * 1e6,
+            "us/WR",
+            0.05 if batch == 256 else None,
+            note="null driver included",
+        )
     empty = best(lambda: [cq.poll() for _ in range(1000)], repeats=40) / 1000
     yield Row("poll an empty completion queue", empty * 1e6, "us/call", 1.5)
     del lib
@@ -83,7 +90,9 @@ def _then(call: object, after: object) -> float:
 
 
 def _sweeps() -> Iterator[Row]:
-    """8 rails x 7 peers, 1024 requests a link: the whole engine, from jobs given to all completions taken."""
+    """8 rails x 7 peers, 1024 requests a link: the whole engine, from jobs given to all completions
+    taken.
+    """
     lib, cqs, qps, key = _world(8, 7)
     engine = Engine(cqs, _Silent())
     for i, qp in enumerate(qps):
@@ -99,23 +108,34 @@ def _sweeps() -> Iterator[Row]:
             engine.sweep()
 
     total = len(qps) * 1024
-    yield Row("engine, 8 rails x 7 peers, lists of 64", best(carry, repeats=15) / total * 1e6, "us/WR")
+    yield Row(
+        "engine, 8 rails x 7 peers, lists of 64", best(carry, repeats=15) / total * 1e6, "us/WR"
+    )
     for _ in range(3):
         carry()
     before = sys.getallocatedblocks()
     for _ in range(10):
         carry()
-    yield Row("blocks still allocated after ten such rounds", sys.getallocatedblocks() - before, "blocks", 8,
-              note="the counter itself and the loop's last integers")
+    yield Row(
+        "blocks still allocated after ten such rounds",
+        sys.getallocatedblocks() - before,
+        "blocks",
+        8,
+        note="the counter itself and the loop's last integers",
+    )
     del lib
 
 
 def _loopback() -> Iterator[Row]:
-    """A million chunks of 256 bytes, verified, against one memory copy and one read of the same bytes."""
+    """A million chunks of 256 bytes, verified, against one memory copy and one read of the same
+    bytes.
+    """
     count, size = 1_000_000, 256
     rng = np.random.default_rng(0)
     src = rng.integers(0, 8, count)
-    chunks = Chunks.from_arrays(src=src, dst=(src + rng.integers(1, 8, count)) % 8, size=np.full(count, size), nodes=8)
+    chunks = Chunks.from_arrays(
+        src=src, dst=(src + rng.integers(1, 8, count)) % 8, size=np.full(count, size), nodes=8
+    )
     plan = Plan(Fabric.uniform(8, 8), chunks, (np.arange(count) % 8).astype(np.int16))
     sender = Loopback()
 
@@ -127,6 +147,15 @@ def _loopback() -> Iterator[Row]:
     source, target = np.ones(count * size, np.uint8), np.ones(count * size, np.uint8)
     copy = best(lambda: np.copyto(target, source), cpu=True)
     whole = best(carry, repeats=5, cpu=True)
-    yield Row("loopback, a million chunks, pattern, moved and verified", whole, "s",
-              note=f"CPU time of all threads; memory copy alone {copy:.3f} s")
-    yield Row("loopback, overhead a chunk beyond the memory copy", (whole - copy) / count * 1e6, "us/chunk", 1.0)
+    yield Row(
+        "loopback, a million chunks, pattern, moved and verified",
+        whole,
+        "s",
+        note=f"CPU time of all threads; memory copy alone {copy:.3f} s",
+    )
+    yield Row(
+        "loopback, overhead a chunk beyond the memory copy",
+        (whole - copy) / count * 1e6,
+        "us/chunk",
+        1.0,
+    )

@@ -1,7 +1,9 @@
-"""Synthesis time, stages and modelled time of schedules: ours beside our own FAST and FAST's released scheduler.
+"""Synthesis time, stages and modelled time of schedules: ours beside our own FAST and FAST's
+released scheduler.
 
-The released figures (MangoBoost/FAST 0712d29, uniform random demand, CPU time on a comparable machine) are quoted, not
-measured here; `fast` is our implementation of its algorithm, measured in the same run.
+The released figures (MangoBoost/FAST 0712d29, uniform random demand, CPU time on a comparable
+machine) are quoted, not measured here; `fast` is our implementation of its algorithm, measured in
+the same run.
 """
 
 from __future__ import annotations
@@ -18,8 +20,14 @@ from tests.bench import Row, best
 
 GPUS = 8
 # servers -> (microseconds, stages, modelled time over the bound) of FAST's released scheduler
-RELEASED = {4: (41, 8, 1.19), 8: (355, 44, 1.23), 16: (3_800, 218, 1.26), 32: (45_000, 935, 1.32),
-            64: (725_000, 3_916, 1.35), 128: (10_400_000, 16_043, 1.36)}
+RELEASED = {
+    4: (41, 8, 1.19),
+    8: (355, 44, 1.23),
+    16: (3_800, 218, 1.26),
+    32: (45_000, 935, 1.32),
+    64: (725_000, 3_916, 1.35),
+    128: (10_400_000, 16_043, 1.36),
+}
 AT_MOST_US = {4: 41, 8: 180}
 AT_LEAST_FASTER = {32: 10, 64: 50, 128: 200}
 
@@ -36,7 +44,7 @@ def rows() -> Iterator[Row]:
     for servers, (released_us, released_stages, released_ratio) in RELEASED.items():
         fabric, traffic = demand(servers)
         repeats = 200 if servers <= 16 else 20
-        cpu = servers > 16      # as the released figures; below, the clock of CPU time is too coarse
+        cpu = servers > 16  # as the released figures; below, the clock of CPU time is too coarse
         size = f"{servers}x{GPUS}"
         made = synthesise(fabric, traffic)
         spent[servers] = us = best(lambda: synthesise(fabric, traffic), repeats, 3, cpu=cpu) * 1e6  # noqa: B023
@@ -45,23 +53,64 @@ def rows() -> Iterator[Row]:
         peer = best(lambda: synthesise(fabric, traffic, "fast"), min(repeats, 5), 2, cpu=cpu) * 1e6  # noqa: B023
         goal = AT_MOST_US.get(servers)
         yield Row(f"compact {size}: synthesis, stages between servers", us, "us", at_most=goal)
-        yield Row(f"compact {size}: synthesis with the pieces of one server", own, "us", at_most=goal, note="what a node needs")
-        yield Row(f"compact {size}: synthesis with the pieces of all servers", whole, "us", at_most=goal)
+        yield Row(
+            f"compact {size}: synthesis with the pieces of one server",
+            own,
+            "us",
+            at_most=goal,
+            note="what a node needs",
+        )
+        yield Row(
+            f"compact {size}: synthesis with the pieces of all servers", whole, "us", at_most=goal
+        )
         yield Row(f"fast {size}: our implementation of FAST's algorithm", peer, "us")
         for text, spent_us in (("one server", own), ("all servers", whole)):
-            yield Row(f"FAST as released {size} / compact with pieces of {text}", released_us / spent_us, "x",
-                      at_least=AT_LEAST_FASTER.get(servers), note=f"FAST as released: {released_us / 1e3:g} ms")
-        yield Row(f"compact {size}: stages a server", made.stages / servers, "", at_most=4,
-                  note=f"FAST as released: {released_stages} stages, {released_stages / servers:.1f} a server")
-        yield Row(f"compact {size}: total over the line-sum bound", 1 + float(made.excess), "x", at_most=1.05)
-        yield Row(f"compact {size}: modelled time over the bound", modelled(made).ratio, "x", at_most=1.10,
-                  note=f"FAST as released: {released_ratio}")
+            yield Row(
+                f"FAST as released {size} / compact with pieces of {text}",
+                released_us / spent_us,
+                "x",
+                at_least=AT_LEAST_FASTER.get(servers),
+                note=f"FAST as released: {released_us / 1e3:g} ms",
+            )
+        yield Row(
+            f"compact {size}: stages a server",
+            made.stages / servers,
+            "",
+            at_most=4,
+            note=f"FAST as released: {released_stages} stages, {released_stages / servers:.1f} a "
+            f"server",
+        )
+        yield Row(
+            f"compact {size}: total over the line-sum bound",
+            1 + float(made.excess),
+            "x",
+            at_most=1.05,
+        )
+        yield Row(
+            f"compact {size}: modelled time over the bound",
+            modelled(made).ratio,
+            "x",
+            at_most=1.10,
+            note=f"FAST as released: {released_ratio}",
+        )
     sizes = sorted(spent)
     growth = math.log(spent[sizes[-1]] / spent[sizes[0]]) / math.log(sizes[-1] / sizes[0])
-    yield Row(f"compact: growth of synthesis from {sizes[0]} to {sizes[-1]} servers, n to the", growth, "", at_most=2.5)
+    yield Row(
+        f"compact: growth of synthesis from {sizes[0]} to {sizes[-1]} servers, n to the",
+        growth,
+        "",
+        at_most=2.5,
+    )
     tail = math.log(spent[128] / spent[32]) / math.log(4)
     yield Row("compact: the same from 32 to 128 servers", tail, "")
     fabric = Fabric.uniform(64, GPUS)
     skewed = synthesise(fabric, zipf(fabric, mean="4MiB", skew=0.9, seed=1))
-    yield Row("compact 64x8, Zipf 0.9 receivers: stages a server", skewed.stages / 64, "", at_most=4)
-    yield Row("compact 64x8, Zipf 0.9 receivers: modelled time over the bound", modelled(skewed).ratio, "x", at_most=1.10)
+    yield Row(
+        "compact 64x8, Zipf 0.9 receivers: stages a server", skewed.stages / 64, "", at_most=4
+    )
+    yield Row(
+        "compact 64x8, Zipf 0.9 receivers: modelled time over the bound",
+        modelled(skewed).ratio,
+        "x",
+        at_most=1.10,
+    )

@@ -1,6 +1,7 @@
 """The simulator: direct traffic, a plan of 1M chunks, and how the cost grows.
 
-CPU seconds of one thread.  The packet-level peer (UEC htsim) took 4 to 5 s for 8x8 and 70 s for 32x8 on a machine of this
+CPU seconds of one thread.  The packet-level peer (UEC htsim) took 4 to 5 s for 8x8 and 70 s for
+                            32x8 on a machine of this
 kind; those figures are quoted, not measured here.
 """
 
@@ -19,7 +20,8 @@ import re
 import railopt
 from railopt import Fabric, workloads
 fabric = Fabric.uniform(128, 8)
-plan = railopt.plan(fabric, workloads.zipf(fabric, mean="160KiB", skew=0.6, seed=1).chunks("256KiB"), "lpt")
+traffic = workloads.zipf(fabric, mean="160KiB", skew=0.6, seed=1)
+plan = railopt.plan(fabric, traffic.chunks("256KiB"), "lpt")
 railopt.simulate(plan)
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 2**20)
 """
@@ -33,27 +35,51 @@ def rows() -> Iterator[Row]:
 
     def planned(nodes: int, rails: int, mean: str) -> Plan:
         fabric = Fabric.uniform(nodes, rails)
-        return railopt.plan(fabric, workloads.zipf(fabric, mean=mean, skew=0.6, seed=1).chunks("256KiB"), "lpt")
+        return railopt.plan(
+            fabric, workloads.zipf(fabric, mean=mean, skew=0.6, seed=1).chunks("256KiB"), "lpt"
+        )
 
     for nodes, goal_ms, peer in ((8, 50, HTSIM_8X8_S), (32, 1500, HTSIM_32X8_S)):
         fabric = Fabric.uniform(nodes, 8)
         traffic = workloads.zipf(fabric, skew=0.6, seed=3)
         flows = len(traffic.flows()[0])
         for balancer in ("ecmp", "spray"):
-            took = best(lambda f=fabric, t=traffic, b=balancer: railopt.simulate(t, fabric=f, balancer=b), cpu=True)  # type: ignore[misc]
-            yield Row(f"simulate {nodes}x8 direct {balancer}, {flows:,} flows", took * 1e3, "ms", at_most=goal_ms,
-                      note=f"{peer / took:,.0f} times faster than packet level")
+            took = best(
+                lambda f=fabric, t=traffic, b=balancer: railopt.simulate(t, fabric=f, balancer=b),
+                cpu=True,
+            )  # type: ignore[misc]
+            yield Row(
+                f"simulate {nodes}x8 direct {balancer}, {flows:,} flows",
+                took * 1e3,
+                "ms",
+                at_most=goal_ms,
+                note=f"{peer / took:,.0f} times faster than packet level",
+            )
     large = planned(128, 8, "160KiB")
     took = best(lambda: railopt.simulate(large), cpu=True)
     yield Row(f"simulate 128x8 plan, {len(large.chunks):,} chunks", took, "s", at_most=2)
-    memory = subprocess.run([sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True)
-    yield Row("simulate 128x8 plan, peak memory of the process", float(memory.stdout), "GiB", at_most=1)
+    memory = subprocess.run(
+        [sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True
+    )
+    yield Row(
+        "simulate 128x8 plan, peak memory of the process", float(memory.stdout), "GiB", at_most=1
+    )
     small = planned(64, 8, "160KiB")
-    turns = [[best(lambda p=p: railopt.simulate(p), 3, cpu=True) for p in (small, large)] for _ in range(3)]  # type: ignore[misc]
-    quarter, took = map(min, zip(*turns, strict=True))  # in turns: a slow minute of the machine must not hit one alone
+    turns = [
+        [best(lambda p=p: railopt.simulate(p), 3, cpu=True) for p in (small, large)]
+        for _ in range(3)
+    ]  # type: ignore[misc]
+    quarter, took = map(
+        min, zip(*turns, strict=True)
+    )  # in turns: a slow minute of the machine must not hit one alone
     flows, fewer = len(railopt.simulate(large).job), len(railopt.simulate(small).job)
     growth = took / quarter / (flows / fewer * _log(flows) / _log(fewer))
-    yield Row(f"growth from {fewer:,} to {flows:,} flows, over flows x log(flows)", growth, "x", at_most=1.1)
+    yield Row(
+        f"growth from {fewer:,} to {flows:,} flows, over flows x log(flows)",
+        growth,
+        "x",
+        at_most=1.1,
+    )
 
 
 def _log(value: int) -> float:

@@ -1,4 +1,6 @@
-"""Sweeps: what Dask and the boxes add to an instance, and how long a finished sweep takes to resume."""
+"""Sweeps: what Dask and the boxes add to an instance, and how long a finished sweep takes to
+resume.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from pathlib import Path
 from railopt.sweep import client, instance, results, spec
 from tests.bench import Row, best
 
-GRID = {"nodes": [2], "rails": [2], "traffic": ["uniform:size=4KiB"], "chunk": ["1KiB"], "policy": ["lpt"]}
+GRID = {
+    "nodes": [2],
+    "rails": [2],
+    "traffic": ["uniform:size=4KiB"],
+    "chunk": ["1KiB"],
+    "policy": ["lpt"],
+}
 
 
 def rows() -> Iterator[Row]:
@@ -19,7 +27,7 @@ def rows() -> Iterator[Row]:
     work = best(lambda: instance.run(sweep.instances[0]), 50)
     with tempfile.TemporaryDirectory() as folder:
         first = spec.parse({"grid": {**GRID, "seed": list(range(8))}})
-        client.run(first, folder, workers=1)                                  # what starting a cluster takes is not an instance's
+        client.run(first, folder, workers=1)  # what starting a cluster takes is not an instance's
         begun = time.perf_counter()
         client.run(first, folder, workers=1)
         idle = time.perf_counter() - begun
@@ -30,8 +38,14 @@ def rows() -> Iterator[Row]:
         begun = time.perf_counter()
         client.run(spec.parse({"grid": {**GRID, "seed": [0]}}), folder, workers=1)
         start = time.perf_counter() - begun
-    yield Row("Dask and box overhead, an instance", ((took - start) / (count - 9) - work) * 1e3, "ms", at_most=10,
-              note=f"an instance itself: {work * 1e3:.2f} ms; start-up {start:.1f} s; nothing to do {idle:.2f} s")
+    yield Row(
+        "Dask and box overhead, an instance",
+        ((took - start) / (count - 9) - work) * 1e3,
+        "ms",
+        at_most=10,
+        note=f"an instance itself: {work * 1e3:.2f} ms; start-up {start:.1f} s; nothing to do "
+        f"{idle:.2f} s",
+    )
     with tempfile.TemporaryDirectory() as folder:
         large = spec.parse({"grid": {**GRID, "seed": list(range(10_000))}})
         row = instance.run(large.instances[0])
@@ -39,4 +53,9 @@ def rows() -> Iterator[Row]:
         for point in large.instances:
             writer.append({**row, "key": point.key})
         writer.close()
-        yield Row("10,000 finished instances: resume", best(lambda: client.run(large, folder, workers=1), 2), "s", at_most=2)
+        yield Row(
+            "10,000 finished instances: resume",
+            best(lambda: client.run(large, folder, workers=1), 2),
+            "s",
+            at_most=2,
+        )

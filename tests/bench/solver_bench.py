@@ -1,11 +1,14 @@
-"""`python -m tests.bench.solver_bench`: the local solver against its goals, with plain integer programs in the same run.
+"""`python -m tests.bench.solver_bench`: the local solver against its goals, with plain integer
+programs in the same run.
 
-Times are CPU seconds of a single thread, so that a busy machine does not decide what is proved; ratios are geometric
-means over the instances that both prove.  Families: the grid (`grid`), the França/Frangioni classes (`classes`) and
-rails of different speeds (`unequal`).
+Times are CPU seconds of a single thread, so that a busy machine does not decide what is proved;
+ratios are geometric
+means over the instances that both prove.  Families: the grid (`grid`), the França/Frangioni classes
+(`classes`) and rails of different speeds (`unequal`).
 
     --quick                          one seed, 2 s for the peers, the grid alone
-    --peers cpsat,highs,pulp         the plain program in CP-SAT, HiGHS, CBC (pulp), scipy; on the first seed
+    --peers cpsat,highs,pulp         the plain program in CP-SAT, HiGHS, CBC (pulp), scipy; on the
+                                     first seed
     --only "16x5 u6" --shard 1/4     some instances; every fourth of them
     --first-seed 100 --peers ""      seeds that nothing was tuned on
 """
@@ -28,9 +31,9 @@ import numpy as np
 
 from railopt import Chunks, Fabric
 from railopt.check import check_certificate
-from railopt.solver.backends import BACKENDS, Answer
 from railopt.solver.local import solve_local
-from railopt.solver.model import build
+from railopt.solver.program.backends import BACKENDS, Answer
+from railopt.solver.program.program import build
 from tests.bench import Row
 from tests.bench.solver_instances import Ints, franca_frangioni, grid, instance, unequal
 
@@ -40,7 +43,9 @@ FAMILIES = ("grid", "classes", "unequal")
 
 @dataclass(frozen=True)
 class Case:
-    """One instance: its family, its name, what `solve_local` is given (rails or speeds) and its limit in seconds."""
+    """One instance: its family, its name, what `solve_local` is given (rails or speeds) and its
+    limit in seconds.
+    """
 
     family: str
     name: str
@@ -55,7 +60,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """One instance: what we proved (by a witness that the kernel accepts) and how, how dear that is to check, what each peer did."""
+    """One instance: what we proved (by a witness that the kernel accepts) and how, how dear that is
+    to check, what each peer did.
+    """
 
     family: str
     name: str
@@ -90,7 +97,9 @@ def cpu() -> float:
 
 
 def timed(call: Callable[[], T], quick_s: float = 0.1, repeats: int = 3) -> tuple[float, T]:
-    """(CPU seconds, result) of a call; quick ones, ours and the peers' alike, are repeated and the fastest counts."""
+    """(CPU seconds, result) of a call; quick ones, ours and the peers' alike, are repeated and the
+    fastest counts.
+    """
     fastest = math.inf
     for _ in range(repeats):
         start = cpu()
@@ -103,42 +112,78 @@ def timed(call: Callable[[], T], quick_s: float = 0.1, repeats: int = 3) -> tupl
 
 def measure(case: Case, peers: Sequence[str], peer_limit_s: float) -> Result:
     """Solve, check the certificate with the kernel, then let the peers solve the same instance."""
-    seconds, outcome = timed(lambda: solve_local(case.sizes, **case.shape, limit_s=case.limit_s, clock=time.process_time))
+    seconds, outcome = timed(
+        lambda: solve_local(case.sizes, **case.shape, limit_s=case.limit_s, clock=time.process_time)
+    )
     record = outcome.certificate(case.sizes, **case.shape).record()
     check_s, verdict = timed(lambda: check_certificate(record), 2.0)
     assert verdict.ok or "refused" in verdict.message, (case.name, verdict)
     others = {}
     for peer in peers:
-        took, (proved, value) = timed(lambda peer=peer: solved_by(peer, case.sizes, case.rails, peer_limit_s))  # type: ignore[misc]
+        took, (proved, value) = timed(
+            lambda peer=peer: solved_by(peer, case.sizes, case.rails, peer_limit_s)
+        )  # type: ignore[misc]
         others[peer] = (proved, took, value)
-        assert not (proved and outcome.closed and value != outcome.value), (case.name, peer, value, outcome.value)
+        assert not (proved and outcome.closed and value != outcome.value), (
+            case.name,
+            peer,
+            value,
+            outcome.value,
+        )
         assert not proved or value >= outcome.bound, (case.name, peer, value, outcome.bound)
     size = len(json.dumps(outcome.witness, separators=(",", ":")))
     proved = outcome.closed and verdict.ok and seconds <= case.limit_s
-    return Result(case.family, case.name, case.rails, seconds, proved, str(outcome.value),
-                  float(outcome.value / outcome.bound - 1), outcome.method, size, check_s, verdict.ok, others)
+    return Result(
+        case.family,
+        case.name,
+        case.rails,
+        seconds,
+        proved,
+        str(outcome.value),
+        float(outcome.value / outcome.bound - 1),
+        outcome.method,
+        size,
+        check_s,
+        verdict.ok,
+        others,
+    )
 
 
 def solved_by(peer: str, sizes: Ints, rails: int, limit_s: float) -> tuple[bool, int]:
-    """(proved, value) of the plain model, x[job, rail], in a back-end of `railopt solve`, here in this process.
+    """(proved, value) of the plain model, x[job, rail], in a back-end of `railopt solve`, here in
+    this process.
 
-    One sender's chunks to one receiver are the local problem; the receiver's rows say what the sender's do.
+    One sender's chunks to one receiver are the local problem; the receiver's rows say what the
+    sender's do.
     """
     chunks = Chunks.from_arrays(src=[0] * len(sizes), dst=[1] * len(sizes), size=sizes, nodes=2)
     answers: list[Answer] = []
     problem = build(Fabric.uniform(2, rails), chunks)
     importlib.import_module(BACKENDS[peer].module).solve(problem.model, limit_s, 1, answers.append)
-    values = [max((problem.model.size @ np.array(answer.counts)).tolist()) for answer in answers if answer.counts is not None]
+    values = [
+        max((problem.model.size @ np.array(answer.counts)).tolist())
+        for answer in answers
+        if answer.counts is not None
+    ]
     unit = int(np.gcd.reduce(sizes))
-    return any(answer.optimal for answer in answers), unit * min(values, default=int(sizes.sum()) // unit)
+    return any(answer.optimal for answer in answers), unit * min(
+        values, default=int(sizes.sum()) // unit
+    )
 
 
 def warm_up(peers: Iterable[str]) -> None:
     """Compile every kernel and import every peer before anything is timed."""
     for peer in peers:
         solved_by(peer, np.array([3, 2, 2]), 2, 10.0)
-    for rails, ratio, family in ((8, 5.0, "u4"), (8, 5.0, "moe-cut"), (8, 10.0, "moe-cut"), (16, 3.0, "u4"), (8, 5.0, "u6"),
-                                 (16, 10.0, "u6"), (16, 5.0, "u4")):
+    for rails, ratio, family in (
+        (8, 5.0, "u4"),
+        (8, 5.0, "moe-cut"),
+        (8, 10.0, "moe-cut"),
+        (16, 3.0, "u4"),
+        (8, 5.0, "u6"),
+        (16, 10.0, "u6"),
+        (16, 5.0, "u4"),
+    ):
         solve_local(instance(rails, ratio, family, 99), rails, limit_s=60)
     solve_local(instance(4, 5.0, "u4", 99), speeds=[4, 4, 2, 4], limit_s=60)
 
@@ -153,30 +198,53 @@ def goals(results: list[Result], peers: Iterable[str]) -> Iterator[Row]:
     on_grid = [r for r in results if r.family == "grid"]
     yield from share("N <= 8: proved within 1 s", [r for r in on_grid if r.rails <= 8], 100)
     yield from share("N = 16: proved within 10 s", [r for r in on_grid if r.rails > 8], 97)
-    yield from cheap("proofs with a witness <= 1 KiB checked in <= 0.5 s", [r for r in on_grid if r.proved], 99)
+    yield from cheap(
+        "proofs with a witness <= 1 KiB checked in <= 0.5 s", [r for r in on_grid if r.proved], 99
+    )
     if on_grid:
         yield Row("median time", 1e3 * float(np.median([r.seconds for r in on_grid])), "ms")
     for peer in peers:
         yield from compared(peer, [r for r in on_grid if peer in r.peers])
-    yield from share("Franca/Frangioni U and NU: proved within 1 s", [r for r in results if r.family == "classes"], 99)
+    yield from share(
+        "Franca/Frangioni U and NU: proved within 1 s",
+        [r for r in results if r.family == "classes"],
+        99,
+    )
     slanted = [r for r in results if r.family == "unequal"]
     yield from share("unequal rails: proved within 1 s", slanted, None)
-    yield from cheap("unequal rails: witness <= 1 KiB, checked in <= 0.5 s", [r for r in slanted if r.proved], None)
-    yield Row("peak memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, "MiB", at_most=2048)
+    yield from cheap(
+        "unequal rails: witness <= 1 KiB, checked in <= 0.5 s",
+        [r for r in slanted if r.proved],
+        None,
+    )
+    yield Row(
+        "peak memory",
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
+        "MiB",
+        at_most=2048,
+    )
 
 
 def share(name: str, results: list[Result], goal: float | None) -> Iterator[Row]:
     """How many of these are proved."""
     if results:
         proved = sum(r.proved for r in results)
-        yield Row(name, 100 * proved / len(results), "%", at_least=goal, note=f"{proved} of {len(results)}")
+        yield Row(
+            name,
+            100 * proved / len(results),
+            "%",
+            at_least=goal,
+            note=f"{proved} of {len(results)}",
+        )
 
 
 def cheap(name: str, proofs: list[Result], goal: float | None) -> Iterator[Row]:
     """How many of these proofs are short and quick to check."""
     if proofs:
         good = sum(r.witness_bytes <= 1024 and r.check_s <= 0.5 for r in proofs)
-        yield Row(name, 100 * good / len(proofs), "%", at_least=goal, note=f"{good} of {len(proofs)}")
+        yield Row(
+            name, 100 * good / len(proofs), "%", at_least=goal, note=f"{good} of {len(proofs)}"
+        )
 
 
 def compared(peer: str, results: list[Result]) -> Iterator[Row]:
@@ -185,14 +253,23 @@ def compared(peer: str, results: list[Result]) -> Iterator[Row]:
     only = [r.name for r in results if not r.proved and r.peers[peer][0]]
     if results:
         proved = sum(r.peers[peer][0] for r in results)
-        yield Row(f"{peer}: proved", 100 * proved / len(results), "%", note=f"{proved} of {len(results)}")
-        yield Row(f"{peer}: its time over ours where both prove", geometric_mean(r.peers[peer][1] / r.seconds for r in both), "x",
-                  at_least=150 if peer == "cpsat" else None, note=f"{len(both)} instances")
-        yield Row(f"{peer}: proved by it, not by us", len(only), "", at_most=0, note=", ".join(only)[:60])
+        yield Row(
+            f"{peer}: proved", 100 * proved / len(results), "%", note=f"{proved} of {len(results)}"
+        )
+        yield Row(
+            f"{peer}: its time over ours where both prove",
+            geometric_mean(r.peers[peer][1] / r.seconds for r in both),
+            "x",
+            at_least=150 if peer == "cpsat" else None,
+            note=f"{len(both)} instances",
+        )
+        yield Row(
+            f"{peer}: proved by it, not by us", len(only), "", at_most=0, note=", ".join(only)[:60]
+        )
 
 
 def part(text: str) -> tuple[int, int]:
-    """"1/4": the first of four parts."""
+    """ "1/4": the first of four parts."""
     number, parts = map(int, text.split("/"))
     if not 1 <= number <= parts:
         raise ValueError
@@ -200,17 +277,36 @@ def part(text: str) -> tuple[int, int]:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.solver_bench", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.solver_bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each cell (default 3)")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
-    parser.add_argument("--families", default=",".join(FAMILIES), help=f"comma-separated, of {', '.join(FAMILIES)} (default all)")
+    parser.add_argument(
+        "--families",
+        default=",".join(FAMILIES),
+        help=f"comma-separated, of {', '.join(FAMILIES)} (default all)",
+    )
     parser.add_argument("--only", default="", help="only instances whose name contains this")
-    parser.add_argument("--shard", type=part, default=(1, 1), help="K/N: every N-th instance from the K-th on")
-    parser.add_argument("--peers", default="cpsat",
-                        help=f"comma-separated, of {', '.join(BACKENDS)}; on the grid's first seed (default cpsat)")
-    parser.add_argument("--peer-limit", type=float, default=10.0, help="wall-clock seconds that a peer has (default 10)")
-    parser.add_argument("--quick", action="store_true", help="one seed, 2 s for the peers, the grid alone")
+    parser.add_argument(
+        "--shard", type=part, default=(1, 1), help="K/N: every N-th instance from the K-th on"
+    )
+    parser.add_argument(
+        "--peers",
+        default="cpsat",
+        help=f"comma-separated, of {', '.join(BACKENDS)}; on the grid's first seed (default cpsat)",
+    )
+    parser.add_argument(
+        "--peer-limit",
+        type=float,
+        default=10.0,
+        help="wall-clock seconds that a peer has (default 10)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed, 2 s for the peers, the grid alone"
+    )
     parser.add_argument("--json", action="store_true", help="print every instance and row as JSON")
     args = parser.parse_args()
     if args.quick:
@@ -225,27 +321,44 @@ def main() -> int:
     chosen = [case for case in cases(args.families.split(","), seeds) if args.only in case.name]
     warm_up(names)
     results = []
-    for case in chosen[args.shard[0] - 1::args.shard[1]]:
-        against = names if case.family == "grid" and case.name.endswith(f"#{args.first_seed}") else []
+    for case in chosen[args.shard[0] - 1 :: args.shard[1]]:
+        against = (
+            names if case.family == "grid" and case.name.endswith(f"#{args.first_seed}") else []
+        )
         results.append(show(measure(case, against, args.peer_limit)))
     rows = list(goals(results, names))
     if args.json:
-        data: dict[str, Any] = {"machine": platform.machine(), "rows": [{**asdict(row), "met": row.met} for row in rows],
-                                "instances": [asdict(r) for r in results]}
+        data: dict[str, Any] = {
+            "machine": platform.machine(),
+            "rows": [{**asdict(row), "met": row.met} for row in rows],
+            "instances": [asdict(r) for r in results],
+        }
         print(json.dumps(data, indent=1))
         return 0
     for row in rows:
         verdict = {True: "met", False: "MISSED", None: ""}[row.met]
-        print(f"  {row.name:<58} {row.value:>10.4g} {row.unit:<4} {row.goal:>7}  {verdict:<7} {row.note}")
+        print(
+            f"  {row.name:<58} {row.value:>10.4g} {row.unit:<4} {row.goal:>7}  {verdict:<7} "
+            f"{row.note}"
+        )
     return 0
 
 
 def show(result: Result) -> Result:
     """On stderr, what was not proved or is dear to check."""
-    if not result.proved or not result.check_ok or result.check_s > 0.5 or result.witness_bytes > 1024:
+    if (
+        not result.proved
+        or not result.check_ok
+        or result.check_s > 0.5
+        or result.witness_bytes > 1024
+    ):
         state = "proved" if result.proved else f"open, gap {result.gap:.1e}"
-        print(f"  {result.name:<28} {state}, {result.seconds:.2f} s, {result.method}; check {result.check_s:.2f} s, "
-              f"{result.witness_bytes} B{'' if result.check_ok else ', refused by the kernel'}", file=sys.stderr)
+        print(
+            f"  {result.name:<28} {state}, {result.seconds:.2f} s, {result.method}; check "
+            f"{result.check_s:.2f} s, "
+            f"{result.witness_bytes} B{'' if result.check_ok else ', refused by the kernel'}",
+            file=sys.stderr,
+        )
     return result
 
 

@@ -1,13 +1,17 @@
 """The coupled solver against its goals and against plain integer programs, on seeded instances.
 
-`make bench-solver` runs it after the local solver's part; `python -m tests.bench.solver_coupled --shard 2/4` takes a quarter.
+`make bench-solver` runs it after the local solver's part; `python -m tests.bench.solver_coupled
+--shard 2/4` takes a quarter.
 
-Times are CPU seconds of one thread, so that a busy machine does not decide what is proved; the peers' limits are wall-clock.
+Times are CPU seconds of one thread, so that a busy machine does not decide what is proved; the
+peers' limits are wall-clock.
 
-small   4 to 16 nodes, 4 and 8 rails, 1 to 4 chunks a pair, sizes uniform in 1..100 or MoE tokens: how many are proved within 10 s, by
-        railopt and (not with --quick; of the first seed) by the plain program in CP-SAT and HiGHS, one thread each
-moe     one MoE dispatch, 4 to 128 nodes, caps of 64 KiB to 4 MiB, up to 1.1 million chunks: the certified bracket (best value over
-        bound), and the time until it is at most 0.05 %, as a multiple of `lpt` alone
+small   4 to 16 nodes, 4 and 8 rails, 1 to 4 chunks a pair, sizes uniform in 1..100 or MoE tokens:
+        how many are proved within 10 s, by railopt and (not with --quick; of the first seed) by the
+        plain program in CP-SAT and HiGHS, one thread each
+moe     one MoE dispatch, 4 to 128 nodes, caps of 64 KiB to 4 MiB, up to 1.1 million chunks: the
+        certified bracket (best value over bound), and the time until it is at most 0.05 %, as a
+        multiple of `lpt` alone
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from railopt import Chunks, Fabric, Outcome, plan
-from railopt.solver.coupled import solve
+from railopt.solver.coupled.solve import solve
 from tests.bench import Row
 
 LIMIT_S = 10.0
@@ -51,7 +55,7 @@ class Shard:
         return cls(number, parts)
 
     def of(self, items: list[T]) -> list[T]:
-        return items[self.number - 1::self.parts]
+        return items[self.number - 1 :: self.parts]
 
 
 WHOLE = Shard(1, 1)
@@ -59,21 +63,27 @@ WHOLE = Shard(1, 1)
 
 def small(seeds: Iterable[int]) -> Iterator[tuple[str, Fabric, Chunks]]:
     """(name, fabric, chunks) of the small family: 48 of each seed."""
-    for nodes, rails, each, kind, seed in product((4, 8, 16), (4, 8), (1, 2, 3, 4), ("uniform", "tokens"), seeds):
+    for nodes, rails, each, kind, seed in product(
+        (4, 8, 16), (4, 8), (1, 2, 3, 4), ("uniform", "tokens"), seeds
+    ):
         rng = np.random.default_rng([seed, nodes, rails, each, kind == "tokens"])
         src, dst = (np.repeat(ends, each) for ends in np.nonzero(~np.eye(nodes, dtype=bool)))
         if kind == "uniform":
             size = rng.integers(1, 101, len(src))
         else:
             popular = rng.permutation(np.arange(1, nodes * each + 1) ** -0.8).reshape(nodes, each)
-            share = popular[dst, np.tile(np.arange(each), len(src) // each)] * rng.gamma(4.0, 0.25, len(src))
+            share = popular[dst, np.tile(np.arange(each), len(src) // each)] * rng.gamma(
+                4.0, 0.25, len(src)
+            )
             size = np.maximum(1, rng.poisson(64 * share / share.mean()))
         chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
         yield f"{nodes}x{rails}x{each} {kind} {seed}", Fabric.uniform(nodes, rails), chunks
 
 
 def moe(nodes: int, skew: float, cap: int, seed: int, rails: int = 8) -> Chunks:
-    """One dispatch: 4096 tokens of 8 KiB a GPU to 2 of nodes * rails experts each; one message a (source node, expert)."""
+    """One dispatch: 4096 tokens of 8 KiB a GPU to 2 of nodes * rails experts each; one message a
+    (source node, expert).
+    """
     rng = np.random.default_rng([seed, nodes, rails, int(10 * skew)])
     experts = nodes * rails
     home = rng.permutation(experts) % nodes
@@ -84,7 +94,9 @@ def moe(nodes: int, skew: float, cap: int, seed: int, rails: int = 8) -> Chunks:
     pieces = -(-sizes // cap)
     size = np.full(int(pieces.sum()), cap)
     size[np.cumsum(pieces) - 1] = sizes - (pieces - 1) * cap
-    return Chunks.from_arrays(src=np.repeat(source, pieces), dst=np.repeat(home[expert], pieces), size=size, nodes=nodes)
+    return Chunks.from_arrays(
+        src=np.repeat(source, pieces), dst=np.repeat(home[expert], pieces), size=size, nodes=nodes
+    )
 
 
 def _cpu_of_children(call: Callable[[], Outcome]) -> tuple[Outcome, float]:
@@ -95,7 +107,9 @@ def _cpu_of_children(call: Callable[[], Outcome]) -> tuple[Outcome, float]:
     return answer, ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
 
 
-def small_rows(seeds: Sequence[int], peers: Sequence[str] = (), limit_s: float = LIMIT_S, shard: Shard = WHOLE) -> Iterator[Row]:
+def small_rows(
+    seeds: Sequence[int], peers: Sequence[str] = (), limit_s: float = LIMIT_S, shard: Shard = WHOLE
+) -> Iterator[Row]:
     """What we prove, and what the peers do on the instances of the first seed."""
     cases = shard.of(list(small(seeds)))
     one = Fabric.uniform(2, 2), Chunks.from_arrays(src=[0], dst=[1], size=[1], nodes=2)
@@ -106,7 +120,7 @@ def small_rows(seeds: Sequence[int], peers: Sequence[str] = (), limit_s: float =
     solve(*cases[0][1:], 1.0)
     for name, fabric, chunks in cases:
         ours = solve(fabric, chunks, LIMIT_S, clock=time.process_time)
-        times.append(ours.time)                     # without the compilation of kernels on a first run
+        times.append(ours.time)  # without the compilation of kernels on a first run
         proved["native"].append(ours.proved)
         settled += ours.status in ("proved", "claimed")
         if not ours.proved:
@@ -120,15 +134,30 @@ def small_rows(seeds: Sequence[int], peers: Sequence[str] = (), limit_s: float =
             if optimal and theirs.value != ours.value:
                 print(f"  {peer} differs: {name}: {theirs} / {ours}", file=sys.stderr, flush=True)
     share = 100 / len(cases)
-    yield Row(f"coupled small: proved of {len(cases)} within {LIMIT_S:g} s", share * sum(proved["native"]), "%", at_least=100)
-    yield Row("coupled small: proved, or optimal on CP-SAT's word", share * settled, "%", at_least=100)
+    yield Row(
+        f"coupled small: proved of {len(cases)} within {LIMIT_S:g} s",
+        share * sum(proved["native"]),
+        "%",
+        at_least=100,
+    )
+    yield Row(
+        "coupled small: proved, or optimal on CP-SAT's word", share * settled, "%", at_least=100
+    )
     yield Row("coupled small: median CPU time", 1000 * float(np.median(times)), "ms")
     for peer in peers:
-        yield Row(f"coupled small: {peer}, plain program, {limit_s:g} s wall, 1 thread", 100 * float(np.mean(proved[peer] or [False])), "%",
-                  note=f"{sum(proved[peer])} of {len(proved[peer])}")
+        yield Row(
+            f"coupled small: {peer}, plain program, {limit_s:g} s wall, 1 thread",
+            100 * float(np.mean(proved[peer] or [False])),
+            "%",
+            note=f"{sum(proved[peer])} of {len(proved[peer])}",
+        )
         if ratios[peer]:
-            yield Row(f"coupled small: CPU of {peer} over ours where both prove", float(np.exp(np.mean(np.log(ratios[peer])))), "x",
-                      note=f"geometric mean of {len(ratios[peer])}, the start of its process taken off")
+            yield Row(
+                f"coupled small: CPU of {peer} over ours where both prove",
+                float(np.exp(np.mean(np.log(ratios[peer])))),
+                "x",
+                note=f"geometric mean of {len(ratios[peer])}, the start of its process taken off",
+            )
 
 
 def moe_rows(nodes: tuple[int, ...], seeds: Iterable[int], shard: Shard = WHOLE) -> Iterator[Row]:
@@ -136,23 +165,44 @@ def moe_rows(nodes: tuple[int, ...], seeds: Iterable[int], shard: Shard = WHOLE)
     worst: list[float] = []
     slower: list[bool] = []
     for cap, count in shard.of(list(product((4 * MIB, MIB, 256 * KIB, 64 * KIB), nodes))):
-        measured = [_bracket(count, skew, cap, seed) for skew, seed in product((0.0, 0.5, 0.8, 1.2), seeds)]
+        measured = [
+            _bracket(count, skew, cap, seed) for skew, seed in product((0.0, 0.5, 0.8, 1.2), seeds)
+        ]
         chunks, brackets, ratios, times = zip(*measured, strict=True)
         worst += brackets
         slower += [ratio > TIMES_LPT for ratio in ratios]
         label = f"coupled MoE {cap // KIB:>4} KiB, {count:>3} nodes, {max(chunks):>7} chunks"
-        yield Row(f"{label}: largest bracket", 100 * max(brackets), "%", at_most=100 * float(BRACKET))
-        yield Row(f"{label}: time over lpt, largest", max(ratios), "x", at_most=TIMES_LPT,
-                  note=f"median {np.median(ratios):.1f}x, largest {1000 * max(times):.2f} ms")
-    yield Row(f"coupled MoE: largest bracket of all {len(worst)}", 100 * max(worst), "%", at_most=100 * float(BRACKET))
-    yield Row(f"coupled MoE: within {TIMES_LPT} times lpt's time", 100 - 100 * float(np.mean(slower)), "%", at_least=100,
-              note=f"{len(slower) - sum(slower)} of {len(slower)}")
+        yield Row(
+            f"{label}: largest bracket", 100 * max(brackets), "%", at_most=100 * float(BRACKET)
+        )
+        yield Row(
+            f"{label}: time over lpt, largest",
+            max(ratios),
+            "x",
+            at_most=TIMES_LPT,
+            note=f"median {np.median(ratios):.1f}x, largest {1000 * max(times):.2f} ms",
+        )
+    yield Row(
+        f"coupled MoE: largest bracket of all {len(worst)}",
+        100 * max(worst),
+        "%",
+        at_most=100 * float(BRACKET),
+    )
+    yield Row(
+        f"coupled MoE: within {TIMES_LPT} times lpt's time",
+        100 - 100 * float(np.mean(slower)),
+        "%",
+        at_least=100,
+        note=f"{len(slower) - sum(slower)} of {len(slower)}",
+    )
 
 
 def _bracket(nodes: int, skew: float, cap: int, seed: int) -> tuple[int, float, float, float]:
-    """(chunks, bracket, solve time over lpt time, solve time), CPU seconds of the fastest of a few runs each.
+    """(chunks, bracket, solve time over lpt time, solve time), CPU seconds of the fastest of a few
+    runs each.
 
-    Both are one process and one thread; CPU time, since a wall clock on a busy machine charges the longer run for others.
+    Both are one process and one thread; CPU time, since a wall clock on a busy machine charges the
+    longer run for others.
     """
     fabric, chunks = Fabric.uniform(nodes, 8), moe(nodes, skew, cap, seed)
     alone: list[float] = []
@@ -178,15 +228,35 @@ def rows(seeds: Sequence[int], peers: Sequence[str], limit_s: float, shard: Shar
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.solver_coupled", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.solver_coupled",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one seed, no peers")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each cell (default 3)")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0); peers see no other")
-    parser.add_argument("--peers", default="cpsat,highs", help="comma-separated back-ends for the small family (default cpsat,highs)")
-    parser.add_argument("--peer-limit", type=float, default=LIMIT_S, help="seconds that a peer has (default 10)")
-    parser.add_argument("--shard", type=Shard.parse, default=WHOLE, metavar="I/N", help="only every N-th instance and cell, from the I-th")
+    parser.add_argument(
+        "--first-seed",
+        type=int,
+        default=0,
+        help="the first of them (default 0); peers see no other",
+    )
+    parser.add_argument(
+        "--peers",
+        default="cpsat,highs",
+        help="comma-separated back-ends for the small family (default cpsat,highs)",
+    )
+    parser.add_argument(
+        "--peer-limit", type=float, default=LIMIT_S, help="seconds that a peer has (default 10)"
+    )
+    parser.add_argument(
+        "--shard",
+        type=Shard.parse,
+        default=WHOLE,
+        metavar="I/N",
+        help="only every N-th instance and cell, from the I-th",
+    )
     args = parser.parse_args(argv)
     seeds = range(args.first_seed, args.first_seed + (1 if args.quick else args.seeds))
     peers = [] if args.quick else [name for name in args.peers.split(",") if name]
@@ -195,7 +265,11 @@ def main(argv: list[str] | None = None) -> int:
         data.append({**asdict(row), "met": row.met})
         if not args.json:
             verdict = {True: "met", False: "MISSED", None: ""}[row.met]
-            print(f"  {row.name:<62} {row.value:>12.4g} {row.unit:<8} {row.goal:>10}  {verdict:<7} {row.note}", flush=True)
+            print(
+                f"  {row.name:<62} {row.value:>12.4g} {row.unit:<8} {row.goal:>10}  {verdict:<7} "
+                f"{row.note}",
+                flush=True,
+            )
     if args.json:
         print(json.dumps(data, indent=2))
     return 0

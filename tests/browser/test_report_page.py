@@ -1,4 +1,5 @@
-"""The report in headless Chromium: no errors, tables sort, figures show, both themes and a phone's width hold.
+"""The report in headless Chromium: no errors, tables sort, figures show, both themes and a phone's
+width hold.
 
 Needs Debian's chromium and chromium-driver and selenium: `make test-browser` sees to it.
 """
@@ -59,11 +60,30 @@ def path(rows: list[dict[str, Any]]) -> Path:
     OUT.mkdir(parents=True, exist_ok=True)
     claims = {
         "sample": [
-            {"name": "a claim", "paper_text": "1.5x", "ours_text": "1.4x", "verdict": "confirmed", "source": "s", "note": ""},
-            {"name": "another", "paper_text": "2x", "ours_text": "1x", "verdict": "contradicted", "source": "s", "note": "why"},
+            {
+                "name": "a claim",
+                "paper_text": "1.5x",
+                "ours_text": "1.4x",
+                "verdict": "confirmed",
+                "source": "s",
+                "note": "",
+            },
+            {
+                "name": "another",
+                "paper_text": "2x",
+                "ours_text": "1x",
+                "verdict": "contradicted",
+                "source": "s",
+                "note": "why",
+            },
         ]
     }
-    found = results.Results(tuple(rows), (instance.failure(spec.parse({"grid": {"nodes": 2}}).instances[0], "on purpose"),), 0, 1)
+    found = results.Results(
+        tuple(rows),
+        (instance.failure(spec.parse({"grid": {"nodes": 2}}).instances[0], "on purpose"),),
+        0,
+        1,
+    )
     text = page.build(found, tuple(registry.load().values()), claims)
     assert len(text.encode()) < 2_000_000
     target = OUT / "report.html"
@@ -94,7 +114,10 @@ def test_no_script_error_and_no_request(browser: webdriver.Chrome, path: Path) -
     browser.get(path.as_uri())
     assert browser.title == "railopt report"
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-    asked = re.findall(r'"requestWillBeSent".*?"url":"([^"]+)"', str([entry["message"] for entry in browser.get_log("performance")]))
+    asked = re.findall(
+        r'"requestWillBeSent".*?"url":"([^"]+)"',
+        str([entry["message"] for entry in browser.get_log("performance")]),
+    )
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert not re.search(r'(src|href)="(https?:)?//', path.read_text())
     shot(browser, "light", 1200)
@@ -112,7 +135,10 @@ def test_figures_show(browser: webdriver.Chrome, path: Path) -> None:
 
 
 def column(table: Any, number: int) -> list[float]:
-    return [float(cell.get_attribute("data-value")) for cell in table.find_elements(By.CSS_SELECTOR, f"tbody td:nth-child({number})")]
+    return [
+        float(cell.get_attribute("data-value"))
+        for cell in table.find_elements(By.CSS_SELECTOR, f"tbody td:nth-child({number})")
+    ]
 
 
 def test_tables_sort_by_mouse_and_keyboard(browser: webdriver.Chrome, path: Path) -> None:
@@ -129,14 +155,17 @@ def test_tables_sort_by_mouse_and_keyboard(browser: webdriver.Chrome, path: Path
     assert column(table, 9) == sorted(column(table, 9), reverse=True)
 
 
-def test_every_number_is_the_number_in_the_results(browser: webdriver.Chrome, path: Path, rows: list[dict[str, Any]]) -> None:
+def test_every_number_is_the_number_in_the_results(
+    browser: webdriver.Chrome, path: Path, rows: list[dict[str, Any]]
+) -> None:
     browser.get(path.as_uri())
     shown = browser.find_elements(By.CSS_SELECTOR, "section[aria-labelledby=instances] tbody tr")
     assert len(shown) == len(rows)
     for line, row in zip(shown, rows, strict=True):
         cells = line.find_elements(By.TAG_NAME, "td")
         assert [cell.text for cell in cells[:6]] == [
-            str(row["instance"][n]) for n in ("nodes", "rails", "traffic", "chunk", "policy", "seed")
+            str(row["instance"][n])
+            for n in ("nodes", "rails", "traffic", "chunk", "policy", "seed")
         ]
         assert Fraction(cells[6].get_attribute("title")) == Fraction(row["value"]) * 10**6
         assert Fraction(cells[7].get_attribute("title")) == Fraction(row["bound"]) * 10**6
@@ -146,7 +175,8 @@ def test_every_number_is_the_number_in_the_results(browser: webdriver.Chrome, pa
 def contrast(browser: webdriver.Chrome, selector: str) -> float:
     """WCAG contrast of an element's colour against the page."""
     script = (
-        "const e = getComputedStyle(document.querySelector(arguments[0])).color, b = getComputedStyle(document.body).backgroundColor;"
+        "const e = getComputedStyle(document.querySelector(arguments[0])).color, b = "
+        "getComputedStyle(document.body).backgroundColor;"
         "return [e, b]"
     )
     shades = []
@@ -164,19 +194,35 @@ def test_both_themes_are_readable(browser: webdriver.Chrome, path: Path) -> None
     backgrounds = set()
     for theme in ("light", "dark"):
         browser.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
-        backgrounds.add(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
-        for selector in ("h1", "p.soft", "td", "figure svg text", ".confirmed", ".contradicted", ".refuted", "a"):
+        backgrounds.add(
+            browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        )
+        for selector in (
+            "h1",
+            "p.soft",
+            "td",
+            "figure svg text",
+            ".confirmed",
+            ".contradicted",
+            ".refuted",
+            "a",
+        ):
             assert contrast(browser, selector) >= 4.5, (theme, selector)
     assert len(backgrounds) == 2
     shot(browser, "dark", 1200)
     browser.execute_script("delete document.documentElement.dataset.theme")
     before = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     browser.find_element(By.ID, "theme").send_keys(Keys.ENTER)
-    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") != before
+    assert (
+        browser.execute_script("return getComputedStyle(document.body).backgroundColor") != before
+    )
 
 
 def test_a_phone_needs_no_sideways_scrolling(browser: webdriver.Chrome, path: Path) -> None:
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True})
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
+    )
     browser.get(path.as_uri())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
     browser.save_screenshot(str(OUT / "phone.png"))

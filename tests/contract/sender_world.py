@@ -1,4 +1,6 @@
-"""A whole world of verbs senders in one process: one thread a node, the null driver, a real rendezvous on localhost."""
+"""A whole world of verbs senders in one process: one thread a node, the null driver, a real
+rendezvous on localhost.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ import numpy as np
 
 from railopt import Fabric, Plan, workloads
 from railopt import plan as make_plan
-from railopt.runtime import verify
-from railopt.runtime.group import Group, join
-from railopt.runtime.hub import Hub
-from railopt.runtime.launch import Launch
-from railopt.runtime.placement import Placement
-from railopt.runtime.rails import Options
+from railopt.runtime.payload import verify
+from railopt.runtime.payload.layout import Placement
+from railopt.runtime.rendezvous.group import Group, join
+from railopt.runtime.rendezvous.hub import Hub
+from railopt.runtime.rendezvous.launch import Launch
+from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.null import NullLibrary
-from railopt.runtime.verbs_sender import Verbs
+from railopt.runtime.verbs.rails import Options
 
 SECRET = b"sixteen letters or more"
 
@@ -30,7 +32,9 @@ def free_port() -> int:
     return hub.port
 
 
-def small_plan(nodes: int, rails: int, policy: str = "lpt", *, seed: int = 0, mean: str = "6KiB") -> Plan:
+def small_plan(
+    nodes: int, rails: int, policy: str = "lpt", *, seed: int = 0, mean: str = "6KiB"
+) -> Plan:
     fabric = Fabric.uniform(nodes, rails)
     return make_plan(fabric, workloads.zipf(fabric, mean=mean, seed=seed).chunks("1KiB"), policy)
 
@@ -54,7 +58,9 @@ class World:
         return join(launch, SECRET, run="test", port=port, join_s=10)
 
     def run(self, work: Callable[[Verbs], Any], size: int = 1 << 20) -> list[Any]:
-        """Call `work(sender)` on every node, each in its thread; an exception is that node's result."""
+        """Call `work(sender)` on every node, each in its thread; an exception is that node's
+        result.
+        """
         port = free_port()
 
         def node_main(node: int) -> None:
@@ -62,12 +68,16 @@ class World:
                 with self.group(node, port) as group:
                     devices = [f"null{node}_{n}" for n in range(self.rails)]
                     send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-                    with Verbs(group, devices, send, recv, options=self.options, lib=self.lib) as sender:
+                    with Verbs(
+                        group, devices, send, recv, options=self.options, lib=self.lib
+                    ) as sender:
                         self.results[node] = work(sender)
             except Exception as error:
                 self.results[node] = error
 
-        threads = [threading.Thread(target=node_main, args=(k,), daemon=True) for k in range(self.nodes)]
+        threads = [
+            threading.Thread(target=node_main, args=(k,), daemon=True) for k in range(self.nodes)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -76,7 +86,9 @@ class World:
         return self.results
 
 
-def carry(sender: Verbs, plan: Plan, seed: int, before: Callable[[], None] | None = None) -> tuple[int, Any]:
+def carry(
+    sender: Verbs, plan: Plan, seed: int, before: Callable[[], None] | None = None
+) -> tuple[int, Any]:
     """Fill, run and verify: (wrong chunks, report)."""
     placement, node = Placement.packed(plan.chunks), sender.group.rank
     verify.fill(plan, placement, node, sender.send, seed)

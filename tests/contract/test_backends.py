@@ -14,11 +14,11 @@ import pytest
 
 from railopt import Chunks, Fabric, Plan
 from railopt.errors import InputError
-from railopt.solver.backends import BACKENDS, Backend
-from railopt.solver.coupled import solve
-from railopt.solver.model import build
-from railopt.solver.model_files import write_model
-from railopt.solver.process import run
+from railopt.solver.coupled.solve import solve
+from railopt.solver.program.backends import BACKENDS, Backend
+from railopt.solver.program.files import write_model
+from railopt.solver.program.process import run
+from railopt.solver.program.program import build
 
 
 def chunks_of(rows: list[tuple[int, int, int]], nodes: int) -> Chunks:
@@ -30,7 +30,13 @@ CHUNKS = chunks_of([(0, 1, 7), (0, 1, 5), (0, 2, 5), (1, 2, 6), (1, 0, 4), (2, 0
 HEALTHY = Fabric.uniform(nodes=3, rails=2, link=1)
 FABRICS = {
     "equal": HEALTHY,
-    "slow and dead": Fabric(3, 3, 3, np.array([[4, 2, 3], [4, 0, 3], [4, 2, 3]]), np.array([[4, 2, 3], [4, 2, 3], [1, 2, 3]])),
+    "slow and dead": Fabric(
+        3,
+        3,
+        3,
+        np.array([[4, 2, 3], [4, 0, 3], [4, 2, 3]]),
+        np.array([[4, 2, 3], [4, 2, 3], [1, 2, 3]]),
+    ),
 }
 
 
@@ -68,7 +74,9 @@ def test_finds_the_optimum_and_says_on_whose_word(backend: str, fabric: str) -> 
 
 @pytest.mark.parametrize("backend", ["cpsat", "highs"])
 def test_rates_without_a_small_common_multiple_are_never_claimed(backend: str) -> None:
-    """The integer program then counts time in steps: its optimum is within one, and that is no proof."""
+    """The integer program then counts time in steps: its optimum is within one, and that is no
+    proof.
+    """
     rates = np.array([[12345678901, 50 * 10**9 + 7]] * 3)
     fabric = Fabric(3, 2, 2, rates, rates[:, ::-1].copy())
     outcome = solve(fabric, CHUNKS, 60, backend)
@@ -88,17 +96,26 @@ def test_strengthened_model_has_the_same_optimum(backend: str) -> None:
     answers = run(BACKENDS[backend], strong.model, 60).answers
     assert answers[-1].optimal
     assert answers[-1].counts is not None
-    assert Plan(HEALTHY, doubled, strong.rails(np.array(answers[-1].counts))).makespan == known.value
+    assert (
+        Plan(HEALTHY, doubled, strong.rails(np.array(answers[-1].counts))).makespan == known.value
+    )
 
 
 @pytest.mark.parametrize("suffix", [".lp", ".mps"])
 @pytest.mark.parametrize("fabric", FABRICS)
-def test_written_model_is_read_back_by_another_solver(tmp_path: Path, suffix: str, fabric: str) -> None:
+def test_written_model_is_read_back_by_another_solver(
+    tmp_path: Path, suffix: str, fabric: str
+) -> None:
     path = tmp_path / f"model{suffix}"
     write_model(FABRICS[fabric], CHUNKS, path)
-    code = ("import highspy, sys; h = highspy.Highs(); h.setOptionValue('output_flag', False); "
-            "assert h.readModel(sys.argv[1]) == highspy.HighsStatus.kOk; h.run(); print(repr(h.getInfo().objective_function_value))")
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    code = (
+        "import highspy, sys; h = highspy.Highs(); h.setOptionValue('output_flag', False); "
+        "assert h.readModel(sys.argv[1]) == highspy.HighsStatus.kOk; h.run(); "
+        "print(repr(h.getInfo().objective_function_value))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
     second = build(FABRICS[fabric], CHUNKS).second
     assert Fraction(round(float(done.stdout))) == OPTIMA[fabric] * second
 
@@ -117,15 +134,26 @@ FAKES = {
     "boasts": "emit(Answer([[1] + [0] * (r - 1) for _ in range(j)], True, None))",
     "babbles": "open(__import__('sys').argv[3], 'a').write('hello\\n')",
 }
-SAYS = {"crashes": "SIGSEGV", "raises": "out of licences", "hangs": "was killed", "invents": "infeasible plan",
-        "miscounts": "infeasible plan", "boasts": "is known", "babbles": "no answer"}
+SAYS = {
+    "crashes": "SIGSEGV",
+    "raises": "out of licences",
+    "hangs": "was killed",
+    "invents": "infeasible plan",
+    "miscounts": "infeasible plan",
+    "boasts": "is known",
+    "babbles": "no answer",
+}
 
 
 @pytest.mark.parametrize("fake", FAKES)
-def test_what_goes_wrong_is_reported_by_name_and_the_best_survives(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_reported_by_name_and_the_best_survives(
+    fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / f"fake_{fake}.py").write_text(
-        "from railopt.solver.backends import Answer\n\ndef solve(model, limit_s, threads, emit):\n"
-        f"    j, r = model.allowed.shape\n    {FAKES[fake]}\n")
+        "from railopt.solver.program.backends import Answer\n\ndef solve(model, limit_s, threads, "
+        "emit):\n"
+        f"    j, r = model.allowed.shape\n    {FAKES[fake]}\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setitem(BACKENDS, "fake", Backend("fake", f"fake_{fake}", "railopt", "railopt"))
     known = solve(HEALTHY, CHUNKS, 5).plan
@@ -145,7 +173,9 @@ def test_what_goes_wrong_is_reported_by_name_and_the_best_survives(fake: str, tm
 
 
 def test_a_missing_back_end_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BACKENDS, "absent", Backend("absent", "no.such.module", "absent-solver", "no_such_module"))
+    monkeypatch.setitem(
+        BACKENDS, "absent", Backend("absent", "no.such.module", "absent-solver", "no_such_module")
+    )
     outcome = solve(HEALTHY, CHUNKS, 2, "absent")
     assert outcome.notes == ("absent is not installed: pip install absent-solver",)
     assert outcome.plan is not None
@@ -160,6 +190,11 @@ def test_unknown_back_end_and_limit_are_refused() -> None:
 
 
 def test_a_model_that_is_too_large_is_refused() -> None:
-    many = Chunks.from_arrays(src=np.zeros(300_000, np.int32), dst=np.ones(300_000, np.int32), size=np.arange(1, 300_001), nodes=2)
+    many = Chunks.from_arrays(
+        src=np.zeros(300_000, np.int32),
+        dst=np.ones(300_000, np.int32),
+        size=np.arange(1, 300_001),
+        nodes=2,
+    )
     with pytest.raises(InputError, match="native back-end"):
         solve(Fabric.uniform(nodes=2, rails=8), many, 1, "cpsat")

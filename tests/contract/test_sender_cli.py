@@ -14,7 +14,8 @@ from railopt.cli import bench as bench_command
 from railopt.cli import send as send_command
 from railopt.cli.main import main
 from railopt.errors import BackendError
-from railopt.runtime import devices, verbs_sender
+from railopt.runtime.senders import verbs as verbs_sender
+from railopt.runtime.verbs import devices
 from railopt.runtime.verbs.null import NullLibrary
 from tests.contract.sender_world import SECRET, free_port, small_plan
 
@@ -44,33 +45,52 @@ def test_send_is_loopback_without_a_launcher(plan_file: Path, railopt_cli: Cli) 
     data = json.loads(railopt_cli("send", plan_file, "--json", "--iters", "3").out)
     assert data["sender"] == "loopback"
     assert [run["wrong"] for run in data["nodes"][0]] == [0, 0, 0]
-    assert json.loads(railopt_cli("send", plan_file, "--out_json", "--no-verify").out)["nodes"][0][0]["wrong"] is None
+    assert (
+        json.loads(railopt_cli("send", plan_file, "--out_json", "--no-verify").out)["nodes"][0][0][
+            "wrong"
+        ]
+        is None
+    )
 
 
 def test_record_goes_to_stdout_or_a_file(plan_file: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     ran = railopt_cli("send", plan_file, "--sender", "record")
     assert ran.out.splitlines()[0].startswith("sender\tround\tnode")
-    assert railopt_cli("send", plan_file, "--sender", "record", "-o", tmp_path / "posts.tsv").code == 0
+    assert (
+        railopt_cli("send", plan_file, "--sender", "record", "-o", tmp_path / "posts.tsv").code == 0
+    )
     assert (tmp_path / "posts.tsv").read_text() == ran.out
-    assert railopt_cli("send", plan_file, "--sender", "record", "-o", tmp_path / "posts.tsv").code == 1
+    assert (
+        railopt_cli("send", plan_file, "--sender", "record", "-o", tmp_path / "posts.tsv").code == 1
+    )
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["--sender", "verbs"], "needs the other ranks"),
-    (["--iters", "0"], "expected at least 1"),
-    (["--hosts", "127.0.0.1,127.0.0.1,127.0.0.1", "--rank", "0"], "is for 2 nodes, this run has 3 ranks"),
-    (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"], "shared secret"),
-    (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--qp", "2"], "one queue pair"),
-    (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--batch", "0"], "1 <= batch <= depth"),
-    (["--sender", "record", "--json"], "--json is for"),
-])
-def test_bad_usage_is_refused(plan_file: Path, railopt_cli: Cli, arguments: list[str], words: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sender", "verbs"], "needs the other ranks"),
+        (["--iters", "0"], "expected at least 1"),
+        (
+            ["--hosts", "127.0.0.1,127.0.0.1,127.0.0.1", "--rank", "0"],
+            "is for 2 nodes, this run has 3 ranks",
+        ),
+        (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"], "shared secret"),
+        (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--qp", "2"], "one queue pair"),
+        (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--batch", "0"], "1 <= batch <= depth"),
+        (["--sender", "record", "--json"], "--json is for"),
+    ],
+)
+def test_bad_usage_is_refused(
+    plan_file: Path, railopt_cli: Cli, arguments: list[str], words: str
+) -> None:
     ran = railopt_cli("send", plan_file, *arguments)
     assert ran.code == 1
     assert words in ran.err
 
 
-def test_mpirun_without_mpi4py_says_what_to_install(plan_file: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mpirun_without_mpi4py_says_what_to_install(
+    plan_file: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     monkeypatch.setitem(__import__("sys").modules, "mpi4py", None)
@@ -95,8 +115,19 @@ def on_two_nodes(*arguments: str) -> list[int]:
     codes, port = [-1, -1], free_port()
 
     def node(k: int) -> None:
-        codes[k] = main([*arguments, "--hosts", "127.0.0.1,127.0.0.1", "--rank", str(k), "--port", str(port),
-                         "--ib-dev", f"null{k}_0,null{k}_1"])
+        codes[k] = main(
+            [
+                *arguments,
+                "--hosts",
+                "127.0.0.1,127.0.0.1",
+                "--rank",
+                str(k),
+                "--port",
+                str(port),
+                "--ib-dev",
+                f"null{k}_0,null{k}_1",
+            ]
+        )
 
     threads = [threading.Thread(target=node, args=(k,)) for k in range(2)]
     for thread in threads:
@@ -106,15 +137,23 @@ def on_two_nodes(*arguments: str) -> list[int]:
     return codes
 
 
-def test_send_on_two_nodes(plan_file: Path, null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]) -> None:
+def test_send_on_two_nodes(
+    plan_file: Path, null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert on_two_nodes("send", str(plan_file), "--iters", "2", "--report_gbits") == [0, 0]
     out = capsys.readouterr().out.splitlines()
     assert "Gb/s" in out[0]
-    assert [row.split()[:3] for row in out[2:]] == [["verbs", k, n] for k in "01" for n in ("0", "1", "all")]
+    assert [row.split()[:3] for row in out[2:]] == [
+        ["verbs", k, n] for k in "01" for n in ("0", "1", "all")
+    ]
 
 
-def test_send_reports_a_rail_that_died_and_goes_on(plan_file: Path, null_devices: NullLibrary, monkeypatch: pytest.MonkeyPatch,
-                                                   capsys: pytest.CaptureFixture[str]) -> None:
+def test_send_reports_a_rail_that_died_and_goes_on(
+    plan_file: Path,
+    null_devices: NullLibrary,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     real = verbs_sender.Verbs.run
 
     def run(self: verbs_sender.Verbs, *args: Any) -> Any:
@@ -132,33 +171,84 @@ def test_send_reports_a_rail_that_died_and_goes_on(plan_file: Path, null_devices
 
 
 def test_bench_on_two_nodes(null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]) -> None:
-    assert on_two_nodes("bench", "uniform", "-b", "64KiB", "-e", "256KiB", "-n", "2", "-w", "1", "--policy", "lpt,own-nic") == [0, 0]
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
-    assert [row[:3] for row in rows] == [["verbs", policy, str(size)] for size in (65536, 131072, 262144)
-                                         for policy in ("lpt", "own-nic")]
+    assert on_two_nodes(
+        "bench",
+        "uniform",
+        "-b",
+        "64KiB",
+        "-e",
+        "256KiB",
+        "-n",
+        "2",
+        "-w",
+        "1",
+        "--policy",
+        "lpt,own-nic",
+    ) == [0, 0]
+    rows = [
+        line.split() for line in capsys.readouterr().out.splitlines() if not line.startswith("#")
+    ]
+    assert [row[:3] for row in rows] == [
+        ["verbs", policy, str(size)]
+        for size in (65536, 131072, 262144)
+        for policy in ("lpt", "own-nic")
+    ]
     assert {row[10] for row in rows} == {"0"}
 
 
 def test_bench_has_the_columns_of_nccl_tests(railopt_cli: Cli) -> None:
-    arguments = ["bench", "uniform", "-b", "1MiB", "-e", "2MiB", "-f", "2", "-n", "2", "-w", "0", "--nodes", "2", "--rails", "2"]
+    arguments = [
+        "bench",
+        "uniform",
+        "-b",
+        "1MiB",
+        "-e",
+        "2MiB",
+        "-f",
+        "2",
+        "-n",
+        "2",
+        "-w",
+        "0",
+        "--nodes",
+        "2",
+        "--rails",
+        "2",
+    ]
     ran = railopt_cli(*arguments)
     assert ran.code == 0
     header = ran.out.splitlines()[0].lstrip("#").split()
-    assert header == ["sender", "policy", "size(B)", "count", "type", "redop", "root", "time(us)", "algbw(GB/s)",
-                      "busbw(GB/s)", "#wrong", "bound%"]
+    assert header == [
+        "sender",
+        "policy",
+        "size(B)",
+        "count",
+        "type",
+        "redop",
+        "root",
+        "time(us)",
+        "algbw(GB/s)",
+        "busbw(GB/s)",
+        "#wrong",
+        "bound%",
+    ]
     data = json.loads(railopt_cli(*arguments, "--json").out)
     for row in data["rows"]:
         assert row["busbw"] == pytest.approx(row["algbw"] / 2)
         assert row["algbw"] == pytest.approx(row["size"] / row["seconds"] / 1e9)
         numerator, _, denominator = row["bound"].partition("/")
         bound = int(numerator) / int(denominator or 1)
-        assert bound == pytest.approx(row["size"] / 2 / (2 * 50e9)), "half of the buffer leaves, over two NICs"
+        assert bound == pytest.approx(row["size"] / 2 / (2 * 50e9)), (
+            "half of the buffer leaves, over two NICs"
+        )
         assert row["bound_percent"] == pytest.approx(bound / row["seconds"] * 100)
     assert railopt_cli("bench", "-b", "2MiB", "-e", "1MiB").code == 1
     assert railopt_cli("bench", "--policy", "nonsense").code == 1
 
 
-def fake_sysfs(root: Path, name: str, pci: str, state: str = "4: ACTIVE", rate: str = "400 Gb/sec (4X NDR)") -> None:
+def fake_sysfs(
+    root: Path, name: str, pci: str, state: str = "4: ACTIVE", rate: str = "400 Gb/sec (4X NDR)"
+) -> None:
     device = root / "devices" / pci
     device.mkdir(parents=True)
     (device / "numa_node").write_text("1\n")
@@ -169,9 +259,15 @@ def fake_sysfs(root: Path, name: str, pci: str, state: str = "4: ACTIVE", rate: 
     (root / "class" / name / "device").symlink_to(device)
     for file, text in (("state", state), ("rate", rate), ("link_layer", "Ethernet")):
         (port / file).write_text(text + "\n")
-    gids = ["fe80:0000:0000:0000:0000:00ff:fe00:0a00", "0000:0000:0000:0000:0000:ffff:0a0a:0001",
-            "0000:0000:0000:0000:0000:ffff:0a0a:0001", "0000:0000:0000:0000:0000:0000:0000:0000"]
-    for index, (gid, kind) in enumerate(zip(gids, ["RoCE v2", "IB/RoCE v1", "RoCE v2", ""], strict=True)):
+    gids = [
+        "fe80:0000:0000:0000:0000:00ff:fe00:0a00",
+        "0000:0000:0000:0000:0000:ffff:0a0a:0001",
+        "0000:0000:0000:0000:0000:ffff:0a0a:0001",
+        "0000:0000:0000:0000:0000:0000:0000:0000",
+    ]
+    for index, (gid, kind) in enumerate(
+        zip(gids, ["RoCE v2", "IB/RoCE v1", "RoCE v2", ""], strict=True)
+    ):
         (port / "gids" / str(index)).write_text(gid + "\n")
         (port / "gid_attrs" / "types" / str(index)).write_text(kind + "\n")
         (port / "gid_attrs" / "ndevs" / str(index)).write_text("eth7\n")
@@ -193,20 +289,30 @@ def test_devices_lists_ports_gids_and_the_rail_map(two_nics: Path, railopt_cli: 
     ran = railopt_cli("devices")
     assert ran.code == 0
     lines = ran.out.splitlines()
-    assert [line.split()[:2] for line in lines[2:5]] == [["0", "mlx5_1"], ["1", "mlx5_0"], ["-", "mlx5_2"]], "PCI order"
+    assert [line.split()[:2] for line in lines[2:5]] == [
+        ["0", "mlx5_1"],
+        ["1", "mlx5_0"],
+        ["-", "mlx5_2"],
+    ], "PCI order"
     assert "2=::ffff:10.10.0.1 (RoCE v2)" in lines[2]
     assert "400 Gb/sec (4X NDR)" in lines[2]
     assert lines[5] == "# rail map: --rails mlx5_1,mlx5_0"
     data = json.loads(railopt_cli("devices", "--rails", "mlx5_0,mlx5_1", "--json").out)
     assert data["rails"] == ["mlx5_0", "mlx5_1"]
-    assert {d["name"]: d["numa"] for d in data["devices"]} == {"mlx5_0": 1, "mlx5_1": 1, "mlx5_2": 1}
+    assert {d["name"]: d["numa"] for d in data["devices"]} == {
+        "mlx5_0": 1,
+        "mlx5_1": 1,
+        "mlx5_2": 1,
+    }
     assert railopt_cli("devices", "--rails", "mlx5_9").code == 3
     assert railopt_cli("devices", "--rails", "mlx5_0,mlx5_0").code == 1
     assert devices.is_roce_v2("mlx5_0", 1, 2, two_nics)
     assert not devices.is_roce_v2("mlx5_0", 1, 1, two_nics)
 
 
-def test_devices_without_library_or_device_exits_3(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_without_library_or_device_exits_3(
+    railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing() -> Any:
         raise BackendError("libibverbs.so.1 can't be loaded; install it")
 

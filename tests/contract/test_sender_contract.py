@@ -15,15 +15,15 @@ from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
 from railopt.errors import InputError
 from railopt.policies import POLICIES
-from railopt.runtime.engine import Engine, Job, Link
-from railopt.runtime.loopback import Loopback
-from railopt.runtime.placement import Placement
-from railopt.runtime.rails import Options
-from railopt.runtime.record import Record
+from railopt.runtime.payload.layout import Placement
+from railopt.runtime.senders.loopback import Loopback
+from railopt.runtime.senders.record import Record
+from railopt.runtime.senders.verbs import Verbs
+from railopt.runtime.verbs.engine import Engine, Job, Link
 from railopt.runtime.verbs.null import NullLibrary
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
+from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.work import Writes
-from railopt.runtime.verbs_sender import Verbs
 from tests.contract.sender_world import World, carry, small_plan
 
 
@@ -44,7 +44,7 @@ def test_loopback_moves_every_policys_plan() -> None:
 
 
 def test_loopback_notices_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from railopt.runtime import kernels
+    from railopt.runtime.payload import pattern as kernels
 
     plan, real = small_plan(2, 2), kernels.copy_chunks
 
@@ -67,7 +67,10 @@ def test_loopback_moves_the_users_own_bytes() -> None:
     for c in range(len(plan.chunks)):
         start, size = placement.recv_offset[c], plan.chunks.size[c]
         source = placement.send_offset[c]
-        assert recv[plan.chunks.dst[c]][start:start + size] == send[plan.chunks.src[c]][source:source + size].tobytes()
+        assert (
+            recv[plan.chunks.dst[c]][start : start + size]
+            == send[plan.chunks.src[c]][source : source + size].tobytes()
+        )
     with pytest.raises(InputError, match="node 0's recv buffer has 1 bytes"):
         Loopback(send, [bytearray(1)] * 3).run(plan)
     with pytest.raises(InputError, match="expected one a node"):
@@ -86,23 +89,36 @@ def test_verbs_carry_every_policy_in_one_session(nodes: int, rails: int) -> None
     plans.append(staged(plans[0]))
 
     def work(sender: Verbs) -> list[tuple[int, int]]:
-        return [(wrong, report.bytes) for wrong, report in (carry(sender, plan, i) for i, plan in enumerate(plans))]
+        return [
+            (wrong, report.bytes)
+            for wrong, report in (carry(sender, plan, i) for i, plan in enumerate(plans))
+        ]
 
     world = World(nodes, rails)
     for node, result in enumerate(world.run(work)):
-        assert result == [(0, int((plan.chunks.size[plan.chunks.src == node]).sum())) for plan in plans], result
-    assert world.lib.calls.count("ibv_dereg_mr") == nodes * rails * 2, "memory is registered once a rail"
-    assert world.lib.calls.count("ibv_destroy_qp") == nodes * rails * (nodes - 1), "one queue pair a (peer, rail)"
+        assert result == [
+            (0, int((plan.chunks.size[plan.chunks.src == node]).sum())) for plan in plans
+        ], result
+    assert world.lib.calls.count("ibv_dereg_mr") == nodes * rails * 2, (
+        "memory is registered once a rail"
+    )
+    assert world.lib.calls.count("ibv_destroy_qp") == nodes * rails * (nodes - 1), (
+        "one queue pair a (peer, rail)"
+    )
 
 
 def test_chunks_above_the_largest_message_are_split() -> None:
     plan = small_plan(2, 2, mean="9KiB")
-    assert [r[0] for r in World(2, 2, max_message=100).run(lambda sender: carry(sender, plan, 1))] == [0, 0]
+    assert [
+        r[0] for r in World(2, 2, max_message=100).run(lambda sender: carry(sender, plan, 1))
+    ] == [0, 0]
 
 
 def test_silent_nodes_and_one_way_traffic() -> None:
     fabric = Fabric.uniform(4, 2)
-    chunks = Chunks.from_arrays(src=[0, 0, 2, 2], dst=[1, 1, 1, 0], size=[5000, 1, 700, 80], nodes=4)
+    chunks = Chunks.from_arrays(
+        src=[0, 0, 2, 2], dst=[1, 1, 1, 0], size=[5000, 1, 700, 80], nodes=4
+    )
     plan = make_plan(fabric, chunks, "lpt")
 
     def work(sender: Verbs) -> list[int]:
@@ -119,19 +135,30 @@ def test_one_buffer_a_gpu() -> None:
     def work(sender: Verbs) -> bool:
         group, rank = sender.group, sender.group.rank
         sender.close()
-        send = [np.full(int(n), 10 * rank + g, np.uint8) for g, n in enumerate(placement.send_bytes[rank])]
+        send = [
+            np.full(int(n), 10 * rank + g, np.uint8)
+            for g, n in enumerate(placement.send_bytes[rank])
+        ]
         recv = [np.zeros(int(n), np.uint8) for n in placement.recv_bytes[rank]]
-        with Verbs(group, [f"null{rank}_{n}" for n in range(2)], send, recv, lib=sender.rails[0].device.lib) as mine:
+        with Verbs(
+            group, [f"null{rank}_{n}" for n in range(2)], send, recv, lib=sender.rails[0].device.lib
+        ) as mine:
             mine.run(plan).wait()
             group.allgather("done")
         other = 1 - rank
-        return all(buffer.tolist() == [10 * other] * 3072 + [10 * other + 1] * 3072 for buffer in recv)
+        return all(
+            buffer.tolist() == [10 * other] * 3072 + [10 * other + 1] * 3072 for buffer in recv
+        )
 
     assert World(2, 2).run(work) == [True, True]
 
 
 def test_a_plan_that_does_not_fit_is_refused_before_any_byte_moves() -> None:
-    wrong_world, wrong_rails, too_large = small_plan(3, 2), small_plan(2, 3), small_plan(2, 2, mean="900KiB")
+    wrong_world, wrong_rails, too_large = (
+        small_plan(3, 2),
+        small_plan(2, 3),
+        small_plan(2, 2, mean="900KiB"),
+    )
 
     def work(sender: Verbs) -> list[str]:
         found = []
@@ -196,7 +223,9 @@ class _Nobody:
 
 
 def test_posting_and_polling_allocate_nothing_in_the_steady_state() -> None:
-    """8 rails x 7 peers, lists of 64: what is allocated while jobs are posted and polled is free again afterwards."""
+    """8 rails x 7 peers, lists of 64: what is allocated while jobs are posted and polled is free
+    again afterwards.
+    """
     lib = NullLibrary([f"n{i}" for i in range(8)] + [f"p{i}" for i in range(8)], copy=False)
     memory = np.zeros(4096, np.uint8)
     cqs, links = [], []
@@ -211,7 +240,18 @@ def test_posting_and_polling_allocate_nothing_in_the_steady_state() -> None:
             qp.connect(other.number, other.psn, here.address(), there.address(), Patience())
             other.connect(qp.number, qp.psn, there.address(), here.address(), Patience())
             lib.word(other.pointer, 5).value = 1 << 40  # receives without end
-            links.append(Link(len(links), peer, rail, qp, depth=256, batch=64, remote=memory.ctypes.data, rkey=key))
+            links.append(
+                Link(
+                    len(links),
+                    peer,
+                    rail,
+                    qp,
+                    depth=256,
+                    batch=64,
+                    remote=memory.ctypes.data,
+                    rkey=key,
+                )
+            )
             links[-1].open = True
     engine = Engine(cqs, _Nobody())
     engine.links = links
@@ -237,5 +277,7 @@ def test_posting_and_polling_allocate_nothing_in_the_steady_state() -> None:
         after = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert after - before < 4096, f"{after - before} bytes stay allocated after 5 rounds of {len(links) * 256} requests"
+    assert after - before < 4096, (
+        f"{after - before} bytes stay allocated after 5 rounds of {len(links) * 256} requests"
+    )
     assert sys.getallocatedblocks() - blocks < 200

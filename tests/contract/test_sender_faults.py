@@ -1,4 +1,6 @@
-"""The engine against a driver that injects every completion status, at every place, and peers that vanish."""
+"""The engine against a driver that injects every completion status, at every place, and peers that
+vanish.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ import pytest
 
 from railopt.errors import BackendError
 from railopt.policies import POLICIES
-from railopt.runtime import verbs_sender
-from railopt.runtime.engine import PROTECTION
-from railopt.runtime.rails import Options
-from railopt.runtime.replan import replan
-from railopt.runtime.sender import PeerLost
+from railopt.runtime.senders import verbs as verbs_sender
+from railopt.runtime.senders.protocol import PeerLost
+from railopt.runtime.senders.replan import replan
+from railopt.runtime.senders.verbs import ROUNDS, Verbs, full_round, immediate
 from railopt.runtime.verbs import structs as s
-from railopt.runtime.verbs_sender import ROUNDS, Verbs, full_round, immediate
+from railopt.runtime.verbs.engine import PROTECTION
+from railopt.runtime.verbs.rails import Options
 from tests.contract.sender_world import World, carry, small_plan
 
 BAD = sorted(set(s.WC_STATUS) - {s.IBV_WC_SUCCESS})
@@ -37,7 +39,9 @@ def vanish(sender: Verbs) -> None:
 
 
 def with_fault(world: World, plan: Any, status: int, after: int, rounds: int = 2) -> list[Any]:
-    """Run `plan` `rounds` times; in the first, node 0's link to node 1 on rail 0 fails with `status`."""
+    """Run `plan` `rounds` times; in the first, node 0's link to node 1 on rail 0 fails with
+    `status`.
+    """
 
     def work(sender: Verbs) -> list[tuple[int, Any]]:
         def inject() -> None:
@@ -77,7 +81,9 @@ def test_a_request_that_is_wrong_ends_the_run_everywhere(status: int) -> None:
 
 @pytest.mark.parametrize("after", range(14))
 def test_wherever_the_link_breaks_all_bytes_arrive(after: int) -> None:
-    """Before, between and behind the lists, on the ready and on the done immediates, in this run or the next."""
+    """Before, between and behind the lists, on the ready and on the done immediates, in this run or
+    the next.
+    """
     plan = small_plan(3, 2)
     for rounds in with_fault(World(3, 2), plan, s.IBV_WC_RETRY_EXC_ERR, after, rounds=3):
         assert [wrong for wrong, _ in rounds] == [0, 0, 0], rounds
@@ -125,7 +131,9 @@ def test_without_a_living_rail_the_run_ends_and_names_the_peer() -> None:
 def test_staged_plans_survive_too() -> None:
     from tests.contract.test_sender_contract import staged
 
-    for rounds in with_fault(World(3, 2), staged(small_plan(3, 2)), s.IBV_WC_RETRY_EXC_ERR, after=6, rounds=3):
+    for rounds in with_fault(
+        World(3, 2), staged(small_plan(3, 2)), s.IBV_WC_RETRY_EXC_ERR, after=6, rounds=3
+    ):
         assert [wrong for wrong, _ in rounds] == [0, 0, 0]
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from railopt.errors import BackendError, InputError
-from railopt.runtime import wire
-from railopt.runtime.group import Group, _mpi_allgather, join, join_mpi, primary_address
-from railopt.runtime.hub import Hub
-from railopt.runtime.launch import Launch
-from railopt.runtime.sender import PeerLost
+from railopt.runtime.rendezvous import wire
+from railopt.runtime.rendezvous.group import Group, _mpi_allgather, join, join_mpi, primary_address
+from railopt.runtime.rendezvous.hub import Hub
+from railopt.runtime.rendezvous.launch import Launch
+from railopt.runtime.senders.protocol import PeerLost
 from tests.contract.sender_world import SECRET, free_port
 
 
@@ -71,7 +71,10 @@ def refusal(sock: socket.socket) -> str:
 def in_threads(groups: list[Group], call: Any) -> list[Any]:
     """The collective `call(group)` on all at once."""
     results: list[Any] = [None] * len(groups)
-    threads = [threading.Thread(target=lambda k=k: results.__setitem__(k, call(groups[k]))) for k in range(len(groups))]
+    threads = [
+        threading.Thread(target=lambda k=k: results.__setitem__(k, call(groups[k])))
+        for k in range(len(groups))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -82,7 +85,10 @@ def in_threads(groups: list[Group], call: Any) -> list[Any]:
 def test_ranks_meet_gather_and_part() -> None:
     groups = meet(free_port(), size=3)
     assert [g.names[2] for g in groups] == [f"node 2 ({socket.gethostname()})"] * 3
-    assert in_threads(groups, lambda g: g.allgather([g.rank, "x"])) == [[[0, "x"], [1, "x"], [2, "x"]]] * 3
+    assert (
+        in_threads(groups, lambda g: g.allgather([g.rank, "x"]))
+        == [[[0, "x"], [1, "x"], [2, "x"]]] * 3
+    )
     began = time.monotonic()
     part(groups)
     assert time.monotonic() - began < 5
@@ -109,23 +115,30 @@ def test_a_wrong_secret_is_refused_in_words(hub: Hub) -> None:
 
 def test_a_server_without_the_secret_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
+
         def impostor() -> None:
             sock, _ = server.accept()
             with sock:
-                wire.send_frame(sock, {"railopt": "rendezvous", "version": wire.VERSION, "nonce": "00"})
+                wire.send_frame(
+                    sock, {"railopt": "rendezvous", "version": wire.VERSION, "nonce": "00"}
+                )
                 wire.recv_frame(sock)
                 wire.send_frame(sock, {"proof": "f" * 64})
 
         thread = threading.Thread(target=impostor)
         thread.start()
-        with (socket.create_connection(server.getsockname()) as sock,
-              pytest.raises(wire.Refused, match="does not know the shared secret")):
+        with (
+            socket.create_connection(server.getsockname()) as sock,
+            pytest.raises(wire.Refused, match="does not know the shared secret"),
+        ):
             wire.greet(sock, SECRET, 1, 2, "r", "me")
         thread.join()
 
 
 def test_a_replayed_hello_does_not_open_the_door(hub: Hub) -> None:
-    """The proof is bound to the server's nonce: what was seen on the wire once is worth nothing later."""
+    """The proof is bound to the server's nonce: what was seen on the wire once is worth nothing
+    later.
+    """
     with dial(hub) as sock:
         nonce = wire.recv_frame(sock)["nonce"]
         hello = {"nonce": "11", "rank": 1, "size": 2, "run": "job/r", "host": "h"}
@@ -136,11 +149,18 @@ def test_a_replayed_hello_does_not_open_the_door(hub: Hub) -> None:
         assert "wrong shared secret" in str(wire.recv_frame(sock)["refused"])
 
 
-@pytest.mark.parametrize(("rank", "size", "run", "words"), [
-    (1, 2, "old/r", "a process left over from another run"), (1, 3, "job/r", "this run has 2 ranks"),
-    (7, 2, "job/r", "rank 7 of 2"), (-1, 2, "job/r", "rank -1 of 2"),
-])
-def test_stale_and_foreign_ranks_are_refused(hub: Hub, rank: int, size: int, run: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("rank", "size", "run", "words"),
+    [
+        (1, 2, "old/r", "a process left over from another run"),
+        (1, 3, "job/r", "this run has 2 ranks"),
+        (7, 2, "job/r", "rank 7 of 2"),
+        (-1, 2, "job/r", "rank -1 of 2"),
+    ],
+)
+def test_stale_and_foreign_ranks_are_refused(
+    hub: Hub, rank: int, size: int, run: str, words: str
+) -> None:
     with dial(hub) as sock, pytest.raises(wire.Refused, match=words):
         wire.greet(sock, SECRET, rank, size, run, "h")
 
@@ -152,10 +172,17 @@ def test_a_rank_comes_only_once(hub: Hub) -> None:
             wire.greet(second, SECRET, 1, 2, "job/r", "second-host")
 
 
-@pytest.mark.parametrize("garbage", [
-    b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x05hello", b"\x00\x00\x00\x02[]", b"\x00\x00\x00\x04null",
-    struct.pack("!I", 20) + b"\x80\x04\x95" + b"." * 17, struct.pack("!I", 4000) + b"[" * 4000,
-])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00\x00\x00\x05hello",
+        b"\x00\x00\x00\x02[]",
+        b"\x00\x00\x00\x04null",
+        struct.pack("!I", 20) + b"\x80\x04\x95" + b"." * 17,
+        struct.pack("!I", 4000) + b"[" * 4000,
+    ],
+)
 def test_garbage_is_refused(hub: Hub, garbage: bytes) -> None:
     with dial(hub) as sock:
         wire.recv_frame(sock)
@@ -215,7 +242,11 @@ def test_secrets(tmp_path: Any) -> None:
     assert wire.read_secret({"RAILOPT_SECRET": "0123456789abcdef"}) == b"0123456789abcdef"
     (tmp_path / "secret").write_text("from a file, long enough\n")
     assert wire.read_secret({}, tmp_path / "secret") == b"from a file, long enough"
-    for environ, path in (({}, None), ({"RAILOPT_SECRET": "short"}, None), ({}, tmp_path / "nothing")):
+    for environ, path in (
+        ({}, None),
+        ({"RAILOPT_SECRET": "short"}, None),
+        ({}, tmp_path / "nothing"),
+    ):
         with pytest.raises(InputError):
             wire.read_secret(environ, path)
 
@@ -257,7 +288,9 @@ def test_mpi_hands_out_secret_and_connection_data_without_pickling() -> None:
         thread.start()
     for thread in threads:
         thread.join(20)
-    cards = in_threads(groups, lambda g: g.exchange({"rank": g.rank, "pad": "x" * (5 + 7 * g.rank)}))
+    cards = in_threads(
+        groups, lambda g: g.exchange({"rank": g.rank, "pad": "x" * (5 + 7 * g.rank)})
+    )
     assert cards[0] == cards[1] == [{"rank": 0, "pad": "x" * 5}, {"rank": 1, "pad": "x" * 12}]
     part(groups)
     assert _mpi_allgather is not None

@@ -1,4 +1,6 @@
-"""A sweep on Dask loses nothing: not with a killed worker, not with a killed client, not with two clients at once."""
+"""A sweep on Dask loses nothing: not with a killed worker, not with a killed client, not with two
+clients at once.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def start(path: Path, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def wait_for(folder: Path, count: int, limit_s: float = 120.0) -> None:
-    """Wait for so many different instances: a row that its killed worker wrote but did not report is computed once more."""
+    """Wait for so many different instances: a row that its killed worker wrote but did not report
+    is computed once more.
+    """
     end = time.monotonic() + limit_s
     while (seen := len(results.good_keys(folder))) < count:
         assert time.monotonic() < end, f"{seen} instances after {limit_s} s, expected {count}"

@@ -19,18 +19,28 @@ FIGURES: list[str] = []
 
 @pytest.fixture(scope="session")
 def numba_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the guest's kernels, compiled here for any CPU of this kind: the guest is too slow to compile."""
+    """A folder with the guest's kernels, compiled here for any CPU of this kind: the guest is too
+    slow to compile.
+    """
     folder = tmp_path_factory.mktemp("numba")
-    subprocess.run([sys.executable, str(HERE / "inside.py"), "warm"], check=True, env={**os.environ, **vm.environment(folder)})
+    subprocess.run(
+        [sys.executable, str(HERE / "inside.py"), "warm"],
+        check=True,
+        env={**os.environ, **vm.environment(folder)},
+    )
     return folder
 
 
 @pytest.fixture(scope="session")
-def scenarios(numba_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def scenarios(
+    numba_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[dict[str, Any]]]:
     """Results of every scenario of inside.py, run in one guest: scenario -> what each node said."""
     out = tmp_path_factory.mktemp("guest")
     subprocess.run([sys.executable, str(HERE / "inside.py"), "plans", str(out)], check=True)
-    guest = vm.boot(f"{sys.executable} {HERE / 'inside.py'}", out, environment=vm.environment(numba_cache))
+    guest = vm.boot(
+        f"{sys.executable} {HERE / 'inside.py'}", out, environment=vm.environment(numba_cache)
+    )
     status = guest.wait(timeout=900)
     assert status == 0, guest.words()
     results = [json.loads(line) for line in (out / "results").read_text().splitlines()]

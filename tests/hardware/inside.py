@@ -1,7 +1,9 @@
-"""Runs inside the guest: every scenario with one forked process a node, results as JSON lines in /out/results.
+"""Runs inside the guest: every scenario with one forked process a node, results as JSON lines in
+/out/results.
 
-The parent imports everything once (imports are slow under emulation) and never opens a device itself. Payloads are random
-bytes; a receiver builds what it should have from the senders' seeds and the placement alone, and compares byte for byte.
+The parent imports everything once (imports are slow under emulation) and never opens a device
+itself. Payloads are random bytes; a receiver builds what it should have from the senders' seeds and
+the placement alone, and compares byte for byte.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
 from railopt.cli.main import main as railopt_main
 from railopt.policies import POLICIES
-from railopt.runtime.group import Group, join
-from railopt.runtime.launch import Launch
-from railopt.runtime.placement import Placement
-from railopt.runtime.rails import Options
+from railopt.runtime.payload.layout import Placement
+from railopt.runtime.rendezvous.group import Group, join
+from railopt.runtime.rendezvous.launch import Launch
+from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.objects import Patience
-from railopt.runtime.verbs_sender import Verbs
+from railopt.runtime.verbs.rails import Options
 
 SECRET = b"a secret for the guest"
 RAILS = Path(__file__).parent / "guest" / "rails.sh"
@@ -56,7 +58,7 @@ def expected(plan: Plan, placement: Placement, node: int) -> np.ndarray[Any, np.
     memory = np.zeros(int(placement.recv_bytes[node, 0]), np.uint8)
     for c in np.flatnonzero(plan.chunks.dst == node):
         size, source = plan.chunks.size[c], placement.send_offset[c]
-        memory[placement.recv_offset[c]:][:size] = sent[plan.chunks.src[c]][source:source + size]
+        memory[placement.recv_offset[c] :][:size] = sent[plan.chunks.src[c]][source : source + size]
     return memory
 
 
@@ -73,8 +75,12 @@ def with_nodes(nodes: int, work: Node, limit: float = 90.0) -> list[dict[str, An
             try:
                 result = work(node)
             except BaseException as error:
-                result = {"error": type(error).__name__, "text": str(error), "exit_code": getattr(error, "exit_code", None),
-                          "trace": traceback.format_exc()[-1500:]}
+                result = {
+                    "error": type(error).__name__,
+                    "text": str(error),
+                    "exit_code": getattr(error, "exit_code", None),
+                    "trace": traceback.format_exc()[-1500:],
+                }
             result["seconds"] = time.monotonic() - began
             with os.fdopen(writer, "w") as file:
                 json.dump(result, file)
@@ -103,44 +109,64 @@ def on_alarm(number: int, frame: object) -> None:
 
 
 def devices(nodes: int, node: int, rail_count: int) -> list[str]:
-    """A node's devices; worlds of different size have rails of their own, made once and never taken down."""
+    """A node's devices; worlds of different size have rails of their own, made once and never taken
+    down.
+    """
     return [f"rx{node}_{FIRST[nodes] + n}" for n in range(rail_count)]
 
 
-def session(node: int, nodes: int, rail_count: int, size: int, options: Options) -> tuple[Group, Verbs, Any, Any]:
+def session(
+    node: int, nodes: int, rail_count: int, size: int, options: Options
+) -> tuple[Group, Verbs, Any, Any]:
     launch = Launch("hosts", node, nodes, ("127.0.0.1",) * nodes)
     group = join(launch, SECRET, run="guest", port=18600, join_s=20)
     send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-    return group, Verbs(group, devices(nodes, node, rail_count), send, recv, options=options), send, recv
+    return (
+        group,
+        Verbs(group, devices(nodes, node, rail_count), send, recv, options=options),
+        send,
+        recv,
+    )
 
 
 def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
-    """One session, every policy's plan and a staged one, each payload compared. The plans were made on the host."""
-    plans = {path.stem: Plan.load(path) for path in sorted((OUT / "plans" / f"{nodes}x{rail_count}").glob("*.npz"))}
+    """One session, every policy's plan and a staged one, each payload compared. The plans were made
+    on the host.
+    """
+    plans = {
+        path.stem: Plan.load(path)
+        for path in sorted((OUT / "plans" / f"{nodes}x{rail_count}").glob("*.npz"))
+    }
     lpt = plans["lpt"]
     chunks = lpt.chunks
     placement = Placement.packed(chunks)
     size = int(max(placement.send_bytes.max(), placement.recv_bytes.max()))
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, send, recv = session(node, nodes, rail_count, size, Options(patience=Patience(18, 3), batch=8, depth=64))
+        group, sender, send, recv = session(
+            node, nodes, rail_count, size, Options(patience=Patience(18, 3), batch=8, depth=64)
+        )
         right = {}
         with group, sender:
             mine = payload(node, int(placement.send_bytes[node, 0]))
-            send[:len(mine)] = mine
+            send[: len(mine)] = mine
             wanted = expected(lpt, placement, node)
             for name, plan in plans.items():
                 recv[:] = 0
                 group.allgather(name)
                 report = sender.run(plan).wait()
-                right[name] = bool(np.array_equal(recv[:len(wanted)], wanted)) and not report.faults
+                right[name] = (
+                    bool(np.array_equal(recv[: len(wanted)], wanted)) and not report.faults
+                )
         return {"right": right, "bytes": int(chunks.total)}
 
     return with_nodes(nodes, work)
 
 
 def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]:
-    """Cut rail 0 between nodes 0 and 1 in the middle of a run, then run once more with what is left."""
+    """Cut rail 0 between nodes 0 and 1 in the middle of a run, then run once more with what is
+    left.
+    """
     fabric = Fabric.uniform(nodes, rail_count)
     chunks = workloads.uniform(fabric, size="256KiB").chunks("32KiB")
     plan = make_plan(fabric, chunks, "lpt")
@@ -148,13 +174,19 @@ def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]
     size = int(max(placement.send_bytes.max(), placement.recv_bytes.max()))
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, send, recv = session(node, nodes, rail_count, size, Options(patience=Patience(18, 1), batch=2, depth=4))
+        group, sender, send, recv = session(
+            node, nodes, rail_count, size, Options(patience=Patience(18, 1), batch=2, depth=4)
+        )
         with group, sender:
             send[:] = payload(node, size)
             wanted = expected(plan, placement, node)
             run = sender.run(plan)
             link = sender.by_place.get((1 - node, 0)) if node < 2 else None
-            while link is not None and not run.poll() and not any(job.acked for job in link.unfinished):
+            while (
+                link is not None
+                and not run.poll()
+                and not any(job.acked for job in link.unfinished)
+            ):
                 time.sleep(0.001)
             began = time.monotonic()
             if node == 0 and fault in CUTS:
@@ -165,13 +197,19 @@ def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]
                 link.qp.retire()
             report = run.wait()
             took = time.monotonic() - began
-            right = bool(np.array_equal(recv[:len(wanted)], wanted))
+            right = bool(np.array_equal(recv[: len(wanted)], wanted))
             recv[:] = 0
             group.allgather("again")
             sender.run(plan).wait()
-            again = bool(np.array_equal(recv[:len(wanted)], wanted))
-        return {"right": right, "again": again, "took": took, "faults": [str(f) for f in report.faults],
-                "moved": sum(f.moved for f in report.faults), "alive": [r.alive for r in report.rails]}
+            again = bool(np.array_equal(recv[: len(wanted)], wanted))
+        return {
+            "right": right,
+            "again": again,
+            "took": took,
+            "faults": [str(f) for f in report.faults],
+            "moved": sum(f.moved for f in report.faults),
+            "alive": [r.alive for r in report.rails],
+        }
 
     results = with_nodes(nodes, work)
     rails("mend", 0, 0)
@@ -194,7 +232,9 @@ def killed() -> list[dict[str, Any]]:
     size = int(Placement.packed(chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, _, _ = session(node, 4, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4))
+        group, sender, _, _ = session(
+            node, 4, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4)
+        )
         with group, sender:
             run = sender.run(plan)
             if node == 1:
@@ -214,7 +254,9 @@ def interrupted() -> list[dict[str, Any]]:
     size = int(Placement.packed(plan.chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, _, _ = session(node, 2, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4))
+        group, sender, _, _ = session(
+            node, 2, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4)
+        )
         with group, sender:
             run = sender.run(plan)
             if node == 1:
@@ -250,18 +292,48 @@ def command_line() -> list[dict[str, Any]]:
     plan = make_plan(fabric, workloads.zipf(fabric, mean="32KiB", seed=1).chunks("16KiB"), "lpt")
     plan.save("/tmp/plan.npz", force=True)
     small = Fabric.uniform(3, 4)
-    make_plan(small, workloads.uniform(small, size="1KiB").chunks("1KiB"), "lpt").save("/tmp/other.npz", force=True)
+    make_plan(small, workloads.uniform(small, size="1KiB").chunks("1KiB"), "lpt").save(
+        "/tmp/other.npz", force=True
+    )
     os.environ["RAILOPT_SECRET"] = SECRET.decode()
 
     def work(node: int) -> dict[str, Any]:
         devices = ",".join(f"rx{node}_{n}" for n in range(4))
-        launch = ["--hosts", "127.0.0.1,127.0.0.1", "--rank", str(node), "--ib-dev", devices, "--ib-timeout", "18"]
+        launch = [
+            "--hosts",
+            "127.0.0.1,127.0.0.1",
+            "--rank",
+            str(node),
+            "--ib-dev",
+            devices,
+            "--ib-timeout",
+            "18",
+        ]
         out = Path(f"/tmp/cli{node}")
         sys.stdout = out.open("w")
-        codes = [railopt_main(["send", "/tmp/plan.npz", "--iters", "2", "--port", "18611", *launch]),
-                 railopt_main(["bench", "uniform", "-b", "64KiB", "-e", "128KiB", "-n", "1", "-w", "1", "--policy", "lpt,pxn",
-                               "--port", "18612", *launch]),
-                 railopt_main(["send", "/tmp/other.npz", "--port", "18613", *launch])]
+        codes = [
+            railopt_main(["send", "/tmp/plan.npz", "--iters", "2", "--port", "18611", *launch]),
+            railopt_main(
+                [
+                    "bench",
+                    "uniform",
+                    "-b",
+                    "64KiB",
+                    "-e",
+                    "128KiB",
+                    "-n",
+                    "1",
+                    "-w",
+                    "1",
+                    "--policy",
+                    "lpt,pxn",
+                    "--port",
+                    "18612",
+                    *launch,
+                ]
+            ),
+            railopt_main(["send", "/tmp/other.npz", "--port", "18613", *launch]),
+        ]
         if node == 0:
             codes.append(railopt_main(["devices", "--rails", devices]))
         sys.stdout.flush()
@@ -271,14 +343,25 @@ def command_line() -> list[dict[str, Any]]:
 
 
 def perftest(options: str, size: int) -> float:
-    """ib_write_bw from rx0_0 to rx1_0: MB/s = 1e6 bytes. The client is tried again until the server listens."""
-    with subprocess.Popen(f"exec ib_write_bw -d rx1_0 {options}", shell=True, stdout=subprocess.DEVNULL) as server:
+    """ib_write_bw from rx0_0 to rx1_0: MB/s = 1e6 bytes. The client is tried again until the server
+    listens.
+    """
+    with subprocess.Popen(
+        f"exec ib_write_bw -d rx1_0 {options}", shell=True, stdout=subprocess.DEVNULL
+    ) as server:
         try:
             for _ in range(20):
                 time.sleep(1)
-                client = subprocess.run(f"ib_write_bw -d rx0_0 {options} 127.0.0.1", shell=True, capture_output=True, text=True)
+                client = subprocess.run(
+                    f"ib_write_bw -d rx0_0 {options} 127.0.0.1",
+                    shell=True,
+                    capture_output=True,
+                    text=True,
+                )
                 if client.returncode == 0:
-                    line = next(row for row in client.stdout.splitlines() if row.split()[:1] == [str(size)])
+                    line = next(
+                        row for row in client.stdout.splitlines() if row.split()[:1] == [str(size)]
+                    )
                     return float(line.split()[3]) * 2**20 / 1e6
             raise RuntimeError(f"ib_write_bw: {client.stdout[-500:]} {client.stderr[-500:]}")
         finally:
@@ -286,16 +369,20 @@ def perftest(options: str, size: int) -> float:
 
 
 def side_by_side() -> list[dict[str, Any]]:
-    """One queue pair, 64 KiB writes, best of a few runs each: perftest's ib_write_bw before and after this sender, on the
-    same rail. Reported, not judged."""
+    """One queue pair, 64 KiB writes, best of a few runs each: perftest's ib_write_bw before and
+    after this sender, on the same rail. Reported, not judged."""
     count, size = 128, 65536
     theirs = perftest(f"-x 1 -s {size} -n {count} -p 18700", size)
     fabric = Fabric.uniform(2, 1)
-    chunks = Chunks.from_arrays(src=np.zeros(count, int), dst=np.ones(count, int), size=np.full(count, size), nodes=2)
+    chunks = Chunks.from_arrays(
+        src=np.zeros(count, int), dst=np.ones(count, int), size=np.full(count, size), nodes=2
+    )
     plan = make_plan(fabric, chunks, "lpt")
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, _, _ = session(node, 2, 1, count * size, Options(patience=Patience(18, 3), batch=16, depth=128))
+        group, sender, _, _ = session(
+            node, 2, 1, count * size, Options(patience=Patience(18, 3), batch=16, depth=128)
+        )
         with group, sender:
             reports = [sender.run(plan).wait() for _ in range(3)]
         return {"rate": max(report.bytes / report.seconds / 1e6 for report in reports)}
@@ -311,7 +398,9 @@ def report(name: str, scenario: Callable[[], list[dict[str, Any]]], file: Any) -
         nodes = scenario()
     except BaseException:
         nodes = [{"error": "scenario", "trace": traceback.format_exc()[-2000:]}]
-    file.write(json.dumps({"scenario": name, "seconds": time.monotonic() - began, "nodes": nodes}) + "\n")
+    file.write(
+        json.dumps({"scenario": name, "seconds": time.monotonic() - began, "nodes": nodes}) + "\n"
+    )
     file.flush()
     print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
 
@@ -326,16 +415,20 @@ def save_plans(folder: Path) -> None:
         for name in POLICIES:
             make_plan(fabric, chunks, name).save(target / f"{name}.npz")
         stage = (np.arange(len(chunks)) % 3).astype(np.int32)
-        Plan(fabric, chunks, make_plan(fabric, chunks, "lpt").rail, "lpt", stage).save(target / "staged.npz")
+        Plan(fabric, chunks, make_plan(fabric, chunks, "lpt").rail, "lpt", stage).save(
+            target / "staged.npz"
+        )
 
 
 def warm() -> None:
-    """Use every kernel that the scenarios need: on the host to compile them into a cache that the guest shares (it has
-    no patience for compilers), in the guest to load them once, before the nodes are forked."""
+    """Use every kernel that the scenarios need: on the host to compile them into a cache that the
+    guest shares (it has no patience for compilers), in the guest to load them once, before the
+    nodes are forked.
+    """
     from railopt.bounds import lower_bound
-    from railopt.runtime import verify
-    from railopt.runtime.memory import memory_of
-    from railopt.runtime.replan import replan
+    from railopt.runtime.payload import verify
+    from railopt.runtime.payload.memory import memory_of
+    from railopt.runtime.senders.replan import replan
 
     fabric = Fabric.uniform(2, 3)
     chunks = workloads.uniform(fabric, size="2KiB").chunks("1KiB")
@@ -367,7 +460,9 @@ SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] 
 
 
 def main() -> int:
-    """`inside.py [NAME ...]`: run the scenarios, all or those named. On the host: `inside.py warm`, `inside.py plans FOLDER`."""
+    """`inside.py [NAME ...]`: run the scenarios, all or those named. On the host: `inside.py warm`,
+    `inside.py plans FOLDER`.
+    """
     if sys.argv[1:] == ["warm"]:
         warm()
         return 0
@@ -378,7 +473,11 @@ def main() -> int:
     with open(OUT / "results", "w") as file:
         report("warm", lambda: [{"error": warm()}], file)
         for (nodes, rail_count), scenarios in SCENARIOS.items():
-            chosen = {name: work for name, work in scenarios.items() if name in sys.argv[1:] or not sys.argv[1:]}
+            chosen = {
+                name: work
+                for name, work in scenarios.items()
+                if name in sys.argv[1:] or not sys.argv[1:]
+            }
             if chosen:
                 rails("make", nodes, rail_count, FIRST[nodes])
                 for name, work in chosen.items():

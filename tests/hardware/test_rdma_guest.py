@@ -16,7 +16,13 @@ from tests.hardware import vm
 
 pytestmark = pytest.mark.rdma
 Scenarios = dict[str, list[dict[str, Any]]]
-FAULTS = ["own link down", "peer link down", "all packets lost", "peer queue pair gone", "peer queue pair in error"]
+FAULTS = [
+    "own link down",
+    "peer link down",
+    "all packets lost",
+    "peer queue pair gone",
+    "peer queue pair in error",
+]
 
 
 @pytest.mark.parametrize("shape", ["2x4", "4x2"])
@@ -38,7 +44,9 @@ def test_a_rail_cut_in_the_middle_is_survived(scenarios: Scenarios, fault: str) 
     assert sum(node["moved"] for node in nodes) > 0
 
 
-@pytest.mark.parametrize(("fault", "cause"), [("own link down", "LOC_QP_OP_ERR"), ("all packets lost", "RETRY_EXC_ERR")])
+@pytest.mark.parametrize(
+    ("fault", "cause"), [("own link down", "LOC_QP_OP_ERR"), ("all packets lost", "RETRY_EXC_ERR")]
+)
 def test_the_report_says_why(scenarios: Scenarios, fault: str, cause: str) -> None:
     assert cause in scenarios[fault][0]["faults"][0]
     assert "rail 0 between node 0 and node 1" in scenarios[fault][0]["faults"][0]
@@ -79,11 +87,16 @@ def test_the_command_line(scenarios: Scenarios) -> None:
 def test_side_by_side_with_perftest(scenarios: Scenarios, figures: list[str]) -> None:
     both = scenarios["side by side"][0]
     assert both["railopt"] > 0
-    figures.append(f"64 KiB writes, one queue pair: ib_write_bw {both['ib_write_bw']:.1f} MB/s, railopt {both['railopt']:.1f} MB/s "
-                   f"({both['ratio'] * 100:.0f} %)")
+    figures.append(
+        f"64 KiB writes, one queue pair: ib_write_bw {both['ib_write_bw']:.1f} MB/s, railopt "
+        f"{both['railopt']:.1f} MB/s "
+        f"({both['ratio'] * 100:.0f} %)"
+    )
 
 
-def test_two_guests_joined_by_one_nic_a_rail(numba_cache: Path, tmp_path: Path, figures: list[str]) -> None:
+def test_two_guests_joined_by_one_nic_a_rail(
+    numba_cache: Path, tmp_path: Path, figures: list[str]
+) -> None:
     fabric = Fabric.uniform(2, 4)
     plan = make_plan(fabric, workloads.zipf(fabric, mean="32KiB", seed=5).chunks("16KiB"), "lpt")
     railopt = f"{sys.executable} -m railopt"
@@ -92,12 +105,20 @@ def test_two_guests_joined_by_one_nic_a_rail(numba_cache: Path, tmp_path: Path, 
         out = tmp_path / f"node{k}"
         out.mkdir()
         plan.save(out / "plan.npz")
-        nics = [f"dgram,local.type=unix,local.path={tmp_path}/r{r}.{k},remote.type=unix,remote.path={tmp_path}/r{r}.{1 - k}"
-                for r in range(4)]
-        command = (f"tests/hardware/guest/rails.sh nics 4 {k + 1} && {railopt} send /out/plan.npz --hosts 10.20.0.1,10.20.0.2 "
-                   "--ib-timeout 18 --iters 2 --join 300 --json > /out/report.json")
+        nics = [
+            f"dgram,local.type=unix,local.path={tmp_path}/r{r}.{k},"
+            f"remote.type=unix,remote.path={tmp_path}/r{r}.{1 - k}"
+            for r in range(4)
+        ]
+        command = (
+            f"tests/hardware/guest/rails.sh nics 4 {k + 1} && {railopt} send /out/plan.npz "
+            f"--hosts 10.20.0.1,10.20.0.2 "
+            "--ib-timeout 18 --iters 2 --join 300 --json > /out/report.json"
+        )
         environment = {**vm.environment(numba_cache), "RAILOPT_SECRET": "a secret for two guests"}
-        guests.append(vm.boot(command, out, name=f"node{k}", cpus=1, nics=nics, environment=environment))
+        guests.append(
+            vm.boot(command, out, name=f"node{k}", cpus=1, nics=nics, environment=environment)
+        )
     for guest in guests:
         assert guest.wait(timeout=600) == 0, guest.words()
     report = json.loads((tmp_path / "node0" / "report.json").read_text())
@@ -106,5 +127,8 @@ def test_two_guests_joined_by_one_nic_a_rail(numba_cache: Path, tmp_path: Path, 
     assert sum(runs[0]["bytes"] for runs in report["nodes"]) == plan.chunks.total
     for runs in report["nodes"]:
         assert [rail["device"] for rail in runs[0]["rails"]] == ["rxe0", "rxe1", "rxe2", "rxe3"]
-    figures.append(f"two guests, 4 rails: {plan.chunks.total} bytes in {max(r[1]['seconds'] for r in report['nodes']):.2f} s; "
-                   f"{sum(guest.cpu_s for guest in guests):.0f} s of the host's CPUs")
+    figures.append(
+        f"two guests, 4 rails: {plan.chunks.total} bytes in "
+        f"{max(r[1]['seconds'] for r in report['nodes']):.2f} s; "
+        f"{sum(guest.cpu_s for guest in guests):.0f} s of the host's CPUs"
+    )

@@ -1,6 +1,8 @@
-"""Boots the Soft-RoCE guest: Debian's kernel under qemu in software emulation, this host's root as its own (read-only).
+"""Boots the Soft-RoCE guest: Debian's kernel under qemu in software emulation, this host's root as
+its own (read-only).
 
-`prepare.sh` must have run; `boot` starts a guest on a command, `Guest.wait` gives its exit status and output.
+`prepare.sh` must have run; `boot` starts a guest on a command, `Guest.wait` gives its exit status
+and output.
 """
 
 from __future__ import annotations
@@ -23,10 +25,14 @@ CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
 
 def environment(numba_cache: Path) -> dict[str, str]:
-    """Python in the guest: kernels from a cache that was compiled for any CPU of this kind, and nothing that takes long to
-    import without being used."""
-    return {"NUMBA_CACHE_DIR": str(numba_cache), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "",
-            "PYTHONPATH": str(Path(__file__).parent / "guest" / "without")}
+    """Python in the guest: kernels from a cache that was compiled for any CPU of this kind, and
+    nothing that takes long to import without being used."""
+    return {
+        "NUMBA_CACHE_DIR": str(numba_cache),
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": "",
+        "PYTHONPATH": str(Path(__file__).parent / "guest" / "without"),
+    }
 
 
 ENTRY = """export PATH={path} HOME=/root LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 {environment}
@@ -46,7 +52,9 @@ class Guest:
     cpu_s: float = 0.0
 
     def wait(self, timeout: float) -> int:
-        """The command's exit status; the guest's own words if it has none. Sets `cpu_s`, what the host's CPUs spent on it."""
+        """The command's exit status; the guest's own words if it has none. Sets `cpu_s`, what the
+        host's CPUs spent on it.
+        """
         try:
             self._watch(timeout)
         finally:
@@ -55,7 +63,9 @@ class Guest:
                 self.process.wait()
         status = self.out / "status"
         if not status.exists():
-            raise RuntimeError(f"the guest gave no exit status within {timeout:g} s\n{self.words()}")
+            raise RuntimeError(
+                f"the guest gave no exit status within {timeout:g} s\n{self.words()}"
+            )
         return int(status.read_text())
 
     def _watch(self, timeout: float) -> None:
@@ -68,36 +78,85 @@ class Guest:
 
     def words(self) -> str:
         """What the guest, its console and qemu said, the end of each."""
-        return "\n".join(f"== {name}\n{(self.out / name).read_text(errors='replace')[-3000:]}"
-                         for name in ("log", "console", "qemu") if (self.out / name).exists())
+        return "\n".join(
+            f"== {name}\n{(self.out / name).read_text(errors='replace')[-3000:]}"
+            for name in ("log", "console", "qemu")
+            if (self.out / name).exists()
+        )
 
 
-def boot(command: str, out: Path, *, name: str = "node0", cpus: int = 2, memory_mib: int = 1536,
-         nics: Sequence[str] = (), environment: dict[str, str] | None = None) -> Guest:
+def boot(
+    command: str,
+    out: Path,
+    *,
+    name: str = "node0",
+    cpus: int = 2,
+    memory_mib: int = 1536,
+    nics: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
+) -> Guest:
     """Start a guest on a shell command; `nics` are qemu netdevs, in the order of eth0, eth1, ..."""
     machine = platform.machine()
     kernel = next((CACHE / "kernel" / "boot").glob("vmlinuz-*"))
     out.mkdir(parents=True, exist_ok=True)
-    variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in (environment or {}).items())
+    variables = " ".join(
+        f"{key}={shlex.quote(value)}" for key, value in (environment or {}).items()
+    )
     (out / "command.sh").write_text(command + "\n")
-    (out / "entry.sh").write_text(ENTRY.format(path=shlex.quote(os.environ["PATH"]), environment=variables, name=name,
-                                               folder=shlex.quote(os.getcwd())))
+    (out / "entry.sh").write_text(
+        ENTRY.format(
+            path=shlex.quote(os.environ["PATH"]),
+            environment=variables,
+            name=name,
+            folder=shlex.quote(os.getcwd()),
+        )
+    )
     arguments = [
-        *MACHINES[machine], "-smp", str(cpus), "-m", str(memory_mib), "-accel", "tcg,thread=multi",
-        "-nographic", "-nodefaults", "-no-reboot", "-monitor", "none", "-serial", f"file:{out / 'console'}",
-        "-kernel", str(kernel), "-initrd", str(CACHE / "initrd.gz"),
-        "-append", f"console={CONSOLES[machine]} quiet loglevel=4 panic=-1 mitigations=off random.trust_cpu=on nokaslr "
-                   "net.ifnames=0 rdinit=/init",
-        "-fsdev", "local,id=r,path=/,security_model=none,readonly=on,multidevs=remap",
-        "-device", "virtio-9p-pci,fsdev=r,mount_tag=hostroot",
-        "-fsdev", f"local,id=o,path={out},security_model=none", "-device", "virtio-9p-pci,fsdev=o,mount_tag=hostout",
-        "-device", "virtio-rng-pci",
+        *MACHINES[machine],
+        "-smp",
+        str(cpus),
+        "-m",
+        str(memory_mib),
+        "-accel",
+        "tcg,thread=multi",
+        "-nographic",
+        "-nodefaults",
+        "-no-reboot",
+        "-monitor",
+        "none",
+        "-serial",
+        f"file:{out / 'console'}",
+        "-kernel",
+        str(kernel),
+        "-initrd",
+        str(CACHE / "initrd.gz"),
+        "-append",
+        f"console={CONSOLES[machine]} quiet loglevel=4 panic=-1 mitigations=off "
+        f"random.trust_cpu=on nokaslr "
+        "net.ifnames=0 rdinit=/init",
+        "-fsdev",
+        "local,id=r,path=/,security_model=none,readonly=on,multidevs=remap",
+        "-device",
+        "virtio-9p-pci,fsdev=r,mount_tag=hostroot",
+        "-fsdev",
+        f"local,id=o,path={out},security_model=none",
+        "-device",
+        "virtio-9p-pci,fsdev=o,mount_tag=hostout",
+        "-device",
+        "virtio-rng-pci",
     ]
     for i, netdev in enumerate(nics):
         mac = f"52:54:00:{hash_byte(name):02x}:00:{i:02x}"
-        arguments += ["-netdev", f"{netdev},id=n{i}", "-device", f"virtio-net-pci,netdev=n{i},romfile=,mac={mac}"]
+        arguments += [
+            "-netdev",
+            f"{netdev},id=n{i}",
+            "-device",
+            f"virtio-net-pci,netdev=n{i},romfile=,mac={mac}",
+        ]
     with open(out / "qemu", "wb") as log:
-        return Guest(out, subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        return Guest(
+            out, subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        )
 
 
 def hash_byte(name: str) -> int:

@@ -1,10 +1,12 @@
-"""Tests that need coqc: ``make proofs`` runs them; without coqc they fail with the remedy, they never skip."""
+"""Tests that need coqc: ``make proofs`` runs them; without coqc they fail with the remedy, they
+never skip.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from railopt.symbolic import coq
+from railopt.symbolic.coq import build as coq
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,10 @@ from railopt.certificate import Certificate
 from railopt.chunks import Chunks
 from railopt.errors import CheckFailed, FormatError, InputError, NotProved
 from railopt.fabric import Fabric
-from railopt.plan import Plan
+from railopt.plans import Plan
 from railopt.policies import plan
-from railopt.solver.coupled import solve
-from railopt.symbolic.coq_certificate import check_certificate, prove
+from railopt.solver.coupled.solve import solve
+from railopt.symbolic.coq.certificate import check_certificate, prove
 
 AVERAGE = {"kind": "average"}
 PIGEON = {"kind": "pigeonhole", "jobs": 3, "rails": 1}
@@ -25,16 +25,30 @@ DUAL = {"kind": "dual", "weights": [[5, 2], [4, 2], [3, 1]]}
 
 
 def even(nodes: int = 3, rails: int = 2) -> dict[str, Any]:
-    """A fluid certificate: two units between any two nodes, split evenly, bounded by what node 0 sends."""
+    """A fluid certificate: two units between any two nodes, split evenly, bounded by what node 0
+    sends.
+    """
     pairs = [(s, d, n) for s in range(nodes) for d in range(nodes) for n in range(rails) if s != d]
     ones, zeros = [[1] * rails] * nodes, [[0] * rails] * nodes
-    return {"railopt": "certificate", "version": 1,
-            "problem": {"kind": "fluid", "tx": ones, "rx": ones,
-                        "demand": [[0 if s == d else rails for d in range(nodes)] for s in range(nodes)]},
-            "claim": {"bound": str(nodes - 1), "value": str(nodes - 1), "proved": True},
-            "witness": {"kind": "fluid", "send": [[1] * rails, *zeros[1:]], "recv": zeros},
-            "flow": {"unit": 3, "src": [p[0] for p in pairs], "dst": [p[1] for p in pairs],
-                     "rail": [p[2] for p in pairs], "amount": [3] * len(pairs)}}
+    return {
+        "railopt": "certificate",
+        "version": 1,
+        "problem": {
+            "kind": "fluid",
+            "tx": ones,
+            "rx": ones,
+            "demand": [[0 if s == d else rails for d in range(nodes)] for s in range(nodes)],
+        },
+        "claim": {"bound": str(nodes - 1), "value": str(nodes - 1), "proved": True},
+        "witness": {"kind": "fluid", "send": [[1] * rails, *zeros[1:]], "recv": zeros},
+        "flow": {
+            "unit": 3,
+            "src": [p[0] for p in pairs],
+            "dst": [p[1] for p in pairs],
+            "rail": [p[2] for p in pairs],
+            "amount": [3] * len(pairs),
+        },
+    }
 
 
 def skewed(nodes: int, rails: int, count: int) -> tuple[Fabric, Chunks]:
@@ -43,23 +57,43 @@ def skewed(nodes: int, rails: int, count: int) -> tuple[Fabric, Chunks]:
     dst = (src + 1 + rng.integers(0, nodes - 1, count) ** 2 // (nodes - 1)) % nodes
     dst = np.where(dst == src, (src + 1) % nodes, dst)
     size = rng.integers(1 << 10, 1 << 20, count)
-    return Fabric.uniform(nodes=nodes, rails=rails), Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
+    return Fabric.uniform(nodes=nodes, rails=rails), Chunks.from_arrays(
+        src=src, dst=dst, size=size, nodes=nodes
+    )
 
 
 def of_plan(made: Plan) -> Certificate:
     bound = lower_bound(made.fabric, made.chunks)
-    return Certificate.coupled(made.fabric, made.chunks, bound.value, bound.lifted, value=made.makespan, rail=made.rail)
+    return Certificate.coupled(
+        made.fabric, made.chunks, bound.value, bound.lifted, value=made.makespan, rail=made.rail
+    )
 
 
 TRUE = {
     "pigeonhole": Certificate.local([7, 5, 4], 9, PIGEON, rails=2, assignment=[0, 1, 1]),
     "average in units": Certificate.local([6, 6, 6], 12, AVERAGE, rails=2, assignment=[0, 0, 1]),
-    "average of speeds": Certificate.local([8, 4, 4], Fraction(4), AVERAGE, speeds=[3, 1, 0], assignment=[0, 1, 0]),
-    "count": Certificate.local([9, 9, 9], Fraction(9, 2), {"kind": "count", "jobs": 3}, speeds=[4, 2, 0], assignment=[0, 0, 1]),
-    "dual": Certificate.local([5, 5, 5, 4, 4, 4, 3], 11, DUAL, rails=3, assignment=[0, 1, 2, 0, 1, 2, 0]),
-    "subset": Certificate.local([7, 7, 3], 10, {"kind": "subset", "from": 9, "base": AVERAGE}, rails=2, assignment=[0, 1, 1]),
-    "cover of speeds": Certificate.local([12, 12, 8, 7, 3], Fraction(9), {"kind": "cover"}, speeds=[3, 2], assignment=[0, 0, 1, 1, 0]),
-    "cover": Certificate.local([12, 9, 7, 7, 5, 5], 17, {"kind": "cover"}, rails=3, assignment=[0, 1, 1, 2, 0, 2]),
+    "average of speeds": Certificate.local(
+        [8, 4, 4], Fraction(4), AVERAGE, speeds=[3, 1, 0], assignment=[0, 1, 0]
+    ),
+    "count": Certificate.local(
+        [9, 9, 9],
+        Fraction(9, 2),
+        {"kind": "count", "jobs": 3},
+        speeds=[4, 2, 0],
+        assignment=[0, 0, 1],
+    ),
+    "dual": Certificate.local(
+        [5, 5, 5, 4, 4, 4, 3], 11, DUAL, rails=3, assignment=[0, 1, 2, 0, 1, 2, 0]
+    ),
+    "subset": Certificate.local(
+        [7, 7, 3], 10, {"kind": "subset", "from": 9, "base": AVERAGE}, rails=2, assignment=[0, 1, 1]
+    ),
+    "cover of speeds": Certificate.local(
+        [12, 12, 8, 7, 3], Fraction(9), {"kind": "cover"}, speeds=[3, 2], assignment=[0, 0, 1, 1, 0]
+    ),
+    "cover": Certificate.local(
+        [12, 9, 7, 7, 5, 5], 17, {"kind": "cover"}, rails=3, assignment=[0, 1, 1, 2, 0, 2]
+    ),
 }
 
 
@@ -91,9 +125,19 @@ def smaller(record: dict[str, Any]) -> None:
     record["problem"]["sizes"][0] -= 3
 
 
-@pytest.mark.parametrize(("name", "change"), [
-    ("pigeonhole", more), ("pigeonhole", less), ("average of speeds", more), ("dual", more), ("cover", smaller)])
-def test_a_false_one_is_rejected_by_the_kernel(theory: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("pigeonhole", more),
+        ("pigeonhole", less),
+        ("average of speeds", more),
+        ("dual", more),
+        ("cover", smaller),
+    ],
+)
+def test_a_false_one_is_rejected_by_the_kernel(
+    theory: Path, name: str, change: Callable[[dict[str, Any]], None]
+) -> None:
     with pytest.raises(CheckFailed, match="kernel does not accept"):
         prove(falsified(change, TRUE[name].record()))
 
@@ -112,7 +156,9 @@ def test_plan_in_a_file_and_one_that_was_swapped(theory: Path, tmp_path: Path) -
     made, other = plan(fabric, chunks, "lpt-global"), plan(fabric, chunks, "round-robin")
     made.save(tmp_path / "plan.npz")
     bound = lower_bound(fabric, chunks)
-    Certificate.of_plan(fabric, tmp_path / "plan.npz", bound.value, bound.lifted, made.makespan).save(tmp_path / "c.json")
+    Certificate.of_plan(
+        fabric, tmp_path / "plan.npz", bound.value, bound.lifted, made.makespan
+    ).save(tmp_path / "c.json")
     assert check_certificate(tmp_path / "c.json").kind.startswith("node")
     other.save(tmp_path / "plan.npz", force=True)
     with pytest.raises(CheckFailed, match="not the plan"):
@@ -124,7 +170,12 @@ def test_degraded_fabric_and_fluid_prices_on_chunks(theory: Path) -> None:
     chunks = skewed(3, 2, 20)[1]
     record = of_plan(plan(fabric, chunks, "lpt-global")).record()
     assert prove(record).kind.startswith("node")
-    prices = falsified(lambda r: r.update(witness={"kind": "fluid", "send": [[1, 1], [0, 0], [0, 0]], "recv": [[0, 0]] * 3}), record)
+    prices = falsified(
+        lambda r: r.update(
+            witness={"kind": "fluid", "send": [[1, 1], [0, 0], [0, 0]], "recv": [[0, 0]] * 3}
+        ),
+        record,
+    )
     sent = int(chunks.size[chunks.src == 0].sum())
     prices["claim"]["bound"] = str(Fraction(sent, int(fabric.tx[0].sum())))
     assert prove(prices).kind == "fluid"
@@ -133,10 +184,14 @@ def test_degraded_fabric_and_fluid_prices_on_chunks(theory: Path) -> None:
 
 
 def coupled_gap() -> dict[str, Any]:
-    """Four nodes, four rails: every node alone could be done in 168 bytes a rail, one sender and one receiver together in 169."""
+    """Four nodes, four rails: every node alone could be done in 168 bytes a rail, one sender and
+    one receiver together in 169.
+    """
     src, dst = (np.repeat(ends, 4) for ends in np.nonzero(~np.eye(4, dtype=bool)))
     size = np.random.default_rng([0, 4, 4, 4, False]).integers(1, 101, len(src))
-    outcome = solve(Fabric.uniform(4, 4), Chunks.from_arrays(src=src, dst=dst, size=size, nodes=4), limit_s=30)
+    outcome = solve(
+        Fabric.uniform(4, 4), Chunks.from_arrays(src=src, dst=dst, size=size, nodes=4), limit_s=30
+    )
     assert (outcome.status, outcome.witness["kind"]) == ("proved", "joint")
     assert outcome.certificate is not None
     return outcome.certificate.record()
@@ -165,7 +220,12 @@ def test_several_sides_at_once(theory: Path) -> None:
 def test_more_ways_than_coq_can_follow_are_not_proved(theory: Path) -> None:
     fabric, chunks = skewed(8, 8, 200)
     record = of_plan(plan(fabric, chunks, "lpt-global")).record()
-    everything = falsified(lambda r: r.update(witness={"kind": "joint", "send": list(range(8)), "recv": list(range(8))}), record)
+    everything = falsified(
+        lambda r: r.update(
+            witness={"kind": "joint", "send": list(range(8)), "recv": list(range(8))}
+        ),
+        record,
+    )
     everything["claim"]["bound"] = everything["claim"]["value"]
     with pytest.raises(NotProved, match="more than 3 s for this joint witness"):
         prove(everything, timeout_s=3)
@@ -187,7 +247,9 @@ def test_fluid_bound_and_flow(theory: Path) -> None:
 
 def test_words_and_nothing_are_not_proofs(theory: Path, tmp_path: Path) -> None:
     with pytest.raises(NotProved, match="claimed by solver 1"):
-        prove(Certificate.local([7, 5, 4], 9, {"kind": "claimed", "by": "solver 1"}, rails=2).record())
+        prove(
+            Certificate.local([7, 5, 4], 9, {"kind": "claimed", "by": "solver 1"}, rails=2).record()
+        )
     with pytest.raises(NotProved, match="bound of 0"):
         prove(Certificate.local([], 0, AVERAGE, rails=2).record())
     with pytest.raises(InputError, match="No such file"):

@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from railopt.symbolic import coq
+from railopt.symbolic.coq import build as coq
 
-MUTANTS = tomllib.loads((Path(__file__).parent / "mutants.toml").read_text(encoding="utf-8"))["mutant"]
-NOTHING = [{"name": f"nothing in {module}", "file": module, "old": "From Coq", "new": "From Coq"} for module in ("Sums", "Jobs")]
+MUTANTS = tomllib.loads((Path(__file__).parent / "mutants.toml").read_text(encoding="utf-8"))[
+    "mutant"
+]
+NOTHING = [
+    {"name": f"nothing in {module}", "file": module, "old": "From Coq", "new": "From Coq"}
+    for module in ("Sums", "Jobs")
+]
 
 
 def caught(theory: Path, scratch: Path, mutant: dict[str, str]) -> str:
-    """Why the mutated theory is refused ('' if it is not): only the mutated file needs compiling."""
+    """Why the mutated theory is refused ('' if it is not): only the mutated file needs
+    compiling.
+    """
     shutil.copytree(theory, scratch, dirs_exist_ok=True)
     path = scratch / f"{mutant['file']}.v"
     text = path.read_text(encoding="utf-8")
@@ -30,7 +37,9 @@ def reasons(theory: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """Mutant -> why it is refused; two at a time, coqc is where the time goes."""
     every = MUTANTS + NOTHING
     with ThreadPoolExecutor(2) as pool:
-        found = pool.map(lambda mutant: caught(theory, tmp_path_factory.mktemp("mutant"), mutant), every)
+        found = pool.map(
+            lambda mutant: caught(theory, tmp_path_factory.mktemp("mutant"), mutant), every
+        )
         return {mutant["name"]: reason for mutant, reason in zip(every, found, strict=True)}
 
 

@@ -1,4 +1,6 @@
-"""The Coq programs and the Python functions are the same functions: both compute random small instances."""
+"""The Coq programs and the Python functions are the same functions: both compute random small
+instances.
+"""
 
 import random
 import re
@@ -15,39 +17,76 @@ from railopt.check import check_certificate
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies import plan
-from railopt.symbolic import coq
-from railopt.symbolic.coq_certificate import certificate_theorem, grouped, numbers, rooms_before, table, witness_term
+from railopt.symbolic.coq import build as coq
+from railopt.symbolic.coq.certificate import (
+    certificate_theorem,
+    grouped,
+    numbers,
+    rooms_before,
+    table,
+    witness_term,
+)
 
-IMPORTS = "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy Jobs Certificate Joint Fluid.\n"
-PRINTING = "Import ListNotations. Open Scope nat_scope. Set Printing Width 1000000. Set Printing Depth 1000000.\n"
+IMPORTS = (
+    "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy "
+    "Jobs Certificate Joint Fluid.\n"
+)
+PRINTING = (
+    "Import ListNotations. Open Scope nat_scope. Set Printing Width 1000000. Set Printing "
+    "Depth 1000000.\n"
+)
 
 
 def computed(theory: Path, term: str) -> str:
     """What Coq's virtual machine makes of a term."""
-    done = coq.compile_text(f"{IMPORTS}{PRINTING}Eval vm_compute in {term}.\n", folder=theory, timeout_s=120)
+    done = coq.compile_text(
+        f"{IMPORTS}{PRINTING}Eval vm_compute in {term}.\n", folder=theory, timeout_s=120
+    )
     assert done.ok, done.output[-500:]
     return done.output.partition("=")[2].rpartition(":")[0]
 
 
 def verdicts(theory: Path, terms: list[str]) -> list[bool]:
-    return [word == "true" for word in re.findall(r"true|false", computed(theory, "[" + "; ".join(terms) + "]"))]
+    return [
+        word == "true"
+        for word in re.findall(r"true|false", computed(theory, "[" + "; ".join(terms) + "]"))
+    ]
 
 
 def some_sizes(rng: random.Random, largest: int = 40, most: int = 14) -> list[int]:
     unit = rng.choice([1, 1, 1, 3, 4096])
-    return sorted((unit * rng.randint(1, largest) for _ in range(rng.randint(1, most))), reverse=True)
+    return sorted(
+        (unit * rng.randint(1, largest) for _ in range(rng.randint(1, most))), reverse=True
+    )
 
 
 def test_lpt_is_the_proved_program(theory: Path) -> None:
     rng = random.Random(1)
-    cases = [(rng.randint(1, 8), sorted((rng.randint(1, 60) for _ in range(rng.randint(1, 24))), reverse=True))
-             for _ in range(150)]
-    shown = computed(theory, "map (fun c => map snd (list_schedule (fst c) (snd c))) ["
-                     + "; ".join(f"({rails}, {numbers(sizes)})" for rails, sizes in cases) + "]")
-    theirs = [[int(word) for word in re.findall(r"\d+", part)] for part in re.findall(r"\[([^\[\]]*)\]", shown)]
+    cases = [
+        (
+            rng.randint(1, 8),
+            sorted((rng.randint(1, 60) for _ in range(rng.randint(1, 24))), reverse=True),
+        )
+        for _ in range(150)
+    ]
+    shown = computed(
+        theory,
+        "map (fun c => map snd (list_schedule (fst c) (snd c))) ["
+        + "; ".join(f"({rails}, {numbers(sizes)})" for rails, sizes in cases)
+        + "]",
+    )
+    theirs = [
+        [int(word) for word in re.findall(r"\d+", part)]
+        for part in re.findall(r"\[([^\[\]]*)\]", shown)
+    ]
     ours = []
     for rails, sizes in cases:
-        chunks = Chunks.from_arrays(src=np.zeros(len(sizes), int), dst=np.ones(len(sizes), int), size=np.array(sizes), nodes=2)
+        chunks = Chunks.from_arrays(
+            src=np.zeros(len(sizes), int),
+            dst=np.ones(len(sizes), int),
+            size=np.array(sizes),
+            nodes=2,
+        )
         ours.append(plan(Fabric.uniform(nodes=2, rails=rails), chunks, "lpt").rail.tolist())
     assert ours == theirs
 
@@ -64,7 +103,9 @@ def test_pigeonhole_bound_holds_and_its_witness_shows_no_more(theory: Path) -> N
     assert verdicts(theory, terms) == [True, False] * 120
 
 
-def random_witness(rng: random.Random, sizes: list[int], speeds: list[int], bound: Fraction) -> dict[str, Any]:
+def random_witness(
+    rng: random.Random, sizes: list[int], speeds: list[int], bound: Fraction
+) -> dict[str, Any]:
     kind = rng.choice(["average", "pigeonhole", "count", "dual", "subset", "cover"])
     live = sum(1 for speed in speeds if speed)
     if kind == "pigeonhole":
@@ -81,7 +122,11 @@ def random_witness(rng: random.Random, sizes: list[int], speeds: list[int], boun
 def near(rng: random.Random, sizes: list[int], speeds: list[int]) -> Fraction:
     """A bound around the ones that can be shown."""
     bound, _ = local_bound(np.array(sizes), speeds)
-    return max(Fraction(1, 7), bound + Fraction(rng.randint(-6, 8), rng.choice([1, 2, 3])) * rng.choice([0, 1, 1, sizes[-1]]))
+    return max(
+        Fraction(1, 7),
+        bound
+        + Fraction(rng.randint(-6, 8), rng.choice([1, 2, 3])) * rng.choice([0, 1, 1, sizes[-1]]),
+    )
 
 
 def test_local_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
@@ -96,18 +141,27 @@ def test_local_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
         bound = Fraction(-(-bound.numerator // bound.denominator)) if equal else bound
         rooms = rooms_before(bound, speeds)
         if not any(room // gcd(*sizes) for room in rooms):
-            continue  # no rail has room for a job: true whatever the witness, the Python kernel looks at it all the same
+            # no rail has room for a job: true whatever the witness, the Python kernel looks at it
+            # all the same
+            continue
         witness = random_witness(rng, sizes, speeds, bound)
         live = {speed for speed in speeds if speed}
         if witness["kind"] in ("pigeonhole", "subset") and len(live) > 1:
             continue  # those speak of rails of one speed: the Python kernel refuses them
-        certificate = Certificate.local(sizes, bound, witness, **({"rails": rails} if equal else {"speeds": speeds}))
+        certificate = Certificate.local(
+            sizes, bound, witness, **({"rails": rails} if equal else {"speeds": speeds})
+        )
         expected.append(check_certificate(certificate.record()).ok)
-        terms.append(f"check {witness_term(witness, sizes, rooms)} "
-                     f"(map (room {bound.numerator} {bound.denominator}) {numbers(speeds)}%N) {numbers(sizes)}%N")
+        terms.append(
+            f"check {witness_term(witness, sizes, rooms)} "
+            f"(map (room {bound.numerator} {bound.denominator}) {numbers(speeds)}%N) "
+            f"{numbers(sizes)}%N"
+        )
     assert 100 < sum(expected) < 400
     found = verdicts(theory, terms)
-    assert [term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs] == []
+    assert [
+        term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs
+    ] == []
 
 
 def test_fluid_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
@@ -115,37 +169,64 @@ def test_fluid_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
     terms, expected = [], []
     for _ in range(120):
         nodes, rails = rng.randint(2, 3), rng.randint(1, 3)
-        tx, rx, a, b = ([[rng.randint(low, 3) for _ in range(rails)] for _ in range(nodes)] for low in (1, 1, 0, 0))
+        tx, rx, a, b = (
+            [[rng.randint(low, 3) for _ in range(rails)] for _ in range(nodes)]
+            for low in (1, 1, 0, 0)
+        )
         tx[0][0] = rng.choice([0, 2]) if rails > 1 else 2
         demand = [[0 if s == d else rng.randint(0, 9) for d in range(nodes)] for s in range(nodes)]
         bound = Fraction(rng.randint(1, 30), rng.randint(1, 10))
-        record = {"railopt": "certificate", "version": 1, "problem": {"kind": "fluid", "tx": tx, "rx": rx, "demand": demand},
-                  "claim": {"bound": str(bound), "proved": False}, "witness": {"kind": "fluid", "send": a, "recv": b}}
+        record = {
+            "railopt": "certificate",
+            "version": 1,
+            "problem": {"kind": "fluid", "tx": tx, "rx": rx, "demand": demand},
+            "claim": {"bound": str(bound), "proved": False},
+            "witness": {"kind": "fluid", "send": a, "recv": b},
+        }
         expected.append(check_certificate(record).ok)
-        terms.append(f"check_prices {nodes} {rails} {table(tx)}%N {table(rx)}%N {table(a)}%N {table(b)}%N "
-                     f"(off_diagonal {table(demand)}%N) {bound.numerator} {bound.denominator}")
+        terms.append(
+            f"check_prices {nodes} {rails} {table(tx)}%N {table(rx)}%N {table(a)}%N {table(b)}%N "
+            f"(off_diagonal {table(demand)}%N) {bound.numerator} {bound.denominator}"
+        )
     assert 20 < sum(expected) < 100
     assert verdicts(theory, terms) == expected
 
 
 def joint_record(rng: random.Random) -> dict[str, Any]:
-    """Some sides of a small fabric, perhaps with slow and dead NICs and sizes in units, and a bound near what can be shown."""
+    """Some sides of a small fabric, perhaps with slow and dead NICs and sizes in units, and a bound
+    near what can be shown.
+    """
     nodes, rails, unit = rng.randint(2, 4), rng.randint(1, 4), rng.choice([1, 1, 3, 4096, 10**5])
     low = rng.choice([0, 1, 2])
     tx, rx = ([[rng.randint(low, 2) for _ in range(rails)] for _ in range(nodes)] for _ in range(2))
     src = [rng.randrange(nodes) for _ in range(rng.randint(1, 10))]
     dst = [(s + rng.randint(1, nodes - 1)) % nodes for s in src]
-    extra = rng.choice([0, 0, 1]) if unit > 1 else 0        # with 10^5 bytes and one there are more sums than Coq keeps
+    extra = (
+        rng.choice([0, 0, 1]) if unit > 1 else 0
+    )  # with 10^5 bytes and one there are more sums than Coq keeps
     size = [unit * rng.randint(1, 9) + extra for _ in src]
     send, recv = (rng.sample(range(nodes), rng.randint(0, nodes)) for _ in range(2))
-    loads = [(sum(z for e, z in zip(ends, size, strict=True) if e == k), sum(rates[k]))
-             for chosen, ends, rates in ((send, src, tx), (recv, dst, rx)) for k in chosen]
+    loads = [
+        (sum(z for e, z in zip(ends, size, strict=True) if e == k), sum(rates[k]))
+        for chosen, ends, rates in ((send, src, tx), (recv, dst, rx))
+        for k in chosen
+    ]
     share = max((Fraction(load, rate) for load, rate in loads if rate), default=Fraction(0))
     bound = max(Fraction(1, 3), share + Fraction(rng.randint(-3, 8) * unit, rng.choice([1, 2, 3])))
-    return {"railopt": "certificate", "version": 1, "claim": {"bound": str(bound), "proved": False},
-            "problem": {"kind": "coupled", "nodes": nodes, "rails": rails, "tx": tx, "rx": rx,
-                        "chunks": {"src": src, "dst": dst, "size": size}},
-            "witness": {"kind": "joint", "send": send, "recv": recv}}
+    return {
+        "railopt": "certificate",
+        "version": 1,
+        "claim": {"bound": str(bound), "proved": False},
+        "problem": {
+            "kind": "coupled",
+            "nodes": nodes,
+            "rails": rails,
+            "tx": tx,
+            "rx": rx,
+            "chunks": {"src": src, "dst": dst, "size": size},
+        },
+        "witness": {"kind": "joint", "send": send, "recv": recv},
+    }
 
 
 def test_joint_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
@@ -160,11 +241,16 @@ def test_joint_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
         problem, bound = record["problem"], Fraction(record["claim"]["bound"])
         rows, _ = grouped([problem["chunks"][name] for name in ("src", "dst", "size")], [])
         expected.append(verdict.ok)
-        terms.append(f"check_joint {sides[1]} {problem['nodes']} {problem['rails']} {table(problem['tx'])}%N {table(problem['rx'])}%N "
-                     f"(chunks_of {rows}%N) {bound.numerator}%N {bound.denominator}%positive")
+        terms.append(
+            f"check_joint {sides[1]} {problem['nodes']} {problem['rails']} "
+            f"{table(problem['tx'])}%N {table(problem['rx'])}%N "
+            f"(chunks_of {rows}%N) {bound.numerator}%N {bound.denominator}%positive"
+        )
     assert 75 < sum(expected) < 225
     found = verdicts(theory, terms)
-    assert [term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs] == []
+    assert [
+        term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs
+    ] == []
 
 
 def test_plan_is_on_time_at_its_makespan_and_not_before(theory: Path) -> None:
@@ -173,12 +259,20 @@ def test_plan_is_on_time_at_its_makespan_and_not_before(theory: Path) -> None:
     for _ in range(25):
         nodes, rails = int(rng.integers(2, 5)), int(rng.integers(1, 4))
         src = rng.integers(0, nodes, 12)
-        chunks = Chunks.from_arrays(src=src, dst=(src + rng.integers(1, nodes, 12)) % nodes,
-                                    size=rng.integers(1, 1 << 20, 12), nodes=nodes)
+        chunks = Chunks.from_arrays(
+            src=src,
+            dst=(src + rng.integers(1, nodes, 12)) % nodes,
+            size=rng.integers(1, 1 << 20, 12),
+            nodes=nodes,
+        )
         made = plan(Fabric.uniform(nodes=nodes, rails=rails), chunks, "lpt-global")
         tx, rx = table(made.fabric.tx.tolist()), table(made.fabric.rx.tolist())
-        rows, rail = grouped([getattr(chunks, name).tolist() for name in ("src", "dst", "size")], made.rail.tolist())
+        rows, rail = grouped(
+            [getattr(chunks, name).tolist() for name in ("src", "dst", "size")], made.rail.tolist()
+        )
         instance = f"{nodes} {rails} {tx}%N {rx}%N (chunks_of {rows}%N) (runs_of {rail}%N)"
-        terms += [f"check_plan {instance} {time.numerator}%N {time.denominator}%positive"
-                  for time in (made.makespan, made.makespan - Fraction(1, 10**15))]
+        terms += [
+            f"check_plan {instance} {time.numerator}%N {time.denominator}%positive"
+            for time in (made.makespan, made.makespan - Fraction(1, 10**15))
+        ]
     assert verdicts(theory, terms) == [True, False] * 25

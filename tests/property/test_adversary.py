@@ -1,4 +1,6 @@
-"""What the searches find, not only that they run; and that a doctored counterexample does not replay."""
+"""What the searches find, not only that they run; and that a doctored counterexample does not
+replay.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railopt.symbolic import counterexamples, find, oracle
-from railopt.symbolic.adversary import climb_lpt, smallest_gap, worst_lpt, worst_receive
-from railopt.symbolic.scheduling import graham_family
+from railopt.symbolic.search import counterexamples, find, oracle
+from railopt.symbolic.search.adversary import climb_lpt, smallest_gap, worst_lpt, worst_receive
+from railopt.symbolic.statements.scheduling import graham_family
 
 
 @pytest.mark.parametrize("rails", [2, 3, 4])
@@ -31,7 +33,7 @@ def test_climbing_finds_graham_s_family(rails: int) -> None:
 def test_climbing_finds_the_factor_n_for_receivers(rails: int) -> None:
     found = worst_receive(rails)
     assert found.ratio == rails
-    assert len(found.instance) == rails**2                           # no smaller one has N full senders
+    assert len(found.instance) == rails**2  # no smaller one has N full senders
 
 
 def test_unit_chunks_have_no_coupled_gap() -> None:
@@ -39,7 +41,9 @@ def test_unit_chunks_have_no_coupled_gap() -> None:
 
 
 def test_the_committed_files_are_what_the_search_writes() -> None:
-    committed = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in counterexamples.files()}
+    committed = {
+        path.name: json.loads(path.read_text(encoding="utf-8")) for path in counterexamples.files()
+    }
     assert dict(find.build()) == committed
 
 

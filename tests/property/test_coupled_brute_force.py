@@ -15,25 +15,31 @@ import pytest
 
 from railopt import Chunks, Fabric
 from railopt.check import check_certificate
-from railopt.gap import gap
+from railopt.gaps import gap
 from railopt.policies import plan
-from railopt.solver.coupled import solve
+from railopt.solver.coupled.solve import solve
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "400"))
-MOST = 40_000      # assignments that brute force looks at
+MOST = 40_000  # assignments that brute force looks at
 
 
 def instance(rng: np.random.Generator) -> tuple[Fabric, Chunks]:
     """A tiny fabric, healthy or not, and chunks of which brute force sees every assignment."""
     nodes, rails = int(rng.integers(2, 5)), int(rng.integers(1, 5))
     healthy = rng.random() < 0.5
-    rates = np.full((2, nodes, rails), 4) if healthy else rng.choice([0, 1, 2, 3, 4], (2, nodes, rails), p=[0.1, 0.1, 0.2, 0.2, 0.4])
+    rates = (
+        np.full((2, nodes, rails), 4)
+        if healthy
+        else rng.choice([0, 1, 2, 3, 4], (2, nodes, rails), p=[0.1, 0.1, 0.2, 0.2, 0.4])
+    )
     rates[:, :, 0] = np.maximum(rates[:, :, 0], 1)
     count = int(rng.integers(1, 1 + int(np.log(MOST) / np.log(max(rails, 2)))))
     src = rng.integers(0, nodes, min(count, 12))
     dst = (src + rng.integers(1, nodes, len(src))) % nodes
     size = rng.integers(1, int(rng.choice([2, 4, 10, 100])), len(src)) * int(rng.choice([1, 6]))
-    return Fabric(nodes, rails, rails, rates[0], rates[1]), Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
+    return Fabric(nodes, rails, rails, rates[0], rates[1]), Chunks.from_arrays(
+        src=src, dst=dst, size=size, nodes=nodes
+    )
 
 
 def optimum(fabric: Fabric, chunks: Chunks) -> Fraction:
@@ -46,7 +52,10 @@ def optimum(fabric: Fabric, chunks: Chunks) -> Fraction:
     for ends, rates in ((chunks.src, fabric.tx), (chunks.dst, fabric.rx)):
         for node in set(ends.tolist()):
             for rail in range(rails):
-                load = sum(np.where(chosen[c] == rail, chunks.size[c], 0) for c in np.flatnonzero(ends == node))
+                load = sum(
+                    np.where(chosen[c] == rail, chunks.size[c], 0)
+                    for c in np.flatnonzero(ends == node)
+                )
                 if rates[node, rail]:
                     worst = np.maximum(worst, load * (scale // rates[node, rail]))
                 else:
@@ -60,12 +69,15 @@ def test_never_a_wrong_proof(part: int) -> None:
     for seed in range(part, INSTANCES, 4):
         fabric, chunks = instance(np.random.default_rng([7, seed]))
         best = optimum(fabric, chunks)
-        # CP-SAT starts after a quarter of the limit: short, so that hundreds of instances need no process each
+        # CP-SAT starts after a quarter of the limit: short, so that hundreds of instances need no
+        # process each
         outcome = solve(fabric, chunks, 0.05, seed=seed)
         assert outcome.value is not None
         assert outcome.plan is not None
         assert outcome.bound <= best <= outcome.value == outcome.plan.makespan, f"seed {seed}"
-        assert outcome.proved == (outcome.bound == outcome.value) or outcome.status == "claimed", f"seed {seed}"
+        assert outcome.proved == (outcome.bound == outcome.value) or outcome.status == "claimed", (
+            f"seed {seed}"
+        )
         assert outcome.certificate is not None
         verdict = outcome.certificate.check()
         assert (verdict.ok, verdict.proved) == (True, outcome.proved), f"seed {seed}: {verdict}"
@@ -81,7 +93,13 @@ def changed(record: Any, rng: np.random.Generator) -> Any:
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             if isinstance(value, dict | list):
                 walk(value)
-            elif isinstance(value, bool) or value == "send" or value == "recv" or isinstance(value, int) or key in ("bound", "value"):
+            elif (
+                isinstance(value, bool)
+                or value == "send"
+                or value == "recv"
+                or isinstance(value, int)
+                or key in ("bound", "value")
+            ):
                 places.append((node, key))
 
     fresh = copy.deepcopy(record)
@@ -91,20 +109,35 @@ def changed(record: Any, rng: np.random.Generator) -> Any:
     if isinstance(old, bool):
         node[key] = not old
     elif isinstance(old, str):
-        node[key] = {"send": "recv", "recv": "send"}.get(old) or str(Fraction(old) * Fraction(101, 100))
+        node[key] = {"send": "recv", "recv": "send"}.get(old) or str(
+            Fraction(old) * Fraction(101, 100)
+        )
     else:
         node[key] = old + (1 if rng.random() < 0.5 or old == 0 else -1)
     return fresh
 
 
 def still_true(record: dict[str, Any]) -> bool:
-    """Whether the kernel accepts a certificate; if it does, brute force must find all that it says to be so."""
+    """Whether the kernel accepts a certificate; if it does, brute force must find all that it says
+    to be so.
+    """
     verdict = check_certificate(record)
     if not verdict.ok:
         return False
     problem = record["problem"]
-    other = Fabric(problem["nodes"], problem["rails"], problem["rails"], np.array(problem["tx"]), np.array(problem["rx"]))
-    best = optimum(other, Chunks.from_arrays(**{k: np.array(v) for k, v in problem["chunks"].items()}, nodes=problem["nodes"]))
+    other = Fabric(
+        problem["nodes"],
+        problem["rails"],
+        problem["rails"],
+        np.array(problem["tx"]),
+        np.array(problem["rx"]),
+    )
+    best = optimum(
+        other,
+        Chunks.from_arrays(
+            **{k: np.array(v) for k, v in problem["chunks"].items()}, nodes=problem["nodes"]
+        ),
+    )
     assert verdict.bound is not None
     assert verdict.value is not None
     assert verdict.bound <= best <= verdict.value, record
@@ -117,6 +150,8 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
     for seed in range(INSTANCES // 4):
         rng = np.random.default_rng([8, seed])
         fabric, chunks = instance(rng)
-        record = changed(gap(plan(fabric, chunks, "lpt-global"), limit_s=0).certificate.record(), rng)
+        record = changed(
+            gap(plan(fabric, chunks, "lpt-global"), limit_s=0).certificate.record(), rng
+        )
         rejected += not still_true(record)
     assert rejected > INSTANCES // 20

@@ -1,4 +1,6 @@
-"""Joint witnesses against brute force: over all sides the search is exact, over some it never refutes what can be done."""
+"""Joint witnesses against brute force: over all sides the search is exact, over some it never
+refutes what can be done.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,22 @@ import numpy as np
 from railopt import Chunks, Fabric, solve
 from railopt.check import Verdict, check_certificate
 from railopt.policies import plan
-from railopt.solver import joint
+from railopt.solver.coupled import joint
+from railopt.solver.coupled.search import Cells
 from railopt.solver.outcome import certify
-from railopt.solver.search import Cells
-from railopt.symbolic.coq_certificate import certificate_theorem
+from railopt.symbolic.coq.certificate import certificate_theorem
 from tests.property.test_coupled_brute_force import changed, instance, optimum, still_true
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "400")) // 2
 
 
-def verdict_on(fabric: Fabric, chunks: Chunks, bound: Fraction, send: list[int], recv: list[int], **more: Any) -> Verdict:
+def verdict_on(
+    fabric: Fabric, chunks: Chunks, bound: Fraction, send: list[int], recv: list[int], **more: Any
+) -> Verdict:
     """What the kernel says of these sides ruling out every plan faster than `bound`."""
-    record = certify(plan(fabric, chunks, "lpt-global"), bound, {"kind": "joint", "send": send, "recv": recv}).record()
+    record = certify(
+        plan(fabric, chunks, "lpt-global"), bound, {"kind": "joint", "send": send, "recv": recv}
+    ).record()
     del record["assignment"], record["claim"]["value"]
     record["claim"]["proved"] = False
     return check_certificate(record, **more)
@@ -38,17 +44,28 @@ def test_all_sides_together_are_exact_and_some_are_sound() -> None:
         above = best + Fraction(1, 10**6)
         assert verdict_on(fabric, chunks, best, all_nodes, all_nodes).ok, f"seed {seed}"
         assert not verdict_on(fabric, chunks, above, all_nodes, all_nodes).ok, f"seed {seed}"
-        some = [rng.permutation(fabric.nodes)[:int(rng.integers(0, fabric.nodes + 1))].tolist() for _ in range(2)]
+        some = [
+            rng.permutation(fabric.nodes)[: int(rng.integers(0, fabric.nodes + 1))].tolist()
+            for _ in range(2)
+        ]
         assert not verdict_on(fabric, chunks, above, *some).ok, f"seed {seed}: {some}"
-        more_than_nodes += not any(verdict_on(fabric, chunks, best, *one).ok for k in all_nodes for one in (([k], []), ([], [k])))
-    assert more_than_nodes > INSTANCES // 100      # some optima need more than one node
+        more_than_nodes += not any(
+            verdict_on(fabric, chunks, best, *one).ok
+            for k in all_nodes
+            for one in (([k], []), ([], [k]))
+        )
+    assert more_than_nodes > INSTANCES // 100  # some optima need more than one node
 
 
 def coupled_gap() -> tuple[Fabric, Chunks]:
-    """Four nodes, four rails and four chunks a pair: every node alone could be done in 168 bytes a rail, all together in 169."""
+    """Four nodes, four rails and four chunks a pair: every node alone could be done in 168 bytes a
+    rail, all together in 169.
+    """
     src, dst = (np.repeat(ends, 4) for ends in np.nonzero(~np.eye(4, dtype=bool)))
     size = np.random.default_rng([0, 4, 4, 4, False]).integers(1, 101, len(src))
-    return Fabric(4, 4, 4, np.ones((4, 4), np.int64), np.ones((4, 4), np.int64)), Chunks.from_arrays(src=src, dst=dst, size=size, nodes=4)
+    return Fabric(
+        4, 4, 4, np.ones((4, 4), np.int64), np.ones((4, 4), np.int64)
+    ), Chunks.from_arrays(src=src, dst=dst, size=size, nodes=4)
 
 
 def test_an_optimum_above_every_node_is_proved() -> None:
@@ -57,7 +74,9 @@ def test_an_optimum_above_every_node_is_proved() -> None:
     assert outcome.certificate is not None
     verdict = outcome.certificate.check()
     assert (verdict.ok, verdict.proved, verdict.kind) == (True, True, "joint"), verdict
-    assert "T7_joint_sound [(Receive, 2); (Send, 1)] 4 4 tx rx chunks 169%N" in certificate_theorem(outcome.certificate.record())
+    assert "T7_joint_sound [(Receive, 2); (Send, 1)] 4 4 tx rx chunks 169%N" in certificate_theorem(
+        outcome.certificate.record()
+    )
 
 
 def test_what_a_joint_certificate_names_is_checked() -> None:
@@ -66,14 +85,27 @@ def test_what_a_joint_certificate_names_is_checked() -> None:
     assert outcome.certificate is not None
     record = outcome.certificate.record()
     witness = record["witness"]
-    for wrong in ({"send": [], "recv": []}, {"send": witness["send"], "recv": []}, {"send": [0], "recv": [1]}, {"send": [4], "recv": [2]},
-                  {"send": [-1], "recv": [2]}, {"send": 1, "recv": [2]}, {"send": ["1"], "recv": [2]}, {"send": [1]}, {"capacity": 168}):
+    for wrong in (
+        {"send": [], "recv": []},
+        {"send": witness["send"], "recv": []},
+        {"send": [0], "recv": [1]},
+        {"send": [4], "recv": [2]},
+        {"send": [-1], "recv": [2]},
+        {"send": 1, "recv": [2]},
+        {"send": ["1"], "recv": [2]},
+        {"send": [1]},
+        {"capacity": 168},
+    ):
         assert not check_certificate({**record, "witness": {"kind": "joint", **wrong}}).ok, wrong
     larger = copy.deepcopy(record)
     larger["claim"].update(bound="170", value="170")
     assert not check_certificate(larger).ok
-    assert not check_certificate({**record, "problem": {**record["problem"], "tx": [[2] * 4] * 4, "rx": [[2] * 4] * 4}}).ok
-    weaker = copy.deepcopy(record)          # a lower bound by the same sides is true, but no longer meets the value
+    assert not check_certificate(
+        {**record, "problem": {**record["problem"], "tx": [[2] * 4] * 4, "rx": [[2] * 4] * 4}}
+    ).ok
+    weaker = copy.deepcopy(
+        record
+    )  # a lower bound by the same sides is true, but no longer meets the value
     weaker["claim"].update(bound="168", proved=False)
     assert (check_certificate(weaker).ok, check_certificate(weaker).proved) == (True, False)
     more = {**record, "witness": {"kind": "joint", "send": [0, 1], "recv": [2, 2]}}
@@ -87,7 +119,9 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
         fabric, chunks = instance(rng)
         nodes = list(range(fabric.nodes))
         witness = {"kind": "joint", "send": nodes, "recv": nodes}
-        true = certify(plan(fabric, chunks, "lpt-global"), optimum(fabric, chunks), witness).record()
+        true = certify(
+            plan(fabric, chunks, "lpt-global"), optimum(fabric, chunks), witness
+        ).record()
         assert check_certificate(true).ok
         rejected += not still_true(changed(true, rng))
     assert rejected > INSTANCES // 4
@@ -109,6 +143,10 @@ def test_the_solver_offers_tight_sides_and_stops_when_told() -> None:
     fabric, chunks = coupled_gap()
     cells = Cells(fabric, chunks)
     assert joint.refute(cells, Fraction(169), 0, lambda: 250_000) is None
-    assert joint.refute(cells, Fraction(169), 100, lambda: 250_000) == {"kind": "joint", "send": [1], "recv": [2]}
+    assert joint.refute(cells, Fraction(169), 100, lambda: 250_000) == {
+        "kind": "joint",
+        "send": [1],
+        "recv": [2],
+    }
     assert joint.refute(cells, Fraction(169), 100, lambda: 0) is None
     assert joint.refute(cells, Fraction(170), 100, lambda: 250_000) is None

@@ -1,4 +1,5 @@
-"""The local solver against brute force: never a wrong value, never a wrong "proved", and every proof checks.
+"""The local solver against brute force: never a wrong value, never a wrong "proved", and every
+proof checks.
 
 300 random instances by default, 10,000 where the environment variable CI is set.
 """
@@ -30,7 +31,9 @@ def brute_force(sizes: list[int], speeds: list[int]) -> Fraction:
     """The optimum over all assignments to live rails."""
     live = [speed for speed in speeds if speed]
     common = lcm(*live)
-    return Fraction(int(least_time(np.array(sizes), np.array([common // speed for speed in live]))), common)
+    return Fraction(
+        int(least_time(np.array(sizes), np.array([common // speed for speed in live]))), common
+    )
 
 
 @njit(cache=True)
@@ -47,11 +50,17 @@ def least_time(sizes: Any, slowness: Any) -> int:
 
 
 def random_instance(rng: np.random.Generator) -> tuple[list[int], list[int]]:
-    """Up to 8 sizes, up to 4 rails; half of the instances have rails of different speeds, some of them dead."""
+    """Up to 8 sizes, up to 4 rails; half of the instances have rails of different speeds, some of
+    them dead.
+    """
     top, scale = int(rng.choice([2, 5, 12, 60, 1000, 10**6])), int(rng.choice([1, 1, 1, 8192]))
     sizes = (rng.integers(1, top + 1, int(rng.integers(1, 9))) * scale).tolist()
     rails = int(rng.integers(1, 5))
-    speeds = [1] * rails if rng.random() < 0.5 else [int(rng.integers(1, 5)), *rng.integers(0, 5, rails - 1).tolist()]
+    speeds = (
+        [1] * rails
+        if rng.random() < 0.5
+        else [int(rng.integers(1, 5)), *rng.integers(0, 5, rails - 1).tolist()]
+    )
     return sizes, speeds
 
 
@@ -76,10 +85,26 @@ def test_the_kernels_cover_decides_as_brute_force_does() -> None:
     for _ in range(INSTANCES):
         sizes, speeds = random_instance(rng)
         live = [speed for speed in speeds if speed]
-        sizes, goal = sorted(sizes, reverse=True), brute_force(sizes, speeds) + Fraction(int(rng.integers(-1, 1)), lcm(*live))
+        sizes, goal = (
+            sorted(sizes, reverse=True),
+            brute_force(sizes, speeds) + Fraction(int(rng.integers(-1, 1)), lcm(*live)),
+        )
         capacities = [int(goal * speed) for speed in live]
-        weights = [[int(size), int(rng.integers(0, 2 * size))] for size in rng.permutation(sorted(set(sizes)))]
-        refuted = cover(sizes, capacities, 1, {"weights": weights} if rng.random() < 0.5 else {}, Meter(10**9)) if max(capacities) else True
+        weights = [
+            [int(size), int(rng.integers(0, 2 * size))]
+            for size in rng.permutation(sorted(set(sizes)))
+        ]
+        refuted = (
+            cover(
+                sizes,
+                capacities,
+                1,
+                {"weights": weights} if rng.random() < 0.5 else {},
+                Meter(10**9),
+            )
+            if max(capacities)
+            else True
+        )
         assert refuted == (goal < brute_force(sizes, speeds)), (sizes, capacities, weights)
         accepted, total = accepted + refuted, total + 1
     assert 0.3 < accepted / total < 0.7
@@ -88,13 +113,24 @@ def test_the_kernels_cover_decides_as_brute_force_does() -> None:
 def medium_instances() -> list[tuple[str, list[int], int]]:
     """Instances that between them need every kind of witness."""
     rng = np.random.default_rng(7)
-    uniform = [np.sort(rng.integers(1, top + 1, n))[::-1].tolist() for top, n in ((100, 12), (10**4, 20), (10**4, 24), (10**6, 16))]
-    return [(f"{len(sizes)} jobs", sizes, rails) for sizes, rails in zip(uniform, (4, 8, 8, 4), strict=True)] + [
-        ("dual", [6, 6, 6, 4, 4], 2), ("subset", [9, 9, 9, 2], 2), ("perfect", list(range(40, 0, -1)), 4)]
+    uniform = [
+        np.sort(rng.integers(1, top + 1, n))[::-1].tolist()
+        for top, n in ((100, 12), (10**4, 20), (10**4, 24), (10**6, 16))
+    ]
+    return [
+        (f"{len(sizes)} jobs", sizes, rails)
+        for sizes, rails in zip(uniform, (4, 8, 8, 4), strict=True)
+    ] + [
+        ("dual", [6, 6, 6, 4, 4], 2),
+        ("subset", [9, 9, 9, 2], 2),
+        ("perfect", list(range(40, 0, -1)), 4),
+    ]
 
 
 def mutations(record: Any) -> list[Any]:
-    """Every copy with one number or string changed, one key dropped, or one list element dropped."""
+    """Every copy with one number or string changed, one key dropped, or one list element
+    dropped.
+    """
     found: list[Any] = []
 
     def visit(path: tuple[Any, ...], value: Any) -> None:
@@ -130,8 +166,14 @@ def mutations(record: Any) -> list[Any]:
     return changed
 
 
-@pytest.mark.parametrize(("name", "sizes", "rails"), medium_instances(), ids=lambda value: value if isinstance(value, str) else "")
-def test_a_changed_certificate_is_rejected_unless_still_true(name: str, sizes: list[int], rails: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "sizes", "rails"),
+    medium_instances(),
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_changed_certificate_is_rejected_unless_still_true(
+    name: str, sizes: list[int], rails: int
+) -> None:
     outcome = solve_local(sizes, rails, limit_s=60)
     assert outcome.proved
     record = outcome.certificate(sizes, rails=rails).record()
@@ -174,17 +216,36 @@ def test_equal_seeds_give_equal_answers() -> None:
     assert first.witness == second.witness
 
 
-@pytest.mark.parametrize(("sizes", "shape"), [([], {"rails": 3}), ([], {"speeds": [0, 2]}), ([5], {"rails": 3}),
-                                              ([5], {"speeds": [0, 2]}), ([3, 3], {"rails": 1}), ([2**40] * 5, {"rails": 2})])
+@pytest.mark.parametrize(
+    ("sizes", "shape"),
+    [
+        ([], {"rails": 3}),
+        ([], {"speeds": [0, 2]}),
+        ([5], {"rails": 3}),
+        ([5], {"speeds": [0, 2]}),
+        ([3, 3], {"rails": 1}),
+        ([2**40] * 5, {"rails": 2}),
+    ],
+)
 def test_edges(sizes: list[int], shape: dict[str, Any]) -> None:
     outcome = solve_local(sizes, **shape)
     assert outcome.proved
     assert outcome.certificate(sizes, **shape).check().proved
 
 
-@pytest.mark.parametrize(("sizes", "shape"), [([0, 1], {"rails": 2}), ([-1], {"rails": 2}), ([1], {"rails": 0}), ([1], {}),
-                                              ([1.5], {"rails": 2}), ([1], {"rails": 1, "speeds": [1]}), ([1], {"speeds": [0]}),
-                                              ([1], {"speeds": [-1]})])
+@pytest.mark.parametrize(
+    ("sizes", "shape"),
+    [
+        ([0, 1], {"rails": 2}),
+        ([-1], {"rails": 2}),
+        ([1], {"rails": 0}),
+        ([1], {}),
+        ([1.5], {"rails": 2}),
+        ([1], {"rails": 1, "speeds": [1]}),
+        ([1], {"speeds": [0]}),
+        ([1], {"speeds": [-1]}),
+    ],
+)
 def test_bad_input_is_refused(sizes: list[Any], shape: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         solve_local(sizes, **shape)

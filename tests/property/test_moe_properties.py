@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railopt.fabric import Fabric
-from railopt.moe.optimal import optimal
-from railopt.moe.placement import Placement, slot_gpus
-from railopt.moe.prophet import evaluate, measure, pro_prophet
-from railopt.moe.replicate import rebalance
-from railopt.moe.routing import split
-from railopt.moe.timemodel import TimeModel
+from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.placement.optimal import optimal
+from railopt.moe.placement.placement import Placement, slot_gpus
+from railopt.moe.placement.prophet import evaluate, measure, pro_prophet
+from railopt.moe.placement.replicate import rebalance
+from railopt.moe.routing.dispatch import split
 
 
 @settings(max_examples=60, deadline=None)
@@ -22,7 +22,9 @@ def test_replicas_never_share_a_gpu_with_their_twin(data: st.DataObject) -> None
     replicas = data.draw(st.integers(experts, experts * gpus))
     weight = data.draw(st.lists(st.integers(0, 100), min_size=experts, max_size=experts))
     phy2log, log2phy, logcnt = rebalance([weight], replicas, 1, 1, gpus)
-    placed = Placement.from_phy2log(phy2log, 1, gpus, experts)  # refuses duplicates and missing experts
+    placed = Placement.from_phy2log(
+        phy2log, 1, gpus, experts
+    )  # refuses duplicates and missing experts
     assert placed.copies.tolist() == logcnt.tolist()
     assert (log2phy >= 0).sum() == replicas
     held = np.bincount(slot_gpus(replicas, gpus), minlength=gpus)
@@ -41,13 +43,19 @@ def layers(draw: st.DrawFn) -> tuple[TimeModel, np.ndarray]:
         fnec_ps=draw(st.sampled_from([0, 10**7])),
         overlap=draw(st.booleans()),
     )
-    flat = draw(st.lists(st.integers(0, 300), min_size=nodes * gpus * experts, max_size=nodes * gpus * experts))
+    flat = draw(
+        st.lists(
+            st.integers(0, 300), min_size=nodes * gpus * experts, max_size=nodes * gpus * experts
+        )
+    )
     return model, np.array(flat).reshape(nodes * gpus, experts)
 
 
 @settings(max_examples=60, deadline=None)
 @given(layers(), st.randoms(use_true_random=False))
-def test_the_kernels_agree_with_single_flows(layer: tuple[TimeModel, np.ndarray], random: object) -> None:
+def test_the_kernels_agree_with_single_flows(
+    layer: tuple[TimeModel, np.ndarray], random: object
+) -> None:
     model, counts = layer
     rng = np.random.default_rng(random.randrange(2**32))  # type: ignore[attr-defined]
     home = rng.integers(0, model.devices, counts.shape[1])

@@ -1,4 +1,6 @@
-"""Schedules of arbitrary small matrices: always valid, never below the bound, as short as promised."""
+"""Schedules of arbitrary small matrices: always valid, never below the bound, as short as
+promised.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from railopt import Fabric, Traffic
 from railopt.schedule import KINDS, Schedule, conflicts, modelled, synthesise
 from railopt.schedule.decompose import compact, longest_line
 
-SIZES = st.one_of(st.just(0), st.integers(1, 20), st.integers(1, 10**9), st.integers(1, 2**62 // 200))
+SIZES = st.one_of(
+    st.just(0), st.integers(1, 20), st.integers(1, 10**9), st.integers(1, 2**62 // 200)
+)
 
 
 @st.composite
@@ -31,7 +35,9 @@ def moved(schedule: Schedule) -> np.ndarray:
 
 
 @settings(max_examples=150, deadline=None)
-@given(traffics(), st.sampled_from(list(KINDS)), st.sampled_from(["ascending", "descending", "built"]))
+@given(
+    traffics(), st.sampled_from(list(KINDS)), st.sampled_from(["ascending", "descending", "built"])
+)
 def test_every_schedule_is_valid(case: tuple[Fabric, Traffic], kind: str, order: str) -> None:
     fabric, traffic = case
     schedule = synthesise(fabric, traffic, kind, order=order)
@@ -51,10 +57,20 @@ def test_every_schedule_is_valid(case: tuple[Fabric, Traffic], kind: str, order:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(2, 9), st.integers(0, 2**32 - 1), st.floats(0, 3), st.floats(0, 1), st.integers(0, 100))
-def test_compact_on_skewed_and_sparse_matrices(n: int, seed: int, skew: float, zeros: float, percent: int) -> None:
+@given(
+    st.integers(2, 9),
+    st.integers(0, 2**32 - 1),
+    st.floats(0, 3),
+    st.floats(0, 1),
+    st.integers(0, 100),
+)
+def test_compact_on_skewed_and_sparse_matrices(
+    n: int, seed: int, skew: float, zeros: float, percent: int
+) -> None:
     rng = np.random.default_rng(seed)
-    matrix = np.where(rng.random((n, n)) < zeros, 0, rng.lognormal(10, skew, (n, n)).astype(np.int64))
+    matrix = np.where(
+        rng.random((n, n)) < zeros, 0, rng.lognormal(10, skew, (n, n)).astype(np.int64)
+    )
     np.fill_diagonal(matrix, 0)
     line = longest_line(matrix)
     spare = line * percent // 100

@@ -11,19 +11,20 @@ import railopt
 
 ROOT = Path(railopt.__file__).parent
 
-# Bottom first.  A module imports only what stands on a lower line; names on one line never import each other.
+# Bottom first.  A module imports only what stands on a lower line; names on one line never import
+# each other.
 LAYERS = [
     "check errors",
     "units",
     "arrays toml",
     "formats chunks fabric",
     "traffic",
-    "plan",
+    "plans",
     "workloads bounds_kernels certificate",
     "bounds",
     "policies",
     "solver symbolic sim runtime schedule",
-    "gap moe",
+    "gaps moe",
     "sweep",
     "report",
     "cli",
@@ -51,8 +52,11 @@ def test_imports_go_down_only() -> None:
         if own in ("__init__", "__main__"):
             continue
         assert own in LEVEL, f"{own} has no layer: add it to LAYERS and to the README"
-        wrong += [f"{path.relative_to(ROOT)} imports {name}" for name in _railopt_imports(path)
-                  if name != own and LEVEL[name] >= LEVEL[own]]
+        wrong += [
+            f"{path.relative_to(ROOT)} imports {name}"
+            for name in _railopt_imports(path)
+            if name != own and LEVEL[name] >= LEVEL[own]
+        ]
     assert not wrong
 
 
@@ -66,9 +70,16 @@ HEAVY = ("ortools", "sympy", "numba", "matplotlib", "scipy", "pulp", "highspy", 
 
 
 def test_help_and_import_load_nothing_heavy() -> None:
-    for code in ("import railopt", "import railopt.cli.main as m\ntry:\n    m.main(['--help'])\nexcept SystemExit:\n    pass"):
-        script = f"import sys\n{code}\nprint([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
-        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    for code in (
+        "import railopt",
+        "import railopt.cli.main as m\ntry:\n    m.main(['--help'])\nexcept SystemExit:\n    pass",
+    ):
+        script = (
+            f"import sys\n{code}\nprint([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+        )
+        ran = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
         assert ran.stderr.strip() == "[]"
 
 

@@ -1,4 +1,6 @@
-"""Certificates survive a round trip, refuse to overwrite, and are checked with the plan they name."""
+"""Certificates survive a round trip, refuse to overwrite, and are checked with the plan they
+name.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from railopt.chunks import Chunks
 from railopt.cli.main import main
 from railopt.errors import CheckFailed, FormatError, InputError
 from railopt.fabric import Fabric
-from railopt.plan import Plan
+from railopt.plans import Plan
 
-BEST = Certificate.local([7, 5, 4], 9, {"kind": "pigeonhole", "jobs": 3, "rails": 1}, rails=2, assignment=[0, 1, 1])
+BEST = Certificate.local(
+    [7, 5, 4], 9, {"kind": "pigeonhole", "jobs": 3, "rails": 1}, rails=2, assignment=[0, 1, 1]
+)
 
 
 def test_round_trip_is_canonical(tmp_path: Path) -> None:
@@ -37,8 +41,14 @@ def test_round_trip_is_canonical(tmp_path: Path) -> None:
 
 def test_form_is_checked_on_load(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    for text in ("{", "[]", '{"railopt":"plan","version":1}', BEST.to_json().replace('"proved":true', '"proved":false'),
-                 BEST.to_json().replace('"version":1', '"version":2'), BEST.to_json().replace('"9"', '"9/0"')):
+    for text in (
+        "{",
+        "[]",
+        '{"railopt":"plan","version":1}',
+        BEST.to_json().replace('"proved":true', '"proved":false'),
+        BEST.to_json().replace('"version":1', '"version":2'),
+        BEST.to_json().replace('"9"', '"9/0"'),
+    ):
         path.write_text(text)
         with pytest.raises(FormatError, match=r"c\.json"):
             Certificate.load(path)
@@ -47,7 +57,9 @@ def test_form_is_checked_on_load(tmp_path: Path) -> None:
 
 
 def test_a_claim_is_never_proved() -> None:
-    word = Certificate.local([7, 5, 4], 9, {"kind": "claimed", "by": "solver 1.0"}, rails=2, assignment=[0, 1, 1])
+    word = Certificate.local(
+        [7, 5, 4], 9, {"kind": "claimed", "by": "solver 1.0"}, rails=2, assignment=[0, 1, 1]
+    )
     assert word.value == word.bound
     assert not word.proved
     assert word.claimed_by == "solver 1.0"
@@ -68,7 +80,9 @@ def saved(tmp_path: Path) -> tuple[Path, Path]:
     chunks = Chunks.from_arrays(src=[0, 0, 1, 2], dst=[1, 2, 2, 0], size=[10, 20, 30, 40], nodes=3)
     plan, bound = Plan(fabric, chunks, np.array([0, 1, 0, 1])), lower_bound(fabric, chunks)
     plan.save(tmp_path / "plan.npz")
-    certificate = Certificate.of_plan(fabric, tmp_path / "plan.npz", bound.value, bound.lifted, plan.makespan)
+    certificate = Certificate.of_plan(
+        fabric, tmp_path / "plan.npz", bound.value, bound.lifted, plan.makespan
+    )
     certificate.save(tmp_path / "c.json")
     return tmp_path / "plan.npz", tmp_path / "c.json"
 
@@ -95,5 +109,7 @@ def test_coupled_in_full() -> None:
     fabric = Fabric.uniform(2, 2, link="8Gb/s")
     chunks = Chunks.from_arrays(src=[0, 0, 1], dst=[1, 1, 0], size=[8, 8, 8], nodes=2)
     bound = lower_bound(fabric, chunks)
-    certificate = Certificate.coupled(fabric, chunks, bound.value, bound.lifted, value=bound.value, rail=[0, 1, 1])
+    certificate = Certificate.coupled(
+        fabric, chunks, bound.value, bound.lifted, value=bound.value, rail=[0, 1, 1]
+    )
     assert certificate.check().proved

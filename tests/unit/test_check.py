@@ -1,4 +1,6 @@
-"""The kernel accepts what is true, rejects what is not, refuses what is too large, and runs alone."""
+"""The kernel accepts what is true, rejects what is not, refuses what is too large, and runs
+alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ import pytest
 
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
-from railopt.plan import Plan
+from railopt.plans import Plan
 
 kernel = importlib.import_module("railopt.check")  # the name railopt.check is also the function
 KERNEL = Path(str(kernel.__file__))
@@ -28,15 +30,35 @@ def local(sizes: list[int], bound: object, witness: dict[str, Any], **more: Any)
     return certificate({"kind": "local", "sizes": sizes, **shape}, bound, witness, **more)
 
 
-def certificate(problem: dict[str, Any], bound: object, witness: dict[str, Any], **more: Any) -> dict[str, Any]:
-    claim = {"bound": str(bound), "proved": False, **{key: more.pop(key) for key in ("proved", "value") if key in more}}
-    return {"railopt": "certificate", "version": 1, "problem": problem, "claim": claim, "witness": witness, **more}
+def certificate(
+    problem: dict[str, Any], bound: object, witness: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    claim = {
+        "bound": str(bound),
+        "proved": False,
+        **{key: more.pop(key) for key in ("proved", "value") if key in more},
+    }
+    return {
+        "railopt": "certificate",
+        "version": 1,
+        "problem": problem,
+        "claim": claim,
+        "witness": witness,
+        **more,
+    }
 
 
 TRUE = [
     local([7, 5, 4], 8, {"kind": "pigeonhole", "jobs": 3, "rails": 2}),
     local([7, 5, 4], 9, {"kind": "pigeonhole", "jobs": 3, "rails": 1}),
-    local([7, 5, 4], 9, {"kind": "pigeonhole", "jobs": 3, "rails": 1}, value="9", proved=True, assignment=[0, 1, 1]),
+    local(
+        [7, 5, 4],
+        9,
+        {"kind": "pigeonhole", "jobs": 3, "rails": 1},
+        value="9",
+        proved=True,
+        assignment=[0, 1, 1],
+    ),
     local([6, 6, 6], 12, {"kind": "average"}),  # 9 bytes a rail, rounded up to a multiple of 6
     local([7, 5, 4], "16/3", {"kind": "average"}, speeds=[2, 1, 0]),
     local([5, 5, 5], "5/2", {"kind": "count", "jobs": 2}, speeds=[2, 2]),
@@ -68,11 +90,29 @@ FALSE = [
     local([9, 9, 9, 2], 18, {"kind": "subset", "from": 16, "base": {"kind": "average"}}),
     local([6, 6, 6, 4, 4], 15, {"kind": "cover"}),
     local([3, 3, 3], 4, {"kind": "cover"}, speeds=[2, 1]),
-    local([7, 5, 4], 9, {"kind": "claimed", "by": "solver 1.0"}, value="9", proved=True, assignment=[0, 1, 1]),
+    local(
+        [7, 5, 4],
+        9,
+        {"kind": "claimed", "by": "solver 1.0"},
+        value="9",
+        proved=True,
+        assignment=[0, 1, 1],
+    ),
     local([7, 5, 4], 9, {"kind": "claimed", "by": ""}),
-    local([7, 5, 4], 8, {"kind": "pigeonhole", "jobs": 3, "rails": 2}, value="9", proved=True, assignment=[0, 1, 1]),
-    local([7, 5, 4], 8, {"kind": "pigeonhole", "jobs": 3, "rails": 2}, value="8", assignment=[0, 1, 1]),
-    local([7, 5, 4], 8, {"kind": "pigeonhole", "jobs": 3, "rails": 2}, value="9", assignment=[0, 1, 2]),
+    local(
+        [7, 5, 4],
+        8,
+        {"kind": "pigeonhole", "jobs": 3, "rails": 2},
+        value="9",
+        proved=True,
+        assignment=[0, 1, 1],
+    ),
+    local(
+        [7, 5, 4], 8, {"kind": "pigeonhole", "jobs": 3, "rails": 2}, value="8", assignment=[0, 1, 1]
+    ),
+    local(
+        [7, 5, 4], 8, {"kind": "pigeonhole", "jobs": 3, "rails": 2}, value="9", assignment=[0, 1, 2]
+    ),
     local([7, 5, 4], 8, {"kind": "pigeonhole", "jobs": 3, "rails": 2}, value="9"),
     local([7, 5, 4], 8, {"kind": "average"}, value="9/1", assignment=[0, 1, 1], speeds=[1, 0]),
     local([7, 5, 4], 1, {"kind": "average"}, speeds=[0, 0]),
@@ -104,8 +144,14 @@ def test_false_certificates_are_rejected(record: dict[str, Any]) -> None:
     assert verdict.message
 
 
-COUPLED = {"kind": "coupled", "nodes": 2, "rails": 2, "tx": [[2, 2], [2, 2]], "rx": [[2, 2], [2, 0]],
-           "chunks": {"src": [0, 0, 1], "dst": [1, 1, 0], "size": [4, 4, 3]}}
+COUPLED = {
+    "kind": "coupled",
+    "nodes": 2,
+    "rails": 2,
+    "tx": [[2, 2], [2, 2]],
+    "rx": [[2, 2], [2, 0]],
+    "chunks": {"src": [0, 0, 1], "dst": [1, 1, 0], "size": [4, 4, 3]},
+}
 
 
 def coupled(bound: str, witness: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -114,17 +160,27 @@ def coupled(bound: str, witness: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def test_coupled_bounds_come_from_one_node_or_from_prices() -> None:
     receive = {"kind": "node", "node": 1, "side": "recv", "witness": {"kind": "average"}}
-    send = {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "pigeonhole", "jobs": 2, "rails": 2}}
+    send = {
+        "kind": "node",
+        "node": 0,
+        "side": "send",
+        "witness": {"kind": "pigeonhole", "jobs": 2, "rails": 2},
+    }
     prices = {"kind": "fluid", "send": [[0, 0], [0, 0]], "recv": [[0, 0], [1, 0]]}
     best = coupled("4", receive, value="4", proved=True, assignment=[0, 0, 1])
     for record in (best, coupled("2", send), coupled("4", prices)):
         assert kernel.check_certificate(record).ok, kernel.check_certificate(record).message
     assert kernel.check_certificate(best).proved
-    for record in (coupled("3", send), coupled("9/2", prices), coupled("5", receive),
-                   coupled("4", {**receive, "node": 0}), coupled("4", {**receive, "side": "send"}),
-                   coupled("4", {**receive, "side": "both"}),
-                   coupled("4", receive, value="4", assignment=[0, 1, 1]),
-                   coupled("4", receive, value="4", assignment=[0, 0])):
+    for record in (
+        coupled("3", send),
+        coupled("9/2", prices),
+        coupled("5", receive),
+        coupled("4", {**receive, "node": 0}),
+        coupled("4", {**receive, "side": "send"}),
+        coupled("4", {**receive, "side": "both"}),
+        coupled("4", receive, value="4", assignment=[0, 1, 1]),
+        coupled("4", receive, value="4", assignment=[0, 0]),
+    ):
         assert not kernel.check_certificate(record).ok
 
 
@@ -132,11 +188,22 @@ def fluid(bound: str, **more: Any) -> dict[str, Any]:
     """Two nodes, rail 1 of node 0 at half speed: 12 bytes each way."""
     rates = [[2, 1], [2, 2]]
     prices = {"kind": "fluid", "send": [[1, 1], [0, 0]], "recv": [[0, 0], [0, 0]]}
-    return certificate({"kind": "fluid", "tx": rates, "rx": rates, "demand": [[0, 12], [12, 0]]}, bound, prices, **more)
+    return certificate(
+        {"kind": "fluid", "tx": rates, "rx": rates, "demand": [[0, 12], [12, 0]]},
+        bound,
+        prices,
+        **more,
+    )
 
 
 def test_fluid_dual_and_flow_meet() -> None:
-    flow = {"unit": 1, "src": [0, 0, 1, 1], "dst": [1, 1, 0, 0], "rail": [0, 1, 0, 1], "amount": [8, 4, 8, 4]}
+    flow = {
+        "unit": 1,
+        "src": [0, 0, 1, 1],
+        "dst": [1, 1, 0, 0],
+        "rail": [0, 1, 0, 1],
+        "amount": [8, 4, 8, 4],
+    }
     record = fluid("4", value="4", proved=True, flow=flow)
     assert kernel.check_certificate(record).proved
     assert not kernel.check_certificate(fluid("5")).ok
@@ -193,5 +260,9 @@ def test_runs_alone_without_site_packages(plan_file: Path, tmp_path: Path) -> No
 def test_kernel_is_small_and_imports_only_the_standard_library() -> None:
     text = KERNEL.read_text()
     assert len(text.splitlines()) < 400
-    imports = [line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))]
+    imports = [
+        line.split()[1].split(".")[0]
+        for line in text.splitlines()
+        if line.startswith(("import ", "from "))
+    ]
     assert set(imports) <= {"__future__", *sys.stdlib_module_names}

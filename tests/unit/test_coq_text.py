@@ -1,4 +1,6 @@
-"""What the Coq driver reads and writes, without coqc: sources, names, pinned statements, certificate terms."""
+"""What the Coq driver reads and writes, without coqc: sources, names, pinned statements,
+certificate terms.
+"""
 
 import json
 import re
@@ -10,8 +12,14 @@ import pytest
 
 from railopt.certificate import Certificate
 from railopt.errors import BackendError, CheckFailed, FormatError, NotProved
-from railopt.symbolic import coq
-from railopt.symbolic.coq_certificate import certificate_theorem, grouped, rooms_before, witness_kind, witness_term
+from railopt.symbolic.coq import build as coq
+from railopt.symbolic.coq.certificate import (
+    certificate_theorem,
+    grouped,
+    rooms_before,
+    witness_kind,
+    witness_term,
+)
 
 
 def test_comments_nest(tmp_path: Path) -> None:
@@ -32,14 +40,32 @@ def test_dependencies_build_in_order(tmp_path: Path) -> None:
 
 def test_names_are_qualified_by_module_not_by_section(tmp_path: Path) -> None:
     (tmp_path / "A.v").write_text(
-        "Section S.\n  Definition d := 1.\nEnd S.\nModule In <: T.\n  Definition t := 1.\nEnd In.\nModule Out := F In.\n"
-        "Theorem T1_x : True.\nLemma unlisted : True.\nFixpoint f (n : nat) := n.\nRecord r := { a : nat }.\n")
+        "Section S.\n  Definition d := 1.\nEnd S.\nModule In <: T.\n  Definition t := 1.\nEnd "
+        "In.\nModule Out := F In.\n"
+        "Theorem T1_x : True.\nLemma unlisted : True.\nFixpoint f (n : nat) := n.\nRecord r := { "
+        "a : nat }.\n"
+    )
     assert coq.declared(tmp_path, ["A"]) == [
-        ("A.d", "definition"), ("A.In.t", "definition"), ("A.T1_x", "theorem"), ("A.f", "definition"), ("A.r", "definition")]
+        ("A.d", "definition"),
+        ("A.In.t", "definition"),
+        ("A.T1_x", "theorem"),
+        ("A.f", "definition"),
+        ("A.r", "definition"),
+    ]
 
 
-@pytest.mark.parametrize("text", ["Admitted.", "Axiom a : False.", "Parameter p : nat.", "admit.", "Unset Guard Checking.",
-                                  "Conjecture c : False.", "Local Set Universe Checking."])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Admitted.",
+        "Axiom a : False.",
+        "Parameter p : nat.",
+        "admit.",
+        "Unset Guard Checking.",
+        "Conjecture c : False.",
+        "Local Set Universe Checking.",
+    ],
+)
 def test_words_that_weaken_the_kernel_are_seen(tmp_path: Path, text: str) -> None:
     (tmp_path / "A.v").write_text(f"Lemma l : True. Proof. {text}\n(* Admitted *)\n")
     assert len(coq.forbidden(tmp_path, ["A"])) == 1
@@ -53,7 +79,11 @@ def test_the_committed_theory_has_nothing_forbidden_and_every_name_pinned() -> N
     assert set(pinned) == {name for name, _ in coq.declared(folder, modules)}
     named = coq.theorems(folder)
     assert [f"T{i}" for i in range(11)] == list(named)
-    assert all(pinned[name].split(" :")[0].lstrip("@") == name for names in named.values() for name in names)
+    assert all(
+        pinned[name].split(" :")[0].lstrip("@") == name
+        for names in named.values()
+        for name in names
+    )
 
 
 def test_readme_lists_exactly_the_numbered_theorems() -> None:
@@ -63,7 +93,9 @@ def test_readme_lists_exactly_the_numbered_theorems() -> None:
     assert sorted(listed) == sorted(declared)
 
 
-def test_a_missing_theory_or_coqc_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_theory_or_coqc_names_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("RAILOPT_COQ", str(tmp_path))
     with pytest.raises(BackendError, match="RAILOPT_COQ"):
         coq.theory()
@@ -73,22 +105,31 @@ def test_a_missing_theory_or_coqc_names_the_remedy(monkeypatch: pytest.MonkeyPat
 
 
 def test_local_theorem_text() -> None:
-    certificate = Certificate.local([7, 5, 4], 9, {"kind": "pigeonhole", "jobs": 3, "rails": 1}, rails=2, assignment=[0, 1, 1])
+    certificate = Certificate.local(
+        [7, 5, 4], 9, {"kind": "pigeonhole", "jobs": 3, "rails": 1}, rails=2, assignment=[0, 1, 1]
+    )
     text = certificate_theorem(certificate.record())
     assert "Definition sizes : list N := [7; 5; 4]%N." in text
     assert "forall a, placed 2 sizes a -> (9 <= makespan 2 sizes a)%N." in text
     assert "apply (T7_local (Pigeonhole 3 1) 2 sizes 9%N)" in text
     assert "(makespan 2 sizes a <= 9)%N" in text
     assert "Admitted" not in text
-    without = certificate_theorem(Certificate.local([7, 5], 7, {"kind": "average"}, rails=2).record())
+    without = certificate_theorem(
+        Certificate.local([7, 5], 7, {"kind": "average"}, rails=2).record()
+    )
     assert "Theorem value" not in without
 
 
 def test_witness_terms_count_in_units() -> None:
     dual = {"kind": "dual", "weights": [[4, 1], [8, 3]]}
     assert witness_term(dual, [8, 8, 4], [12, 12]) == "(Dual [(2, 3); (1, 1)]%N)"
-    assert witness_term({"kind": "subset", "from": 9, "base": {"kind": "average"}}, [7, 7, 3], [9, 9]) == "(Subset Average)"
-    assert witness_term({"kind": "count", "jobs": 2}, [8, 8], [3, 3]) == "Average"  # no rail has room for a job
+    assert (
+        witness_term({"kind": "subset", "from": 9, "base": {"kind": "average"}}, [7, 7, 3], [9, 9])
+        == "(Subset Average)"
+    )
+    assert (
+        witness_term({"kind": "count", "jobs": 2}, [8, 8], [3, 3]) == "Average"
+    )  # no rail has room for a job
     assert witness_kind({"kind": "node", "witness": dual}) == "node dual"
 
 
@@ -96,7 +137,9 @@ def test_chunks_are_written_pair_by_pair_with_their_rails() -> None:
     columns = [[0, 1, 0, 0, 0, 1], [1, 0, 1, 1, 1, 0], [8, 5, 8, 3, 2, 9]]
     chunks, rails = grouped(columns, [1, 0, 0, 2, 0, 0])
     assert chunks == "[(0, 1, [(8, 2)], [2; 3]);\n   (1, 0, [], [5; 9])]"
-    assert rails == "[(0, 1); (1, 1); (0, 1); (2, 1); (0, 2)]"  # 8 on 0, 8 on 1, 2 on 0, 3 on 2; 5 and 9 on 0
+    assert (
+        rails == "[(0, 1); (1, 1); (0, 1); (2, 1); (0, 2)]"
+    )  # 8 on 0, 8 on 1, 2 on 0, 3 on 2; 5 and 9 on 0
     assert grouped(columns, [])[0] == chunks
 
 
@@ -109,11 +152,22 @@ def broken(**changes: Any) -> dict[str, Any]:
     return {**Certificate.local([7, 5], 7, {"kind": "average"}, rails=2).record(), **changes}
 
 
-@pytest.mark.parametrize("record", [
-    broken(version=2), broken(problem={"kind": "other"}), broken(problem={"kind": "local", "sizes": [-1], "rails": 2}),
-    broken(problem={"kind": "local", "sizes": [True], "rails": 2}), broken(problem={"kind": "local", "sizes": ["1"], "rails": 2}),
-    broken(claim={"bound": "1/0", "proved": False}), broken(witness={"kind": "guess"}), broken(witness=None), {}, [],
-    broken(problem={"kind": "local", "sizes": ["]. Axiom f : False. ["], "rails": 2})])
+@pytest.mark.parametrize(
+    "record",
+    [
+        broken(version=2),
+        broken(problem={"kind": "other"}),
+        broken(problem={"kind": "local", "sizes": [-1], "rails": 2}),
+        broken(problem={"kind": "local", "sizes": [True], "rails": 2}),
+        broken(problem={"kind": "local", "sizes": ["1"], "rails": 2}),
+        broken(claim={"bound": "1/0", "proved": False}),
+        broken(witness={"kind": "guess"}),
+        broken(witness=None),
+        {},
+        [],
+        broken(problem={"kind": "local", "sizes": ["]. Axiom f : False. ["], "rails": 2}),
+    ],
+)
 def test_what_is_no_certificate_is_refused(record: Any) -> None:
     with pytest.raises(FormatError):
         certificate_theorem(record)

@@ -31,14 +31,27 @@ def test_degraded_scales_both_directions_and_leaves_the_original() -> None:
     assert fabric == Fabric.uniform(4, 4)
 
 
-@pytest.mark.parametrize("nics", [{(4, 0): "0.5"}, {(0, 9): "0.5"}, {(0, 0): "2"}, {(0, 0): "x"}, {(0, 0): "1/999999999999999"}])
+@pytest.mark.parametrize(
+    "nics",
+    [{(4, 0): "0.5"}, {(0, 9): "0.5"}, {(0, 0): "2"}, {(0, 0): "x"}, {(0, 0): "1/999999999999999"}],
+)
 def test_degraded_refuses(nics: dict[tuple[int, int], str]) -> None:
     with pytest.raises(InputError):
         Fabric.uniform(4, 4).degraded(nics)
 
 
-@pytest.mark.parametrize("change", [{"nodes": 0}, {"rails": 0}, {"gpus": 0}, {"nodes": 2.5}, {"link": "0Gb/s"}, {"link": "1parsec"},
-                                    {"scaleup": "-1GB/s"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nodes": 0},
+        {"rails": 0},
+        {"gpus": 0},
+        {"nodes": 2.5},
+        {"link": "0Gb/s"},
+        {"link": "1parsec"},
+        {"scaleup": "-1GB/s"},
+    ],
+)
 def test_uniform_refuses(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Fabric.uniform(**{"nodes": 2, "rails": 2, **change})  # type: ignore[arg-type]
@@ -55,20 +68,31 @@ def test_rates_of_the_wrong_shape_or_sign() -> None:
 
 
 def test_toml_round_trip(tmp_path: Path) -> None:
-    fabric = Fabric.uniform(3, 4, "100Gb/s", gpus=8, scaleup="300GB/s", latency="1500ns", spine=Spine(3, 10**9))
+    fabric = Fabric.uniform(
+        3, 4, "100Gb/s", gpus=8, scaleup="300GB/s", latency="1500ns", spine=Spine(3, 10**9)
+    )
     fabric = fabric.degraded({(1, 2): "1/3", (0, 0): "0"})
     fabric.save(tmp_path / "fabric.toml")
     assert Fabric.read(tmp_path / "fabric.toml") == fabric
 
 
-@pytest.mark.parametrize(("text", "complaint"), [
-    ("nodes = 2\nrails = 2\nlink = '1Gb/s'\nspeed = 3", "unknown key 'speed'"),
-    ("nodes = 2\nrails = 2", "no 'link'"),
-    ("nodes = 2\nrails = 2\nlink = '0Gb/s'", "above zero"),
-    ("nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 5\nfraction = '0.5'", "rail below 2"),
-    ("nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nspeed = 1", "unknown key 'speed'"),
-    ("nodes = 2\nrails = 2\nlink = '1Gb/s'\nspine = 4", "table"),
-])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("nodes = 2\nrails = 2\nlink = '1Gb/s'\nspeed = 3", "unknown key 'speed'"),
+        ("nodes = 2\nrails = 2", "no 'link'"),
+        ("nodes = 2\nrails = 2\nlink = '0Gb/s'", "above zero"),
+        (
+            "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 5\nfraction = '0.5'",
+            "rail below 2",
+        ),
+        (
+            "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nspeed = 1",
+            "unknown key 'speed'",
+        ),
+        ("nodes = 2\nrails = 2\nlink = '1Gb/s'\nspine = 4", "table"),
+    ],
+)
 def test_bad_toml(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "fabric.toml"
     path.write_text(text)

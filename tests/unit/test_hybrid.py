@@ -17,23 +17,31 @@ from railopt.errors import InputError
 from railopt.moe.hybrid import domains as partition
 from railopt.moe.hybrid import gating, migrate, spec, stream
 from railopt.moe.hybrid.simulated import block_time
-from railopt.symbolic import hybrid as symbolic
+from railopt.symbolic.statements import hybrid as symbolic
 
 MB = 10**6
 GBPS = 10**9 // 8
 
 
-def flat(workers: int = 32, data: int = 24 * MB, expert: int = 8 * MB, pre: Fraction = Fraction(1, 20)) -> stream.Stream:
+def flat(
+    workers: int = 32, data: int = 24 * MB, expert: int = 8 * MB, pre: Fraction = Fraction(1, 20)
+) -> stream.Stream:
     return stream.Stream((stream.Level("worker", workers, 10 * GBPS),), data, expert, pre)
 
 
 @pytest.mark.parametrize(("size", "data", "experts"), [(1, 992, 0), (4, 224, 96), (32, 0, 992)])
 def test_message_counts_are_the_papers(size: int, data: int, experts: int) -> None:
     block = flat()
-    assert partition.message_counts(block, stream.domains_of_sizes(block, [size])) == (data, experts)
+    assert partition.message_counts(block, stream.domains_of_sizes(block, [size])) == (
+        data,
+        experts,
+    )
 
 
-@pytest.mark.parametrize(("data", "expert", "pre"), [(24, 8, "1/20"), (24, 8, "1"), (200, 2, "1/1000"), (1, 50, "1/100"), (24, 8, "0")])
+@pytest.mark.parametrize(
+    ("data", "expert", "pre"),
+    [(24, 8, "1/20"), (24, 8, "1"), (200, 2, "1/1000"), (1, 50, "1/100"), (24, 8, "0")],
+)
 def test_closed_form_is_never_beaten_by_any_ratio_or_size(data: int, expert: int, pre: str) -> None:
     block = flat(data=data * MB, expert=expert * MB, pre=Fraction(pre))
     p, size = stream.closed_form(block)
@@ -45,12 +53,16 @@ def test_closed_form_is_never_beaten_by_any_ratio_or_size(data: int, expert: int
     assert found.latency.total >= best
     for size_ in (1, 2, 4, 8, 16, 32):
         domain = stream.domains_of_sizes(block, [size_])
-        assert stream.latency(block, domain).total == stream.latency_of_ratio(block, stream.ratio(block, size_))
+        assert stream.latency(block, domain).total == stream.latency_of_ratio(
+            block, stream.ratio(block, size_)
+        )
         assert stream.latency(block, domain).total >= found.latency.total
 
 
 def test_closed_form_lands_on_the_discrete_optimum_where_it_is_feasible() -> None:
-    block = flat(workers=16, expert=8 * MB, pre=Fraction(7 * 8 * MB, 10 * GBPS))  # exactly seven experts fit: S* = 8
+    block = flat(
+        workers=16, expert=8 * MB, pre=Fraction(7 * 8 * MB, 10 * GBPS)
+    )  # exactly seven experts fit: S* = 8
     assert stream.closed_form(block)[1] == 8
     assert [str(d) for d in stream.optimum(block).domains] == ["8"]
 
@@ -80,7 +92,12 @@ def test_merged_flows_take_as_long_as_all_of_them() -> None:
 
 
 def test_domains_as_traffic_that_the_plan_tools_cut_over_rails() -> None:
-    block = stream.Stream((stream.Level("dc", 4, 10 * GBPS), stream.Level("gpu", 8, 128 * GBPS)), 8 * MB, MB, Fraction(0))
+    block = stream.Stream(
+        (stream.Level("dc", 4, 10 * GBPS), stream.Level("gpu", 8, 128 * GBPS)),
+        8 * MB,
+        MB,
+        Fraction(0),
+    )
     chosen = stream.domains_of_sizes(block, [2, 1])
     fabric = Fabric.uniform(4, 8)
     traffic = partition.traffic(block, chosen, fabric)
@@ -118,8 +135,13 @@ def test_unequal_domains_are_as_equal_as_can_be() -> None:
         partition.meetings([10], [domain], 0)
 
 
-@pytest.mark.parametrize(("checker", "dropped"), [(symbolic.closed_form, {"capped": False}), (symbolic.equal_domains, {"equal": False})])
-def test_theorems_hold_and_fail_without_their_hypothesis(checker: Callable[..., symbolic.Result], dropped: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    ("checker", "dropped"),
+    [(symbolic.closed_form, {"capped": False}), (symbolic.equal_domains, {"equal": False})],
+)
+def test_theorems_hold_and_fail_without_their_hypothesis(
+    checker: Callable[..., symbolic.Result], dropped: dict[str, bool]
+) -> None:
     assert checker(quick=True).ok is True
     assert checker(quick=True, **dropped).ok is False
 
@@ -139,7 +161,9 @@ def test_migration_round_trip_and_its_error() -> None:
         assert len(sent.values) == keep
         errors.append(migrate.relative_error(experts[0], shared, sent))
         difference = np.sort(np.abs((experts[0] - shared).ravel()))
-        assert errors[-1] == pytest.approx(np.linalg.norm(difference[:-keep]) / np.linalg.norm(difference), rel=1e-4)
+        assert errors[-1] == pytest.approx(
+            np.linalg.norm(difference[:-keep]) / np.linalg.norm(difference), rel=1e-4
+        )
     assert errors == sorted(errors)
     for keep in (0, experts[0].size + 1):
         with pytest.raises(InputError):
@@ -149,12 +173,22 @@ def test_migration_round_trip_and_its_error() -> None:
 
 
 # ---------------------------------------------------------------- one by one
-def some_gating(experts: int, centres: int, skew: float, seed: int, tokens: int, *, equal: bool = True) -> gating.Gating:
+def some_gating(
+    experts: int, centres: int, skew: float, seed: int, tokens: int, *, equal: bool = True
+) -> gating.Gating:
     rng = np.random.default_rng(seed)
-    popularity = rng.permutation(np.arange(1, experts + 1) ** -skew) * rng.gamma(4, 0.25, (centres, experts))
+    popularity = rng.permutation(np.arange(1, experts + 1) ** -skew) * rng.gamma(
+        4, 0.25, (centres, experts)
+    )
     counts = np.stack([rng.multinomial(tokens, row / row.sum()) for row in popularity])
     rate = np.full(centres, 10**4) if equal else 10**4 + 700 * np.arange(centres)
-    return gating.Gating(counts, np.arange(experts) * centres // experts, np.full(experts, 7), rate, Fraction(seed, 10**4))
+    return gating.Gating(
+        counts,
+        np.arange(experts) * centres // experts,
+        np.full(experts, 7),
+        rate,
+        Fraction(seed, 10**4),
+    )
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -162,10 +196,19 @@ def test_choice_is_optimal_and_its_tree_checks(seed: int) -> None:
     instance = some_gating(4, 3, 1.0, seed, 40, equal=bool(seed % 2))
     choice = gating.choose(instance)
     count = len(instance.pairs()[0])
-    best = min(gating.evaluate(instance, np.array(copies, bool)) for copies in product((0, 1), repeat=count))
+    best = min(
+        gating.evaluate(instance, np.array(copies, bool))
+        for copies in product((0, 1), repeat=count)
+    )
     assert choice.value == best == choice.bound
     assert gating.check_tree(instance, choice)
-    worse = gating.Choice(choice.copies, choice.value - Fraction(1, 10**6), choice.value - Fraction(1, 10**6), choice.leaves, 1)
+    worse = gating.Choice(
+        choice.copies,
+        choice.value - Fraction(1, 10**6),
+        choice.value - Fraction(1, 10**6),
+        choice.leaves,
+        1,
+    )
     assert not gating.check_tree(instance, worse)
     missing = gating.Choice(choice.copies, choice.value, choice.value, choice.leaves[:-1], 1)
     assert not gating.check_tree(instance, missing)
@@ -173,7 +216,9 @@ def test_choice_is_optimal_and_its_tree_checks(seed: int) -> None:
 
 def test_hot_experts_travel_and_cold_ones_do_not() -> None:
     tokens = np.array([[0, 0], [1000, 3], [1000, 3]])
-    instance = gating.Gating(tokens, np.array([0, 0]), np.array([10, 10]), np.full(3, 100), Fraction(1, 5))
+    instance = gating.Gating(
+        tokens, np.array([0, 0]), np.array([10, 10]), np.full(3, 100), Fraction(1, 5)
+    )
     choice = gating.choose(instance)
     expert, _ = instance.pairs()
     assert choice.proved
@@ -189,7 +234,12 @@ def test_a_large_choice_has_a_certified_gap() -> None:
 
 
 # ---------------------------------------------------------------- the command and its input
-GOOD = {"data": "24MB", "expert": "8MB", "pre_expert": "10ms", "level": [{"name": "dc", "count": 6, "bandwidth": "10Gb/s"}]}
+GOOD = {
+    "data": "24MB",
+    "expert": "8MB",
+    "pre_expert": "10ms",
+    "level": [{"name": "dc", "count": 6, "bandwidth": "10Gb/s"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +271,10 @@ def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
     assert Fraction(data["speedup"]) > 1
     assert (tmp_path / "f.svg").exists()
     path = tmp_path / "spec.toml"
-    path.write_text('data = "24MB"\nexpert = "8MB"\npre_expert = "50ms"\n[[level]]\nname = "dc"\ncount = 6\nbandwidth = "10Gb/s"\n')
+    path.write_text(
+        'data = "24MB"\nexpert = "8MB"\npre_expert = "50ms"\n[[level]]\nname = "dc"\ncount = '
+        '6\nbandwidth = "10Gb/s"\n'
+    )
     ran = railopt_cli("hybrid", path, "--sizes", "4")
     assert ran.code == 1
     assert "neighbours are 3 and 6" in ran.err
@@ -233,10 +286,20 @@ def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
 
 def test_a_preset_gives_the_sizes() -> None:
     levels = [{"name": "dc", "count": 8, "bandwidth": "10Gb/s"}]
-    found = spec.parse({"preset": "deepseek-v3", "tokens": 4096, "compute": "400TFLOP/s", "level": levels}).stream
+    found = spec.parse(
+        {"preset": "deepseek-v3", "tokens": 4096, "compute": "400TFLOP/s", "level": levels}
+    ).stream
     assert found.data == 4096 * 8 * 7168 * 2
     assert found.expert == 32 * 3 * 7168 * 2048 * 2  # 256 experts on 8 workers
     assert found.pre == Fraction(4096 * 2 * 231_145_472, 400 * 10**12)
     for change in ({"tokens": 0}, {"compute": "fast"}, {"preset": "gpt-9"}):
         with pytest.raises(InputError):
-            spec.parse({"preset": "deepseek-v3", "tokens": 4096, "compute": "400TFLOP/s", "level": levels, **change})
+            spec.parse(
+                {
+                    "preset": "deepseek-v3",
+                    "tokens": 4096,
+                    "compute": "400TFLOP/s",
+                    "level": levels,
+                    **change,
+                }
+            )

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from railopt.cli.main import main
-from railopt.moe.placement import Placement
-from railopt.moe.trace import Trace
+from railopt.moe.placement.placement import Placement
+from railopt.moe.routing.trace import Trace
 
 FABRIC = ["--nodes", "2", "--gpus", "2"]
 
@@ -20,7 +20,10 @@ def trace(tmp_path: Path) -> str:
     rng = np.random.default_rng(0)
     popular = np.arange(1, 9) ** -1.2
     counts = np.array(
-        [[[rng.multinomial(400, popular / popular.sum()) for _ in range(4)] for _ in range(2)] for _ in range(2)]
+        [
+            [[rng.multinomial(400, popular / popular.sum()) for _ in range(4)] for _ in range(2)]
+            for _ in range(2)
+        ]
     )
     model = {"ffn": 64, "shared": 0}
     Trace(counts, 2, 200, 64, np.array([5, 6]), meta={"model": model}).save(tmp_path / "t.npz")
@@ -28,8 +31,12 @@ def trace(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("planner", ["contiguous", "replicate", "shadow", "pro-prophet", "optimal"])
-def test_every_planner_reports(planner: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", planner, "--json"]) == (2 if planner == "optimal" else 0)
+def test_every_planner_reports(
+    planner: str, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", planner, "--json"]) == (
+        2 if planner == "optimal" else 0
+    )
     data = json.loads(capsys.readouterr().out)
     assert data["planner"] == planner
     assert data["experts_per_gpu"] <= 3
@@ -44,10 +51,34 @@ def test_every_planner_reports(planner: str, trace: str, capsys: pytest.CaptureF
 
 
 def test_optimal_says_on_whose_word_it_is(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["place", trace, "--nodes", "2", "--gpus", "1", "--merge-ranks", "--planner", "optimal", "--json"]) == 0
+    assert (
+        main(
+            [
+                "place",
+                trace,
+                "--nodes",
+                "2",
+                "--gpus",
+                "1",
+                "--merge-ranks",
+                "--planner",
+                "optimal",
+                "--json",
+            ]
+        )
+        == 0
+    )
     known = json.loads(capsys.readouterr().out)["optimum"]
-    assert known == {"proved": 2, "claimed": 0, "open": 0, "largest_gap": 0, "by": ["every placement tried"]}
-    assert main(["place", trace, *FABRIC, "--planner", "optimal"]) == 2  # 24 possible copies: an integer program
+    assert known == {
+        "proved": 2,
+        "claimed": 0,
+        "open": 0,
+        "largest_gap": 0,
+        "by": ["every placement tried"],
+    }
+    assert (
+        main(["place", trace, *FABRIC, "--planner", "optimal"]) == 2
+    )  # 24 possible copies: an integer program
     out = capsys.readouterr().out
     assert "layers' optima: 0 proved" in out
     assert "claimed by HiGHS" in out
@@ -56,14 +87,28 @@ def test_optimal_says_on_whose_word_it_is(trace: str, capsys: pytest.CaptureFixt
 def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["place", trace, *FABRIC]) == 0
     out = capsys.readouterr().out
-    for text in ("balance, max/mean", "busiest NIC, pxn", "dispatch time, equitable", "iteration", "moved:"):
+    for text in (
+        "balance, max/mean",
+        "busiest NIC, pxn",
+        "dispatch time, equitable",
+        "iteration",
+        "moved:",
+    ):
         assert text in out
 
 
-def test_exports_are_what_the_placement_is(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {"--sglang": tmp_path / "s.json", "--vllm-ascend": tmp_path / "v.json", "--gantt": tmp_path / "g.svg"}
+def test_exports_are_what_the_placement_is(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {
+        "--sglang": tmp_path / "s.json",
+        "--vllm-ascend": tmp_path / "v.json",
+        "--gantt": tmp_path / "g.svg",
+    }
     options = [part for flag, path in files.items() for part in (flag, str(path))]
-    assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", "replicate", *options]) == 0
+    assert (
+        main(["place", trace, *FABRIC, "--replicas", "12", "--planner", "replicate", *options]) == 0
+    )
     capsys.readouterr()
     slots = json.loads(files["--sglang"].read_text())["physical_to_logical_map"]
     placed = Placement.from_phy2log(slots, 2, 2, 8)
@@ -96,13 +141,35 @@ def test_exports_are_what_the_placement_is(trace: str, tmp_path: Path, capsys: p
     assert json.loads(capsys.readouterr().out)["moved_bytes"] == 0
 
 
-def test_what_is_there_already_is_kept_and_moves_have_a_weight(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_there_already_is_kept_and_moves_have_a_weight(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = str(tmp_path / "first.json")
-    assert main(["place", trace, *FABRIC, "--replicas", "12", "--iteration", "5", "--sglang", first]) == 0
+    assert (
+        main(["place", trace, *FABRIC, "--replicas", "12", "--iteration", "5", "--sglang", first])
+        == 0
+    )
     capsys.readouterr()
 
     def moved(*options: str) -> int:
-        assert main(["place", trace, *FABRIC, "--replicas", "16", "--iteration", "6", "--json", "--previous", first, *options]) == 0
+        assert (
+            main(
+                [
+                    "place",
+                    trace,
+                    *FABRIC,
+                    "--replicas",
+                    "16",
+                    "--iteration",
+                    "6",
+                    "--json",
+                    "--previous",
+                    first,
+                    *options,
+                ]
+            )
+            == 0
+        )
         return int(json.loads(capsys.readouterr().out)["moved_bytes"])
 
     assert moved("--move-weight", "0") >= moved() >= moved("--move-weight", "1e9") == 0
@@ -110,7 +177,9 @@ def test_what_is_there_already_is_kept_and_moves_have_a_weight(trace: str, tmp_p
     assert "expected at least 0" in capsys.readouterr().err
 
 
-def test_planning_on_one_iteration_and_evaluating_on_another(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_planning_on_one_iteration_and_evaluating_on_another(
+    trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["place", trace, *FABRIC, "--iteration", "5", "--evaluate", "6", "--json"]) == 0
     ahead = json.loads(capsys.readouterr().out)
     assert main(["place", trace, *FABRIC, "--iteration", "6", "--json"]) == 0
@@ -131,12 +200,16 @@ def test_planning_on_one_iteration_and_evaluating_on_another(trace: str, capsys:
         (["--planner", "optimal", "--limit", "-1"], "expected more than 0"),
     ],
 )
-def test_refusals(options: list[str], message: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals(
+    options: list[str], message: str, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["place", trace, *FABRIC, *options]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_a_trace_for_other_ranks_is_refused_or_merged(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_for_other_ranks_is_refused_or_merged(
+    trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["place", trace, "--nodes", "2", "--gpus", "1"]) == 1
     assert "expected 2, one a GPU: merge ranks first" in capsys.readouterr().err
     assert main(["place", trace, "--nodes", "2", "--gpus", "1", "--merge-ranks", "--json"]) == 0
@@ -165,12 +238,18 @@ def test_load_tensors_need_a_model(tmp_path: Path, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["model"] == "DeepSeek-V2-Lite"
 
 
-def test_replicate_moves_nothing_that_need_not_move(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replicate_moves_nothing_that_need_not_move(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = str(tmp_path / "before.json")
     options = [*FABRIC, "--replicas", "12", "--planner", "replicate"]
     assert main(["place", trace, *options, "--iteration", "5", "--sglang", before]) == 0
     moved = {}
-    for name, more in (("same", ["--iteration", "5"]), ("next", []), ("dear", ["--move-weight", "1e9"])):
+    for name, more in (
+        ("same", ["--iteration", "5"]),
+        ("next", []),
+        ("dear", ["--move-weight", "1e9"]),
+    ):
         capsys.readouterr()
         assert main(["place", trace, *options, *more, "--previous", before, "--json"]) == 0
         moved[name] = json.loads(capsys.readouterr().out)["moved_bytes"]

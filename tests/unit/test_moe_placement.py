@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from railopt.errors import InputError
-from railopt.moe.placement import Placement, contiguous_home, slot_gpus
+from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
+from railopt.moe.placement.repair import repaired
+from railopt.moe.placement.replicate import balance, rebalance, replicate
 from railopt.moe.presets import PRESETS, moe_gpt, preset
-from railopt.moe.repair import repaired
-from railopt.moe.replicate import balance, rebalance, replicate
 from tests.plain_eplb import plain_eplb
 
 
@@ -23,7 +23,9 @@ def zipf(layers: int, experts: int, seed: int = 0, skew: float = 0.8) -> np.ndar
 def duplicates(phy2log: np.ndarray, gpus: int) -> int:
     owner = slot_gpus(phy2log.shape[1], gpus)
     return sum(
-        int(np.count_nonzero(owner == g)) - len(set(row[owner == g].tolist())) for row in phy2log for g in range(gpus)
+        int(np.count_nonzero(owner == g)) - len(set(row[owner == g].tolist()))
+        for row in phy2log
+        for g in range(gpus)
     )
 
 
@@ -43,7 +45,9 @@ def test_replicate_is_no_worse_than_plain_eplb_and_never_duplicates(nodes: int) 
 
 def test_gpus_are_as_even_as_the_groups_on_nodes_allow() -> None:
     weight = zipf(20, 256, seed=3)
-    groups = np.sort(weight.reshape(20, 8, 32).sum(axis=2), axis=1)  # two a node: the heaviest with the lightest is best
+    groups = np.sort(
+        weight.reshape(20, 8, 32).sum(axis=2), axis=1
+    )  # two a node: the heaviest with the lightest is best
     least = (groups[:, :4] + groups[:, :3:-1]).max(axis=1) / weight.sum(axis=1) * 4
     reached = balance(weight, rebalance(weight, 288, 8, 4, 32)[0], 32)
     assert np.all(reached >= least * (1 - 1e-12))
@@ -185,7 +189,10 @@ def test_groups_that_are_spread_over_nodes_are_not_repaired() -> None:
 @pytest.mark.parametrize("by_node", [False, True])
 def test_no_other_names_move_less(by_node: bool) -> None:
     rng = np.random.default_rng(7)
-    new, old = (Placement.from_home(rng.integers(0, 4, (1, 9)), 2, 2, rng.random((1, 4, 9)) < 0.3) for _ in range(2))
+    new, old = (
+        Placement.from_home(rng.integers(0, 4, (1, 9)), 2, 2, rng.random((1, 4, 9)) < 0.3)
+        for _ in range(2)
+    )
     moved = new.aligned(old, by_node=by_node).moved(old).sum()
     tried = [
         (new.holds[0][list(order)] & ~old.holds[0]).sum()

@@ -10,13 +10,30 @@ import pytest
 
 from railopt.errors import BackendError, InputError
 from railopt.fabric import Fabric
-from railopt.moe import optimal as optimum
-from railopt.moe.kernels import UNFIT, best_toggles, start
-from railopt.moe.predict import Age, average, consecutive, distance, forecasts, replan_interval, staleness
-from railopt.moe.prophet import algorithm1, evaluate, homes, layer_of, loads, measure, pro_prophet, shadow
-from railopt.moe.routing import split
-from railopt.moe.timemodel import TimeModel
-from railopt.moe.trace import Trace
+from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.placement import optimal as optimum
+from railopt.moe.placement.layer_times import UNFIT, best_toggles, start
+from railopt.moe.placement.prophet import (
+    algorithm1,
+    evaluate,
+    homes,
+    layer_of,
+    loads,
+    measure,
+    pro_prophet,
+    shadow,
+)
+from railopt.moe.routing.dispatch import split
+from railopt.moe.routing.predict import (
+    Age,
+    average,
+    consecutive,
+    distance,
+    forecasts,
+    replan_interval,
+    staleness,
+)
+from railopt.moe.routing.trace import Trace
 
 
 def flat(devices: int, **changes: object) -> TimeModel:
@@ -33,14 +50,22 @@ def flat(devices: int, **changes: object) -> TimeModel:
 
 def rails(nodes: int, gpus: int, **changes: object) -> TimeModel:
     fabric = Fabric.uniform(nodes, gpus, "100Gb/s", scaleup="50GB/s")
-    fields = {"token_bytes": 2000, "expert_bytes": 10**6, "tokens_per_s": 5e6, "overlap": False, **changes}
+    fields = {
+        "token_bytes": 2000,
+        "expert_bytes": 10**6,
+        "tokens_per_s": 5e6,
+        "overlap": False,
+        **changes,
+    }
     return TimeModel.rails(fabric, **fields)  # type: ignore[arg-type]
 
 
 def draw(devices: int, experts: int, seed: int, skew: float = 1.0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     popular = rng.permutation(np.arange(1, experts + 1) ** -skew)
-    return np.stack([rng.multinomial(1000, rng.dirichlet(20 * popular / popular.sum())) for _ in range(devices)])
+    return np.stack(
+        [rng.multinomial(1000, rng.dirichlet(20 * popular / popular.sum())) for _ in range(devices)]
+    )
 
 
 def test_the_papers_equations_on_a_case_done_by_hand() -> None:
@@ -85,7 +110,12 @@ def test_a_slow_node_counts_as_slow() -> None:
     model = TimeModel.rails(fabric, token_bytes=2000, expert_bytes=10**6, tokens_per_s=5e6)
     assert model.node_ps.tolist() == [160_000, 80_000]
     with pytest.raises(InputError, match="node 1 has no NIC that is alive"):
-        TimeModel.rails(fabric.degraded({(1, 0): "0", (1, 1): "0"}), token_bytes=1, expert_bytes=1, tokens_per_s=1.0)
+        TimeModel.rails(
+            fabric.degraded({(1, 0): "0", (1, 1): "0"}),
+            token_bytes=1,
+            expert_bytes=1,
+            tokens_per_s=1.0,
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -101,7 +131,10 @@ def test_evaluate_agrees_with_the_split_of_single_flows(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_small_layers_are_planned_optimally(seed: int) -> None:
-    for model in (flat(4, overlap=bool(seed % 2), fnec_ps=10**7), rails(2, 2, overlap=bool(seed % 2))):
+    for model in (
+        flat(4, overlap=bool(seed % 2), fnec_ps=10**7),
+        rails(2, 2, overlap=bool(seed % 2)),
+    ):
         counts = draw(4, 4, seed)
         best = optimum.optimal(model, counts)
         assert best.proved
@@ -129,7 +162,11 @@ def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.M
         tried = optimum.optimal(model, counts, home=home, slots=3, limit=5)
         with monkeypatch.context() as patch:
             patch.setattr(optimum, "EXHAUSTIVE", 0)
-            patch.setattr(optimum, "pro_prophet", lambda m, c, *, home, **_: np.arange(m.devices)[:, None] == home)
+            patch.setattr(
+                optimum,
+                "pro_prophet",
+                lambda m, c, *, home, **_: np.arange(m.devices)[:, None] == home,
+            )
             solved = optimum.optimal(model, counts, home=home, slots=3, limit=5)
         assert not solved.proved
         assert "HiGHS" in solved.by
@@ -140,7 +177,9 @@ def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.M
 
 
 def solver_that(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> optimum.Optimum:
-    """The optimum of a layer when the solver's process is a shell script; $4 is where it puts its answers."""
+    """The optimum of a layer when the solver's process is a shell script; $4 is where it puts its
+    answers.
+    """
     script = tmp_path / "solver"
     script.write_text(f"#!/bin/sh\n{does}\n")
     script.chmod(0o755)
@@ -151,7 +190,10 @@ def solver_that(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> o
 def test_what_a_solver_said_outlives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = evaluate(rails(2, 3), draw(6, 6, 1), pro_prophet(rails(2, 3), draw(6, 6, 1))).total
     answer = '{"chosen": null, "bound": 700.5}'
-    for does in (f"echo '{answer}' >> $4; sleep 600", f"echo '{answer}' >> $4; printf '{{\"chos' >> $4; kill -9 $$"):
+    for does in (
+        f"echo '{answer}' >> $4; sleep 600",
+        f"echo '{answer}' >> $4; printf '{{\"chos' >> $4; kill -9 $$",
+    ):
         stopped = solver_that(does, tmp_path, monkeypatch)
         assert (stopped.value, stopped.bound, stopped.proved) == (ours, 700_500_000, False)
     silent = solver_that("sleep 600", tmp_path, monkeypatch)
@@ -193,7 +235,11 @@ def test_the_search_finds_what_the_path_alone_does_not() -> None:
         counts = draw(8, 8, 5)
         none, path, found = (
             evaluate(model, counts, holds).total
-            for holds in (None, pro_prophet(model, counts, search=False), pro_prophet(model, counts))
+            for holds in (
+                None,
+                pro_prophet(model, counts, search=False),
+                pro_prophet(model, counts),
+            )
         )
         assert found < path < none
 
@@ -274,7 +320,11 @@ def test_the_best_toggles_are_the_best_of_all_and_leave_no_trace(seed: int) -> N
         other[[p for i, p in enumerate(pairs) if bits >> i & 1]] ^= True
         other = other.reshape(4, 4)
         terms = evaluate(model, counts, other)
-        fits = (room - (other.sum(axis=1) - holds.sum(axis=0)) >= 0).all() and other.sum() - 4 <= limit and terms.trans <= cap
+        fits = (
+            (room - (other.sum(axis=1) - holds.sum(axis=0)) >= 0).all()
+            and other.sum() - 4 <= limit
+            and terms.trans <= cap
+        )
         expected = min(expected, terms.total) if fits else expected
     total, bits = best_toggles(pairs, cap, copies, layer, room, limit, holds, times)
     assert total == expected
@@ -287,4 +337,7 @@ def test_an_even_layer_is_proved_optimal_without_a_solver() -> None:
     even = np.full((6, 6), 60)
     best = optimum.optimal(flat(6, overlap=True, expert_bytes=1), even)
     assert (best.proved, best.by) == (True, "no GPU computes more than the mean")
-    assert best.value == evaluate(flat(6, overlap=True, expert_bytes=1), even, np.ones((6, 6), bool)).total
+    assert (
+        best.value
+        == evaluate(flat(6, overlap=True, expert_bytes=1), even, np.ones((6, 6), bool)).total
+    )

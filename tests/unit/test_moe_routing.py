@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from railopt.errors import InputError
-from railopt.moe.placement import Placement
-from railopt.moe.routing import all_to_alls, combine, dispatch, split
-from railopt.moe.trace import Trace
+from railopt.moe.placement.placement import Placement
+from railopt.moe.routing.dispatch import all_to_alls, combine, dispatch, split
+from railopt.moe.routing.trace import Trace
 
 NODES, GPUS, EXPERTS, TOP_K = 2, 2, 6, 3
 
@@ -18,11 +18,23 @@ NODES, GPUS, EXPERTS, TOP_K = 2, 2, 6, 3
 def example(seed: int = 0, tokens: int = 7) -> tuple[Trace, Placement]:
     rng = np.random.default_rng(seed)
     ids = np.array(
-        [[[[rng.permutation(EXPERTS)[:TOP_K] for _ in range(tokens)] for _ in range(NODES * GPUS)]] for _ in range(2)]
+        [
+            [
+                [
+                    [rng.permutation(EXPERTS)[:TOP_K] for _ in range(tokens)]
+                    for _ in range(NODES * GPUS)
+                ]
+            ]
+            for _ in range(2)
+        ]
     )
-    trace = Trace.from_choices(ids, EXPERTS, iterations=np.array([3, 4]), layers=np.array([5], np.int32))
+    trace = Trace.from_choices(
+        ids, EXPERTS, iterations=np.array([3, 4]), layers=np.array([5], np.int32)
+    )
     holds = rng.random((1, NODES * GPUS, EXPERTS)) < 0.3
-    return trace, Placement.from_home(rng.integers(0, NODES * GPUS, (1, EXPERTS)), NODES, GPUS, holds)
+    return trace, Placement.from_home(
+        rng.integers(0, NODES * GPUS, (1, EXPERTS)), NODES, GPUS, holds
+    )
 
 
 def home_rule(source: int, expert: int, placed: Placement) -> int:
@@ -31,7 +43,9 @@ def home_rule(source: int, expert: int, placed: Placement) -> int:
     home, node = int(placed.home[0, expert]), source // GPUS
     if home // GPUS == node:
         return home
-    return next((d for d in range(node * GPUS, (node + 1) * GPUS) if placed.holds[0, d, expert]), home)
+    return next(
+        (d for d in range(node * GPUS, (node + 1) * GPUS) if placed.holds[0, d, expert]), home
+    )
 
 
 def test_the_home_rule_matches_a_loop() -> None:
@@ -40,7 +54,9 @@ def test_the_home_rule_matches_a_loop() -> None:
         shares = split(trace.counts[0, 0], placed.holds[0], placed.home[0], GPUS, "home")
         expected = np.zeros_like(shares)
         for source, expert in np.ndindex(NODES * GPUS, EXPERTS):
-            expected[source, expert, home_rule(source, expert, placed)] = trace.counts[0, 0, source, expert]
+            expected[source, expert, home_rule(source, expert, placed)] = trace.counts[
+                0, 0, source, expert
+            ]
         np.testing.assert_array_equal(shares, expected)
 
 
@@ -67,7 +83,9 @@ def test_dispatch_and_its_way_back() -> None:
     sent = dispatch(trace, placed, 4, 5, token_bytes=8)
     expected = np.zeros((4, 4), np.int64)
     for source, expert in np.ndindex(4, EXPERTS):
-        expected[source, home_rule(source, expert, placed)] += 8 * trace.counts[1, 0, source, expert]
+        expected[source, home_rule(source, expert, placed)] += (
+            8 * trace.counts[1, 0, source, expert]
+        )
     np.fill_diagonal(expected, 0)
     np.testing.assert_array_equal(sent.bytes, expected)
     np.testing.assert_array_equal(combine(sent).bytes, expected.T)
@@ -91,7 +109,10 @@ def test_deduplication_matches_a_loop_over_tokens(dedup: str) -> None:
                     for target in targets:
                         expected[source, target] += 1
                     continue
-                gates = {source if t // GPUS == source // GPUS else t // GPUS * GPUS + source % GPUS for t in targets}
+                gates = {
+                    source if t // GPUS == source // GPUS else t // GPUS * GPUS + source % GPUS
+                    for t in targets
+                }
                 for gate in gates:
                     expected[source, gate] += 1
                     for target in targets:
@@ -107,7 +128,8 @@ def test_deduplication_matches_a_loop_over_tokens(dedup: str) -> None:
 def test_deduplication_never_adds_bytes_between_nodes() -> None:
     trace, placed = example(2, tokens=40)
     plain, gpu, node = (
-        dispatch(trace, placed, 3, 5, token_bytes=1, dedup=d).node_matrix.sum() for d in (None, "gpu", "node")
+        dispatch(trace, placed, 3, 5, token_bytes=1, dedup=d).node_matrix.sum()
+        for d in (None, "gpu", "node")
     )
     assert plain >= gpu >= node > 0
 

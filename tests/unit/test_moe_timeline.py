@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from railopt.errors import InputError
-from railopt.moe.timeline import STYLES, Timeline, gantt, timeline
-from railopt.moe.timemodel import Terms, TimeModel
+from railopt.moe.iteration.timeline import STYLES, Timeline, gantt, timeline
+from railopt.moe.iteration.timemodel import Terms, TimeModel
 
 
 def model(fnec: int = 7) -> TimeModel:
@@ -37,7 +37,9 @@ def test_block_wise_overlap_hides_what_fits_and_exposes_the_rest() -> None:
     assert made.total_ps == base + forward + backward
     assert made.busy_ps("trans") == 63
     assert made.busy_ps("agg") == 63
-    assert sum(e.operation == "trans" and e.layer == 1 for e in made.events) == 3  # under FEC, under FNEC, exposed
+    assert (
+        sum(e.operation == "trans" and e.layer == 1 for e in made.events) == 3
+    )  # under FEC, under FNEC, exposed
 
 
 def test_looking_further_ahead_never_takes_longer() -> None:
@@ -47,8 +49,14 @@ def test_looking_further_ahead_never_takes_longer() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         layers = [Terms(*rng.integers(0, 60, 4).tolist(), 0, 0) for _ in range(5)]
-        assert timeline(model(), layers, "ours").total_ps <= timeline(model(), layers, "pro-prophet").total_ps
-        assert timeline(model(), layers, "pro-prophet").total_ps <= timeline(model(), layers, "fastermoe").total_ps
+        assert (
+            timeline(model(), layers, "ours").total_ps
+            <= timeline(model(), layers, "pro-prophet").total_ps
+        )
+        assert (
+            timeline(model(), layers, "pro-prophet").total_ps
+            <= timeline(model(), layers, "fastermoe").total_ps
+        )
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -67,14 +75,26 @@ def test_transfers_arrive_before_they_are_needed() -> None:
     for style in STYLES:
         made = timeline(model(), LAYERS, style)
         for layer in range(3):
-            needed = min(e.start_ps for e in made.events if e.layer == layer and e.operation == "fec")
-            assert all(e.end_ps <= needed for e in made.events if e.layer == layer and e.operation == "trans")
+            needed = min(
+                e.start_ps for e in made.events if e.layer == layer and e.operation == "fec"
+            )
+            assert all(
+                e.end_ps <= needed
+                for e in made.events
+                if e.layer == layer and e.operation == "trans"
+            )
             ready = max(e.end_ps for e in made.events if e.layer == layer and e.operation == "bec")
-            assert all(e.start_ps >= ready for e in made.events if e.layer == layer and e.operation == "agg")
+            assert all(
+                e.start_ps >= ready
+                for e in made.events
+                if e.layer == layer and e.operation == "agg"
+            )
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    gantt([timeline(model(), LAYERS, s) for s in STYLES], str(tmp_path / "g.svg"), title="four styles")
+    gantt(
+        [timeline(model(), LAYERS, s) for s in STYLES], str(tmp_path / "g.svg"), title="four styles"
+    )
     picture = (tmp_path / "g.svg").read_text()
     assert picture.count("<path") > 60  # every event is a shape
     assert "<!-- pro-prophet -->" in picture

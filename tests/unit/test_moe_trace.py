@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from railopt.errors import FormatError, InputError
-from railopt.moe.trace import Trace
-from railopt.moe.trace_io import from_load, load_pt, read_any
+from railopt.moe.routing.files import from_load, load_pt, read_any
+from railopt.moe.routing.trace import Trace
 
 SHIPPED = Path(__file__).resolve().parents[2] / "experiments" / "traces"
 
-# Three files of torch.save (torch 2.13), compressed: recorder statistics, per-token records, and one that would run a command.
+# Three files of torch.save (torch 2.13), compressed: recorder statistics, per-token records, and
+# one that would run a command.
 STAT = (
     "eNqllD9v00AYxs92aqdOm7RlqOjQOUgldf44cUClyEKWkAfSIKSoi+U612DVtXv2JQgkJCSEKkY6MPIxYGdhrNjZmJgQ34A7O7j2hQYoZ51Otu"
     "9539/7+jn3TKEAQLEIZsYKWAN26Dx2J3B7aGO7dnLkGXoZ7OfGC/45AtXBMhF4wch1bM9ygrGPEefggKhr1hi7XiRbITwYu97QwtCPgtCaNGTE"
@@ -57,12 +58,19 @@ def unpack(text: str, path: Path) -> Path:
 
 def small(**changes: object) -> Trace:
     counts = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
-    return Trace(**{"counts": counts, "top_k": 2, "model_dim": 16, "iterations": np.array([7, 9]), **changes})
+    return Trace(
+        **{"counts": counts, "top_k": 2, "model_dim": 16, "iterations": np.array([7, 9]), **changes}
+    )
 
 
 def test_a_trace_survives_its_file(tmp_path: Path) -> None:
     choices = np.random.default_rng(0).integers(0, 5, (1, 1, 4, 6, 2)).astype(np.int16)
-    trace = small(choices=choices, choice_iterations=np.array([9]), choice_layers=np.array([1]), meta={"seed": 3})
+    trace = small(
+        choices=choices,
+        choice_iterations=np.array([9]),
+        choice_layers=np.array([1]),
+        meta={"seed": 3},
+    )
     trace.save(tmp_path / "t.npz")
     again = Trace.read(tmp_path / "t.npz")
     for name in ("counts", "iterations", "layers", "choices", "choice_iterations", "choice_layers"):
@@ -79,7 +87,9 @@ def test_a_changed_or_cut_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"damaged|truncated"):
         Trace.read(tmp_path / "cut.npz")
     middle = data.index(b"counts.npy") + 60
-    (tmp_path / "bad.npz").write_bytes(data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :])
+    (tmp_path / "bad.npz").write_bytes(
+        data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :]
+    )
     with pytest.raises(FormatError):
         Trace.read(tmp_path / "bad.npz")
 
@@ -87,16 +97,33 @@ def test_a_changed_or_cut_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"counts": -np.ones((1, 1, 2, 2), np.int32), "top_k": 1, "iterations": np.array([0])}, "negative"),
+        (
+            {"counts": -np.ones((1, 1, 2, 2), np.int32), "top_k": 1, "iterations": np.array([0])},
+            "negative",
+        ),
         ({"top_k": 6}, "top_k = 6: expected 1 to 5"),
         ({"top_k": 0}, "top_k = 0"),
         ({"tokens_per_rank": 3}, "more than tokens_per_rank"),
         ({"iterations": np.array([1])}, "iterations has 1 entries"),
-        ({"counts": np.zeros((0, 1, 2, 2), np.int32), "iterations": np.zeros(0, np.int64)}, "at least one iteration"),
-        ({"counts": np.zeros((2, 3), np.int32)}, "dimensions"),
-        ({"choices": np.full((1, 1, 4, 6, 2), 9), "choice_iterations": [7], "choice_layers": [0]}, "experts 0 to 4"),
         (
-            {"choices": np.zeros((1, 1, 3, 6, 2), np.int16), "choice_iterations": [7], "choice_layers": [0]},
+            {"counts": np.zeros((0, 1, 2, 2), np.int32), "iterations": np.zeros(0, np.int64)},
+            "at least one iteration",
+        ),
+        ({"counts": np.zeros((2, 3), np.int32)}, "dimensions"),
+        (
+            {
+                "choices": np.full((1, 1, 4, 6, 2), 9),
+                "choice_iterations": [7],
+                "choice_layers": [0],
+            },
+            "experts 0 to 4",
+        ),
+        (
+            {
+                "choices": np.zeros((1, 1, 3, 6, 2), np.int16),
+                "choice_iterations": [7],
+                "choice_layers": [0],
+            },
             "choices has shape",
         ),
     ],

@@ -36,13 +36,17 @@ def test_bad_cap(cap: str | int) -> None:
 
 
 def test_loads_and_makespan_are_exact() -> None:
-    big = 2**53 + 1                                # not a float64
+    big = 2**53 + 1  # not a float64
     chunks = Chunks.from_arrays(src=[0, 0, 1], dst=[1, 2, 2], size=[big, 10, 5], nodes=3)
     made = Plan(FABRIC, chunks, [0, 1, 1])
     assert made.send.tolist() == [[big, 10], [0, 5], [0, 0]]
     assert made.recv.tolist() == [[0, 0], [big, 0], [0, 15]]
     assert made.makespan == Fraction(big, 50 * 10**9)
-    slow = Plan(FABRIC.degraded({(2, 1): "1/1000000"}), Chunks.from_arrays(src=[0, 0], dst=[1, 2], size=[99, 10], nodes=3), [0, 1])
+    slow = Plan(
+        FABRIC.degraded({(2, 1): "1/1000000"}),
+        Chunks.from_arrays(src=[0, 0], dst=[1, 2], size=[99, 10], nodes=3),
+        [0, 1],
+    )
     assert slow.makespan == Fraction(10, 50_000)
     assert slow.bottleneck == (2, "recv", 1, 10, 50_000)
 
@@ -71,9 +75,15 @@ def test_plans_refuse_what_can_not_be() -> None:
         Plan(FABRIC, chunks, zeros, stage=zeros[1:])
 
 
-@pytest.mark.parametrize(("column", "value", "complaint"), [
-    ("src", [3], "expected 0 to 2"), ("dst", [0], "itself"), ("size", [0], "at least 1 byte"), ("size", [0.5], "integers"),
-])
+@pytest.mark.parametrize(
+    ("column", "value", "complaint"),
+    [
+        ("src", [3], "expected 0 to 2"),
+        ("dst", [0], "itself"),
+        ("size", [0], "at least 1 byte"),
+        ("size", [0.5], "integers"),
+    ],
+)
 def test_chunks_refuse(column: str, value: list[int], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         Chunks.from_arrays(**{"src": [0], "dst": [1], "size": [5], column: value}, nodes=3)  # type: ignore[arg-type]
@@ -101,5 +111,8 @@ def test_htsim_export_names_the_nics_of_the_rail() -> None:
     text = Plan(FABRIC, chunks, [1, 0]).to_cm()
     assert text.splitlines()[2:] == ["3->4 id 1 start 0 size 7", "2->0 id 2 start 0 size 9"]
     staged = Plan(FABRIC, chunks, [1, 0], stage=[0, 5]).to_cm()
-    assert staged.splitlines()[3:] == ["3->4 id 1 start 0 size 7 send_done_trigger 1", "2->0 id 2 trigger 1 size 9",
-                                       "trigger id 1 barrier count 1"]
+    assert staged.splitlines()[3:] == [
+        "3->4 id 1 start 0 size 7 send_done_trigger 1",
+        "2->0 id 2 trigger 1 size 9",
+        "trigger id 1 barrier count 1",
+    ]

@@ -23,7 +23,9 @@ def uniform_flows(nodes: int) -> Chunks:
 
 @pytest.mark.parametrize("rails", [2, 4, 8])
 def test_whole_flow_lpt_receives_n_times_the_optimum(rails: int) -> None:
-    """Theorem T2: perfect senders, a receiver rail at N times its share, on a plain uniform all-to-all."""
+    """Theorem T2: perfect senders, a receiver rail at N times its share, on a plain uniform
+    all-to-all.
+    """
     fabric, chunks = Fabric.uniform(rails + 1, rails), uniform_flows(rails + 1)
     lpt, even = plan(fabric, chunks, "lpt"), plan(fabric, chunks, "equitable")
     assert np.all(lpt.send == 1000)
@@ -76,7 +78,14 @@ def test_round_robin_and_rotate_start_where_they_say() -> None:
 def test_lpt_by_hand() -> None:
     chunks = Chunks.from_arrays(src=[0] * 6, dst=[1] * 6, size=[2, 9, 4, 9, 7, 1], nodes=2)
     made = plan(Fabric.uniform(2, 3), chunks, "lpt")
-    assert made.rail.tolist() == [0, 0, 2, 1, 2, 1]      # 9 9 7 | 4 -> rail 2 | 2 -> rail 0 | 1 -> rail 1
+    assert made.rail.tolist() == [
+        0,
+        0,
+        2,
+        1,
+        2,
+        1,
+    ]  # 9 9 7 | 4 -> rail 2 | 2 -> rail 0 | 1 -> rail 1
     assert made.send[0].tolist() == [11, 10, 11]
 
 
@@ -90,30 +99,70 @@ def test_lpt_random_ties_keep_every_sender_as_balanced() -> None:
 
 
 def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
-    """Equal rails take the packed kernels, others the general ones: the same rails, chunk by chunk."""
+    """Equal rails take the packed kernels, others the general ones: the same rails, chunk by
+    chunk.
+    """
     rng = np.random.default_rng(0)
     for largest, most in [(30, 60)] * 50 + [(2**20, 20_000), (2**30, 20_000), (2**12, 70_000)] * 2:
-        nodes, rails, count = int(rng.integers(2, 6)), int(rng.integers(1, 10)), int(rng.integers(1, most))
+        nodes, rails, count = (
+            int(rng.integers(2, 6)),
+            int(rng.integers(1, 10)),
+            int(rng.integers(1, most)),
+        )
         fabric = Fabric.uniform(nodes, rails)
         src = rng.integers(0, nodes, count)
-        dst, size = (src + rng.integers(1, nodes, count)) % nodes, np.minimum(rng.integers(1, largest, count), largest * 2 // 3)
+        dst, size = (
+            (src + rng.integers(1, nodes, count)) % nodes,
+            np.minimum(rng.integers(1, largest, count), largest * 2 // 3),
+        )
         chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
         general = np.empty(count, np.int16)
-        kernels.lpt_unequal(kernels.descending(chunks.size), chunks.src, chunks.dst, chunks.size, *common.costs(fabric), general)
+        kernels.lpt_unequal(
+            kernels.descending(chunks.size),
+            chunks.src,
+            chunks.dst,
+            chunks.size,
+            *common.costs(fabric),
+            general,
+        )
         assert np.array_equal(plan(fabric, chunks, "lpt").rail, general)
-        kernels.lpt_global_unequal(kernels.descending(chunks.size), chunks.src, chunks.dst, chunks.size, *common.costs(fabric), general)
+        kernels.lpt_global_unequal(
+            kernels.descending(chunks.size),
+            chunks.src,
+            chunks.dst,
+            chunks.size,
+            *common.costs(fabric),
+            general,
+        )
         assert np.array_equal(plan(fabric, chunks, "lpt-global").rail, general)
-        rows, packed = rng.permutation(count)[:count // 2 + 1], np.empty(count, np.int16)
+        rows, packed = rng.permutation(count)[: count // 2 + 1], np.empty(count, np.int16)
         packed[:] = general[:] = -1
-        equal_rails.lpt_local(rows, chunks.src, chunks.dst, chunks.size, nodes, nodes, rails, 3, 4, packed)
+        equal_rails.lpt_local(
+            rows, chunks.src, chunks.dst, chunks.size, nodes, nodes, rails, 3, 4, packed
+        )
         tx, rx = common.costs(fabric)
-        kernels.lpt_local_unequal(kernels.descending(chunks.size[rows]), rows, chunks.src, chunks.dst, chunks.size, tx, rx, 3, 4, general)
+        kernels.lpt_local_unequal(
+            kernels.descending(chunks.size[rows]),
+            rows,
+            chunks.src,
+            chunks.dst,
+            chunks.size,
+            tx,
+            rx,
+            3,
+            4,
+            general,
+        )
         assert np.array_equal(packed, general)
 
 
 def test_sizes_beyond_the_packed_words_still_plan() -> None:
     sizes = [2**61, 2**60, 2**60, 5]
-    made = plan(Fabric.uniform(2, 2), Chunks.from_arrays(src=[0] * 4, dst=[1] * 4, size=sizes, nodes=2), "lpt")
+    made = plan(
+        Fabric.uniform(2, 2),
+        Chunks.from_arrays(src=[0] * 4, dst=[1] * 4, size=sizes, nodes=2),
+        "lpt",
+    )
     assert sorted(made.send[0].tolist()) == [2**61, 2**61 + 5]
     for policy in ("lpt-local", "lpt-global", "equitable"):
         assert plan(made.fabric, made.chunks, policy).send.sum() == 2**62 + 5
@@ -123,7 +172,7 @@ def test_sizes_beyond_the_packed_words_still_plan() -> None:
 def test_dead_and_slow_rails_are_respected(policy: str) -> None:
     fabric = Fabric.uniform(4, 4).degraded({(0, 1): "0", (2, 3): "0", (1, 0): "0.25"})
     chunks = workloads.uniform(fabric, size="4MiB").chunks("64KiB")
-    made = plan(fabric, chunks, policy)                       # the constructor refuses a chunk on a dead NIC
+    made = plan(fabric, chunks, policy)  # the constructor refuses a chunk on a dead NIC
     assert made.send[0, 1] == made.recv[0, 1] == made.send[2, 3] == 0
     assert made.send[1, 0] < 0.6 * made.send[1, 1]
 
@@ -139,12 +188,16 @@ def test_a_node_without_a_living_nic_is_named(policy: str) -> None:
 
 
 def test_equitable_on_rails_of_different_speed() -> None:
-    """A rail of double rate is two colours: equal chunks reach the proportional split (theorem T9)."""
+    """A rail of double rate is two colours: equal chunks reach the proportional split (theorem
+    T9).
+    """
     tx = np.tile([100, 100, 200, 0], (5, 1))
     fabric = Fabric(5, 4, 4, tx, tx)
     assert np.bincount(rail_turns(fabric), minlength=4).tolist() == [1, 1, 2, 0]
     src, dst = np.nonzero(~np.eye(5, dtype=bool))
-    chunks = Chunks.from_arrays(src=np.repeat(src, 7), dst=np.repeat(dst, 7), size=np.full(7 * len(src), 10))
+    chunks = Chunks.from_arrays(
+        src=np.repeat(src, 7), dst=np.repeat(dst, 7), size=np.full(7 * len(src), 10)
+    )
     made = plan(fabric, chunks, "equitable")
     assert made.send.max(axis=0).tolist() == [70, 70, 140, 0]
     assert made.makespan == lower_bound(fabric, chunks).value
@@ -159,7 +212,9 @@ def test_planner_is_the_policy_of_one_node(policy: str, nics: dict[tuple[int, in
         chunks = traffic.chunks(cap)
         whole = plan(fabric, chunks, policy)
         for node in range(4):
-            own = Planner(fabric, node, cap, policy).plan(np.ascontiguousarray(traffic.bytes[4 * node:4 * node + 4]))
+            own = Planner(fabric, node, cap, policy).plan(
+                np.ascontiguousarray(traffic.bytes[4 * node : 4 * node + 4])
+            )
             mine = chunks.src == node
             assert np.array_equal(own.rail, whole.rail[mine])
             for name in ("src_gpu", "dst_gpu", "offset", "size"):
@@ -168,7 +223,12 @@ def test_planner_is_the_policy_of_one_node(policy: str, nics: dict[tuple[int, in
 
 def test_planner_refuses() -> None:
     fabric = Fabric.uniform(2, 2).degraded({(1, 0): "0", (1, 1): "0"})
-    for arguments in ({"node": 2}, {"node": 0, "policy": "equitable"}, {"node": 0, "cap": "0B"}, {"node": 0, "cap": "4GiB"}):
+    for arguments in (
+        {"node": 2},
+        {"node": 0, "policy": "equitable"},
+        {"node": 0, "cap": "0B"},
+        {"node": 0, "cap": "4GiB"},
+    ):
         with pytest.raises(InputError):
             Planner(fabric, **arguments)  # type: ignore[arg-type]
     planner = Planner(fabric, 0)
@@ -180,11 +240,22 @@ def test_planner_refuses() -> None:
 
 
 def test_plans_are_the_same_without_numba() -> None:
-    code = ("from railopt import POLICIES, Fabric, plan, workloads\n"
-            "fabric = Fabric.uniform(4, 4)\n"
-            "for traffic in (workloads.moe(fabric, tokens=64, seed=1), workloads.uniform(fabric, size='3MiB')):\n"
-            "    print([plan(fabric, traffic.chunks('1MiB'), policy).digest for policy in POLICIES])\n")
-    plans = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
-                            env={**os.environ, "NUMBA_DISABLE_JIT": flag}).stdout for flag in "01"]
+    code = (
+        "from railopt import POLICIES, Fabric, plan, workloads\n"
+        "fabric = Fabric.uniform(4, 4)\n"
+        "for traffic in (workloads.moe(fabric, tokens=64, seed=1), workloads.uniform(fabric, "
+        "size='3MiB')):\n"
+        "    print([plan(fabric, traffic.chunks('1MiB'), policy).digest for policy in POLICIES])\n"
+    )
+    plans = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NUMBA_DISABLE_JIT": flag},
+        ).stdout
+        for flag in "01"
+    ]
     assert plans[0] == plans[1]
     assert plans[0].count(",") == 2 * (len(POLICIES) - 1)

@@ -24,7 +24,9 @@ def test_one_theorem_in_json(railopt_cli: Cli) -> None:
     assert data["ok"]
     assert [entry["id"] for entry in data["theorems"]] == ["T9", "T9a", "T9b", "T9c", "T9d", "T9e"]
     assert all(result["ok"] for entry in data["theorems"] for result in entry["results"])
-    assert any("16/15" in result["detail"] for entry in data["theorems"] for result in entry["results"])
+    assert any(
+        "16/15" in result["detail"] for entry in data["theorems"] for result in entry["results"]
+    )
 
 
 def test_the_table_says_status_range_time_and_assumptions(railopt_cli: Cli) -> None:
@@ -35,13 +37,17 @@ def test_the_table_says_status_range_time_and_assumptions(railopt_cli: Cli) -> N
     assert "1 of 1 as stated" in ran.out
 
 
-def test_a_failure_is_exit_code_4(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_exit_code_4(
+    railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "proofs"
     (folder / "coq").mkdir(parents=True)
     (folder / "coq" / "statements.json").write_text("{}")
-    (folder / "THEOREMS.toml").write_text('[[theorem]]\nid = "T1"\ntitle = "t"\nstatement = "s"\nsymbols = "x"\nsource = "here"\n'
-                                          'status = "proved-symbolic"\nchecks = ["fast.printed_bound"]\n')
-    for module in ("registry", "counterexamples", "run"):
+    (folder / "THEOREMS.toml").write_text(
+        '[[theorem]]\nid = "T1"\ntitle = "t"\nstatement = "s"\nsymbols = "x"\nsource = "here"\n'
+        'status = "proved-symbolic"\nchecks = ["fast.printed_bound"]\n'
+    )
+    for module in ("registry", "search.counterexamples", "run"):
         monkeypatch.setattr(f"railopt.symbolic.{module}.proofs_folder", lambda: folder)
     ran = railopt_cli("prove", "--quick")
     assert ran.code == 4
@@ -50,13 +56,21 @@ def test_a_failure_is_exit_code_4(railopt_cli: Cli, tmp_path: Path, monkeypatch:
 
 
 def test_questions_do_not_mix(railopt_cli: Cli) -> None:
-    for arguments in (["--id", "T99"], ["--fabric", "f.toml", "--id", "T1"], ["--certificate", "c.json", "--quick"],
-                      ["--fabric", "missing.toml"]):
+    for arguments in (
+        ["--id", "T99"],
+        ["--fabric", "f.toml", "--id", "T1"],
+        ["--certificate", "c.json", "--quick"],
+        ["--fabric", "missing.toml"],
+    ):
         assert railopt_cli("prove", *arguments).code == 1
 
 
-def test_without_coqc_a_certificate_is_exit_code_3(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = json.loads((registry.proofs_folder() / "counterexamples" / "T6-graham-n2.json").read_text())["best"]
+def test_without_coqc_a_certificate_is_exit_code_3(
+    railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = json.loads(
+        (registry.proofs_folder() / "counterexamples" / "T6-graham-n2.json").read_text()
+    )["best"]
     (tmp_path / "c.json").write_text(json.dumps(record))
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = railopt_cli("prove", "--certificate", tmp_path / "c.json")
@@ -128,13 +142,23 @@ def test_warnings_name_what_the_policy_relies_on() -> None:
     assert warnings_for(Fabric.uniform(8, 8), "equitable") == []
     assert warnings_for(Fabric.uniform(2, 8), "lpt") == []
     assert "T2" in warnings_for(Fabric.uniform(8, 8), "lpt")[0]
-    assert warnings_for(slow, "rotate") == ["rail 3 of node 5 is at half speed: T1 and T4 do not apply; T9b gives 16/15"]
+    assert warnings_for(slow, "rotate") == [
+        "rail 3 of node 5 is at half speed: T1 and T4 do not apply; T9b gives 16/15"
+    ]
     assert "lpt-global" in warnings_for(slow, "equitable")[0]
     assert warnings_for(slow, "pxn") == []
 
 
 def test_asking_about_a_fabric_loads_no_sympy() -> None:
-    code = ("import sys; from railopt import Fabric; from railopt.symbolic.applies import applicability, warnings_for; "
-            "f = Fabric.uniform(4, 4); applicability(f); warnings_for(f, 'lpt'); "
-            "print([m for m in ('sympy', 'numba', 'ortools') if m in sys.modules])")
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+    code = (
+        "import sys; from railopt import Fabric; from railopt.symbolic.applies import "
+        "applicability, warnings_for; "
+        "f = Fabric.uniform(4, 4); applicability(f); warnings_for(f, 'lpt'); "
+        "print([m for m in ('sympy', 'numba', 'ortools') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        == "[]\n"
+    )

@@ -1,4 +1,6 @@
-"""What the README shows is what the code does.  `python -m tests.unit.test_readme` rewrites the generated parts."""
+"""What the README shows is what the code does.  `python -m tests.unit.test_readme` rewrites the
+generated parts.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,23 @@ README = Path(__file__).parents[2] / "README.md"
 
 def region(name: str) -> str:
     """The text between <!-- name:begin --> and <!-- name:end -->."""
-    found = re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", README.read_text(), re.DOTALL)
+    found = re.search(
+        rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", README.read_text(), re.DOTALL
+    )
     assert found, f"README.md has no region {name!r}"
     return found[1]
 
 
 def replace(name: str, text: str) -> None:
     whole = README.read_text()
-    README.write_text(re.sub(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", lambda m: m[1] + text + m[2], whole, flags=re.DOTALL))
+    README.write_text(
+        re.sub(
+            rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)",
+            lambda m: m[1] + text + m[2],
+            whole,
+            flags=re.DOTALL,
+        )
+    )
 
 
 def fenced(text: str) -> str:
@@ -45,7 +56,9 @@ def printed_by_the_demo(folder: Path) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         assert main(["demo", "-o", str(folder / "demo.svg")]) == 0
-    table, counterexample = re.search(r"(Every policy.*?)\n\n.*?(\"Uniform sending.*?)\n\n", out.getvalue(), re.DOTALL).groups()  # type: ignore[union-attr]
+    table, counterexample = re.search(
+        r"(Every policy.*?)\n\n.*?(\"Uniform sending.*?)\n\n", out.getvalue(), re.DOTALL
+    ).groups()  # type: ignore[union-attr]
     return f"```\n{table}\n\n{counterexample}\n```\n"
 
 
@@ -65,7 +78,9 @@ def test_commands_named_in_the_readme_exist() -> None:
     assert named <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"`?make ([a-z-]+)", README.read_text())) - {"a", "sure"}))
+@pytest.mark.parametrize(
+    "target", sorted(set(re.findall(r"`?make ([a-z-]+)", README.read_text())) - {"a", "sure"})
+)
 def test_make_targets_named_in_the_readme_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (README.parent / "Makefile").read_text(), re.MULTILINE)
 

@@ -1,4 +1,6 @@
-"""The registry is complete: what the code, the README and the reports rely on is in it, and everything in it runs."""
+"""The registry is complete: what the code, the README and the reports rely on is in it, and
+everything in it runs.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ import pytest
 
 from railopt.errors import FormatError, InputError
 from railopt.fabric import Fabric
-from railopt.symbolic import applies, coq, counterexamples, registry, run
+from railopt.symbolic import applies, registry, run
+from railopt.symbolic.coq import build as coq
 from railopt.symbolic.result import Result
+from railopt.symbolic.search import counterexamples
 
 ROOT = Path(__file__).resolve().parents[2]
 USED = re.compile(r"\b[Tt]heorem [A-Z]\d{1,2}[a-z]?\b|\bT\d{1,2}[a-z]?\b")
@@ -27,15 +31,26 @@ def kernel() -> run.Kernel:
 @pytest.mark.parametrize("name", registry.load())
 def test_everything_in_the_registry_runs_and_holds(name: str, kernel: run.Kernel) -> None:
     outcome = run.run(registry.get(name), kernel, quick=True)
-    assert outcome.ok, [(by, result.detail) for by, result in outcome.results if result.ok is not True]
+    assert outcome.ok, [
+        (by, result.detail) for by, result in outcome.results if result.ok is not True
+    ]
     assert outcome.results or outcome.theorem.status == "open"
-    assert all(result.assumed for _, result in outcome.results if result.method == "symbolic"), "a symbolic result says what it assumed"
+    assert all(result.assumed for _, result in outcome.results if result.method == "symbolic"), (
+        "a symbolic result says what it assumed"
+    )
 
 
 def used_ids() -> dict[str, set[str]]:
     """id -> the files that name it."""
-    files = [ROOT / "README.md", *(p for folder in ("railopt", "experiments", "proofs/notes", "tests/bench")
-             for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".py", ".md", ".toml") and "_proofs" not in p.parts)]
+    files = [
+        ROOT / "README.md",
+        *(
+            p
+            for folder in ("railopt", "experiments", "proofs/notes", "tests/bench")
+            for p in sorted((ROOT / folder).rglob("*"))
+            if p.suffix in (".py", ".md", ".toml") and "_proofs" not in p.parts
+        ),
+    ]
     found: dict[str, set[str]] = {}
     for path in files:
         for match in USED.findall(path.read_text(encoding="utf-8")):
@@ -76,7 +91,10 @@ def test_every_theorem_has_its_page() -> None:
 
 def test_the_pictures_are_what_the_script_draws() -> None:
     drawn = runpy.run_path(str(ROOT / "proofs" / "notes" / "draw.py"))["pictures"]()
-    assert drawn == {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "proofs" / "notes").glob("*.svg")}
+    assert drawn == {
+        path.name: path.read_text(encoding="utf-8")
+        for path in (ROOT / "proofs" / "notes").glob("*.svg")
+    }
 
 
 def test_the_readme_has_the_registry_s_table() -> None:
@@ -86,29 +104,55 @@ def test_the_readme_has_the_registry_s_table() -> None:
 
 
 def test_applicability_names_registered_theorems() -> None:
-    fabrics = [Fabric.uniform(4, 4), Fabric.uniform(4, 4).degraded({(1, 2): "0.5"}), Fabric.uniform(4, 4).degraded({(1, 2): "0"})]
+    fabrics = [
+        Fabric.uniform(4, 4),
+        Fabric.uniform(4, 4).degraded({(1, 2): "0.5"}),
+        Fabric.uniform(4, 4).degraded({(1, 2): "0"}),
+    ]
     known = registry.load()
     assert {entry.id for fabric in fabrics for entry in applies.applicability(fabric)} <= set(known)
 
 
-GOOD = {"id": "T1", "title": "t", "statement": "s", "symbols": "x", "source": "here", "status": "proved-symbolic",
-        "checks": ["balance.uniform_split"]}
+GOOD = {
+    "id": "T1",
+    "title": "t",
+    "statement": "s",
+    "symbols": "x",
+    "source": "here",
+    "status": "proved-symbolic",
+    "checks": ["balance.uniform_split"],
+}
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"status": "proved"}, "expected one of"), ({"id": "first"}, "an id is"), ({"checks": []}, "needs a check"),
-    ({"status": "proved-kernel"}, "Coq theorems"), ({"status": "checked-exhaustively"}, "needs a range"),
-    ({"status": "refuted"}, "needs a counterexample"), ({"status": "cited", "checks": []}, "nothing runs"), ({"colour": "red"}, "colour"),
-    ({"hypotheses": 3}, "expected text")])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "proved"}, "expected one of"),
+        ({"id": "first"}, "an id is"),
+        ({"checks": []}, "needs a check"),
+        ({"status": "proved-kernel"}, "Coq theorems"),
+        ({"status": "checked-exhaustively"}, "needs a range"),
+        ({"status": "refuted"}, "needs a counterexample"),
+        ({"status": "cited", "checks": []}, "nothing runs"),
+        ({"colour": "red"}, "colour"),
+        ({"hypotheses": 3}, "expected text"),
+    ],
+)
 def test_a_bad_entry_is_an_error(change: dict[str, object], message: str, tmp_path: Path) -> None:
     path = tmp_path / "THEOREMS.toml"
-    path.write_text("[[theorem]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**GOOD, **change}.items()))
+    path.write_text(
+        "[[theorem]]\n"
+        + "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**GOOD, **change}.items())
+    )
     with pytest.raises(FormatError, match=message):
         registry.load(path)
 
 
 def test_an_id_occurs_once_and_an_open_statement_needs_nothing(tmp_path: Path) -> None:
-    entry = "[[theorem]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**GOOD, "status": "open", "checks": []}.items())
+    entry = "[[theorem]]\n" + "".join(
+        f"{key} = {json.dumps(value)}\n"
+        for key, value in {**GOOD, "status": "open", "checks": []}.items()
+    )
     path = tmp_path / "THEOREMS.toml"
     path.write_text(entry)
     assert run.run(registry.load(path)["T1"], run.Kernel("pinned"), quick=True).ok
@@ -126,7 +170,9 @@ def test_unknown_names_are_errors() -> None:
     assert registry.checker("json:dumps") is json.dumps
 
 
-def test_a_check_that_is_undecided_or_raises_is_not_a_yes(kernel: run.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_is_undecided_or_raises_is_not_a_yes(
+    kernel: run.Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theorem = registry.Theorem(**GOOD)  # type: ignore[arg-type]
     for answer in (Result(None, "symbolic", ""), Result(False, "symbolic", "", (), "no")):
         monkeypatch.setattr(run, "checker", lambda name, answer=answer: lambda quick: answer)

@@ -7,20 +7,38 @@ import socket
 import pytest
 
 from railopt.errors import InputError
-from railopt.runtime.launch import Launch, detect, expand_hosts, from_hosts, is_local
+from railopt.runtime.rendezvous.launch import Launch, detect, expand_hosts, from_hosts, is_local
 
 OMPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "16"}
 PMI = {"PMI_RANK": "3", "PMI_SIZE": "16"}
-SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "77",
-         "SLURM_STEP_NODELIST": "gpu[08-10,12]"}
-TORCH = {"RANK": "3", "WORLD_SIZE": "16", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "t1"}
+SLURM = {
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "16",
+    "SLURM_STEP_ID": "0",
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_NODELIST": "gpu[08-10,12]",
+}
+TORCH = {
+    "RANK": "3",
+    "WORLD_SIZE": "16",
+    "MASTER_ADDR": "10.0.0.1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "t1",
+}
 
 
-@pytest.mark.parametrize(("environ", "launcher", "hosts", "run"), [
-    (OMPI, "mpirun", (), ""), (PMI, "pmi", (), ""), (SLURM, "slurm", ("gpu08", "gpu09", "gpu10", "gpu12"), "77.0"),
-    (TORCH, "torchrun", ("10.0.0.1",), "t1.29500"),
-])
-def test_each_launcher_is_understood(environ: dict[str, str], launcher: str, hosts: tuple[str, ...], run: str) -> None:
+@pytest.mark.parametrize(
+    ("environ", "launcher", "hosts", "run"),
+    [
+        (OMPI, "mpirun", (), ""),
+        (PMI, "pmi", (), ""),
+        (SLURM, "slurm", ("gpu08", "gpu09", "gpu10", "gpu12"), "77.0"),
+        (TORCH, "torchrun", ("10.0.0.1",), "t1.29500"),
+    ],
+)
+def test_each_launcher_is_understood(
+    environ: dict[str, str], launcher: str, hosts: tuple[str, ...], run: str
+) -> None:
     launch = detect(environ)
     assert launch == Launch(launcher, 3, 16, hosts, run)
     assert str(launch) == f"# launcher={launcher} rank=3/16"
@@ -40,18 +58,25 @@ def test_launchers_that_agree_are_one() -> None:
 
 def test_contradictions_are_refused_and_can_be_settled() -> None:
     both = {**SLURM, **TORCH, "WORLD_SIZE": "128", "RANK": "24"}
-    with pytest.raises(InputError, match=r"torchrun says rank 24/128, slurm says 3/16.*--launcher torchrun or --launcher slurm"):
+    with pytest.raises(
+        InputError,
+        match=r"torchrun says rank 24/128, slurm says 3/16.*--launcher torchrun or --launcher "
+        r"slurm",
+    ):
         detect(both)
     slurm = detect(both, "slurm")
     assert slurm is not None
     assert slurm.size == 16
 
 
-@pytest.mark.parametrize(("environ", "words"), [
-    ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x'"),
-    ({"RANK": "2", "WORLD_SIZE": "2"}, "rank 2 of 2"),
-    ({"RANK": "-1", "WORLD_SIZE": "2"}, "rank -1 of 2"),
-])
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x'"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "rank 2 of 2"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "rank -1 of 2"),
+    ],
+)
 def test_nonsense_is_refused(environ: dict[str, str], words: str) -> None:
     with pytest.raises(InputError, match=words):
         detect(environ)
@@ -64,10 +89,17 @@ def test_a_named_launcher_must_be_there() -> None:
         detect(OMPI, "lsf")
 
 
-@pytest.mark.parametrize(("text", "hosts"), [
-    ("a,b", ["a", "b"]), ("n[1-3]", ["n1", "n2", "n3"]), ("n[08-10,12],x", ["n08", "n09", "n10", "n12", "x"]),
-    ("r[1-2]-ib", ["r1-ib", "r2-ib"]), ("10.0.0.1,10.0.0.2", ["10.0.0.1", "10.0.0.2"]), ("", []),
-])
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a,b", ["a", "b"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-10,12],x", ["n08", "n09", "n10", "n12", "x"]),
+        ("r[1-2]-ib", ["r1-ib", "r2-ib"]),
+        ("10.0.0.1,10.0.0.2", ["10.0.0.1", "10.0.0.2"]),
+        ("", []),
+    ],
+)
 def test_host_lists(text: str, hosts: list[str]) -> None:
     assert expand_hosts(text) == hosts
 
@@ -78,8 +110,12 @@ def test_the_rank_is_found_among_the_hosts() -> None:
     assert not is_local("192.0.2.7")
     assert from_hosts("192.0.2.7,127.0.0.1").rank == 1
     assert from_hosts("127.0.0.1,127.0.0.1", rank=1).rank == 1
-    for hosts, rank, words in (("127.0.0.1,127.0.0.1", None, "2 of them are this machine"),
-                               ("192.0.2.7,192.0.2.8", None, "none of them is this machine"),
-                               ("a,b", 2, "expected 0 to 1"), ("", None, "empty"), ("n[a-b]", 0, "not a number")):
+    for hosts, rank, words in (
+        ("127.0.0.1,127.0.0.1", None, "2 of them are this machine"),
+        ("192.0.2.7,192.0.2.8", None, "none of them is this machine"),
+        ("a,b", 2, "expected 0 to 1"),
+        ("", None, "empty"),
+        ("n[a-b]", 0, "not a number"),
+    ):
         with pytest.raises(InputError, match=words):
             from_hosts(hosts, rank)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from railopt.errors import InputError
-from railopt.runtime import kernels
-from railopt.runtime.memory import memory_of
+from railopt.runtime.payload import pattern as kernels
+from railopt.runtime.payload.memory import memory_of
 
 MASK = (1 << 64) - 1
 
@@ -35,9 +35,14 @@ def test_the_pattern_is_what_it_says() -> None:
     memory = np.zeros(int(SIZES.sum()) + 2, np.uint8)
     keys = np.arange(len(SIZES), dtype=np.uint64) * 3
     kernels.fill_pattern(layout(memory), SIZES, keys, np.uint64(5))
-    wanted = b"\0" + b"".join(
-        b"".join(mix(5, int(k), w).to_bytes(8, "little") for w in range(n // 8 + 1))[:n]
-        for k, n in zip(keys, SIZES.tolist(), strict=True)) + b"\0"
+    wanted = (
+        b"\0"
+        + b"".join(
+            b"".join(mix(5, int(k), w).to_bytes(8, "little") for w in range(n // 8 + 1))[:n]
+            for k, n in zip(keys, SIZES.tolist(), strict=True)
+        )
+        + b"\0"
+    )
     assert memory.tobytes() == wanted
 
 
@@ -59,7 +64,11 @@ def test_any_single_wrong_bit_is_found(chunk: int) -> None:
 
 def test_another_round_and_another_chunk_are_wrong() -> None:
     memory = np.zeros(int(SIZES.sum()) + 2, np.uint8)
-    at, keys, wrong = layout(memory), np.arange(len(SIZES), dtype=np.uint64), np.zeros(len(SIZES), np.bool_)
+    at, keys, wrong = (
+        layout(memory),
+        np.arange(len(SIZES), dtype=np.uint64),
+        np.zeros(len(SIZES), np.bool_),
+    )
     kernels.fill_pattern(at, SIZES, keys, np.uint64(1))
     assert kernels.wrong_chunks(at, SIZES, keys, np.uint64(2), wrong) == len(SIZES)
     assert kernels.wrong_chunks(at, SIZES, keys[::-1].copy(), np.uint64(1), wrong) == len(SIZES) - 1
@@ -90,7 +99,12 @@ class Dlpack:
 
 def test_buffers_of_every_kind_give_their_address() -> None:
     array = np.arange(24, dtype=np.float32).reshape(4, 6)
-    for buffer in (array, Interface("__array_interface__", array), Dlpack(array), memoryview(array)):
+    for buffer in (
+        array,
+        Interface("__array_interface__", array),
+        Dlpack(array),
+        memoryview(array),
+    ):
         memory = memory_of(buffer, writable=True)
         assert (memory.address, memory.length, memory.cuda) == (array.ctypes.data, 96, False)
     cuda = memory_of(Interface("__cuda_array_interface__", array, strides=None), writable=True)
@@ -102,13 +116,16 @@ def test_buffers_of_every_kind_give_their_address() -> None:
     assert memory_of(b"", writable=False).length == 0
 
 
-@pytest.mark.parametrize(("buffer", "words"), [
-    (b"read only", "read-only"),
-    (np.zeros((4, 4))[:, :2], "strides"),
-    (np.frombuffer(b"12345678", np.uint8), "read-only"),
-    (Dlpack(np.zeros((4, 4))[:, 1]), "strides"),
-    (7, "no buffer"),
-])
+@pytest.mark.parametrize(
+    ("buffer", "words"),
+    [
+        (b"read only", "read-only"),
+        (np.zeros((4, 4))[:, :2], "strides"),
+        (np.frombuffer(b"12345678", np.uint8), "read-only"),
+        (Dlpack(np.zeros((4, 4))[:, 1]), "strides"),
+        (7, "no buffer"),
+    ],
+)
 def test_what_can_not_receive_is_refused(buffer: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         memory_of(buffer, writable=True)

@@ -38,15 +38,29 @@ def test_the_unit_follows_from_the_message_rate() -> None:
 
 
 def test_real_json_and_several_sizes() -> None:
-    sizes = [{"MsgSize": n, "n_iterations": 10, "BW_peak": 1.0, "BW_average": rate, "MsgRate": rate * 2**20 / n / 1e6}
-             for n, rate in ((4096, 100.0), (65536, 900.0), (8388608, 850.0))]
+    sizes = [
+        {
+            "MsgSize": n,
+            "n_iterations": 10,
+            "BW_peak": 1.0,
+            "BW_average": rate,
+            "MsgRate": rate * 2**20 / n / 1e6,
+        }
+        for n, rate in ((4096, 100.0), (65536, 900.0), (8388608, 850.0))
+    ]
     assert measured_rate(json.dumps({"results": sizes})) == 900 * 2**20
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("", "no MsgSize"), ("not a report", "no MsgSize"), (OLD % ("1", "1", "0.000000"), "nothing was measured"),
-    (OLD % ("1", "390.0", "0.000001"), "neither as MB/s nor as Gb/s"), (OLD % ("1", "3.9.0", "1"), "expected a number"),
-])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no MsgSize"),
+        ("not a report", "no MsgSize"),
+        (OLD % ("1", "1", "0.000000"), "nothing was measured"),
+        (OLD % ("1", "390.0", "0.000001"), "neither as MB/s nor as Gb/s"),
+        (OLD % ("1", "3.9.0", "1"), "expected a number"),
+    ],
+)
 def test_what_is_no_report_is_refused(text: str, words: str) -> None:
     with pytest.raises(FormatError, match=words):
         measured_rate(text)
@@ -65,16 +79,24 @@ def test_a_fabric_needs_every_nic_once() -> None:
     fabric = fabric_from(nics)
     assert fabric.tx.tolist() == fabric.rx.tolist() == [[100, 101, 102], [110, 111, 112]]
     assert fabric_from([*nics[1:], Measured(0, 0, "tx", 7), Measured(0, 0, "rx", 8)]).rx[0, 0] == 8
-    for broken, words in ((nics[1:], "no report for node 0 rail 0"), ([*nics, nics[0]], "measured twice"), ([], "no reports")):
+    for broken, words in (
+        (nics[1:], "no report for node 0 rail 0"),
+        ([*nics, nics[0]], "measured twice"),
+        ([], "no reports"),
+    ):
         with pytest.raises(InputError, match=words):
             fabric_from(broken)
 
 
-def test_the_command_makes_a_fabric_that_reads_back(tmp_path: Path, railopt_cli: Callable[..., Any]) -> None:
+def test_the_command_makes_a_fabric_that_reads_back(
+    tmp_path: Path, railopt_cli: Callable[..., Any]
+) -> None:
     for k in range(2):
         for n in range(2):
             rate = 390 - 100 * (k == 1 and n == 0)
-            (tmp_path / f"node{k}_rail{n}.json").write_text(OLD % (rate, rate, f"{rate * 1e9 / 8 / 65536 / 1e6:.6f}"))
+            (tmp_path / f"node{k}_rail{n}.json").write_text(
+                OLD % (rate, rate, f"{rate * 1e9 / 8 / 65536 / 1e6:.6f}")
+            )
     reports = sorted(map(str, tmp_path.glob("*.json")))
     ran = railopt_cli("fabric-from-perftest", *reports, "-o", tmp_path / "fabric.toml")
     assert ran.code == 0, ran.err

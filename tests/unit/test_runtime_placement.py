@@ -9,8 +9,8 @@ import pytest
 
 from railopt import Chunks, Fabric, Plan, workloads
 from railopt.errors import InputError
-from railopt.runtime.placement import Placement, program, rows_of, stages
-from railopt.runtime.record import Record
+from railopt.runtime.payload.layout import Placement, program, rows_of, stages
+from railopt.runtime.senders.record import Record
 
 
 def case(seed: int, nodes: int = 4, rails: int = 3, shuffle: bool = True) -> Plan:
@@ -28,8 +28,22 @@ def test_packed_memory_is_that_of_an_alltoallv(seed: int, per_gpu: bool) -> None
     chunks = case(seed, shuffle=seed > 0).chunks
     placement = Placement.packed(chunks, per_gpu=per_gpu)
     for side, mine, other, buffer, offset, total in (
-        ("src", chunks.src_gpu, chunks.dst_gpu, placement.send_buffer, placement.send_offset, placement.send_bytes),
-        ("dst", chunks.dst_gpu, chunks.src_gpu, placement.recv_buffer, placement.recv_offset, placement.recv_bytes),
+        (
+            "src",
+            chunks.src_gpu,
+            chunks.dst_gpu,
+            placement.send_buffer,
+            placement.send_offset,
+            placement.send_bytes,
+        ),
+        (
+            "dst",
+            chunks.dst_gpu,
+            chunks.src_gpu,
+            placement.recv_buffer,
+            placement.recv_offset,
+            placement.recv_bytes,
+        ),
     ):
         ends: dict[tuple[int, int], int] = {}
         order = sorted(range(len(chunks)), key=lambda c: (mine[c], other[c], c))
@@ -67,21 +81,28 @@ def test_the_order_within_a_link_is_the_plans() -> None:
     plan = case(1)
     work = program(plan, Placement.packed(plan.chunks), rows_of(plan, 0))
     for link in range(len(work.peer)):
-        rows = work.chunk[work.starts[link]:work.starts[link + 1]]
+        rows = work.chunk[work.starts[link] : work.starts[link + 1]]
         assert np.all(np.diff(rows) > 0)
 
 
 def test_stages() -> None:
     plan = case(2)
     assert stages(plan) == [None]
-    staged = Plan(plan.fabric, plan.chunks, plan.rail, stage=(np.arange(len(plan.chunks)) % 3 * 2).astype(np.int32))
+    staged = Plan(
+        plan.fabric,
+        plan.chunks,
+        plan.rail,
+        stage=(np.arange(len(plan.chunks)) % 3 * 2).astype(np.int32),
+    )
     assert stages(staged) == [0, 2, 4]
     both = np.concatenate([rows_of(staged, 1, stage, side="recv") for stage in stages(staged)])
     assert sorted(both.tolist()) == rows_of(plan, 1, side="recv").tolist()
 
 
 def test_an_empty_plan_places_nothing() -> None:
-    chunks = Chunks.from_arrays(src=np.zeros(0, int), dst=np.zeros(0, int), size=np.zeros(0, int), nodes=3)
+    chunks = Chunks.from_arrays(
+        src=np.zeros(0, int), dst=np.zeros(0, int), size=np.zeros(0, int), nodes=3
+    )
     placement = Placement.packed(chunks)
     assert placement.send_bytes.tolist() == [[0]] * 3
     plan = Plan(Fabric.uniform(3, 2), chunks, np.zeros(0, np.int16))
@@ -104,7 +125,11 @@ def test_record_writes_what_would_be_posted() -> None:
     writes = [row for row in rows if row["opcode"] == "RDMA_WRITE"]
     assert sum(int(row["length"]) for row in writes) == plan.chunks.total == report.bytes
     links = {(row["node"], row["peer"], row["rail"]) for row in writes}
-    ends = [(row["node"], row["peer"], row["rail"]) for row in rows if row["opcode"] == "RDMA_WRITE_WITH_IMM"]
+    ends = [
+        (row["node"], row["peer"], row["rail"])
+        for row in rows
+        if row["opcode"] == "RDMA_WRITE_WITH_IMM"
+    ]
     assert sorted(ends) == sorted(links), "one immediate a link"
     for link in links:
         mine = [row for row in rows if (row["node"], row["peer"], row["rail"]) == link]

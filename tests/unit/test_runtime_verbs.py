@@ -1,4 +1,6 @@
-"""The binding: committed layouts, linked lists, and owners that close in the right order. No libibverbs needed."""
+"""The binding: committed layouts, linked lists, and owners that close in the right order. No
+libibverbs needed.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,35 @@ from railopt.errors import BackendError
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.lib import SharedLibrary, VerbsError
 from railopt.runtime.verbs.null import NullLibrary
-from railopt.runtime.verbs.objects import Address, Cq, Device, Mr, Patience, Pd, Qp, device_names, open_device
-from railopt.runtime.verbs.work import SEND_WR, ImmRing, Receives, WriteRing, Writes, split_id, work_id
+from railopt.runtime.verbs.objects import (
+    Address,
+    Cq,
+    Device,
+    Mr,
+    Patience,
+    Pd,
+    Qp,
+    device_names,
+    open_device,
+)
+from railopt.runtime.verbs.work import (
+    SEND_WR,
+    ImmRing,
+    Receives,
+    WriteRing,
+    Writes,
+    split_id,
+    work_id,
+)
 
-U8, U16, U32, U64, I32, P = (ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32,
-                             ctypes.c_void_p)
+U8, U16, U32, U64, I32, P = (
+    ctypes.c_uint8,
+    ctypes.c_uint16,
+    ctypes.c_uint32,
+    ctypes.c_uint64,
+    ctypes.c_int32,
+    ctypes.c_void_p,
+)
 
 
 class Sge(ctypes.Structure):
@@ -28,8 +54,16 @@ class Rdma(ctypes.Structure):
 
 
 class SendWr(ctypes.Structure):
-    _fields_ = (("wr_id", U64), ("next", P), ("sg_list", P), ("num_sge", I32), ("opcode", I32), ("send_flags", U32),
-                ("imm_data", U32), ("rdma", Rdma))
+    _fields_ = (
+        ("wr_id", U64),
+        ("next", P),
+        ("sg_list", P),
+        ("num_sge", I32),
+        ("opcode", I32),
+        ("send_flags", U32),
+        ("imm_data", U32),
+        ("rdma", Rdma),
+    )
 
 
 class RecvWr(ctypes.Structure):
@@ -37,23 +71,61 @@ class RecvWr(ctypes.Structure):
 
 
 class Wc(ctypes.Structure):
-    _fields_ = (("wr_id", U64), ("status", I32), ("opcode", I32), ("vendor_err", U32), ("byte_len", U32), ("imm_data", U32),
-                ("qp_num", U32), ("src_qp", U32), ("wc_flags", U32))
+    _fields_ = (
+        ("wr_id", U64),
+        ("status", I32),
+        ("opcode", I32),
+        ("vendor_err", U32),
+        ("byte_len", U32),
+        ("imm_data", U32),
+        ("qp_num", U32),
+        ("src_qp", U32),
+        ("wc_flags", U32),
+    )
 
 
 class QpInitAttr(ctypes.Structure):
-    _fields_ = (("qp_context", P), ("send_cq", P), ("recv_cq", P), ("srq", P), ("max_send_wr", U32), ("max_recv_wr", U32),
-                ("max_send_sge", U32), ("max_recv_sge", U32), ("max_inline_data", U32), ("qp_type", I32),
-                ("sq_sig_all", I32))
+    _fields_ = (
+        ("qp_context", P),
+        ("send_cq", P),
+        ("recv_cq", P),
+        ("srq", P),
+        ("max_send_wr", U32),
+        ("max_recv_wr", U32),
+        ("max_send_sge", U32),
+        ("max_recv_sge", U32),
+        ("max_inline_data", U32),
+        ("qp_type", I32),
+        ("sq_sig_all", I32),
+    )
 
 
 class Mr_(ctypes.Structure):
-    _fields_ = (("context", P), ("pd", P), ("addr", P), ("length", U64), ("handle", U32), ("lkey", U32), ("rkey", U32))
+    _fields_ = (
+        ("context", P),
+        ("pd", P),
+        ("addr", P),
+        ("length", U64),
+        ("handle", U32),
+        ("lkey", U32),
+        ("rkey", U32),
+    )
 
 
-@pytest.mark.parametrize(("name", "mirror"), [("ibv_sge", Sge), ("ibv_send_wr", SendWr), ("ibv_recv_wr", RecvWr),
-                                              ("ibv_wc", Wc), ("ibv_qp_init_attr", QpInitAttr), ("ibv_mr", Mr_)])
-def test_layouts_follow_the_alignment_of_this_machine(name: str, mirror: type[ctypes.Structure]) -> None:
+@pytest.mark.parametrize(
+    ("name", "mirror"),
+    [
+        ("ibv_sge", Sge),
+        ("ibv_send_wr", SendWr),
+        ("ibv_recv_wr", RecvWr),
+        ("ibv_wc", Wc),
+        ("ibv_qp_init_attr", QpInitAttr),
+        ("ibv_mr", Mr_),
+    ],
+)
+def test_layouts_follow_the_alignment_of_this_machine(
+    name: str, mirror: type[ctypes.Structure]
+) -> None:
     dtype = s.dtype(name)
     for field, *_ in mirror._fields_:
         if field == "rdma":
@@ -86,7 +158,9 @@ def test_an_error_names_its_verb_and_errno() -> None:
     assert "ulimit -l" in str(error)
 
 
-def make_pair(lib: NullLibrary, memory: np.ndarray) -> tuple[Device, Cq, Qp, Mr, Device, Cq, Qp, Mr]:
+def make_pair(
+    lib: NullLibrary, memory: np.ndarray
+) -> tuple[Device, Cq, Qp, Mr, Device, Cq, Qp, Mr]:
     ends = []
     for name in ("a", "b"):
         device = open_device(lib, name)
@@ -115,12 +189,14 @@ def test_lists_are_refilled_cut_and_mended(lib: NullLibrary, counts: list[int]) 
         memory[2048:] = 0
         offset = np.arange(count, dtype=np.uint64) * 16
         keys = np.full(count, mr.lkey, np.uint32), np.full(count, peer.rkey, np.uint32)
-        writes = Writes(mr.address + offset, mr.address + 2048 + offset, np.full(count, 16, np.uint32), *keys)
+        writes = Writes(
+            mr.address + offset, mr.address + 2048 + offset, np.full(count, 16, np.uint32), *keys
+        )
         assert ring.post(slot % 2, writes, 0) == (count, 0)
         assert cq.poll() == 1, "one signal a list"
         assert split_id(int(cq.wc["wr_id"][0])) == (0, 7)
-        assert np.array_equal(memory[2048:2048 + 16 * count], memory[:16 * count])
-        assert not memory[2048 + 16 * count:].any(), "nothing of an earlier, longer list is posted"
+        assert np.array_equal(memory[2048 : 2048 + 16 * count], memory[: 16 * count])
+        assert not memory[2048 + 16 * count :].any(), "nothing of an earlier, longer list is posted"
 
 
 def test_an_immediate_arrives_behind_the_writes(lib: NullLibrary) -> None:
@@ -140,13 +216,20 @@ def test_an_immediate_arrives_behind_the_writes(lib: NullLibrary) -> None:
     del mr
 
 
-@pytest.mark.parametrize(("lkey", "rkey", "status"), [(1, 0, s.IBV_WC_LOC_PROT_ERR), (0, 1, s.IBV_WC_REM_ACCESS_ERR)])
+@pytest.mark.parametrize(
+    ("lkey", "rkey", "status"), [(1, 0, s.IBV_WC_LOC_PROT_ERR), (0, 1, s.IBV_WC_REM_ACCESS_ERR)]
+)
 def test_the_null_driver_checks_keys(lib: NullLibrary, lkey: int, rkey: int, status: int) -> None:
     memory = np.zeros(64, np.uint8)
     _, cq, qp, mr, _, _, _, peer = make_pair(lib, memory)
     at = np.full(1, mr.address, np.uint64)
-    writes = Writes(at, at, np.full(1, 64, np.uint32), np.full(1, mr.lkey + 1000 * lkey, np.uint32),
-                    np.full(1, peer.rkey + 1000 * rkey, np.uint32))
+    writes = Writes(
+        at,
+        at,
+        np.full(1, 64, np.uint32),
+        np.full(1, mr.lkey + 1000 * lkey, np.uint32),
+        np.full(1, peer.rkey + 1000 * rkey, np.uint32),
+    )
     WriteRing(qp, 1, 4, 0).post(0, writes, 0)
     assert cq.poll() == 1
     assert cq.wc["status"][0] == status
@@ -158,7 +241,13 @@ def test_closing_a_device_closes_what_hangs_on_it_in_order(lib: NullLibrary) -> 
     lib.calls.clear()
     with device:
         pass
-    assert lib.calls == ["ibv_destroy_qp", "ibv_dereg_mr", "ibv_dealloc_pd", "ibv_destroy_cq", "ibv_close_device"]
+    assert lib.calls == [
+        "ibv_destroy_qp",
+        "ibv_dereg_mr",
+        "ibv_dealloc_pd",
+        "ibv_destroy_cq",
+        "ibv_close_device",
+    ]
     device.close()
     assert len(lib.calls) == 5, "closing twice is harmless"
     assert Receives(qp, 4, 0).fill() == errno.EBADF, "a closed queue pair is never handed to C"
@@ -176,7 +265,9 @@ def test_no_rdma_in_the_kernel_is_no_device() -> None:
 
 def test_the_gid_is_the_ipv4_one_whatever_its_index(lib: NullLibrary) -> None:
     device = open_device(lib, "b")
-    assert device.address() == Address(0, bytes(10) + b"\xff\xff\x0a\x00\x00\x01", 1, True, s.IBV_MTU_4096)
+    assert device.address() == Address(
+        0, bytes(10) + b"\xff\xff\x0a\x00\x00\x01", 1, True, s.IBV_MTU_4096
+    )
     assert device.address(0).gid[:2] == b"\xfe\x80"
     with pytest.raises(BackendError, match="no RoCE v2 GID"):
         device.address(roce_v2=lambda index: False)

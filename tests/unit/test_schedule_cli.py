@@ -38,8 +38,27 @@ def test_compare_lists_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     names = {name: str(tmp_path / name) for name in ("s.npz", "p.npz", "c.cm")}
-    words = ("uniform", "--nodes", "3", "--rails", "4", "--kind", "fast", "--order", "ascending", "-o", names["s.npz"],
-             "--plan", names["p.npz"], "--cm", names["c.cm"], "--chunk", "64KiB", "--json", "--stages")
+    words = (
+        "uniform",
+        "--nodes",
+        "3",
+        "--rails",
+        "4",
+        "--kind",
+        "fast",
+        "--order",
+        "ascending",
+        "-o",
+        names["s.npz"],
+        "--plan",
+        names["p.npz"],
+        "--cm",
+        names["c.cm"],
+        "--chunk",
+        "64KiB",
+        "--json",
+        "--stages",
+    )
     code, out, err = run(capsys, *words)
     data = json.loads(out)
     assert code == 0
@@ -51,21 +70,27 @@ def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert sum(size for stage in data["transfers"] for _, _, size in stage) == plan.chunks.total
     again = json.loads(run(capsys, names["s.npz"], "--json")[1])
     assert {key: again[key] for key in ("stages", "total", "bound", "modelled_us")} == {
-        key: data[key] for key in ("stages", "total", "bound", "modelled_us")}
+        key: data[key] for key in ("stages", "total", "bound", "modelled_us")
+    }
     code, _, err = run(capsys, *words)
     assert code == 1
     assert "exists" in err
     assert run(capsys, *words, "--force")[0] == 0
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (("nothing", "--nodes", "4"), "neither a file nor a workload"),
-    (("uniform", "--nodes", "4", "--eps", "huge"), "eps = 'huge'"),
-    (("uniform", "--nodes", "4", "--degrade", "1:1=0.5"), "NICs of different rate"),
-    (("uniform", "--nodes", "4", "--rails", "4", "--gpus", "8"), "one NIC a GPU"),
-    (("uniform", "--nodes", "4", "--plan", "/nowhere/p.npz"), "does not exist"),
-])
-def test_bad_input(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nothing", "--nodes", "4"), "neither a file nor a workload"),
+        (("uniform", "--nodes", "4", "--eps", "huge"), "eps = 'huge'"),
+        (("uniform", "--nodes", "4", "--degrade", "1:1=0.5"), "NICs of different rate"),
+        (("uniform", "--nodes", "4", "--rails", "4", "--gpus", "8"), "one NIC a GPU"),
+        (("uniform", "--nodes", "4", "--plan", "/nowhere/p.npz"), "does not exist"),
+    ],
+)
+def test_bad_input(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
     code, out, err = run(capsys, *words)
     assert code == 1
     assert out == ""

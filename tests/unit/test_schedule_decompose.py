@@ -1,4 +1,6 @@
-"""Decompositions of server matrices: every byte once, one peer a stage, totals and stage counts as promised."""
+"""Decompositions of server matrices: every byte once, one peer a stage, totals and stage counts as
+promised.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from railopt.schedule.decompose import birkhoff, by_length, compact, fill, longest_line, shifted, taper
+from railopt.schedule.decompose import (
+    birkhoff,
+    by_length,
+    compact,
+    fill,
+    longest_line,
+    shifted,
+    taper,
+)
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 
 INT64_MAX = np.iinfo(np.int64).max
@@ -16,7 +26,9 @@ INT64_MAX = np.iinfo(np.int64).max
 def matrices(n: int, seed: int) -> dict[str, np.ndarray]:
     """Server matrices of very different structure."""
     rng = np.random.default_rng(seed)
-    hot = (rng.permutation(np.arange(1, n + 1) ** -0.9) * rng.uniform(0.5, 1.5, (n, n)) * 1e8).astype(np.int64)
+    hot = (
+        rng.permutation(np.arange(1, n + 1) ** -0.9) * rng.uniform(0.5, 1.5, (n, n)) * 1e8
+    ).astype(np.int64)
     permutations = np.zeros((n, n), np.int64)
     for t in range(5 * n):
         permutations[np.arange(n), rng.permutation(n)] += int(1e9 * 0.97**t) + 1
@@ -30,7 +42,9 @@ def matrices(n: int, seed: int) -> dict[str, np.ndarray]:
         "triangle": np.triu(rng.integers(1, 10**8, (n, n))),
         "hot columns": hot,
         "hot rows": hot.T,
-        "outer product": (np.outer(rng.pareto(1, n) + 0.1, rng.pareto(1, n) + 0.1) * 1e7).astype(np.int64),
+        "outer product": (np.outer(rng.pareto(1, n) + 0.1, rng.pareto(1, n) + 0.1) * 1e7).astype(
+            np.int64
+        ),
         "sum of permutations": permutations,
         "tiny": rng.integers(0, 4, (n, n)),
     }
@@ -40,7 +54,9 @@ def matrices(n: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def check(matrix: np.ndarray, peer: np.ndarray, sent: np.ndarray) -> int:
-    """The total, after an independent check: every byte is sent once, no stage has two senders for one server."""
+    """The total, after an independent check: every byte is sent once, no stage has two senders for
+    one server.
+    """
     moved = np.zeros(matrix.shape, object)
     for stage in range(len(peer)):
         busy = np.flatnonzero(peer[stage] >= 0)
@@ -84,8 +100,11 @@ def test_compact_keeps_its_proved_bound_on_a_hard_matrix() -> None:
     """Two blocks joined by tiny entries: perfect matchings are short, so slots have to end it."""
     n = 24
     rng = np.random.default_rng(0)
-    matrix = np.where(np.add.outer(np.arange(n) // 12, np.arange(n) // 12) % 2, rng.integers(1, 10**4, (n, n)),
-                      rng.integers(1, 10**9, (n, n)))
+    matrix = np.where(
+        np.add.outer(np.arange(n) // 12, np.arange(n) // 12) % 2,
+        rng.integers(1, 10**4, (n, n)),
+        rng.integers(1, 10**9, (n, n)),
+    )
     np.fill_diagonal(matrix, 0)
     line = longest_line(matrix)
     for part in (20, 50, 400):
@@ -131,7 +150,12 @@ def test_sums_at_the_edge_of_int64() -> None:
     even = np.full((3, 3), INT64_MAX // 6 - 1)
     np.fill_diagonal(even, 0)
     for edge in (matrix, one, even):
-        for peer, sent in (birkhoff(edge), compact(edge, INT64_MAX // 50), compact(edge, 0), shifted(edge)):
+        for peer, sent in (
+            birkhoff(edge),
+            compact(edge, INT64_MAX // 50),
+            compact(edge, 0),
+            shifted(edge),
+        ):
             assert check(edge, peer, sent) >= longest_line(edge)
         assert check(edge, *compact(edge, 0)) == longest_line(edge)
 
@@ -191,5 +215,7 @@ def test_matchings_are_as_large_as_scipys(n: int) -> None:
         rows = np.flatnonzero(mate >= 0)
         assert np.all(table[rows, mate[rows]])
         assert len(set(mate[rows].tolist())) == len(rows)
-        assert len(rows) == np.count_nonzero(maximum_bipartite_matching(csr_matrix(table), perm_type="column") >= 0)
+        assert len(rows) == np.count_nonzero(
+            maximum_bipartite_matching(csr_matrix(table), perm_type="column") >= 0
+        )
         assert whole == (len(rows) == n)

@@ -1,4 +1,6 @@
-"""The alpha-beta model against hand calculations, and the figures that FAST's released simulator gives in it."""
+"""The alpha-beta model against hand calculations, and the figures that FAST's released simulator
+gives in it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Traffic
-from railopt.schedule import KINDS, LINKS, Links, compare, cost, modelled, spreadout_gpus, synthesise
+from railopt.schedule import (
+    KINDS,
+    LINKS,
+    Links,
+    compare,
+    cost,
+    modelled,
+    spreadout_gpus,
+    synthesise,
+)
 from railopt.schedule.model import spread
 from railopt.workloads import zipf
 
@@ -25,7 +36,9 @@ def test_spread_is_a_step_a_shift() -> None:
 
 
 def test_one_direction_by_hand() -> None:
-    """GPU 0 holds 6 MB for GPU 2 and GPU 1 holds 2 MB for it: 2 MB are balanced, rail 1's 4 MB are redistributed."""
+    """GPU 0 holds 6 MB for GPU 2 and GPU 1 holds 2 MB for it: 2 MB are balanced, rail 1's 4 MB are
+    redistributed.
+    """
     traffic = two_by_two([[0, 0, 6, 0], [0, 0, 2, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
     fabric = Fabric.uniform(2, 2)
     fast = modelled(synthesise(fabric, traffic, "fast"), LINK)
@@ -48,7 +61,9 @@ def test_parts_add_up_and_nothing_beats_the_bound() -> None:
     for skew in (0.0, 0.9):
         for found in compare(fabric, zipf(fabric, mean="1MiB", skew=skew, seed=1)):
             parts = found.parts
-            assert parts.total == pytest.approx(parts.wire + parts.startup + parts.balance + parts.redistribution)
+            assert parts.total == pytest.approx(
+                parts.wire + parts.startup + parts.balance + parts.redistribution
+            )
             assert parts.wire >= parts.bound * (1 - 1e-9)
             assert parts.ratio >= 1
             assert found.ratio_with_synthesis > parts.ratio
@@ -63,14 +78,20 @@ def test_balanced_traffic_has_no_balance() -> None:
         assert found.schedule.excess == 0
 
 
-@pytest.mark.parametrize(("nodes", "released_stages", "released_ratio"),
-                         [(4, 8, 1.19), (8, 44, 1.23), (16, 218, 1.26), (32, 935, 1.32)])
+@pytest.mark.parametrize(
+    ("nodes", "released_stages", "released_ratio"),
+    [(4, 8, 1.19), (8, 44, 1.23), (16, 218, 1.26), (32, 935, 1.32)],
+)
 def test_fast_as_released(nodes: int, released_stages: int, released_ratio: float) -> None:
-    """Uniform random demand, stages in the order they are built, as FAST's simulator runs them: its figures within 5 %."""
+    """Uniform random demand, stages in the order they are built, as FAST's simulator runs them: its
+    figures within 5 %.
+    """
     fabric = Fabric.uniform(nodes, 8)
     ratios, stages = [], []
     for seed in range(3):
-        traffic = Traffic.from_matrix(np.random.default_rng(seed).integers(0, 100 * MB, (nodes * 8,) * 2), fabric)
+        traffic = Traffic.from_matrix(
+            np.random.default_rng(seed).integers(0, 100 * MB, (nodes * 8,) * 2), fabric
+        )
         built = synthesise(fabric, traffic, "fast", order="built")
         ratios.append(modelled(built).ratio)
         stages.append(built.stages)
@@ -92,7 +113,8 @@ def test_nothing_to_send_costs_nothing_between_servers() -> None:
 
 def test_spreadout_between_gpus_by_hand() -> None:
     traffic = two_by_two([[0, 1, 3, 0], [0, 0, 0, 0], [0, 0, 0, 0], [5, 0, 0, 0]])
-    # shift 1: 0->1 inside (1 MB), 3->0 outside (5 MB); shift 2: 0->2 outside (3 MB); shift 3: start-up only
+    # shift 1: 0->1 inside (1 MB), 3->0 outside (5 MB); shift 2: 0->2 outside (3 MB); shift 3:
+    # start-up only
     assert spreadout_gpus(traffic, LINK) == pytest.approx((1 + 50) + (1 + 30) + 1)
 
 

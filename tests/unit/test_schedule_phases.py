@@ -1,4 +1,6 @@
-"""Schedules on the simulator: store-and-forward phases by hand, and the certificate of the optimum."""
+"""Schedules on the simulator: store-and-forward phases by hand, and the certificate of the
+optimum.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def completion_us(schedule, **alpha: int) -> float:
 def one_way() -> tuple[Fabric, Traffic]:
     """GPU 0 holds 6 MB and GPU 1 holds 2 MB for GPU 2; NICs 1 GB/s, scale-up 4 GB/s."""
     fabric = Fabric.uniform(2, 2, "1GB/s", scaleup="4GB/s")
-    return fabric, Traffic.from_matrix(np.array([[0, 0, 6, 0], [0, 0, 2, 0], [0, 0, 0, 0], [0, 0, 0, 0]]) * MB, fabric)
+    return fabric, Traffic.from_matrix(
+        np.array([[0, 0, 6, 0], [0, 0, 2, 0], [0, 0, 0, 0], [0, 0, 0, 0]]) * MB, fabric
+    )
 
 
 def test_balance_wire_and_redistribution_one_after_the_other() -> None:
@@ -36,13 +40,17 @@ def test_balance_wire_and_redistribution_one_after_the_other() -> None:
     for kind in ("fast", "fast-nostage"):
         schedule = synthesise(fabric, traffic, kind)
         assert completion_us(schedule) == pytest.approx(500 + 4000 + 1000, rel=1e-6)
-        assert completion_us(schedule, alpha_out_ps=7 * US, alpha_in_ps=US) == pytest.approx(500 + 1 + 4000 + 7 + 1000 + 1, rel=1e-6)
+        assert completion_us(schedule, alpha_out_ps=7 * US, alpha_in_ps=US) == pytest.approx(
+            500 + 1 + 4000 + 7 + 1000 + 1, rel=1e-6
+        )
 
 
 def test_a_tapered_schedule_hides_both_ends() -> None:
     fabric, traffic = one_way()
     # no balance at the start, 1/16 redistributed at the end
-    assert completion_us(synthesise(fabric, traffic, "compact", startup=1)) == pytest.approx(4000 + 1000 / 16, rel=1e-3)
+    assert completion_us(synthesise(fabric, traffic, "compact", startup=1)) == pytest.approx(
+        4000 + 1000 / 16, rel=1e-3
+    )
 
 
 def test_pipelined_plans_run_at_the_bound() -> None:
@@ -69,22 +77,35 @@ def test_phases_carry_every_byte(kind: str) -> None:
     assert timeline.completion >= schedule.bound.value
     assert timeline.completion <= 2 * schedule.bound.value
     if KINDS[kind].barriers:
-        begun = [timeline.begun_ps[wire & (found.group == schedule.stages + s)].min() for s in range(schedule.stages)]
-        ended = [timeline.finish_ps[wire & (found.group == schedule.stages + s)].max() for s in range(schedule.stages)]
-        assert all(b >= e for b, e in zip(begun[1:], ended, strict=False)), "a stage starts before the one before ends"
+        begun = [
+            timeline.begun_ps[wire & (found.group == schedule.stages + s)].min()
+            for s in range(schedule.stages)
+        ]
+        ended = [
+            timeline.finish_ps[wire & (found.group == schedule.stages + s)].max()
+            for s in range(schedule.stages)
+        ]
+        assert all(b >= e for b, e in zip(begun[1:], ended, strict=False)), (
+            "a stage starts before the one before ends"
+        )
 
 
 def test_nothing_to_send() -> None:
     fabric = Fabric.uniform(3, 2)
     for kind in ("fast", "compact", "fast-nostage"):
-        empty = phases(synthesise(fabric, Traffic.from_matrix(np.zeros((6, 6), np.int64), fabric), kind))
+        empty = phases(
+            synthesise(fabric, Traffic.from_matrix(np.zeros((6, 6), np.int64), fabric), kind)
+        )
         assert len(empty.size) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_optimum_is_certified(kind: str, tmp_path: Path) -> None:
     fabric = Fabric.uniform(5, 4)
-    for traffic in (zipf(fabric, skew=0.9, seed=4), Traffic.from_matrix(np.zeros((20, 20), np.int64), fabric)):
+    for traffic in (
+        zipf(fabric, skew=0.9, seed=4),
+        Traffic.from_matrix(np.zeros((20, 20), np.int64), fabric),
+    ):
         schedule = synthesise(fabric, traffic, kind)
         made = certificate(schedule)
         assert made.bound == made.value == schedule.bound.value
@@ -106,7 +127,7 @@ def test_a_better_claim_fails() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_senders_carry_it_out_and_the_kernel_accepts_it(kind: str, tmp_path: Path) -> None:
-    from railopt.runtime.loopback import Loopback
+    from railopt.runtime.senders.loopback import Loopback
 
     fabric = Fabric.uniform(3, 2)
     plan = synthesise(fabric, zipf(fabric, mean="20KB", skew=0.9, seed=4), kind).plan()

@@ -1,4 +1,6 @@
-"""Schedule: what its constructor refuses, its files, and the plan, .cm and pieces that it becomes."""
+"""Schedule: what its constructor refuses, its files, and the plan, .cm and pieces that it
+becomes.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,17 @@ def test_every_kind_becomes_a_plan_that_moves_every_byte_once(kind: str, order: 
     plan = schedule.plan()
     assert np.array_equal(Traffic.from_chunks(plan.chunks).bytes, between(TRAFFIC))
     starts = np.lexsort([plan.chunks.offset, plan.chunks.flow])
-    flow, offset, size = plan.chunks.flow[starts], plan.chunks.offset[starts], plan.chunks.size[starts]
+    flow, offset, size = (
+        plan.chunks.flow[starts],
+        plan.chunks.offset[starts],
+        plan.chunks.size[starts],
+    )
     first = np.concatenate([[True], flow[1:] != flow[:-1]])
     assert np.all(offset[first] == 0)
     follows = ~first[1:]
-    assert np.array_equal(offset[1:][follows], (offset + size)[:-1][follows]), "pieces overlap or leave a hole"
+    assert np.array_equal(offset[1:][follows], (offset + size)[:-1][follows]), (
+        "pieces overlap or leave a hole"
+    )
     assert conflicts(plan) == []
     assert (plan.stage is not None) == KINDS[kind].barriers
     assert plan.policy == kind
@@ -66,7 +74,11 @@ def test_loads_are_within_a_byte_a_peer_of_the_bound(kind: str) -> None:
 def test_bound_names_the_fullest_line(compact: Schedule) -> None:
     matrix = TRAFFIC.node_matrix
     sums = matrix.sum(axis=1 if compact.bound.side == "send" else 0)
-    assert sums[compact.bound.node] == compact.line_sum == max(matrix.sum(0).max(), matrix.sum(1).max())
+    assert (
+        sums[compact.bound.node]
+        == compact.line_sum
+        == max(matrix.sum(0).max(), matrix.sum(1).max())
+    )
     assert compact.bound.value == Fraction(compact.line_sum, 8 * 50_000_000_000)
     assert compact.total <= compact.line_sum * Fraction(51, 50)
     assert compact.excess == Fraction(compact.total, compact.line_sum) - 1
@@ -109,7 +121,9 @@ def test_chunks_are_capped() -> None:
     plan = synthesise(FABRIC, TRAFFIC, "pipelined").plan("4KiB")
     assert plan.chunks.largest == 4096
     assert plan.stage is None
-    assert synthesise(FABRIC, zipf(FABRIC, mean="4MiB"), "pipelined").plan().chunks.largest == 1 << 18
+    assert (
+        synthesise(FABRIC, zipf(FABRIC, mean="4MiB"), "pipelined").plan().chunks.largest == 1 << 18
+    )
 
 
 def test_cm_has_a_barrier_between_stages(compact: Schedule) -> None:
@@ -141,7 +155,10 @@ def test_no_part_is_shorter_than_the_start_up() -> None:
     whole = synthesise(FABRIC, TRAFFIC, startup="1GiB")
     assert whole.stages < tapered.stages
     assert whole.total == tapered.total
-    assert synthesise(FABRIC, TRAFFIC, startup=int(tapered.lengths[-1]) + 1).lengths[-1] > tapered.lengths[-1]
+    assert (
+        synthesise(FABRIC, TRAFFIC, startup=int(tapered.lengths[-1]) + 1).lengths[-1]
+        > tapered.lengths[-1]
+    )
 
 
 def test_the_same_matrix_gives_the_same_schedule() -> None:
@@ -152,19 +169,39 @@ def test_the_same_matrix_gives_the_same_schedule() -> None:
 
 def test_compiled_and_plain_python_agree() -> None:
     """What one node computes with numba another may compute without."""
-    code = ("from railopt import Fabric, synthesise; from railopt.schedule import KINDS; from railopt.workloads import zipf\n"
-            "f = Fabric.uniform(5, 3); t = zipf(f, skew=0.8, seed=3)\n"
-            "print([(synthesise(f, t, k).digest, synthesise(f, t, k).plan('10KB').digest) for k in KINDS])")
-    runs = [subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True,
-                           env={**os.environ, "NUMBA_DISABLE_JIT": flag}).stdout for flag in "01"]
+    code = (
+        "from railopt import Fabric, synthesise; from railopt.schedule import KINDS; from "
+        "railopt.workloads import zipf\n"
+        "f = Fabric.uniform(5, 3); t = zipf(f, skew=0.8, seed=3)\n"
+        "print([(synthesise(f, t, k).digest, synthesise(f, t, k).plan('10KB').digest) for k in "
+        "KINDS])"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "NUMBA_DISABLE_JIT": flag},
+        ).stdout
+        for flag in "01"
+    ]
     assert runs[0] == runs[1] != ""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_between_servers(kind: str) -> None:
-    for fabric, matrix in ((FABRIC, np.zeros((32, 32), np.int64)), (Fabric.uniform(1, 8), np.full((8, 8), 100))):
+    for fabric, matrix in (
+        (FABRIC, np.zeros((32, 32), np.int64)),
+        (Fabric.uniform(1, 8), np.full((8, 8), 100)),
+    ):
         schedule = synthesise(fabric, Traffic.from_matrix(matrix, fabric), kind)
-        assert (schedule.stages, schedule.total, schedule.excess, schedule.bound.value) == (0, 0, 0, 0)
+        assert (schedule.stages, schedule.total, schedule.excess, schedule.bound.value) == (
+            0,
+            0,
+            0,
+            0,
+        )
         assert len(schedule.plan().chunks) == 0
 
 
@@ -196,15 +233,21 @@ def test_what_does_not_fit_is_refused() -> None:
             synthesise(FABRIC, TRAFFIC, eps=eps)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda peer, sent: peer.__setitem__((0, 1), peer[0, 0]), "receives from two servers|does not exist"),
-    (lambda peer, sent: peer.__setitem__((0, 0), 0), "to itself"),
-    (lambda peer, sent: peer.__setitem__((0, 0), 4), "does not exist"),
-    (lambda peer, sent: peer.__setitem__((0, 0), -1), "idles with bytes"),
-    (lambda peer, sent: sent.__setitem__((0, 0), sent[0, 0] + 1), "more bytes"),
-    (lambda peer, sent: sent.__setitem__((0, 0), sent[0, 0] - 1), "in no stage"),
-    (lambda peer, sent: sent.__setitem__((0, 0), -5), "does not exist"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda peer, sent: peer.__setitem__((0, 1), peer[0, 0]),
+            "receives from two servers|does not exist",
+        ),
+        (lambda peer, sent: peer.__setitem__((0, 0), 0), "to itself"),
+        (lambda peer, sent: peer.__setitem__((0, 0), 4), "does not exist"),
+        (lambda peer, sent: peer.__setitem__((0, 0), -1), "idles with bytes"),
+        (lambda peer, sent: sent.__setitem__((0, 0), sent[0, 0] + 1), "more bytes"),
+        (lambda peer, sent: sent.__setitem__((0, 0), sent[0, 0] - 1), "in no stage"),
+        (lambda peer, sent: sent.__setitem__((0, 0), -5), "does not exist"),
+    ],
+)
 def test_an_invalid_schedule_cannot_exist(change, message: str) -> None:
     made = synthesise(FABRIC, TRAFFIC, "spreadout")
     peer, sent = made.peer.copy(), made.sent.copy()

@@ -14,18 +14,36 @@ from railopt.sim import BALANCERS, Change, Job, Model, simulate
 from railopt.sim.model import PAYLOAD
 
 MIB = 2**20
-LINE = 50 * 10**9        # bytes per second at 400 Gb/s
-FULL = MIB * 20          # picoseconds for 1 MiB at line rate
+LINE = 50 * 10**9  # bytes per second at 400 Gb/s
+FULL = MIB * 20  # picoseconds for 1 MiB at line rate
 
 
 def job(paths: list[list[int]], sizes: list[int], capacity: list[int], **rest: object) -> Job:
     first = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
-    return Job(np.array(capacity), first, np.array([port for path in paths for port in path], np.int32), np.array(sizes), **rest)  # type: ignore[arg-type]
+    return Job(
+        np.array(capacity),
+        first,
+        np.array([port for path in paths for port in path], np.int32),
+        np.array(sizes),
+        **rest,
+    )  # type: ignore[arg-type]
 
 
-def planned(fabric: Fabric, src: list[int], dst: list[int], rail: list[int], size: int | list[int] = MIB, **rest: object) -> Plan:
+def planned(
+    fabric: Fabric,
+    src: list[int],
+    dst: list[int],
+    rail: list[int],
+    size: int | list[int] = MIB,
+    **rest: object,
+) -> Plan:
     sizes = [size] * len(src) if isinstance(size, int) else size
-    return Plan(fabric, Chunks.from_arrays(src=src, dst=dst, size=sizes, nodes=fabric.nodes), np.array(rail), **rest)  # type: ignore[arg-type]
+    return Plan(
+        fabric,
+        Chunks.from_arrays(src=src, dst=dst, size=sizes, nodes=fabric.nodes),
+        np.array(rail),
+        **rest,
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -53,7 +71,9 @@ def test_a_permutation_runs_at_line_rate(fabric: Fabric) -> None:
 
 
 def test_two_bottlenecks_in_series() -> None:
-    """A 10 B/s, B 4 B/s: flow 0 over A and B gets 2, flow 1 over B gets 2, flow 2 over A gets the other 8."""
+    """A 10 B/s, B 4 B/s: flow 0 over A and B gets 2, flow 1 over B gets 2, flow 2 over A gets the
+    other 8.
+    """
     timeline = simulate(job([[0, 1], [1], [0]], [20, 20, 80], [10, 4]))
     assert timeline.finish_ps.tolist() == [10 * 10**12] * 3
 
@@ -61,7 +81,10 @@ def test_two_bottlenecks_in_series() -> None:
 def test_what_one_leaves_the_others_take() -> None:
     """6 B/s: 10 and 40 bytes share 3 + 3 until 10/3 s; then 30 bytes at 6 B/s."""
     timeline = simulate(job([[0], [0]], [10, 40], [6]))
-    assert timeline.finish_ps.tolist() == [-(-10 * 10**12 // 3), pytest.approx((Fraction(10, 3) + 5) * 10**12, abs=2)]
+    assert timeline.finish_ps.tolist() == [
+        -(-10 * 10**12 // 3),
+        pytest.approx((Fraction(10, 3) + 5) * 10**12, abs=2),
+    ]
 
 
 def test_a_flow_that_arrives_late() -> None:
@@ -90,28 +113,50 @@ def test_chunks_of_a_connection_arrive_one_after_the_other(fabric: Fabric) -> No
 def test_a_capacity_that_changes_and_comes_back() -> None:
     """10 B/s for 2 s, 0 for 3 s, 5 from then on: 20 + 0 + 80 bytes."""
     seconds = 10**12
-    timeline = simulate(job([[0]], [100], [10], changes=[Change(2 * seconds, 0, 0), Change(5 * seconds, 0, 5)]))
+    timeline = simulate(
+        job([[0]], [100], [10], changes=[Change(2 * seconds, 0, 0), Change(5 * seconds, 0, 5)])
+    )
     assert timeline.completion_ps == 21 * seconds
 
 
 def test_a_barrier_and_a_chain_of_nodes(fabric: Fabric) -> None:
-    """Stage 0: 0->1 long, 2->3 short; stage 1: 0->3 and 2->1.  A barrier waits for the long one, nodes only for their own."""
-    plan = planned(fabric, [0, 2, 4, 0, 2], [1, 3, 5, 3, 1], [0] * 5, [4 * MIB, MIB, MIB, MIB, MIB], stage=np.array([0, 0, 0, 1, 1]))
+    """Stage 0: 0->1 long, 2->3 short; stage 1: 0->3 and 2->1.  A barrier waits for the long one,
+    nodes only for their own.
+    """
+    plan = planned(
+        fabric,
+        [0, 2, 4, 0, 2],
+        [1, 3, 5, 3, 1],
+        [0] * 5,
+        [4 * MIB, MIB, MIB, MIB, MIB],
+        stage=np.array([0, 0, 0, 1, 1]),
+    )
     barrier = simulate(plan)
     assert barrier.chunk_ps.tolist() == [4 * FULL, FULL, FULL, 5 * FULL, 5 * FULL]
-    plan = planned(fabric, [0, 2, 4, 4, 2], [1, 3, 5, 3, 5], [0] * 5, [4 * MIB, MIB, 2 * MIB, MIB, MIB], stage=np.array([0, 0, 0, 1, 1]))
+    plan = planned(
+        fabric,
+        [0, 2, 4, 4, 2],
+        [1, 3, 5, 3, 5],
+        [0] * 5,
+        [4 * MIB, MIB, 2 * MIB, MIB, MIB],
+        stage=np.array([0, 0, 0, 1, 1]),
+    )
     nodes = simulate(plan, stages="node")
     assert nodes.chunk_ps.tolist() == [4 * FULL, FULL, 2 * FULL, 3 * FULL, 3 * FULL]
 
 
 def test_stages_of_a_node_wait_over_stages_in_which_it_is_idle(fabric: Fabric) -> None:
-    plan = planned(fabric, [0, 2, 0], [1, 3, 5], [0] * 3, [2 * MIB, MIB, MIB], stage=np.array([0, 1, 2]))
+    plan = planned(
+        fabric, [0, 2, 0], [1, 3, 5], [0] * 3, [2 * MIB, MIB, MIB], stage=np.array([0, 1, 2])
+    )
     assert simulate(plan, stages="node").chunk_ps.tolist() == [2 * FULL, FULL, 3 * FULL]
 
 
 def test_groups_without_flows_pass_on() -> None:
     """Group 0 -> empty group 1 -> group 2."""
-    timeline = simulate(job([[0], [0]], [10, 10], [10], group=np.array([0, 2]), needs=np.array([[1, 0], [2, 1]])))
+    timeline = simulate(
+        job([[0], [0]], [10, 10], [10], group=np.array([0, 2]), needs=np.array([[1, 0], [2, 1]]))
+    )
     assert timeline.finish_ps.tolist() == [10**12, 2 * 10**12]
 
 
@@ -128,7 +173,9 @@ def test_headers_and_latency(fabric: Fabric) -> None:
 
 def test_incast_penalty_is_the_stated_curve(fabric: Fabric) -> None:
     plan = planned(fabric, [1, 2, 3, 4], [0] * 4, [0] * 4)
-    assert simulate(plan, model=Model(incast=Fraction(1, 10))).completion_ps == pytest.approx(4 * FULL * 1.3, rel=1e-9)
+    assert simulate(plan, model=Model(incast=Fraction(1, 10))).completion_ps == pytest.approx(
+        4 * FULL * 1.3, rel=1e-9
+    )
     one = planned(fabric, [1], [0], [0])
     assert simulate(one, model=Model(incast=Fraction(1, 10))).completion_ps == FULL
 
@@ -143,7 +190,9 @@ def test_plans_of_equal_load_finish_at_the_bound(policy: str) -> None:
 
 
 def test_a_narrow_scaleup_link_is_the_bottleneck() -> None:
-    """All of GPU 0's bytes leave over four NICs of 50 GB/s, three of them through its 75 GB/s scale-up link."""
+    """All of GPU 0's bytes leave over four NICs of 50 GB/s, three of them through its 75 GB/s
+    scale-up link.
+    """
     fabric = Fabric.uniform(2, 4, scaleup="75GB/s")
     matrix = np.zeros((8, 8), np.int64)
     matrix[0, 4:] = 16 * MIB
@@ -152,7 +201,9 @@ def test_a_narrow_scaleup_link_is_the_bottleneck() -> None:
 
 
 def test_a_scaleup_link_that_does_not_fill_changes_nothing() -> None:
-    """Just narrow enough to be simulated, wide enough for this traffic: connections split by GPU end as before."""
+    """Just narrow enough to be simulated, wide enough for this traffic: connections split by GPU
+    end as before.
+    """
     wide = Fabric.uniform(4, 4)
     traffic = railopt.workloads.zipf(wide, seed=2)
     times = []
@@ -173,7 +224,9 @@ def test_direct_traffic_inside_a_rail_never_meets_the_spine(balancer: str) -> No
 
 
 def test_hash_collisions_cost_what_they_must() -> None:
-    """One-to-one across rails: n flows on one uplink take n times as long, and no flow is faster than alone."""
+    """One-to-one across rails: n flows on one uplink take n times as long, and no flow is faster
+    than alone.
+    """
     fabric = Fabric.uniform(8, 8)
     matrix = np.zeros((64, 64), np.int64)
     nodes, gpus = np.divmod(np.arange(64), 8)
@@ -191,7 +244,9 @@ def test_hash_collisions_cost_what_they_must() -> None:
 def test_seeds_decide_hashes_and_nothing_else() -> None:
     fabric = Fabric.uniform(4, 4)
     traffic = railopt.workloads.zipf(fabric, skew=0.0)
-    runs = [simulate(traffic, fabric=fabric, balancer="ecmp", seed=seed).finish_ps for seed in (0, 0, 1)]
+    runs = [
+        simulate(traffic, fabric=fabric, balancer="ecmp", seed=seed).finish_ps for seed in (0, 0, 1)
+    ]
     assert np.array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
 
@@ -204,9 +259,13 @@ def test_nccl_definitions(fabric: Fabric) -> None:
 
 
 def test_percentiles_and_curve(fabric: Fabric) -> None:
-    timeline = simulate(planned(fabric, [0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3], [MIB, 2 * MIB, 3 * MIB, 4 * MIB]))
+    timeline = simulate(
+        planned(fabric, [0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3], [MIB, 2 * MIB, 3 * MIB, 4 * MIB])
+    )
     assert timeline.percentiles((25, 50, 100)) == {"p25": FULL, "p50": 2 * FULL, "p100": 4 * FULL}
-    assert timeline.throughput(4) == pytest.approx(LINE * np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]))
+    assert timeline.throughput(4) == pytest.approx(
+        LINE * np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]])
+    )
 
 
 def test_no_chunks_take_no_time(fabric: Fabric) -> None:

@@ -48,22 +48,61 @@ def test_traffic_by_policy_and_by_balancer(capsys: pytest.CaptureFixture[str]) -
     direct = run_json(capsys, "zipf:seed=1", "--balancer", "ecmp", *SMALL)
     assert planned["bytes"] == direct["bytes"]
     assert planned["busbw_GBps"] > direct["busbw_GBps"]  # type: ignore[operator]
-    packets = run_json(capsys, "zipf:seed=1", "--policy", "lpt", "--chunk", "64KiB", "--packets", *SMALL)
-    assert packets["completion_ps"] == pytest.approx(planned["completion_ps"] * 4150 / 4086 + 1e6, rel=1e-6)  # type: ignore[operator]
-    slow = run_json(capsys, "zipf:seed=1", "--chunk", "64KiB", "--alpha", "1us", "--incast", "0.01", "--exact", *SMALL)
+    packets = run_json(
+        capsys, "zipf:seed=1", "--policy", "lpt", "--chunk", "64KiB", "--packets", *SMALL
+    )
+    assert packets["completion_ps"] == pytest.approx(
+        planned["completion_ps"] * 4150 / 4086 + 1e6, rel=1e-6
+    )  # type: ignore[operator]
+    slow = run_json(
+        capsys,
+        "zipf:seed=1",
+        "--chunk",
+        "64KiB",
+        "--alpha",
+        "1us",
+        "--incast",
+        "0.01",
+        "--exact",
+        *SMALL,
+    )
     assert slow["completion_ps"] > packets["completion_ps"]  # type: ignore[operator]
 
 
 def test_the_table_says_what_matters(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "uniform", *SMALL]) == 0
     text = capsys.readouterr().out
-    for word in ("completion", "bound, this run", "bound, any plan", "algbw", "busbw", "rail utilisation", "p99"):
+    for word in (
+        "completion",
+        "bound, this run",
+        "bound, any plan",
+        "algbw",
+        "busbw",
+        "rail utilisation",
+        "p99",
+    ):
         assert word in text
 
 
-def test_a_stuck_run_exits_2_with_its_partial_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stuck_run_exits_2_with_its_partial_timeline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     picture = tmp_path / "run.svg"
-    assert main(["simulate", "uniform", "--fault", "20us:1:2=0", "--timeline", str(picture), "--json", *SMALL]) == 2
+    assert (
+        main(
+            [
+                "simulate",
+                "uniform",
+                "--fault",
+                "20us:1:2=0",
+                "--timeline",
+                str(picture),
+                "--json",
+                *SMALL,
+            ]
+        )
+        == 2
+    )
     out, err = capsys.readouterr()
     stuck = json.loads(out)["stuck"]
     assert stuck
@@ -71,20 +110,27 @@ def test_a_stuck_run_exits_2_with_its_partial_timeline(tmp_path: Path, capsys: p
     assert f"{len(stuck)} chunks stuck" in picture.read_text()
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["uniform", "--balancer", "spray", "--policy", "lpt"], "give one of them"),
-    (["uniform", "--balancer", "luck"], "unknown balancer 'luck'"),
-    (["uniform", "--fault", "soon"], "expected TIME:NODE:RAIL=FRACTION"),
-    (["uniform", "--incast", "much"], "is not a number"),
-    (["uniform", "--degrade", "0:0=0", "--balancer", "ecmp"], "which has a rate of zero"),
-    (["nowhere.npz"], "no such file"),
-])
-def test_bad_usage_exits_1(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["uniform", "--balancer", "spray", "--policy", "lpt"], "give one of them"),
+        (["uniform", "--balancer", "luck"], "unknown balancer 'luck'"),
+        (["uniform", "--fault", "soon"], "expected TIME:NODE:RAIL=FRACTION"),
+        (["uniform", "--incast", "much"], "is not a number"),
+        (["uniform", "--degrade", "0:0=0", "--balancer", "ecmp"], "which has a rate of zero"),
+        (["nowhere.npz"], "no such file"),
+    ],
+)
+def test_bad_usage_exits_1(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["simulate", *words, *SMALL]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_a_plan_brings_its_own_fabric(tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: Plan) -> None:
+def test_a_plan_brings_its_own_fabric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: Plan
+) -> None:
     plan.save(tmp_path / "plan.npz")
     assert main(["simulate", str(tmp_path / "plan.npz"), "--nodes", "4"]) == 1
     assert "leave out --nodes" in capsys.readouterr().err
@@ -97,7 +143,9 @@ def test_the_picture_is_svg_with_a_row_a_rail(plan: Plan) -> None:
     assert len([element for element in root.iter() if element.tag.endswith("polygon")]) == 4
 
 
-def test_the_export_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: Plan) -> None:
+def test_the_export_is_the_same_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: Plan
+) -> None:
     export_htsim(simulate(plan), tmp_path / "htsim")
     nics, connections = parse_cm((tmp_path / "htsim" / "run.cm").read_text())
     assert nics == 16
@@ -108,7 +156,20 @@ def test_the_export_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixtur
         sent[src, rail] += connection.size
     assert np.array_equal(sent, plan.send)
     assert parse_topo((tmp_path / "htsim" / "fabric.topo").read_text())[:4] == (4, 4, 400, 500)
-    assert main(["simulate", "uniform", "--balancer", "ecmp", "--export", str(tmp_path / "direct"), *SMALL]) == 0
+    assert (
+        main(
+            [
+                "simulate",
+                "uniform",
+                "--balancer",
+                "ecmp",
+                "--export",
+                str(tmp_path / "direct"),
+                *SMALL,
+            ]
+        )
+        == 0
+    )
     assert len(parse_cm((tmp_path / "direct" / "run.cm").read_text())[1]) == 16 * 12
 
 

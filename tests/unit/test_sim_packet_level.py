@@ -1,4 +1,6 @@
-"""The simulator against packet-level figures: 5 % inside the rails, 10 % for spraying, 15 % for per-flow ECMP."""
+"""The simulator against packet-level figures: 5 % inside the rails, 10 % for spraying, 15 % for
+per-flow ECMP.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,19 @@ def test_every_row_lies_within_its_tolerance() -> None:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    rows = module.measure({**tomllib.loads((FOLDER / "spec.toml").read_text())["fixed"], "seeds": 7})
+    rows = module.measure(
+        {**tomllib.loads((FOLDER / "spec.toml").read_text())["fixed"], "seeds": 7}
+    )
     expected = json.loads((FOLDER / "expected.json").read_text())
     claims = [module.claim(expected, name, value) for name, value in rows.items()]
     assert len(claims) == len(expected["figures"]) == 15
     assert [claim["name"] for claim in claims if claim["verdict"] != "confirmed"] == []
     for claim in claims:
-        tolerance = 0.15 if "ECMP" in claim["name"] else 0.10 if "spray" in claim["name"] or "REPS" in claim["name"] else 0.05
+        tolerance = (
+            0.15
+            if "ECMP" in claim["name"]
+            else 0.10
+            if "spray" in claim["name"] or "REPS" in claim["name"]
+            else 0.05
+        )
         assert claim["tolerance"] == tolerance

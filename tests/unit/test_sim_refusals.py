@@ -16,7 +16,9 @@ MIB = 2**20
 
 
 def flow(size: int = 10, capacity: int = 10, **rest: object) -> Job:
-    return Job(np.array([capacity]), np.array([0, 1]), np.array([0], np.int32), np.array([size]), **rest)  # type: ignore[arg-type]
+    return Job(
+        np.array([capacity]), np.array([0, 1]), np.array([0], np.int32), np.array([size]), **rest
+    )  # type: ignore[arg-type]
 
 
 def two_nodes(count: int = 4) -> Plan:
@@ -28,7 +30,9 @@ def two_nodes(count: int = 4) -> Plan:
 def test_zero_size_flows_and_rates_of_zero() -> None:
     with pytest.raises(InputError, match="flow 0 has 0 bytes: a flow has at least 1"):
         flow(size=0)
-    with pytest.raises(InputError, match="flow 0 crosses port 0, which has a rate of zero for the whole run"):
+    with pytest.raises(
+        InputError, match="flow 0 crosses port 0, which has a rate of zero for the whole run"
+    ):
         flow(capacity=0)
 
 
@@ -47,14 +51,17 @@ def test_a_stage_that_depends_on_itself(needs: list[list[int]]) -> None:
         flow(needs=np.array(needs))
 
 
-@pytest.mark.parametrize(("field", "value", "message"), [
-    ("weight", np.array([0.0]), "weight must be finite and above zero"),
-    ("start_ps", np.array([-1]), "start_ps holds -1"),
-    ("changes", [Change(0, 7, 1)], "a port below 1"),
-    ("needs", np.array([1, 2, 3]), r"expected \[E, 2\]"),
-    ("cost", np.ones(3), "cost must have one entry a path entry"),
-    ("track", np.zeros(2, np.int32), "track has 2 entries for 1 flows"),
-])
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("weight", np.array([0.0]), "weight must be finite and above zero"),
+        ("start_ps", np.array([-1]), "start_ps holds -1"),
+        ("changes", [Change(0, 7, 1)], "a port below 1"),
+        ("needs", np.array([1, 2, 3]), r"expected \[E, 2\]"),
+        ("cost", np.ones(3), "cost must have one entry a path entry"),
+        ("track", np.zeros(2, np.int32), "track has 2 entries for 1 flows"),
+    ],
+)
 def test_malformed_jobs(field: str, value: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         flow(**{field: value})
@@ -63,7 +70,9 @@ def test_malformed_jobs(field: str, value: object, message: str) -> None:
 def test_a_path_over_a_dead_nic() -> None:
     fabric = Fabric.uniform(2, 2).degraded({(0, 1): "0"})
     traffic = Traffic(np.array([[0, 0, 5, 5]] * 2 + [[5, 5, 0, 0]] * 2), 2)
-    with pytest.raises(InputError, match="the transmit NIC of node 0 on rail 1, which has a rate of zero"):
+    with pytest.raises(
+        InputError, match="the transmit NIC of node 0 on rail 1, which has a rate of zero"
+    ):
         simulate(traffic, fabric=fabric, balancer="ecmp")
 
 
@@ -86,7 +95,9 @@ def test_models_out_of_range() -> None:
 def test_a_run_that_cannot_finish_names_the_chunks_and_keeps_its_timeline() -> None:
     """Rail 1 of node 0 dies after one of its two chunks."""
     plan = two_nodes()
-    with pytest.raises(Stuck, match="1 of 4 chunks can't be delivered, every path of theirs is dead: chunks 3;") as caught:
+    with pytest.raises(
+        Stuck, match="1 of 4 chunks can't be delivered, every path of theirs is dead: chunks 3;"
+    ) as caught:
         simulate(plan, faults=[Fault(30 * MIB, 0, 1)])
     timeline = caught.value.timeline
     assert caught.value.exit_code == 2
@@ -99,14 +110,21 @@ def test_a_run_that_cannot_finish_names_the_chunks_and_keeps_its_timeline() -> N
 
 def test_stages_behind_a_dead_one_are_stuck_too() -> None:
     fabric = Fabric.uniform(3, 1)
-    plan = Plan(fabric, Chunks.from_arrays(src=[0, 1], dst=[1, 2], size=[MIB, MIB]), np.zeros(2, np.int16), stage=np.array([0, 1]))
+    plan = Plan(
+        fabric,
+        Chunks.from_arrays(src=[0, 1], dst=[1, 2], size=[MIB, MIB]),
+        np.zeros(2, np.int16),
+        stage=np.array([0, 1]),
+    )
     timeline = simulate(plan, faults=[Fault(MIB, 0, 0)], partial=True)
     assert timeline.stuck.tolist() == [0, 1]
 
 
 def test_a_nic_that_dies_and_comes_back() -> None:
     """Rail 1 idle from 10 MiB-times to 50: its 40 MiB-times end at 80."""
-    timeline = simulate(two_nodes(), faults=[Fault(10 * MIB, 0, 1), Fault(50 * MIB, 0, 1, Fraction(1))])
+    timeline = simulate(
+        two_nodes(), faults=[Fault(10 * MIB, 0, 1), Fault(50 * MIB, 0, 1, Fraction(1))]
+    )
     assert timeline.chunk_ps.tolist() == [20 * MIB, 60 * MIB, 40 * MIB, 80 * MIB]
 
 

@@ -12,9 +12,11 @@ import pytest
 import railopt
 from railopt import Chunks, Fabric, Plan, check, workloads
 from railopt.errors import InputError
-from railopt.solver import coupled, nodes, outcome
-from railopt.solver.remainders import filled
-from railopt.solver.search import Cells, anchor, construct, improve
+from railopt.solver import outcome
+from railopt.solver.coupled import nodes
+from railopt.solver.coupled import solve as coupled
+from railopt.solver.coupled.search import Cells, anchor, construct, improve
+from railopt.solver.local.remainders import filled
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +90,18 @@ def test_progress_tells_ever_better_values_and_bounds(moe: tuple[Fabric, Chunks]
     assert [p.bound for p in seen] == sorted(p.bound for p in seen)
 
 
-def test_large_certificates_name_a_plan_beside_them(moe: tuple[Fabric, Chunks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_certificates_name_a_plan_beside_them(
+    moe: tuple[Fabric, Chunks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     solved = coupled.solve(*moe, 20)
-    assert [path.name for path in solved.save_certificate(tmp_path / "small.json")] == ["small.json"]
+    assert [path.name for path in solved.save_certificate(tmp_path / "small.json")] == [
+        "small.json"
+    ]
     monkeypatch.setattr(outcome, "INLINE", 10)
-    assert [path.name for path in solved.save_certificate(tmp_path / "c.json")] == ["c.json", "c.plan.npz"]
+    assert [path.name for path in solved.save_certificate(tmp_path / "c.json")] == [
+        "c.json",
+        "c.plan.npz",
+    ]
     assert check(tmp_path / "small.json").proved
     assert check(tmp_path / "c.json").proved
     (tmp_path / "c.plan.npz").unlink()
@@ -102,11 +111,15 @@ def test_large_certificates_name_a_plan_beside_them(moe: tuple[Fabric, Chunks], 
 RATES = np.array([[4, 2, 0], [3, 3, 1], [4, 4, 4]])
 
 
-@pytest.mark.parametrize("fabric", [Fabric.uniform(3, 3, 4), Fabric(3, 3, 3, RATES, RATES[::-1].copy())])
+@pytest.mark.parametrize(
+    "fabric", [Fabric.uniform(3, 3, 4), Fabric(3, 3, 3, RATES, RATES[::-1].copy())]
+)
 def test_search_never_loses_a_chunk_nor_uses_a_dead_rail(fabric: Fabric) -> None:
     rng = np.random.default_rng(3)
     src = rng.integers(0, 3, 60)
-    chunks = Chunks.from_arrays(src=src, dst=(src + rng.integers(1, 3, 60)) % 3, size=rng.integers(1, 50, 60), nodes=3)
+    chunks = Chunks.from_arrays(
+        src=src, dst=(src + rng.integers(1, 3, 60)) % 3, size=rng.integers(1, 50, 60), nodes=3
+    )
     cells, target = Cells(fabric, chunks), Fraction(1)
     start = construct(cells, target, cells.order)
     assert Plan(fabric, chunks, start).makespan == cells.value(cells.loads(start))
@@ -120,13 +133,21 @@ def test_search_never_loses_a_chunk_nor_uses_a_dead_rail(fabric: Fabric) -> None
 
 
 def test_rails_are_filled_within_the_capacity_or_not_at_all() -> None:
-    """A capacity that caps and remainders meet exactly, by construction; one byte less than the average is refused."""
+    """A capacity that caps and remainders meet exactly, by construction; one byte less than the
+    average is refused.
+    """
     for seed in range(50):
         rng = np.random.default_rng(seed)
-        rails, cap, unit = int(rng.integers(3, 9)), int(rng.integers(20, 600)), int(rng.choice([1, 8192]))
+        rails, cap, unit = (
+            int(rng.integers(3, 9)),
+            int(rng.integers(20, 600)),
+            int(rng.choice([1, 8192])),
+        )
         capacity = int(rng.integers(5, 15)) * cap + int(rng.integers(0, cap))
         sizes: list[int] = []
-        for _ in range(rails):                      # every rail exactly full: some remainders, caps, and what is then missing
+        for _ in range(
+            rails
+        ):  # every rail exactly full: some remainders, caps, and what is then missing
             parts = rng.integers(1, cap, int(rng.integers(1, 4))).tolist()
             parts += [cap] * ((capacity - sum(parts)) // cap)
             sizes += [*parts, capacity - sum(parts)] if sum(parts) < capacity else parts
@@ -141,13 +162,17 @@ def test_rails_are_filled_within_the_capacity_or_not_at_all() -> None:
 
 
 def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
-    """Eight messages a pair of four nodes, cut at 512 units: within three units of the average the plain search needs many starts."""
+    """Eight messages a pair of four nodes, cut at 512 units: within three units of the average the
+    plain search needs many starts.
+    """
     src, dst = (np.repeat(ends, 8) for ends in np.nonzero(~np.eye(4, dtype=bool)))
     units = np.random.default_rng(7).integers(1500, 2600, len(src))
     pieces = -(-units // 512)
     size = np.full(pieces.sum(), 512)
     size[np.cumsum(pieces) - 1] = units - (pieces - 1) * 512
-    chunks = Chunks.from_arrays(src=np.repeat(src, pieces), dst=np.repeat(dst, pieces), size=8192 * size, nodes=4)
+    chunks = Chunks.from_arrays(
+        src=np.repeat(src, pieces), dst=np.repeat(dst, pieces), size=8192 * size, nodes=4
+    )
     solved = coupled.solve(Fabric.uniform(4, 8), chunks, 20, tolerance=Fraction(5, 10_000))
     assert solved.method.startswith("filled")
     assert solved.gap <= Fraction(5, 10_000)
@@ -155,9 +180,11 @@ def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
 
 
 def test_sizes_that_are_not_mostly_caps_are_left_alone() -> None:
-    assert filled(np.array([9, 8, 7, 6, 5, 4]), 3, 13, 100, 0) is None          # no size that repeats
-    assert filled(np.array([9, 9, 9, 9, 3, 2]), 2, 100, 100, 0) is None         # two rails need no such search
-    assert filled(np.full(30, 7), 3, 100, 100, 0) is None                       # nothing but caps
+    assert filled(np.array([9, 8, 7, 6, 5, 4]), 3, 13, 100, 0) is None  # no size that repeats
+    assert (
+        filled(np.array([9, 9, 9, 9, 3, 2]), 2, 100, 100, 0) is None
+    )  # two rails need no such search
+    assert filled(np.full(30, 7), 3, 100, 100, 0) is None  # nothing but caps
 
 
 def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> None:
@@ -173,24 +200,33 @@ def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> 
 
 
 def test_several_nodes_of_one_side_are_anchored_at_once_in_new_ways() -> None:
-    """Eight nodes and rails, four chunks a pair: three senders may waste 5, 9 and 13 bytes; around one arrangement there is no plan."""
+    """Eight nodes and rails, four chunks a pair: three senders may waste 5, 9 and 13 bytes; around
+    one arrangement there is no plan.
+    """
     src, dst = (np.repeat(ends, 4) for ends in np.nonzero(~np.eye(8, dtype=bool)))
     size = np.random.default_rng([37, 8, 8, 4, False]).integers(1, 101, len(src))
     fabric = Fabric(8, 8, 8, np.ones((8, 8), np.int64), np.ones((8, 8), np.int64))
     cells = Cells(fabric, Chunks.from_arrays(src=src, dst=dst, size=size, nodes=8))
-    arranged = {node: nodes.arrange(cells, 0, node, Fraction(210), 5, 1, time.perf_counter) for node in (2, 4, 7)}
+    arranged = {
+        node: nodes.arrange(cells, 0, node, Fraction(210), 5, 1, time.perf_counter)
+        for node in (2, 4, 7)
+    }
     other = nodes.arrange(cells, 0, 7, Fraction(210), 5, 2, time.perf_counter)
     assert other is not None
     assert other.tolist() != arranged[7].tolist()
     rail, fixed = anchor(cells, Fraction(210), 0, arranged)
     assert fixed.tolist() == np.isin(src, [2, 4, 7]).tolist()
     assert cells.loads(rail)[0, [2, 4, 7]].max() <= 210
-    assert nodes.arrange(cells, 0, 7, Fraction(209), 5, 1, time.perf_counter) is None          # 1675 bytes on 8 rails
+    assert (
+        nodes.arrange(cells, 0, 7, Fraction(209), 5, 1, time.perf_counter) is None
+    )  # 1675 bytes on 8 rails
 
 
 def test_arrangements_keep_off_dead_rails() -> None:
     rates = np.array([[4, 0, 4, 4], [4, 4, 4, 2], [4, 4, 4, 4]])
-    chunks = Chunks.from_arrays(src=[0] * 6 + [1] * 6, dst=[1, 2] * 3 + [0, 2] * 3, size=[9, 8, 7, 6, 5, 4] * 2, nodes=3)
+    chunks = Chunks.from_arrays(
+        src=[0] * 6 + [1] * 6, dst=[1, 2] * 3 + [0, 2] * 3, size=[9, 8, 7, 6, 5, 4] * 2, nodes=3
+    )
     cells = Cells(Fabric(3, 4, 4, rates, np.full((3, 4), 4)), chunks)
     for seed in range(5):
         first = nodes.arrange(cells, 0, 0, Fraction(4), 5, seed, time.perf_counter)

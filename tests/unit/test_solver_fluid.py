@@ -52,7 +52,10 @@ def test_any_rates_are_proved_exactly(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rates = rng.integers(1, 50, (2, 5, 4)) * (rng.random((2, 5, 4)) > 0.15)
     rates[:, :, 0] += rates[:, :, 0] == 0
-    fabric, demand = Fabric(5, 4, 4, rates[0], rates[1]), rng.integers(0, 1000, (5, 5)) * (rng.random((5, 5)) > 0.3)
+    fabric, demand = (
+        Fabric(5, 4, 4, rates[0], rates[1]),
+        rng.integers(0, 1000, (5, 5)) * (rng.random((5, 5)) > 0.3),
+    )
     value, split, certificate = solve_fluid(fabric, demand)
     verdict = certificate.check()
     assert verdict.proved
@@ -60,11 +63,16 @@ def test_any_rates_are_proved_exactly(seed: int) -> None:
     for k in range(5):
         for f in range(5):
             if k != f:
-                assert sum(amount for (a, b, _), amount in split.items() if (a, b) == (k, f)) == demand[k, f]
+                assert (
+                    sum(amount for (a, b, _), amount in split.items() if (a, b) == (k, f))
+                    == demand[k, f]
+                )
 
 
 def test_coupling_makes_the_fluid_bound_better_than_any_node() -> None:
-    """Node 0 sends on rails 0, 1 and node 1 receives on rails 1, 2: their traffic has rail 1 alone."""
+    """Node 0 sends on rails 0, 1 and node 1 receives on rails 1, 2: their traffic has rail 1
+    alone.
+    """
     fabric = Fabric.uniform(3, 3, 10).degraded({(0, 2): "0", (1, 0): "0"})
     demand = np.zeros((3, 3), np.int64)
     demand[0, 1] = 60
@@ -72,12 +80,16 @@ def test_coupling_makes_the_fluid_bound_better_than_any_node() -> None:
 
 
 def test_a_changed_price_or_flow_is_rejected() -> None:
-    certificate = solve_fluid(Fabric.uniform(4, 4, 1000).degraded({(1, 0): "0.5"}), EVEN).certificate
+    certificate = solve_fluid(
+        Fabric.uniform(4, 4, 1000).degraded({(1, 0): "0.5"}), EVEN
+    ).certificate
     assert check_certificate(certificate.record()).proved
     for change in range(4):
         record = copy.deepcopy(certificate.record())
         if change == 0:
-            record["claim"]["bound"] = record["claim"]["value"] = str(certificate.bound * Fraction(999, 1000))
+            record["claim"]["bound"] = record["claim"]["value"] = str(
+                certificate.bound * Fraction(999, 1000)
+            )
         elif change == 1:
             record["flow"]["amount"][0] += 1
         elif change == 2:
@@ -107,7 +119,10 @@ def test_rational_equations() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         size = int(rng.integers(1, 7))
-        matrix, truth = rng.integers(-3, 4, (size, size)), [Fraction(int(v), 7) for v in rng.integers(-9, 9, size)]
+        matrix, truth = (
+            rng.integers(-3, 4, (size, size)),
+            [Fraction(int(v), 7) for v in rng.integers(-9, 9, size)],
+        )
         rows = [{j: int(v) for j, v in enumerate(row) if v} for row in matrix]
         right = [sum((v * truth[j] for j, v in row.items()), Fraction(0)) for row in rows]
         found = solve_rational(rows, right, size)

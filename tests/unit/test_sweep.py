@@ -14,11 +14,20 @@ import pytest
 from railopt.errors import InputError
 from railopt.sweep import box, client, instance, results, spec
 
-GRID = {"nodes": [2], "rails": [2], "traffic": ["zipf:mean=4KiB"], "chunk": ["1KiB"], "policy": ["lpt", "equitable"], "seed": [0, 1]}
+GRID = {
+    "nodes": [2],
+    "rails": [2],
+    "traffic": ["zipf:mean=4KiB"],
+    "chunk": ["1KiB"],
+    "policy": ["lpt", "equitable"],
+    "seed": [0, 1],
+}
 
 
 def test_grid_and_keys() -> None:
-    sweep = spec.parse({"grid": GRID, "instance": [{"policy": "pxn"}], "limit": "2s", "memory": "1GiB"})
+    sweep = spec.parse(
+        {"grid": GRID, "instance": [{"policy": "pxn"}], "limit": "2s", "memory": "1GiB"}
+    )
     assert len(sweep.instances) == 5
     assert sweep.instances[0].limit_s == 2.0
     assert len({point.key for point in sweep.instances}) == 5
@@ -34,7 +43,16 @@ def test_grid_and_keys() -> None:
         ({"grid": {**GRID, "speed": [1]}}, "unknown key 'speed'"),
         ({"gird": GRID}, "unknown key 'gird'"),
         ({"grid": {**GRID, "policy": ["best"]}}, "unknown policy"),
-        ({"grid": {"nodes": list(range(1, 1001)), "rails": list(range(1, 1001)), "seed": list(range(1000))}}, "1000000000 instances"),
+        (
+            {
+                "grid": {
+                    "nodes": list(range(1, 1001)),
+                    "rails": list(range(1, 1001)),
+                    "seed": list(range(1000)),
+                }
+            },
+            "1000000000 instances",
+        ),
         ({"grid": {**GRID, "chunk": ["0B"]}}, "at least 1 byte"),
         ({"grid": {**GRID, "nodes": ["four"]}}, "whole number"),
         ({"grid": {**GRID, "traffic": ["moe:seed=1"]}}, "axis of its own"),
@@ -60,7 +78,15 @@ def test_a_row_is_exact_and_says_where_it_comes_from() -> None:
 
 # ---------------------------------------------------------------- results
 def row_of(key: str, status: str = "ok", **more: object) -> dict[str, object]:
-    return {"key": key, "status": status, "instance": {"nodes": 2, "policy": "lpt"}, "value": "1/3", "bound": "1/4", "gap": "1/3", **more}
+    return {
+        "key": key,
+        "status": status,
+        "instance": {"nodes": 2, "policy": "lpt"},
+        "value": "1/3",
+        "bound": "1/4",
+        "gap": "1/3",
+        **more,
+    }
 
 
 def test_rows_are_appended_and_torn_lines_dropped_and_counted(tmp_path: Path) -> None:
@@ -113,7 +139,10 @@ def test_exports(tmp_path: Path) -> None:
     results.export(rows, tmp_path / "r.parquet")
     import pyarrow.parquet
 
-    assert pyarrow.parquet.read_table(tmp_path / "r.parquet").column("gap").to_pylist() == ["1/3", "1/3"]
+    assert pyarrow.parquet.read_table(tmp_path / "r.parquet").column("gap").to_pylist() == [
+        "1/3",
+        "1/3",
+    ]
     with pytest.raises(InputError, match=r"\.csv"):
         results.export(rows, tmp_path / "r.xlsx")
     with pytest.raises(InputError, match="no such"):
@@ -137,7 +166,10 @@ def test_a_box_survives_what_its_instances_do() -> None:
         with pytest.raises(box.Failed, match="no living rail"):
             mine.run(replace(points[0], degrade="0:0=0,0:1=0"), 120)
         with pytest.raises(box.Failed, match="given up"):
-            mine.run(replace(points[0], nodes=64, rails=8, traffic="moe:tokens=100000", chunk="4KiB"), 0.05)
+            mine.run(
+                replace(points[0], nodes=64, rails=8, traffic="moe:tokens=100000", chunk="4KiB"),
+                0.05,
+            )
         mine.run(points[1], 120)
         mine._process.kill()
         mine._process.join()
@@ -147,7 +179,13 @@ def test_a_box_survives_what_its_instances_do() -> None:
 
 
 def test_memory_is_limited() -> None:
-    point = replace(spec.parse({"grid": GRID}).instances[0], nodes=256, rails=8, traffic="uniform:size=1MiB", chunk="4KiB")
+    point = replace(
+        spec.parse({"grid": GRID}).instances[0],
+        nodes=256,
+        rails=8,
+        traffic="uniform:size=1MiB",
+        chunk="4KiB",
+    )
     mine = box.Box(memory=1 << 30, threads=1)
     try:
         with pytest.raises(box.Failed, match=r"out of|memory|Unable to allocate"):
@@ -156,22 +194,39 @@ def test_memory_is_limited() -> None:
         mine.close()
 
 
-def test_shards_resume_and_cover_everything(tmp_path: Path, railopt_cli: Callable[..., object]) -> None:
+def test_shards_resume_and_cover_everything(
+    tmp_path: Path, railopt_cli: Callable[..., object]
+) -> None:
     path, folder = tmp_path / "s.toml", tmp_path / "results"
     path.write_text(
-        '[grid]\nnodes = [2]\nrails = [2]\ntraffic = ["zipf:mean=4KiB"]\nchunk = ["1KiB"]\npolicy = ["lpt", "equitable"]\nseed = [0, 1]\n'
+        '[grid]\nnodes = [2]\nrails = [2]\ntraffic = ["zipf:mean=4KiB"]\nchunk = ["1KiB"]\npolicy '
+        '= ["lpt", "equitable"]\nseed = [0, 1]\n'
     )
     ran = railopt_cli("sweep", path, "-o", folder, "--shard", "0/2", "--workers", "1", "--json")
     assert ran.code == 0
-    assert json.loads(ran.out) == {"total": 2, "skipped": 0, "done": 2, "failed": 0, "interrupted": False}
+    assert json.loads(ran.out) == {
+        "total": 2,
+        "skipped": 0,
+        "done": 2,
+        "failed": 0,
+        "interrupted": False,
+    }
     sweep = spec.read(path)
     assert client.run(sweep, folder, shard=(1, 2), workers=1).done == 2
     assert client.run(sweep, folder, shard=(0, 1), workers=1) == (4, 4, 0, 0, False)
-    assert json.loads(railopt_cli("sweep", path, "-o", folder, "--dry-run").out) == {"instances": 4, "left": 0}
+    assert json.loads(railopt_cli("sweep", path, "-o", folder, "--dry-run").out) == {
+        "instances": 4,
+        "left": 0,
+    }
     rows = json.loads(railopt_cli("results", folder, "--json", "--where", "policy=lpt").out)
     assert [row["policy"] for row in rows] == ["lpt", "lpt"]
     assert "equitable" in railopt_cli("results", folder).out
     assert railopt_cli("results", folder, "--where", "colour=red").code == 1
     assert railopt_cli("results", folder, "--export", tmp_path / "all.csv").code == 0
-    for arguments in (["--shard", "2/2"], ["--shard", "x"], ["--shard", "0/1", "--cluster", "tcp://h:1"], ["--workers", "0"]):
+    for arguments in (
+        ["--shard", "2/2"],
+        ["--shard", "x"],
+        ["--shard", "0/1", "--cluster", "tcp://h:1"],
+        ["--workers", "0"],
+    ):
         assert railopt_cli("sweep", path, "-o", folder, *arguments).code == 1

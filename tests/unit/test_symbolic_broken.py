@@ -1,4 +1,6 @@
-"""A checker that can't fail proves nothing: each statement is broken on purpose, and its checker must notice."""
+"""A checker that can't fail proves nothing: each statement is broken on purpose, and its checker
+must notice.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from typing import Any
 import pytest
 
 from railopt.check import Rejected
-from railopt.symbolic import balance, granularity, hot_gpu, registry, scheduling
+from railopt.symbolic import registry
+from railopt.symbolic.statements import balance, granularity, hot_gpu, scheduling
 
 D, N, q = balance.D, scheduling.N, granularity.q
 
@@ -59,8 +62,11 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("scheduling.posterior", {"smallest": False}),
     ("scheduling.posterior_count", {"more": 3}),
     ("scheduling.posterior_cited", {"more": 1}),
-    *((f"soundness.{kind}", {"prove": prove}) for kind in ("average", "pigeonhole", "count", "dual", "subset", "cover", "joint")
-      for prove in (gullible, stubborn)),
+    *(
+        (f"soundness.{kind}", {"prove": prove})
+        for kind in ("average", "pigeonhole", "count", "dual", "subset", "cover", "joint")
+        for prove in (gullible, stubborn)
+    ),
     ("soundness.node_lifting", {"coupled": False}),
     ("soundness.fluid_duality", {"cheapest": False}),
     ("soundness.fluid_duality_general", {"both_sides": False}),
@@ -86,7 +92,11 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dropped"), BROKEN, ids=[f"{name}-{next(iter(dropped))}-{i}" for i, (name, dropped) in enumerate(BROKEN)])
+@pytest.mark.parametrize(
+    ("name", "dropped"),
+    BROKEN,
+    ids=[f"{name}-{next(iter(dropped))}-{i}" for i, (name, dropped) in enumerate(BROKEN)],
+)
 def test_without_its_hypothesis_a_statement_fails(name: str, dropped: dict[str, Any]) -> None:
     result = registry.checker(name)(True, **dropped)
     assert result.ok is not True

@@ -44,28 +44,44 @@ def test_cm_splits_flows_beyond_int32() -> None:
 
 
 def test_cm_triggers_round_trip() -> None:
-    text = format_cm(4, [Connection(0, 1, 10, done_trigger=1), Connection(2, 3, 10, done_trigger=1), Connection(1, 0, 5, trigger=1)])
+    text = format_cm(
+        4,
+        [
+            Connection(0, 1, 10, done_trigger=1),
+            Connection(2, 3, 10, done_trigger=1),
+            Connection(1, 0, 5, trigger=1),
+        ],
+    )
     assert "trigger id 1 barrier count 2" in text
     assert parse_cm(text)[1][2] == Connection(1, 0, 5, trigger=1)
 
 
 def test_topo_round_trip() -> None:
     found = parse_topo(format_topo(8, 4, 400, 500))
-    assert (found.nodes, found.rails, found.gbps, found.latency_ns, found.uplinks) == (8, 4, 400, 500, 8)
+    assert (found.nodes, found.rails, found.gbps, found.latency_ns, found.uplinks) == (
+        8,
+        4,
+        400,
+        500,
+        8,
+    )
     with pytest.raises(InputError):
         parse_topo("Nodes 8\nTiers 3\n")
 
 
-@pytest.mark.parametrize(("text", "complaint"), [
-    ("1 2\n3", "row 1: 1 columns, expected 2"),
-    ("1 2 3\n4 5 6\n", "square"),
-    ("", "no rows"),
-    ("0 -1\n1 0", "negative"),
-    ("0 1.5\n1 0", "whole number"),
-    ("0 x\n1 0", "whole number"),
-    ("0 1\n1 0", "expected 4 x 4"),
-    ("0 99999999999999999999\n1 0", "beyond int64"),
-])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("1 2\n3", "row 1: 1 columns, expected 2"),
+        ("1 2 3\n4 5 6\n", "square"),
+        ("", "no rows"),
+        ("0 -1\n1 0", "negative"),
+        ("0 1.5\n1 0", "whole number"),
+        ("0 x\n1 0", "whole number"),
+        ("0 1\n1 0", "expected 4 x 4"),
+        ("0 99999999999999999999\n1 0", "beyond int64"),
+    ],
+)
 def test_bad_matrix(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "matrix.txt"
     path.write_text(text)
@@ -73,21 +89,33 @@ def test_bad_matrix(tmp_path: Path, text: str, complaint: str) -> None:
         Traffic.read(path, FABRIC)
 
 
-@pytest.mark.parametrize(("matrix", "complaint"), [
-    (np.zeros((4, 3), int), "4 x 3"), (np.full((4, 4), -1), "negative"), (np.full((4, 4), 0.5), "0.5"),
-    (np.array([["a"] * 4] * 4), "expected integers"), (np.zeros((6, 6), int), "expected 4 x 4"),
-    (np.full((4, 4), 2**62), "beyond int64"), (np.zeros(4, int), "dimensions"),
-])
+@pytest.mark.parametrize(
+    ("matrix", "complaint"),
+    [
+        (np.zeros((4, 3), int), "4 x 3"),
+        (np.full((4, 4), -1), "negative"),
+        (np.full((4, 4), 0.5), "0.5"),
+        (np.array([["a"] * 4] * 4), "expected integers"),
+        (np.zeros((6, 6), int), "expected 4 x 4"),
+        (np.full((4, 4), 2**62), "beyond int64"),
+        (np.zeros(4, int), "dimensions"),
+    ],
+)
 def test_bad_arrays(matrix: np.ndarray, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         Traffic.from_matrix(matrix, FABRIC)
 
 
-@pytest.mark.parametrize(("text", "complaint"), [
-    ("hello", "Nodes"), ("Nodes 4\nConnections 2\n0->1 start 0 size 5", "expected 2 connections"),
-    ("Nodes 4\nConnections 1\n0->9 start 0 size 5", "beyond Nodes"), ("Nodes 4\nConnections 1\n0 1 5", "is not 'src->dst"),
-    ("Nodes 9\nConnections 1\n0->1 start 0 size 5", "expected 4"),
-])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("hello", "Nodes"),
+        ("Nodes 4\nConnections 2\n0->1 start 0 size 5", "expected 2 connections"),
+        ("Nodes 4\nConnections 1\n0->9 start 0 size 5", "beyond Nodes"),
+        ("Nodes 4\nConnections 1\n0 1 5", "is not 'src->dst"),
+        ("Nodes 9\nConnections 1\n0->1 start 0 size 5", "expected 4"),
+    ],
+)
 def test_bad_cm(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "t.cm"
     path.write_text(text)
@@ -119,10 +147,16 @@ def test_bad_npz(tmp_path: Path) -> None:
         "not a zip": b"nothing",
         "flipped byte": whole[:-200] + bytes([whole[-200] ^ 1]) + whole[-199:],
         "numpy's own": _archive({"bytes.npy": _npy(np.zeros((4, 4), np.int64))}),
-        "a pickle": _archive({"header.json": header, "bytes.npy": _npy(np.array([{1: 2}], object))}),
-        "wrong digest": _archive({"header.json": header, "bytes.npy": _npy(np.zeros((4, 4), np.int64))}),
+        "a pickle": _archive(
+            {"header.json": header, "bytes.npy": _npy(np.array([{1: 2}], object))}
+        ),
+        "wrong digest": _archive(
+            {"header.json": header, "bytes.npy": _npy(np.zeros((4, 4), np.int64))}
+        ),
         "another kind": _archive({"header.json": header.replace(b"traffic", b"plan")}),
-        "later version": _archive({"header.json": header.replace(b'"version": 1', b'"version": 7')}),
+        "later version": _archive(
+            {"header.json": header.replace(b'"version": 1', b'"version": 7')}
+        ),
     }
     for data in cases.values():
         path.write_bytes(data)
@@ -157,13 +191,20 @@ def test_moe_conserves_tokens() -> None:
     assert traffic.bytes.sum(axis=1).tolist() == [100 * 2 * 16] * 4
 
 
-@pytest.mark.parametrize(("spec", "complaint"), [
-    ("mo:skew=1", "known workloads"), ("moe:skw=1", "unknown option"), ("moe:skew=x", "not a number"),
-    ("moe:seed=1.5", "whole number"),
-    ("moe:skew=-1", "expected 0"), ("uniform:size=0B", "at least 1 byte"), ("sparse:zeros=1.5", "expected 0"),
-    ("moe:top_k=9,experts=4", "top_k"),
-    ("incast:target=64", "expected a GPU"),
-])
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("mo:skew=1", "known workloads"),
+        ("moe:skw=1", "unknown option"),
+        ("moe:skew=x", "not a number"),
+        ("moe:seed=1.5", "whole number"),
+        ("moe:skew=-1", "expected 0"),
+        ("uniform:size=0B", "at least 1 byte"),
+        ("sparse:zeros=1.5", "expected 0"),
+        ("moe:top_k=9,experts=4", "top_k"),
+        ("incast:target=64", "expected a GPU"),
+    ],
+)
 def test_bad_specs(spec: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         workloads.from_spec(spec, FABRIC)

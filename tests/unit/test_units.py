@@ -10,24 +10,47 @@ from railopt import units
 from railopt.errors import InputError
 
 
-@pytest.mark.parametrize(("text", "value"), [("256KiB", 262144), ("1MB", 10**6), ("4 MiB", 1 << 22), ("7", 7), (9, 9), ("1.5KiB", 1536),
-                                             ("2kiB", 2048)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("256KiB", 262144),
+        ("1MB", 10**6),
+        ("4 MiB", 1 << 22),
+        ("7", 7),
+        (9, 9),
+        ("1.5KiB", 1536),
+        ("2kiB", 2048),
+    ],
+)
 def test_bytes(text: str | int, value: int) -> None:
     assert units.parse_bytes(text) == value
 
 
-@pytest.mark.parametrize(("text", "value"), [("400Gb/s", 50 * 10**9), ("450GB/s", 450 * 10**9), ("100Gb/s", 12_500_000_000), (5, 5)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("400Gb/s", 50 * 10**9), ("450GB/s", 450 * 10**9), ("100Gb/s", 12_500_000_000), (5, 5)],
+)
 def test_rates(text: str | int, value: int) -> None:
     assert units.parse_rate(text) == value
 
 
-@pytest.mark.parametrize(("text", "value"), [("12us", 12_000_000), ("1s", 10**12), ("0.5ns", 500), ("2min", 120 * 10**12),
-                                             ("3", 3 * 10**12)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12us", 12_000_000),
+        ("1s", 10**12),
+        ("0.5ns", 500),
+        ("2min", 120 * 10**12),
+        ("3", 3 * 10**12),
+    ],
+)
 def test_times(text: str, value: int) -> None:
     assert units.parse_time(text) == value
 
 
-@pytest.mark.parametrize("text", ["0B", "-1KiB", "1.5B", "12 parsecs", "", "KiB", "1e999999Gb", None, True, 1.5])
+@pytest.mark.parametrize(
+    "text", ["0B", "-1KiB", "1.5B", "12 parsecs", "", "KiB", "1e999999Gb", None, True, 1.5]
+)
 def test_bad_bytes(text: object) -> None:
     with pytest.raises(InputError):
         units.parse_bytes(text)  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
 """The domain-based partition: coordinates, and who exchanges what with whom.
 
-Worker m has coordinates x_l = (m div prod of the deeper counts) mod count_l.  Two workers meet at level l if their
-coordinates agree at every other level; they exchange experts (AG) if they are of one domain there, data (A2A) if they are
-of different domains and have the same offset in them; otherwise nothing (HybridEP, section on domain-based partition).
-Domains need equal sizes here: offsets must match.
+Worker m has coordinates x_l = (m div prod of the deeper counts) mod count_l.  Two workers meet at
+level l if their coordinates agree at every other level; they exchange experts (AG) if they are of
+one domain there, data (A2A) if they are of different domains and have the same offset in them;
+otherwise nothing (HybridEP, section on domain-based partition). Domains need equal sizes here:
+offsets must match.
 """
 
 from __future__ import annotations
@@ -32,14 +33,23 @@ class Messages(NamedTuple):
 
 def coordinates(counts: Sequence[int]) -> Ints:
     """int64 [workers, levels]: the coordinates of every worker."""
-    return np.stack(np.unravel_index(np.arange(prod(counts)), tuple(counts)), axis=1).astype(np.int64)
+    return np.stack(np.unravel_index(np.arange(prod(counts)), tuple(counts)), axis=1).astype(
+        np.int64
+    )
 
 
-def meetings(counts: Sequence[int], domains: Sequence[Domain], level: int) -> tuple[Messages, Messages]:
-    """(expert messages, data messages) at one level, without sizes: every ordered pair that meets there."""
+def meetings(
+    counts: Sequence[int], domains: Sequence[Domain], level: int
+) -> tuple[Messages, Messages]:
+    """(expert messages, data messages) at one level, without sizes: every ordered pair that meets
+    there.
+    """
     domain = domains[level]
     if not domain.equal:
-        raise InputError(f"{domain.count} domains of {domain.members} members are not equal: workers have no partners of the same offset")
+        raise InputError(
+            f"{domain.count} domains of {domain.members} members are not equal: workers have no "
+            f"partners of the same offset"
+        )
     mine = coordinates(counts)[:, level]
     step = prod(counts[level + 1 :])
     workers = np.arange(prod(counts))
@@ -70,8 +80,11 @@ def message_counts(stream: Stream, domains: Sequence[Domain]) -> tuple[int, int]
     return sum(len(data.src) for _, data in found), sum(len(experts.src) for experts, _ in found)
 
 
-def traffic(stream: Stream, domains: Sequence[Domain], fabric: Fabric, kind: str = "data") -> Traffic:
-    """All messages of one kind ("data" or "experts") as traffic between the fabric's GPUs, for the plan tools.
+def traffic(
+    stream: Stream, domains: Sequence[Domain], fabric: Fabric, kind: str = "data"
+) -> Traffic:
+    """All messages of one kind ("data" or "experts") as traffic between the fabric's GPUs, for the
+    plan tools.
 
     Workers are GPUs in order, so the fabric must have as many; the nodes are those of the fabric.
     """

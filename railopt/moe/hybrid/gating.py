@@ -1,16 +1,23 @@
 """Uneven gating: which expert travels to which data centre, one by one, on links that may differ.
 
-T[d, e] bytes of tokens at data centre d are for expert e, whose home is home[e].  Copying e to d (P[e] bytes) keeps those
+T[d, e] bytes of tokens at data centre d are for expert e, whose home is home[e].  Copying e to d
+(P[e] bytes) keeps those
 tokens at home.  With x the copies,
 
-    gather   = max over data centres of  bytes of copies out (of experts at home there) and in,  over the link's rate
-    exchange = max over data centres of  bytes of tokens out (to experts not copied) and in,     over the link's rate
+    gather   = max over data centres of  bytes of copies out (of experts at home there) and in,
+             over the link's rate
+    exchange = max over data centres of  bytes of tokens out (to experts not copied) and in,
+                                         over the link's rate
     time     = max(pre, gather) + 2 exchange
 
-Lower bounds are Lagrangian: any prices (of copies out and in, of tokens out and in) price every copy by itself, and the
-sum of what each choice costs at best is below every solution.  Prices come from a float LP, are rounded to integers, and
-the bound is then exact.  Branch and bound splits the gather time first, until one possible value of it is left, then
-single copies; each leaf of the tree keeps its prices, so `check_tree` re-proves the optimum in integers without a solver.
+Lower bounds are Lagrangian: any prices (of copies out and in, of tokens out and in) price every
+copy by itself, and the
+sum of what each choice costs at best is below every solution.  Prices come from a float LP, are
+rounded to integers, and
+the bound is then exact.  Branch and bound splits the gather time first, until one possible value of
+                          it is left, then
+single copies; each leaf of the tree keeps its prices, so `check_tree` re-proves the optimum in
+integers without a solver.
 """
 
 from __future__ import annotations
@@ -34,8 +41,8 @@ _PRICE_UNIT = 10**10
 
 @dataclass(frozen=True, eq=False)
 class Gating:
-    """tokens int64 [centres, experts] bytes, home int64 [experts], expert int64 [experts] bytes sent of a copy,
-    rate int64 [centres] bytes per second each way, pre Fraction of seconds."""
+    """tokens int64 [centres, experts] bytes, home int64 [experts], expert int64 [experts] bytes
+    sent of a copy, rate int64 [centres] bytes per second each way, pre Fraction of seconds."""
 
     tokens: Ints
     home: Ints
@@ -47,17 +54,34 @@ class Gating:
         for name, ndim in (("tokens", 2), ("home", 1), ("expert", 1), ("rate", 1)):
             object.__setattr__(self, name, frozen(getattr(self, name), np.int64, name, ndim))
         centres, experts = self.tokens.shape
-        if self.home.shape != (experts,) or self.expert.shape != (experts,) or self.rate.shape != (centres,):
+        if (
+            self.home.shape != (experts,)
+            or self.expert.shape != (experts,)
+            or self.rate.shape != (centres,)
+        ):
             raise InputError(
-                f"tokens are {centres} x {experts}; home {self.home.shape}, expert {self.expert.shape}, rate {self.rate.shape}"
+                f"tokens are {centres} x {experts}; home {self.home.shape}, expert "
+                f"{self.expert.shape}, rate {self.rate.shape}"
             )
-        if self.tokens.min(initial=0) < 0 or self.expert.min(initial=1) < 1 or self.rate.min(initial=1) < 1 or self.pre < 0:
-            raise InputError("tokens must be at least 0, experts and rates at least 1, and pre not negative")
+        if (
+            self.tokens.min(initial=0) < 0
+            or self.expert.min(initial=1) < 1
+            or self.rate.min(initial=1) < 1
+            or self.pre < 0
+        ):
+            raise InputError(
+                "tokens must be at least 0, experts and rates at least 1, and pre not negative"
+            )
         if experts and (self.home.min() < 0 or self.home.max() >= centres):
-            raise InputError(f"homes from {self.home.min()} to {self.home.max()}: expected data centres 0 to {centres - 1}")
+            raise InputError(
+                f"homes from {self.home.min()} to {self.home.max()}: expected data centres 0 to "
+                f"{centres - 1}"
+            )
 
     def pairs(self) -> tuple[Ints, Ints]:
-        """(expert, centre) of every copy that could be made: the expert is elsewhere and has tokens there."""
+        """(expert, centre) of every copy that could be made: the expert is elsewhere and has tokens
+        there.
+        """
         away = (np.arange(len(self.rate))[:, None] != self.home) & (self.tokens > 0)
         centre, expert = np.nonzero(away)
         return expert.astype(np.int64), centre.astype(np.int64)
@@ -67,9 +91,9 @@ def evaluate(gating: Gating, copies: npt.NDArray[np.bool_]) -> Fraction:
     """The exact time of a choice, bool [pairs]."""
     expert, centre = gating.pairs()
     home, tokens = gating.home[expert], gating.tokens[centre, expert]
-    return max(gating.pre, _busiest(gating, home[copies], centre[copies], gating.expert[expert[copies]])) + 2 * _busiest(
-        gating, centre[~copies], home[~copies], tokens[~copies]
-    )
+    return max(
+        gating.pre, _busiest(gating, home[copies], centre[copies], gating.expert[expert[copies]])
+    ) + 2 * _busiest(gating, centre[~copies], home[~copies], tokens[~copies])
 
 
 def _busiest(gating: Gating, out: Ints, into: Ints, size: Ints) -> Fraction:
@@ -77,12 +101,22 @@ def _busiest(gating: Gating, out: Ints, into: Ints, size: Ints) -> Fraction:
     for ends in (out, into):
         loads = np.zeros(len(gating.rate), np.int64)
         np.add.at(loads, ends, size)
-        worst = max([worst, *(Fraction(int(load), int(rate)) for load, rate in zip(loads, gating.rate, strict=True))])
+        worst = max(
+            [
+                worst,
+                *(
+                    Fraction(int(load), int(rate))
+                    for load, rate in zip(loads, gating.rate, strict=True)
+                ),
+            ]
+        )
     return worst
 
 
 class Part(NamedTuple):
-    """A part of the search: the gather (with `pre`) takes from `low` to `high` seconds, some copies are fixed to 0 or 1."""
+    """A part of the search: the gather (with `pre`) takes from `low` to `high` seconds, some copies
+    are fixed to 0 or 1.
+    """
 
     low: Fraction
     high: Fraction | None
@@ -90,7 +124,8 @@ class Part(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A part and the prices that bound it: integers [4 x centres], copies out and in, then tokens out and in.
+    """A part and the prices that bound it: integers [4 x centres], copies out and in, then tokens
+    out and in.
 
     Copies' prices are over `unit`; tokens' prices over half their sum, so that they sum to 2.
     """
@@ -101,44 +136,80 @@ class Leaf(NamedTuple):
 
 
 def leaf_bound(gating: Gating, leaf: Leaf) -> Fraction:
-    """What no choice in a leaf's part is faster than: the Lagrangian bound, raised to the next time that is possible."""
+    """What no choice in a leaf's part is faster than: the Lagrangian bound, raised to the next time
+    that is possible.
+    """
     centres, part = len(gating.rate), leaf.part
     prices = np.array(leaf.prices, object)
     out, into, sent, received = (prices[i * centres : (i + 1) * centres] for i in range(4))
     over, total = 1 - Fraction(sum(out) + sum(into), max(1, leaf.unit)), sum(sent) + sum(received)
-    if len(prices) != 4 * centres or min(leaf.prices) < 0 or leaf.unit < 1 or total < 1 or (over < 0 and part.high is None):
+    if (
+        len(prices) != 4 * centres
+        or min(leaf.prices) < 0
+        or leaf.unit < 1
+        or total < 1
+        or (over < 0 and part.high is None)
+    ):
         return part.low
     rates = gating.rate.tolist()
     scale = lcm(*rates)
     weight = np.array([scale // rate for rate in rates], object)
     expert, centre = gating.pairs()
     home = gating.home[expert]
-    stay = gating.tokens[centre, expert].astype(object) * ((sent * weight)[centre] + (received * weight)[home]) * (2 * leaf.unit)
-    copy = gating.expert[expert].astype(object) * ((out * weight)[home] + (into * weight)[centre]) * total
+    stay = (
+        gating.tokens[centre, expert].astype(object)
+        * ((sent * weight)[centre] + (received * weight)[home])
+        * (2 * leaf.unit)
+    )
+    copy = (
+        gating.expert[expert].astype(object)
+        * ((out * weight)[home] + (into * weight)[centre])
+        * total
+    )
     cost = np.minimum(stay, copy)
     for pair, side in part.fixed.items():
         cost[pair] = (stay, copy)[side][pair]
-    if part.high == part.low:  # a link then has room for whole multiples of the experts' divisor only
-        gather = part.low - sum(Fraction((out[d] + into[d]) * _room(gating, part.low, d), leaf.unit * rates[d]) for d in range(centres))
+    if (
+        part.high == part.low
+    ):  # a link then has room for whole multiples of the experts' divisor only
+        gather = part.low - sum(
+            Fraction((out[d] + into[d]) * _room(gating, part.low, d), leaf.unit * rates[d])
+            for d in range(centres)
+        )
     else:
         gather = over * (part.low if over >= 0 or part.high is None else part.high)
     return _raised(gating, part, gather + Fraction(int(cost.sum()), scale * leaf.unit * total))
 
 
 def _raised(gating: Gating, part: Part, bound: Fraction) -> Fraction:
-    """With one possible gather time left, an exchange is a multiple of the tokens' divisor on some link."""
+    """With one possible gather time left, an exchange is a multiple of the tokens' divisor on some
+    link.
+    """
     if part.high != part.low:
         return max(bound, part.low)
-    return part.low + 2 * _next(max(Fraction(0), bound - part.low) / 2, _divisor(gating.tokens), gating.rate.tolist())
+    return part.low + 2 * _next(
+        max(Fraction(0), bound - part.low) / 2, _divisor(gating.tokens), gating.rate.tolist()
+    )
 
 
 def _next(time: Fraction, divisor: int, rates: list[int], *, strictly: bool = False) -> Fraction:
-    """The least time of a whole multiple of `divisor` bytes on one of the links, not below (or above) `time`."""
-    return min(Fraction((int(time * rate // divisor) + 1 if strictly else -int(-time * rate // divisor)) * divisor, rate) for rate in rates)
+    """The least time of a whole multiple of `divisor` bytes on one of the links, not below (or
+    above) `time`.
+    """
+    return min(
+        Fraction(
+            (int(time * rate // divisor) + 1 if strictly else -int(-time * rate // divisor))
+            * divisor,
+            rate,
+        )
+        for rate in rates
+    )
 
 
 def _room(gating: Gating, gather: Fraction, centre: int) -> int:
-    """Bytes of copies that a link can carry in this time, in whole multiples of the experts' divisor."""
+    """Bytes of copies that a link can carry in this time, in whole multiples of the experts'
+    divisor.
+    """
     unit = _divisor(gating.expert)
     return int(gather * int(gating.rate[centre]) // unit) * unit
 
@@ -149,7 +220,8 @@ def _divisor(sizes: Ints) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The best copies found, their exact time, the bound that is proved, and the tree that proves it.
+    """The best copies found, their exact time, the bound that is proved, and the tree that proves
+    it.
 
     claimed   who claims the value to be optimal without a proof that is checked here, or ""
     """
@@ -197,38 +269,63 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> Choice:
         else:
             leaves.append(leaf)
     leaves += [Leaf(part, (0,) * (4 * len(gating.rate)), 1) for _, part in open_]
-    return Choice(best, value, min([value, *(lower for lower, _ in open_)]), tuple(leaves), nodes, claimed)
+    return Choice(
+        best, value, min([value, *(lower for lower, _ in open_)]), tuple(leaves), nodes, claimed
+    )
 
 
 def check_tree(gating: Gating, choice: Choice) -> bool:
-    """Re-prove a proved choice without a solver: its value, that its leaves cover every choice, and each leaf's bound."""
+    """Re-prove a proved choice without a solver: its value, that its leaves cover every choice, and
+    each leaf's bound.
+    """
     if not choice.proved or evaluate(gating, choice.copies) != choice.value:
         return False
-    ranges = sorted({(leaf.part.low, leaf.part.high) for leaf in choice.leaves}, key=lambda pair: pair[0])
+    ranges = sorted(
+        {(leaf.part.low, leaf.part.high) for leaf in choice.leaves}, key=lambda pair: pair[0]
+    )
     rates, divisor = gating.rate.tolist(), _divisor(gating.expert)
-    joined = all(a[1] is not None and b[0] <= _next(a[1], divisor, rates, strictly=True) for a, b in pairwise(ranges))
+    joined = all(
+        a[1] is not None and b[0] <= _next(a[1], divisor, rates, strictly=True)
+        for a, b in pairwise(ranges)
+    )
     whole = bool(ranges) and ranges[0][0] <= gating.pre and ranges[-1][1] is None
     return (
         joined
         and whole
-        and all(_covers([leaf.part.fixed for leaf in choice.leaves if leaf.part[:2] == one]) for one in ranges)
+        and all(
+            _covers([leaf.part.fixed for leaf in choice.leaves if leaf.part[:2] == one])
+            for one in ranges
+        )
         and all(leaf_bound(gating, leaf) >= choice.value for leaf in choice.leaves)
     )
 
 
 def _covers(parts: list[dict[int, int]]) -> bool:
-    """Whether fixings are the leaves of a binary tree: some pair is fixed in all of them, and both sides are covered."""
+    """Whether fixings are the leaves of a binary tree: some pair is fixed in all of them, and both
+    sides are covered.
+    """
     if any(not part for part in parts):
         return True
     shared = set.intersection(*(set(part) for part in parts)) if parts else set()
     return any(
-        all(_covers([{k: v for k, v in part.items() if k != pair} for part in parts if part[pair] == side]) for side in (0, 1))
+        all(
+            _covers(
+                [
+                    {k: v for k, v in part.items() if k != pair}
+                    for part in parts
+                    if part[pair] == side
+                ]
+            )
+            for side in (0, 1)
+        )
         for pair in sorted(shared)[:1]
     )
 
 
 class _Search:
-    """The float side: LP relaxations, roundings, a MILP solver's suggestion.  Nothing here is believed."""
+    """The float side: LP relaxations, roundings, a MILP solver's suggestion.  Nothing here is
+    believed.
+    """
 
     def __init__(self, gating: Gating) -> None:
         from scipy.sparse import csr_matrix
@@ -250,7 +347,9 @@ class _Search:
         links = np.arange(2 * centres)
         data = np.concatenate([*(entry[0] for entry in entries), np.full(4 * centres, -1.0)])
         rows = np.concatenate([*(entry[1] for entry in entries), links, 2 * centres + links])
-        columns = np.concatenate([np.tile(column, 4), np.full(2 * centres, pairs), np.full(2 * centres, pairs + 1)])
+        columns = np.concatenate(
+            [np.tile(column, 4), np.full(2 * centres, pairs), np.full(2 * centres, pairs + 1)]
+        )
         self.matrix = csr_matrix((data, (rows, columns)), shape=(4 * centres, pairs + 2))
         self.limit = np.zeros(4 * centres)
         np.add.at(self.limit, 2 * centres + self.centre, -stay / rate[self.centre])
@@ -260,11 +359,15 @@ class _Search:
     def start(self) -> tuple[npt.NDArray[np.bool_], Fraction, str]:
         """The better of no copies and all copies."""
         sides = [np.zeros(len(self.expert), np.bool_), np.ones(len(self.expert), np.bool_)]
-        best, value = min(((side, evaluate(self.gating, side)) for side in sides), key=lambda entry: entry[1])
+        best, value = min(
+            ((side, evaluate(self.gating, side)) for side in sides), key=lambda entry: entry[1]
+        )
         return best, value, ""
 
     def relax(self, part: Part) -> tuple[npt.NDArray[np.float64], float, Leaf]:
-        """LP shares of every pair, the LP's gather time, and the part with the LP's dual prices as integers."""
+        """LP shares of every pair, the LP's gather time, and the part with the LP's dual prices as
+        integers.
+        """
         from scipy.optimize import linprog
 
         pairs = len(self.expert)
@@ -274,13 +377,24 @@ class _Search:
             bounds[pair] = (float(side), float(side))
         limit = self.limit.copy()
         if part.high == part.low:
-            rooms = [float(Fraction(_room(self.gating, part.low, d), rate) - part.low) for d, rate in enumerate(self.gating.rate.tolist())]
+            rooms = [
+                float(Fraction(_room(self.gating, part.low, d), rate) - part.low)
+                for d, rate in enumerate(self.gating.rate.tolist())
+            ]
             limit[: 2 * len(rooms)] = rooms * 2
         solved = linprog(self.cost, A_ub=self.matrix, b_ub=limit, bounds=bounds, method="highs")
-        if solved.status != 0:  # an infeasible part, or a solver in trouble: prove it with prices that count copies alone
+        if (
+            solved.status != 0
+            # an infeasible part, or a solver in trouble: prove it with prices that count copies
+            # alone
+        ):
             centres = len(self.gating.rate)
             heavy = [_PRICE_UNIT * 1000] * (2 * centres) + [1] * (2 * centres)
-            return np.array([float(part.fixed.get(i, 0)) for i in range(pairs)]), float(part.low), Leaf(part, tuple(heavy), _PRICE_UNIT)
+            return (
+                np.array([float(part.fixed.get(i, 0)) for i in range(pairs)]),
+                float(part.low),
+                Leaf(part, tuple(heavy), _PRICE_UNIT),
+            )
         whole = [max(0, round(float(price) * _PRICE_UNIT)) for price in -solved.ineqlin.marginals]
         half = len(whole) // 2
         whole[half] = whole[half] or int(not any(whole[half:]))
@@ -291,21 +405,42 @@ class _Search:
         """The largest possible gather time not above (or below) `time`, or `low`."""
         unit = _divisor(self.gating.expert)
         steps = [(time * rate // unit, rate) for rate in self.gating.rate.tolist()]
-        return max([low, *(Fraction(int(k - (strictly and Fraction(int(k) * unit, rate) == time)) * unit, rate) for k, rate in steps)])
+        return max(
+            [
+                low,
+                *(
+                    Fraction(
+                        int(k - (strictly and Fraction(int(k) * unit, rate) == time)) * unit, rate
+                    )
+                    for k, rate in steps
+                ),
+            ]
+        )
 
     def split(self, part: Part, shares: npt.NDArray[np.float64], gather: float) -> list[Part]:
-        """Two parts: a shorter and a longer gather while more than one gather time is possible, else a copy fixed to 0 and 1."""
+        """Two parts: a shorter and a longer gather while more than one gather time is possible,
+        else a copy fixed to 0 and 1.
+        """
         if part.high != part.low:
             middle = max(part.low, Fraction(gather))
-            middle = self.possible(middle if part.high is None else min(middle, part.high), part.low)
-            after = _next(middle, _divisor(self.gating.expert), self.gating.rate.tolist(), strictly=True)
+            middle = self.possible(
+                middle if part.high is None else min(middle, part.high), part.low
+            )
+            after = _next(
+                middle, _divisor(self.gating.expert), self.gating.rate.tolist(), strictly=True
+            )
             if part.high is None or after <= part.high:
                 return [part._replace(high=middle), part._replace(low=after)]
             if middle == part.low:
                 return [part._replace(high=middle)]
-            return [part._replace(high=self.possible(middle, part.low, strictly=True)), part._replace(low=middle, high=middle)]
+            return [
+                part._replace(high=self.possible(middle, part.low, strictly=True)),
+                part._replace(low=middle, high=middle),
+            ]
         free = [i for i in np.argsort(np.abs(shares - 0.5)).tolist() if i not in part.fixed]
-        return [part._replace(fixed={**part.fixed, free[0]: side}) for side in (0, 1)] if free else []
+        return (
+            [part._replace(fixed={**part.fixed, free[0]: side}) for side in (0, 1)] if free else []
+        )
 
     def rounded(self, shares: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.bool_]]:
         """Choices near an LP solution."""
@@ -328,4 +463,8 @@ class _Search:
             options={"time_limit": max(0.1, limit_s), "mip_rel_gap": 0},
         )
         copies = np.zeros(pairs, np.bool_) if solved.x is None else solved.x[:pairs] > 0.5
-        return copies, evaluate(self.gating, copies), f"HiGHS of scipy {scipy.__version__}" if solved.status == 0 else ""
+        return (
+            copies,
+            evaluate(self.gating, copies),
+            f"HiGHS of scipy {scipy.__version__}" if solved.status == 0 else "",
+        )

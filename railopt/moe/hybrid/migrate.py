@@ -1,7 +1,8 @@
-"""Parameter-efficient migration: an expert as a sparse difference from a shared one (HybridEP, section on SR encoding).
+"""Parameter-efficient migration: an expert as a sparse difference from a shared one (HybridEP,
+section on SR encoding).
 
-The shared expert is the mean of all experts, known everywhere.  An expert travels as the k largest differences from it,
-value and index; what is dropped is the error, and it is known exactly:
+The shared expert is the mean of all experts, known everywhere.  An expert travels as the k largest
+differences from it, value and index; what is dropped is the error, and it is known exactly:
 
     relative error = sqrt(sum of the dropped differences^2 / sum of all differences^2)
     compression    = dense bytes / (k x (value bytes + index bytes))
@@ -33,7 +34,11 @@ class Migrated(NamedTuple):
 
     def compression(self, dense_itemsize: int) -> float:
         """Dense bytes over bytes on the wire."""
-        return float(np.prod(self.shape)) * dense_itemsize / self.nbytes if self.nbytes else float("inf")
+        return (
+            float(np.prod(self.shape)) * dense_itemsize / self.nbytes
+            if self.nbytes
+            else float("inf")
+        )
 
 
 def shared_expert(experts: Floats) -> Floats:
@@ -41,11 +46,15 @@ def shared_expert(experts: Floats) -> Floats:
     return np.asarray(np.mean(experts, axis=0, dtype=np.float32))
 
 
-def kept(parameters: int, compression: float, dense_itemsize: int = 4, value_itemsize: int = 4) -> int:
+def kept(
+    parameters: int, compression: float, dense_itemsize: int = 4, value_itemsize: int = 4
+) -> int:
     """How many differences to send for this compression: at least 1."""
     if compression < 1:
         raise InputError(f"compression {compression}: expected at least 1")
-    return max(1, min(parameters, int(parameters * dense_itemsize / compression / (value_itemsize + 4))))
+    return max(
+        1, min(parameters, int(parameters * dense_itemsize / compression / (value_itemsize + 4)))
+    )
 
 
 def encode(expert: Floats, shared: Floats, keep: int) -> Migrated:
@@ -53,7 +62,9 @@ def encode(expert: Floats, shared: Floats, keep: int) -> Migrated:
     if expert.shape != shared.shape:
         raise InputError(f"expert of shape {expert.shape}, shared of {shared.shape}")
     if not 1 <= keep <= expert.size or expert.size > 2**32:
-        raise InputError(f"keep {keep} of {expert.size} parameters: expected 1 to {expert.size} (at most 2**32)")
+        raise InputError(
+            f"keep {keep} of {expert.size} parameters: expected 1 to {expert.size} (at most 2**32)"
+        )
     difference = (expert.astype(np.float32) - shared.astype(np.float32)).ravel()
     chosen = np.argpartition(-np.abs(difference), keep - 1)[:keep]
     chosen.sort()
@@ -63,7 +74,9 @@ def encode(expert: Floats, shared: Floats, keep: int) -> Migrated:
 def decode(shared: Floats, migrated: Migrated) -> Floats:
     """The expert as its receiver rebuilds it, in the dtype of the values."""
     if shared.shape != migrated.shape:
-        raise InputError(f"shared of shape {shared.shape}, the migrated expert has {migrated.shape}")
+        raise InputError(
+            f"shared of shape {shared.shape}, the migrated expert has {migrated.shape}"
+        )
     flat = shared.astype(np.float32).ravel()
     flat[migrated.indices] += migrated.values
     return flat.reshape(migrated.shape).astype(migrated.values.dtype)

@@ -1,12 +1,17 @@
-"""One block in the simulator: the gathers beside the pre-expert compute, then the data there and back, level by level.
+"""One block in the simulator: the gathers beside the pre-expert compute, then the data there and
+back, level by level.
 
-Ports are each member's outgoing and incoming link at a level; levels follow each other, the outermost first.
+Ports are each member's outgoing and incoming link at a level; levels follow each other, the
+outermost first.
 
-All members of a level are alike (even gating, equal links), so a rotation of the members maps every flow onto the flows
-of the same hop distance.  The job merges the bytes of all workers below a member, and of all distances into `HOPS` of
-them: every link still carries exactly its bytes, and every flow shares its links with flows of the same size only, so
-max-min fairness gives each the rate that it has in the full job.  Cost grows linearly with the members.  `merge=False`
-keeps every distance apart; a test holds the two together.
+All members of a level are alike (even gating, equal links), so a rotation of the members maps every
+flow onto the flows
+of the same hop distance.  The job merges the bytes of all workers below a member, and of all
+                           distances into `HOPS` of
+them: every link still carries exactly its bytes, and every flow shares its links with flows of the
+same size only, so
+max-min fairness gives each the rate that it has in the full job.  Cost grows linearly with the
+members.  `merge=False` keeps every distance apart; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -25,7 +30,9 @@ HOPS = 4
 
 
 def block_time(stream: Stream, domains: Sequence[Domain], *, merge: bool = True) -> Fraction:
-    """Simulated seconds of one forward block: the model's `latency().total` where its assumptions hold."""
+    """Simulated seconds of one forward block: the model's `latency().total` where its assumptions
+    hold.
+    """
     gather, exchange = [], []
     for level in range(len(stream.levels)):
         gather.append(_ring(stream, domains, level, experts=True, merge=merge))
@@ -33,7 +40,13 @@ def block_time(stream: Stream, domains: Sequence[Domain], *, merge: bool = True)
     pre = max(stream.pre, _run([job for job in gather if job is not None]))
     data = [job for job in exchange if job is not None]
     held = prod(domain.largest for domain in domains)
-    return pre + stream.decode * (held - 1) + stream.encode * (held > 1) + _run(data) + _run(data[::-1])
+    return (
+        pre
+        + stream.decode * (held - 1)
+        + stream.encode * (held > 1)
+        + _run(data)
+        + _run(data[::-1])
+    )
 
 
 def _run(jobs: Sequence[Job]) -> Fraction:
@@ -41,7 +54,9 @@ def _run(jobs: Sequence[Job]) -> Fraction:
     return sum((Fraction(simulate(job).completion_ps, PS_PER_S) for job in jobs), Fraction(0))
 
 
-def _ring(stream: Stream, domains: Sequence[Domain], level: int, *, experts: bool, merge: bool) -> Job | None:
+def _ring(
+    stream: Stream, domains: Sequence[Domain], level: int, *, experts: bool, merge: bool
+) -> Job | None:
     """The messages of one kind at one level between its members, or None where there are none."""
     here, domain = stream.levels[level], domains[level]
     below = prod(inner.count for inner in stream.levels[level + 1 :])

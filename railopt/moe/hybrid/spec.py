@@ -1,4 +1,5 @@
-"""The TOML description of a hybrid question: sizes or a model preset, levels, and options; unknown keys are errors.
+"""The TOML description of a hybrid question: sizes or a model preset, levels, and options; unknown
+keys are errors.
 
     data = "24MB"              # bytes a worker sends in one all-to-all if all its tokens left
     expert = "8MB"             # bytes of one worker's experts
@@ -9,9 +10,9 @@
     bandwidth = "10Gb/s"
     latency = "1ms"            # a message (default 0)
 
-Instead of data, expert and pre_expert: `preset = "mixtral-8x7b"`, `tokens` a worker and `compute` ("150TFLOP/s").
-Options: compression (50), decode ("20us" an expert), encode ("100us" a block), gradients (true), post ("8ms"), memory ("40GB"),
-unequal (true).
+Instead of data, expert and pre_expert: `preset = "mixtral-8x7b"`, `tokens` a worker and `compute`
+("150TFLOP/s"). Options: compression (50), decode ("20us" an expert), encode ("100us" a block),
+gradients (true), post ("8ms"), memory ("40GB"), unequal (true).
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Question(NamedTuple):
 
 def read(path: str | os.PathLike[str] | None) -> Question:
     """Read a spec; None is the bundled one (four data centres of eight GPUs on 10 Gb/s)."""
-    return toml.read(files("railopt.moe.hybrid").joinpath("default.toml") if path is None else path, parse)
+    return toml.read(
+        files("railopt.moe.hybrid").joinpath("default.toml") if path is None else path, parse
+    )
 
 
 def parse(data: Mapping[str, Any]) -> Question:
@@ -52,7 +55,11 @@ def parse(data: Mapping[str, Any]) -> Question:
     if not isinstance(tables, list) or not tables:
         raise InputError("no [[level]]: give at least one, the outermost first")
     levels = tuple(_level(table, number) for number, table in enumerate(tables))
-    sizes = _from_preset(data, prod(level.count for level in levels)) if "preset" in data else _from_sizes(data)
+    sizes = (
+        _from_preset(data, prod(level.count for level in levels))
+        if "preset" in data
+        else _from_sizes(data)
+    )
     options: dict[str, Any] = {}
     if "compression" in data:
         options["compression"] = _number(data["compression"], "compression")
@@ -72,18 +79,27 @@ def _from_sizes(data: Mapping[str, Any]) -> dict[str, Any]:
     missing = sorted(_SIZES - set(data))
     if missing or _PRESET & set(data):
         raise InputError(
-            f"give data, expert and pre_expert, or preset, tokens and compute; missing {missing}, found {sorted(_PRESET & set(data))}"
+            f"give data, expert and pre_expert, or preset, tokens and compute; missing {missing}, "
+            f"found {sorted(_PRESET & set(data))}"
         )
-    return {"data": parse_bytes(data["data"]), "expert": parse_bytes(data["expert"]), "pre": _time(data["pre_expert"])}
+    return {
+        "data": parse_bytes(data["data"]),
+        "expert": parse_bytes(data["expert"]),
+        "pre": _time(data["pre_expert"]),
+    }
 
 
 def _from_preset(data: Mapping[str, Any], workers: int) -> dict[str, Any]:
-    """D, P_E and Lat_PE of a known model in bf16: experts dealt over the workers (at least one each), attention and
-    shared experts as the compute before the experts."""
+    """D, P_E and Lat_PE of a known model in bf16: experts dealt over the workers (at least one
+    each), attention and shared experts as the compute before the experts."""
     if _SIZES & set(data):
-        raise InputError(f"preset and {sorted(_SIZES & set(data))[0]} contradict each other: give one of them")
+        raise InputError(
+            f"preset and {sorted(_SIZES & set(data))[0]} contradict each other: give one of them"
+        )
     if not isinstance(data.get("tokens"), int) or data["tokens"] < 1 or "compute" not in data:
-        raise InputError('a preset needs tokens (a whole number, a worker) and compute (e.g. "150TFLOP/s")')
+        raise InputError(
+            'a preset needs tokens (a whole number, a worker) and compute (e.g. "150TFLOP/s")'
+        )
     from railopt.moe.presets import preset
 
     model, tokens = preset(data["preset"]), data["tokens"]
@@ -108,7 +124,12 @@ def _level(data: Any, number: int) -> Level:
     toml.only(data, {"name", "count", "bandwidth", "latency"}, f"[[level]] {number}")
     if not isinstance(data.get("count"), int) or "bandwidth" not in data:
         raise InputError(f"[[level]] {number}: needs count (a whole number) and bandwidth")
-    return Level(str(data.get("name", f"level {number}")), data["count"], parse_rate(data["bandwidth"]), _time(data.get("latency", 0)))
+    return Level(
+        str(data.get("name", f"level {number}")),
+        data["count"],
+        parse_rate(data["bandwidth"]),
+        _time(data.get("latency", 0)),
+    )
 
 
 def _time(text: str | int) -> Fraction:

@@ -1,17 +1,25 @@
-"""The stream model: what one MoE block waits for, as a function of the domain sizes, in exact seconds.
+"""The stream model: what one MoE block waits for, as a function of the domain sizes, in exact
+seconds.
 
-Workers are numbered by coordinates, one a level, the outermost (data centres) first.  At a level of n members the
-members form expert domains of S: inside a domain experts are exchanged (all-gather, AG), between domains data (A2A).
-A worker of a domain of S at every level then computes with prod S experts.
+Workers are numbered by coordinates, one a level, the outermost (data centres) first.  At a level of
+n members the members form expert domains of S: inside a domain experts are exchanged (all-gather,
+AG), between domains data (A2A). A worker of a domain of S at every level then computes with prod S
+experts.
 
-    AG_l   = P_E / CR  x (S_0 ... S_{l-1}) x (S_l - 1) / B_l          own expert first over the slow level, then all of them inside
-    A2A_l  = D x (n_l - S_l) / n_l / B_l                              tokens whose expert is in no domain of their worker's
-    forward  = max(pre, sum AG_l) + decode + 2 sum A2A_l              AG hides under the pre-expert compute
-    backward = max(post, sum of uncompressed AG_l) + 2 sum A2A_l      gradients of migrated experts return (optional)
+    AG_l   = P_E / CR  x (S_0 ... S_{l-1}) x (S_l - 1) / B_l          own expert first over the slow
+           level, then all of them inside
+    A2A_l  = D x (n_l - S_l) / n_l / B_l                              tokens whose expert is in no
+           domain of their worker's
+    forward  = max(pre, sum AG_l) + decode + 2 sum A2A_l              AG hides under the pre-expert
+             compute
+    backward = max(post, sum of uncompressed AG_l) + 2 sum A2A_l      gradients of migrated experts
+    return (optional)
 
-B_l is a worker's share of its member's link at level l; each message adds the level's latency.  For one level, S = G is
-pure expert transmission and S = 1 plain expert parallelism, and the ratio of data still sent is p = (G - S) / (G - 1).
-Even gating, one size of expert, expert compute hidden: the paper's assumptions.  `gating` drops the first.
+B_l is a worker's share of its member's link at level l; each message adds the level's latency.  For
+one level, S = G is pure expert transmission and S = 1 plain expert parallelism, and the ratio of
+data still sent is p = (G - S) / (G - 1).
+Even gating, one size of expert, expert compute hidden: the paper's assumptions.  `gating` drops the
+first.
 """
 
 from __future__ import annotations
@@ -29,7 +37,9 @@ MAX_CHOICES = 2_000_000
 
 @dataclass(frozen=True)
 class Level:
-    """`count` members under one member of the level above, each with a link of `bandwidth` bytes per second."""
+    """`count` members under one member of the level above, each with a link of `bandwidth` bytes
+    per second.
+    """
 
     name: str
     count: int
@@ -40,21 +50,30 @@ class Level:
         if self.count < 1:
             raise InputError(f"level {self.name}: {self.count} members, expected at least 1")
         if self.bandwidth < 1:
-            raise InputError(f"level {self.name}: bandwidth {self.bandwidth}: expected at least 1 byte per second")
+            raise InputError(
+                f"level {self.name}: bandwidth {self.bandwidth}: expected at least 1 byte per "
+                f"second"
+            )
         if self.latency < 0:
-            raise InputError(f"level {self.name}: latency {self.latency} s: a time can't be negative")
+            raise InputError(
+                f"level {self.name}: latency {self.latency} s: a time can't be negative"
+            )
 
 
 @dataclass(frozen=True)
 class Domain:
-    """How the members of one level are parted: `count` domains of `smallest` to `largest` members, as equal as can be."""
+    """How the members of one level are parted: `count` domains of `smallest` to `largest` members,
+    as equal as can be.
+    """
 
     members: int
     count: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= self.members:
-            raise InputError(f"{self.count} domains of {self.members} members: expected 1 to {self.members}")
+            raise InputError(
+                f"{self.count} domains of {self.members} members: expected 1 to {self.members}"
+            )
 
     @property
     def largest(self) -> int:
@@ -81,8 +100,10 @@ class Stream:
     pre          compute before the experts, which hides the all-gather (Lat_PE)
     compression  dense bytes over bytes sent of a migrated expert (CR)
     decode       seconds to decode one migrated expert, added to the forward pass
-    encode       seconds to encode a worker's own experts, added once where any migrate (it is fused with the optimiser's step)
-    gradients    add the backward pass: gradients of migrated experts return home uncompressed, under `post` of compute
+    encode       seconds to encode a worker's own experts, added once where any migrate (it is fused
+                 with the optimiser's step)
+    gradients    add the backward pass: gradients of migrated experts return home uncompressed,
+                 under `post` of compute
     memory       bytes that a worker has for experts, or None
     """
 
@@ -107,9 +128,15 @@ class Stream:
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)} s: a time can't be negative")
         if self.compression < 1:
-            raise InputError(f"compression = {self.compression}: expected at least 1 (dense bytes over sent bytes)")
+            raise InputError(
+                f"compression = {self.compression}: expected at least 1 (dense bytes over sent "
+                f"bytes)"
+            )
         if self.memory is not None and self.memory < self.expert:
-            raise InputError(f"memory for experts is {self.memory} bytes, one worker's own experts are {self.expert}: they do not fit")
+            raise InputError(
+                f"memory for experts is {self.memory} bytes, one worker's own experts are "
+                f"{self.expert}: they do not fit"
+            )
 
     @property
     def workers(self) -> int:
@@ -118,7 +145,9 @@ class Stream:
 
     def share(self, level: int) -> Fraction:
         """Bytes per second that a worker has of its member's link at this level."""
-        return Fraction(self.levels[level].bandwidth, prod(inner.count for inner in self.levels[level + 1 :]))
+        return Fraction(
+            self.levels[level].bandwidth, prod(inner.count for inner in self.levels[level + 1 :])
+        )
 
 
 @dataclass(frozen=True)
@@ -136,8 +165,13 @@ class Latency:
 
 def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
     """The time of one block with these domains, one a level."""
-    if len(domains) != len(stream.levels) or any(d.members != level.count for d, level in zip(domains, stream.levels, strict=False)):
-        raise InputError(f"{len(domains)} domain sizes for {len(stream.levels)} levels, or of another number of members")
+    if len(domains) != len(stream.levels) or any(
+        d.members != level.count for d, level in zip(domains, stream.levels, strict=False)
+    ):
+        raise InputError(
+            f"{len(domains)} domain sizes for {len(stream.levels)} levels, or of another number "
+            f"of members"
+        )
     gather = returned = exchange = Fraction(0)
     held = 1
     for number, (level, domain) in enumerate(zip(stream.levels, domains, strict=True)):
@@ -145,7 +179,10 @@ def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
         start = level.latency * (domain.largest - 1)
         gather += start + Fraction(stream.expert * copies) / stream.compression / share
         returned += start + Fraction(stream.expert * copies) / share
-        exchange += level.latency * (domain.count - 1) + Fraction(stream.data * (level.count - domain.smallest), level.count) / share
+        exchange += (
+            level.latency * (domain.count - 1)
+            + Fraction(stream.data * (level.count - domain.smallest), level.count) / share
+        )
         held *= domain.largest
     decode, encode = stream.decode * (held - 1), stream.encode * (held > 1)
     forward = max(stream.pre, gather) + decode + 2 * exchange
@@ -163,16 +200,24 @@ def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
 
 def fits(stream: Stream, domains: Sequence[Domain]) -> bool:
     """Whether a worker has memory for the experts of its domains."""
-    return stream.memory is None or stream.expert * prod(domain.largest for domain in domains) <= stream.memory
+    return (
+        stream.memory is None
+        or stream.expert * prod(domain.largest for domain in domains) <= stream.memory
+    )
 
 
 def choices(level: Level, *, unequal: bool) -> list[Domain]:
     """All ways to part a level: sizes that divide it, or any number of domains as equal as can be.
 
-    Unequal domains of any other shape are never better: the block waits for the largest domain's gather and the
-    smallest domain's exchange, and for a given number of domains no parting has a smaller largest or a larger smallest.
+    Unequal domains of any other shape are never better: the block waits for the largest domain's
+    gather and the smallest domain's exchange, and for a given number of domains no parting has a
+    smaller largest or a larger smallest.
     """
-    return [Domain(level.count, count) for count in range(1, level.count + 1) if unequal or level.count % count == 0]
+    return [
+        Domain(level.count, count)
+        for count in range(1, level.count + 1)
+        if unequal or level.count % count == 0
+    ]
 
 
 @dataclass(frozen=True)
@@ -194,20 +239,28 @@ class Optimum:
 def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> Optimum:
     """The exact optimum over all feasible domain sizes at every level, by trying every one of them.
 
-    Exhaustive, so nothing better exists in the model; levels are few and have few divisors.  Ties go to smaller domains.
+    Exhaustive, so nothing better exists in the model; levels are few and have few divisors.  Ties
+    go to smaller domains.
     """
     options = [choices(level, unequal=unequal) for level in stream.levels]
     count = prod(map(len, options))
     if count > MAX_CHOICES:
-        raise InputError(f"{count} combinations of domain sizes: more than {MAX_CHOICES}; leave out unequal domains")
-    found = sorted(_ranked(stream, options), key=lambda entry: (entry[1].total, [d.largest for d in entry[0]]))
+        raise InputError(
+            f"{count} combinations of domain sizes: more than {MAX_CHOICES}; leave out unequal "
+            f"domains"
+        )
+    found = sorted(
+        _ranked(stream, options), key=lambda entry: (entry[1].total, [d.largest for d in entry[0]])
+    )
     if not found:
         raise InputError(f"no domain sizes fit in {stream.memory} bytes of expert memory")
     plain = latency(stream, plain_domains(stream))
     return Optimum(found[0][0], found[0][1], plain, count, tuple(found[:keep]))
 
 
-def _ranked(stream: Stream, options: Sequence[Sequence[Domain]]) -> Iterator[tuple[tuple[Domain, ...], Latency]]:
+def _ranked(
+    stream: Stream, options: Sequence[Sequence[Domain]]
+) -> Iterator[tuple[tuple[Domain, ...], Latency]]:
     for domains in product(*options):
         if fits(stream, domains):
             yield domains, latency(stream, domains)
@@ -219,7 +272,9 @@ def plain_domains(stream: Stream) -> tuple[Domain, ...]:
 
 
 def domains_of_sizes(stream: Stream, sizes: Sequence[int]) -> tuple[Domain, ...]:
-    """Domains by their sizes, one a level; a size that does not divide its level is refused with its neighbours."""
+    """Domains by their sizes, one a level; a size that does not divide its level is refused with
+    its neighbours.
+    """
     if len(sizes) != len(stream.levels):
         raise InputError(f"{len(sizes)} domain sizes for {len(stream.levels)} levels")
     domains = []
@@ -228,17 +283,23 @@ def domains_of_sizes(stream: Stream, sizes: Sequence[int]) -> tuple[Domain, ...]
             divisors = [d for d in range(1, level.count + 1) if level.count % d == 0]
             near = [d for d in divisors if d < size][-1:] + [d for d in divisors if d > size][:1]
             raise InputError(
-                f"domain size {size} does not divide the {level.count} members of level {level.name}; "
+                f"domain size {size} does not divide the {level.count} members of level "
+                f"{level.name}; "
                 f"its neighbours are {' and '.join(map(str, near))}"
             )
         domains.append(Domain(level.count, level.count // size))
     return tuple(domains)
 
 
-# ---------------------------------------------------------------- one level: the paper's closed form
+# ---------------------------------------------------------------- one level: the paper's closed
+# form
 def ratio(stream: Stream, size: Fraction | int) -> Fraction:
     """p, the share of data still sent as data, of a domain size: (G - S) / (G - 1)."""
-    return Fraction(stream.workers - size, 1) / (stream.workers - 1) if stream.workers > 1 else Fraction(0)
+    return (
+        Fraction(stream.workers - size, 1) / (stream.workers - 1)
+        if stream.workers > 1
+        else Fraction(0)
+    )
 
 
 def latency_of_ratio(stream: Stream, p: Fraction) -> Fraction:
@@ -251,20 +312,29 @@ def latency_of_ratio(stream: Stream, p: Fraction) -> Fraction:
 def closed_form(stream: Stream) -> tuple[Fraction, Fraction]:
     """(p*, S*) of one level: theorem T11.
 
-    p* = 0 if 2 D >= G P_E, else max(0, 1 - B Lat_PE / (P_E (G - 1))): as many remote experts as fit under the
-    pre-expert compute, S* - 1 = B Lat_PE / P_E; P_E is what is sent of an expert, compressed.
+    p* = 0 if 2 D >= G P_E, else max(0, 1 - B Lat_PE / (P_E (G - 1))): as many remote experts as fit
+    under the pre-expert compute, S* - 1 = B Lat_PE / P_E; P_E is what is sent of an expert,
+    compressed.
     """
     if len(stream.levels) != 1:
-        raise InputError(f"the closed form is for one level, this stream has {len(stream.levels)}: use optimum()")
+        raise InputError(
+            f"the closed form is for one level, this stream has {len(stream.levels)}: use optimum()"
+        )
     workers, sent = stream.workers, Fraction(stream.expert) / stream.compression
     if workers == 1:
         return Fraction(0), Fraction(1)
-    p = Fraction(0) if 2 * stream.data >= workers * sent else max(Fraction(0), 1 - stream.share(0) * stream.pre / (sent * (workers - 1)))
+    p = (
+        Fraction(0)
+        if 2 * stream.data >= workers * sent
+        else max(Fraction(0), 1 - stream.share(0) * stream.pre / (sent * (workers - 1)))
+    )
     return p, workers - p * (workers - 1)
 
 
 def scaled(stream: Stream, *, bandwidth: Fraction = Fraction(1), level: int = 0) -> Stream:
     """The same stream with one level's bandwidth scaled: what if it halves?"""
     levels = list(stream.levels)
-    levels[level] = replace(levels[level], bandwidth=max(1, int(levels[level].bandwidth * bandwidth)))
+    levels[level] = replace(
+        levels[level], bandwidth=max(1, int(levels[level].bandwidth * bandwidth))
+    )
     return replace(stream, levels=tuple(levels))

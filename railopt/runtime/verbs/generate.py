@@ -1,9 +1,11 @@
-"""Generate structs.py from <infiniband/verbs.h>: `python -m railopt.runtime.verbs.generate > .../structs.py`.
+"""Generate structs.py from <infiniband/verbs.h>: `python -m railopt.runtime.verbs.generate >
+.../structs.py`.
 
-A C probe is compiled against the installed header and prints `offsetof`, `sizeof` and signedness of every field below;
-nothing is typed from memory. The committed result is compared with a fresh probe wherever a compiler and the header are
-there. Only fields in front of any pthread mutex are listed: what follows one differs between x86-64 and aarch64. The 111
-fields and all constants were found equal on both (the probe cross-compiled for aarch64, run under qemu-user).
+A C probe is compiled against the installed header and prints `offsetof`, `sizeof` and signedness of
+every field below; nothing is typed from memory. The committed result is compared with a fresh probe
+wherever a compiler and the header are there. Only fields in front of any pthread mutex are listed:
+what follows one differs between x86-64 and aarch64. The 111 fields and all constants were found
+equal on both (the probe cross-compiled for aarch64, run under qemu-user).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pathlib import Path
 
 HEADER = Path("/usr/include/infiniband/verbs.h")
 
-# struct -> members, in C spelling; a dotted member becomes its last part (send_wr.wr.rdma.rkey -> rkey).
+# struct -> members, in C spelling; a dotted member becomes its last part (send_wr.wr.rdma.rkey ->
+# rkey).
 FIELDS: dict[str, tuple[str, ...]] = {
     "ibv_context": ("device", "ops", "cmd_fd", "async_fd", "num_comp_vectors"),
     "ibv_context_ops": ("poll_cq", "req_notify_cq", "post_send", "post_recv"),
@@ -25,25 +28,110 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "ibv_pd": ("context", "handle"),
     "ibv_mr": ("context", "pd", "addr", "length", "handle", "lkey", "rkey"),
     "ibv_cq": ("context", "channel", "cq_context", "handle", "cqe"),
-    "ibv_qp": ("context", "qp_context", "pd", "send_cq", "recv_cq", "srq", "handle", "qp_num", "state", "qp_type"),
+    "ibv_qp": (
+        "context",
+        "qp_context",
+        "pd",
+        "send_cq",
+        "recv_cq",
+        "srq",
+        "handle",
+        "qp_num",
+        "state",
+        "qp_type",
+    ),
     "ibv_sge": ("addr", "length", "lkey"),
-    "ibv_send_wr": ("wr_id", "next", "sg_list", "num_sge", "opcode", "send_flags", "imm_data",
-                    "wr.rdma.remote_addr", "wr.rdma.rkey"),
+    "ibv_send_wr": (
+        "wr_id",
+        "next",
+        "sg_list",
+        "num_sge",
+        "opcode",
+        "send_flags",
+        "imm_data",
+        "wr.rdma.remote_addr",
+        "wr.rdma.rkey",
+    ),
     "ibv_recv_wr": ("wr_id", "next", "sg_list", "num_sge"),
-    "ibv_wc": ("wr_id", "status", "opcode", "vendor_err", "byte_len", "imm_data", "qp_num", "src_qp", "wc_flags"),
-    "ibv_qp_init_attr": ("qp_context", "send_cq", "recv_cq", "srq", "cap.max_send_wr", "cap.max_recv_wr",
-                         "cap.max_send_sge", "cap.max_recv_sge", "cap.max_inline_data", "qp_type", "sq_sig_all"),
-    "ibv_qp_attr": ("qp_state", "path_mtu", "rq_psn", "sq_psn", "dest_qp_num", "qp_access_flags",
-                    "ah_attr.grh.dgid", "ah_attr.grh.flow_label", "ah_attr.grh.sgid_index", "ah_attr.grh.hop_limit",
-                    "ah_attr.grh.traffic_class", "ah_attr.dlid", "ah_attr.sl", "ah_attr.src_path_bits",
-                    "ah_attr.is_global", "ah_attr.port_num:ah_port_num", "pkey_index", "max_rd_atomic",
-                    "max_dest_rd_atomic", "min_rnr_timer", "port_num", "timeout", "retry_cnt", "rnr_retry"),
-    "ibv_port_attr": ("state", "max_mtu", "active_mtu", "gid_tbl_len", "max_msg_sz", "lid", "sm_lid", "lmc",
-                      "active_width", "active_speed", "phys_state", "link_layer"),
+    "ibv_wc": (
+        "wr_id",
+        "status",
+        "opcode",
+        "vendor_err",
+        "byte_len",
+        "imm_data",
+        "qp_num",
+        "src_qp",
+        "wc_flags",
+    ),
+    "ibv_qp_init_attr": (
+        "qp_context",
+        "send_cq",
+        "recv_cq",
+        "srq",
+        "cap.max_send_wr",
+        "cap.max_recv_wr",
+        "cap.max_send_sge",
+        "cap.max_recv_sge",
+        "cap.max_inline_data",
+        "qp_type",
+        "sq_sig_all",
+    ),
+    "ibv_qp_attr": (
+        "qp_state",
+        "path_mtu",
+        "rq_psn",
+        "sq_psn",
+        "dest_qp_num",
+        "qp_access_flags",
+        "ah_attr.grh.dgid",
+        "ah_attr.grh.flow_label",
+        "ah_attr.grh.sgid_index",
+        "ah_attr.grh.hop_limit",
+        "ah_attr.grh.traffic_class",
+        "ah_attr.dlid",
+        "ah_attr.sl",
+        "ah_attr.src_path_bits",
+        "ah_attr.is_global",
+        "ah_attr.port_num:ah_port_num",
+        "pkey_index",
+        "max_rd_atomic",
+        "max_dest_rd_atomic",
+        "min_rnr_timer",
+        "port_num",
+        "timeout",
+        "retry_cnt",
+        "rnr_retry",
+    ),
+    "ibv_port_attr": (
+        "state",
+        "max_mtu",
+        "active_mtu",
+        "gid_tbl_len",
+        "max_msg_sz",
+        "lid",
+        "sm_lid",
+        "lmc",
+        "active_width",
+        "active_speed",
+        "phys_state",
+        "link_layer",
+    ),
     "ibv_async_event": ("element", "event_type"),
 }
-ENUMS = ("ibv_wc_status", "ibv_wc_opcode", "ibv_wr_opcode", "ibv_send_flags", "ibv_qp_type", "ibv_qp_state",
-         "ibv_qp_attr_mask", "ibv_access_flags", "ibv_port_state", "ibv_mtu", "ibv_event_type")
+ENUMS = (
+    "ibv_wc_status",
+    "ibv_wc_opcode",
+    "ibv_wr_opcode",
+    "ibv_send_flags",
+    "ibv_qp_type",
+    "ibv_qp_state",
+    "ibv_qp_attr_mask",
+    "ibv_access_flags",
+    "ibv_port_state",
+    "ibv_mtu",
+    "ibv_event_type",
+)
 OPAQUE = frozenset({"ibv_context", "ibv_cq", "ibv_qp"})
 """Structs that hold a pthread mutex: only their leading fields are portable, their size is not."""
 LINK_LAYERS = ("IBV_LINK_LAYER_UNSPECIFIED", "IBV_LINK_LAYER_INFINIBAND", "IBV_LINK_LAYER_ETHERNET")
@@ -63,17 +151,23 @@ def enum_names(header: str, enum: str) -> list[str]:
 
 def probe_source(header: str) -> str:
     """C source of the probe: one line a struct, a field and an enumerator."""
-    lines = ["#include <infiniband/verbs.h>", "#include <stddef.h>", "#include <stdio.h>",
-             "#define KIND(x) _Generic((x), int8_t: 'i', int16_t: 'i', int32_t: 'i', int64_t: 'i', "
-             "uint8_t: 'u', uint16_t: 'u', uint32_t: 'u', uint64_t: 'u', default: 'p')",
-             "int main(void) {"]
+    lines = [
+        "#include <infiniband/verbs.h>",
+        "#include <stddef.h>",
+        "#include <stdio.h>",
+        "#define KIND(x) _Generic((x), int8_t: 'i', int16_t: 'i', int32_t: 'i', int64_t: 'i', "
+        "uint8_t: 'u', uint16_t: 'u', uint32_t: 'u', uint64_t: 'u', default: 'p')",
+        "int main(void) {",
+    ]
     for struct, members in FIELDS.items():
         lines.append(f'printf("S {struct} %zu\\n", sizeof(struct {struct}));')
         for member in members:
             path, _, alias = member.partition(":")
-            lines.append(f'printf("F {struct} {alias or path.rsplit(".")[-1]} %c %zu %zu\\n", '
-                         f"KIND(((struct {struct} *)0)->{path}), sizeof(((struct {struct} *)0)->{path}), "
-                         f"offsetof(struct {struct}, {path}));")
+            lines.append(
+                f'printf("F {struct} {alias or path.rsplit(".")[-1]} %c %zu %zu\\n", '
+                f"KIND(((struct {struct} *)0)->{path}), sizeof(((struct {struct} *)0)->{path}), "
+                f"offsetof(struct {struct}, {path}));"
+            )
     names = [n for enum in ENUMS for n in enum_names(header, enum)] + list(LINK_LAYERS)
     lines += [f'printf("E {n} %d\\n", (int){n});' for n in names]
     return "\n".join([*lines, "return 0; }", ""])
@@ -100,7 +194,9 @@ def probe(compiler: str = "cc") -> tuple[dict[str, Layout], dict[str, int]]:
 
 
 def numpy_format(kind: str, size: int) -> str:
-    """numpy format of a field: integers keep their sign, pointers are u8, anything else is raw bytes."""
+    """numpy format of a field: integers keep their sign, pointers are u8, anything else is raw
+    bytes.
+    """
     if kind == "p":
         return "u8" if size == 8 else f"V{size}"
     return f"{kind}{size}"
@@ -108,34 +204,71 @@ def numpy_format(kind: str, size: int) -> str:
 
 def render(layouts: dict[str, Layout], enums: dict[str, int], provenance: str) -> str:
     """The text of `structs.py`."""
-    out = ['"""Layouts and constants of <infiniband/verbs.h>. Generated by generate.py: do not edit.', "",
-           provenance, '"""', "", "import numpy as np", "", "LAYOUTS: dict[str, tuple[int, dict[str, tuple[str, int]]]] = {"]
+    out = [
+        '"""Layouts and constants of <infiniband/verbs.h>. Generated by generate.py: do not edit.',
+        "",
+        provenance,
+        '"""',
+        "",
+        "import numpy as np",
+        "",
+        "LAYOUTS: dict[str, tuple[int, dict[str, tuple[str, int]]]] = {",
+    ]
     for name, (size, fields) in layouts.items():
         out.append(f'    "{name}": ({size}, {{')
-        out += [f'        "{field}": ("{fmt}", {offset}),' for field, (fmt, offset) in fields.items()]
+        out += [
+            f'        "{field}": ("{fmt}", {offset}),' for field, (fmt, offset) in fields.items()
+        ]
         out.append("    }),")
-    out += ["}", '"""struct -> (bytes, {field: (numpy format, offset)})."""', "",
-            "", "def dtype(struct: str) -> np.dtype[np.void]:",
-            '    """numpy structured dtype of one struct; fields that railopt does not use are padding."""',
-            "    size, fields = LAYOUTS[struct]",
-            '    return np.dtype({"names": list(fields), "formats": [f for f, _ in fields.values()],',
-            '                     "offsets": [o for _, o in fields.values()], "itemsize": size})', "", ""]
+    out += [
+        "}",
+        '"""struct -> (bytes, {field: (numpy format, offset)})."""',
+        "",
+        "",
+        "def dtype(struct: str) -> np.dtype[np.void]:",
+        '    """numpy structured dtype of one struct; '
+        'fields that railopt does not use are padding."""',
+        "    size, fields = LAYOUTS[struct]",
+        '    return np.dtype({"names": list(fields), "formats": [f for f, _ in fields.values()],',
+        '                     "offsets": [o for _, o in fields.values()], "itemsize": size})',
+        "",
+        "",
+    ]
     out += [f"{name} = {value}" for name, value in enums.items()]
     statuses = enum_names(HEADER.read_text(), "ibv_wc_status")
-    out += ["", "WC_STATUS: dict[int, str] = {", *(f'    {enums[n]}: "{n.removeprefix("IBV_WC_")}",' for n in statuses), "}",
-            '"""Completion status -> its name."""']
+    out += [
+        "",
+        "WC_STATUS: dict[int, str] = {",
+        *(f'    {enums[n]}: "{n.removeprefix("IBV_WC_")}",' for n in statuses),
+        "}",
+        '"""Completion status -> its name."""',
+    ]
     return "\n".join([*out, ""])
 
 
 def main() -> int:
     """Print `structs.py` for the installed header."""
     layouts, enums = probe()
-    version = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}", "libibverbs-dev"],
-                             capture_output=True, text=True).stdout or "unknown package"
-    machine = subprocess.run(["cc", "-dumpmachine"], capture_output=True, text=True, check=True).stdout.strip()
+    version = (
+        subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Package} ${Version}", "libibverbs-dev"],
+            capture_output=True,
+            text=True,
+        ).stdout
+        or "unknown package"
+    )
+    machine = subprocess.run(
+        ["cc", "-dumpmachine"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     digest = hashlib.sha256(HEADER.read_bytes()).hexdigest()
-    sys.stdout.write(render(layouts, enums, f"Provenance: Debian {version} (rdma-core), {HEADER.name} sha256 {digest},\n"
-                                            f"compiled offsetof probe on {machine}."))
+    sys.stdout.write(
+        render(
+            layouts,
+            enums,
+            f"Provenance: Debian {version} (rdma-core), {HEADER.name} sha256 {digest},\n"
+            f"compiled offsetof probe on {machine}.",
+        )
+    )
     return 0
 
 

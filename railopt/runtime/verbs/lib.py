@@ -1,7 +1,7 @@
 """libibverbs.so.1: the exported functions that railopt calls, each bound when it is first used.
 
-`ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq` are inline functions of the header, not symbols of the library: they
-are function pointers in `ibv_context.ops` (see objects.py).
+`ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq` are inline functions of the header, not symbols
+of the library: they are function pointers in `ibv_context.ops` (see objects.py).
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from typing import Any, Protocol
 from railopt.errors import BackendError
 from railopt.runtime.verbs.structs import LAYOUTS
 
-INSTALL = ("install it and the NIC's driver, on Debian/Ubuntu: apt-get install libibverbs1 ibverbs-providers "
-           "(NVIDIA NICs: or DOCA-OFED)")
+INSTALL = (
+    "install it and the NIC's driver, on Debian/Ubuntu: apt-get install libibverbs1 "
+    "ibverbs-providers "
+    "(NVIDIA NICs: or DOCA-OFED)"
+)
 _HINTS = {
     ("ibv_reg_mr", errno_names.ENOMEM): "raise the locked-memory limit: ulimit -l unlimited",
-    ("ibv_reg_mr", errno_names.EFAULT): "the address range is not mapped memory of this process; CUDA memory needs "
-                                        "the nvidia-peermem module",
+    (
+        "ibv_reg_mr",
+        errno_names.EFAULT,
+    ): "the address range is not mapped memory of this process; CUDA memory needs "
+    "the nvidia-peermem module",
     ("ibv_open_device", errno_names.EPERM): "the user may not open /dev/infiniband/uverbs*",
 }
 
@@ -54,18 +60,24 @@ class VerbsError(BackendError):
 
     def __init__(self, verb: str, errno: int) -> None:
         hint = _HINTS.get((verb, errno))
-        super().__init__(f"{verb}: {os.strerror(errno)} (errno {errno})" + (f"; {hint}" if hint else ""))
+        super().__init__(
+            f"{verb}: {os.strerror(errno)} (errno {errno})" + (f"; {hint}" if hint else "")
+        )
         self.verb, self.errno = verb, errno
 
 
 class Library(Protocol):
-    """What objects.py calls: the functions of `_SIGNATURES` under their C names. libibverbs and null.py have them."""
+    """What objects.py calls: the functions of `_SIGNATURES` under their C names. libibverbs and
+    null.py have them.
+    """
 
     def __getattr__(self, name: str) -> Any: ...
 
 
 class SharedLibrary:
-    """libibverbs itself; each function gets its types when it is first used, and errno is kept for `check`."""
+    """libibverbs itself; each function gets its types when it is first used, and errno is kept for
+    `check`.
+    """
 
     def __init__(self, path: str = "libibverbs.so.1") -> None:
         try:

@@ -1,9 +1,12 @@
-"""A driver without hardware: the functions of libibverbs and an `ops` table of compiled functions, in this process.
+"""A driver without hardware: the functions of libibverbs and an `ops` table of compiled functions,
+in this process.
 
-Writes are memory copies between queue pairs of one `NullLibrary`; keys and bounds are checked; any completion status can be
-injected. It measures what Python costs on the data path and drives the engine through faults a NIC shows only rarely.
+Writes are memory copies between queue pairs of one `NullLibrary`; keys and bounds are checked; any
+completion status can be injected. It measures what Python costs on the data path and drives the
+engine through faults a NIC shows only rarely.
 
-State of the fake objects lies behind their public structs, as 64-bit words: see the `Q_*` and `C_*` offsets.
+State of the fake objects lies behind their public structs, as 64-bit words: see the `Q_*` and `C_*`
+offsets.
 """
 
 from __future__ import annotations
@@ -15,16 +18,20 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, types
 
-from railopt.runtime.kernels import copy_bytes as _copy
-from railopt.runtime.kernels import load_i32 as _i32_at
-from railopt.runtime.kernels import load_i64 as _i64_at
-from railopt.runtime.kernels import store_i32 as _set_i32
-from railopt.runtime.kernels import store_i64 as _set_i64
+from railopt.runtime.payload.pattern import copy_bytes as _copy
+from railopt.runtime.payload.pattern import load_i32 as _i32_at
+from railopt.runtime.payload.pattern import load_i64 as _i64_at
+from railopt.runtime.payload.pattern import store_i32 as _set_i32
+from railopt.runtime.payload.pattern import store_i64 as _set_i64
 from railopt.runtime.verbs import structs as s
 
-_L = {name: {field: at for field, (_, at) in fields.items()} for name, (_, fields) in s.LAYOUTS.items()}
+_L = {
+    name: {field: at for field, (_, at) in fields.items()}
+    for name, (_, fields) in s.LAYOUTS.items()
+}
 PUBLIC = 512  # bytes kept for the public struct in front of the words below
-# queue pair: state, peer's address, completion queue, completions until the injected status, that status, posted receives
+# queue pair: state, peer's address, completion queue, completions until the injected status, that
+# status, posted receives
 Q_STATE, Q_PEER, Q_CQ, Q_FUSE, Q_STATUS, Q_RECVS, Q_RECV_ID, Q_COPY, Q_KEYS = range(9)
 # completion queue: entries ever pushed, entries ever polled, capacity; then the entries
 C_PUSHED, C_POLLED, C_DEPTH, C_ENTRIES = range(4)
@@ -34,9 +41,23 @@ GONE = -1  # Q_PEER of a queue pair whose peer was destroyed
 _WR, _SGE, _WC, _RECV = _L["ibv_send_wr"], _L["ibv_sge"], _L["ibv_wc"], _L["ibv_recv_wr"]
 _WC_SIZE = s.LAYOUTS["ibv_wc"][0]
 _WR_ID, _WR_NEXT, _WR_SG, _WR_NUM, _WR_OP, _WR_FLAGS, _WR_IMM, _WR_REMOTE, _WR_RKEY = (
-    _WR[f] for f in ("wr_id", "next", "sg_list", "num_sge", "opcode", "send_flags", "imm_data", "remote_addr", "rkey"))
+    _WR[f]
+    for f in (
+        "wr_id",
+        "next",
+        "sg_list",
+        "num_sge",
+        "opcode",
+        "send_flags",
+        "imm_data",
+        "remote_addr",
+        "rkey",
+    )
+)
 _SGE_ADDR, _SGE_LENGTH, _SGE_LKEY = (_SGE[f] for f in ("addr", "length", "lkey"))
-_WC_ID, _WC_STATUS, _WC_OP, _WC_BYTES, _WC_IMM = (_WC[f] for f in ("wr_id", "status", "opcode", "byte_len", "imm_data"))
+_WC_ID, _WC_STATUS, _WC_OP, _WC_BYTES, _WC_IMM = (
+    _WC[f] for f in ("wr_id", "status", "opcode", "byte_len", "imm_data")
+)
 _RECV_ID, _RECV_NEXT = _RECV["wr_id"], _RECV["next"]
 _ERR, _RTS = s.IBV_QPS_ERR, s.IBV_QPS_RTS
 _FLUSH, _RETRY, _RNR = s.IBV_WC_WR_FLUSH_ERR, s.IBV_WC_RETRY_EXC_ERR, s.IBV_WC_RNR_RETRY_EXC_ERR
@@ -65,7 +86,9 @@ def _push(cq, wr_id, status, opcode, length, imm):  # type: ignore[no-untyped-de
 
 @njit
 def _covered(keys, key, address, length):  # type: ignore[no-untyped-def]
-    """Whether `key` is registered for the range: rows of (key, first, last + 1), a counter in front."""
+    """Whether `key` is registered for the range: rows of (key, first, last + 1), a counter in
+    front.
+    """
     for i in range(_i64_at(keys)):
         row = keys + 8 + 24 * i
         if _i64_at(row) == key:
@@ -87,7 +110,10 @@ def _execute(qp, wr):  # type: ignore[no-untyped-def]
     if _i64_at(_word(qp, Q_COPY)):
         for i in range(_i32_at(wr + _WR_NUM)):
             sge = _i64_at(wr + _WR_SG) + 16 * i
-            source, length = _i64_at(sge + _SGE_ADDR), types.int64(_i32_at(sge + _SGE_LENGTH)) & 0xFFFFFFFF
+            source, length = (
+                _i64_at(sge + _SGE_ADDR),
+                types.int64(_i32_at(sge + _SGE_LENGTH)) & 0xFFFFFFFF,
+            )
             lkey, rkey = types.int64(_i32_at(sge + _SGE_LKEY)), types.int64(_i32_at(wr + _WR_RKEY))
             if not _covered(_i64_at(_word(qp, Q_KEYS)), lkey, source, length):
                 return types.int64(_LOC_PROT)
@@ -99,7 +125,14 @@ def _execute(qp, wr):  # type: ignore[no-untyped-def]
         if recvs == 0:
             return types.int64(_RNR)
         _set_i64(_word(peer, Q_RECVS), recvs - 1)
-        _push(_i64_at(_word(peer, Q_CQ)), _i64_at(_word(peer, Q_RECV_ID)), 0, _WC_RECV_IMM, 0, _i32_at(wr + _WR_IMM))
+        _push(
+            _i64_at(_word(peer, Q_CQ)),
+            _i64_at(_word(peer, Q_RECV_ID)),
+            0,
+            _WC_RECV_IMM,
+            0,
+            _i32_at(wr + _WR_IMM),
+        )
     return types.int64(0)
 
 
@@ -113,7 +146,9 @@ def _post_send(qp, wr, bad):  # type: ignore[no-untyped-def]
         if status != 0:
             _set_i64(_word(qp, Q_STATE), _ERR)
         if status != 0 or _i32_at(wr + _WR_FLAGS) & _SIGNALED:
-            overflow |= _push(_i64_at(_word(qp, Q_CQ)), _i64_at(wr + _WR_ID), status, _WC_WRITE, 0, types.int32(0))
+            overflow |= _push(
+                _i64_at(_word(qp, Q_CQ)), _i64_at(wr + _WR_ID), status, _WC_WRITE, 0, types.int32(0)
+            )
         wr = _i64_at(wr + _WR_NEXT)
     return types.int32(errno.EOVERFLOW if overflow else 0)
 
@@ -138,9 +173,13 @@ def _poll_cq(cq, most, wc):  # type: ignore[no-untyped-def]
 
 
 class NullLibrary:
-    """The functions of lib.py over fake objects: device names are given, queue pairs find each other by number."""
+    """The functions of lib.py over fake objects: device names are given, queue pairs find each
+    other by number.
+    """
 
-    def __init__(self, devices: list[str], *, copy: bool = True, max_message: int = 1 << 30) -> None:
+    def __init__(
+        self, devices: list[str], *, copy: bool = True, max_message: int = 1 << 30
+    ) -> None:
         self.copy, self.max_message = copy, max_message
         self.down: set[str] = set()  # devices whose port is not active
         self.calls: list[str] = []  # destructors, in the order they came
@@ -183,7 +222,11 @@ class NullLibrary:
     def ibv_open_device(self, device: int) -> int:
         pointer = self._struct(8, async_fd=(_L["ibv_context"]["async_fd"], 0xFFFFFFFF))
         ops = pointer + _L["ibv_context"]["ops"]
-        for name, function in (("post_send", _post_send), ("post_recv", _post_recv), ("poll_cq", _poll_cq)):
+        for name, function in (
+            ("post_send", _post_send),
+            ("post_recv", _post_recv),
+            ("poll_cq", _poll_cq),
+        ):
             ctypes.c_uint64.from_address(ops + _L["ibv_context_ops"][name]).value = function.address
         self._contexts[pointer] = self._names[device - 1]
         return pointer
@@ -193,13 +236,20 @@ class NullLibrary:
         raw = np.frombuffer(memoryview(memory), s.dtype("ibv_port_attr"))
         active = self._contexts[context] not in self.down
         raw["state"] = s.IBV_PORT_ACTIVE if active else s.IBV_PORT_DOWN
-        raw["active_mtu"], raw["gid_tbl_len"], raw["max_msg_sz"] = s.IBV_MTU_4096, 2, self.max_message
+        raw["active_mtu"], raw["gid_tbl_len"], raw["max_msg_sz"] = (
+            s.IBV_MTU_4096,
+            2,
+            self.max_message,
+        )
         raw["link_layer"] = s.IBV_LINK_LAYER_ETHERNET
         return 0
 
     def ibv_query_gid(self, context: int, port: int, index: int, gid: int) -> int:
         number = self._names.index(self._contexts[context])
-        local, ipv4 = b"\xfe\x80" + bytes(13) + bytes([number]), bytes(10) + b"\xff\xff\x0a\x00\x00" + bytes([number])
+        local, ipv4 = (
+            b"\xfe\x80" + bytes(13) + bytes([number]),
+            bytes(10) + b"\xff\xff\x0a\x00\x00" + bytes([number]),
+        )
         ctypes.memmove(gid, ipv4 if index else local, 16)
         return 0
 
@@ -218,7 +268,9 @@ class NullLibrary:
         table.value += 1
         return self._struct(1, lkey=(_L["ibv_mr"]["lkey"], key), rkey=(_L["ibv_mr"]["rkey"], key))
 
-    def ibv_create_cq(self, context: int, depth: int, cq_context: Any, channel: Any, vector: int) -> int:
+    def ibv_create_cq(
+        self, context: int, depth: int, cq_context: Any, channel: Any, vector: int
+    ) -> int:
         pointer = self._struct(C_ENTRIES + depth * _WC_SIZE // 8)
         self.word(pointer, C_DEPTH).value = depth
         return pointer
@@ -227,9 +279,14 @@ class NullLibrary:
         number = 1000 + len(self._qps)
         pointer = self._struct(16, qp_num=(_L["ibv_qp"]["qp_num"], number))
         self._qps[number] = pointer
-        self.word(pointer, Q_CQ).value = ctypes.c_int64.from_address(attr + _L["ibv_qp_init_attr"]["send_cq"]).value
+        self.word(pointer, Q_CQ).value = ctypes.c_int64.from_address(
+            attr + _L["ibv_qp_init_attr"]["send_cq"]
+        ).value
         self.word(pointer, Q_PEER).value, self.word(pointer, Q_FUSE).value = GONE, -1
-        self.word(pointer, Q_COPY).value, self.word(pointer, Q_KEYS).value = int(self.copy), self._keys
+        self.word(pointer, Q_COPY).value, self.word(pointer, Q_KEYS).value = (
+            int(self.copy),
+            self._keys,
+        )
         return pointer
 
     def ibv_modify_qp(self, qp: int, attr: int, mask: int) -> int:

@@ -1,7 +1,8 @@
-"""Device, protection domain, memory region, completion queue, queue pair: context managers over their C pointers.
+"""Device, protection domain, memory region, completion queue, queue pair: context managers over
+their C pointers.
 
-Each object closes its children first, the last one opened first; closing twice is harmless. A buffer that was registered
-stays referenced by its `Mr` until the NIC has let go of it.
+Each object closes its children first, the last one opened first; closing twice is harmless. A
+buffer that was registered stays referenced by its `Mr` until the NIC has let go of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from railopt.errors import BackendError
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.lib import Library, check_pointer, check_zero, read_u32
 
-# The GIL stays held: both calls return within a microsecond on a NIC, less than giving it up and asking for it back.
+# The GIL stays held: both calls return within a microsecond on a NIC, less than giving it up and
+# asking for it back.
 _POST = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _POLL = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 _OPS = s.LAYOUTS["ibv_context"][1]["ops"][1]
@@ -54,7 +56,12 @@ class Owner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -92,29 +99,47 @@ class Device(Owner):
         self.poll_cq: Callable[[int, int, int], int] = _POLL(self._op("poll_cq"))
 
     def _op(self, name: str) -> int:
-        return ctypes.c_uint64.from_address(self.pointer + _OPS + s.LAYOUTS["ibv_context_ops"][1][name][1]).value
+        return ctypes.c_uint64.from_address(
+            self.pointer + _OPS + s.LAYOUTS["ibv_context_ops"][1][name][1]
+        ).value
 
     def _destroy(self) -> None:
         check_zero(self.lib.ibv_close_device(self.pointer), "ibv_close_device")
 
     def query_port(self) -> Port:
         """State, MTU, LID, GID table length and link layer of the port."""
-        raw = np.zeros(2, s.dtype("ibv_port_attr"))  # one spare: newer libraries may write a longer struct
-        check_zero(self.lib.ibv_query_port(self.pointer, self.port, raw.ctypes.data), "ibv_query_port")
+        raw = np.zeros(
+            2, s.dtype("ibv_port_attr")
+        )  # one spare: newer libraries may write a longer struct
+        check_zero(
+            self.lib.ibv_query_port(self.pointer, self.port, raw.ctypes.data), "ibv_query_port"
+        )
         attr = raw[0]
-        return Port(int(attr["state"]) == s.IBV_PORT_ACTIVE, int(attr["active_mtu"]), int(attr["lid"]),
-                    int(attr["gid_tbl_len"]), int(attr["max_msg_sz"]),
-                    int(attr["link_layer"]) == s.IBV_LINK_LAYER_ETHERNET)
+        return Port(
+            int(attr["state"]) == s.IBV_PORT_ACTIVE,
+            int(attr["active_mtu"]),
+            int(attr["lid"]),
+            int(attr["gid_tbl_len"]),
+            int(attr["max_msg_sz"]),
+            int(attr["link_layer"]) == s.IBV_LINK_LAYER_ETHERNET,
+        )
 
     def gid(self, index: int) -> bytes:
         """16 bytes of the port's GID table."""
         raw = ctypes.create_string_buffer(16)
-        check_zero(self.lib.ibv_query_gid(self.pointer, self.port, index, ctypes.addressof(raw)), "ibv_query_gid")
+        check_zero(
+            self.lib.ibv_query_gid(self.pointer, self.port, index, ctypes.addressof(raw)),
+            "ibv_query_gid",
+        )
         return raw.raw
 
-    def address(self, gid_index: int | None = None, roce_v2: Callable[[int], bool] = lambda index: True) -> Address:
-        """Where the port is reached. RoCE: the first IPv4 GID for which `roce_v2(index)`, else any v2 GID that is not
-        link-local, unless an index is given: the table's order differs between drivers."""
+    def address(
+        self, gid_index: int | None = None, roce_v2: Callable[[int], bool] = lambda index: True
+    ) -> Address:
+        """Where the port is reached. RoCE: the first IPv4 GID for which `roce_v2(index)`, else any
+        v2 GID that is not link-local, unless an index is given: the table's order differs between
+        drivers.
+        """
         port = self.query_port()
         if gid_index is None and port.ethernet:
             gid_index = self._roce_index(port.gids, roce_v2)
@@ -131,14 +156,19 @@ class Device(Owner):
                 return index
             second.setdefault(gid[:2] == b"\xfe\x80", index)
         if not second:
-            raise BackendError(f"{self.name} port {self.port} has no RoCE v2 GID: give its network interface an IP address "
-                               "(or name an entry with --gid-index)")
+            raise BackendError(
+                f"{self.name} port {self.port} has no RoCE v2 GID: give its network interface an "
+                f"IP address "
+                "(or name an entry with --gid-index)"
+            )
         return second.get(False, second.get(True, 0))
 
     def events(self) -> list[str]:
         """Asynchronous events that have arrived ("port error", ...), acknowledged; never waits."""
         found = []
-        fd = ctypes.c_int.from_address(self.pointer + s.LAYOUTS["ibv_context"][1]["async_fd"][1]).value
+        fd = ctypes.c_int.from_address(
+            self.pointer + s.LAYOUTS["ibv_context"][1]["async_fd"][1]
+        ).value
         event = np.zeros(1, s.dtype("ibv_async_event"))
         while fd >= 0 and select.select([fd], [], [], 0)[0]:
             if self.lib.ibv_get_async_event(self.pointer, event.ctypes.data):
@@ -160,10 +190,16 @@ def _walk(lib: Library, wanted: str | None = None) -> list[tuple[str, int]]:
     if not devices:  # NULL: no RDMA in the kernel; freeing NULL would crash
         return []
     try:
-        found = [(lib.ibv_get_device_name(devices[i]).decode(), devices[i]) for i in range(count.value)]
+        found = [
+            (lib.ibv_get_device_name(devices[i]).decode(), devices[i]) for i in range(count.value)
+        ]
         if wanted is None:
             return [(name, 0) for name, _ in found]
-        return [(n, check_pointer(lib.ibv_open_device(p), "ibv_open_device")) for n, p in found if n == wanted]
+        return [
+            (n, check_pointer(lib.ibv_open_device(p), "ibv_open_device"))
+            for n, p in found
+            if n == wanted
+        ]
     finally:
         lib.ibv_free_device_list(devices)
 
@@ -172,7 +208,10 @@ def open_device(lib: Library, name: str, port: int = 1) -> Device:
     """Open a device by name; BackendError lists what there is."""
     found = _walk(lib, name)
     if not found:
-        raise BackendError(f"no RDMA device {name!r}; found: {', '.join(device_names(lib)) or 'none'} (railopt devices)")
+        raise BackendError(
+            f"no RDMA device {name!r}; found: {', '.join(device_names(lib)) or 'none'} (railopt "
+            f"devices)"
+        )
     return Device(lib, name, found[0][1], port)
 
 
@@ -189,10 +228,16 @@ class Pd(Owner):
 
 
 class Mr(Owner):
-    """Registered memory: `address`, `length` bytes, its keys; holds `keep` until it is deregistered."""
+    """Registered memory: `address`, `length` bytes, its keys; holds `keep` until it is
+    deregistered.
+    """
 
-    def __init__(self, pd: Pd, address: int, length: int, keep: object = None, access: int = REMOTE_WRITE) -> None:
-        pointer = check_pointer(pd.lib.ibv_reg_mr(pd.pointer, address, length, access), "ibv_reg_mr")
+    def __init__(
+        self, pd: Pd, address: int, length: int, keep: object = None, access: int = REMOTE_WRITE
+    ) -> None:
+        pointer = check_pointer(
+            pd.lib.ibv_reg_mr(pd.pointer, address, length, access), "ibv_reg_mr"
+        )
         super().__init__(pd.lib, pointer, pd)
         self.address, self.length, self._keep = address, length, keep
         self.lkey = read_u32(pointer, "ibv_mr", "lkey")
@@ -204,10 +249,14 @@ class Mr(Owner):
 
 
 class Cq(Owner):
-    """Completion queue of `depth` entries with its own completion array: `poll` fills `wc` and returns how many."""
+    """Completion queue of `depth` entries with its own completion array: `poll` fills `wc` and
+    returns how many.
+    """
 
     def __init__(self, device: Device, depth: int, batch: int = 64) -> None:
-        pointer = check_pointer(device.lib.ibv_create_cq(device.pointer, depth, None, None, 0), "ibv_create_cq")
+        pointer = check_pointer(
+            device.lib.ibv_create_cq(device.pointer, depth, None, None, 0), "ibv_create_cq"
+        )
         super().__init__(device.lib, pointer, device)
         self.wc = np.zeros(batch, s.dtype("ibv_wc"))
         self._poll, self._batch, self._wc_address = device.poll_cq, batch, self.wc.ctypes.data
@@ -225,7 +274,9 @@ class Cq(Owner):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a queue pair tries: `timeout` is 4.096 us * 2**timeout a try; 7 retries would be endless on Soft-RoCE."""
+    """How long a queue pair tries: `timeout` is 4.096 us * 2**timeout a try; 7 retries would be
+    endless on Soft-RoCE.
+    """
 
     timeout: int = 16
     retry: int = 6
@@ -233,7 +284,9 @@ class Patience:
 
 
 class Qp(Owner):
-    """A reliable connected queue pair, in INIT after construction; `connect` takes it to RTS, `retire` to ERR."""
+    """A reliable connected queue pair, in INIT after construction; `connect` takes it to RTS,
+    `retire` to ERR.
+    """
 
     def __init__(self, pd: Pd, cq: Cq, send_depth: int, recv_depth: int) -> None:
         attr = np.zeros(1, s.dtype("ibv_qp_init_attr"))
@@ -247,27 +300,70 @@ class Qp(Owner):
         self.number = read_u32(pointer, "ibv_qp", "qp_num")
         self.psn = (self.number * 2654435761) & 0xFFFFFF
         self.retired = False
-        self._modify(s.IBV_QP_PKEY_INDEX | s.IBV_QP_PORT | s.IBV_QP_ACCESS_FLAGS, qp_state=s.IBV_QPS_INIT,
-                     port_num=self.device.port, qp_access_flags=REMOTE_WRITE)
+        self._modify(
+            s.IBV_QP_PKEY_INDEX | s.IBV_QP_PORT | s.IBV_QP_ACCESS_FLAGS,
+            qp_state=s.IBV_QPS_INIT,
+            port_num=self.device.port,
+            qp_access_flags=REMOTE_WRITE,
+        )
 
     def _modify(self, mask: int, **fields: Any) -> None:
         attr = np.zeros(1, s.dtype("ibv_qp_attr"))
         for name, value in fields.items():
             attr[name] = value
-        check_zero(self.lib.ibv_modify_qp(self.pointer, attr.ctypes.data, mask | s.IBV_QP_STATE), "ibv_modify_qp")
+        check_zero(
+            self.lib.ibv_modify_qp(self.pointer, attr.ctypes.data, mask | s.IBV_QP_STATE),
+            "ibv_modify_qp",
+        )
 
-    def connect(self, number: int, psn: int, here: Address, there: Address, patience: Patience, sl: int = 0, tclass: int = 0) -> None:
-        """To RTS, towards queue pair `number` at `there`; `sl` and `tclass` are the path's service level and traffic class."""
+    def connect(
+        self,
+        number: int,
+        psn: int,
+        here: Address,
+        there: Address,
+        patience: Patience,
+        sl: int = 0,
+        tclass: int = 0,
+    ) -> None:
+        """To RTS, towards queue pair `number` at `there`; `sl` and `tclass` are the path's service
+        level and traffic class.
+        """
         self._modify(
-            s.IBV_QP_AV | s.IBV_QP_PATH_MTU | s.IBV_QP_DEST_QPN | s.IBV_QP_RQ_PSN | s.IBV_QP_MAX_DEST_RD_ATOMIC
-            | s.IBV_QP_MIN_RNR_TIMER, qp_state=s.IBV_QPS_RTR, path_mtu=min(here.mtu, there.mtu), dest_qp_num=number,
-            rq_psn=psn, max_dest_rd_atomic=1, min_rnr_timer=12, dlid=there.lid, ah_port_num=self.device.port,
-            is_global=int(here.ethernet), dgid=np.void(there.gid), sgid_index=here.gid_index,
-            hop_limit=64, sl=sl, traffic_class=tclass)
+            s.IBV_QP_AV
+            | s.IBV_QP_PATH_MTU
+            | s.IBV_QP_DEST_QPN
+            | s.IBV_QP_RQ_PSN
+            | s.IBV_QP_MAX_DEST_RD_ATOMIC
+            | s.IBV_QP_MIN_RNR_TIMER,
+            qp_state=s.IBV_QPS_RTR,
+            path_mtu=min(here.mtu, there.mtu),
+            dest_qp_num=number,
+            rq_psn=psn,
+            max_dest_rd_atomic=1,
+            min_rnr_timer=12,
+            dlid=there.lid,
+            ah_port_num=self.device.port,
+            is_global=int(here.ethernet),
+            dgid=np.void(there.gid),
+            sgid_index=here.gid_index,
+            hop_limit=64,
+            sl=sl,
+            traffic_class=tclass,
+        )
         self._modify(
-            s.IBV_QP_TIMEOUT | s.IBV_QP_RETRY_CNT | s.IBV_QP_RNR_RETRY | s.IBV_QP_SQ_PSN | s.IBV_QP_MAX_QP_RD_ATOMIC,
-            qp_state=s.IBV_QPS_RTS, timeout=patience.timeout, retry_cnt=patience.retry, rnr_retry=patience.rnr_retry,
-            sq_psn=self.psn, max_rd_atomic=1)
+            s.IBV_QP_TIMEOUT
+            | s.IBV_QP_RETRY_CNT
+            | s.IBV_QP_RNR_RETRY
+            | s.IBV_QP_SQ_PSN
+            | s.IBV_QP_MAX_QP_RD_ATOMIC,
+            qp_state=s.IBV_QPS_RTS,
+            timeout=patience.timeout,
+            retry_cnt=patience.retry,
+            rnr_retry=patience.rnr_retry,
+            sq_psn=self.psn,
+            max_rd_atomic=1,
+        )
 
     def retire(self) -> None:
         """To ERR: nothing more leaves it or lands through it; what was posted is flushed."""

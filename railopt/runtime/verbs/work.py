@@ -1,4 +1,6 @@
-"""Work requests as numpy structured arrays: linked lists built once, refilled, posted with one call."""
+"""Work requests as numpy structured arrays: linked lists built once, refilled, posted with one
+call.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,17 @@ import numpy.typing as npt
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.objects import Qp
 
-SEND_WR, RECV_WR, SGE, WC = (s.dtype(name) for name in ("ibv_send_wr", "ibv_recv_wr", "ibv_sge", "ibv_wc"))
+SEND_WR, RECV_WR, SGE, WC = (
+    s.dtype(name) for name in ("ibv_send_wr", "ibv_recv_wr", "ibv_sge", "ibv_wc")
+)
 KIND_WRITE, KIND_IMM, KIND_RECV = 0, 1, 2
 _KIND_SHIFT = 48
 
 
 def work_id(kind: int, link: int) -> int:
-    """The wr_id of every request of one kind on one link: queue pairs complete in order, so no more is needed."""
+    """The wr_id of every request of one kind on one link: queue pairs complete in order, so no more
+    is needed.
+    """
     return kind << _KIND_SHIFT | link
 
 
@@ -29,7 +35,9 @@ def split_id(wr_id: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Writes:
-    """Columns of consecutive RDMA WRITEs, one row a request: addresses uint64 [W], bytes and keys uint32 [W]."""
+    """Columns of consecutive RDMA WRITEs, one row a request: addresses uint64 [W], bytes and keys
+    uint32 [W].
+    """
 
     local: npt.NDArray[np.uint64]
     remote: npt.NDArray[np.uint64]
@@ -42,9 +50,11 @@ class Writes:
 
 
 class WriteRing:
-    """`slots` linked lists of `batch` RDMA WRITEs on one queue pair; the last of each list is signalled.
+    """`slots` linked lists of `batch` RDMA WRITEs on one queue pair; the last of each list is
+    signalled.
 
-    At most `slots` lists are in flight, so the send queue never overflows: the caller counts completions.
+    At most `slots` lists are in flight, so the send queue never overflows: the caller counts
+    completions.
     """
 
     def __init__(self, qp: Qp, slots: int, batch: int, wr_id: int) -> None:
@@ -58,22 +68,39 @@ class WriteRing:
         self._next[:, -1] = 0
         self.wr["next"] = self._next
         self.wr["send_flags"][:, -1] = s.IBV_SEND_SIGNALED
-        self._columns = [(self.sge["addr"][i], self.wr["remote_addr"][i], self.sge["length"][i], self.sge["lkey"][i],
-                          self.wr["rkey"][i]) for i in range(slots)]
+        self._columns = [
+            (
+                self.sge["addr"][i],
+                self.wr["remote_addr"][i],
+                self.sge["length"][i],
+                self.sge["lkey"][i],
+                self.wr["rkey"][i],
+            )
+            for i in range(slots)
+        ]
         self._cut = [batch] * slots
-        self._lists = [ctypes.c_void_p(self.wr.ctypes.data + i * batch * SEND_WR.itemsize) for i in range(slots)]
+        self._lists = [
+            ctypes.c_void_p(self.wr.ctypes.data + i * batch * SEND_WR.itemsize)
+            for i in range(slots)
+        ]
         self._bad = ctypes.c_void_p()
         self._post, self._qp, self._bad_at = qp.device.post_send, qp, ctypes.addressof(self._bad)
 
     def post(self, slot: int, writes: Writes, start: int) -> tuple[int, int]:
-        """Refill list `slot` with `writes[start:start + batch]` and post it: (requests posted, errno or 0)."""
+        """Refill list `slot` with `writes[start:start + batch]` and post it: (requests posted,
+        errno or 0).
+        """
         count = min(self.batch, len(writes) - start)
         if count != self._cut[slot]:
             self._resize(slot, count)
         stop = start + count
         local, remote, length, lkey, rkey = self._columns[slot]
         if count == self.batch:
-            local[:], remote[:], length[:] = writes.local[start:stop], writes.remote[start:stop], writes.length[start:stop]
+            local[:], remote[:], length[:] = (
+                writes.local[start:stop],
+                writes.remote[start:stop],
+                writes.length[start:stop],
+            )
             lkey[:], rkey[:] = writes.lkey[start:stop], writes.rkey[start:stop]
         else:
             local[:count], remote[:count] = writes.local[start:stop], writes.remote[start:stop]
@@ -85,14 +112,20 @@ class WriteRing:
 
     def _resize(self, slot: int, count: int) -> None:
         """End list `slot` after `count` requests, undoing where it ended before."""
-        flags, following, before = self.wr["send_flags"][slot], self.wr["next"][slot], self._cut[slot] - 1
+        flags, following, before = (
+            self.wr["send_flags"][slot],
+            self.wr["next"][slot],
+            self._cut[slot] - 1,
+        )
         flags[before], following[before] = 0, self._next[slot, before]
         flags[count - 1], following[count - 1] = s.IBV_SEND_SIGNALED, 0
         self._cut[slot] = count
 
 
 class ImmRing:
-    """Empty WRITE_WITH_IMMs on one queue pair: they tell the receiver that all writes before them have landed."""
+    """Empty WRITE_WITH_IMMs on one queue pair: they tell the receiver that all writes before them
+    have landed.
+    """
 
     def __init__(self, qp: Qp, slots: int, wr_id: int, remote: int, rkey: int) -> None:
         self.slots = slots
@@ -101,7 +134,9 @@ class ImmRing:
         self.wr["send_flags"] = s.IBV_SEND_SIGNALED
         self.wr["remote_addr"], self.wr["rkey"] = remote, rkey
         self._imm = self.wr["imm_data"].view(">u4")
-        self._at = [ctypes.c_void_p(self.wr.ctypes.data + i * SEND_WR.itemsize) for i in range(slots)]
+        self._at = [
+            ctypes.c_void_p(self.wr.ctypes.data + i * SEND_WR.itemsize) for i in range(slots)
+        ]
         self._bad = ctypes.c_void_p()
         self._post, self._qp, self._bad_at = qp.device.post_send, qp, ctypes.addressof(self._bad)
 
@@ -119,7 +154,9 @@ class Receives:
     def __init__(self, qp: Qp, depth: int, wr_id: int) -> None:
         self.wr = np.zeros(depth, RECV_WR)
         self.wr["wr_id"] = wr_id
-        self.wr["next"][:-1] = self.wr.ctypes.data + np.arange(1, depth, dtype=np.uint64) * RECV_WR.itemsize
+        self.wr["next"][:-1] = (
+            self.wr.ctypes.data + np.arange(1, depth, dtype=np.uint64) * RECV_WR.itemsize
+        )
         self._last = ctypes.c_void_p(self.wr.ctypes.data + (depth - 1) * RECV_WR.itemsize)
         self._qp, self._bad = qp, ctypes.c_void_p()
         self._post, self._bad_at = qp.device.post_recv, ctypes.addressof(self._bad)

@@ -1,10 +1,13 @@
 """Exact cover: choose loads from a list so that every job is carried, each rail once.
 
-Loads are rows `table[load, type]` sorted by waste (capacity - sum) with the class of rails they belong to; sets of loads
-are bit masks.  Each node branches on the type of job with the fewest usable loads (Knuth's rule); a load that has
-failed is not used again below the same node, so no combination is met twice.  Nor is one tried that could be fuller
-with another job left, added or in place of a smaller one, when it is the only load left to carry the job branched on: if
-there is a cover with it, there is one with the fuller load, met here or with a load that failed before.
+Loads are rows `table[load, type]` sorted by waste (capacity - sum) with the class of rails they
+belong to; sets of loads
+are bit masks.  Each node branches on the type of job with the fewest usable loads (Knuth's rule); a
+                load that has
+failed is not used again below the same node, so no combination is met twice.  Nor is one tried that
+could be fuller with another job left, added or in place of a smaller one, when it is the only load
+left to carry the job branched on: if there is a cover with it, there is one with the fuller load,
+met here or with a load that failed before.
 """
 
 from __future__ import annotations
@@ -22,12 +25,16 @@ def popcount(x: Any) -> Any:
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))  # signed: numba adds int64 and uint64 as floats
+    return np.int64(
+        (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
+    )  # signed: numba adds int64 and uint64 as floats
 
 
 @njit(cache=True)
 def masks_of(table: Any, counts: Any, first_row: Any, words: int) -> Any:
-    """uint64 [rows, words]: row first_row[t] + k is the set of loads with more than k jobs of type t."""
+    """uint64 [rows, words]: row first_row[t] + k is the set of loads with more than k jobs of type
+    t.
+    """
     masks = np.zeros((first_row[-1], words), np.uint64)
     for load in range(table.shape[0]):
         word, bit = load >> 6, np.uint64(1) << np.uint64(load & 63)
@@ -39,7 +46,9 @@ def masks_of(table: Any, counts: Any, first_row: Any, words: int) -> Any:
 
 @njit(cache=True)
 def could_be_fuller(sizes: Any, load: Any, keep: int, left: Any, waste: int) -> bool:
-    """Whether a job left fits into `waste`, alone or in place of a smaller one of the load that is not of type `keep`."""
+    """Whether a job left fits into `waste`, alone or in place of a smaller one of the load that is
+    not of type `keep`.
+    """
     for u in range(sizes.size):
         if left[u]:
             if sizes[u] <= waste:
@@ -52,7 +61,9 @@ def could_be_fuller(sizes: Any, load: Any, keep: int, left: Any, waste: int) -> 
 
 @njit(cache=True)
 def loose_loads(sizes: Any, table: Any, wastes: Any) -> Any:
-    """bool [loads]: which waste enough that any job at all could be added, or take a smaller one's place."""
+    """bool [loads]: which waste enough that any job at all could be added, or take a smaller one's
+    place.
+    """
     loose = np.zeros(wastes.size, np.bool_)
     for v in range(sizes.size):
         larger = sizes[sizes > sizes[v]]
@@ -63,13 +74,25 @@ def loose_loads(sizes: Any, table: Any, wastes: Any) -> Any:
 
 
 @njit(cache=True)
-def search(sizes: Any, table: Any, wastes: Any, classes: Any, counts: Any, rails: Any, slack: int, max_steps: int, chosen: Any) -> Any:
-    """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1 for an idle rail.
+def search(
+    sizes: Any,
+    table: Any,
+    wastes: Any,
+    classes: Any,
+    counts: Any,
+    rails: Any,
+    slack: int,
+    max_steps: int,
+    chosen: Any,
+) -> Any:
+    """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
+    for an idle rail.
 
     Gives up after `max_steps` words of masks, some tenths of a nanosecond each.
 
-    sizes int64 [types], table int16 [loads, types], wastes int64 [loads] rising, classes int64 [loads], counts int64 [types],
-    rails int64 [classes]: how many rails of each class, slack: waste of all rails together.
+    sizes int64 [types], table int16 [loads, types], wastes int64 [loads] rising, classes int64
+    [loads], counts int64 [types], rails int64 [classes]: how many rails of each class, slack: waste
+    of all rails together.
     """
     loads, types, depth = table.shape[0], counts.size, rails.sum()
     words = (loads + 63) // 64
@@ -79,7 +102,10 @@ def search(sizes: Any, table: Any, wastes: Any, classes: Any, counts: Any, rails
     of_class = np.zeros((rails.size, words), np.uint64)
     for load in range(loads):
         of_class[classes[load], load >> 6] |= np.uint64(1) << np.uint64(load & 63)
-    usable, choices = np.zeros((depth + 1, words), np.uint64), np.zeros((depth + 1, words), np.uint64)
+    usable, choices = (
+        np.zeros((depth + 1, words), np.uint64),
+        np.zeros((depth + 1, words), np.uint64),
+    )
     left, free = np.zeros((depth + 1, types), np.int64), np.zeros((depth + 1, rails.size), np.int64)
     room = np.zeros(depth + 1, np.int64)
     at = np.zeros(depth + 1, np.int64)  # the word of `choices` to continue with
@@ -132,7 +158,11 @@ def search(sizes: Any, table: Any, wastes: Any, classes: Any, counts: Any, rails
         chosen[level] = load
         left[level + 1] = left[level] - table[load]
         only = left[level, branch[level]] == 1
-        if only and loose[load] and could_be_fuller(sizes, table[load], branch[level], left[level + 1], wastes[load]):
+        if (
+            only
+            and loose[load]
+            and could_be_fuller(sizes, table[load], branch[level], left[level + 1], wastes[load])
+        ):
             steps += 64
             fresh = False
             continue
@@ -143,7 +173,9 @@ def search(sizes: Any, table: Any, wastes: Any, classes: Any, counts: Any, rails
         for v in range(reach[level + 1]):
             usable[level + 1, v] = usable[level, v]
         if affordable & 63 and affordable >> 6 < reach[level + 1]:
-            usable[level + 1, affordable >> 6] &= (np.uint64(1) << np.uint64(affordable & 63)) - np.uint64(1)
+            usable[level + 1, affordable >> 6] &= (
+                np.uint64(1) << np.uint64(affordable & 63)
+            ) - np.uint64(1)
         for t in range(types):
             if table[load, t]:
                 row = first_row[t] + left[level + 1, t]

@@ -1,7 +1,10 @@
-"""Integer weights that refute a capacity: all jobs weigh more than N rails of that capacity can hold.
+"""Integer weights that refute a capacity: all jobs weigh more than N rails of that capacity can
+hold.
 
-Weights come from Martello and Toth's L2 (1990) and Fekete and Schepers' u(k) (2001), which are dual feasible functions,
-or as the prices of the configuration LP (`lp.py`).  The exact knapsack below decides whether they refute.
+Weights come from Martello and Toth's L2 (1990) and Fekete and Schepers' u(k) (2001), which are dual
+feasible functions,
+or as the prices of the configuration LP (`lp.py`).  The exact knapsack below decides whether they
+refute.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ PRICING_NODES = 4_000_000
 
 @njit(cache=True)
 def known_weights(sizes: Any, rails: int, capacity: int, weights: Any) -> bool:
-    """Whether L2 or a u(k) refutes `capacity`; then `weights` int64 [n] says how.  Sizes descend."""
+    """Whether L2 or a u(k) refutes `capacity`; then `weights` int64 [n] says how.  Sizes
+    descend.
+    """
     n = sizes.size
     for e in range(n - 1, -1, -1):
         small = sizes[e]
@@ -56,11 +61,14 @@ def known_bound(sizes: Any, rails: int, low: int, high: int) -> int:
 
 
 @njit(cache=True)
-def heaviest_load(sizes: Any, counts: Any, weights: Any, capacity: int, enough: int, max_nodes: int, load: Any) -> Any:
-    """(weight, complete): the heaviest load of at most `capacity`, or `enough` where none is heavier.
+def heaviest_load(
+    sizes: Any, counts: Any, weights: Any, capacity: int, enough: int, max_nodes: int, load: Any
+) -> Any:
+    """(weight, complete): the heaviest load of at most `capacity`, or `enough` where none is
+    heavier.
 
-    Branch and bound over types by falling weight per size; `load` int64 [types] gets the set of a heavier load.
-    The search ends early, complete or not, once it has found one.
+    Branch and bound over types by falling weight per size; `load` int64 [types] gets the set of a
+    heavier load. The search ends early, complete or not, once it has found one.
     """
     order = np.argsort(-weights / sizes)
     while order.size and weights[order[-1]] == 0:
@@ -97,10 +105,19 @@ def heaviest_load(sizes: Any, counts: Any, weights: Any, capacity: int, enough: 
 
 
 def refuting_weights(sizes: Ints, counts: Ints, weights: Ints, rails: int, capacity: int) -> bool:
-    """Whether these weights of the types refute the capacity (exact; False also where the search is too long)."""
+    """Whether these weights of the types refute the capacity (exact; False also where the search is
+    too long).
+    """
     total = int((weights * counts).sum())
     if total <= 0:
         return False
-    weight, complete = heaviest_load(sizes, counts, weights, capacity, (total - 1) // rails, PRICING_NODES,
-                                     np.zeros(len(sizes), np.int64))
+    weight, complete = heaviest_load(
+        sizes,
+        counts,
+        weights,
+        capacity,
+        (total - 1) // rails,
+        PRICING_NODES,
+        np.zeros(len(sizes), np.int64),
+    )
     return bool(complete and weight * rails < total)

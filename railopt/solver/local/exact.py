@@ -1,4 +1,6 @@
-"""Decide a capacity exactly: list the loads of its window, then search for a cover.  See `window` and `cover`."""
+"""Decide a capacity exactly: list the loads of its window, then search for a cover.  See `window`
+and `cover`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ HALF = 1 << 21  # sets of one half of the types: 32 MiB each
 
 @dataclass(frozen=True)
 class Decision:
-    """`status` FOUND (with an assignment), REFUTED or GAVE_UP; `rarest`: the sizes by rising number of loads that have them."""
+    """`status` FOUND (with an assignment), REFUTED or GAVE_UP; `rarest`: the sizes by rising number
+    of loads that have them.
+    """
 
     status: int
     assignment: Ints | None
@@ -27,7 +31,9 @@ class Decision:
 
 
 class Windows:
-    """The halves of all sets of jobs of at most `high`, for sizes in descending order on equal rails."""
+    """The halves of all sets of jobs of at most `high`, for sizes in descending order on equal
+    rails.
+    """
 
     def __init__(self, sizes: Ints, rails: int, high: int, half: int = HALF) -> None:
         self.sizes, self.rails, self.total = sizes, rails, int(sizes.sum())
@@ -47,7 +53,9 @@ class Windows:
         return int(count_window(self.left[0], self.right[0], low, high, limit))
 
     def largest(self, low: int, high: int, limit: int) -> int:
-        """The largest capacity in [low - 1, high] with at most `limit` loads; low - 1 where even `low` has more."""
+        """The largest capacity in [low - 1, high] with at most `limit` loads; low - 1 where even
+        `low` has more.
+        """
         while low <= high:
             middle = (low + high) // 2
             if self.count(middle, limit) > limit:
@@ -56,11 +64,14 @@ class Windows:
                 low = middle + 1
         return high
 
-    def decide(self, capacity: int, limit: int, max_steps: int, weights: dict[int, int] | None = None) -> Decision:
+    def decide(
+        self, capacity: int, limit: int, max_steps: int, weights: dict[int, int] | None = None
+    ) -> Decision:
         """Search for an assignment within `capacity`, which must have at most `limit` loads.
 
-        With weights of the sizes, only loads are used that weigh enough: N loads together weigh what all jobs weigh, so
-        none may fall short of the heaviest by more than all may together (reduced-cost fixing).
+        With weights of the sizes, only loads are used that weigh enough: N loads together weigh
+        what all jobs weigh, so none may fall short of the heaviest by more than all may together
+        (reduced-cost fixing).
         """
         low, found = self._low(capacity), self.count(capacity, limit)
         sums, table = list_window(*self.left, *self.right, self.counts, low, capacity, found)
@@ -69,10 +80,22 @@ class Windows:
             enough = _least(self.types, self.counts, weight, self.rails, capacity)
             heavy = table.astype(np.int64) @ weight >= enough
             sums, table, found = sums[heavy], table[heavy], int(heavy.sum())
-        order, chosen = np.argsort(capacity - sums, kind="stable"), np.full(self.rails, -1, np.int64)
+        order, chosen = (
+            np.argsort(capacity - sums, kind="stable"),
+            np.full(self.rails, -1, np.int64),
+        )
         table, slack = table[order], self.rails * capacity - self.total
-        status, nodes = search(self.types, table, (capacity - sums)[order], np.zeros(found, np.int64), self.counts,
-                               np.array([self.rails]), slack, max_steps, chosen)
+        status, nodes = search(
+            self.types,
+            table,
+            (capacity - sums)[order],
+            np.zeros(found, np.int64),
+            self.counts,
+            np.array([self.rails]),
+            slack,
+            max_steps,
+            chosen,
+        )
         rarest = self.types[np.argsort(np.count_nonzero(table, axis=0), kind="stable")]
         if status != FOUND:
             return Decision(status, None, nodes, rarest)
@@ -85,6 +108,10 @@ class Windows:
 
 
 def _least(types: Ints, counts: Ints, weights: Ints, rails: int, capacity: int) -> int:
-    """What a load must weigh if `rails` loads of at most `capacity` carry all jobs; 0 where the knapsack takes too long."""
-    heaviest, complete = heaviest_load(types, counts, weights, capacity, 0, PRICING_NODES, np.zeros(len(types), np.int64))
+    """What a load must weigh if `rails` loads of at most `capacity` carry all jobs; 0 where the
+    knapsack takes too long.
+    """
+    heaviest, complete = heaviest_load(
+        types, counts, weights, capacity, 0, PRICING_NODES, np.zeros(len(types), np.int64)
+    )
     return int(heaviest) - (rails * int(heaviest) - int(weights @ counts)) if complete else 0

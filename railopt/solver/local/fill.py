@@ -1,8 +1,10 @@
-"""Perfect packing: assignments in which no rail exceeds a given capacity, when there is little or no slack.
+"""Perfect packing: assignments in which no rail exceeds a given capacity, when there is little or
+no slack.
 
-`resplit` repairs an assignment: the fullest rail and another share a pool of their jobs anew, optimally.
-`fill_rails` builds one: rail after rail gets the largest job left and a random set of others that fills it up, or as few
-others as do (`few_more`), so that many are left for the last rails; these decide, and are left to an exact search (`fit`).
+`resplit` repairs an assignment: the fullest rail and another share a pool of their jobs anew,
+optimally. `fill_rails` builds one: rail after rail gets the largest job left and a random set of
+others that fills it up, or as few others as do (`few_more`), so that many are left for the last
+rails; these decide, and are left to an exact search (`fit`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from railopt.solver.local.window import codes_fit, count_window, half_sums, inte
 
 @njit(cache=True)
 def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, width: int) -> bool:
-    """Re-split the fullest rail with the emptiest, then with random ones, until none exceeds `target`.
+    """Re-split the fullest rail with the emptiest, then with random ones, until none exceeds
+    `target`.
 
-    width: jobs in a pool.  Changes `assignment` and `loads`; never makes the fuller of two rails fuller.
+    width: jobs in a pool.  Changes `assignment` and `loads`; never makes the fuller of two rails
+                            fuller.
     """
     rails, buffers = loads.size, np.empty((6, 1 << ((width + 1) // 2)), np.int64)
     jobs, pool, failures = np.empty(sizes.size, np.int64), np.empty(width, np.int64), 0
@@ -51,7 +55,9 @@ def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, w
         failures = 0 if total >= 0 and fuller < loads[full] else failures + 1
         if failures > 12 * rails:
             return False
-        if total >= 0 and fuller <= loads[full]:  # an equal split is taken too: other jobs give other sums
+        if (
+            total >= 0 and fuller <= loads[full]
+        ):  # an equal split is taken too: other jobs give other sums
             for i in range(length):
                 assignment[jobs[i]] = full if (mask >> i) & 1 else other
             loads[full], loads[other] = kept + total, both - kept - total
@@ -60,7 +66,8 @@ def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, w
 
 @njit(cache=True)
 def few_more(sizes: Any, jobs: Any, count: int, need: int, share: int, taken: Any) -> int:
-    """`need` less the sum of two, else three, of jobs[:count] that fill it but for `share`; -1 where none do.
+    """`need` less the sum of two, else three, of jobs[:count] that fill it but for `share`; -1
+    where none do.
 
     Sizes fall.  Marks them as `taken`: a random choice that likes large ones.
     """
@@ -87,13 +94,19 @@ def few_more(sizes: Any, jobs: Any, count: int, need: int, share: int, taken: An
 
 
 @njit(cache=True)
-def fill_sparsely(sizes: Any, rest: Any, left: int, capacity: int, share: int, attempt: int, taken: Any, jobs: Any) -> int:
-    """Fill a rail with few of the jobs rest[:left], marked as `taken`; returns what it wastes, -1 where that failed.
+def fill_sparsely(
+    sizes: Any, rest: Any, left: int, capacity: int, share: int, attempt: int, taken: Any, jobs: Any
+) -> int:
+    """Fill a rail with few of the jobs rest[:left], marked as `taken`; returns what it wastes, -1
+    where that failed.
 
-    Besides the largest job, and the next ones as far as three others could not do without, later attempts set a random one.
+    Besides the largest job, and the next ones as far as three others could not do without, later
+    attempts set a random one.
     """
     need, head, count = capacity, 0, 0
-    while head < left and (head == 0 or (head + 2 < left and need > sizes[rest[head:head + 3]].sum())):
+    while head < left and (
+        head == 0 or (head + 2 < left and need > sizes[rest[head : head + 3]].sum())
+    ):
         need -= sizes[rest[head]]
         taken[rest[head]] = True
         head += 1
@@ -112,15 +125,29 @@ def fill_sparsely(sizes: Any, rest: Any, left: int, capacity: int, share: int, a
 
 
 @njit(cache=True)
-def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, sparse: bool, assignment: Any, rest: Any) -> Any:
-    """(jobs left in `rest`, slack left), after filling all but `keep` rails; -1 jobs where a rail could not be filled.
+def fill_rails(
+    sizes: Any,
+    rails: int,
+    capacity: int,
+    keep: int,
+    width: int,
+    sparse: bool,
+    assignment: Any,
+    rest: Any,
+) -> Any:
+    """(jobs left in `rest`, slack left), after filling all but `keep` rails; -1 jobs where a rail
+    could not be filled.
 
-    A rail may waste its even share of the slack that is left, more if that fails, the last but one all of it.
-    sparse: with few jobs a rail where possible.
+    A rail may waste its even share of the slack that is left, more if that fails, the last but one
+    all of it. sparse: with few jobs a rail where possible.
     """
     buffers = np.empty((6, 1 << ((width + 1) // 2)), np.int64)
     left, slack = sizes.size, rails * capacity - sizes.sum()
-    pool, places, taken = np.empty(POOL, np.int64), np.empty(sizes.size, np.int64), np.zeros(sizes.size, np.bool_)
+    pool, places, taken = (
+        np.empty(POOL, np.int64),
+        np.empty(sizes.size, np.int64),
+        np.zeros(sizes.size, np.bool_),
+    )
     for i in range(left):
         rest[i] = i
     for rail in range(rails - keep):
@@ -128,7 +155,9 @@ def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, spa
             break
         waste = -1
         for attempt in range(24 if sparse else 0):
-            waste = fill_sparsely(sizes, rest, left, capacity, slack // (rails - rail), attempt, taken, places)
+            waste = fill_sparsely(
+                sizes, rest, left, capacity, slack // (rails - rail), attempt, taken, places
+            )
             if waste >= 0:
                 break
         for attempt in range(12 if waste < 0 else 0):
@@ -137,11 +166,17 @@ def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, spa
                 return -1, slack
             for i in range(left - 1):
                 places[i] = rest[i + 1]
-            share = slack if rails - rail == 2 else max(slack // (rails - rail), slack * (attempt - 5) // 6)
-            reserved = left * max(0, 7 - attempt) // 14  # small jobs are worth most on the last rails
+            share = (
+                slack
+                if rails - rail == 2
+                else max(slack // (rails - rail), slack * (attempt - 5) // 6)
+            )
+            reserved = (
+                left * max(0, 7 - attempt) // 14
+            )  # small jobs are worth most on the last rails
             shuffle(places, left - 1 - reserved)
             length = 0
-            for job in places[:max(0, left - 1 - reserved)]:
+            for job in places[: max(0, left - 1 - reserved)]:
                 if length < POOL and sizes[job] <= need:
                     pool[length], places[length] = sizes[job], job
                     length += 1
@@ -169,7 +204,9 @@ def fill_rails(sizes: Any, rails: int, capacity: int, keep: int, width: int, spa
 
 
 @njit(cache=True)
-def complete(sizes: Any, rails: int, capacity: int, max_loads: int, max_steps: int, rail_of: Any) -> bool:
+def complete(
+    sizes: Any, rails: int, capacity: int, max_loads: int, max_steps: int, rail_of: Any
+) -> bool:
     """Exact search for an assignment of few jobs within `capacity`; gives up beyond its limits."""
     slack = rails * capacity - sizes.sum()
     if slack < 0 or rails == 1:
@@ -191,7 +228,9 @@ def complete(sizes: Any, rails: int, capacity: int, max_loads: int, max_steps: i
     order, chosen = np.argsort(capacity - sums, kind="mergesort"), np.empty(rails, np.int64)
     table = table[order]
     wastes, one_class = (capacity - sums)[order], np.zeros(found, np.int64)
-    status, _ = search(types, table, wastes, one_class, counts, np.array([rails]), slack, max_steps, chosen)
+    status, _ = search(
+        types, table, wastes, one_class, counts, np.array([rails]), slack, max_steps, chosen
+    )
     if status == FOUND:
         spread(sizes, types, table, chosen, rail_of)
     return status == FOUND
@@ -212,8 +251,19 @@ def spread(sizes: Any, types: Any, table: Any, chosen: Any, rail_of: Any) -> Non
 
 
 @njit(cache=True)
-def fit(sizes: Any, rails: int, capacity: int, keep: int, width: int, sparse: bool, rounds: int, assignment: Any) -> bool:
-    """Random fillings of all but `keep` rails, the others searched exactly; True with an `assignment` within capacity."""
+def fit(
+    sizes: Any,
+    rails: int,
+    capacity: int,
+    keep: int,
+    width: int,
+    sparse: bool,
+    rounds: int,
+    assignment: Any,
+) -> bool:
+    """Random fillings of all but `keep` rails, the others searched exactly; True with an
+    `assignment` within capacity.
+    """
     rest, part = np.empty(sizes.size, np.int64), np.empty(sizes.size, np.int64)
     for _ in range(rounds):
         left, slack = fill_rails(sizes, rails, capacity, keep, width, sparse, assignment, rest)

@@ -1,8 +1,11 @@
-"""The configuration LP (Gilmore, Gomory 1961): the fewest rails, fractionally, over all loads of at most a capacity.
+"""The configuration LP (Gilmore, Gomory 1961): the fewest rails, fractionally, over all loads of at
+most a capacity.
 
-Column generation on HiGHS.  The LP lives in floating point; what is proved does not: prices are rounded down to integers
-before the exact knapsack decides, so rounding can only weaken a bound, never falsify it.  The columns also lead to
-good assignments: `dive` fixes the loads that the LP likes best, rail by rail, and leaves the last rails to exact search.
+Column generation on HiGHS.  The LP lives in floating point; what is proved does not: prices are
+                             rounded down to integers
+before the exact knapsack decides, so rounding can only weaken a bound, never falsify it.  The
+columns also lead to good assignments: `dive` fixes the loads that the LP likes best, rail by rail,
+and leaves the last rails to exact search.
 """
 
 from __future__ import annotations
@@ -20,36 +23,56 @@ from railopt.solver.local.fill import complete
 Ints = npt.NDArray[np.int64]
 Clock = Callable[[], float]
 SCALE = 10**7
-SCALES = (12, 60, 420, 5040, 10**5, 10**6, SCALE)  # of rounded prices; the smallest that still proves is used
+SCALES = (
+    12,
+    60,
+    420,
+    5040,
+    10**5,
+    10**6,
+    SCALE,
+)  # of rounded prices; the smallest that still proves is used
 OPTIONS = (("output_flag", False), ("presolve", "off"), ("threads", 1), ("solver", "simplex"))
 
 
 class Master:
-    """The LP: rows are types of jobs to be covered, columns are loads; one of more than `capacity` is not used.
+    """The LP: rows are types of jobs to be covered, columns are loads; one of more than `capacity`
+    is not used.
 
     One model serves all capacities, so that each begins with the last one's basis.
     """
 
     def __init__(self, sizes: Ints, counts: Ints, loads: list[Ints]) -> None:
-        self.sizes, self.counts, self.capacity, self.model = sizes, counts, int(sizes.sum() * counts.max()), highspy.Highs()
+        self.sizes, self.counts, self.capacity, self.model = (
+            sizes,
+            counts,
+            int(sizes.sum() * counts.max()),
+            highspy.Highs(),
+        )
         self.loads: list[Ints] = []
         for option, value in OPTIONS:
             self.model.setOptionValue(option, value)
         for count in counts.tolist():
-            self.model.addRow(float(count), highspy.kHighsInf, 0, np.empty(0, np.int32), np.empty(0))
+            self.model.addRow(
+                float(count), highspy.kHighsInf, 0, np.empty(0, np.int32), np.empty(0)
+            )
         for load in loads:
             self.add(load)
 
     def add(self, load: Ints) -> None:
         used = np.flatnonzero(load).astype(np.int32)
-        self.model.addCol(1.0, 0.0, highspy.kHighsInf, len(used), used, load[used].astype(np.float64))
+        self.model.addCol(
+            1.0, 0.0, highspy.kHighsInf, len(used), used, load[used].astype(np.float64)
+        )
         self.loads.append(load)
 
     def limit(self, capacity: int) -> Master:
         """Itself, with loads of at most `capacity`."""
         totals = np.array(self.loads) @ self.sizes
         for column in np.flatnonzero((totals <= capacity) != (totals <= self.capacity)).tolist():
-            self.model.changeColBounds(column, 0.0, highspy.kHighsInf if totals[column] <= capacity else 0.0)
+            self.model.changeColBounds(
+                column, 0.0, highspy.kHighsInf if totals[column] <= capacity else 0.0
+            )
         self.capacity = capacity
         return self
 
@@ -66,12 +89,16 @@ class Master:
     def price(self, counts: Ints, weights: Ints, enough: int) -> tuple[Ints | None, bool]:
         """(a load heavier than `enough`, or None; whether the search was complete)."""
         load = np.zeros(len(self.sizes), np.int64)
-        weight, complete_ = heaviest_load(self.sizes, counts, weights, self.capacity, enough, PRICING_NODES, load)
+        weight, complete_ = heaviest_load(
+            self.sizes, counts, weights, self.capacity, enough, PRICING_NODES, load
+        )
         return (load if weight > enough else None), bool(complete_)
 
 
 class ConfigurationLP:
-    """Types of jobs (sizes and counts) on `rails` rails; columns found at one capacity serve the others."""
+    """Types of jobs (sizes and counts) on `rails` rails; columns found at one capacity serve the
+    others.
+    """
 
     def __init__(self, sizes: Ints, counts: Ints, rails: int, loads: Ints) -> None:
         """`loads` int64 [k, types]: loads to begin with, such as those of a good assignment."""
@@ -79,7 +106,9 @@ class ConfigurationLP:
         self.master = Master(sizes, counts, [*np.eye(len(sizes), dtype=np.int64), *loads])
 
     def refute(self, capacity: int, deadline: float, clock: Clock) -> Ints | None:
-        """Weights int64 [types] that refute `capacity`, or None where the LP does not, or time is over."""
+        """Weights int64 [types] that refute `capacity`, or None where the LP does not, or time is
+        over.
+        """
         master = self.master.limit(capacity)
         while clock() < deadline:
             needed, prices = master.solve()
@@ -93,8 +122,12 @@ class ConfigurationLP:
             master.add(load)
         return None
 
-    def weights(self, capacity: int, deadline: float, clock: Clock, scale: int = 1000) -> Ints | None:
-        """The LP's optimal prices at `capacity` as integers, for `exact` to sift loads with; None where time is over."""
+    def weights(
+        self, capacity: int, deadline: float, clock: Clock, scale: int = 1000
+    ) -> Ints | None:
+        """The LP's optimal prices at `capacity` as integers, for `exact` to sift loads with; None
+        where time is over.
+        """
         master = self.master.limit(capacity)
         while clock() < deadline:
             _, prices = master.solve()
@@ -105,23 +138,39 @@ class ConfigurationLP:
         return None
 
     def _coarsest(self, prices: npt.NDArray[np.float64], capacity: int) -> Ints | None:
-        """The prices as integers, as coarse as they still refute: short to write and fast to check."""
+        """The prices as integers, as coarse as they still refute: short to write and fast to
+        check.
+        """
         for scale in SCALES:
             weights = rounded(prices, scale)
             if refuting_weights(self.sizes, self.counts, weights, self.rails, capacity):
                 return weights
         return None
 
-    def dive(self, capacity: int, keep: int, rng: np.random.Generator, deadline: float, clock: Clock) -> list[Ints] | None:
-        """Loads of at most `capacity` for every rail that carry all jobs, or None where this attempt found none."""
+    def dive(
+        self, capacity: int, keep: int, rng: np.random.Generator, deadline: float, clock: Clock
+    ) -> list[Ints] | None:
+        """Loads of at most `capacity` for every rail that carry all jobs, or None where this
+        attempt found none.
+        """
         left = self.counts.copy()
         chosen = self._fixed(left, capacity, keep, rng, deadline, clock)
         self.master.demand(self.counts, range(len(left)))
         rest = None if chosen is None else self._complete(left, self.rails - len(chosen), capacity)
         return None if chosen is None or rest is None else chosen + rest
 
-    def _fixed(self, left: Ints, capacity: int, keep: int, rng: np.random.Generator, deadline: float, clock: Clock) -> list[Ints] | None:
-        """Loads for all but `keep` rails, one after the other by the LP's liking; takes their jobs from `left`."""
+    def _fixed(
+        self,
+        left: Ints,
+        capacity: int,
+        keep: int,
+        rng: np.random.Generator,
+        deadline: float,
+        clock: Clock,
+    ) -> list[Ints] | None:
+        """Loads for all but `keep` rails, one after the other by the LP's liking; takes their jobs
+        from `left`.
+        """
         master, chosen = self.master.limit(capacity), list[Ints]()
         while self.rails - len(chosen) > keep and left.any():
             if not self._feasible(left, self.rails - len(chosen), deadline, clock):
@@ -150,7 +199,9 @@ class ConfigurationLP:
         """Exact search for the last rails."""
         jobs = np.repeat(np.arange(len(self.sizes)), left)[::-1]
         rail_of = np.zeros(len(jobs), np.int64)
-        if not complete(np.ascontiguousarray(self.sizes[jobs]), rails, capacity, 20_000, 20_000_000, rail_of):
+        if not complete(
+            np.ascontiguousarray(self.sizes[jobs]), rails, capacity, 20_000, 20_000_000, rail_of
+        ):
             return None
         loads = np.zeros((rails, len(self.sizes)), np.int64)
         np.add.at(loads, (rail_of, jobs), 1)
@@ -164,7 +215,10 @@ def rounded(prices: npt.NDArray[np.float64], scale: int) -> Ints:
 
 def assignment_of(sizes: Ints, types: Ints, loads: list[Ints]) -> Ints:
     """The rail of each job from the loads of the rails; types rise."""
-    assignment, jobs = np.zeros(len(sizes), np.int64), [list(np.flatnonzero(sizes == size)) for size in types]
+    assignment, jobs = (
+        np.zeros(len(sizes), np.int64),
+        [list(np.flatnonzero(sizes == size)) for size in types],
+    )
     for rail, load in enumerate(loads):
         for t in np.flatnonzero(load):
             for _ in range(load[t]):

@@ -41,7 +41,9 @@ class LocalOutcome:
 
     @cached_property
     def checkable(self) -> bool:
-        """Whether the kernel, asked here, accepts the witness; if that is too much work for it, the bound rests on this solver's search."""
+        """Whether the kernel, asked here, accepts the witness; if that is too much work for it, the
+        bound rests on this solver's search.
+        """
         sizes, speeds = self.problem
         try:
             prove_local(sizes.tolist(), speeds, self.bound, self.witness, Meter(WORK))
@@ -51,11 +53,20 @@ class LocalOutcome:
 
     @property
     def proved(self) -> bool:
-        """The optimum, by a witness that the kernel can check: nothing that rests on a search alone is called proved."""
+        """The optimum, by a witness that the kernel can check: nothing that rests on a search alone
+        is called proved.
+        """
         return self.closed and self.checkable
 
-    def certificate(self, sizes: Sequence[int] | Ints, *, rails: int | None = None,
-                    speeds: Sequence[int] | None = None) -> Certificate:
+    def certificate(
+        self,
+        sizes: Sequence[int] | Ints,
+        *,
+        rails: int | None = None,
+        speeds: Sequence[int] | None = None,
+    ) -> Certificate:
         """The certificate of this outcome for the problem it was asked for."""
         listed, rail = np.asarray(sizes).tolist(), self.assignment.tolist()
-        return Certificate.local(listed, self.bound, self.witness, rails=rails, speeds=speeds, assignment=rail)
+        return Certificate.local(
+            listed, self.bound, self.witness, rails=rails, speeds=speeds, assignment=rail
+        )

@@ -29,12 +29,20 @@ SINGLE = 1 << 14  # sets in each half of those that `single_jobs` lists at most
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 
 
-def solve_local(sizes: Sequence[int] | Ints, rails: int | None = None, *, speeds: Sequence[int] | None = None,
-                limit_s: float = 10.0, seed: int = 0, clock: Clock = time.perf_counter) -> LocalOutcome:
-    """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of `speeds` (0 = dead).
+def solve_local(
+    sizes: Sequence[int] | Ints,
+    rails: int | None = None,
+    *,
+    speeds: Sequence[int] | None = None,
+    limit_s: float = 10.0,
+    seed: int = 0,
+    clock: Clock = time.perf_counter,
+) -> LocalOutcome:
+    """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of
+    `speeds` (0 = dead).
 
-    The limit is in seconds of `clock`: wall-clock time, or for example `time.process_time` on a busy machine.
-    Deterministic for a seed as long as the limit does not cut it short.
+    The limit is in seconds of `clock`: wall-clock time, or for example `time.process_time` on a
+    busy machine. Deterministic for a seed as long as the limit does not cut it short.
     """
     start = clock()
     given = frozen(sizes, np.int64, "sizes", 1)
@@ -51,23 +59,44 @@ def solve_local(sizes: Sequence[int] | Ints, rails: int | None = None, *, speeds
         raise InputError(f"{rails} rails: expected at least 1")
     order = np.argsort(-given, kind="stable")
     unit = int(np.gcd.reduce(given)) if len(given) else 1
-    state = State(np.ascontiguousarray(given[order]) // (unit or 1), rails, unit or 1, start + limit_s, seed, clock)
+    state = State(
+        np.ascontiguousarray(given[order]) // (unit or 1),
+        rails,
+        unit or 1,
+        start + limit_s,
+        seed,
+        clock,
+    )
     run(state)
     assignment = np.empty(len(given), np.int64)
     assignment[order] = state.assignment
-    return LocalOutcome(assignment, Fraction(state.value * unit), Fraction(state.bound * unit), state.witness,
-                        state.done, f"{state.bound_by}, {state.value_by}", clock() - start, (given, [1] * rails))
+    return LocalOutcome(
+        assignment,
+        Fraction(state.value * unit),
+        Fraction(state.bound * unit),
+        state.witness,
+        state.done,
+        f"{state.bound_by}, {state.value_by}",
+        clock() - start,
+        (given, [1] * rails),
+    )
 
 
 class State:
     """The search so far, in units of the sizes' common divisor; sizes descend."""
 
-    def __init__(self, sizes: Ints, rails: int, unit: int, deadline: float, seed: int, clock: Clock) -> None:
+    def __init__(
+        self, sizes: Ints, rails: int, unit: int, deadline: float, seed: int, clock: Clock
+    ) -> None:
         self.sizes, self.rails, self.unit, self.seed = sizes, rails, unit, seed
         self.deadline, self.clock = deadline, clock
         self.bound, self.bound_by = 0, "average"
         self.witness: Witness = {"kind": "average"}
-        self.value, self.value_by, self.assignment = int(sizes.sum()), "one rail", np.zeros(len(sizes), np.int64)
+        self.value, self.value_by, self.assignment = (
+            int(sizes.sum()),
+            "one rail",
+            np.zeros(len(sizes), np.int64),
+        )
         self.lp: ConfigurationLP | None = None
 
     @property
@@ -84,7 +113,9 @@ class State:
         return self.deadline - self.clock()
 
     def improve(self, assignment: Ints, by: str) -> None:
-        """Keep an assignment if it is better; its value is computed here, never taken from a search."""
+        """Keep an assignment if it is better; its value is computed here, never taken from a
+        search.
+        """
         value = int(values.loads_of(self.sizes, assignment, self.rails).max())
         if value < self.value:
             self.value, self.value_by, self.assignment = value, by, assignment.copy()
@@ -93,7 +124,11 @@ class State:
         """Nothing fits within `capacity` units."""
         if capacity + 1 > self.bound:
             self.bound, self.bound_by = capacity + 1, by
-            self.witness = {**witness, "capacity": self.bound * self.unit - 1} if "jobs" not in witness else witness
+            self.witness = (
+                {**witness, "capacity": self.bound * self.unit - 1}
+                if "jobs" not in witness
+                else witness
+            )
 
 
 def run(state: State) -> None:
@@ -109,8 +144,12 @@ def run(state: State) -> None:
 
 def first_bound_and_value(state: State) -> None:
     sizes, rails = state.sizes, state.rails
-    bound, jobs, some = best_pigeonhole(np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes))), rails)
-    state.refuted(int(bound) - 1, {"kind": "pigeonhole", "jobs": int(jobs), "rails": int(some)}, "pigeonhole")
+    bound, jobs, some = best_pigeonhole(
+        np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes))), rails
+    )
+    state.refuted(
+        int(bound) - 1, {"kind": "pigeonhole", "jobs": int(jobs), "rails": int(some)}, "pigeonhole"
+    )
     state.improve(values.lpt(sizes, rails), "lpt")
 
 
@@ -152,7 +191,9 @@ def known_weights(state: State) -> None:
 
 
 def single_jobs(state: State) -> None:
-    """A job that leaves little room on its rail has few loads: capacities at which none of them is full enough are refuted."""
+    """A job that leaves little room on its rail has few loads: capacities at which none of them is
+    full enough are refuted.
+    """
     sizes, rails, total = state.sizes, state.rails, int(state.sizes.sum())
     for job in range(min(rails, len(sizes))):
         own, low, high = int(sizes[job]), state.bound, state.value
@@ -167,16 +208,29 @@ def single_jobs(state: State) -> None:
             else:
                 low = middle + 1
         if low > state.bound:
-            state.refuted(low - 1, {"kind": "cover", "weights": [[own * state.unit, 0]]}, f"loads of job {job + 1}")
+            state.refuted(
+                low - 1,
+                {"kind": "cover", "weights": [[own * state.unit, 0]]},
+                f"loads of job {job + 1}",
+            )
 
 
 def dual_witness(state: State, sizes: Ints, weights: Ints) -> Witness:
-    pairs = {int(size) * state.unit: int(weight) for size, weight in zip(sizes, weights, strict=True) if weight}
-    return {"kind": "dual", "weights": [[size, weight] for size, weight in sorted(pairs.items(), reverse=True)]}
+    pairs = {
+        int(size) * state.unit: int(weight)
+        for size, weight in zip(sizes, weights, strict=True)
+        if weight
+    }
+    return {
+        "kind": "dual",
+        "weights": [[size, weight] for size, weight in sorted(pairs.items(), reverse=True)],
+    }
 
 
 def subset_sums(state: State) -> None:
-    """The fullest rail's load is a sum of some jobs: the first such sum from the bound on is a bound too."""
+    """The fullest rail's load is a sum of some jobs: the first such sum from the bound on is a
+    bound too.
+    """
     if state.value * len(state.sizes) > 1 << 28 or len(state.sizes) > 40:
         return
     sums, mask = 1, (1 << state.value) - 1
@@ -186,7 +240,11 @@ def subset_sums(state: State) -> None:
     reached = state.bound + (above & -above).bit_length() - 1 if above else state.value
     if reached > state.bound:
         base = {**state.witness}
-        state.refuted(reached - 1, {"kind": "subset", "from": state.bound * state.unit, "base": base}, "subset sums")
+        state.refuted(
+            reached - 1,
+            {"kind": "subset", "from": state.bound * state.unit, "base": base},
+            "subset sums",
+        )
 
 
 def small_search(state: State) -> None:
@@ -198,7 +256,9 @@ def small_search(state: State) -> None:
 
 
 def perfect(state: State, budget: float = 0.03) -> None:
-    """Look for an assignment that attains the bound; at first not for long where the LP may raise that."""
+    """Look for an assignment that attains the bound; at first not for long where the LP may raise
+    that.
+    """
     stop = min(state.deadline, state.clock() + (budget if state.lp is None else budget / 3))
     for attempt in fittings(state):
         if attempt() or state.over() or state.clock() >= stop:
@@ -211,7 +271,9 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
     sizes, average = np.ascontiguousarray(state.sizes[part]), len(part) / rails
     width = pool_width(sizes)
     fewest = 12 if average < 8 else 0
-    keeps = [keep for keep in range(1, rails + 1) if fewest <= keep * average <= 52] or [min(rails, 2 if average < 6 else 1)]
+    keeps = [keep for keep in range(1, rails + 1) if fewest <= keep * average <= 52] or [
+        min(rails, 2 if average < 6 else 1)
+    ]
     subsets.seeded(state.seed)
 
     def attempt(keep: int, sparse: bool, rounds: int) -> bool:
@@ -227,25 +289,32 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
         for keep in keeps:
             jobs = keep * average
             if average <= SPARSE:
-                yield from [partial(attempt, keep, True, 2)] * (4 if jobs <= 38 else int(jobs <= 44))
+                yield from [partial(attempt, keep, True, 2)] * (
+                    4 if jobs <= 38 else int(jobs <= 44)
+                )
             if average > SPARSE or jobs <= 28:
-                yield from [partial(attempt, keep, False, 2)] * (4 if jobs <= 28 and average > SPARSE else 1)
+                yield from [partial(attempt, keep, False, 2)] * (
+                    4 if jobs <= 28 and average > SPARSE else 1
+                )
 
 
 def tight_part(state: State) -> tuple[Ints, int, Ints]:
-    """(jobs, rails for them, assignment of the others), such that only these jobs have little slack.
+    """(jobs, rails for them, assignment of the others), such that only these jobs have little
+    slack.
 
-    Where k of the rails must carry certain jobs up to the bound (a pigeonhole witness), the other jobs go on the other
-    rails if they fit there.
+    Where k of the rails must carry certain jobs up to the bound (a pigeonhole witness), the other
+    jobs go on the other rails if they fit there.
     """
     sizes, everything = state.sizes, np.arange(len(state.sizes), dtype=np.int64)
     some = state.witness.get("rails", state.rails)
     if some < state.rails:
         jobs, rails = state.witness["jobs"], state.rails
         carried = some * (jobs // rails) + min(some, jobs % rails)
-        core = everything[jobs - carried:jobs]
-        others = np.concatenate((everything[:jobs - carried], everything[jobs:]))
-        apart = values.multifit(np.ascontiguousarray(sizes[others]), rails - some, state.bound, state.bound)
+        core = everything[jobs - carried : jobs]
+        others = np.concatenate((everything[: jobs - carried], everything[jobs:]))
+        apart = values.multifit(
+            np.ascontiguousarray(sizes[others]), rails - some, state.bound, state.bound
+        )
         if len(apart):
             settled = np.zeros(len(sizes), np.int64)
             settled[others] = apart + some
@@ -264,8 +333,12 @@ def prices_at_the_value(state: State) -> None:
         return
     from railopt.solver.local import lp
 
-    state.lp = lp.ConfigurationLP(types, counts, state.rails, lp.start(types, state.sizes, state.assignment, state.rails))
-    weights = state.lp.refute(state.value - 1, min(state.deadline, state.clock() + 0.1), state.clock)
+    state.lp = lp.ConfigurationLP(
+        types, counts, state.rails, lp.start(types, state.sizes, state.assignment, state.rails)
+    )
+    weights = state.lp.refute(
+        state.value - 1, min(state.deadline, state.clock() + 0.1), state.clock
+    )
     if weights is not None:
         state.refuted(state.value - 1, dual_witness(state, types, weights), "configuration LP")
 
@@ -293,15 +366,22 @@ def sifted_search(state: State) -> None:
         return
     windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 17)
     while windows.usable and not state.over() and windows.count(state.value - 1, SIFTED) <= SIFTED:
-        capacity, weights = state.value - 1, state.lp.weights(state.value - 1, state.deadline, state.clock)
+        capacity, weights = (
+            state.value - 1,
+            state.lp.weights(state.value - 1, state.deadline, state.clock),
+        )
         if weights is None:
             return
         by_size = dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True))
-        decision = windows.decide(capacity, SIFTED, min(300_000_000, int(3e9 * state.left)), by_size)
+        decision = windows.decide(
+            capacity, SIFTED, min(300_000_000, int(3e9 * state.left)), by_size
+        )
         if decision.status == FOUND and decision.assignment is not None:
             state.improve(decision.assignment, "sifted cover")
         elif decision.status == REFUTED:
-            pairs = [[size * state.unit, by_size[size]] for size in decision.rarest.tolist()]  # the order of the kernel's search
+            pairs = [
+                [size * state.unit, by_size[size]] for size in decision.rarest.tolist()
+            ]  # the order of the kernel's search
             state.refuted(capacity, {"kind": "cover", "weights": pairs}, "sifted cover")
         else:
             return
@@ -313,7 +393,10 @@ def dives(state: State, attempts: int) -> None:
         return
     from railopt.solver.local.lp import assignment_of
 
-    rng, keep = np.random.default_rng(state.seed), max(2, min(state.rails, int(28 * state.rails / len(state.sizes))))
+    rng, keep = (
+        np.random.default_rng(state.seed),
+        max(2, min(state.rails, int(28 * state.rails / len(state.sizes)))),
+    )
     step = 0
     while not state.over() and state.bound + step < state.value:
         for _ in range(attempts):
@@ -327,7 +410,9 @@ def dives(state: State, attempts: int) -> None:
 
 
 def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool = True) -> None:
-    """Decide capacities between bound and value: as far up as `limit` loads allow, then, where that takes too long, by bisection."""
+    """Decide capacities between bound and value: as far up as `limit` loads allow, then, where that
+    takes too long, by bisection.
+    """
     ceiling = state.value - 1
     while not state.over():
         capacity = windows.largest(state.bound, min(ceiling, state.value - 1), limit)
@@ -336,8 +421,14 @@ def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool =
         decision = windows.decide(capacity, limit, min(steps, int(3e9 * state.left)))
         if decision.status == FOUND and decision.assignment is not None:
             before = state.value
-            state.improve(decision.assignment, "exact cover")  # small steps down would take long: then halve the gap
-            ceiling = state.value - 1 if 8 * (before - state.value) > before - state.bound else (state.bound + state.value) // 2
+            state.improve(
+                decision.assignment, "exact cover"
+            )  # small steps down would take long: then halve the gap
+            ceiling = (
+                state.value - 1
+                if 8 * (before - state.value) > before - state.bound
+                else (state.bound + state.value) // 2
+            )
         elif decision.status == REFUTED:
             state.refuted(capacity, {"kind": "cover"}, "exact cover")
             ceiling = state.value - 1
@@ -348,7 +439,9 @@ def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool =
 
 
 def full_search(state: State) -> None:
-    """Exact search, perfect filling and dives in turn, with ever larger limits, while time is left."""
+    """Exact search, perfect filling and dives in turn, with ever larger limits, while time is
+    left.
+    """
     windows, limit, steps, budget = None, 1000, 20_000_000, 0.1
     while not state.over():
         state.seed += 1
@@ -373,5 +466,16 @@ def medium_search(state: State) -> None:
                 exact(state, windows, 1000 << doubling, 2_000_000_000)
 
 
-STEPS: tuple[Callable[[State], None], ...] = (constructions, known_weights, single_jobs, small_search, subset_sums,
-                                              prices_at_the_value, perfect, configuration_lp, sifted_search, medium_search, full_search)
+STEPS: tuple[Callable[[State], None], ...] = (
+    constructions,
+    known_weights,
+    single_jobs,
+    small_search,
+    subset_sums,
+    prices_at_the_value,
+    perfect,
+    configuration_lp,
+    sifted_search,
+    medium_search,
+    full_search,
+)

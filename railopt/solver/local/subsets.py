@@ -1,4 +1,6 @@
-"""Subsets of a pool of jobs with a sum near a target, by meeting in the middle (Horowitz, Sahni 1974)."""
+"""Subsets of a pool of jobs with a sum near a target, by meeting in the middle (Horowitz, Sahni
+1974).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ POOL = 60  # jobs in a pool at most: their subset is the bits of an int64
 
 
 @njit(cache=True)
-def sorted_sums(pool: Any, start: int, stop: int, most: int, sums: Any, masks: Any, spare_s: Any, spare_m: Any) -> Any:
-    """(how many, end): all subset sums of at most `most` of pool[start:end], rising, with their masks.
+def sorted_sums(
+    pool: Any, start: int, stop: int, most: int, sums: Any, masks: Any, spare_s: Any, spare_m: Any
+) -> Any:
+    """(how many, end): all subset sums of at most `most` of pool[start:end], rising, with their
+    masks.
 
     `end` is `stop`, or earlier where the next job might overflow the buffers.
     """
@@ -32,7 +37,7 @@ def sorted_sums(pool: Any, start: int, stop: int, most: int, sums: Any, masks: A
                 spare_s[k], spare_m[k] = sums[j] + value, masks[j] | bit
                 j += 1
             k += 1
-        spare_s[k:k + size - i], spare_m[k:k + size - i] = sums[i:size], masks[i:size]
+        spare_s[k : k + size - i], spare_m[k : k + size - i] = sums[i:size], masks[i:size]
         size += fitting
         sums[:size], masks[:size] = spare_s[:size], spare_m[:size]
         end += 1
@@ -41,13 +46,16 @@ def sorted_sums(pool: Any, start: int, stop: int, most: int, sums: Any, masks: A
 
 @njit(cache=True)
 def best_subset(pool: Any, length: int, low: int, high: int, buffers: Any) -> Any:
-    """(sum, mask) of a subset of pool[:length] with the largest sum of at most `high`; any sum of at least `low` will do.
+    """(sum, mask) of a subset of pool[:length] with the largest sum of at most `high`; any sum of
+    at least `low` will do.
 
     buffers int64 [6, m]; jobs that do not fit into the buffers stay out.  (-1, 0) where high < 0.
     """
     if high < 0:
         return np.int64(-1), np.int64(0)
-    size_a, end = sorted_sums(pool, 0, length // 2, high, buffers[0], buffers[1], buffers[4], buffers[5])
+    size_a, end = sorted_sums(
+        pool, 0, length // 2, high, buffers[0], buffers[1], buffers[4], buffers[5]
+    )
     size_b, _ = sorted_sums(pool, end, length, high, buffers[2], buffers[3], buffers[4], buffers[5])
     sums_a, sums_b = buffers[0], buffers[2]
     i, j, best, mask = 0, size_b - 1, np.int64(-1), np.int64(0)
@@ -66,7 +74,9 @@ def best_subset(pool: Any, length: int, low: int, high: int, buffers: Any) -> An
 
 @njit(cache=True)
 def shuffle(items: Any, length: int) -> None:
-    """Permute items[:length] in place with numba's own generator (`np.random.seed` inside a kernel sets it)."""
+    """Permute items[:length] in place with numba's own generator (`np.random.seed` inside a kernel
+    sets it).
+    """
     for i in range(length - 1, 0, -1):
         j = np.random.randint(0, i + 1)
         items[i], items[j] = items[j], items[i]

@@ -1,6 +1,8 @@
-"""Rails of different speeds (Q||Cmax): bounds of `railopt.bounds`, greedy values with re-splits, then exact cover.
+"""Rails of different speeds (Q||Cmax): bounds of `railopt.bounds`, greedy values with re-splits,
+then exact cover.
 
-"Done before T" gives each rail a capacity, the bytes it can carry in less than T; rails of equal capacity are one
+"Done before T" gives each rail a capacity, the bytes it can carry in less than T; rails of equal
+capacity are one
 class.  All comparisons that decide a value or a bound are exact; floats only choose where to look.
 """
 
@@ -30,8 +32,9 @@ Ints = npt.NDArray[np.int64]
 Clock = Callable[[], float]
 
 
-def solve_unequal(given: Ints, speeds: Sequence[int], limit_s: float, seed: int,
-                  clock: Clock = time.perf_counter) -> LocalOutcome:
+def solve_unequal(
+    given: Ints, speeds: Sequence[int], limit_s: float, seed: int, clock: Clock = time.perf_counter
+) -> LocalOutcome:
     """`solve_local` for speeds in bytes per second; bounds and values are seconds."""
     start = clock()
     if any(speed < 0 for speed in speeds):
@@ -47,33 +50,72 @@ def solve_unequal(given: Ints, speeds: Sequence[int], limit_s: float, seed: int,
     if len(given):
         problem.run()
     assignment = np.empty(len(given), np.int64)
-    assignment[order] = np.array(live, np.int64)[problem.assignment] if len(given) else problem.assignment
-    return LocalOutcome(assignment, problem.value, problem.bound, problem.witness, problem.bound >= problem.value,
-                        f"{problem.bound_by}, {problem.value_by}", clock() - start, (given, speeds))
+    assignment[order] = (
+        np.array(live, np.int64)[problem.assignment] if len(given) else problem.assignment
+    )
+    return LocalOutcome(
+        assignment,
+        problem.value,
+        problem.bound,
+        problem.witness,
+        problem.bound >= problem.value,
+        f"{problem.bound_by}, {problem.value_by}",
+        clock() - start,
+        (given, speeds),
+    )
 
 
-def _equal(given: Ints, order: Ints, speeds: Sequence[int], live: list[int], deadline: float, seed: int,
-           clock: Clock) -> LocalOutcome:
+def _equal(
+    given: Ints,
+    order: Ints,
+    speeds: Sequence[int],
+    live: list[int],
+    deadline: float,
+    seed: int,
+    clock: Clock,
+) -> LocalOutcome:
     """All live rails have one speed: the problem of equal rails, in seconds."""
     start, unit, speed = clock(), int(np.gcd.reduce(given)), speeds[live[0]]
-    state = State(np.ascontiguousarray(given[order]) // unit, len(live), unit, deadline, seed, clock)
+    state = State(
+        np.ascontiguousarray(given[order]) // unit, len(live), unit, deadline, seed, clock
+    )
     run(state)
     assignment = np.empty(len(given), np.int64)
     assignment[order] = np.array(live, np.int64)[state.assignment]
     witness = {key: value for key, value in state.witness.items() if key != "capacity"}
-    return LocalOutcome(assignment, Fraction(state.value * unit, speed), Fraction(state.bound * unit, speed), witness,
-                        state.done, f"{state.bound_by}, {state.value_by}", clock() - start, (given, speeds))
+    return LocalOutcome(
+        assignment,
+        Fraction(state.value * unit, speed),
+        Fraction(state.bound * unit, speed),
+        witness,
+        state.done,
+        f"{state.bound_by}, {state.value_by}",
+        clock() - start,
+        (given, speeds),
+    )
 
 
 class Unequal:
     """The search so far; sizes in descending bytes, speeds of the live rails."""
 
-    def __init__(self, sizes: Ints, speeds: list[int], deadline: float, seed: int, clock: Clock) -> None:
-        self.sizes, self.speeds, self.deadline, self.seed, self.clock = sizes, speeds, deadline, seed, clock
+    def __init__(
+        self, sizes: Ints, speeds: list[int], deadline: float, seed: int, clock: Clock
+    ) -> None:
+        self.sizes, self.speeds, self.deadline, self.seed, self.clock = (
+            sizes,
+            speeds,
+            deadline,
+            seed,
+            clock,
+        )
         self.unit = int(np.gcd.reduce(sizes)) if len(sizes) else 1
         self.bound, self.bound_by = Fraction(0), "average"
         self.witness: dict[str, Any] = {"kind": "average"}
-        self.value, self.value_by, self.assignment = Fraction(0), "nothing", np.zeros(len(sizes), np.int64)
+        self.value, self.value_by, self.assignment = (
+            Fraction(0),
+            "nothing",
+            np.zeros(len(sizes), np.int64),
+        )
 
     def run(self) -> None:
         """Bound, greedy, re-splits, exact search, until bound and value meet or time is over."""
@@ -109,7 +151,10 @@ class Unequal:
         return loads
 
     def time_of(self, assignment: Ints) -> Fraction:
-        return max(Fraction(load, speed) for load, speed in zip(self.loads(assignment), self.speeds, strict=True))
+        return max(
+            Fraction(load, speed)
+            for load, speed in zip(self.loads(assignment), self.speeds, strict=True)
+        )
 
     def improve(self, assignment: Ints, by: str) -> None:
         value = self.time_of(assignment)
@@ -117,7 +162,9 @@ class Unequal:
             self.value, self.value_by, self.assignment = value, by, assignment.copy()
 
     def resplit(self, rounds: int) -> None:
-        """The slowest rail and a random other share their jobs anew, near the time at which both would end together."""
+        """The slowest rail and a random other share their jobs anew, near the time at which both
+        would end together.
+        """
         rng, buffers = np.random.default_rng(self.seed), np.empty((6, 1 << 10), np.int64)
         seeded(self.seed)
         assignment, loads = self.assignment.copy(), self.loads(self.assignment)
@@ -141,7 +188,9 @@ class Unequal:
                 continue
             new = (kept + int(total), both - kept - int(total))
             # as slow as before is taken too: other jobs give other sums
-            if max(Fraction(new[0], self.speeds[slow]), Fraction(new[1], self.speeds[other])) <= Fraction(loads[slow], self.speeds[slow]):
+            if max(
+                Fraction(new[0], self.speeds[slow]), Fraction(new[1], self.speeds[other])
+            ) <= Fraction(loads[slow], self.speeds[slow]):
                 assignment[jobs] = np.where((int(mask) >> np.arange(len(jobs))) & 1, slow, other)
                 loads[slow], loads[other] = new
                 self.improve(assignment, "re-split")
@@ -152,12 +201,22 @@ class Unequal:
         if not codes_fit(counts):
             return
         highest, middle = max(self.capacities(self.value)), (len(types) + 1) // 2
-        halves = (half_sums(types[:middle], counts[:middle], highest, HALF), half_sums(types[middle:], counts[middle:], highest, HALF))
+        halves = (
+            half_sums(types[:middle], counts[:middle], highest, HALF),
+            half_sums(types[middle:], counts[middle:], highest, HALF),
+        )
         if min(len(half[0]) for half in halves) == 0:
             return
         limit, steps, goal = 4000, 30_000_000, self.value
         while not self.over() and limit <= 300_000:
-            status = self.decide(goal, types, counts, halves, limit, min(steps, int(3e9 * (self.deadline - self.clock()))))
+            status = self.decide(
+                goal,
+                types,
+                counts,
+                halves,
+                limit,
+                min(steps, int(3e9 * (self.deadline - self.clock()))),
+            )
             if status in (FOUND, REFUTED):
                 goal = self.value
             elif goal - self.bound > (self.value - self.bound) / 1024:
@@ -169,8 +228,12 @@ class Unequal:
         """What each rail can carry in less than `goal`, in units."""
         return [(ceil(goal * speed) - 1) // self.unit for speed in self.speeds]
 
-    def decide(self, goal: Fraction, types: Ints, counts: Ints, halves: Any, limit: int, steps: int) -> int | None:
-        """Search for an assignment that is done before `goal`, or refute it; None where that takes too long."""
+    def decide(
+        self, goal: Fraction, types: Ints, counts: Ints, halves: Any, limit: int, steps: int
+    ) -> int | None:
+        """Search for an assignment that is done before `goal`, or refute it; None where that takes
+        too long.
+        """
         capacities = self.capacities(goal)
         classes, rails = np.unique(np.array(capacities, np.int64), return_counts=True)
         slack, parts = sum(capacities) - int(self.sizes.sum()) // self.unit, []
@@ -183,20 +246,51 @@ class Unequal:
             parts.append((capacity - sums, np.full(found, number, np.int64), table))
         wastes, number_of, table = (np.concatenate(column) for column in zip(*parts, strict=True))
         by_waste, chosen = np.argsort(wastes, kind="stable"), np.full(len(capacities), -1, np.int64)
-        status, _ = search(types, table[by_waste], wastes[by_waste], number_of[by_waste], counts, rails, slack, steps, chosen)
+        status, _ = search(
+            types,
+            table[by_waste],
+            wastes[by_waste],
+            number_of[by_waste],
+            counts,
+            rails,
+            slack,
+            steps,
+            chosen,
+        )
         if status == FOUND:
-            self.improve(self._assign(types, table[by_waste], number_of[by_waste], chosen, capacities, classes), "exact cover")
+            self.improve(
+                self._assign(
+                    types, table[by_waste], number_of[by_waste], chosen, capacities, classes
+                ),
+                "exact cover",
+            )
         elif status == REFUTED:
-            self.bound = min(Fraction((capacity + 1) * self.unit, speed) for capacity, speed in zip(capacities, self.speeds, strict=True))
+            self.bound = min(
+                Fraction((capacity + 1) * self.unit, speed)
+                for capacity, speed in zip(capacities, self.speeds, strict=True)
+            )
             self.witness, self.bound_by = {"kind": "cover"}, "exact cover"
         else:
             return None
         return int(status)
 
-    def _assign(self, types: Ints, table: Any, number_of: Ints, chosen: Ints, capacities: list[int], classes: Ints) -> Ints:
+    def _assign(
+        self,
+        types: Ints,
+        table: Any,
+        number_of: Ints,
+        chosen: Ints,
+        capacities: list[int],
+        classes: Ints,
+    ) -> Ints:
         """Each chosen load goes to a free rail of its class."""
-        free = {number: [rail for rail, c in enumerate(capacities) if c == capacity] for number, capacity in enumerate(classes.tolist())}
-        rail_of_choice = np.array([free[int(number_of[load])].pop() if load >= 0 else 0 for load in chosen], np.int64)
+        free = {
+            number: [rail for rail, c in enumerate(capacities) if c == capacity]
+            for number, capacity in enumerate(classes.tolist())
+        }
+        rail_of_choice = np.array(
+            [free[int(number_of[load])].pop() if load >= 0 else 0 for load in chosen], np.int64
+        )
         place = np.zeros(len(self.sizes), np.int64)
         spread(self.sizes // self.unit, types, table, chosen, place)
         return rail_of_choice[place]
@@ -215,8 +309,14 @@ def greedy(sizes: Any, speeds: Any) -> Any:
 
 @njit(cache=True)
 def first_fit(sizes: Any, speeds: Any, goal: float) -> Any:
-    """Each job, largest first, to the slowest rail that is done with it by `goal`; empty where one finds none."""
-    order, loads, assignment = np.argsort(speeds), np.zeros(speeds.size, np.float64), np.empty(sizes.size, np.int64)
+    """Each job, largest first, to the slowest rail that is done with it by `goal`; empty where one
+    finds none.
+    """
+    order, loads, assignment = (
+        np.argsort(speeds),
+        np.zeros(speeds.size, np.float64),
+        np.empty(sizes.size, np.int64),
+    )
     for job in range(sizes.size):
         for rail in order:
             if loads[rail] + sizes[job] <= goal * speeds[rail]:

@@ -1,6 +1,8 @@
-"""Good assignments fast.  Sizes are int64 in descending order; an assignment is int64 [n], the rail of each job.
+"""Good assignments fast.  Sizes are int64 in descending order; an assignment is int64 [n], the rail
+of each job.
 
-LPT: Graham (1969).  MULTIFIT: Coffman, Garey, Johnson (1978).  Differencing: Karmarkar, Karp (1982), N-way form of
+LPT: Graham (1969).  MULTIFIT: Coffman, Garey, Johnson (1978).  Differencing: Karmarkar, Karp
+                     (1982), N-way form of
 Michiels, Korst, Aarts (2003).
 """
 
@@ -40,8 +42,11 @@ def lpt(sizes: Any, rails: int) -> Any:
 
 @njit(cache=True)
 def counted(sizes: Any, rails: int) -> Any:
-    """LPT on two groups of rails, by number of jobs: k rails share the smallest k (q + 1) of the l = q N + k largest jobs,
-    the other rails the others; l makes these k rails fullest.  Good for sizes that are nearly equal."""
+    """LPT on two groups of rails, by number of jobs: k rails share the smallest k (q + 1) of the l
+    = q N + k largest jobs,
+    the other rails the others; l makes these k rails fullest.  Good for sizes that are nearly
+    equal.
+    """
     n, best, jobs = sizes.size, -1.0, 0
     prefix = np.zeros(n + 1, np.int64)
     for i in range(n):
@@ -98,16 +103,25 @@ def multifit(sizes: Any, rails: int, low: int, high: int) -> Any:
 
 @njit(cache=True)
 def differencing(sizes: Any, rails: int) -> Any:
-    """Partial partitions, the two with the largest spread joined: fullest rails of one with emptiest of the other."""
+    """Partial partitions, the two with the largest spread joined: fullest rails of one with
+    emptiest of the other.
+    """
     n = sizes.size
     loads = np.zeros((n, rails), np.int64)  # each row falling, its smallest entry 0
     loads[:, 0] = sizes
-    first, last = np.full((n, rails), -1, np.int64), np.full((n, rails), -1, np.int64)  # linked lists of jobs
+    first, last = (
+        np.full((n, rails), -1, np.int64),
+        np.full((n, rails), -1, np.int64),
+    )  # linked lists of jobs
     following = np.full(n, -1, np.int64)
     first[:, 0] = np.arange(n)
     last[:, 0] = np.arange(n)
     spread, alive, left = sizes.copy(), np.arange(n), n
-    joined, heads, tails = np.empty(rails, np.int64), np.empty(rails, np.int64), np.empty(rails, np.int64)
+    joined, heads, tails = (
+        np.empty(rails, np.int64),
+        np.empty(rails, np.int64),
+        np.empty(rails, np.int64),
+    )
     while left > 1:
         x = np.argmax(spread[alive[:left]])
         a = alive[x]

@@ -1,8 +1,10 @@
 """The sets of jobs that can be one rail's load: a sum in a window [low, high].
 
-Jobs are given as types (distinct sizes and how many of each), so that equal jobs are never permuted.  Two halves of the
-types are listed with their sums (meet in the middle; Horowitz, Sahni 1974) and matched.  If every rail carries at
-most C, each carries at least total - (N - 1) C: the window of Schreiber, Korf and Moffitt's cached sets (JACM 2018).
+Jobs are given as types (distinct sizes and how many of each), so that equal jobs are never
+permuted.  Two halves of the
+types are listed with their sums (meet in the middle; Horowitz, Sahni 1974) and matched.  If every
+rail carries at most C, each carries at least total - (N - 1) C: the window of Schreiber, Korf and
+Moffitt's cached sets (JACM 2018).
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from numba import njit
 
 @njit(cache=True)
 def half_sums(sizes: Any, counts: Any, high: int, limit: int) -> Any:
-    """(sums, codes) of all sets of the types with a sum of at most `high`; codes in mixed radix; empty beyond `limit`."""
+    """(sums, codes) of all sets of the types with a sum of at most `high`; codes in mixed radix;
+    empty beyond `limit`.
+    """
     sums, codes = np.empty(limit, np.int64), np.empty(limit, np.int64)
     sums[0], codes[0] = 0, 0
     size, radix = 1, np.int64(1)
@@ -38,7 +42,9 @@ def half_sums(sizes: Any, counts: Any, high: int, limit: int) -> Any:
 
 @njit(cache=True)
 def count_window(left: Any, right: Any, low: int, high: int, limit: int) -> int:
-    """How many pairs of sorted `left` and `right` have a sum in [low, high]; counts no further than `limit`."""
+    """How many pairs of sorted `left` and `right` have a sum in [low, high]; counts no further than
+    `limit`.
+    """
     start, stop, found = right.size, right.size, 0
     for total in left:
         while start > 0 and total + right[start - 1] >= low:
@@ -52,7 +58,16 @@ def count_window(left: Any, right: Any, low: int, high: int, limit: int) -> int:
 
 
 @njit(cache=True)
-def list_window(sums_a: Any, codes_a: Any, sums_b: Any, codes_b: Any, counts: Any, low: int, high: int, found: int) -> Any:
+def list_window(
+    sums_a: Any,
+    codes_a: Any,
+    sums_b: Any,
+    codes_b: Any,
+    counts: Any,
+    low: int,
+    high: int,
+    found: int,
+) -> Any:
     """(sum [found], how many of each type int16 [found, types]) of the `found` sets in the window.
 
     The first (types + 1) // 2 types are half a, the others half b.
@@ -81,7 +96,9 @@ def list_window(sums_a: Any, codes_a: Any, sums_b: Any, codes_b: Any, counts: An
 
 @njit(cache=True)
 def interleaved(sizes: Any) -> Any:
-    """(distinct sizes, how many of each) of sorted sizes, small and large in both halves: the kernel's order of types."""
+    """(distinct sizes, how many of each) of sorted sizes, small and large in both halves: the
+    kernel's order of types.
+    """
     distinct, counts = np.empty(sizes.size, np.int64), np.zeros(sizes.size, np.int64)
     types = 0
     for i in range(sizes.size - 1, -1, -1):

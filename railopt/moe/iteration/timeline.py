@@ -1,0 +1,230 @@
+"""The timeline of one training iteration: what each layer plans, transfers, exchanges and computes,
+and when.
+
+Four ways to run the same layers (a layer here is Pro-Prophet's block: an MoE layer and the non-MoE
+layer after it):
+
+    deepspeed    no balancing: all-to-all, expert compute, all-to-all, other compute
+    fastermoe    copies are searched and sent before they are used, their gradients reduced right
+                 after; nothing overlaps
+    pro-prophet  Plan of the next iteration under the all-to-all; Trans of layer i+1 in two parts
+                 under the expert and the other compute of layer i; Agg of layer i+1 likewise under
+                 layer i's backward compute (arXiv 2411.10003, section 4.3)
+    ours         the same, but a transfer may use any compute before its layer is reached, earliest
+                 deadline first
+
+All-to-alls and transfers share the network, so they never run at once.  Times are integer
+picoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from railopt.errors import InputError
+from railopt.moe.iteration.timemodel import Terms, TimeModel
+
+STYLES = ("deepspeed", "fastermoe", "pro-prophet", "ours")
+
+
+class Event(NamedTuple):
+    """One operation: `stream` is "compute", "network" or "cpu"; start and end in picoseconds from
+    the iteration's start.
+    """
+
+    layer: int
+    operation: str
+    stream: str
+    start_ps: int
+    end_ps: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The events of an iteration in order of their start."""
+
+    style: str
+    events: tuple[Event, ...]
+
+    @property
+    def total_ps(self) -> int:
+        """When the last compute or network operation ends."""
+        return max((e.end_ps for e in self.events if e.stream != "cpu"), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: style, total and the events."""
+        return {
+            "style": self.style,
+            "total_ps": self.total_ps,
+            "events": [e._asdict() for e in self.events],
+        }
+
+    def busy_ps(self, operation: str) -> int:
+        """Time spent in one kind of operation."""
+        return sum(e.end_ps - e.start_ps for e in self.events if e.operation == operation)
+
+
+class _Clock:
+    """Lays operations out one after the other and lets transfers run on the idle network under
+    compute.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.events: list[Event] = []
+
+    def run(self, layer: int, operation: str, stream: str, length: int) -> None:
+        if length > 0:
+            self.events.append(Event(layer, operation, stream, self.now, self.now + length))
+            self.now += length
+
+    def compute(self, layer: int, operation: str, length: int, waiting: list[list[Any]]) -> None:
+        """Compute, with the transfers in `waiting` ([layer, operation, time left]) under it as far
+        as they fit.
+        """
+        start, free = self.now, length
+        for transfer in waiting:
+            part = min(free, transfer[2])
+            if part > 0:
+                begin = start + length - free
+                self.events.append(Event(transfer[0], transfer[1], "network", begin, begin + part))
+                transfer[2] -= part
+                free -= part
+        self.run(layer, operation, "compute", length)
+
+    def finish(self, waiting: list[list[Any]], layer: int) -> None:
+        """What is left of a layer's transfer when the layer can't wait any longer is exposed."""
+        for transfer in waiting:
+            if transfer[0] == layer:
+                self.run(layer, transfer[1], "network", transfer[2])
+                transfer[2] = 0
+
+
+def timeline(
+    model: TimeModel, layers: Sequence[Terms], style: str, *, plan_ps: int = 0
+) -> Timeline:
+    """One iteration, forward and backward, from the terms of each layer.  `plan_ps` is the time to
+    plan one layer.
+    """
+    if style not in STYLES:
+        raise InputError(f"unknown style {style!r}; known styles: {', '.join(STYLES)}")
+    clock = _Clock()
+    if style in ("deepspeed", "fastermoe"):
+        _blocking(clock, model, layers, plan_ps if style == "fastermoe" else 0)
+    else:
+        _overlapped(clock, model, layers, plan_ps, ahead=len(layers) if style == "ours" else 1)
+    return Timeline(style, tuple(sorted(clock.events, key=lambda e: (e.start_ps, e.end_ps))))
+
+
+def _blocking(clock: _Clock, model: TimeModel, layers: Sequence[Terms], plan_ps: int) -> None:
+    for i, t in enumerate(layers):
+        clock.run(i, "plan", "compute", plan_ps)
+        clock.run(i, "trans", "network", t.trans)
+        clock.run(i, "a2a", "network", t.a2a)
+        clock.run(i, "fec", "compute", t.fec)
+        clock.run(i, "a2a", "network", t.a2a)
+        clock.run(i, "fnec", "compute", model.fnec_ps)
+    for i, t in reversed(list(enumerate(layers))):
+        clock.run(i, "bnec", "compute", model.bnec_ps)
+        clock.run(i, "a2a", "network", t.a2a)
+        clock.run(i, "bec", "compute", 2 * t.fec)
+        clock.run(i, "a2a", "network", t.a2a)
+        clock.run(i, "agg", "network", t.agg)
+
+
+def _overlapped(
+    clock: _Clock, model: TimeModel, layers: Sequence[Terms], plan_ps: int, ahead: int
+) -> None:
+    """Forward, transfers of up to `ahead` later layers run under compute; backward, gradients of
+    layers already done.
+    """
+    waiting = [[i, "trans", t.trans] for i, t in enumerate(layers)]
+    for i, t in enumerate(layers):
+        clock.finish(waiting, i)
+        clock.events.append(Event(i, "plan", "cpu", clock.now, clock.now + plan_ps))
+        clock.run(i, "a2a", "network", t.a2a)
+        coming = waiting[i + 1 : i + 1 + ahead]
+        clock.compute(i, "fec", t.fec, coming)
+        clock.run(i, "a2a", "network", t.a2a)
+        clock.compute(i, "fnec", model.fnec_ps, coming)
+    returning: list[list[Any]] = []
+    for i, t in reversed(list(enumerate(layers))):
+        clock.compute(i, "bnec", model.bnec_ps, returning)
+        clock.run(i, "a2a", "network", t.a2a)
+        clock.compute(i, "bec", 2 * t.fec, returning)
+        clock.run(i, "a2a", "network", t.a2a)
+        if ahead == 1:  # only the next layer's compute hides a layer's gradients
+            for late in returning:
+                clock.finish(returning, late[0])
+        returning = [r for r in returning if r[2] > 0] + [[i, "agg", t.agg]]
+    for late in returning:
+        clock.finish(returning, late[0])
+
+
+COLORS = {
+    "a2a": "#4c72b0",
+    "trans": "#dd8452",
+    "agg": "#c44e52",
+    "fec": "#55a868",
+    "bec": "#55a868",
+    "fnec": "#8c8c8c",
+    "bnec": "#8c8c8c",
+    "plan": "#8172b3",
+}
+
+
+def gantt(timelines: Sequence[Timeline], path: str, *, title: str = "") -> None:
+    """A picture (.svg, .png or .pdf): one band a timeline, compute above network, on one time
+    axis.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.patches import Patch
+
+    figure, axes = pyplot.subplots(figsize=(11, 1 + 0.9 * len(timelines)))
+    height = {"compute": 0.62, "network": 0.3, "cpu": 0.0}
+    for band, line in enumerate(reversed(timelines)):
+        for event in line.events:
+            axes.broken_barh(
+                [(event.start_ps / 1e9, (event.end_ps - event.start_ps) / 1e9)],
+                (band + height[event.stream], 0.28),
+                color=COLORS[event.operation],
+                linewidth=0,
+            )
+        axes.text(
+            line.total_ps / 1e9,
+            band + 0.55,
+            f" {line.total_ps / 1e9:.2f} ms",
+            va="center",
+            fontsize=8,
+        )
+    axes.set_yticks(
+        [b + 0.55 for b in range(len(timelines))], [line.style for line in reversed(timelines)]
+    )
+    axes.set_xlabel("time of one iteration, ms (upper row compute, lower row network)")
+    axes.set_xlim(0, max(line.total_ps for line in timelines) / 1e9 * 1.1)
+    names = {
+        "a2a": "all-to-all",
+        "trans": "Trans",
+        "agg": "Agg",
+        "fec": "experts",
+        "fnec": "other compute",
+        "plan": "Plan",
+    }
+    axes.legend(
+        handles=[Patch(color=COLORS[k], label=v) for k, v in names.items()],
+        ncols=6,
+        fontsize=8,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1.0 + 0.5 / (1 + len(timelines))),
+        frameon=False,
+    )
+    if title:
+        axes.set_title(title, fontsize=9, pad=24)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+    pyplot.close(figure)

@@ -1,0 +1,296 @@
+"""Kernels of the placement planners: the times of one layer under a placement, kept up to date copy
+by copy.
+
+Where tokens go, from the copies alone: to the own GPU if it holds the expert; else to the first GPU
+of the own node that does (in the home's node: to the home); else to the home.
+
+State (D GPUs, M nodes, E experts): `holds` bool [E, D], who has which expert, homes included, and
+one flat int64 array `times`, picoseconds:
+    load     [D]            expert compute
+    net      [D + 2M]       all-to-all: tokens from node-mates [D], tokens into the node [M], tokens
+             out of the node [M]
+    move     [D + 2M]       parameters: copies from node-mates [D], copies into the node [M], copies
+             out of the node [M];
+                            an expert enters each node that needs it once and spreads there, and it
+                            leaves its home's node once: nodes pass it on in a pipeline, as
+                            broadcasts do
+    copied   [1]            copies beyond the homes that have to be sent (a number, not a time)
+    reached  [E]            nodes that fetch each expert (a number)
+
+Kernels that allocate nothing are compiled without reference counts (`_nrt=False`): those are atomic
+and would take longer than the work.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from railopt.arrays import Ints
+
+Bools = npt.NDArray[np.bool_]
+
+# Where `TimeModel.vectors` puts each scalar.
+UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)
+
+UNFIT = 2**62  # the total where no placement fits, and a cap on Trans that allows all
+
+
+class Layer(NamedTuple):
+    """One layer as the kernels read it; tables are [E, D], so that what a node's GPUs have of one
+    expert lies side by side.
+
+    place [D]  the node of each GPU;  home [E]  the home GPU of each expert;  have [E, D]  copies
+               that need not be sent
+    rates int64 [2, M] and scalars  come from `TimeModel.vectors`
+    """
+
+    place: Ints
+    rates: Ints
+    scalars: Ints
+    tokens: Ints
+    home: Ints
+    have: Bools
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) -> None:
+    """Add the copy of an expert to a GPU, or take it away; never the home's."""
+    place, rates, scalars, tokens, home, have = layer
+    devices, nodes, gpus = len(place), scalars[NODES], scalars[GPUS]
+    node, owner = place[device], home[expert]
+    owner_node = place[owner]
+    sign = -1 if holds[expert, device] else 1
+    mate = (
+        fetcher
+    ) = (
+        -1
+    )  # of the other GPUs: the first that holds the expert, the first whose copy has to be sent
+    rest, near = (
+        0,
+        node == owner_node,
+    )  # tokens of those without it; whether the node need not fetch it from another one
+    for d in range(node * gpus, (node + 1) * gpus):
+        near |= have[expert, d]
+        if d == device:
+            continue
+        if not holds[expert, d]:
+            rest += tokens[expert, d]
+            continue
+        mate = d if mate < 0 else mate
+        if fetcher < 0 and d != owner and not have[expert, d]:
+            fetcher = d
+    serving = owner if node == owner_node else mate
+    own = tokens[expert, device]
+    moved = own + rest if serving < 0 or (node != owner_node and device < serving) else own
+    times[device] += sign * moved * scalars[TOKEN]
+    times[devices + device] += sign * (moved - own) * scalars[UP]
+    if serving < 0:
+        times[owner] -= sign * moved * scalars[TOKEN]
+        times[2 * devices + owner_node] -= sign * moved * rates[0, owner_node]
+        times[2 * devices + nodes + node] -= sign * moved * rates[0, node]
+    else:
+        times[serving] -= sign * moved * scalars[TOKEN]
+        times[devices + serving] -= sign * moved * scalars[UP]
+    if not have[expert, device]:
+        _send(device, expert, node, owner_node, fetcher, near, sign, layer, times)
+    holds[expert, device] = sign > 0
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def _send(
+    device: int,
+    expert: int,
+    node: int,
+    owner_node: int,
+    fetcher: int,
+    near: bool,
+    sign: int,
+    layer: Layer,
+    times: Ints,
+) -> None:
+    """What sending the copy costs: the node's first one crosses, the others come from it."""
+    devices, nodes, rates, scalars = (
+        len(layer.place),
+        layer.scalars[NODES],
+        layer.rates,
+        layer.scalars,
+    )
+    move = 2 * devices + 2 * nodes
+    last = move + devices + 2 * nodes
+    times[last] += sign
+    if near or 0 <= fetcher < device:
+        times[move + device] += sign * scalars[COPY_UP]
+    elif fetcher >= 0:  # this copy is the one that crosses, in place of the fetcher's
+        times[move + fetcher] += sign * scalars[COPY_UP]
+    else:
+        times[move + devices + node] += sign * rates[1, node]
+        reached = last + 1 + expert
+        if times[reached] + sign == (sign > 0):  # the first node reached, or the last one lost
+            times[move + devices + nodes + owner_node] += sign * rates[1, owner_node]
+        times[reached] += sign
+
+
+@njit(cache=True, error_model="numpy")
+def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
+    """(holds, times, away) where every expert is at home alone; away int64 [E, M]: tokens of each
+    node that leave it.
+    """
+    place, rates, scalars, tokens, home, _ = layer
+    experts, devices = tokens.shape
+    nodes, gpus = scalars[NODES], scalars[GPUS]
+    times = np.zeros(3 * devices + 4 * nodes + 1 + experts, np.int64)
+    holds = np.zeros((experts, devices), np.bool_)
+    away = np.empty((experts, nodes), np.int64)
+    into, out = (
+        times[2 * devices : 2 * devices + nodes],
+        times[2 * devices + nodes : 2 * devices + 2 * nodes],
+    )
+    for e in range(experts):
+        owner, row, mine = home[e], away[e], tokens[e]
+        node, all_ = place[owner], 0
+        holds[e, owner] = True
+        for n in range(nodes):
+            count = 0
+            for g in range(gpus):
+                count += mine[n * gpus + g]
+            row[n] = count
+            all_ += count
+        near, row[node] = row[node], 0
+        times[owner] += all_ * scalars[TOKEN]
+        times[devices + owner] += (near - mine[owner]) * scalars[UP]
+        into[node] += (all_ - near) * rates[0, node]
+        for n in range(nodes):
+            out[n] += row[n] * rates[0, n]
+    return holds, times, away
+
+
+@njit(cache=True, error_model="numpy")
+def start(layer: Layer, placed: Bools) -> tuple[Bools, Ints]:
+    """The state of a placement."""
+    holds, times, _ = begin(layer)
+    for e in range(placed.shape[0]):
+        for d in range(placed.shape[1]):
+            if placed[e, d] and layer.home[e] != d:
+                toggle(d, e, layer, holds, times)
+    return holds, times
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def peak(values: Ints) -> int:
+    """The largest of values that are at least 0."""
+    most = values[0]
+    for i in range(len(values)):  # by index: this form is compiled to vector instructions
+        value = values[i]
+        most = value if value > most else most
+    return most
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def combine(a2a: int, fec: int, trans: int, agg: int, scalars: Ints) -> int:
+    """Eq. 6, or eq. 8 with overlap."""
+    if scalars[OVERLAP]:
+        return (
+            4 * a2a
+            + 3 * fec
+            + max(0, trans - fec - scalars[FNEC])
+            + max(0, agg - 2 * fec - scalars[BNEC])
+        )
+    return 4 * a2a + 3 * fec + trans + agg
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def terms(devices: int, times: Ints, scalars: Ints) -> tuple[int, int, int, int, int, int]:
+    """(A2A, FEC, Trans, Agg, total, copies) of a state."""
+    links = devices + 2 * scalars[NODES]
+    last = devices + 2 * links
+    fec, a2a = peak(times[:devices]), peak(times[devices : devices + links])
+    trans = peak(times[devices + links : last]) + times[last] * scalars[COPY_MEAN]
+    agg = trans * scalars[GRAD] // scalars[GRAD_OF]
+    return a2a, fec, trans, agg, combine(a2a, fec, trans, agg, scalars), times[last]
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def least_total(tokens: int, devices: int, token_ps: int) -> int:
+    """What no placement's total is below: 3 FEC, and the busiest of `devices` computes at least the
+    mean of all tokens.
+    """
+    return 3 * -(-tokens // devices) * token_ps
+
+
+@njit(cache=True, error_model="numpy")
+def free_pairs(devices: int, home: Ints) -> Ints:
+    """Every (GPU, expert) pair but the homes, as GPU * E + expert: the copies that can be made."""
+    experts = len(home)
+    pairs, k = np.empty((devices - 1) * experts, np.int64), 0
+    for pair in range(devices * experts):
+        if home[pair % experts] != pair // experts:
+            pairs[k] = pair
+            k += 1
+    return pairs
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def flip(pair: int, layer: Layer, room: Ints, holds: Bools, times: Ints) -> int:
+    """Toggle a pair that is no home; the change in copies."""
+    d, e = pair // len(holds), pair % len(holds)
+    change = -1 if holds[e, d] else 1
+    toggle(d, e, layer, holds, times)
+    room[d] -= change
+    return change
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def best_toggles(
+    pairs: Ints,
+    cap: int,
+    copies: int,
+    layer: Layer,
+    room: Ints,
+    limit: int,
+    holds: Bools,
+    times: Ints,
+) -> tuple[int, int]:
+    """The best set of the given pairs to toggle, never none of them, by a Gray code; (the total,
+    UNFIT if none fits; its bits).
+
+    Trans may be at most `cap`, copies at most `limit`, and no GPU may be over its room.  The state
+    is as it was, with nothing toggled.
+    """
+    devices, experts = len(layer.place), len(holds)
+    best, chosen, bits, full, change = UNFIT, 0, 0, 0, 0
+    for step in range(1, (1 << len(pairs)) + (len(pairs) > 0)):
+        bit = 0
+        while not (step >> bit) & 1 and bit < len(pairs) - 1:  # the last step closes the circle
+            bit += 1
+        d = pairs[bit] // experts
+        full -= room[d] < 0
+        change += flip(pairs[bit], layer, room, holds, times)
+        full += room[d] < 0
+        bits ^= 1 << bit
+        if full == 0 and copies + change <= limit and bits:
+            _, _, trans, _, total, _ = terms(devices, times, layer.scalars)
+            if total < best and trans <= cap:
+                best, chosen = total, bits
+    return best, chosen
+
+
+@njit(cache=True, error_model="numpy")
+def exhaust(layer: Layer, slots: Ints, limit: int) -> tuple[int, Bools]:
+    """The least total over every set of copies, and those; slots [D] experts a GPU at most."""
+    devices = len(layer.place)
+    holds, times, _ = begin(layer)
+    room = slots.copy()
+    for d in layer.home:
+        room[d] -= 1
+    least, pairs = terms(devices, times, layer.scalars)[4], free_pairs(devices, layer.home)
+    total, bits = best_toggles(pairs, UNFIT, 0, layer, room, limit, holds, times)
+    if total < least:
+        least = total
+        for i in range(len(pairs)):
+            if (bits >> i) & 1:
+                flip(pairs[i], layer, room, holds, times)
+    return least, holds

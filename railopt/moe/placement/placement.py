@@ -1,0 +1,260 @@
+"""Expert placement: which GPU holds which expert, layer by layer, and what a change of placement
+moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints, frozen
+from railopt.errors import InputError
+from railopt.traffic import Traffic
+
+Bools = npt.NDArray[np.bool_]
+Int32s = npt.NDArray[np.int32]
+
+
+def slot_gpus(replicas: int, gpus: int) -> Int32s:
+    """int32 [replicas]: the GPU of each slot where GPUs differ by one slot at most, the fuller ones
+    first.
+    """
+    return np.repeat(
+        np.arange(gpus, dtype=np.int32),
+        [replicas // gpus + (g < replicas % gpus) for g in range(gpus)],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Experts on `nodes * gpus` GPUs; a GPU holds an expert once or not at all.
+
+    holds  bool [layer, GPU, expert]
+    home   int32 [layer, expert]: the GPU that owns the expert (optimizer state, gradient); it
+           always holds it
+    """
+
+    nodes: int
+    gpus: int
+    holds: Bools = field(repr=False)
+    home: Int32s = field(repr=False)
+
+    def __post_init__(self) -> None:
+        holds = np.array(self.holds, dtype=np.bool_, order="C")
+        if holds.ndim != 3 or 0 in holds.shape or holds.shape[1] != self.nodes * self.gpus:
+            raise InputError(
+                f"holds has shape {holds.shape}: expected [layers, {self.nodes} x {self.gpus} "
+                f"GPUs, experts]"
+            )
+        home = frozen(self.home, np.int32, "home", 2)
+        if home.shape != (holds.shape[0], holds.shape[2]):
+            raise InputError(
+                f"home has shape {home.shape}, expected {(holds.shape[0], holds.shape[2])} = "
+                f"[layers, experts]"
+            )
+        orphans = np.argwhere(~holds.any(axis=1))
+        if len(orphans):
+            layer, expert = orphans[0].tolist()
+            raise InputError(
+                f"layer {layer}: no GPU holds expert {expert} ({len(orphans)} such experts in "
+                f"all); every expert needs "
+                "at least one GPU"
+            )
+        if home.min() < 0 or home.max() >= holds.shape[1]:
+            raise InputError(
+                f"homes go from {home.min()} to {home.max()}: expected GPUs 0 to "
+                f"{holds.shape[1] - 1}"
+            )
+        layers, experts = np.ogrid[: home.shape[0], : home.shape[1]]
+        away = np.argwhere(~holds[layers, home, experts])
+        if len(away):
+            layer, expert = away[0].tolist()
+            raise InputError(
+                f"layer {layer}: GPU {home[layer, expert]} is the home of expert {expert} but "
+                f"does not hold it"
+            )
+        holds.flags.writeable = False
+        object.__setattr__(self, "holds", holds)
+        object.__setattr__(self, "home", home)
+
+    @property
+    def layers(self) -> int:
+        return int(self.holds.shape[0])
+
+    @property
+    def devices(self) -> int:
+        """GPUs in all."""
+        return int(self.holds.shape[1])
+
+    @property
+    def experts(self) -> int:
+        return int(self.holds.shape[2])
+
+    @property
+    def copies(self) -> Ints:
+        """int64 [layer, expert]: GPUs that hold each expert."""
+        return self.holds.sum(axis=1, dtype=np.int64)
+
+    @classmethod
+    def contiguous(cls, layers: int, experts: int, nodes: int, gpus: int) -> Placement:
+        """One replica an expert, consecutive experts on consecutive GPUs: what training stacks do
+        by default.
+        """
+        home = np.broadcast_to(contiguous_home(experts, nodes * gpus), (layers, experts))
+        return cls.from_home(home, nodes, gpus)
+
+    @classmethod
+    def from_home(
+        cls, home: npt.ArrayLike, nodes: int, gpus: int, holds: npt.ArrayLike | None = None
+    ) -> Placement:
+        """Homes int [layer, expert], and optionally further copies bool [layer, GPU, expert]."""
+        owner = frozen(home, np.int32, "home", 2)
+        full = np.arange(nodes * gpus)[None, :, None] == owner[:, None, :]
+        return cls(
+            nodes, gpus, full if holds is None else full | np.asarray(holds, dtype=np.bool_), owner
+        )
+
+    @classmethod
+    def from_phy2log(cls, phy2log: npt.ArrayLike, nodes: int, gpus: int, experts: int) -> Placement:
+        """From EPLB's or sglang's map [layer, slot] -> expert; slots in GPU order, GPUs differ by
+        one slot at most.
+        """
+        slots = frozen(phy2log, np.int32, "phy2log", 2)
+        if slots.size == 0 or slots.min() < 0 or slots.max() >= experts:
+            raise InputError(
+                f"a physical expert map of shape {slots.shape} with entries outside 0 to "
+                f"{experts - 1}"
+            )
+        owner = slot_gpus(slots.shape[1], nodes * gpus)
+        rows = np.arange(len(slots))[:, None]
+        count = np.zeros((len(slots), nodes * gpus, experts), np.int32)
+        np.add.at(count, (rows, owner[None, :], slots), 1)
+        if count.max() > 1:
+            layer, gpu, expert = np.argwhere(count > 1)[0].tolist()
+            raise InputError(
+                f"layer {layer}: GPU {gpu} holds expert {expert} {count[layer, gpu, expert]} "
+                f"times; once is enough"
+            )
+        return cls(nodes, gpus, count > 0, np.argmax(count > 0, axis=1))
+
+    def phy2log(self, slots: int | None = None) -> Int32s:
+        """int32 [layer, GPU * slots]: the experts of each GPU in ascending order, as sglang and
+        EPLB number them.
+
+        All GPUs and layers get `slots` slots (default: the fullest GPU's); a GPU with room left
+        takes further copies of the experts with the fewest copies, which changes no expert's home.
+        """
+        most = int(self.holds.sum(axis=2).max())
+        wanted = most if slots is None else slots
+        if not most <= wanted <= self.experts:
+            raise InputError(
+                f"{wanted} slots a GPU: the fullest GPU holds {most} experts and there are "
+                f"{self.experts}; the smallest "
+                f"feasible number is {most}"
+            )
+        holds = self.holds.copy()
+        for layer in range(self.layers):
+            for gpu in range(self.devices):
+                missing = wanted - int(holds[layer, gpu].sum())
+                order = np.lexsort((holds[layer].sum(axis=0), holds[layer, gpu]))
+                holds[layer, gpu, order[:missing]] = True
+        return np.nonzero(holds)[2].astype(np.int32).reshape(self.layers, -1)
+
+    def moved(self, previous: Placement) -> Bools:
+        """bool [layer, GPU, expert]: copies that `previous` does not have."""
+        if previous.holds.shape != self.holds.shape:
+            raise InputError(
+                f"the previous placement has shape {previous.holds.shape}, this one "
+                f"{self.holds.shape}"
+            )
+        return self.holds & ~previous.holds
+
+    def aligned(self, previous: Placement, *, by_node: bool) -> Placement:
+        """The same placement, its GPUs renamed so that as few copies as possible are new: an
+        assignment problem a layer.
+
+        by_node  GPUs that share a node keep sharing one: nodes are renamed, and GPUs inside them
+        Homes: see `homes_near`.
+        """
+        self.moved(previous)  # the same shape, or an error
+        holds = np.empty_like(self.holds)
+        for layer in range(self.layers):
+            kept = self.holds[layer].astype(np.int64) @ previous.holds[layer].T.astype(np.int64)
+            holds[layer, _assigned(kept, self.gpus if by_node else self.devices)] = self.holds[
+                layer
+            ]
+        return Placement(self.nodes, self.gpus, holds, homes_near(holds, previous))
+
+    def movement(self, previous: Placement, expert_bytes: int) -> Traffic:
+        """What the change sends: each new copy comes from the GPU of its node that has sent least,
+        else from any such GPU.
+        """
+        sent = np.zeros((self.devices, self.devices), np.int64)
+        for layer, gpu, expert in np.argwhere(self.moved(previous)).tolist():
+            holders = np.flatnonzero(previous.holds[layer, :, expert])
+            near = holders[holders // self.gpus == gpu // self.gpus]
+            pool = near if len(near) else holders
+            source = pool[np.argmin(sent[pool].sum(axis=1))]
+            sent[source, gpu] += expert_bytes
+        return Traffic(sent, self.nodes)
+
+    def sglang(self, slots: int | None = None) -> dict[str, Any]:
+        """The JSON that sglang's --init-expert-location reads."""
+        return {"physical_to_logical_map": self.phy2log(slots).tolist()}
+
+    def vllm_ascend(self) -> dict[str, Any]:
+        """vllm-ascend's expert map: the experts of each device, layer by layer."""
+        return {
+            "moe_layer_count": self.layers,
+            "layer_list": [
+                {
+                    "layer_id": layer,
+                    "device_count": self.devices,
+                    "device_list": [
+                        {
+                            "device_id": gpu,
+                            "device_expert": np.flatnonzero(self.holds[layer, gpu]).tolist(),
+                        }
+                        for gpu in range(self.devices)
+                    ],
+                }
+                for layer in range(self.layers)
+            ],
+        }
+
+
+def homes_near(holds: Bools, previous: Placement) -> Int32s:
+    """int32 [layer, expert]: the home before where it still holds the expert, else a GPU that had
+    it, else the first holder.
+    """
+    had = holds & previous.holds
+    layers, experts = np.ogrid[: holds.shape[0], : holds.shape[2]]
+    new = np.where(had.any(axis=1), had.argmax(axis=1), holds.argmax(axis=1))
+    return np.where(holds[layers, previous.home, experts], previous.home, new).astype(np.int32)
+
+
+def _assigned(kept: Ints, size: int) -> Ints:
+    """int64 [GPU]: the new name of each, given kept [GPU, name], copies that need not move; blocks
+    of `size` stay together.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    blocks = len(kept) // size
+    parts = kept.reshape(blocks, size, blocks, size).swapaxes(1, 2)
+    inside = np.empty((blocks, blocks, size), np.int64)
+    worth = np.empty((blocks, blocks), np.int64)
+    for a, b in np.ndindex(blocks, blocks):
+        rows, inside[a, b] = linear_sum_assignment(-parts[a, b])
+        worth[a, b] = parts[a, b][rows, inside[a, b]].sum()
+    _, block = linear_sum_assignment(-worth)
+    return np.concatenate([block[a] * size + inside[a, block[a]] for a in range(blocks)])
+
+
+def contiguous_home(experts: int, devices: int) -> Int32s:
+    """int32 [experts]: expert e on GPU floor(e * devices / experts); fewer experts than GPUs leave
+    GPUs between them empty.
+    """
+    return (np.arange(experts, dtype=np.int64) * devices // experts).astype(np.int32)

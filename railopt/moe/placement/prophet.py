@@ -1,0 +1,220 @@
+"""The Pro-Prophet planner and its relatives: lightweight placement of one layer's experts under the
+time model.
+
+`pro_prophet` here is the paper's greedy idea (arXiv 2411.10003, algorithm 1) with three changes:
+how many devices get a copy is chosen for each expert, the model knows nodes and rails, and the
+greedy path is followed by a clean-up and a local search. `algorithm1` is the paper's own, for
+comparison; `shadow` is FasterMoE's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints
+from railopt.errors import InputError
+from railopt.moe.iteration.timemodel import Terms, TimeModel
+from railopt.moe.placement.layer_times import Bools, Layer, combine, start, terms
+from railopt.moe.placement.placement import contiguous_home
+from railopt.moe.placement.prophet_greedy import plan_layer
+
+
+def homes(model: TimeModel, counts: Ints, home: npt.ArrayLike | None) -> Ints:
+    """The home GPU of each expert, int64 [experts]; contiguous where none are given."""
+    if home is None:
+        return contiguous_home(counts.shape[1], model.devices).astype(np.int64)
+    owner = np.ascontiguousarray(home, np.int64)
+    if owner.shape != (counts.shape[1],) or owner.min() < 0 or owner.max() >= model.devices:
+        raise InputError(
+            f"homes of shape {owner.shape}: expected {counts.shape[1]} GPUs from 0 to "
+            f"{model.devices - 1}"
+        )
+    return owner
+
+
+def layer_of(
+    model: TimeModel, tokens: Ints, owner: Ints, have: npt.ArrayLike | None = None
+) -> Layer:
+    """What the kernels read; tokens int64 and have bool [GPU, expert]."""
+    there = np.zeros(tokens.shape[::-1], np.bool_) if have is None else by_expert(have)
+    return Layer(*model.vectors, np.ascontiguousarray(tokens.T), owner, there)
+
+
+def by_expert(table: npt.ArrayLike) -> Bools:
+    """A table [GPU, expert] as the kernels read it, bool [expert, GPU]."""
+    return np.ascontiguousarray(np.asarray(table, np.bool_).T)
+
+
+def evaluate(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    holds: npt.ArrayLike | None = None,
+    *,
+    home: npt.ArrayLike | None = None,
+    have: npt.ArrayLike | None = None,
+) -> Terms:
+    """The layer's time under a placement: counts [GPU, expert], holds bool [GPU, expert], have =
+    copies already there.
+    """
+    tokens = model.counts(counts)
+    layer = layer_of(model, tokens, homes(model, tokens, home), have)
+    _, times = start(layer, by_expert(np.zeros_like(tokens) if holds is None else holds))
+    return Terms(*(int(t) for t in terms(model.devices, times, layer.scalars)))
+
+
+def measure(
+    model: TimeModel,
+    shares: Ints,
+    holds: Bools,
+    *,
+    home: npt.ArrayLike | None = None,
+    have: npt.ArrayLike | None = None,
+) -> Terms:
+    """The layer's time when tokens are split over replicas as given: shares int64 [source, expert,
+    destination].
+
+    Agrees with `evaluate` for shares of the rule "home" (railopt.moe.routing.dispatch.split).
+    """
+    flow, place = shares.sum(axis=1), np.arange(model.devices) // model.gpus
+    mates = (place[:, None] == place[None, :]) & ~np.eye(model.devices, dtype=np.bool_)
+    across = flow * (place[:, None] != place[None, :])
+    nodes = across.reshape(model.nodes, model.gpus, model.nodes, model.gpus).sum(axis=(1, 3))
+    a2a = max(
+        int((nodes.sum(axis=0) * model.node_ps).max()),
+        int((nodes.sum(axis=1) * model.node_ps).max()),
+        int((flow * mates).sum(axis=0).max()) * model.up_ps,
+    )
+    fec = int(flow.sum(axis=0).max()) * model.token_ps
+    moved = evaluate(model, shares.sum(axis=2), holds, home=home, have=have)
+    total = combine(a2a, fec, moved.trans, moved.agg, model.vectors[2])
+    return Terms(a2a, fec, moved.trans, moved.agg, int(total), moved.copies)
+
+
+def loads(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    holds: npt.ArrayLike,
+    *,
+    home: npt.ArrayLike | None = None,
+) -> Ints:
+    """int64 [GPU]: tokens that each GPU computes under a placement."""
+    tokens = model.counts(counts)
+    layer = layer_of(replace(model, token_ps=1), tokens, homes(model, tokens, home))
+    _, times = start(layer, by_expert(holds))
+    return np.asarray(times[: model.devices])
+
+
+def room(
+    counts: Ints, owner: Ints, devices: int, slots: int | None, limit: int | None
+) -> tuple[Ints, int]:
+    """(experts a GPU may hold [D], copies beyond the homes in all); an error where the homes alone
+    do not fit.
+    """
+    held = np.bincount(owner, minlength=devices)
+    most = counts.shape[1] if slots is None else slots
+    if held.max() > most:
+        raise InputError(
+            f"{most} experts a GPU: GPU {int(held.argmax())} is the home of {held.max()}; the "
+            f"smallest feasible number "
+            f"is {held.max()}"
+        )
+    return np.full(devices, most, np.int64), devices * counts.shape[1] if limit is None else limit
+
+
+def pro_prophet(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    *,
+    home: npt.ArrayLike | None = None,
+    have: npt.ArrayLike | None = None,
+    slots: int | None = None,
+    limit: int | None = None,
+    search: bool = True,
+) -> Bools:
+    """Copies for one layer: bool [GPU, expert], homes included.
+
+    counts  int [source GPU, expert], tokens (expected in the next iteration)
+    have    copies that are already up to date and need no transfer (bool [GPU, expert]); none in
+            training
+    slots   experts a GPU may hold; limit  copies beyond the homes in all
+    search  on layers of up to 512 possible copies, follow the greedy path by a search: 0.1 to 0.9 s
+            up to 64 of them, 20 ms above, where the path alone takes 0.1 ms (for plans that are
+            made anew in every iteration of a training run)
+    """
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, home)
+    cap, most = room(tokens, owner, model.devices, slots, limit)
+    order = np.argsort(owner, kind="stable")  # the kernel wants an ascending home
+    there = np.zeros(tokens.shape, np.bool_) if have is None else np.asarray(have, np.bool_)
+    layer = Layer(*model.vectors, tokens.T[order], owner[order], there.T[order])
+    holds = np.empty(tokens.shape, np.bool_)
+    holds[:, order] = plan_layer(layer, cap, most, search).T
+    return holds
+
+
+def shadow(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    *,
+    home: npt.ArrayLike | None = None,
+    slots: int | None = None,
+) -> Bools:
+    """FasterMoE: the heaviest experts to all devices, one after the other, while the model says
+    that it helps.
+    """
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, home)
+    cap, _ = room(tokens, owner, model.devices, slots, None)
+    held = np.bincount(owner, minlength=model.devices)
+    holds = np.arange(model.devices)[:, None] == owner[None, :]
+    best = evaluate(model, tokens, holds, home=owner).total
+    for expert in np.argsort(-tokens.sum(axis=0), kind="stable"):
+        more = held + ~holds[:, expert]
+        if np.any(more > cap):
+            break
+        tried = holds.copy()
+        tried[:, expert] = True
+        total = evaluate(model, tokens, tried, home=owner).total
+        if total >= best:
+            break
+        holds, held, best = tried, more, total
+    return holds
+
+
+def algorithm1(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    n: int,
+    *,
+    alpha: float = 0.5,
+    home: npt.ArrayLike | None = None,
+) -> Bools:
+    """Pro-Prophet's algorithm 1 as printed: the heaviest device's experts to all but the n devices
+    with fewest inputs.
+
+    Stops when max - min of the computed inputs is below alpha * inputs / experts, or when the
+    heaviest device was used before.
+    """
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, home)
+    if not 0 <= n < model.devices:
+        raise InputError(f"n = {n}: expected 0 to {model.devices - 1} devices without a copy")
+    holds = np.arange(model.devices)[:, None] == owner[None, :]
+    best, kept = evaluate(model, tokens, holds, home=owner).total, holds
+    used: set[int] = set()
+    while True:
+        busy = loads(model, tokens, holds, home=owner)
+        heaviest = int(busy.argmax())
+        if busy.max() - busy.min() < alpha * tokens.sum() / tokens.shape[1] or heaviest in used:
+            return kept
+        used.add(heaviest)
+        holds = holds.copy()
+        for expert in np.flatnonzero(owner == heaviest):
+            fewest = np.argsort(tokens[:, expert], kind="stable")
+            holds[fewest[n:], expert] = True
+        total = evaluate(model, tokens, holds, home=owner).total
+        if total < best:
+            best, kept = total, holds

@@ -1,0 +1,140 @@
+"""Replicas by load that stay where they are: a placement repaired for other loads instead of made
+anew.
+
+Packing afresh moves most replicas even where loads changed a little.  Here replica counts follow
+the loads as in `railopt.moe.placement.replicate`; surplus replicas leave the fullest GPUs, missing
+ones fill the slots that became free, and exchanges with
+the fullest GPU follow.  The balance is a little worse, the movement much less.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from railopt.moe.placement.placement import Int32s, Placement, homes_near
+from railopt.moe.placement.replicate import (
+    Floats,
+    _exchanges,
+    _extra,
+    _holds,
+    hierarchical,
+    loads_of,
+)
+
+
+def repaired(weight: npt.ArrayLike, previous: Placement, groups: int = 1) -> Placement | None:
+    """`previous` for the loads weight [layers, experts], with the same slots on every GPU.
+
+    None where its expert groups are not on one node each, or a missing replica finds no slot on a
+    GPU that lacks its expert.
+    """
+    loads = loads_of(weight)
+    replicas = int(previous.holds[0].sum())
+    parts = previous.nodes if hierarchical(replicas, groups, previous.nodes) else 1
+    size = previous.devices // parts
+    holds = np.zeros_like(previous.holds)
+    for layer, before in enumerate(previous.holds):
+        node_of_group = before.reshape(parts, size, groups, -1).any(axis=(1, 3))
+        if parts > 1 and np.any(node_of_group.sum(axis=0) != 1):
+            return None
+        for part in range(parts):
+            mine = before[part * size : (part + 1) * size]
+            experts = np.flatnonzero(mine.any(axis=0))
+            slots = np.nonzero(mine[:, experts])[1].astype(np.int32)
+            start = np.concatenate([[0], np.cumsum(mine.sum(axis=1))]).astype(np.int32)
+            if not _repair(loads[layer, experts], slots, start):
+                return None
+            holds[
+                layer, part * size + np.repeat(np.arange(size), np.diff(start)), experts[slots]
+            ] = True
+    return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
+
+
+@njit(cache=True)
+def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
+    """Replicas slots int32 [replicas], those of GPU g from start[g], changed in place; False where
+    one finds no slot.
+    """
+    experts, gpus = len(load), len(start) - 1
+    count = np.empty(experts, np.int32)
+    _extra(load, len(slots), gpus, count)
+    share = load / count
+    more, total = count.copy(), np.zeros(gpus)
+    for g in range(gpus):
+        for s in range(start[g], start[g + 1]):
+            more[slots[s]] -= 1
+            total[g] += share[slots[s]]
+    for e in range(experts):
+        while more[e] < 0:
+            _drop(e, slots, start, total, share)
+            more[e] += 1
+    for e in np.argsort(-share):
+        while more[e] > 0:
+            if not _fill(e, slots, start, total, share):
+                return False
+            more[e] -= 1
+    _exchanges(slots, start, total, share, count)
+    return True
+
+
+@njit(cache=True)
+def _drop(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Floats) -> None:
+    """Free the slot of an expert on the fullest GPU that has it."""
+    top, slot = -1, -1
+    for g in range(len(total)):
+        for s in range(start[g], start[g + 1]):
+            if slots[s] == expert and (top < 0 or total[g] > total[top]):
+                top, slot = g, s
+    slots[slot] = -1
+    total[top] -= share[expert]
+
+
+@njit(cache=True)
+def _fill(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Floats) -> bool:
+    """Put an expert into a free slot of the emptiest GPU that lacks it, or let such a GPU hand one
+    to a GPU with a free slot.
+    """
+    low, slot, free, hole = -1, -1, -1, -1
+    for g in range(len(total)):
+        for s in range(start[g], start[g + 1]):
+            if slots[s] >= 0:
+                continue
+            free, hole = g, s
+            if (low < 0 or total[g] < total[low]) and not _holds(
+                slots, start[g], start[g + 1] - start[g], expert
+            ):
+                low, slot = g, s
+    if low < 0:
+        low, slot = _hand_over(expert, free, slots, start, total)
+        if low < 0:
+            return False
+        moved = slots[slot]
+        slots[hole] = moved
+        total[free] += share[moved]
+        total[low] -= share[moved]
+    slots[slot] = expert
+    total[low] += share[expert]
+    return True
+
+
+@njit(cache=True)
+def _hand_over(
+    expert: int, free: int, slots: Int32s, start: Int32s, total: Floats
+) -> tuple[int, int]:
+    """(GPU, slot) of something that the GPU `free` lacks, on the emptiest GPU that lacks `expert`;
+    (-1, -1) without one.
+    """
+    low, slot = -1, -1
+    for g in range(len(total)):
+        if (low >= 0 and total[g] >= total[low]) or _holds(
+            slots, start[g], start[g + 1] - start[g], expert
+        ):
+            continue
+        for s in range(start[g], start[g + 1]):
+            if slots[s] >= 0 and not _holds(
+                slots, start[free], start[free + 1] - start[free], slots[s]
+            ):
+                low, slot = g, s
+    return low, slot

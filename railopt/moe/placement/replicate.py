@@ -1,0 +1,371 @@
+"""Replicas by load, packed on GPUs and nodes: EPLB's problem and result shapes
+(github.com/deepseek-ai/EPLB).
+
+What differs: two replicas of one expert never share a GPU, replica counts that the GPUs do not
+divide are served (GPUs then differ by one slot), and a pass of swaps follows the greedy packing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from railopt.errors import InputError
+from railopt.moe.placement.placement import Placement, slot_gpus
+
+Floats = npt.NDArray[np.float64]
+Int32s = npt.NDArray[np.int32]
+PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
+
+
+def rebalance(
+    weight: npt.ArrayLike, replicas: int, groups: int, nodes: int, gpus: int
+) -> tuple[Int32s, Int32s, Int32s]:
+    """EPLB's interface: load of each expert -> where its replicas go.
+
+    weight    [layers, experts], any load statistic, none negative
+    replicas  physical experts a layer, from `experts` to `experts * gpus`
+    groups    expert groups that stay on one node, used where nodes divide groups (hierarchical); 1
+              is the global policy
+    nodes     nodes; `gpus` counts all GPUs, as EPLB does
+
+    Returns phy2log int32 [layers, replicas] (slots in GPU order), log2phy int32 [layers, experts,
+    most copies] padded with -1, and logcnt int32 [layers, experts].
+    """
+    loads = loads_of(weight)
+    _check(loads.shape[1], replicas, groups, nodes, gpus)
+    by_node = hierarchical(replicas, groups, nodes)
+    phy2log, logcnt = _rebalance(
+        loads, replicas, groups if by_node else 1, nodes if by_node else 1, gpus
+    )
+    return phy2log, _invert(phy2log, logcnt), logcnt
+
+
+def hierarchical(replicas: int, groups: int, nodes: int) -> bool:
+    """Whether expert groups stay on one node each: EPLB's hierarchical policy, used where the
+    numbers allow it.
+    """
+    return nodes > 1 and groups > 1 and groups % nodes == 0 and replicas % nodes == 0
+
+
+def replicate(
+    weight: npt.ArrayLike,
+    replicas: int,
+    nodes: int,
+    gpus: int,
+    groups: int = 1,
+    previous: Placement | None = None,
+) -> Placement:
+    """`rebalance` as a Placement; `gpus` a node.  Each expert's home is its first replica.
+
+    The loads say nothing about which GPU is which, so the names are chosen such that least has to
+    move from `previous`.
+    """
+    phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus)
+    made = Placement.from_phy2log(phy2log, nodes, gpus, int(np.shape(weight)[1]))
+    return (
+        made
+        if previous is None
+        else made.aligned(previous, by_node=hierarchical(replicas, groups, nodes))
+    )
+
+
+def loads_of(weight: npt.ArrayLike) -> Floats:
+    """Checked loads, float64 [layers, experts]."""
+    given: npt.NDArray[Any] = np.asarray(weight)
+    if given.ndim != 2 or given.dtype.kind not in "iuf" or 0 in given.shape:
+        raise InputError(
+            f"weight has shape {given.shape} and type {given.dtype}: expected numbers [layers, "
+            f"experts]"
+        )
+    loads = np.ascontiguousarray(given, dtype=np.float64)
+    if not np.isfinite(loads).all() or loads.min() < 0:
+        raise InputError("weight holds negative numbers, infinities or NaN: a load is at least 0")
+    return loads
+
+
+def _check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> None:
+    if nodes < 1 or gpus < 1 or gpus % nodes:
+        raise InputError(
+            f"{gpus} GPUs on {nodes} nodes: expected the same number of GPUs on every node"
+        )
+    if groups < 1 or experts % groups:
+        raise InputError(
+            f"{experts} experts in {groups} groups: the groups must divide the experts"
+        )
+    if replicas < experts:
+        raise InputError(
+            f"{replicas} replicas for {experts} experts: the smallest feasible number is "
+            f"{experts}, one an expert"
+        )
+    if replicas > experts * gpus:
+        raise InputError(
+            f"{replicas} replicas of {experts} experts on {gpus} GPUs: at most {experts * gpus}, "
+            f"since no GPU holds an "
+            "expert twice"
+        )
+
+
+@njit(cache=True)
+def _rebalance(
+    weight: Floats, replicas: int, groups: int, nodes: int, gpus: int
+) -> tuple[Int32s, Int32s]:
+    layers, experts = weight.shape
+    local_gpus, local_replicas, local_experts = gpus // nodes, replicas // nodes, experts // nodes
+    size = experts // groups
+    phy2log = np.empty((layers, replicas), np.int32)
+    logcnt = np.empty((layers, experts), np.int32)
+    chosen = np.empty(local_experts, np.int32)
+    load = np.empty(local_experts)
+    count = np.empty(local_experts, np.int32)
+    for layer in range(layers):
+        node_of = _pack_groups(weight[layer], groups, nodes, size)
+        for node in range(nodes):
+            k = 0
+            for e in range(experts):
+                if node_of[e // size] == node:
+                    chosen[k] = e
+                    load[k] = weight[layer, e]
+                    k += 1
+            _extra(load, local_replicas, local_gpus, count)
+            packed = _pack(load, count, local_replicas, local_gpus)
+            for k in range(local_experts):
+                logcnt[layer, chosen[k]] = count[k]
+            base = node * local_replicas
+            for s in range(local_replicas):
+                phy2log[layer, base + s] = chosen[packed[s]]
+    return phy2log, logcnt
+
+
+@njit(cache=True)
+def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
+    """Groups to nodes, the same number on each: heaviest first to the lightest open node, then
+    swaps while they help.
+    """
+    node_of = np.zeros(groups, np.int32)
+    if nodes == 1:
+        return node_of
+    total = np.zeros(groups)
+    for g in range(groups):
+        total[g] = weight[g * size : (g + 1) * size].sum()
+    load = np.zeros(nodes)
+    held = np.zeros(nodes, np.int32)
+    for g in np.argsort(-total):
+        best = -1
+        for n in range(nodes):
+            if held[n] < groups // nodes and (best < 0 or load[n] < load[best]):
+                best = n
+        node_of[g] = best
+        load[best] += total[g]
+        held[best] += 1
+    improved = True
+    while improved:
+        improved = False
+        top = np.argmax(load)
+        best_peak = load[top]
+        best_a = best_b = -1
+        for a in range(groups):
+            if node_of[a] != top:
+                continue
+            for b in range(groups):
+                n = node_of[b]
+                if n == top or total[b] >= total[a]:
+                    continue
+                shift = total[a] - total[b]
+                peak = max(load[top] - shift, load[n] + shift)
+                if peak < best_peak * (1 - 1e-12):
+                    best_peak, best_a, best_b = peak, a, b
+        if best_a >= 0:
+            n = node_of[best_b]
+            shift = total[best_a] - total[best_b]
+            load[top] -= shift
+            load[n] += shift
+            node_of[best_a], node_of[best_b] = n, top
+            improved = True
+    return node_of
+
+
+@njit(cache=True)
+def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
+    """Each further replica goes to the expert with the largest load a replica, at most one a
+    GPU.
+    """
+    experts = len(load)
+    count[:] = 1
+    share = load.copy()
+    for _ in range(replicas - experts):
+        best = -1
+        for e in range(experts):
+            if count[e] < gpus and (best < 0 or share[e] > share[best]):
+                best = e
+        count[best] += 1
+        share[best] = load[best] / count[best]
+
+
+@njit(cache=True)
+def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
+    for s in range(start, start + used):  # noqa: SIM110  numba has no any() of a generator
+        if slots[s] == expert:
+            return True
+    return False
+
+
+@njit(cache=True)
+def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
+    """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
+    lacks the expert.
+    """
+    start = np.empty(gpus + 1, np.int32)
+    for g in range(gpus + 1):
+        start[g] = g * (replicas // gpus) + min(g, replicas % gpus)
+    slots = np.empty(replicas, np.int32)
+    used = np.zeros(gpus, np.int32)
+    total = np.zeros(gpus)
+    share = load / count
+    opened = np.empty(gpus, np.int32)  # GPUs with an expert and a free slot, in no order
+    waiting, fresh = 0, 0
+    for e in np.argsort(-share):
+        for _ in range(count[e]):
+            at = -1
+            if fresh < gpus and start[fresh + 1] > start[fresh]:
+                best = fresh  # an empty GPU is the lightest there is
+                opened[waiting] = best
+                at = waiting
+                waiting += 1
+                fresh += 1
+            else:
+                least = np.inf
+                for i in range(waiting):
+                    g = opened[i]
+                    if total[g] < least and (
+                        count[e] == 1 or not _holds(slots, start[g], used[g], e)
+                    ):
+                        at, least = i, total[g]
+                best = opened[at] if at >= 0 else _make_room(slots, start, used, total, share, e)
+            slots[start[best] + used[best]] = e
+            used[best] += 1
+            total[best] += share[e]
+            for i in range(max(at, 0), waiting if at < 0 else at + 1):
+                g = opened[i]
+                if used[g] == start[g + 1] - start[g]:
+                    waiting -= 1
+                    opened[i] = opened[waiting]
+                    break
+    _exchanges(slots, start, total, share, count)
+    return slots
+
+
+@njit(cache=True)
+def _make_room(
+    slots: Int32s, start: Int32s, used: Int32s, total: Floats, share: Floats, expert: int
+) -> int:
+    """A GPU without `expert` that gets a free slot by handing one of its experts to a GPU that has
+    one.
+
+    It exists: an open GPU g holds `expert` and is no fuller than any full GPU h, so h without
+    `expert` holds something g lacks.
+    """
+    for g in range(len(used)):
+        if used[g] == start[g + 1] - start[g]:
+            continue
+        for h in range(len(used)):
+            if used[h] < start[h + 1] - start[h] or _holds(slots, start[h], used[h], expert):
+                continue
+            for s in range(start[h], start[h] + used[h]):
+                moved = slots[s]
+                if _holds(slots, start[g], used[g], moved):
+                    continue
+                slots[start[g] + used[g]] = moved
+                used[g] += 1
+                total[g] += share[moved]
+                used[h] -= 1
+                total[h] -= share[moved]
+                slots[s] = slots[start[h] + used[h]]
+                return h
+    raise ValueError("unreachable: an exchange always exists")
+
+
+@njit(cache=True)
+def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
+    """Exchange one expert of the fullest GPU for a lighter one of another while the higher of the
+    two loads falls.
+
+    The emptiest GPU is asked first, then the others in ascending order until one helps.
+    """
+    gpus = len(total)
+    asked = np.empty(gpus, np.bool_)
+    for _ in range(4 * gpus):
+        top = np.argmax(total)
+        asked[:] = False
+        asked[top] = True
+        found = False
+        for _ in range(min(gpus - 1, PARTNERS)):
+            low = -1
+            for g in range(gpus):
+                if not asked[g] and (low < 0 or total[g] < total[low]):
+                    low = g
+            asked[low] = True
+            s, t = _exchange(top, low, slots, start, total, share, count)
+            if s >= 0:
+                shift = share[slots[s]] - share[slots[t]]
+                slots[s], slots[t] = slots[t], slots[s]
+                total[top] -= shift
+                total[low] += shift
+                found = True
+                break
+        if not found:
+            return
+
+
+@njit(cache=True)
+def _exchange(
+    top: int, low: int, slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s
+) -> tuple[int, int]:
+    """The slots of two GPUs whose exchange makes the higher load least, by at least a part in
+    10,000; (-1, -1) for none.
+    """
+    peak = total[top] * (1 - 1e-4)
+    best_s = best_t = -1
+    for s in range(start[top], start[top + 1]):
+        a = slots[s]
+        if count[a] > 1 and _holds(slots, start[low], start[low + 1] - start[low], a):
+            continue
+        for t in range(start[low], start[low + 1]):
+            b = slots[t]
+            shift = share[a] - share[b]
+            higher = max(total[low] + shift, total[top] - shift)
+            if higher < peak and not (
+                count[b] > 1 and _holds(slots, start[top], start[top + 1] - start[top], b)
+            ):
+                peak, best_s, best_t = higher, s, t
+    return best_s, best_t
+
+
+@njit(cache=True)
+def _invert(phy2log: Int32s, logcnt: Int32s) -> Int32s:
+    layers, experts = logcnt.shape
+    log2phy = np.full((layers, experts, logcnt.max()), np.int32(-1), np.int32)
+    seen = np.zeros((layers, experts), np.int32)
+    for layer in range(layers):
+        for slot in range(phy2log.shape[1]):
+            e = phy2log[layer, slot]
+            log2phy[layer, e, seen[layer, e]] = slot
+            seen[layer, e] += 1
+    return log2phy
+
+
+def balance(weight: npt.ArrayLike, phy2log: Int32s, gpus: int) -> Floats:
+    """max/mean GPU load of each layer, float64 [layers], an expert's load split evenly over its
+    replicas.
+    """
+    loads = loads_of(weight)
+    owner = slot_gpus(phy2log.shape[1], gpus)
+    result = np.empty(len(loads))
+    for layer, row in enumerate(phy2log):
+        share = loads[layer] / np.bincount(row, minlength=loads.shape[1])
+        by_gpu = np.bincount(owner, weights=share[row], minlength=gpus)
+        result[layer] = by_gpu.max() / by_gpu.mean() if by_gpu.any() else 1.0
+    return result

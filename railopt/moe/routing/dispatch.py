@@ -1,0 +1,218 @@
+"""Trace + placement -> Traffic: who sends how many bytes to whom in the all-to-alls of an MoE
+layer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints
+from railopt.errors import InputError
+from railopt.moe.placement.placement import Bools, Placement
+from railopt.moe.routing.trace import Trace
+from railopt.traffic import Traffic
+
+RULES = ("home", "near", "even")
+DEDUP = (None, "gpu", "node")
+
+
+def split(
+    counts: npt.ArrayLike, holds: Bools, home: npt.ArrayLike, gpus: int, rule: str = "home"
+) -> Ints:
+    """Tokens of each source by expert -> int64 [source GPU, expert, destination GPU].
+
+    counts  int [source GPU, expert]; holds bool [GPU, expert]; home int [expert]; gpus a node
+    rule    "home": own GPU, else the first GPU of the node that holds the expert, else the home
+            (what the planners assume) "near": own GPU, else the holders in the node evenly, else
+            all holders evenly "even": all holders evenly (what EPLB assumes)
+
+    Even shares are whole tokens; what is left over goes to holders that differ from source to
+    source.
+    """
+    if rule not in RULES:
+        raise InputError(f"unknown rule {rule!r}; known rules: {', '.join(RULES)}")
+    tokens = np.asarray(counts, np.int64)
+    owner = np.asarray(home, np.int64)
+    devices, experts = tokens.shape
+    result = np.zeros((devices, experts, devices), np.int64)
+    node = np.arange(devices) // gpus
+    same = node[:, None] == node[None, :]
+    for expert in range(experts):
+        held = holds[:, expert]
+        eligible = np.broadcast_to(held, (devices, devices)).copy()
+        if rule != "even":
+            nearby = same & held
+            eligible = np.where(nearby.any(axis=1)[:, None], nearby, eligible)
+            if rule == "home":
+                eligible = _first_or_home(nearby, owner[expert], same)
+            own = np.flatnonzero(held)
+            eligible[own] = False
+            eligible[own, own] = True
+        result[:, expert] = _even(tokens[:, expert], eligible, expert)
+    return result
+
+
+def _first_or_home(nearby: Bools, owner: int, same: Bools) -> Bools:
+    first = nearby & (np.cumsum(nearby, axis=1) == 1)
+    away = ~nearby.any(axis=1) | same[:, owner]
+    first[away] = False
+    first[away, owner] = True
+    return first
+
+
+def _even(tokens: Ints, eligible: Bools, turn: int) -> Ints:
+    """Whole shares of tokens [source] over the eligible destinations of each source."""
+    number = eligible.sum(axis=1)
+    if np.any((number == 0) & (tokens > 0)):
+        raise InputError(f"expert {turn}: no GPU holds it")
+    share, rest = np.divmod(tokens, np.maximum(number, 1))
+    position = np.cumsum(eligible, axis=1) - 1
+    shift = (position + np.arange(len(tokens))[:, None] + turn) % np.maximum(number, 1)[:, None]
+    whole: Ints = np.where(eligible, share[:, None] + (shift < rest[:, None]), 0)
+    return whole
+
+
+def dispatch(
+    trace: Trace,
+    placement: Placement,
+    iteration: int,
+    layer: int,
+    *,
+    token_bytes: int,
+    rule: str = "home",
+    dedup: str | None = None,
+) -> Traffic:
+    """The bytes of the dispatch all-to-all of one layer; the combine is its transpose (`combine`).
+
+    iteration  a recorded training iteration (-1: the last); layer  a layer of the trace
+    dedup      None: a token is sent once for each of its experts; "gpu": once for each GPU; "node":
+               once for each node, to the
+               GPU there with the sender's local index, which passes it on over scale-up.  The last
+               two need per-token choices; they are scaled to all tokens of the rank where only some
+               were recorded.
+    """
+    trace.expect(ranks=placement.devices, experts=placement.experts)
+    column = _column(trace, placement, layer)
+    row = trace.row(iteration)
+    holds, home = placement.holds[column], placement.home[column]
+    if dedup is None:
+        flow = split(trace.counts[row, column], holds, home, placement.gpus, rule).sum(axis=1)
+    elif dedup in DEDUP:
+        flow = _unique(
+            trace, placement, int(trace.iterations[row]), layer, holds, home, rule, dedup
+        )
+    else:
+        raise InputError(f"unknown de-duplication {dedup!r}: expected none, gpu or node")
+    np.fill_diagonal(flow, 0)
+    return Traffic(flow * token_bytes, placement.nodes)
+
+
+def combine(traffic: Traffic) -> Traffic:
+    """The way back: every byte of the dispatch returns to its sender."""
+    return Traffic(np.ascontiguousarray(traffic.bytes.T), traffic.nodes)
+
+
+def all_to_alls(
+    trace: Trace,
+    placement: Placement,
+    iteration: int,
+    layer: int,
+    *,
+    token_bytes: int,
+    combine_bytes: int | None = None,
+    rule: str = "home",
+    dedup: str | None = None,
+) -> dict[str, Traffic]:
+    """The four all-to-alls of one layer and training iteration, by name.
+
+    Backward, the gradients take the ways of the combine (from the token's rank to its experts) and
+    of the dispatch (back). `combine_bytes` is a token's size on the way back where it differs (fp8
+    out, bf16 back); gradients go at that size both ways.
+    """
+    back = token_bytes if combine_bytes is None else combine_bytes
+    forward = dispatch(
+        trace, placement, iteration, layer, token_bytes=token_bytes, rule=rule, dedup=dedup
+    )
+    wide = (
+        forward
+        if back == token_bytes
+        else dispatch(trace, placement, iteration, layer, token_bytes=back, rule=rule, dedup=dedup)
+    )
+    return {
+        "forward dispatch": forward,
+        "forward combine": combine(wide),
+        "backward dispatch": wide,
+        "backward combine": combine(wide),
+    }
+
+
+def _column(trace: Trace, placement: Placement, layer: int) -> int:
+    found = np.flatnonzero(trace.layers == layer)
+    if not len(found):
+        raise InputError(f"layer {layer} is not in the trace; its layers: {trace.layers.tolist()}")
+    if len(trace.layers) != placement.layers:
+        raise InputError(
+            f"a placement of {placement.layers} layers for a trace of {len(trace.layers)}"
+        )
+    return int(found[0])
+
+
+def _unique(
+    trace: Trace,
+    placement: Placement,
+    iteration: int,
+    layer: int,
+    holds: Bools,
+    home: Ints | npt.NDArray[np.int32],
+    rule: str,
+    dedup: str,
+) -> Ints:
+    """Tokens [source GPU, destination GPU] when a token is sent once a GPU, or once a node and
+    passed on there.
+    """
+    chosen = trace.chosen(iteration, layer)
+    ranks, tokens, top_k = chosen.shape
+    devices, gpus = placement.devices, placement.gpus
+    target = _targets(chosen, holds, home, gpus, rule)
+    source = np.arange(ranks).repeat(tokens * top_k)
+    token = np.arange(ranks * tokens).repeat(top_k)
+    scale = (
+        trace.tokens_per_rank // tokens
+        if trace.tokens_per_rank and trace.tokens_per_rank % tokens == 0
+        else 1
+    )
+    if dedup == "gpu":
+        pairs = np.unique(token * devices + target)
+        return _count(pairs // devices // tokens, pairs % devices, devices) * scale
+    gate = np.where(target // gpus == source // gpus, source, target // gpus * gpus + source % gpus)
+    arrivals = np.unique(token * devices + gate)
+    flow = _count(arrivals // devices // tokens, arrivals % devices, devices)
+    passed = np.unique((token * devices + gate) * devices + target)
+    return (flow + _count(passed // devices % devices, passed % devices, devices)) * scale
+
+
+def _targets(
+    chosen: npt.NDArray[np.int16],
+    holds: Bools,
+    home: Ints | npt.NDArray[np.int32],
+    gpus: int,
+    rule: str,
+) -> Ints:
+    """The destination GPU of each token's experts, flat in the order of `chosen`."""
+    ranks, tokens, top_k = chosen.shape
+    devices, experts = holds.shape
+    key = np.arange(ranks).repeat(tokens * top_k) * experts + chosen.reshape(-1)
+    shares = split(
+        np.bincount(key, minlength=ranks * experts).reshape(ranks, experts), holds, home, gpus, rule
+    )
+    order = np.argsort(key, kind="stable")
+    target = np.empty(len(key), np.int64)
+    target[order] = np.repeat(np.tile(np.arange(devices), ranks * experts), shares.reshape(-1))
+    return target
+
+
+def _count(source: Ints, target: Ints, devices: int) -> Ints:
+    return np.bincount(source * devices + target, minlength=devices * devices).reshape(
+        devices, devices
+    )

@@ -1,0 +1,298 @@
+"""Routing traces: which experts the tokens of each source rank chose, iteration by iteration and
+layer by layer.
+
+A trace file is a railopt `.npz` of kind "trace": `counts` always, `choices` (each token's experts)
+for a few iterations where they were recorded, and a header with the model's dimensions and where
+the numbers came from.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import VERSION, Array, Ints, atomic_file, digest, frozen, load_npz
+from railopt.errors import FormatError, InputError
+
+KIND = "trace"
+HEADER = ("top_k", "tokens_per_rank", "model_dim", "meta")
+ARRAYS = ("counts", "iterations", "layers", "choices", "choice_iterations", "choice_layers")
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Routing decisions of `ranks` source ranks.
+
+    counts             int32 [iteration, layer, source rank, expert], (token, expert) pairs; a token
+                       counts `top_k` times
+    top_k              experts a token
+    tokens_per_rank    tokens a rank reads in an iteration; 0 where unknown
+    model_dim          width of a token's hidden vector; 0 where unknown
+    iterations         int64 [iteration], which training (or serving) step each row is, ascending
+    layers             int32 [layer], which layer of the model
+    choices            int16 [iteration', layer', rank, token, top_k], experts of each token where
+                       recorded; else empty
+    choice_iterations  int64 [iteration'], choice_layers int32 [layer']: what the rows of `choices`
+                       are
+    meta               JSON values: command, seed, hardware, text
+    """
+
+    counts: npt.NDArray[np.int32] = field(repr=False)
+    top_k: int
+    tokens_per_rank: int = 0
+    model_dim: int = 0
+    iterations: Ints = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+    layers: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32), repr=False)
+    choices: npt.NDArray[np.int16] = field(
+        default_factory=lambda: np.empty((0, 0, 0, 0, 0), np.int16), repr=False
+    )
+    choice_iterations: Ints = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+    choice_layers: npt.NDArray[np.int32] = field(
+        default_factory=lambda: np.empty(0, np.int32), repr=False
+    )
+    meta: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        shapes = (
+            ("counts", np.int32, 4),
+            ("iterations", np.int64, 1),
+            ("layers", np.int32, 1),
+            ("choices", np.int16, 5),
+            ("choice_iterations", np.int64, 1),
+            ("choice_layers", np.int32, 1),
+        )
+        for name, dtype, ndim in shapes:
+            object.__setattr__(self, name, frozen(getattr(self, name), dtype, name, ndim))
+        for name, length, dtype in (
+            ("iterations", self.counts.shape[0], np.int64),
+            ("layers", self.counts.shape[1], np.int32),
+        ):
+            if not len(getattr(self, name)):
+                object.__setattr__(
+                    self, name, frozen(np.arange(length, dtype=dtype), dtype, name, 1)
+                )
+            elif len(getattr(self, name)) != length:
+                raise InputError(
+                    f"{name} has {len(getattr(self, name))} entries, counts has {length}"
+                )
+        self._check_counts()
+        self._check_choices()
+
+    def _check_counts(self) -> None:
+        if 0 in self.counts.shape:
+            raise InputError(
+                f"counts has shape {self.counts.shape}: expected at least one iteration, layer, "
+                f"rank and expert"
+            )
+        if self.counts.min() < 0:
+            where = np.argwhere(self.counts < 0)[0].tolist()
+            raise InputError(
+                f"counts{where} = {self.counts[tuple(where)]}: a count can't be negative"
+            )
+        if not 1 <= self.top_k <= self.experts:
+            raise InputError(
+                f"top_k = {self.top_k}: expected 1 to {self.experts}, the number of experts"
+            )
+        if self.tokens_per_rank < 0 or self.model_dim < 0:
+            raise InputError(
+                f"tokens_per_rank = {self.tokens_per_rank}, model_dim = {self.model_dim}: neither "
+                f"can be negative"
+            )
+        most = int(self.counts.sum(axis=3, dtype=np.int64).max())
+        if self.tokens_per_rank and most > self.tokens_per_rank * self.top_k:
+            raise InputError(
+                f"a rank sends {most} (token, expert) pairs: more than tokens_per_rank * top_k = "
+                f"{self.tokens_per_rank} * {self.top_k}"
+            )
+
+    def _check_choices(self) -> None:
+        if not self.choices.size:
+            return
+        expected = (
+            len(self.choice_iterations),
+            len(self.choice_layers),
+            self.ranks,
+            self.choices.shape[3],
+            self.top_k,
+        )
+        if self.choices.shape != expected:
+            raise InputError(
+                f"choices has shape {self.choices.shape}, expected {expected} "
+                "= (choice_iterations, choice_layers, ranks, tokens, top_k)"
+            )
+        if self.choices.min() < 0 or self.choices.max() >= self.experts:
+            raise InputError(
+                f"choices go from {self.choices.min()} to {self.choices.max()}: expected experts "
+                f"0 to {self.experts - 1}"
+            )
+
+    @property
+    def ranks(self) -> int:
+        """Source ranks."""
+        return int(self.counts.shape[2])
+
+    @property
+    def experts(self) -> int:
+        """Experts a layer."""
+        return int(self.counts.shape[3])
+
+    @cached_property
+    def load(self) -> Ints:
+        """int64 [iteration, layer, expert]: pairs over all ranks; what EPLB calls weight."""
+        load = self.counts.sum(axis=2, dtype=np.int64)
+        load.flags.writeable = False
+        return load
+
+    def row(self, iteration: int) -> int:
+        """The row of a training iteration; -1 is the last row."""
+        if iteration == -1:
+            return len(self.iterations) - 1
+        found = np.flatnonzero(self.iterations == iteration)
+        if not len(found):
+            near = self.iterations[np.argsort(np.abs(self.iterations - iteration))[:4]]
+            raise InputError(
+                f"iteration {iteration} was not recorded; nearest recorded: {sorted(near.tolist())}"
+            )
+        return int(found[0])
+
+    def expect(self, *, ranks: int | None = None, experts: int | None = None) -> Trace:
+        """This trace, if it is for so many ranks and experts; else an error that says what to
+        do.
+        """
+        if ranks is not None and ranks != self.ranks:
+            hint = (
+                f"merge ranks first (--merge-ranks, Trace.merged({ranks}))"
+                if self.ranks % ranks == 0 and ranks < self.ranks
+                else f"use a fabric of {self.ranks} GPUs or another trace"
+            )
+            raise InputError(
+                f"the trace is for {self.ranks} source ranks, expected {ranks}, one a GPU: {hint}"
+            )
+        if experts is not None and experts != self.experts:
+            raise InputError(
+                f"the trace is for {self.experts} experts, expected {experts}: use a trace of the "
+                f"same model"
+            )
+        return self
+
+    def merged(self, ranks: int) -> Trace:
+        """The same routing with consecutive source ranks joined into `ranks` larger ones."""
+        if ranks < 1 or self.ranks % ranks:
+            raise InputError(
+                f"{self.ranks} ranks can't be merged into {ranks}: expected a divisor of "
+                f"{self.ranks}"
+            )
+        share = self.ranks // ranks
+        rows, layers, _, experts = self.counts.shape
+        counts = self.counts.reshape(rows, layers, ranks, share, experts).sum(
+            axis=3, dtype=np.int64
+        )
+        choices = (
+            self.choices.reshape(*self.choices.shape[:2], ranks, -1, self.top_k)
+            if self.choices.size
+            else self.choices
+        )
+        return replace(
+            self, counts=counts, choices=choices, tokens_per_rank=self.tokens_per_rank * share
+        )
+
+    @classmethod
+    def from_choices(cls, choices: npt.ArrayLike, experts: int, **fields: Any) -> Trace:
+        """From each token's experts, integers `[iteration, layer, rank, token, top_k]`."""
+        given = frozen(choices, np.int16, "choices", 5)
+        if given.size and (given.min() < 0 or given.max() >= experts):
+            raise InputError(
+                f"choices go from {given.min()} to {given.max()}: expected experts 0 to "
+                f"{experts - 1}"
+            )
+        rows, layers, ranks, tokens, top_k = given.shape
+        flat = np.arange(rows * layers * ranks, dtype=np.int64).repeat(
+            tokens * top_k
+        ) * experts + given.reshape(-1)
+        counts = np.bincount(flat, minlength=rows * layers * ranks * experts).reshape(
+            rows, layers, ranks, experts
+        )
+        known = {
+            "iterations": np.arange(rows),
+            "layers": np.arange(layers, dtype=np.int32),
+            **fields,
+        }
+        return cls(
+            counts.astype(np.int32),
+            top_k,
+            tokens,
+            choices=given,
+            choice_iterations=known["iterations"],
+            choice_layers=known["layers"],
+            **known,
+        )
+
+    def chosen(self, iteration: int, layer: int) -> npt.NDArray[np.int16]:
+        """int16 [rank, token, top_k] of one iteration and layer; an error where tokens were not
+        recorded one by one.
+        """
+        rows, columns = (
+            np.flatnonzero(self.choice_iterations == iteration),
+            np.flatnonzero(self.choice_layers == layer),
+        )
+        if not (self.choices.size and len(rows) and len(columns)):
+            raise InputError(
+                f"no per-token choices for iteration {iteration}, layer {layer} (recorded: "
+                f"iterations "
+                f"{self.choice_iterations.tolist()}, layers {self.choice_layers.tolist()}): "
+                f"counts alone can't "
+                "tell which tokens share a destination; leave de-duplication off"
+            )
+        picked: npt.NDArray[np.int16] = self.choices[rows[0], columns[0]]
+        return picked
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write a compressed trace file that `read` understands."""
+        arrays: dict[str, Array] = {name: getattr(self, name) for name in ARRAYS}
+        header = {
+            "railopt": KIND,
+            "version": VERSION,
+            **{name: getattr(self, name) for name in HEADER},
+            "meta": dict(self.meta),
+        }
+        header["digest"] = digest(header, arrays)
+        with (
+            atomic_file(path, force=force) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive,
+        ):
+            archive.writestr(
+                "header.json", json.dumps(header, sort_keys=True, separators=(",", ":"))
+            )
+            for name in sorted(arrays):
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(
+                        member, np.ascontiguousarray(arrays[name]), allow_pickle=False
+                    )
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Trace:
+        """Read a trace file; anything else is a FormatError."""
+        try:
+            header, arrays = load_npz(path, KIND)
+        except lzma.LZMAError as error:
+            raise FormatError(
+                f"{path}: damaged or truncated, not a readable trace ({error})"
+            ) from error
+        if set(header) != set(HEADER) or set(arrays) != set(ARRAYS):
+            raise FormatError(
+                f"{path}: holds {sorted(header)} and {sorted(arrays)}, expected {sorted(HEADER)} "
+                f"and {sorted(ARRAYS)}"
+            )
+        try:
+            return cls(arrays.pop("counts"), **header, **arrays)  # type: ignore[arg-type]
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error

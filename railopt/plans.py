@@ -1,0 +1,256 @@
+"""Plan: which rail carries which chunk.  Loads and times are exact."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints, digest, frozen, load_npz, save_npz
+from railopt.chunks import COLUMNS, Chunks
+from railopt.errors import FormatError, InputError
+from railopt.fabric import Fabric
+from railopt.formats import Connection, format_cm
+from railopt.traffic import Traffic
+
+SIDES = ("send", "recv")
+
+
+class Bottleneck(NamedTuple):
+    """The NIC that finishes last: `load` bytes at `rate` bytes per second on `side` "send" or
+    "recv".
+    """
+
+    node: int
+    side: str
+    rail: int
+    load: int
+    rate: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Every chunk on one rail, alive at both ends.
+
+    rail    int16 [C], the rail of each chunk
+    stage   int32 [C] or None: chunks of stage s start when stage s - 1 is done
+    policy  the name of what made it
+    """
+
+    fabric: Fabric
+    chunks: Chunks
+    rail: npt.NDArray[np.int16] = field(repr=False)
+    policy: str = "given"
+    stage: npt.NDArray[np.int32] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        fabric, chunks = self.fabric, self.chunks
+        if chunks.nodes != fabric.nodes or chunks.gpus not in (1, fabric.gpus):
+            raise InputError(
+                f"chunks of {chunks.nodes} nodes x {chunks.gpus} GPUs, the fabric has "
+                f"{fabric.nodes} x {fabric.gpus}"
+            )
+        object.__setattr__(self, "rail", frozen(self.rail, np.int16, "rail", 1))
+        if self.stage is not None:
+            object.__setattr__(self, "stage", frozen(self.stage, np.int32, "stage", 1))
+            if len(self.stage) != len(chunks) or (len(chunks) and self.stage.min() < 0):
+                raise InputError(
+                    f"stage has {len(self.stage)} entries for {len(chunks)} chunks, or a negative "
+                    f"one"
+                )
+        if len(self.rail) != len(chunks):
+            raise InputError(
+                f"{len(self.rail)} rails for {len(chunks)} chunks: expected one a chunk"
+            )
+        if not len(chunks):
+            return
+        if self.rail.min() < 0 or self.rail.max() >= fabric.rails:
+            raise InputError(
+                f"rails from {self.rail.min()} to {self.rail.max()}: expected 0 to "
+                f"{fabric.rails - 1}"
+            )
+        if fabric.tx.min() == 0 or fabric.rx.min() == 0:
+            dead = (fabric.tx[chunks.src, self.rail] == 0) | (fabric.rx[chunks.dst, self.rail] == 0)
+            if dead.any():
+                row = int(np.argmax(dead))
+                raise InputError(
+                    f"chunk {row} from node {chunks.src[row]} to {chunks.dst[row]} on rail "
+                    f"{self.rail[row]}: "
+                    "that rail is dead at one of them"
+                )
+
+    @cached_property
+    def send(self) -> Ints:
+        """int64 [nodes, rails]: bytes that each NIC sends."""
+        return self._sum(self.chunks.src)
+
+    @cached_property
+    def recv(self) -> Ints:
+        """int64 [nodes, rails]: bytes that each NIC receives."""
+        return self._sum(self.chunks.dst)
+
+    def _sum(self, node: npt.NDArray[np.int32]) -> Ints:
+        loads = np.zeros(self.fabric.nodes * self.fabric.rails, np.int64)
+        np.add.at(loads, node.astype(np.int64) * self.fabric.rails + self.rail, self.chunks.size)
+        loads.flags.writeable = False
+        return loads.reshape(self.fabric.nodes, self.fabric.rails)
+
+    def loads(self, side: str) -> Ints:
+        """`send` or `recv` by name."""
+        return self.send if side == "send" else self.recv
+
+    def side_time(self, side: str) -> Fraction:
+        """Seconds until the last NIC of one side is done."""
+        return _slowest(self.loads(side), self.fabric.rates(side), side)[0]
+
+    @cached_property
+    def bottleneck(self) -> Bottleneck:
+        """The NIC that decides the makespan; the send side where both sides tie."""
+        return max(
+            (_slowest(self.loads(side), self.fabric.rates(side), side) for side in SIDES),
+            key=lambda found: found[0],
+        )[1]
+
+    @cached_property
+    def makespan(self) -> Fraction:
+        """Seconds until every NIC has sent and received its bytes: max of load / rate."""
+        return Fraction(self.bottleneck.load, self.bottleneck.rate)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(*self._content())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        arrays = {
+            **self.chunks.columns(),
+            "rail": self.rail,
+            "tx": self.fabric.tx,
+            "rx": self.fabric.rx,
+            "send": self.send,
+            "recv": self.recv,
+        }
+        if self.stage is not None:
+            arrays["stage"] = self.stage
+        return {
+            "policy": self.policy,
+            "fabric": self.fabric.header(),
+            "chunk_gpus": self.chunks.gpus,
+            "makespan": str(self.makespan),
+        }, arrays
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Save as `.npz`; the loads and the makespan go with it, as claims that `railopt check`
+        re-computes.
+        """
+        save_npz(path, "plan", *self._content(), force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Load a saved plan; its claims must agree with its chunks."""
+        header, arrays = load_npz(path, "plan")
+        needed = {*COLUMNS, "rail", "tx", "rx", "send", "recv"}
+        missing = (needed - set(arrays)) | (
+            {"policy", "fabric", "chunk_gpus", "makespan"} - set(header)
+        )
+        unknown = set(arrays) - needed - {"stage"}
+        if missing or unknown:
+            raise FormatError(
+                f"{path}: a plan without {sorted(missing)} and with unknown {sorted(unknown)}"
+            )
+        fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
+        chunks = Chunks(
+            fabric.nodes, header["chunk_gpus"], **{name: arrays[name] for name in COLUMNS}
+        )
+        plan = cls(fabric, chunks, arrays["rail"], header["policy"], arrays.get("stage"))
+        if not (
+            np.array_equal(plan.send, arrays["send"])
+            and np.array_equal(plan.recv, arrays["recv"])
+            and str(plan.makespan) == header["makespan"]
+        ):
+            raise FormatError(f"{path}: the loads it claims are not those of its chunks")
+        return plan
+
+    def misses(self, traffic: Traffic) -> str:
+        """What keeps this plan from sending every byte of the traffic between nodes exactly once,
+        in words; "" if nothing.
+        """
+        chunks = self.chunks
+        if (chunks.nodes, chunks.gpus) != (traffic.nodes, traffic.gpus):
+            return (
+                f"a plan for {chunks.nodes} nodes x {chunks.gpus} GPUs, the traffic has "
+                f"{traffic.nodes} x {traffic.gpus}"
+            )
+        order = np.lexsort((chunks.offset, chunks.dst_gpu, chunks.src_gpu))
+        src, dst, offset = chunks.src_gpu[order], chunks.dst_gpu[order], chunks.offset[order]
+        ends = offset + chunks.size[order]
+        same = (src[1:] == src[:-1]) & (dst[1:] == dst[:-1])
+        due = (
+            np.concatenate([[0], np.where(same, ends[:-1], 0)])
+            if len(chunks)
+            else np.zeros(0, np.int64)
+        )
+        wrong = np.flatnonzero(offset != due)
+        if len(wrong):
+            row = int(order[wrong[0]])
+            what = (
+                "sends bytes again"
+                if offset[wrong[0]] < due[wrong[0]]
+                else "leaves bytes out before it"
+            )
+            return (
+                f"chunk {row} (GPU {chunks.src_gpu[row]} to {chunks.dst_gpu[row]}, offset "
+                f"{chunks.offset[row]}) {what}"
+            )
+        sent = Traffic.from_chunks(chunks).bytes
+        node = np.arange(len(sent)) // traffic.gpus
+        differ = np.argwhere(np.where(node[:, None] == node, 0, traffic.bytes) != sent)
+        if len(differ):
+            i, j = differ[0]
+            return (
+                f"GPU {i} sends GPU {j} {sent[i, j]} bytes, the traffic has {traffic.bytes[i, j]}"
+            )
+        return ""
+
+    def to_cm(self) -> str:
+        """As an htsim `.cm`: one connection a chunk between the NICs of its rail, a barrier between
+        stages.
+        """
+        nodes, chunks = self.fabric.nodes, self.chunks
+        ends = zip(
+            (self.rail.astype(np.int64) * nodes + chunks.src).tolist(),
+            (self.rail.astype(np.int64) * nodes + chunks.dst).tolist(),
+            chunks.size.tolist(),
+            strict=True,
+        )
+        if self.stage is None:
+            return format_cm(nodes * self.fabric.rails, (Connection(*end) for end in ends))
+        ranks = np.unique(self.stage, return_inverse=True)[1].tolist()
+        last = max(ranks, default=0)
+        connections = [
+            Connection(*end, trigger=rank or None, done_trigger=rank + 1 if rank < last else None)
+            for end, rank in zip(ends, ranks, strict=True)
+        ]
+        return format_cm(nodes * self.fabric.rails, connections)
+
+
+def _slowest(loads: Ints, rates: Ints, side: str) -> tuple[Fraction, Bottleneck]:
+    """The NIC with the largest load / rate, compared exactly: one candidate a distinct rate."""
+    best = Fraction(-1), Bottleneck(0, side, 0, 0, 1)
+    for rate in np.unique(rates[rates > 0]).tolist():
+        masked = np.where(rates == rate, loads, -1)
+        node, rail = divmod(int(masked.argmax()), loads.shape[1])
+        load = int(loads[node, rail])
+        if Fraction(load, rate) > best[0]:
+            best = Fraction(load, rate), Bottleneck(node, side, rail, load, rate)
+    return best if best[0] >= 0 else (Fraction(0), best[1])

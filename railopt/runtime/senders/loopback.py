@@ -1,0 +1,204 @@
+"""The loopback sender: all nodes of the plan in this process, real buffers, one worker thread a
+rail.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from railopt.arrays import Ints
+from railopt.errors import InputError
+from railopt.plans import Plan
+from railopt.runtime.payload import pattern as kernels
+from railopt.runtime.payload.layout import Placement, stages
+from railopt.runtime.payload.memory import Memory, memory_of
+from railopt.runtime.senders.protocol import Report, rail_reports
+from railopt.units import format_bytes
+
+
+class Loopback:
+    """Moves a plan's bytes between buffers of this process.
+
+    Without buffers it allocates them, fills the send side with a pattern and verifies every payload
+    on the receive side. With `send` and `recv` (one buffer a node) it moves the user's bytes and
+    compares checksums of both sides.
+    """
+
+    name = "loopback"
+
+    def __init__(
+        self,
+        send: Sequence[Any] | None = None,
+        recv: Sequence[Any] | None = None,
+        *,
+        verify: bool = True,
+    ) -> None:
+        if (send is None) != (recv is None):
+            raise InputError("give both send and recv buffers, or neither")
+        self._send = None if send is None else [memory_of(b, writable=False) for b in send]
+        self._recv = None if recv is None else [memory_of(b, writable=True) for b in recv]
+        self._verify, self._round = verify, 0
+        self._own: dict[str, list[Memory]] = {}
+
+    def run(self, plan: Plan) -> LoopbackRun:
+        """Start the rails' threads on a plan."""
+        self._round += 1
+        placement = Placement.packed(plan.chunks)
+        own = self._send is None
+        send = (
+            self._send if self._send is not None else self._allocated("send", placement.send_bytes)
+        )
+        recv = (
+            self._recv if self._recv is not None else self._allocated("recv", placement.recv_bytes)
+        )
+        _check_size("send", send, placement.send_bytes)
+        _check_size("recv", recv, placement.recv_bytes)
+        source = _addresses(send)[plan.chunks.src] + placement.send_offset
+        target = _addresses(recv)[plan.chunks.dst] + placement.recv_offset
+        seed = np.uint64(self._round)
+        keys = np.arange(len(plan.chunks), dtype=np.uint64)
+        if own:
+            kernels.fill_pattern(source, plan.chunks.size, keys, seed)
+
+        def wrong() -> int | None:
+            if not self._verify:
+                return None
+            if own:
+                return int(
+                    kernels.wrong_chunks(
+                        target, plan.chunks.size, keys, seed, np.empty(len(keys), np.bool_)
+                    )
+                )
+            return _checksum_wrong(plan, source, target)
+
+        return LoopbackRun(plan, source, target, wrong, keep=(send, recv))
+
+    def _allocated(self, side: str, sizes: Ints) -> list[Memory]:
+        """Own buffers, one a node, kept from run to run while they are large enough; touched, so
+        that no page is missing.
+        """
+        kept = self._own.get(side, [])
+        if len(kept) != len(sizes) or any(
+            m.length < n for m, n in zip(kept, sizes[:, 0].tolist(), strict=True)
+        ):
+            _check_memory(int(sizes.sum()))
+            kept = [
+                memory_of(np.full(int(size), 0xEE, np.uint8), writable=True) for size in sizes[:, 0]
+            ]
+            self._own[side] = kept
+        return kept
+
+
+class LoopbackRun:
+    """A plan under way: one thread a rail, stage after stage."""
+
+    def __init__(self, plan: Plan, source: Ints, target: Ints, wrong: Any, keep: Any) -> None:
+        self._plan, self._source, self._target, self._wrong, self._keep = (
+            plan,
+            source,
+            target,
+            wrong,
+            keep,
+        )
+        self._error: BaseException | None = None
+        self._report: Report | None = None
+        self._thread = threading.Thread(target=self._carry, name="railopt-loopback", daemon=True)
+        self._thread.start()
+
+    def _carry(self) -> None:
+        try:
+            begin = time.perf_counter()
+            for stage in stages(self._plan):
+                self._stage(stage)
+            plan, seconds = self._plan, time.perf_counter() - begin
+            wrong = self._wrong()
+            self._report = Report(
+                "loopback",
+                plan.policy,
+                plan.chunks.total,
+                len(plan.chunks),
+                seconds,
+                rail_reports(plan, lambda n: "memory"),
+                wrong,
+            )
+        except BaseException as error:  # handed to whoever waits
+            self._error = error
+
+    def _stage(self, stage: int | None) -> None:
+        workers = []
+        for rail in range(self._plan.fabric.rails):
+            mask = self._plan.rail == rail
+            if stage is not None:
+                mask &= self._plan.stage == stage
+            rows = np.flatnonzero(mask)
+            columns = self._source[rows], self._target[rows], self._plan.chunks.size[rows]
+            workers.append(
+                threading.Thread(
+                    target=kernels.copy_chunks, args=columns, name=f"railopt-rail{rail}"
+                )
+            )
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    def poll(self) -> bool:
+        """Whether the run is done."""
+        return not self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> Report:
+        """Until the run is done."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the loopback run is not done after {timeout} s")
+        if self._error is not None:
+            raise self._error
+        assert self._report is not None
+        return self._report
+
+
+def _addresses(buffers: Sequence[Memory]) -> Ints:
+    return np.array([b.address for b in buffers], np.int64)
+
+
+def _check_memory(needed: int) -> None:
+    """Refuse what would drive the machine out of memory, where it says how much it has."""
+    try:
+        meminfo = Path("/proc/meminfo").read_text()
+    except OSError:
+        return
+    match = re.search(r"MemAvailable:\s*(\d+) kB", meminfo)
+    if match and needed > int(match[1]) * 1024:
+        raise InputError(
+            f"loopback needs {format_bytes(needed)} more memory for this plan, "
+            f"{format_bytes(int(match[1]) * 1024)} are "
+            "available: plan less traffic, e.g. moe:tokens=512"
+        )
+
+
+def _check_size(side: str, buffers: Sequence[Memory], sizes: Ints) -> None:
+    if len(buffers) != len(sizes):
+        raise InputError(
+            f"{len(buffers)} {side} buffers for a plan of {len(sizes)} nodes: expected one a node"
+        )
+    for node, (buffer, size) in enumerate(zip(buffers, sizes[:, 0].tolist(), strict=True)):
+        if buffer.length < size:
+            raise InputError(
+                f"node {node}'s {side} buffer has {buffer.length} bytes, the plan needs {size}"
+            )
+
+
+def _checksum_wrong(plan: Plan, source: Ints, target: Ints) -> int:
+    """Chunks whose checksums differ between the two sides."""
+    keys = np.arange(len(plan.chunks), dtype=np.uint64)
+    sums = np.empty((2, len(keys)), np.uint64)
+    for out, addresses in zip(sums, (source, target), strict=True):
+        kernels.checksum_chunks(addresses, plan.chunks.size, keys, out)
+    return int((sums[0] != sums[1]).sum())

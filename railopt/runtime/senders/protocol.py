@@ -1,0 +1,134 @@
+"""The sender protocol: something that carries out a plan. Three implement it: Loopback, Record,
+Verbs.
+
+handle = sender.run(plan)        starts; a sender runs one plan at a time
+handle.poll() -> bool            makes progress, never waits; True when done
+handle.wait(timeout) -> Report   until done; raises what went wrong
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from railopt.arrays import Ints
+from railopt.errors import BackendError
+from railopt.plans import Plan
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A link that died: seen from `node`, towards `peer`, on `rail`; `moved` chunks were planned
+    again.
+    """
+
+    node: int
+    peer: int
+    rail: int
+    cause: str
+    moved: int
+    after: float
+
+    def __str__(self) -> str:
+        return (
+            f"rail {self.rail} between node {self.node} and node {self.peer} died after "
+            f"{self.after:.3f} s "
+            f"({self.cause}); {self.moved} chunks planned again on the living rails"
+        )
+
+
+@dataclass(frozen=True)
+class RailReport:
+    """What one rail of this process carried: bytes and chunks sent, its device, and whether it is
+    alive.
+    """
+
+    rail: int
+    device: str
+    bytes: int
+    chunks: int
+    alive: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a run went: bytes and chunks sent by this process, seconds, and, where payloads were
+    verified, wrong chunks.
+    """
+
+    sender: str
+    policy: str
+    bytes: int
+    chunks: int
+    seconds: float
+    rails: tuple[RailReport, ...]
+    wrong: int | None = None
+    faults: tuple[Fault, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "sender": self.sender,
+            "policy": self.policy,
+            "bytes": self.bytes,
+            "chunks": self.chunks,
+            "seconds": self.seconds,
+            "wrong": self.wrong,
+            "rails": [vars(r) for r in self.rails],
+            "faults": [vars(f) for f in self.faults],
+        }
+
+
+class Handle(Protocol):
+    """A run under way."""
+
+    def poll(self) -> bool:
+        """Make progress without waiting; whether the run is done."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> Report:
+        """Until the run is done; raises what ended it, or `TimeoutError` after `timeout` seconds
+        (the run goes on).
+        """
+        ...
+
+
+class Sender(Protocol):
+    """Carries out plans."""
+
+    name: str
+
+    def run(self, plan: Plan) -> Handle:
+        """Start carrying out a plan."""
+        ...
+
+
+class PeerLost(BackendError):
+    """Another rank died or gave up; the message names it."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The handle of a run that was done when it was started."""
+
+    report: Report
+
+    def poll(self) -> bool:
+        return True
+
+    def wait(self, timeout: float | None = None) -> Report:
+        return self.report
+
+
+def rail_reports(
+    plan: Plan, device: Callable[[int], str], rows: Ints | None = None
+) -> tuple[RailReport, ...]:
+    """Bytes and chunks a rail as planned, of all chunks or of `rows`."""
+    rail, size = (
+        (plan.rail, plan.chunks.size) if rows is None else (plan.rail[rows], plan.chunks.size[rows])
+    )
+    return tuple(
+        RailReport(n, device(n), int(size[rail == n].sum()), int((rail == n).sum()))
+        for n in range(plan.fabric.rails)
+    )

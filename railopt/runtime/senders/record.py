@@ -1,0 +1,107 @@
+"""The record sender: writes what the verbs sender would post, as a table, and moves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+import numpy as np
+
+from railopt.errors import InputError
+from railopt.plans import Plan
+from railopt.runtime.payload.layout import MAX_MESSAGE, Placement, program, rows_of, stages
+from railopt.runtime.senders.protocol import Finished, Report, rail_reports
+
+COLUMNS = (
+    "sender",
+    "round",
+    "node",
+    "peer",
+    "rail",
+    "list",
+    "opcode",
+    "signaled",
+    "chunk",
+    "local_offset",
+    "remote_offset",
+    "length",
+)
+
+
+class Record:
+    """Writes tab-separated rows, one a work request, in the order in which each queue pair would
+    get them.
+
+    `nodes` are those whose requests are wanted (all by default), `batch` and `max_message` as of
+    the verbs sender.
+    """
+
+    name = "record"
+
+    def __init__(
+        self,
+        out: TextIO,
+        *,
+        nodes: Sequence[int] | None = None,
+        batch: int = 64,
+        max_message: int = MAX_MESSAGE,
+    ) -> None:
+        self._out, self._nodes, self._batch, self._max_message = out, nodes, batch, max_message
+        self._round = 0
+        out.write("\t".join(COLUMNS) + "\n")
+
+    def run(self, plan: Plan) -> Finished:
+        """Write the rows of one run."""
+        nodes = range(plan.fabric.nodes) if self._nodes is None else self._nodes
+        for node in nodes:
+            if not 0 <= node < plan.fabric.nodes:
+                raise InputError(f"node {node}: the plan has nodes 0 to {plan.fabric.nodes - 1}")
+        placement = Placement.packed(plan.chunks)
+        sent = np.concatenate([rows_of(plan, node) for node in nodes])
+        for stage in stages(plan):
+            self._round += 1
+            for node in nodes:
+                self._out.writelines(
+                    "\t".join(row) + "\n" for row in self._rows(plan, placement, node, stage)
+                )
+        size = plan.chunks.size[sent]
+        return Finished(
+            Report(
+                self.name,
+                plan.policy,
+                int(size.sum()),
+                len(sent),
+                0.0,
+                rail_reports(plan, lambda n: "record", sent),
+            )
+        )
+
+    def _rows(
+        self, plan: Plan, placement: Placement, node: int, stage: int | None
+    ) -> Iterator[tuple[str, ...]]:
+        work = program(plan, placement, rows_of(plan, node, stage), max_message=self._max_message)
+        for link, (peer, rail) in enumerate(
+            zip(work.peer.tolist(), work.rail.tolist(), strict=True)
+        ):
+            start, stop = int(work.starts[link]), int(work.starts[link + 1])
+            head = (self.name, str(self._round), str(node), str(peer), str(rail))
+            columns = zip(
+                work.chunk[start:stop].tolist(),
+                work.local_offset[start:stop].tolist(),
+                work.remote_offset[start:stop].tolist(),
+                work.length[start:stop].tolist(),
+                strict=True,
+            )
+            for index, (chunk, local, remote, length) in enumerate(columns):
+                signaled = (index + 1) % self._batch == 0 or index + 1 == stop - start
+                yield (
+                    *head,
+                    str(index // self._batch),
+                    "RDMA_WRITE",
+                    str(int(signaled)),
+                    str(chunk),
+                    str(local),
+                    str(remote),
+                    str(length),
+                )
+            yield (*head, "-", "RDMA_WRITE_WITH_IMM", "1", "-", "0", "0", "0")

@@ -1,0 +1,173 @@
+"""The coupled problem as cells, and the search for a plan in which none is overloaded.
+
+Aimed at a time T, NIC n of node k can carry floor(T * rate) bytes; a plan attains T when no NIC
+carries more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints
+from railopt.chunks import Chunks
+from railopt.fabric import Fabric
+from railopt.policies import kernels as policy_kernels
+from railopt.solver.coupled import search_kernels as kernels
+
+Rails = npt.NDArray[np.int16]
+EVALUATIONS = 20_000  # exchanges looked at in one step
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Chunks and NICs with both sides in one array; side 0 sends, side 1 receives."""
+
+    fabric: Fabric
+    chunks: Chunks
+
+    @cached_property
+    def end(self) -> npt.NDArray[np.int32]:
+        """int32 [2, C]: a chunk's node on each side."""
+        return np.stack([self.chunks.src, self.chunks.dst])
+
+    @cached_property
+    def rate(self) -> Ints:
+        """int64 [2, nodes, rails]: bytes per second."""
+        return np.stack([self.fabric.tx, self.fabric.rx])
+
+    @cached_property
+    def fastest(self) -> int:
+        """The fastest NIC's rate."""
+        return int(self.rate.max())
+
+    @cached_property
+    def weight(self) -> npt.NDArray[np.float64]:
+        """float64 [2, nodes, rails]: fastest rate / rate, 0 for a dead NIC."""
+        return np.divide(
+            self.fastest, self.rate, out=np.zeros(self.rate.shape), where=self.rate > 0
+        )
+
+    @cached_property
+    def order(self) -> Ints:
+        """Chunks by size, largest first."""
+        if self.chunks.largest >= 2**31:
+            return np.argsort(-self.chunks.size, kind="stable")
+        return policy_kernels.descending(self.chunks.size) & policy_kernels.LOW
+
+    @cached_property
+    def grouped(self) -> tuple[Ints, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """`start`, `members` and `below`: the chunks of every node on both sides, largest first."""
+        return kernels.group(self.end, self.chunks.size, self.order, self.fabric.nodes)
+
+    def node_chunks(self, side: int, node: int) -> npt.NDArray[np.int32]:
+        """Indices of what a node sends or receives, largest first."""
+        start, members, _ = self.grouped
+        return members[side, start[side, node] : start[side, node + 1]]
+
+    def loads(self, rail: Rails) -> Ints:
+        """int64 [2, nodes, rails]: bytes on every cell."""
+        return kernels.loads(self.end, self.chunks.size, rail, self.fabric.nodes, self.fabric.rails)
+
+    def value(self, load: Ints) -> Fraction:
+        """Seconds until the last cell is done, exact: floats only choose what is compared."""
+        if self.fabric.is_uniform:
+            return Fraction(int(load.max()), self.fastest)
+        times = load * self.weight
+        near = np.flatnonzero(times >= times.max() * (1 - 1e-9))
+        return max(Fraction(int(load.flat[i]), int(self.rate.flat[i]) or 1) for i in near)
+
+    def capacity(self, time: Fraction) -> Ints:
+        """int64 [2, nodes, rails]: whole bytes that each NIC carries in `time` seconds, at most all
+        there are.
+        """
+        capacity = np.empty(self.rate.shape, np.int64)
+        for rate in np.unique(self.rate).tolist():
+            capacity[self.rate == rate] = min(time * rate // 1, self.chunks.total)
+        return capacity
+
+    def state(self, rail: Rails, time: Fraction) -> kernels.State:
+        """A plan to be changed, aimed at `time`."""
+        return kernels.State(
+            *self.grouped,
+            self.end,
+            self.chunks.size,
+            rail.copy(),
+            self.loads(rail),
+            self.capacity(time),
+            self.weight,
+        )
+
+
+def improve(
+    cells: Cells,
+    rail: Rails,
+    target: Fraction,
+    *,
+    tolerance: Fraction = Fraction(0),
+    steps: int,
+    seed: int,
+    locked: npt.NDArray[np.bool_] | None = None,
+) -> tuple[Rails, Fraction]:
+    """The best plan that `steps` steps find on the way to `target`, and its exact makespan."""
+    state = cells.state(rail, target)
+    until = np.zeros(len(rail), np.int32)
+    if locked is not None:
+        until[locked] = kernels.LOCKED
+    kernels.tabu(state, until, float(tolerance * target * cells.fastest), steps, EVALUATIONS, seed)
+    return state.rail, cells.value(cells.loads(state.rail))
+
+
+def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
+    """A plan from scratch: chunks in this order, each to the rail that is fullest least at both
+    ends.
+    """
+    return _complete(
+        cells,
+        target,
+        order,
+        np.zeros((1, cells.fabric.rails), np.int64),
+        np.full(len(cells.chunks), -1, np.int32),
+        0,
+    )
+
+
+def anchor(
+    cells: Cells, target: Fraction, side: int, arranged: Mapping[int, Ints]
+) -> tuple[Rails, npt.NDArray[np.bool_]]:
+    """A plan in which some nodes' rails carry what `arranged` says, the other chunks where they
+    fit; and which are fixed.
+
+    arranged  node -> int64, the rail of each of `node_chunks(side, node)`.  Chunks of one size are
+              interchangeable at a node: which
+    of them takes which place is decided by the other ends.
+    """
+    anchored, slots = (
+        np.full(len(cells.chunks), -1, np.int32),
+        np.zeros((0, cells.fabric.rails), np.int64),
+    )
+    for node, local in arranged.items():
+        rows = cells.node_chunks(side, node)
+        sizes, place = np.unique(cells.chunks.size[rows], return_inverse=True)
+        anchored[rows] = place + len(slots)
+        slots = np.concatenate([slots, np.zeros((len(sizes), cells.fabric.rails), np.int64)])
+        np.add.at(slots, (anchored[rows], local), 1)
+    return _complete(cells, target, cells.order, slots, anchored, side), anchored >= 0
+
+
+def _complete(
+    cells: Cells,
+    target: Fraction,
+    order: Ints,
+    slots: Ints,
+    anchored: npt.NDArray[np.int32],
+    side: int,
+) -> Rails:
+    state = cells.state(np.zeros(len(cells.chunks), np.int16), target)
+    kernels.complete(state, order, slots, anchored, side)
+    return state.rail

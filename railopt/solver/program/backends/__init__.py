@@ -1,0 +1,70 @@
+"""Foreign solvers behind one small interface: a module with
+
+    solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], None]) -> None
+
+which emits every plan it finds and, at the end, what it claims.  It runs in a process of its own
+(`process.py`), and nothing it says is believed before railopt has re-evaluated it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Answer(NamedTuple):
+    """One line of what a back-end says.
+
+    counts   int [types, rails] as lists: a plan, or None
+    optimal  it claims that no plan is better than its best
+    bound    it claims that t is at least this, or None
+    """
+
+    counts: list[list[int]] | None = None
+    optimal: bool = False
+    bound: int | None = None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where a back-end lives: its module, and the distribution whose version it reports."""
+
+    name: str
+    module: str
+    distribution: str
+    imports: str
+
+    @property
+    def available(self) -> bool:
+        """Whether its library is installed; imports nothing."""
+        return importlib.util.find_spec(self.imports) is not None
+
+    @property
+    def version(self) -> str:
+        try:
+            return importlib.metadata.version(self.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return "of unknown version"
+
+    @property
+    def title(self) -> str:
+        """Name and version, as in "claimed by cpsat 9.15"."""
+        return f"{self.name} {self.version}"
+
+
+BACKENDS: dict[str, Backend] = {
+    "cpsat": Backend("cpsat", "railopt.solver.program.backends.cpsat", "ortools", "ortools"),
+    "pulp": Backend("pulp", "railopt.solver.program.backends.cbc", "pulp", "pulp"),
+    "highs": Backend("highs", "railopt.solver.program.backends.highs", "highspy", "highspy"),
+    "scipy": Backend("scipy", "railopt.solver.program.backends.scipy_milp", "scipy", "scipy"),
+}
+
+
+def counts_of(place: Any, values: Any, types: int, rails: int) -> list[list[int]]:
+    """How many of each type go on each rail, from the values of the model's columns, rounded."""
+    counts = [[0] * rails for _ in range(types)]
+    for (kind, rail), value in zip(place.tolist(), values, strict=True):
+        counts[kind][rail] = round(float(value))
+    return counts

@@ -1,0 +1,57 @@
+"""HiGHS through highspy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, isfinite
+
+import highspy
+import numpy as np
+
+from railopt.solver.program.backends import Answer, counts_of
+from railopt.solver.program.program import Model, linear
+
+
+def solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], None]) -> None:
+    """Branch and cut; a warm start where the model has a hint."""
+    program = linear(model)
+    columns, rows = len(program.upper), len(program.row_lower)
+    order = np.lexsort((program.rows, program.columns))
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = columns, rows
+    lp.col_cost_ = np.append(np.zeros(columns - 1), 1.0)
+    lp.col_lower_ = np.append(np.zeros(columns - 1), float(model.lower))
+    lp.col_upper_ = np.where(np.isinf(program.upper), highspy.kHighsInf, program.upper)
+    lp.row_lower_ = np.where(np.isinf(program.row_lower), -highspy.kHighsInf, program.row_lower)
+    lp.row_upper_ = program.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = np.searchsorted(program.columns[order], np.arange(columns + 1)).astype(
+        np.int32
+    )
+    lp.a_matrix_.index_ = program.rows[order].astype(np.int32)
+    lp.a_matrix_.value_ = program.values[order]
+    last = highspy.HighsVarType.kInteger if model.exact else highspy.HighsVarType.kContinuous
+    lp.integrality_ = [highspy.HighsVarType.kInteger] * (columns - 1) + [last]
+    solver = highspy.Highs()
+    for option, value in (
+        ("output_flag", False),
+        ("time_limit", limit_s),
+        ("threads", threads),
+        ("mip_rel_gap", 0.0),
+        ("mip_abs_gap", 0.99 if model.exact else 0.0),
+    ):
+        solver.setOptionValue(option, value)
+    solver.passModel(lp)
+    if model.upper >= 0:
+        start = highspy.HighsSolution()
+        start.col_value = [*model.hint[tuple(program.place.T)].astype(float), float(model.upper)]
+        solver.setSolution(start)
+    solver.run()
+    info = solver.getInfo()
+    optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    bound = ceil(info.mip_dual_bound - 1e-6) if isfinite(info.mip_dual_bound) else None
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        values = solver.getSolution().col_value
+        emit(Answer(counts_of(program.place, values[:-1], *model.allowed.shape), optimal, bound))
+    else:
+        emit(Answer(None, False, bound))

@@ -1,0 +1,35 @@
+"""HiGHS as SciPy ships it, through `scipy.optimize.milp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, isfinite
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_array
+
+from railopt.solver.program.backends import Answer, counts_of
+from railopt.solver.program.program import Model, linear
+
+
+def solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], None]) -> None:
+    """One call; milp knows neither hints nor threads."""
+    program = linear(model)
+    columns = len(program.upper)
+    matrix = csc_array(
+        (program.values, (program.rows, program.columns)), shape=(len(program.row_lower), columns)
+    )
+    result = milp(
+        np.append(np.zeros(columns - 1), 1.0),
+        integrality=np.append(np.ones(columns - 1), float(model.exact)),
+        bounds=Bounds(np.append(np.zeros(columns - 1), float(model.lower)), program.upper),
+        constraints=LinearConstraint(matrix, program.row_lower, program.row_upper),
+        options={"time_limit": limit_s, "mip_rel_gap": 0.0},
+    )
+    dual = getattr(result, "mip_dual_bound", None)
+    bound = ceil(dual - 1e-6) if dual is not None and isfinite(dual) else None
+    counts = (
+        None if result.x is None else counts_of(program.place, result.x[:-1], *model.allowed.shape)
+    )
+    emit(Answer(counts, result.status == 0 and counts is not None, bound))

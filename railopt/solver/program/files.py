@@ -1,0 +1,127 @@
+"""The integer program as text for other solvers: CPLEX LP (`.lp`) and free MPS (`.mps`).
+
+Variable `x_c_n` is 1 when chunk c goes on rail n, `t` is the time in the unit that the first
+comment states.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from railopt.arrays import write_atomic
+from railopt.chunks import Chunks
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.solver.program.program import Linear, Problem, build, linear
+
+
+def write_model(
+    fabric: Fabric, chunks: Chunks, path: str | os.PathLike[str], *, force: bool = False
+) -> None:
+    """Write the plain program by suffix: `.lp` or `.mps`."""
+    writers = {".lp": to_lp, ".mps": to_mps}
+    suffix = Path(path).suffix
+    if suffix not in writers:
+        raise InputError(
+            f"{path}: a model is written as .lp or .mps, found {suffix or 'no suffix'!r}"
+        )
+    write_atomic(path, writers[suffix](build(fabric, chunks)), force=force)
+
+
+def _names(program: Linear) -> list[str]:
+    return [f"x_{j}_{n}" for j, n in program.place.tolist()] + ["t"]
+
+
+def _row_names(program: Linear, types: int) -> list[str]:
+    return [
+        f"chunk_{i}" if i < types else f"nic_{i - types}" for i in range(len(program.row_lower))
+    ]
+
+
+def _unit(problem: Problem) -> str:
+    return f"t is in units of {1 / problem.second} s; see railopt solve --help"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def to_lp(problem: Problem) -> str:
+    """The program in CPLEX LP format."""
+    program, model = linear(problem.model), problem.model
+    names, rows = _names(program), _row_names(program, len(model.src))
+    lines = [f"\\ {_unit(problem)}", "Minimize", " obj: t", "Subject To"]
+    order = np.argsort(program.rows, kind="stable")
+    bounds = np.searchsorted(program.rows[order], np.arange(len(rows) + 1))
+    for i, name in enumerate(rows):
+        entries = order[bounds[i] : bounds[i + 1]]
+        terms = [
+            f"{'-' if v < 0 else '+'} {_number(abs(v))} {names[c]}"
+            for c, v in zip(
+                program.columns[entries].tolist(), program.values[entries].tolist(), strict=True
+            )
+        ]
+        sense = "=" if program.row_lower[i] == program.row_upper[i] else "<="
+        lines += _wrapped(f" {name}:", terms, f"{sense} {_number(program.row_upper[i])}")
+    lines += ["Bounds", f" t >= {model.lower}"]
+    integer = names if model.exact else names[:-1]
+    lines += [
+        "General" if model.count.max(initial=1) > 1 else "Binary",
+        *(f" {name}" for name in names[:-1]),
+    ]
+    lines += ["General", " t"] if len(integer) == len(names) else []
+    return "\n".join([*lines, "End", ""])
+
+
+def _wrapped(head: str, terms: list[str], tail: str) -> Iterator[str]:
+    """A row over lines of a few terms: readers limit the length of a line."""
+    for i in range(0, len(terms), 8):
+        yield f"{head if i == 0 else '  '} {' '.join(terms[i : i + 8])}"
+    yield f"   {tail}"
+
+
+def to_mps(problem: Problem) -> str:
+    """The program in free MPS format."""
+    program, model = linear(problem.model), problem.model
+    names, rows = _names(program), _row_names(program, len(model.src))
+    equal = program.row_lower == program.row_upper
+    lines = [f"* {_unit(problem)}", "NAME railopt", "ROWS", " N obj"]
+    lines += [
+        f" {'E' if same else 'L'} {name}" for name, same in zip(rows, equal.tolist(), strict=True)
+    ]
+    lines += ["COLUMNS", "    M0 'MARKER' 'INTORG'"]
+    order = np.argsort(program.columns, kind="stable")
+    bounds = np.searchsorted(program.columns[order], np.arange(len(names) + 1))
+    for c, name in enumerate(names):
+        if c == len(names) - 1:
+            lines += [] if model.exact else ["    M1 'MARKER' 'INTEND'"]
+            lines.append(f"    {name} obj 1")
+        entries = order[bounds[c] : bounds[c + 1]]
+        lines += [
+            f"    {name} {rows[i]} {_number(v)}"
+            for i, v in zip(
+                program.rows[entries].tolist(), program.values[entries].tolist(), strict=True
+            )
+        ]
+    lines += ["    M1 'MARKER' 'INTEND'"] if model.exact else []
+    lines += [
+        "RHS",
+        *(
+            f"    rhs {name} {_number(high)}"
+            for name, high in zip(rows, program.row_upper.tolist(), strict=True)
+            if high
+        ),
+    ]
+    lines += [
+        "BOUNDS",
+        *(
+            f" UP bound {name} {_number(high)}"
+            for name, high in zip(names[:-1], program.upper.tolist(), strict=False)
+        ),
+    ]
+    lines += [f" LO bound t {model.lower}", " PL bound t", "ENDATA", ""]
+    return "\n".join(lines)

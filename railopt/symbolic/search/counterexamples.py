@@ -1,0 +1,277 @@
+"""Counterexamples: an instance, what a claim's plan makes of it, and the best possible, re-checked
+by the trusted kernel.
+
+A file `proofs/counterexamples/*.json` holds
+
+    claim, theorem      what it refutes, in words, and the registry's id
+    kind                "plan"   chunks or flows on a fabric; value and optimum by `check.py`
+                        "all"    the same, the optimum by trying every assignment
+                        "flow"   one hot GPU: a flow and a cut of the same size (T10)
+                        "fast"   FAST's phases on one hot tile (T10b, T10d)
+    best                a certificate whose optimality `check.py` proves ("plan"), or the instance
+                        ("all", "flow", "fast")
+    bad                 the refuted claim's assignment or flow, and the policy that makes it, if one
+                        does
+    where               hypotheses of the claim that the bad plan meets, by name; replayed as well
+    value, optimum, at_most   what the bad plan costs, the best possible, and what the claim would
+                              allow: value > at_most
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from railopt.check import check_certificate, completion, slowest, summed
+from railopt.chunks import Chunks
+from railopt.errors import FormatError
+from railopt.fabric import Fabric
+from railopt.policies import plan
+from railopt.symbolic.registry import proofs_folder
+from railopt.symbolic.result import Result, verdict
+from railopt.symbolic.search.oracle import best_coupled
+from railopt.symbolic.statements.fast import Hot
+from railopt.symbolic.statements.hot_gpu import cuts
+
+Record = dict[str, Any]
+KEYS = {
+    "railopt",
+    "version",
+    "theorem",
+    "claim",
+    "kind",
+    "best",
+    "bad",
+    "where",
+    "value",
+    "optimum",
+    "at_most",
+}
+
+
+def files() -> list[Path]:
+    """The committed counterexamples."""
+    return sorted((proofs_folder() / "counterexamples").glob("*.json"))
+
+
+def read(path: Path) -> Record:
+    """One counterexample; unknown or missing keys are errors."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: not a readable counterexample ({error})") from error
+    if (
+        not isinstance(record, dict)
+        or set(record) != KEYS
+        or (record["railopt"], record["version"]) != ("counterexample", 1)
+    ):
+        raise FormatError(
+            f"{path}: expected a counterexample of version 1 with the keys "
+            f"{', '.join(sorted(KEYS))}"
+        )
+    if record["kind"] not in REPLAY:
+        raise FormatError(f"{path}: kind {record['kind']!r}, expected one of {', '.join(REPLAY)}")
+    return record
+
+
+def replay(record: Record) -> list[str]:
+    """What is wrong with a counterexample; empty if it refutes its claim."""
+    value, optimum, problems = REPLAY[record["kind"]](record)
+    for name, stated, found in (
+        ("value", record["value"], value),
+        ("optimum", record["optimum"], optimum),
+    ):
+        if Fraction(stated) != found:
+            problems.append(f"{name} {stated}, found {found}")
+    if value <= Fraction(record["at_most"]):
+        problems.append(
+            f"the value {value} does not exceed the {record['at_most']} that the claim allows"
+        )
+    return problems + [f"{name}: not so" for name in record["where"] if not WHERE[name](record)]
+
+
+def replay_file(name: str, quick: bool = False) -> Result:
+    """Replay `proofs/counterexamples/<name>`."""
+    record = read(proofs_folder() / "counterexamples" / name)
+    found = f"{record['value']} against {record['optimum']}"
+    return verdict(
+        "replay",
+        name,
+        [f"{name}: {problem}" for problem in replay(record)],
+        tuple(record["where"]),
+        found,
+    )
+
+
+# ---------------------------------------------------------------- the kinds
+def _replay_plan(record: Record) -> tuple[Fraction, Fraction, list[str]]:
+    best, bad, problems = record["best"], record["bad"], []
+    good = check_certificate(best)
+    if not (good.ok and good.proved):
+        problems.append(f"the kernel does not prove the optimum: {good.message}")
+    attained = {key: bad[key] for key in ("assignment", "flow") if key in bad}
+    worse = {
+        **{k: v for k, v in best.items() if k not in ("assignment", "flow")},
+        **attained,
+        "claim": {"bound": best["claim"]["bound"], "value": record["value"], "proved": False},
+    }
+    shown = check_certificate(worse)
+    if not shown.ok:
+        problems.append(f"the kernel does not find the value: {shown.message}")
+    if "policy" in bad and policy_rails(best["problem"], bad["policy"]) != bad["assignment"]:
+        problems.append(f"{bad['policy']} does not make this assignment")
+    return shown.value or Fraction(-1), good.bound or Fraction(-1), problems
+
+
+def policy_rails(problem: Record, policy: str) -> list[int]:
+    """What railopt's policy does with the chunks; a local problem is one sender to one receiver."""
+    if problem["kind"] == "local":
+        size = problem["sizes"]
+        chunks = Chunks.from_arrays(src=[0] * len(size), dst=[1] * len(size), size=size)
+        fabric = Fabric.uniform(2, problem["rails"], "1B/s")
+    else:
+        chunks = Chunks.from_arrays(
+            **{key: problem["chunks"][key] for key in ("src", "dst", "size")},
+            nodes=problem["nodes"],
+        )
+        tx, rx = (np.array(problem[side], np.int64) for side in ("tx", "rx"))
+        fabric = Fabric(problem["nodes"], problem["rails"], problem["rails"], tx, rx)
+    rails: list[int] = plan(fabric, chunks, policy).rail.tolist()
+    return rails
+
+
+def _replay_all(record: Record) -> tuple[Fraction, Fraction, list[str]]:
+    """The optimum over every assignment is above what the claim allows; `bad` is one that attains
+    it.
+    """
+    problem = record["best"]
+    columns = [problem["chunks"][key] for key in ("src", "dst", "size")]
+    value, _ = best_coupled(tuple(zip(*columns, strict=True)), problem["rails"])
+    ones = [[1] * problem["rails"]] * problem["nodes"]
+    src, dst, size = columns
+    shown = completion(ones, ones, src, dst, size, record["bad"]["assignment"])[0]
+    problems = [] if shown == value else [f"the assignment takes {shown}, the best {value}"]
+    return Fraction(value), Fraction(value), problems
+
+
+def _replay_flow(record: Record) -> tuple[Fraction, Fraction, list[str]]:
+    """Time of one byte: 1/flow.  The flow respects every capacity; the cut shows that there is no
+    larger one.
+    """
+    best, direct, peers = (
+        record["best"],
+        Fraction(record["bad"]["direct"]),
+        list(map(Fraction, record["bad"]["through_peers"])),
+    )
+    flow, problems = direct + sum(peers), []
+    if (
+        max(direct, *peers) > best["nic"]
+        or sum(peers) > best["scale_up"]
+        or len(peers) != best["rails"] - 1
+    ):
+        problems.append("the flow exceeds a capacity")
+    least = min(a * best["scale_up"] + b * best["nic"] for a, b in cuts(best["rails"]))
+    if least != flow:
+        problems.append(f"the flow is {flow}, the least cut {least}")
+    return 1 / flow, Fraction(1, best["rails"] * best["nic"]), problems
+
+
+def _replay_fast(record: Record) -> tuple[Fraction, Fraction, list[str]]:
+    hot = _hot(record)
+    return hot.time, hot.best, []
+
+
+def _hot(record: Record) -> Hot:
+    return Hot(**{**record["best"], "stages": tuple(record["best"]["stages"])})
+
+
+REPLAY: dict[str, Callable[[Record], tuple[Fraction, Fraction, list[str]]]] = {
+    "plan": _replay_plan,
+    "all": _replay_all,
+    "flow": _replay_flow,
+    "fast": _replay_fast,
+}
+
+
+# ---------------------------------------------------------------- hypotheses that a bad plan meets
+def _loads(record: Record) -> tuple[list[list[int]], list[list[int]]]:
+    """(send, recv) of the bad plan, [node][rail]; for a flow in its own unit."""
+    problem, bad = record["best"]["problem"], record["bad"]
+    nodes, rails = len(problem["tx"]), len(problem["tx"][0])
+    columns = (
+        [bad["flow"][key] for key in ("src", "dst", "amount", "rail")]
+        if "flow" in bad
+        else [*(problem["chunks"][key] for key in ("src", "dst", "size")), bad["assignment"]]
+    )
+    _, flat = completion(problem["tx"], problem["rx"], *columns)
+    send, recv = ([side[i * rails : (i + 1) * rails] for i in range(nodes)] for side in flat)
+    return send, recv
+
+
+def _aggregate_uniform(record: Record) -> bool:
+    return all(len(set(row)) == 1 for row in _loads(record)[0])
+
+
+def _equal_chunks(record: Record) -> bool:
+    problem = record["best"].get("problem", record["best"])
+    return len(set(problem["chunks"]["size"])) == 1
+
+
+def _uniform_over_living(record: Record) -> bool:
+    """Every pair's bytes are spread evenly over the rails that are alive at both ends."""
+    problem, flow = record["best"]["problem"], record["bad"]["flow"]
+    amounts: dict[tuple[int, int], dict[int, int]] = {}
+    for src, dst, rail, amount in zip(
+        flow["src"], flow["dst"], flow["rail"], flow["amount"], strict=True
+    ):
+        amounts.setdefault((src, dst), {})[rail] = amount
+    return all(
+        set(rails)
+        == {
+            n
+            for n, (t, r) in enumerate(zip(problem["tx"][k], problem["rx"][f], strict=True))
+            if t and r
+        }
+        and len(set(rails.values())) == 1
+        for (k, f), rails in amounts.items()
+    )
+
+
+def _healthy_share(record: Record) -> bool:
+    """The value is what the healthy fabric would take over the slow NIC's fraction: the uniform
+    split's own cost.
+    """
+    problem = record["best"]["problem"]
+    fastest = max(map(max, problem["tx"]))
+    rows = [sum(row) for row in problem["demand"]]
+    least = min(rate for row in problem["tx"] for rate in row if rate)
+    return Fraction(record["value"]) == Fraction(
+        max(rows), len(problem["tx"][0]) * fastest
+    ) * Fraction(fastest, least)
+
+
+WHERE: dict[str, Callable[[Record], bool]] = {
+    "aggregate-uniform sending": _aggregate_uniform,
+    "equal chunks": _equal_chunks,
+    "uniform over the rails alive at both ends": _uniform_over_living,
+    "the uniform split costs 1/phi": _healthy_share,
+    "R1 > R2": lambda record: record["best"]["scale_up"] > record["best"]["nic"],
+    "B1 >= (m-1) B2 and S_i <= row_i/n": lambda record: _hot(record).hides,
+    "each chunk to the least loaded rail": lambda record: _is_greedy(record),
+}
+
+
+def _is_greedy(record: Record) -> bool:
+    problem, rails = record["best"]["problem"], record["bad"]["assignment"]
+    for i, rail in enumerate(rails):
+        before = summed(rails[:i], problem["sizes"][:i], problem["rails"])
+        if before[rail] != min(before):
+            return False
+    return slowest(
+        summed(rails, problem["sizes"], problem["rails"]), [1] * problem["rails"]
+    ) == Fraction(record["value"])

@@ -1,0 +1,269 @@
+"""T5 and T6: one sender's chunks on N equal rails.  C is the plan's largest load, OPT the best
+possible one.
+
+T5    list scheduling, any order       N C <= sum + (N-1) p_max        tight: N(N-1) ones, then N
+T6    largest first (LPT)              3 N C <= (4 N - 1) OPT          tight: 2N-1, 2N-1, ..., N+1,
+      N+1, N, N, N
+T6b   a posteriori                     N C <= sum + (N-1) p_last       p_last: the smallest chunk of
+      the fullest rail
+T6c   a posteriori, by count           (kN - N + 1) C <= kN OPT        k chunks on the fullest rail
+T6d   the same, sharper                k N C <= ((k+1) N - 1) OPT      Coffman and Sethi
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from railopt.symbolic.algebra import is_zero
+from railopt.symbolic.result import Result, verdict
+from railopt.symbolic.search.oracle import Sizes, best_local, greedy, lpt_plan, multisets
+
+N = sp.Symbol("N", positive=True, integer=True)
+
+
+def list_scheduling(quick: bool = False, *, to_least_loaded: bool = True) -> Result:
+    """T5 for every sequence up to a size."""
+    length, failures, count = 5 if quick else 7, [], 0
+    for rails in (2, 3):
+        for sizes in (s for n in range(1, length + 1) for s in product((1, 2, 3), repeat=n)):
+            count += 1
+            largest = greedy(sizes, rails) if to_least_loaded else sum(sizes)
+            if rails * largest > sum(sizes) + (rails - 1) * max(sizes):
+                failures.append(f"N = {rails}, {sizes}: {largest}")
+    return verdict(
+        "exhaustive",
+        f"N = 2, 3, up to {length} chunks of 1..3 in every order ({count})",
+        failures,
+        ("each chunk to the least loaded rail",),
+    )
+
+
+def list_family(rails: int) -> Sizes:
+    """N(N-1) ones, then one chunk of N: in this order list scheduling ends at 2N - 1, the best is
+    N.
+    """
+    return (1,) * (rails * (rails - 1)) + (rails,)
+
+
+def list_family_tight(quick: bool = False, *, largest_first: bool = False) -> Result:
+    """T5a: the family meets T5's bound, for all N symbolically, and by running it."""
+    total, largest, ends = N * (N - 1) + N, N, 2 * N - 1
+    failures = (
+        []
+        if is_zero(N * ends - total - (N - 1) * largest)
+        else ["the family does not meet the bound"]
+    )
+    for rails in range(2, 12 if quick else 24):
+        sizes = tuple(sorted(list_family(rails), reverse=largest_first))
+        if greedy(sizes, rails) != 2 * rails - 1:
+            failures.append(f"N = {rails}: list scheduling ends at {greedy(sizes, rails)}")
+    return verdict(
+        "symbolic",
+        "all N; run for N < 12" if quick else "all N; run for N < 24",
+        failures,
+        ("the large chunk comes last",),
+    )
+
+
+# ---------------------------------------------------------------- T6
+def critical(instances: Sequence[Sizes], rails: int) -> Iterator[tuple[Sizes, int, int, int]]:
+    """(sizes, C, most chunks on a fullest rail, smallest chunk of that rail) of railopt's `lpt` for
+    each instance.
+    """
+    plan = lpt_plan(instances, rails)
+    rail, send = plan.rail.tolist(), plan.send.tolist()
+    start = 0
+    for sizes, loads in zip(instances, send, strict=False):
+        mine = rail[start : start + len(sizes)]
+        start += len(sizes)
+        fullest = [
+            [p for p, r in zip(sizes, mine, strict=True) if r == n]
+            for n in range(rails)
+            if loads[n] == max(loads)
+        ]
+        chosen = max(fullest, key=len)
+        yield sizes, max(loads), len(chosen), min(chosen)
+
+
+def lpt_instances(quick: bool) -> Iterator[tuple[int, list[Sizes]]]:
+    """(N, every multiset up to the size of Graham's family and beyond)."""
+    yield 2, list(multisets(6 if quick else 8, 5))
+    yield 3, list(multisets(7 if quick else 9, 5))
+    if not quick:
+        yield 4, list(multisets(9, 7, fewest=8))
+
+
+LPT_RANGE = {
+    True: "N = 2, 3, up to 7 chunks of 1..5",
+    False: "N = 2, 3 up to 9 chunks of 1..5; N = 4, 8 and 9 chunks of 1..7",
+}
+
+
+def lpt_ratio(
+    quick: bool = False, *, numerator: Any = 4 * N - 1, denominator: Any = 3 * N, sort: bool = True
+) -> Result:
+    """T6 for every multiset up to a size, railopt's `lpt` against brute force."""
+    failures: list[str] = []
+    attained: dict[int, Sizes] = {}
+    for rails, instances in lpt_instances(quick):
+        top, bottom = int(numerator.subs(N, rails)), int(denominator.subs(N, rails))
+        values = (
+            [max(row) for row in lpt_plan(instances, rails).send.tolist()]
+            if sort
+            else [greedy(s[::-1], rails) for s in instances]
+        )
+        for sizes, value in zip(instances, values, strict=False):
+            floor = max(-(-sum(sizes) // rails), max(sizes))  # only these can come near the ratio
+            if bottom * value < top * floor:
+                continue
+            best = best_local(sizes, rails)
+            if bottom * value > top * best:
+                failures.append(f"N = {rails}, {sizes}: {value} against {best}")
+            elif bottom * value == top * best:
+                attained.setdefault(rails, sizes)
+    found = "attained by " + "; ".join(f"N = {rails}: {sizes}" for rails, sizes in attained.items())
+    return verdict(
+        "exhaustive", LPT_RANGE[quick], failures, ("largest chunk first", "equal rails"), found
+    )
+
+
+def graham_family(rails: int) -> Sizes:
+    """2N-1, 2N-1, ..., N+1, N+1, N, N, N: `lpt` ends at 4N - 1, the best is 3N."""
+    return (
+        *(size for size in range(2 * rails - 1, rails, -1) for _ in range(2)),
+        rails,
+        rails,
+        rails,
+    )
+
+
+def graham_best(rails: int) -> list[int]:
+    """A rail for each chunk of the family so that every rail carries 3N: 2N-1 with N+1, ..., and N
+    + N + N.
+    """
+    sizes, assignment = graham_family(rails), [-1] * (2 * rails + 1)
+    for j in range(rails - 1):
+        assignment[j] = j
+        assignment[2 * rails - 3 - j] = j
+        assert sizes[j] + sizes[2 * rails - 3 - j] == 3 * rails
+    return [rails - 1 if rail < 0 else rail for rail in assignment]
+
+
+def graham_family_general(quick: bool = False, *, last: Any = N) -> Result:
+    """T6a for all N: chunk j < 2N has size 2N-1 - floor(j/2); LPT pairs j with 2N-1-j to 3N-1
+    everywhere, then adds N.
+
+    The first N go to empty rails; each later one to the rail of the smallest unpaired, since a pair
+    (3N-1) is above any
+    single chunk (2N-1).  All sizes add up to 3 N^2, and pairs of 2N-1-i with N+1+i and N+N+N attain
+                          3N.
+    """
+    a, i = sp.symbols("a i", nonnegative=True, integer=True)
+    even, odd = 2 * N - 1 - a, 2 * N - 1 - a  # sizes of chunks 2a and 2a+1
+    partner_even, partner_odd = (
+        2 * N - 1 - (N - 1 - a),
+        2 * N - 1 - (N - 1 - a),
+    )  # 2N-1-2a = 2(N-1-a)+1;  2N-2-2a = 2(N-1-a)
+    total = sp.summation(2 * i, (i, N + 1, 2 * N - 1)) + 3 * N
+    facts = [
+        ("an even chunk and its partner make 3N-1", even + partner_even - (3 * N - 1)),
+        ("an odd chunk and its partner make 3N-1", odd + partner_odd - (3 * N - 1)),
+        ("a pair is N above the largest chunk", (3 * N - 1) - (2 * N - 1) - N),
+        ("the last chunk makes 4N-1", (3 * N - 1) + last - (4 * N - 1)),
+        ("the average is 3N", total - 3 * N * N),
+        ("the best pairs make 3N", (2 * N - 1 - i) + (N + 1 + i) - 3 * N),
+        ("that is Graham's ratio", (4 * N - 1) / (3 * N) - (sp.Rational(4, 3) - 1 / (3 * N))),
+    ]
+    return verdict(
+        "symbolic",
+        "all N >= 2",
+        [name for name, zero in facts if not is_zero(zero)],
+        ("equal loads go to any rail",),
+    )
+
+
+def graham_family_run(quick: bool = False, *, sort: bool = True) -> Result:
+    """T6a by running: railopt's `lpt` ends at 4N - 1, and the committed best assignment carries 3N
+    on every rail.
+    """
+    most, failures = 16 if quick else 64, []
+    for rails in range(2, most + 1):
+        sizes = graham_family(rails)
+        value = int(lpt_plan([sizes], rails).send.max()) if sort else greedy(sizes[::-1], rails)
+        best = np.bincount(graham_best(rails), minlength=rails)
+        loads = [
+            sum(p for p, r in zip(sizes, graham_best(rails), strict=True) if r == n)
+            for n in range(rails)
+        ]
+        if value != 4 * rails - 1 or set(loads) != {3 * rails} or best.min() < 2:
+            failures.append(f"N = {rails}: lpt {value}, best {max(loads)}")
+    return verdict("exhaustive", f"N = 2..{most}", failures, ("largest chunk first",))
+
+
+def posterior(quick: bool = False, *, smallest: bool = True) -> Result:
+    """T6b: N C <= sum + (N-1) p_last for every multiset up to a size; `smallest=False` uses p_last
+    - 1.
+    """
+    failures = [
+        f"N = {rails}, {sizes}: {value}"
+        for rails, instances in lpt_instances(quick)
+        for sizes, value, _, last in critical(instances, rails)
+        if rails * value > sum(sizes) + (rails - 1) * (last - (not smallest))
+    ]
+    return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
+
+
+def posterior_general(quick: bool = False, *, waits: bool = True) -> Result:
+    """T6b for all N: when the fullest rail got its last chunk, no rail was below C - p_last, and
+    they carried at most sum - p_last.
+
+    N (C - p) + slack = sum - p  with slack >= 0  is  N C + slack = sum + (N-1) p.
+    """
+    C, p, slack, total = sp.symbols("C p slack total", nonnegative=True)
+    bytes_before = total - p if waits else total
+    identity = (N * (C - p) + slack - bytes_before) - (N * C + slack - total - (N - 1) * p)
+    return verdict(
+        "symbolic",
+        "all N, sizes",
+        [] if is_zero(identity) else ["the two forms differ"],
+        (
+            "greedy: the chunk went to a least loaded rail",
+            "largest first: the last chunk of a rail is its smallest",
+        ),
+    )
+
+
+def posterior_count(quick: bool = False, *, more: int = 0) -> Result:
+    """T6c: (kN - N + 1) C <= kN OPT for every multiset up to a size; `more` counts chunks that are
+    not there.
+    """
+    failures = _count_bound(quick, lambda rails, k: (k * rails, k * rails - rails + 1), more)
+    return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
+
+
+def posterior_cited(quick: bool = False, *, more: int = 0) -> Result:
+    """T6d: k N C <= ((k+1) N - 1) OPT for every multiset up to a size.  Coffman and Sethi (1976); k
+    <= 3 follows from T6.
+    """
+    failures = _count_bound(quick, lambda rails, k: ((k + 1) * rails - 1, k * rails), more)
+    return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
+
+
+def _count_bound(quick: bool, ratio: Callable[[int, int], tuple[int, int]], more: int) -> list[str]:
+    """Where `lpt` exceeds the ratio (numerator, denominator) that k chunks on its fullest rail
+    promise.
+    """
+    failures = []
+    for rails, instances in lpt_instances(quick):
+        for sizes, value, k, _ in critical(instances, rails):
+            top, bottom = ratio(rails, k + more)
+            if bottom * value > top * max(-(-sum(sizes) // rails), max(sizes)):
+                best = best_local(sizes, rails)
+                if bottom * value > top * best:
+                    failures.append(f"N = {rails}, {sizes}: {value} against {best} with {k} chunks")
+    return failures
