@@ -24,7 +24,7 @@ from railopt.plans import Plan
 from railopt.policies import POLICIES, plan
 from railopt.traffic import Traffic
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Public names whose modules are heavy: resolved on first use.
 _LAZY = {

@@ -15,7 +15,7 @@ ROOT = Path(railopt.__file__).parent
 # each other.
 LAYERS = [
     "check errors",
-    "units",
+    "units bracket",
     "arrays toml",
     "formats chunks fabric",
     "traffic",

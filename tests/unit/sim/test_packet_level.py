@@ -9,7 +9,7 @@ import json
 import tomllib
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "rails_packet_level"
+FOLDER = Path(__file__).resolve().parents[3] / "experiments" / "rails_packet_level"
 
 
 def test_every_row_lies_within_its_tolerance() -> None:

@@ -19,7 +19,7 @@ from railopt.symbolic.coq import build as coq
 from railopt.symbolic.result import Result
 from railopt.symbolic.search import counterexamples
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 USED = re.compile(r"\b[Tt]heorem [A-Z]\d{1,2}[a-z]?\b|\bT\d{1,2}[a-z]?\b")
 
 

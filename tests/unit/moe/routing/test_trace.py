@@ -15,7 +15,7 @@ from railopt.errors import FormatError, InputError
 from railopt.moe.routing.files import from_load, load_pt, read_any
 from railopt.moe.routing.trace import Trace
 
-SHIPPED = Path(__file__).resolve().parents[2] / "experiments" / "traces"
+SHIPPED = Path(__file__).resolve().parents[4] / "experiments" / "traces"
 
 # Three files of torch.save (torch 2.13), compressed: recorder statistics, per-token records, and
 # one that would run a command.
