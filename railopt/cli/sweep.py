@@ -8,10 +8,12 @@ import argparse
 import os
 
 from railopt.cli.common import note, print_json
-from railopt.errors import InputError
+from railopt.errors import InputError, printable
 from railopt.sweep import client, spec
 
-EPILOG = """Workers write into the results folder themselves: on a cluster it must be a folder that all nodes share.
+REASONS_SHOWN = 10
+EPILOG = """Workers write into the results folder themselves: on a cluster it must be a folder that
+all nodes share.
 A second run skips what is finished and tries again what failed; Ctrl-C stops cleanly.
 
 example:
@@ -68,10 +70,16 @@ def run(args: argparse.Namespace) -> int:
         print_json(summary._asdict())
     note(
         f"{sweep.name}: {summary.done} done, {summary.skipped} were there already, "
-        f"{summary.failed} failed, of {summary.total} "
-        f"-> {args.output}"
+        f"{summary.failed} failed, of {summary.total} -> {args.output}"
         + ("; interrupted: run it again to go on" if summary.interrupted else "")
     )
+    for reason, count in list(summary.reasons.items())[:REASONS_SHOWN]:
+        note(f"  failed {count} x: {printable(reason)}")
+    if len(summary.reasons) > REASONS_SHOWN:
+        note(
+            f"  and for {len(summary.reasons) - REASONS_SHOWN} other reasons: railopt results "
+            f"{args.output} --failed"
+        )
     return 130 if summary.interrupted else 2 if summary.failed else 0
 
 

@@ -1,17 +1,20 @@
 """The box: a child process that runs instances one after the other for its worker, within limits.
 
-A worker (a Dask worker, or the shard's own process) keeps one box.  An instance that takes too long
-or too much memory
-costs the box, never the worker: it is killed and a new one is started.  Solver threads are declared
-through the environment before anything that reads it is imported.
+A worker (a Dask worker, or a thread of a shard) keeps one box.  An instance that takes too long or
+too much memory costs the box, never the worker: it is killed and a new one is started.  The child
+is started as a command of its own, `python -m railopt.sweep.box`, because Dask's workers are
+daemonic processes, which may have no children of multiprocessing's making.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import multiprocessing
 import os
 import resource
+import socket
+import subprocess
+import sys
 import threading
 from multiprocessing.connection import Connection
 from typing import Any
@@ -19,6 +22,9 @@ from typing import Any
 from railopt.sweep.spec import Instance
 
 _START_S = 120.0
+_LOST = (EOFError, BrokenPipeError, ConnectionResetError)
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""Read by libraries when they are imported: set before the child starts."""
 
 
 class Failed(Exception):
@@ -36,8 +42,13 @@ class Box:
 
     def __init__(self, memory: int, threads: int) -> None:
         self.memory, self.threads = memory, threads
-        self._process: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the child, if there is one."""
+        return None if self._process is None else self._process.pid
 
     def run(self, instance: Instance, timeout_s: float) -> dict[str, Any]:
         """One row, or `Failed`."""
@@ -48,11 +59,11 @@ class Box:
                 self.close()
                 raise Failed(f"no result after {timeout_s:g} s: given up")
             answer = pipe.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+        except _LOST as error:
             code = self._ended()
             raise Failed(
                 f"its process ended with exit code {code} (killed, or out of the {self.memory} "
-                f"bytes it may use)",
+                "bytes it may use)",
                 died=True,
             ) from error
         if isinstance(answer, str):
@@ -60,32 +71,42 @@ class Box:
         return dict(answer)
 
     def _open(self) -> Connection:
-        if self._process is None or not self._process.is_alive() or self._pipe is None:
+        if self._pipe is not None and self._process is not None and self._process.poll() is None:
+            return self._pipe
+        self.close()
+        self._pipe = self._start()
+        try:
+            started = self._pipe.poll(_START_S) and self._pipe.recv()
+        except _LOST as error:
+            raise Failed(
+                f"its process could not start (exit code {self._ended()}); is {self.memory} "
+                "bytes of memory enough?"
+            ) from error
+        if not started:
             self.close()
-            context = multiprocessing.get_context("spawn")
-            self._pipe, theirs = context.Pipe()
-            for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-                os.environ[name] = str(self.threads)
-            self._process = context.Process(target=_serve, args=(theirs, self.memory), daemon=True)
-            self._process.start()
-            theirs.close()
-            if not self._pipe.poll(_START_S):
-                self.close()
-                raise Failed(f"its process did not start within {_START_S:g} s", died=True)
-            try:
-                self._pipe.recv()
-            except EOFError as error:
-                raise Failed(
-                    f"its process could not start (exit code {self._ended()}); is {self.memory} "
-                    f"bytes of memory enough?"
-                ) from error
+            raise Failed(f"its process did not start within {_START_S:g} s", died=True)
         return self._pipe
 
+    def _start(self) -> Connection:
+        """Start the child; our end of the pipe to it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno()), str(self.memory)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **dict.fromkeys(_THREADS, str(self.threads))},
+                start_new_session=True,  # Ctrl-C is the client's to handle
+            )
+        return Connection(ours.detach())
+
     def _ended(self) -> int | None:
+        """The exit code of a child that has ended or is about to."""
         code: int | None = None
         if self._process is not None:
-            self._process.join(5)
-            code = self._process.exitcode
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(5)
         self.close()
         return code
 
@@ -93,10 +114,8 @@ class Box:
         """Kill the process, if there is one."""
         process, self._process = self._process, None
         if process is not None:
-            with contextlib.suppress(OSError):
-                process.kill()
-            process.join()
-            process.close()
+            process.kill()
+            process.wait()
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
@@ -104,9 +123,6 @@ class Box:
 
 def _serve(pipe: Connection, memory: int) -> None:
     """The child: rows for instances, until the pipe is closed."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the client's to handle
     from railopt.errors import RailoptError
     from railopt.sweep import instance as work
 
@@ -136,14 +152,26 @@ def _warm() -> None:
     del best_pigeonhole, kernels
 
 
-_mine = threading.local()
+_boxes: dict[int, Box] = {}  # of each worker thread
 
 
 def of_this_worker(memory: int, threads: int) -> Box:
     """The box of the calling worker thread, made on its first instance."""
-    box: Box | None = getattr(_mine, "box", None)
+    me = threading.get_ident()
+    box = _boxes.get(me)
     if box is None or (box.memory, box.threads) != (memory, threads):
         if box is not None:
             box.close()
-        box = _mine.box = Box(memory, threads)
+        box = _boxes[me] = Box(memory, threads)
     return box
+
+
+@atexit.register
+def close_all() -> None:
+    """End the boxes of all threads of this process, whose work is done."""
+    while _boxes:
+        _boxes.popitem()[1].close()
+
+
+if __name__ == "__main__":
+    _serve(Connection(int(sys.argv[1])), int(sys.argv[2]))

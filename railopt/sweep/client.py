@@ -1,72 +1,84 @@
 """Which instances are still to do, and who does them: a Dask cluster (local by default), or this
 process's shard.
 
-Workers write their rows themselves, each into a file of its own in the results folder (which they
-must share with the
-client); the client only counts.  A client that dies loses nothing that was finished, and the next
-                                  one goes on.
+Workers write their rows themselves, each process into a file of its own in the results folder
+(which they must share with the client); the client only counts.  A client that dies loses nothing
+that was finished, and the next one goes on.  An instance that fails leaves a row that says why,
+written by its worker or, where the worker itself was lost, by the client.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import as_completed as threads_completed
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from railopt.errors import BackendError, InputError
 from railopt.sweep import box, instance, results
-from railopt.sweep.progress import Counter, counting
+from railopt.sweep.progress import counting
 from railopt.sweep.spec import Instance, Sweep
 
-IN_FLIGHT = (
-    8  # instances handed out a worker, so that a million of them never wait in the scheduler
-)
+# instances handed out a worker, so that a million of them never wait in the scheduler
+IN_FLIGHT = 8
 
 
 class Summary(NamedTuple):
-    """What a run did."""
+    """What a run did; `reasons`: why instances failed, the most frequent first."""
 
     total: int
     skipped: int
     done: int
     failed: int
     interrupted: bool
+    reasons: dict[str, int]
 
 
-class Job(NamedTuple):
-    """What a worker needs to know beside the instance."""
+class Task(NamedTuple):
+    """One instance for a worker: what to compute, under which key, within which limits."""
 
+    point: Instance
+    key: str
     folder: str
     memory: int
     timeout_s: float
 
 
 _writers: dict[tuple[str, int], results.Writer] = {}
+_writers_lock = threading.Lock()
 
 
-def run_one(point: Instance, key: str, job: Job) -> bool:
+def write(folder: str, row: results.Row) -> None:
+    """Append a row to this process's own file in the folder."""
+    place = (folder, os.getpid())
+    with _writers_lock:
+        if place not in _writers:
+            _writers[place] = results.Writer(folder)
+    _writers[place].append(row)
+
+
+def run_one(task: Task) -> str:
     """On a worker: compute one row, once more if its process died, and write it under the client's
-    key.  True if it is good.
+    key.  Why it failed, or "" if the row is good.
     """
-    mine = box.of_this_worker(job.memory, point.threads)
+    mine = box.of_this_worker(task.memory, task.point.threads)
     for attempt in (1, 2):
         try:
-            row = mine.run(point, job.timeout_s)
+            row, why = mine.run(task.point, task.timeout_s), ""
             break
         except box.Failed as error:
-            row = instance.failure(point, str(error))
+            row, why = instance.failure(task.point, str(error)), str(error)
             if not error.died or attempt == 2:
                 break
-    row["key"] = key  # a worker whose code changed meanwhile must not invent another
-    place = (job.folder, os.getpid())
-    if place not in _writers:
-        _writers[place] = results.Writer(job.folder)
-    _writers[place].append(row)
-    return bool(row["status"] == "ok")
+    row["key"] = task.key  # a worker whose code changed meanwhile must not invent another
+    write(task.folder, row)
+    return why
 
 
 def run(
@@ -91,67 +103,87 @@ def run(
             raise InputError(f"shard {part}/{parts}: expected a part from 0 to {parts - 1}")
         points = points[part::parts]
     Path(folder).mkdir(parents=True, exist_ok=True)
+    place = os.path.abspath(folder)
     finished = results.good_keys(folder)
-    todo = [point for point in points if point.key not in finished]
-    job = Job(os.path.abspath(folder), sweep.memory, sweep.timeout_s)
+    todo = [
+        Task(point, point.key, place, sweep.memory, sweep.timeout_s)
+        for point in points
+        if point.key not in finished
+    ]
     count = max(1, workers or (os.cpu_count() or 1) // sweep.threads)
+    reasons: Tally[str] = Tally()
     with counting(len(todo)) as counter:
         try:
-            for ok in (
-                _in_threads(todo, job, count)
-                if shard is not None
-                else _on_dask(todo, job, cluster, count, sweep.threads)
+            for why in (
+                _in_threads(todo, count) if shard is not None else _on_dask(todo, cluster, count)
             ):
-                counter.add(ok)
+                counter.add(not why)
+                reasons.update([why] if why else [])
             interrupted = False
         except KeyboardInterrupt:
             interrupted = True
-    return _summary(points, todo, counter, interrupted)
-
-
-def _summary(
-    points: Sequence[Instance], todo: Sequence[Instance], counter: Counter, interrupted: bool
-) -> Summary:
     return Summary(
         len(points),
         len(points) - len(todo),
         counter.done - counter.failed,
         counter.failed,
         interrupted,
+        dict(reasons.most_common()),
     )
 
 
-def _in_threads(todo: Sequence[Instance], job: Job, workers: int) -> Iterator[bool]:
-    """Without Dask: threads that each keep a box; a row is written by the thread that got it."""
+def _in_threads(todo: Sequence[Task], workers: int) -> Iterator[str]:
+    """Without Dask: threads that each keep a box and share this process's file of results."""
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(run_one, point, point.key, job) for point in todo]
+        futures = [pool.submit(run_one, task) for task in todo]
         try:
             for future in threads_completed(futures):
                 yield future.result()
         finally:
             for future in futures:
                 future.cancel()
+            pool.shutdown()
+            box.close_all()
 
 
-def _on_dask(
-    todo: Sequence[Instance], job: Job, cluster: str | None, workers: int, threads: int
-) -> Iterator[bool]:
+def _on_dask(todo: Sequence[Task], cluster: str | None, workers: int) -> Iterator[str]:
+    """On Dask workers, at most `IN_FLIGHT` tasks a worker thread handed out at a time."""
+    if not todo:
+        return
     try:
-        from dask import config
-        from distributed import Client, LocalCluster, as_completed
+        from distributed import as_completed
     except ImportError as error:
         raise BackendError(
             "a sweep needs dask and distributed: pip install 'railopt[sweep]', or use --shard 0/1"
         ) from error
-    if not todo:
-        return
-    with config.set(
-        {
-            "distributed.scheduler.allowed-failures": 1,
-            "distributed.worker.daemon": False,
-            "distributed.admin.tick.limit": "60s",
+    with _dask_client(cluster, workers) as client:
+        slots = sum(client.nthreads().values()) or workers
+        waiting = iter(todo)
+        given = {
+            client.submit(run_one, task, pure=False, retries=0): task
+            for task in islice(waiting, IN_FLIGHT * slots)
         }
-    ):
+        running: Any = as_completed(list(given))
+        for future in running:
+            following = next(waiting, None)
+            if following is not None:
+                submitted = client.submit(run_one, following, pure=False, retries=0)
+                given[submitted] = following
+                running.add(submitted)
+            yield _outcome(future, given.pop(future))
+
+
+@contextmanager
+def _dask_client(cluster: str | None, workers: int) -> Iterator[Any]:
+    """A client of the scheduler at this address or in this file, or of a cluster of our own."""
+    from dask import config
+    from distributed import Client, LocalCluster
+
+    settings = {
+        "distributed.scheduler.allowed-failures": 1,
+        "distributed.admin.tick.limit": "60s",
+    }
+    with config.set(settings):
         local = None
         try:
             if cluster is None:
@@ -172,33 +204,22 @@ def _on_dask(
         except OSError as error:
             raise BackendError(f"no scheduler answers at {cluster}: {error}") from error
         try:
-            slots = max(1, len(client.scheduler_info()["workers"]) or workers)
-            waiting = iter(todo)
-            first = islice(waiting, IN_FLIGHT * slots)
-            running: Any = as_completed(
-                [
-                    client.submit(run_one, point, point.key, job, pure=False, retries=0)
-                    for point in first
-                ]
-            )
-            for future in running:
-                following = next(waiting, None)
-                if following is not None:
-                    running.add(
-                        client.submit(run_one, following, following.key, job, pure=False, retries=0)
-                    )
-                yield _outcome(future)
+            yield client
         finally:
             client.close()
             if local is not None:
                 local.close()
 
 
-def _outcome(future: Any) -> bool:
-    """Whether a task gave a good row; a worker that was lost twice with it, or an error while
-    writing, is a failure.
+def _outcome(future: Any, task: Task) -> str:
+    """Why a task failed, or "".  A worker that could not write ends the sweep; one that was lost,
+    or could not run the task at all, leaves a row of the client's.
     """
     error = future.exception()
+    if error is None:
+        return str(future.result())
     if isinstance(error, OSError):
         raise BackendError(f"a worker could not write its row: {error}") from error
-    return error is None and bool(future.result())
+    why = f"{type(error).__name__} on its worker: {error}"
+    write(task.folder, {**instance.failure(task.point, why), "key": task.key})
+    return why

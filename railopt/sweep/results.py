@@ -1,11 +1,10 @@
 """Results: append-only JSON Lines in one folder, one file a writer, flushed a row.
 
-A row is one line that ends in a newline, written with one call; a writer that could not finish a
-line (a full disk, a
-kill) leaves a torn one, which readers drop and count and the writer cuts off before it goes on.
-Writers never share a
-file, so any number of clients can use one folder.  Of several rows with one key the first good one
-counts.
+A row is one line that ends in a checksum and a newline.  A writer that could not finish a line (a
+full disk, a kill) leaves a torn one: the writer cuts it off before it goes on, and readers, who see
+by the checksum that it is torn, also where it was glued to another row, drop and count it, so that
+its instance is computed again.  Writers never share a file, so any number of clients can use one
+folder.  Of several rows with one key the first good one counts.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ import io
 import json
 import os
 import secrets
+import threading
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,10 +27,34 @@ from railopt.arrays import write_atomic
 from railopt.errors import InputError
 
 Row = dict[str, Any]
+_SEAL = b',"~crc32":"%08x"}'
+_SEAL_LENGTH = len(_SEAL % 0)
+
+
+def encode(row: Row) -> bytes:
+    """A row as one line of JSON whose last field is a checksum of all that stands before it."""
+    body = json.dumps(row, sort_keys=True, separators=(",", ":")).encode()
+    return body[:-1] + _SEAL % zlib.crc32(body[:-1])
+
+
+def _sealed(line: bytes) -> bool:
+    """Whether the line ends in the checksum of what stands before it."""
+    body = line[:-_SEAL_LENGTH]
+    return len(body) > 1 and line[-_SEAL_LENGTH:] == _SEAL % zlib.crc32(body)
+
+
+def decode(line: bytes) -> Row | None:
+    """The row of a line, its checksum left out; None where it is torn, changed or no row."""
+    try:
+        row = json.loads(line) if _sealed(line) else {}
+        del row["~crc32"]
+        return row if isinstance(row["key"], str) and isinstance(row["status"], str) else None
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return None
 
 
 class Writer:
-    """Appends rows to a new file of its own in the folder."""
+    """Appends rows to a new file of its own in the folder, from any number of threads."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -37,21 +62,28 @@ class Writer:
             Path(folder) / f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         )
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._lock = threading.Lock()
+        self._torn = False
 
     def append(self, row: Row) -> None:
         """One row, whole: if it does not fit on the disk, the file is as it was before and OSError
         is raised.
         """
-        line = json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n"
-        length = os.fstat(self._file).st_size
-        try:
-            view = memoryview(line)
-            while view:
-                view = view[os.write(self._file, view) :]
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, length)
-            raise
+        line = encode(row) + b"\n"
+        with self._lock:
+            length = os.fstat(self._file).st_size
+            try:
+                # what could not be cut off the last time must not run into this row
+                view = memoryview(b"\n" + line if self._torn else line)
+                while view:
+                    view = view[os.write(self._file, view) :]
+                self._torn = False
+            except OSError:
+                self._torn = True
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, length)
+                    self._torn = False
+                raise
 
     def close(self) -> None:
         """Close the file; an empty one is removed."""
@@ -95,28 +127,23 @@ def load(*places: str | os.PathLike[str]) -> Results:
         for line in path.read_bytes().split(b"\n"):
             if not line:
                 continue
-            try:
-                row = json.loads(line)
-                key, status = row["key"], row["status"]
-            except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+            row = decode(line)
+            if row is None:
                 torn += 1
-                continue
-            (good if status == "ok" else bad).setdefault(key, row)
+            else:
+                (good if row["status"] == "ok" else bad).setdefault(row["key"], row)
     return Results(
         tuple(good.values()), tuple(row for key, row in bad.items() if key not in good), torn, files
     )
 
 
 def good_keys(folder: str | os.PathLike[str]) -> set[str]:
-    """Keys of finished rows, read without parsing the rest of each line: what a resumed sweep
-    skips.
-    """
+    """Keys of finished rows, which a resumed sweep skips: by their checksums, without parsing."""
     found = set()
     for path in _files(Path(folder)) if Path(folder).exists() else []:
-        data = path.read_bytes()
-        for line in data[: data.rfind(b"\n") + 1].split(b"\n"):
+        for line in path.read_bytes().split(b"\n"):
             at = line.find(b'"key":"')
-            if at >= 0 and line.endswith(b"}") and b'"status":"ok"' in line:
+            if at >= 0 and _sealed(line) and b'"status":"ok"' in line:
                 found.add(line[at + 7 : line.index(b'"', at + 7)].decode())
     return found
 
@@ -173,9 +200,7 @@ def export(rows: Iterable[Row], path: str | os.PathLike[str], *, force: bool = F
     if suffix == ".jsonl":
         write_atomic(
             path,
-            "".join(
-                json.dumps(row, sort_keys=True, separators=(",", ":")) + "\n" for row in chosen
-            ),
+            "".join(encode(row).decode() + "\n" for row in chosen),
             force=force,
         )
         return

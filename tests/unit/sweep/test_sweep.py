@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,8 +176,9 @@ def test_a_box_survives_what_its_instances_do() -> None:
                 0.05,
             )
         mine.run(points[1], 120)
-        mine._process.kill()
-        mine._process.join()
+        assert mine.pid is not None
+        os.kill(mine.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, mine.pid, os.WEXITED | os.WNOWAIT)
         assert mine.run(points[0], 120)["status"] == "ok"  # a new process, not an error
     finally:
         mine.close()
@@ -210,10 +216,11 @@ def test_shards_resume_and_cover_everything(
         "done": 2,
         "failed": 0,
         "interrupted": False,
+        "reasons": {},
     }
     sweep = spec.read(path)
     assert client.run(sweep, folder, shard=(1, 2), workers=1).done == 2
-    assert client.run(sweep, folder, shard=(0, 1), workers=1) == (4, 4, 0, 0, False)
+    assert client.run(sweep, folder, shard=(0, 1), workers=1) == (4, 4, 0, 0, False, {})
     assert json.loads(railopt_cli("sweep", path, "-o", folder, "--dry-run").out) == {
         "instances": 4,
         "left": 0,
@@ -230,3 +237,129 @@ def test_shards_resume_and_cover_everything(
         ["--workers", "0"],
     ):
         assert railopt_cli("sweep", path, "-o", folder, *arguments).code == 1
+
+
+def test_a_row_glued_to_a_torn_one_is_computed_again(tmp_path: Path) -> None:
+    whole = results.encode(row_of("b"))
+    (tmp_path / "x.jsonl").write_bytes(
+        results.encode(row_of("a")) + b"\n" + results.encode(row_of("t"))[:40] + whole + b"\n"
+    )
+    assert results.good_keys(tmp_path) == {"a"}
+    found = results.load(tmp_path)
+    assert (found.keys, found.torn) == ({"a"}, 1)
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 3))
+def test_no_changed_or_cut_line_passes_for_a_row(tmp_path: Path, cut: int) -> None:
+    line = results.encode(row_of("a"))
+    place = len(line) * cut // 40
+    damaged = [
+        line[:place],
+        line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :],
+        line[place:],
+    ]
+    (tmp_path / "x.jsonl").write_bytes(b"\n".join(damaged) + b"\n")
+    assert results.good_keys(tmp_path) == set()
+    assert results.load(tmp_path).rows == ()
+
+
+def test_rows_that_are_no_text_or_no_objects_are_torn_lines(tmp_path: Path) -> None:
+    lines = [b"\xff\xfe{", b"[1, 2]", b'{"key": 7, "status": "ok"}', b"[" * 100_000, b"null"]
+    (tmp_path / "x.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    assert results.load(tmp_path).torn == len(lines)
+    assert results.good_keys(tmp_path) == set()
+
+
+def test_threads_that_share_a_writer_lose_nothing_on_a_disk_around_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, real, dice = results.Writer(tmp_path), os.write, threading.local()
+
+    def around_full(descriptor: int, data: memoryview) -> int:
+        dice.count = getattr(dice, "count", 0) + 1
+        if dice.count % 3 == 1:
+            return real(descriptor, bytes(data[: len(data) // 2]))
+        if dice.count % 3 == 2:
+            raise OSError(28, "No space left on device")
+        return real(descriptor, bytes(data))
+
+    monkeypatch.setattr(os, "write", around_full)
+    written: list[str] = []
+
+    def work(name: int) -> None:
+        for number in range(200):
+            try:
+                writer.append(row_of(f"{name}-{number}"))
+                written.append(f"{name}-{number}")
+            except OSError:
+                continue
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(written) == 600
+    assert results.good_keys(tmp_path) == set(written)
+    assert results.load(tmp_path).torn == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB; only root can make one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no tmpfs can be mounted: {made.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+SIX_WRITERS = """
+import os, sys, threading
+from railopt.sweep import client
+def work(name):
+    for number in range(100):
+        row = {"key": f"{name}-{number}", "status": "ok", "instance": {}, "pad": "x" * 900}
+        try:
+            client.write(sys.argv[1], row)
+            os.write(1, (row["key"] + "\\n").encode())
+        except OSError:
+            pass
+threads = [threading.Thread(target=work, args=(f"{sys.argv[2]}{n}",)) for n in range(6)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+"""
+
+
+def test_six_writers_on_a_full_disk_killed_in_the_middle(small_disk: Path) -> None:
+    said: set[str] = set()
+    for turn in range(4):
+        with subprocess.Popen(
+            [sys.executable, "-c", SIX_WRITERS, str(small_disk), f"{turn}-"],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as child:
+            assert child.stdout is not None
+            for count, line in enumerate(child.stdout):
+                said.add(line.strip())
+                if turn % 2 and count == 20:
+                    child.kill()
+        for full in small_disk.glob("*.jsonl"):  # makes room for the next turn
+            (small_disk.parent / full.name).write_bytes(full.read_bytes())
+            full.unlink()
+    found = results.good_keys(small_disk.parent)
+    assert len(said) > 100
+    assert said <= found  # what was reported as written is there
+
+
+def test_a_sweep_in_which_all_fail_says_why_and_fails(
+    tmp_path: Path, railopt_cli: Callable[..., Any]
+) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('[grid]\nnodes = [2]\nrails = [1]\ndegrade = ["0:0=0"]\nseed = [0, 1]\n')
+    ran = railopt_cli("sweep", path, "-o", tmp_path / "r", "--shard", "0/1", "--workers", "1")
+    assert ran.code == 2
+    assert "failed 2 x: no living rail from node 0 to node 1" in ran.err
+    assert len(results.load(tmp_path / "r").failed) == 2
