@@ -10,6 +10,19 @@ RailoptError            1   anything railopt itself refuses
 
 from __future__ import annotations
 
+FOREIGN = 200  # characters of a foreign text that are shown, a plan's policy and the like
+
+
+def printable(text: object, limit: int = FOREIGN) -> str:
+    """A text from a file, a peer or a user as one line that can't move a cursor or forge a line.
+
+    What does not print is written as `repr` would (`\\n`, `\\x1b`); at most `limit` characters
+    stay.
+    """
+    whole = str(text)
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in whole[:limit])
+    return shown if len(whole) <= limit and len(shown) <= limit else shown[:limit] + "..."
+
 
 class RailoptError(Exception):
     """Base of every error that railopt raises on purpose."""

@@ -1,17 +1,25 @@
-"""Bytes, rates and times as written by people, as integers: the only place where 1e9 and 2**20
-meet.
+"""Numbers, bytes, rates and times as written by people: the only place where 1e9 and 2**20 meet,
+and the only reader of numbers that come from outside.
 
 Inside railopt a size is an int of bytes, a rate an int of bytes per second, a time an int of
-picoseconds
-or, where it is exact, a Fraction of seconds.  Nothing here passes through a float.
+picoseconds or, where it is exact, a Fraction of seconds.  Nothing here passes through a float.
+
+A number is written as `12`, `-0.5`, `1e-3` or `1/3`, with at most MAX_CHARACTERS characters and an
+exponent of at most two digits, so that no text is dearer to read than it is long; what ends in an
+array fits int64.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 
-from railopt.errors import InputError
+from railopt.errors import InputError, printable
+
+MAX_CHARACTERS = 1000
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+PS_PER_S = 10**12
 
 _SIZES = {
     "B": 1,
@@ -22,84 +30,133 @@ _RATES = {f"{unit}/s": Fraction(n) for unit, n in _SIZES.items()} | {
     f"{p}b/s": Fraction(10 ** (3 * i), 8) for i, p in enumerate(["", "K", "M", "G", "T"])
 }
 _TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12, "min": 60 * 10**12}
-_NUMBER = re.compile(
-    r"\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\d+/\d+)\s*([A-Za-zµ/]*)\s*\Z"
-)
+_EXAMPLES = {"size": "256KiB", "rate": "400Gb/s", "time": "12us"}
+_DECIMAL = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?"
+_WHOLE = re.compile(r"\s*[+-]?\d+\s*\Z", re.ASCII)
+_PLAIN = re.compile(rf"\s*({_DECIMAL}|[+-]?\d+/\d+)\s*\Z", re.ASCII)
+_WITH_UNIT = re.compile(rf"\s*({_DECIMAL}|[+-]?\d+/\d+)\s*([A-Za-zµ/]*)\s*\Z", re.ASCII)
 
-PS_PER_S = 10**12
+
+def parse_number(text: str | int | float | Fraction, what: str = "number") -> Fraction:
+    """`"12"`, `"-0.5"`, `"1e-3"` or `"1/3"` -> the exact Fraction; a float counts as its shortest
+    decimal, as a TOML file wrote it.  `what` names it in the complaint.
+    """
+    if isinstance(text, Fraction):
+        return text
+    if isinstance(text, float) and math.isfinite(text):
+        return Fraction(repr(text))
+    if isinstance(text, int) and not isinstance(text, bool):
+        return Fraction(text)
+    match = _match(_PLAIN, text)
+    if match is None:
+        raise InputError(f"{shown(text)} is not a {what}: expected e.g. 12, 0.5, 1e-3 or 1/3")
+    return _exact(match[1], text)
 
 
-def _parse(
-    text: str | int, units: dict[str, int] | dict[str, Fraction], bare: str, what: str
-) -> Fraction:
-    """An exact number with a unit from `units`; a small prefix letter is forgiven."""
+def parse_integer(
+    text: str | int, what: str = "number", *, low: int = INT64_MIN, high: int = INT64_MAX
+) -> int:
+    """`"12"` -> 12, a whole number from `low` to `high`; `what` names it in the complaint."""
+    number = isinstance(text, int) and not isinstance(text, bool)
+    if number or _match(_WHOLE, text):
+        value = int(text)
+        if low <= value <= high:
+            return value
+    raise InputError(f"{shown(text)}: expected a {what}, a whole number from {low} to {high}")
+
+
+def shown(value: object) -> str:
+    """A value from outside as a complaint names it: its `repr`, printable, at most 60 characters
+    of it.
+    """
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    return printable(repr(value), 60)
+
+
+def _match(pattern: re.Pattern[str], text: object) -> re.Match[str] | None:
+    return pattern.match(text) if isinstance(text, str) and len(text) <= MAX_CHARACTERS else None
+
+
+def _exact(number: str, text: object) -> Fraction:
+    try:
+        return Fraction(number)
+    except ZeroDivisionError:
+        raise InputError(f"{shown(text)} divides by zero: expected e.g. 0.5 or 1/3") from None
+
+
+def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], what: str) -> Fraction:
+    """An exact number of the base unit of `what`, with a unit from `units`, or without one where
+    a plain number has a meaning; a small prefix letter is forgiven.
+    """
+    bare = {"size": "B", "rate": "B/s", "time": "s"}[what]
     if isinstance(text, int) and not isinstance(text, bool):
         return Fraction(text) * units[bare]
-    match = _NUMBER.match(text) if isinstance(text, str) else None
+    match = _match(_WITH_UNIT, text)
     if match is None:
         raise InputError(
-            f"{text!r} is not a {what}: expected a number and a unit, e.g. {_example(what)}"
+            f"{shown(text)} is not a {what}: expected a number and a unit, e.g. {_EXAMPLES[what]}"
         )
     number, unit = match.groups()
+    if not unit and what == "rate":
+        raise InputError(f"{shown(text)} has no unit: a rate needs one, e.g. 400Gb/s or 50GB/s")
     unit = unit.replace("µ", "u") or bare
     if unit not in units:
         unit = unit[:1].upper() + unit[1:]  # kB, kiB; b and B stay apart
     if unit not in units:
         raise InputError(
-            f"{text!r}: unknown unit {unit!r} for a {what}; known units: {', '.join(units)}"
+            f"{shown(text)}: unknown unit {printable(unit, 20)!r} for a {what}; known units: "
+            f"{', '.join(units)}"
         )
-    return Fraction(number) * units[unit]
-
-
-def _example(what: str) -> str:
-    return {"size": "256KiB", "rate": "400Gb/s", "time": "12us"}[what]
+    return _exact(number, text) * units[unit]
 
 
 def _whole(value: Fraction, text: str | int, what: str, unit: str) -> int:
     if value.denominator != 1:
-        raise InputError(
-            f"{text!r} is {float(value):g} {unit}: a {what} must be a whole number of {unit}"
-        )
+        raise InputError(f"{shown(text)}: a {what} must be a whole number of {unit}")
+    if value > INT64_MAX:
+        raise InputError(f"{shown(text)}: a {what} is at most 2**63 - 1 {unit}")
     return value.numerator
 
 
 def parse_bytes(text: str | int) -> int:
-    """`"256KiB"` -> 262144 bytes; a plain number is bytes.  Must be positive and whole."""
-    value = _whole(_parse(text, _SIZES, "B", "size"), text, "size", "bytes")
+    """`"256KiB"` -> 262144 bytes; a plain number is bytes.  Positive, whole, within int64."""
+    value = _whole(_parse(text, _SIZES, "size"), text, "size", "bytes")
     if value <= 0:
-        raise InputError(f"{text!r}: a size must be at least 1 byte")
+        raise InputError(f"{shown(text)}: a size must be at least 1 byte")
     return value
 
 
 def parse_rate(text: str | int) -> int:
-    """`"400Gb/s"` -> 50_000_000_000 bytes per second; a plain number is bytes per second.  Must be
-    positive.
+    """`"400Gb/s"` -> 50_000_000_000 bytes per second.  Positive, whole, within int64.
+
+    An int is bytes per second; a text needs its unit, since 400 is hardly ever meant as bytes.
     """
-    value = _whole(_parse(text, _RATES, "B/s", "rate"), text, "rate", "bytes per second")
+    value = _whole(_parse(text, _RATES, "rate"), text, "rate", "bytes per second")
     if value <= 0:
         raise InputError(
-            f'{text!r}: a rate must be above zero (write a dead NIC as a degraded fraction of "0")'
+            f"{shown(text)}: a rate must be above zero (write a dead NIC as a degraded fraction "
+            f'of "0")'
         )
     return value
 
 
 def parse_time(text: str | int) -> int:
-    """`"12us"` -> 12_000_000 picoseconds; a plain number is seconds.  Must not be negative."""
-    value = _whole(_parse(text, _TIMES, "s", "time"), text, "time", "picoseconds")
+    """`"12us"` -> 12_000_000 picoseconds; a plain number is seconds.  Not negative, within int64
+    (106 days).
+    """
+    value = _whole(_parse(text, _TIMES, "time"), text, "time", "picoseconds")
     if value < 0:
-        raise InputError(f"{text!r}: a time can't be negative")
+        raise InputError(f"{shown(text)}: a time can't be negative")
     return value
 
 
-def parse_fraction(text: str | int) -> Fraction:
+def parse_fraction(text: str | int | float | Fraction) -> Fraction:
     """`"0.5"`, `"1/3"` or `1` -> an exact Fraction in [0, 1]."""
-    try:
-        value = Fraction(text)
-    except (ValueError, ZeroDivisionError, TypeError) as error:
-        raise InputError(f'{text!r} is not a fraction: expected e.g. "0.5" or "1/3"') from error
+    value = parse_number(text, "fraction")
     if not 0 <= value <= 1:
         raise InputError(
-            f"{text!r}: a fraction of the healthy rate lies between 0 (dead) and 1 (healthy)"
+            f"{shown(text)}: a fraction of the healthy rate lies between 0 (dead) and 1 (healthy)"
         )
     return value
 

@@ -1,7 +1,8 @@
-"""Bytes, rates and times as people write them."""
+"""Numbers, bytes, rates and times as people write them, and as nobody should."""
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 
 import pytest
@@ -56,7 +57,7 @@ def test_bad_bytes(text: object) -> None:
         units.parse_bytes(text)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["0Gb/s", "-400Gb/s", "400Gx/s", "1b/s", "fast"])
+@pytest.mark.parametrize("text", ["0Gb/s", "-400Gb/s", "400Gx/s", "1b/s", "fast", "400", "1e9"])
 def test_bad_rates(text: str) -> None:
     with pytest.raises(InputError):
         units.parse_rate(text)
@@ -74,6 +75,107 @@ def test_fractions() -> None:
     for bad in ("1.5", "-0.1", "half", "1/0"):
         with pytest.raises(InputError):
             units.parse_fraction(bad)
+
+
+def test_a_rate_without_a_unit_is_refused_and_says_so() -> None:
+    with pytest.raises(InputError, match="a rate needs one"):
+        units.parse_rate("400")
+
+
+def test_numbers() -> None:
+    assert units.parse_number("-1.25e2") == -125
+    assert units.parse_number(" 2/6 ") == Fraction(1, 3)
+    assert units.parse_number(0.1) == Fraction(1, 10)
+    assert units.parse_number(7) == 7
+    assert units.parse_integer("+12") == 12
+    assert units.parse_integer(str(2**63 - 1)) == 2**63 - 1
+    assert units.parse_integer("0", "seed", low=0) == 0
+
+
+@pytest.mark.parametrize(("text", "low"), [("-1", 0), ("0", 1), (str(2**63), 0), (-1, 0)])
+def test_integers_out_of_range_name_the_range(text: str | int, low: int) -> None:
+    with pytest.raises(InputError, match=f"expected a seed, a whole number from {low} to"):
+        units.parse_integer(text, "seed", low=low)
+
+
+HOSTILE = [
+    "1e-999999999",
+    "1e999999999",
+    "1e100",
+    "1/0",
+    "0/0",
+    "nan",
+    "-inf",
+    "infinity",
+    "9" * 5000,
+    "1/" + "9" * 5000,
+    "0x10",
+    "1_000",
+    "١٢",
+    "²",
+    "1\x00",
+    "--1",
+    "",
+    None,
+    True,
+    float("nan"),
+    float("inf"),
+    b"1",
+    [],
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_numbers_are_one_sentence(text: object) -> None:
+    for read in (
+        units.parse_number,
+        units.parse_integer,
+        units.parse_fraction,
+        units.parse_bytes,
+        units.parse_rate,
+        units.parse_time,
+    ):
+        with pytest.raises(InputError) as found:
+            read(text)  # type: ignore[operator]
+        assert len(str(found.value)) < 200
+        assert str(found.value).isprintable()
+
+
+def test_what_does_not_fit_int64_is_refused() -> None:
+    assert units.parse_bytes(str(2**63 - 1)) == 2**63 - 1
+    for read, text in (
+        (units.parse_bytes, str(2**63)),
+        (units.parse_bytes, 2**70),
+        (units.parse_bytes, "8388608TiB"),
+        (units.parse_rate, "1e9TB/s"),
+        (units.parse_time, "1e8s"),
+        (units.parse_bytes, 10**2000),
+    ):
+        with pytest.raises(InputError, match="at most"):
+            read(text)  # type: ignore[operator]
+
+
+def test_fuzzed_numbers_are_read_or_refused() -> None:
+    dice = random.Random(15)
+    alphabet = "0123456789" * 2 + "+-./eE KMGTibBs/µ²\n\x00é"
+    read = 0
+    for _ in range(4000):
+        text = "".join(dice.choice(alphabet) for _ in range(dice.randint(0, 12)))
+        for parse in (
+            units.parse_number,
+            units.parse_integer,
+            units.parse_fraction,
+            units.parse_bytes,
+            units.parse_rate,
+            units.parse_time,
+        ):
+            try:
+                value = parse(text)
+            except InputError:
+                continue
+            read += 1
+            assert isinstance(value, int | Fraction)
+    assert read > 500
 
 
 def test_formats_read_back() -> None:
