@@ -34,12 +34,15 @@ from pathlib import Path
 from typing import Any
 
 from railopt.arrays import write_atomic
+from railopt.bracket import Bracket
 from railopt.check import Verdict, check_certificate
 from railopt.chunks import Chunks
 from railopt.errors import CheckFailed, FormatError, InputError
 from railopt.fabric import Fabric
+from railopt.plans import Plan
 
 VERSION = 1
+INLINE = 20_000  # chunks: beyond this a certificate names the plan's file instead of listing them
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,45 @@ class Certificate:
         if not verdict.ok:
             raise CheckFailed(f"the certificate does not hold ({verdict.kind}): {verdict.message}")
         return self
+
+
+def certify(plan: Plan, bracket: Bracket, best: Plan | None = None) -> Certificate:
+    """The certificate of a plan's value and of a bound on every plan of its chunks, in full."""
+    return Certificate.coupled(
+        plan.fabric,
+        plan.chunks,
+        bracket.bound,
+        _witness(bracket),
+        value=plan.makespan,
+        rail=plan.rail.tolist(),
+    )
+
+
+def save_certificate(
+    plan: Plan,
+    bracket: Bracket,
+    path: str | os.PathLike[str],
+    best: Plan | None = None,
+    force: bool = False,
+) -> list[Path]:
+    """Write a certificate; one of more than `INLINE` chunks names a plan file that is written
+    beside it.  The files written.
+    """
+    target = Path(path)
+    if len(plan.chunks) <= INLINE:
+        certify(plan, bracket, best).save(target, force=force)
+        return [target]
+    beside = target.with_suffix(".plan.npz")
+    plan.save(beside, force=force)
+    Certificate.of_plan(plan.fabric, beside, bracket.bound, _witness(bracket), plan.makespan).save(
+        target, force=force
+    )
+    return [target, beside]
+
+
+def _witness(bracket: Bracket) -> Mapping[str, Any]:
+    """Why nothing beats the bound: what the kernel checks, or whose word it is."""
+    return bracket.witness or {"kind": "claimed", "by": bracket.by}
 
 
 def plan_digest(path: str | os.PathLike[str]) -> str:
