@@ -23,7 +23,7 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies import POLICIES, plan
 from railopt.runtime.benchmark import COLUMNS, Measurement, scaled, sizes, timed
-from railopt.runtime.payload.layout import Placement
+from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.units import parse_bytes
 
@@ -34,7 +34,7 @@ EPILOG = """examples:
 bound% is the least time of any plan on the fabric (--fabric, --link) over the time measured. On loopback the bytes move
 through memory, so bound% only says how this machine's memory compares with that fabric."""
 
-Once = Callable[[Plan, Placement, int], tuple[float, int | None]]
+Once = Callable[[Plan, Layout, int], tuple[float, int | None]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
                 "workload": args.workload,
                 "nodes": fabric.nodes,
                 "rails": fabric.rails,
-                "rows": [row.as_json() for row in rows],
+                "rows": [row.as_dict() for row in rows],
             }
         )
     if any(row.wrong for row in rows):
@@ -132,12 +132,12 @@ def _measure(
     if show and not args.json:
         print("# " + " ".join(name.rjust(w) for name, w in zip(COLUMNS, widths, strict=True)))
     for size, made in _cases(args, fabric):
-        placement = Placement.packed(made.chunks)
+        layout = Layout.packed(made.chunks)
 
         def run_once(
-            i: int, made: Plan = made, placement: Placement = placement
+            i: int, made: Plan = made, layout: Layout = layout
         ) -> tuple[float, int | None]:
-            return once(made, placement, i)
+            return once(made, layout, i)
 
         seconds, wrong = timed(run_once, args.warmup_iters, args.iters)
         bound = lower_bound(fabric, made.chunks).value
@@ -156,7 +156,7 @@ def _loopback(args: argparse.Namespace, fabric: Fabric) -> Iterator[Measurement]
 
     sender = Loopback(verify=bool(args.check))
 
-    def once(made: Plan, placement: Placement, i: int) -> tuple[float, int | None]:
+    def once(made: Plan, layout: Layout, i: int) -> tuple[float, int | None]:
         report = sender.run(made).wait()
         return report.seconds, report.wrong
 
@@ -171,7 +171,7 @@ def _verbs(args: argparse.Namespace, fabric: Fabric, launch: Launch) -> Iterator
     from railopt.runtime.senders.verbs import Verbs
 
     rank, options = launch.rank, options_of(args)
-    largest = [Placement.packed(made.chunks) for _, made in _cases(args, fabric)][-1]
+    largest = [Layout.packed(made.chunks) for _, made in _cases(args, fabric)][-1]
     run = (
         f"bench {args.workload} {args.minbytes} {args.maxbytes} {args.stepfactor} "
         f"{args.policy} {args.chunk}"
@@ -184,13 +184,13 @@ def _verbs(args: argparse.Namespace, fabric: Fabric, launch: Launch) -> Iterator
         )
         with Verbs(group, devices, send, recv, options=options) as sender:
 
-            def once(made: Plan, placement: Placement, i: int) -> tuple[float, int | None]:
+            def once(made: Plan, layout: Layout, i: int) -> tuple[float, int | None]:
                 if args.check:
-                    verify.fill(made, placement, rank, sender.send, i)
+                    verify.fill(made, layout, rank, sender.send, i)
                 group.allgather("start")
                 report = sender.run(made).wait()
                 wrong = (
-                    len(verify.wrong(made, placement, rank, sender.recv, i)) if args.check else None
+                    len(verify.wrong(made, layout, rank, sender.recv, i)) if args.check else None
                 )
                 for fault in report.faults:
                     talk("verbs", str(fault))

@@ -21,7 +21,7 @@ from railopt.cli.launching import (
 )
 from railopt.errors import CheckFailed, InputError
 from railopt.plans import Plan
-from railopt.runtime.payload.layout import Placement
+from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.units import parse_bytes
 
@@ -75,7 +75,7 @@ def _loopback(args: argparse.Namespace, plan: Plan) -> list[dict[str, Any]]:
     from railopt.runtime.senders.loopback import Loopback
 
     sender = Loopback(verify=not args.no_verify)
-    return [sender.run(plan).wait().as_json() for _ in range(args.iters)]
+    return [sender.run(plan).wait().as_dict() for _ in range(args.iters)]
 
 
 def _record(args: argparse.Namespace, plan: Plan, launch: Launch) -> int:
@@ -113,37 +113,37 @@ def _verbs(
             f"{args.plan} is for {plan.fabric.nodes} nodes, this run has {launch.size} ranks "
             "(one process a node)"
         )
-    options, placement, rank = options_of(args), Placement.packed(plan.chunks), launch.rank
+    options, layout, rank = options_of(args), Layout.packed(plan.chunks), launch.rank
     runs = []
     with join_group(args, launch, plan.digest[:16]) as group:
         devices = devices_of(args, plan.fabric.rails)
         send, recv = (
             np.zeros(int(side[rank, 0]), np.uint8)
-            for side in (placement.send_bytes, placement.recv_bytes)
+            for side in (layout.send_bytes, layout.recv_bytes)
         )
         with Verbs(group, devices, send, recv, options=options) as sender:
             for i in range(args.iters):
                 if not args.no_verify:
-                    verify.fill(plan, placement, rank, sender.send, i)
+                    verify.fill(plan, layout, rank, sender.send, i)
                     recv.fill(0)
                 group.allgather("start")
                 report = sender.run(plan).wait()
                 for fault in report.faults:
                     talk("verbs", str(fault))
-                wrong = None if args.no_verify else _wrong(sender, plan, placement, i)
-                runs.append({**report.as_json(), "wrong": wrong})
+                wrong = None if args.no_verify else _wrong(sender, plan, layout, i)
+                runs.append({**report.as_dict(), "wrong": wrong})
         everything = group.allgather(runs)
     return everything if rank == 0 else None
 
 
-def _wrong(sender: Any, plan: Plan, placement: Placement, seed: int) -> int:
+def _wrong(sender: Any, plan: Plan, layout: Layout, seed: int) -> int:
     """Chunks of this node with wrong bytes, and pairs whose checksum the sender does not
     confirm.
     """
     from railopt.runtime.payload import verify
 
     rank = sender.group.rank
-    wrong = verify.wrong(plan, placement, rank, sender.recv, seed)
+    wrong = verify.wrong(plan, layout, rank, sender.recv, seed)
     for chunk in wrong[:5].tolist():
         talk(
             "verbs",
@@ -151,9 +151,9 @@ def _wrong(sender: Any, plan: Plan, placement: Placement, seed: int) -> int:
             f"{plan.rail[chunk]} is wrong",
         )
     sent = sender.group.allgather(
-        verify.checksums(plan, placement, rank, "send", sender.send).tolist()
+        verify.checksums(plan, layout, rank, "send", sender.send).tolist()
     )
-    received = verify.checksums(plan, placement, rank, "recv", sender.recv).tolist()
+    received = verify.checksums(plan, layout, rank, "recv", sender.recv).tolist()
     pairs = sum(received[k] != sent[k][rank] for k in range(len(sent)) if k != rank)
     return max(len(wrong), pairs)
 

@@ -25,7 +25,7 @@ _EXPORTS = {
     "Options": "verbs.rails",
     "Patience": "verbs.objects",
     "PeerLost": "senders.protocol",
-    "Placement": "payload.layout",
+    "Layout": "payload.layout",
     "Record": "senders.record",
     "Report": "senders.protocol",
     "Sender": "senders.protocol",

@@ -66,7 +66,7 @@ class Measurement:
             f"{float(self.bound) / self.seconds * 100:.2f}",
         ]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The cells as numbers."""
         algbw = self.size / self.seconds / 1e9
         return {

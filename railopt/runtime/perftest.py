@@ -22,10 +22,11 @@ from railopt.fabric import Fabric
 _PAIR = re.compile(r'"?(MsgSize|BW_average|MsgRate)"?\s*:\s*"?([0-9.eE+-]+)"?')
 _PLACE = re.compile(r"(\d+)\D+(\d+)(?:[._-]?(tx|rx))?\.json\Z", re.ASCII)
 _UNITS = (Fraction(2**20), Fraction(10**9, 8))  # MB/s, Gb/s
+_SIDES = {"tx": "send", "rx": "recv", None: ""}
 
 
 class Measured(NamedTuple):
-    """A NIC's rate in bytes per second; `side` is "tx", "rx" or "" for both."""
+    """A NIC's rate in bytes per second; `side` is "send", "recv" or "" for both."""
 
     node: int
     rail: int
@@ -80,7 +81,7 @@ def place_of(path: str) -> tuple[int, int, str]:
             f"{path}: the name must end in the node's and the rail's number, e.g. node3_rail5.json "
             "(node3_rail5_tx.json and _rx.json where the directions differ)"
         )
-    return int(match[1]), int(match[2]), match[3] or ""
+    return int(match[1]), int(match[2]), _SIDES[match[3]]
 
 
 def read(paths: Iterable[str]) -> list[Measured]:
@@ -104,9 +105,9 @@ def fabric_from(measured: list[Measured], gpus: int | None = None) -> Fabric:
             "no reports: expected one a NIC, e.g. node0_rail0.json node0_rail1.json ..."
         )
     nodes, rails = 1 + max(m.node for m in measured), 1 + max(m.rail for m in measured)
-    rates = {side: np.zeros((nodes, rails), np.int64) for side in ("tx", "rx")}
+    rates = {side: np.zeros((nodes, rails), np.int64) for side in ("send", "recv")}
     for m in measured:
-        for side in [m.side] if m.side else ["tx", "rx"]:
+        for side in [m.side] if m.side else ["send", "recv"]:
             if rates[side][m.node, m.rail]:
                 raise InputError(f"node {m.node} rail {m.rail} was measured twice ({side})")
             rates[side][m.node, m.rail] = m.rate
@@ -118,4 +119,4 @@ def fabric_from(measured: list[Measured], gpus: int | None = None) -> Fabric:
                 f"are expected, "
                 "because those are the largest numbers found"
             )
-    return Fabric(nodes, rails, rails if gpus is None else gpus, rates["tx"], rates["rx"])
+    return Fabric(nodes, rails, rails if gpus is None else gpus, rates["send"], rates["recv"])

@@ -11,7 +11,7 @@ import numpy as np
 
 from railopt import Chunks, Fabric, Plan
 from railopt.runtime.senders.loopback import Loopback
-from railopt.runtime.verbs.engine import Engine, Job, Link
+from railopt.runtime.verbs.engine import Engine, Link, LinkJob
 from railopt.runtime.verbs.null import Q_RECVS, NullLibrary
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
 from railopt.runtime.verbs.work import WriteRing, Writes, work_id
@@ -103,7 +103,7 @@ def _sweeps() -> Iterator[Row]:
 
     def carry() -> None:
         for link in engine.links:
-            engine.give(link, Job(writes, chunks, 0))
+            engine.give(link, LinkJob(writes, chunks, 0))
         while any(link.unfinished for link in engine.links):
             engine.sweep()
 

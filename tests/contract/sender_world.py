@@ -14,7 +14,7 @@ import numpy as np
 from railopt import Fabric, Plan, workloads
 from railopt import plan as make_plan
 from railopt.runtime.payload import verify
-from railopt.runtime.payload.layout import Placement
+from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.group import Group, join
 from railopt.runtime.rendezvous.hub import Hub
 from railopt.runtime.rendezvous.launch import Launch
@@ -90,10 +90,10 @@ def carry(
     sender: Verbs, plan: Plan, seed: int, before: Callable[[], None] | None = None
 ) -> tuple[int, Any]:
     """Fill, run and verify: (wrong chunks, report)."""
-    placement, node = Placement.packed(plan.chunks), sender.group.rank
-    verify.fill(plan, placement, node, sender.send, seed)
+    layout, node = Layout.packed(plan.chunks), sender.group.rank
+    verify.fill(plan, layout, node, sender.send, seed)
     sender.group.allgather(f"start {seed}")
     if before is not None:
         before()
     report = sender.run(plan).wait()
-    return len(verify.wrong(plan, placement, node, sender.recv, seed)), report
+    return len(verify.wrong(plan, layout, node, sender.recv, seed)), report

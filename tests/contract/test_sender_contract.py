@@ -15,11 +15,11 @@ from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
 from railopt.errors import InputError
 from railopt.policies import POLICIES
-from railopt.runtime.payload.layout import Placement
+from railopt.runtime.payload.layout import Layout
 from railopt.runtime.senders.loopback import Loopback
 from railopt.runtime.senders.record import Record
 from railopt.runtime.senders.verbs import Verbs
-from railopt.runtime.verbs.engine import Engine, Job, Link
+from railopt.runtime.verbs.engine import Engine, Link, LinkJob
 from railopt.runtime.verbs.null import NullLibrary
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
 from railopt.runtime.verbs.rails import Options
@@ -44,29 +44,29 @@ def test_loopback_moves_every_policys_plan() -> None:
 
 
 def test_loopback_notices_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from railopt.runtime.payload import pattern as kernels
+    from railopt.runtime.payload import pattern
 
-    plan, real = small_plan(2, 2), kernels.copy_chunks
+    plan, real = small_plan(2, 2), pattern.copy_chunks
 
     def lazy(source: Any, target: Any, size: Any) -> None:
         real(source[1:], target[1:], size[1:])
 
-    monkeypatch.setattr(kernels, "copy_chunks", lazy)
+    monkeypatch.setattr(pattern, "copy_chunks", lazy)
     assert Loopback().run(plan).wait().wrong == 2, "one chunk a rail was not moved"
 
 
 def test_loopback_moves_the_users_own_bytes() -> None:
     plan = small_plan(3, 2)
-    placement = Placement.packed(plan.chunks)
+    layout = Layout.packed(plan.chunks)
     rng = np.random.default_rng(0)
-    send = [rng.integers(0, 256, int(n), dtype=np.uint8) for n in placement.send_bytes[:, 0]]
-    recv = [bytearray(int(n)) for n in placement.recv_bytes[:, 0]]
+    send = [rng.integers(0, 256, int(n), dtype=np.uint8) for n in layout.send_bytes[:, 0]]
+    recv = [bytearray(int(n)) for n in layout.recv_bytes[:, 0]]
     handle = Loopback(send, recv).run(plan)
     assert handle.wait(10).wrong == 0
     assert handle.poll()
     for c in range(len(plan.chunks)):
-        start, size = placement.recv_offset[c], plan.chunks.size[c]
-        source = placement.send_offset[c]
+        start, size = layout.recv_offset[c], plan.chunks.size[c]
+        source = layout.send_offset[c]
         assert (
             recv[plan.chunks.dst[c]][start : start + size]
             == send[plan.chunks.src[c]][source : source + size].tobytes()
@@ -130,16 +130,15 @@ def test_silent_nodes_and_one_way_traffic() -> None:
 def test_one_buffer_a_gpu() -> None:
     fabric = Fabric.uniform(2, 2, gpus=2)
     plan = make_plan(fabric, workloads.uniform(fabric, size="3KiB").chunks("1KiB"), "lpt")
-    placement = Placement.packed(plan.chunks, per_gpu=True)
+    layout = Layout.packed(plan.chunks, per_gpu=True)
 
     def work(sender: Verbs) -> bool:
         group, rank = sender.group, sender.group.rank
         sender.close()
         send = [
-            np.full(int(n), 10 * rank + g, np.uint8)
-            for g, n in enumerate(placement.send_bytes[rank])
+            np.full(int(n), 10 * rank + g, np.uint8) for g, n in enumerate(layout.send_bytes[rank])
         ]
-        recv = [np.zeros(int(n), np.uint8) for n in placement.recv_bytes[rank]]
+        recv = [np.zeros(int(n), np.uint8) for n in layout.recv_bytes[rank]]
         with Verbs(
             group, [f"null{rank}_{n}" for n in range(2)], send, recv, lib=sender.rails[0].device.lib
         ) as mine:
@@ -261,7 +260,7 @@ def test_posting_and_polling_allocate_nothing_in_the_steady_state() -> None:
 
     def round_() -> None:
         for link in links:
-            engine.give(link, Job(writes, rows, 0))
+            engine.give(link, LinkJob(writes, rows, 0))
         while any(link.unfinished for link in links):
             engine.sweep()
 

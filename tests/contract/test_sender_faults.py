@@ -196,7 +196,7 @@ def test_wait_may_time_out_and_go_on() -> None:
         run = sender.run(small_plan(2, 2))
         if sender.group.rank == 0:
             with pytest.raises(TimeoutError):
-                run.wait(timeout=0.1)
+                run.wait(timeout_s=0.1)
             go.set()
         return run.wait().sender
 

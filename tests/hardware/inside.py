@@ -3,7 +3,7 @@
 
 The parent imports everything once (imports are slow under emulation) and never opens a device
 itself. Payloads are random bytes; a receiver builds what it should have from the senders' seeds and
-the placement alone, and compares byte for byte.
+the layout alone, and compares byte for byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
 from railopt.cli.main import main as railopt_main
 from railopt.policies import POLICIES
-from railopt.runtime.payload.layout import Placement
+from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.group import Group, join
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.senders.verbs import Verbs
@@ -52,13 +52,13 @@ def payload(node: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.random.default_rng(node).integers(0, 256, size, dtype=np.uint8)
 
 
-def expected(plan: Plan, placement: Placement, node: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def expected(plan: Plan, layout: Layout, node: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """What `node`'s receive memory must hold."""
-    sent = [payload(k, int(placement.send_bytes[k, 0])) for k in range(plan.fabric.nodes)]
-    memory = np.zeros(int(placement.recv_bytes[node, 0]), np.uint8)
+    sent = [payload(k, int(layout.send_bytes[k, 0])) for k in range(plan.fabric.nodes)]
+    memory = np.zeros(int(layout.recv_bytes[node, 0]), np.uint8)
     for c in np.flatnonzero(plan.chunks.dst == node):
-        size, source = plan.chunks.size[c], placement.send_offset[c]
-        memory[placement.recv_offset[c] :][:size] = sent[plan.chunks.src[c]][source : source + size]
+        size, source = plan.chunks.size[c], layout.send_offset[c]
+        memory[layout.recv_offset[c] :][:size] = sent[plan.chunks.src[c]][source : source + size]
     return memory
 
 
@@ -139,8 +139,8 @@ def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
     }
     lpt = plans["lpt"]
     chunks = lpt.chunks
-    placement = Placement.packed(chunks)
-    size = int(max(placement.send_bytes.max(), placement.recv_bytes.max()))
+    layout = Layout.packed(chunks)
+    size = int(max(layout.send_bytes.max(), layout.recv_bytes.max()))
 
     def work(node: int) -> dict[str, Any]:
         group, sender, send, recv = session(
@@ -148,9 +148,9 @@ def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
         )
         right = {}
         with group, sender:
-            mine = payload(node, int(placement.send_bytes[node, 0]))
+            mine = payload(node, int(layout.send_bytes[node, 0]))
             send[: len(mine)] = mine
-            wanted = expected(lpt, placement, node)
+            wanted = expected(lpt, layout, node)
             for name, plan in plans.items():
                 recv[:] = 0
                 group.allgather(name)
@@ -170,8 +170,8 @@ def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]
     fabric = Fabric.uniform(nodes, rail_count)
     chunks = workloads.uniform(fabric, size="256KiB").chunks("32KiB")
     plan = make_plan(fabric, chunks, "lpt")
-    placement = Placement.packed(chunks)
-    size = int(max(placement.send_bytes.max(), placement.recv_bytes.max()))
+    layout = Layout.packed(chunks)
+    size = int(max(layout.send_bytes.max(), layout.recv_bytes.max()))
 
     def work(node: int) -> dict[str, Any]:
         group, sender, send, recv = session(
@@ -179,7 +179,7 @@ def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]
         )
         with group, sender:
             send[:] = payload(node, size)
-            wanted = expected(plan, placement, node)
+            wanted = expected(plan, layout, node)
             run = sender.run(plan)
             link = sender.by_place.get((1 - node, 0)) if node < 2 else None
             while (
@@ -229,7 +229,7 @@ def killed() -> list[dict[str, Any]]:
     fabric = Fabric.uniform(4, 2)
     chunks = workloads.uniform(fabric, size="256KiB").chunks("32KiB")
     plan = make_plan(fabric, chunks, "lpt")
-    size = int(Placement.packed(chunks).send_bytes.max())
+    size = int(Layout.packed(chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
         group, sender, _, _ = session(
@@ -251,7 +251,7 @@ def interrupted() -> list[dict[str, Any]]:
     """Ctrl-C on node 1 in the middle of a run."""
     fabric = Fabric.uniform(2, 2)
     plan = make_plan(fabric, workloads.uniform(fabric, size="256KiB").chunks("32KiB"), "lpt")
-    size = int(Placement.packed(plan.chunks).send_bytes.max())
+    size = int(Layout.packed(plan.chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
         group, sender, _, _ = session(
@@ -273,7 +273,7 @@ def bad_keys() -> list[dict[str, Any]]:
     fabric = Fabric.uniform(2, 2)
     chunks = workloads.uniform(fabric, size="64KiB").chunks("16KiB")
     plan = make_plan(fabric, chunks, "lpt")
-    size = int(Placement.packed(chunks).send_bytes.max())
+    size = int(Layout.packed(chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
         group, sender, _, _ = session(node, 2, 2, size, Options(patience=Patience(18, 1)))
@@ -435,11 +435,11 @@ def warm() -> None:
     plan = make_plan(fabric, chunks, "lpt")
     lower_bound(fabric, chunks)
     replan(plan, np.flatnonzero(chunks.src == 0).astype(np.int64), 0, 1, [1, 2])
-    placement = Placement.packed(chunks)
-    memory = [memory_of(np.zeros(int(placement.send_bytes.max()), np.uint8), writable=True)]
-    verify.fill(plan, placement, 0, memory, 0)
-    verify.wrong(plan, placement, 1, memory, 0)
-    verify.checksums(plan, placement, 0, "send", memory)
+    layout = Layout.packed(chunks)
+    memory = [memory_of(np.zeros(int(layout.send_bytes.max()), np.uint8), writable=True)]
+    verify.fill(plan, layout, 0, memory, 0)
+    verify.wrong(plan, layout, 1, memory, 0)
+    verify.checksums(plan, layout, 0, "send", memory)
 
 
 SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] = {

@@ -18,7 +18,7 @@ MAX_MESSAGE = 1 << 30
 
 
 @dataclass(frozen=True)
-class Placement:
+class Layout:
     """Buffer number and byte offset of each chunk in its sender's and in its receiver's memory.
 
     send_buffer, recv_buffer  int32 [C]: which of the node's buffers
@@ -34,8 +34,8 @@ class Placement:
     recv_bytes: Ints
 
     @classmethod
-    def packed(cls, chunks: Chunks, *, per_gpu: bool = False) -> Placement:
-        """The layout of an all-to-all-v: a node's send memory goes by (source GPU, destination
+    def packed(cls, chunks: Chunks, *, per_gpu: bool = False) -> Layout:
+        """The order of an all-to-all-v: a node's send memory goes by (source GPU, destination
         GPU), its receive memory by (destination GPU, source GPU), the chunks of a pair in their
         order, without gaps. One buffer a node, or one a GPU with `per_gpu`."""
         count = chunks.nodes * chunks.gpus
@@ -79,7 +79,7 @@ def _pack(
 
 
 @dataclass(frozen=True)
-class Program:
+class WriteList:
     """The RDMA WRITEs of one node for one stage, grouped by link, in the plan's order within a
     link.
 
@@ -118,13 +118,13 @@ def rows_of(plan: Plan, node: int, stage: int | None = None, *, side: str = "sen
     return np.flatnonzero(mask).astype(np.int64)
 
 
-def program(
+def write_list(
     plan: Plan,
-    placement: Placement,
+    layout: Layout,
     rows: Ints,
     rail: npt.NDArray[np.integer] | None = None,
     max_message: int = MAX_MESSAGE,
-) -> Program:
+) -> WriteList:
     """What the node that owns the chunks `rows` posts; `rail` overrides the plan's rails (one a
     row).
     """
@@ -143,14 +143,14 @@ def program(
         skip = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * max_message
         chunk, link, size = chunk[owner], link[owner], np.minimum(size[owner] - skip, max_message)
     links, first = np.unique(link, return_index=True)
-    return Program(
+    return WriteList(
         peer=links // plan.fabric.rails,
         rail=links % plan.fabric.rails,
         starts=np.append(first, len(link)),
         chunk=chunk,
-        local_buffer=placement.send_buffer[chunk].astype(np.int64),
-        local_offset=placement.send_offset[chunk] + skip,
-        remote_buffer=placement.recv_buffer[chunk].astype(np.int64),
-        remote_offset=placement.recv_offset[chunk] + skip,
+        local_buffer=layout.send_buffer[chunk].astype(np.int64),
+        local_offset=layout.send_offset[chunk] + skip,
+        remote_buffer=layout.recv_buffer[chunk].astype(np.int64),
+        remote_offset=layout.recv_offset[chunk] + skip,
         length=size,
     )

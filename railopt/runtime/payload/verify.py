@@ -11,50 +11,50 @@ import numpy.typing as npt
 
 from railopt.arrays import Ints
 from railopt.plans import Plan
-from railopt.runtime.payload import pattern as kernels
-from railopt.runtime.payload.layout import Placement, rows_of
+from railopt.runtime.payload import pattern
+from railopt.runtime.payload.layout import Layout, rows_of
 from railopt.runtime.payload.memory import Memory
 
 
 def _side(
-    plan: Plan, placement: Placement, node: int, side: str, memory: Sequence[Memory]
+    plan: Plan, layout: Layout, node: int, side: str, memory: Sequence[Memory]
 ) -> tuple[Ints, Ints, Ints]:
     """(rows, addresses, bytes) of the chunks that a node sends or receives."""
     rows = rows_of(plan, node, side=side)
     buffer, offset = (
-        (placement.send_buffer, placement.send_offset)
+        (layout.send_buffer, layout.send_offset)
         if side == "send"
-        else (placement.recv_buffer, placement.recv_offset)
+        else (layout.recv_buffer, layout.recv_offset)
     )
     base = np.array([m.address for m in memory], np.int64)
     return rows, base[buffer[rows]] + offset[rows], plan.chunks.size[rows]
 
 
-def fill(plan: Plan, placement: Placement, node: int, memory: Sequence[Memory], seed: int) -> None:
+def fill(plan: Plan, layout: Layout, node: int, memory: Sequence[Memory], seed: int) -> None:
     """Write the pattern of round `seed` into what `node` sends."""
-    rows, address, size = _side(plan, placement, node, "send", memory)
-    kernels.fill_pattern(address, size, rows.astype(np.uint64), np.uint64(seed))
+    rows, address, size = _side(plan, layout, node, "send", memory)
+    pattern.fill_pattern(address, size, rows.astype(np.uint64), np.uint64(seed))
 
 
-def wrong(plan: Plan, placement: Placement, node: int, memory: Sequence[Memory], seed: int) -> Ints:
+def wrong(plan: Plan, layout: Layout, node: int, memory: Sequence[Memory], seed: int) -> Ints:
     """Chunks that `node` received and that do not hold the pattern of round `seed`, compared byte
     for byte.
     """
-    rows, address, size = _side(plan, placement, node, "recv", memory)
+    rows, address, size = _side(plan, layout, node, "recv", memory)
     mask = np.zeros(len(rows), np.bool_)
-    kernels.wrong_chunks(address, size, rows.astype(np.uint64), np.uint64(seed), mask)
+    pattern.wrong_chunks(address, size, rows.astype(np.uint64), np.uint64(seed), mask)
     return rows[mask]
 
 
 def checksums(
-    plan: Plan, placement: Placement, node: int, side: str, memory: Sequence[Memory]
+    plan: Plan, layout: Layout, node: int, side: str, memory: Sequence[Memory]
 ) -> npt.NDArray[np.uint64]:
     """uint64 [nodes]: the checksum of all that `node` sends to (receives from) each node; equal on
     both sides.
     """
-    rows, address, size = _side(plan, placement, node, side, memory)
+    rows, address, size = _side(plan, layout, node, side, memory)
     each = np.zeros(len(rows), np.uint64)
-    kernels.checksum_chunks(address, size, rows.astype(np.uint64), each)
+    pattern.checksum_chunks(address, size, rows.astype(np.uint64), each)
     sums = np.zeros(plan.fabric.nodes, np.uint64)
     np.add.at(sums, (plan.chunks.dst if side == "send" else plan.chunks.src)[rows], each)
     return sums

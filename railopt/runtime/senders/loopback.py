@@ -16,8 +16,8 @@ import numpy as np
 from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.plans import Plan
-from railopt.runtime.payload import pattern as kernels
-from railopt.runtime.payload.layout import Placement, stages
+from railopt.runtime.payload import pattern
+from railopt.runtime.payload.layout import Layout, stages
 from railopt.runtime.payload.memory import Memory, memory_of
 from railopt.runtime.senders.protocol import Report, rail_reports
 from railopt.units import format_bytes
@@ -50,29 +50,25 @@ class Loopback:
     def run(self, plan: Plan) -> LoopbackRun:
         """Start the rails' threads on a plan."""
         self._round += 1
-        placement = Placement.packed(plan.chunks)
+        layout = Layout.packed(plan.chunks)
         own = self._send is None
-        send = (
-            self._send if self._send is not None else self._allocated("send", placement.send_bytes)
-        )
-        recv = (
-            self._recv if self._recv is not None else self._allocated("recv", placement.recv_bytes)
-        )
-        _check_size("send", send, placement.send_bytes)
-        _check_size("recv", recv, placement.recv_bytes)
-        source = _addresses(send)[plan.chunks.src] + placement.send_offset
-        target = _addresses(recv)[plan.chunks.dst] + placement.recv_offset
+        send = self._send if self._send is not None else self._allocated("send", layout.send_bytes)
+        recv = self._recv if self._recv is not None else self._allocated("recv", layout.recv_bytes)
+        _check_size("send", send, layout.send_bytes)
+        _check_size("recv", recv, layout.recv_bytes)
+        source = _addresses(send)[plan.chunks.src] + layout.send_offset
+        target = _addresses(recv)[plan.chunks.dst] + layout.recv_offset
         seed = np.uint64(self._round)
         keys = np.arange(len(plan.chunks), dtype=np.uint64)
         if own:
-            kernels.fill_pattern(source, plan.chunks.size, keys, seed)
+            pattern.fill_pattern(source, plan.chunks.size, keys, seed)
 
         def wrong() -> int | None:
             if not self._verify:
                 return None
             if own:
                 return int(
-                    kernels.wrong_chunks(
+                    pattern.wrong_chunks(
                         target, plan.chunks.size, keys, seed, np.empty(len(keys), np.bool_)
                     )
                 )
@@ -141,7 +137,7 @@ class LoopbackRun:
             columns = self._source[rows], self._target[rows], self._plan.chunks.size[rows]
             workers.append(
                 threading.Thread(
-                    target=kernels.copy_chunks, args=columns, name=f"railopt-rail{rail}"
+                    target=pattern.copy_chunks, args=columns, name=f"railopt-rail{rail}"
                 )
             )
         for worker in workers:
@@ -153,11 +149,11 @@ class LoopbackRun:
         """Whether the run is done."""
         return not self._thread.is_alive()
 
-    def wait(self, timeout: float | None = None) -> Report:
+    def wait(self, timeout_s: float | None = None) -> Report:
         """Until the run is done."""
-        self._thread.join(timeout)
+        self._thread.join(timeout_s)
         if self._thread.is_alive():
-            raise TimeoutError(f"the loopback run is not done after {timeout} s")
+            raise TimeoutError(f"the loopback run is not done after {timeout_s:g} s")
         if self._error is not None:
             raise self._error
         assert self._report is not None
@@ -200,5 +196,5 @@ def _checksum_wrong(plan: Plan, source: Ints, target: Ints) -> int:
     keys = np.arange(len(plan.chunks), dtype=np.uint64)
     sums = np.empty((2, len(keys)), np.uint64)
     for out, addresses in zip(sums, (source, target), strict=True):
-        kernels.checksum_chunks(addresses, plan.chunks.size, keys, out)
+        pattern.checksum_chunks(addresses, plan.chunks.size, keys, out)
     return int((sums[0] != sums[1]).sum())

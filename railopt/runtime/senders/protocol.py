@@ -3,7 +3,7 @@ Verbs.
 
 handle = sender.run(plan)        starts; a sender runs one plan at a time
 handle.poll() -> bool            makes progress, never waits; True when done
-handle.wait(timeout) -> Report   until done; raises what went wrong
+handle.wait(timeout_s) -> Report  until done; raises what went wrong
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Fault:
     rail: int
     cause: str
     moved: int
-    after: float
+    after_s: float
 
     def __str__(self) -> str:
         return (
             f"rail {self.rail} between node {self.node} and node {self.peer} died after "
-            f"{self.after:.3f} s "
+            f"{self.after_s:.3f} s "
             f"({self.cause}); {self.moved} chunks planned again on the living rails"
         )
 
@@ -66,7 +66,7 @@ class Report:
     wrong: int | None = None
     faults: tuple[Fault, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As JSON values."""
         return {
             "sender": self.sender,
@@ -87,8 +87,8 @@ class Handle(Protocol):
         """Make progress without waiting; whether the run is done."""
         ...
 
-    def wait(self, timeout: float | None = None) -> Report:
-        """Until the run is done; raises what ended it, or `TimeoutError` after `timeout` seconds
+    def wait(self, timeout_s: float | None = None) -> Report:
+        """Until the run is done; raises what ended it, or `TimeoutError` after `timeout_s` seconds
         (the run goes on).
         """
         ...
@@ -117,7 +117,7 @@ class Finished:
     def poll(self) -> bool:
         return True
 
-    def wait(self, timeout: float | None = None) -> Report:
+    def wait(self, timeout_s: float | None = None) -> Report:
         return self.report
 
 

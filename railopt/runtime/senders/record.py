@@ -9,7 +9,7 @@ import numpy as np
 
 from railopt.errors import InputError
 from railopt.plans import Plan
-from railopt.runtime.payload.layout import MAX_MESSAGE, Placement, program, rows_of, stages
+from railopt.runtime.payload.layout import MAX_MESSAGE, Layout, rows_of, stages, write_list
 from railopt.runtime.senders.protocol import Finished, Report, rail_reports
 
 COLUMNS = (
@@ -56,13 +56,13 @@ class Record:
         for node in nodes:
             if not 0 <= node < plan.fabric.nodes:
                 raise InputError(f"node {node}: the plan has nodes 0 to {plan.fabric.nodes - 1}")
-        placement = Placement.packed(plan.chunks)
+        layout = Layout.packed(plan.chunks)
         sent = np.concatenate([rows_of(plan, node) for node in nodes])
         for stage in stages(plan):
             self._round += 1
             for node in nodes:
                 self._out.writelines(
-                    "\t".join(row) + "\n" for row in self._rows(plan, placement, node, stage)
+                    "\t".join(row) + "\n" for row in self._rows(plan, layout, node, stage)
                 )
         size = plan.chunks.size[sent]
         return Finished(
@@ -77,9 +77,9 @@ class Record:
         )
 
     def _rows(
-        self, plan: Plan, placement: Placement, node: int, stage: int | None
+        self, plan: Plan, layout: Layout, node: int, stage: int | None
     ) -> Iterator[tuple[str, ...]]:
-        work = program(plan, placement, rows_of(plan, node, stage), max_message=self._max_message)
+        work = write_list(plan, layout, rows_of(plan, node, stage), max_message=self._max_message)
         for link, (peer, rail) in enumerate(
             zip(work.peer.tolist(), work.rail.tolist(), strict=True)
         ):

@@ -21,14 +21,14 @@ import numpy as np
 
 from railopt.errors import BackendError, InputError
 from railopt.plans import Plan
-from railopt.runtime.payload.layout import Placement, Program, program, rows_of
+from railopt.runtime.payload.layout import Layout, WriteList, rows_of, write_list
 from railopt.runtime.payload.memory import Memory, memory_of
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.senders.protocol import Fault, PeerLost
 from railopt.runtime.senders.replan import replan
 from railopt.runtime.senders.verbs_run import VerbsRun
 from railopt.runtime.verbs import devices
-from railopt.runtime.verbs.engine import PROTECTION, Engine, Job, Link, describe
+from railopt.runtime.verbs.engine import PROTECTION, Engine, Link, LinkJob, describe
 from railopt.runtime.verbs.lib import Library, VerbsError, libibverbs
 from railopt.runtime.verbs.rails import Options, Rail, connect
 from railopt.runtime.verbs.work import Writes
@@ -113,23 +113,23 @@ class Verbs:
     # -- the library interface
     # ---------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, placement: Placement | None = None) -> VerbsRun:
-        """Start a run; `placement` says where the chunks lie (default: packed, see
-        Placement.packed).
+    def run(self, plan: Plan, layout: Layout | None = None) -> VerbsRun:
+        """Start a run; `layout` says where the chunks lie (default: packed, see
+        Layout.packed).
         """
         if self.running is not None:
             raise InputError("the last run is not done: wait for it before the next one")
-        if placement is None:
-            placement = Placement.packed(plan.chunks, per_gpu=len(self.send) > 1)
-        self.check(plan, placement)
-        run = VerbsRun(self, plan, placement)
+        if layout is None:
+            layout = Layout.packed(plan.chunks, per_gpu=len(self.send) > 1)
+        self.check(plan, layout)
+        run = VerbsRun(self, plan, layout)
         with self.lock:
             self.running = run
             run.faults, self._between = self._between, []
             run.next_stage()
         return run
 
-    def check(self, plan: Plan, placement: Placement) -> None:
+    def check(self, plan: Plan, layout: Layout) -> None:
         """Refuse a plan that does not fit this world, these rails or these buffers."""
         group = self.group
         if plan.fabric.nodes != group.size:
@@ -142,11 +142,11 @@ class Verbs:
                 f"({', '.join(r.device.name for r in self.rails)})"
             )
         mine = [
-            ("send", placement.send_bytes[group.rank], [m.length for m in self.send]),
-            ("recv", placement.recv_bytes[group.rank], [m.length for m in self.recv]),
+            ("send", layout.send_bytes[group.rank], [m.length for m in self.send]),
+            ("recv", layout.recv_bytes[group.rank], [m.length for m in self.recv]),
         ]
         mine += [
-            (f"{group.names[k]}'s recv", placement.recv_bytes[k], p.length)
+            (f"{group.names[k]}'s recv", layout.recv_bytes[k], p.length)
             for k, p in self.peers.items()
         ]
         for what, needed, there in mine:
@@ -214,7 +214,7 @@ class Verbs:
             link.open = False
         self._queue(
             run,
-            program(plan, run.placement, rows_of(plan, rank, stage), max_message=run.max_message),
+            write_list(plan, run.layout, rows_of(plan, rank, stage), max_message=run.max_message),
         )
         for peer in self.peers:
             self._open(peer)
@@ -225,19 +225,19 @@ class Verbs:
             if not link.alive and link.unfinished:
                 self._move(link)
 
-    def _queue(self, run: VerbsRun, work: Program) -> dict[int, int]:
-        """Give a program's writes to their links; jobs a rail."""
+    def _queue(self, run: VerbsRun, work: WriteList) -> dict[int, int]:
+        """Give a list's writes to their links; jobs a rail."""
         given: dict[int, int] = {}
         for i, (peer, rail) in enumerate(zip(work.peer.tolist(), work.rail.tolist(), strict=True)):
             part = slice(int(work.starts[i]), int(work.starts[i + 1]))
             self.engine.give(
                 self.by_place[peer, rail],
-                Job(self._writes(work, part, peer, rail), work.chunk[part], run.imm),
+                LinkJob(self._writes(work, part, peer, rail), work.chunk[part], run.imm),
             )
             given[rail] = given.get(rail, 0) + 1
         return given
 
-    def _writes(self, work: Program, part: slice, peer: int, rail: int) -> Writes:
+    def _writes(self, work: WriteList, part: slice, peer: int, rail: int) -> Writes:
         there, here = self.peers[peer], np.array([m.address for m in self.send], np.uint64)
         local, remote = work.local_buffer[part], work.remote_buffer[part]
         return Writes(
@@ -382,9 +382,9 @@ class Verbs:
         rails, policy = replan(
             run.plan, rows, self.group.rank, link.peer, [other.rail for other in living]
         )
-        given = self._queue(run, program(run.plan, run.placement, rows, rails, run.max_message))
+        given = self._queue(run, write_list(run.plan, run.layout, rows, rails, run.max_message))
         if not given:  # all writes were acknowledged, only the immediate was not
-            self.engine.give(living[0], Job(_no_writes(), np.zeros(0, np.int64), run.imm))
+            self.engine.give(living[0], LinkJob(_no_writes(), np.zeros(0, np.int64), run.imm))
             given = {living[0].rail: 1}
         run.moved(link.peer, link.rail, rows, rails)
         self.group.send(

@@ -10,7 +10,7 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.plans import Plan
-from railopt.runtime.payload.layout import Placement, rows_of, stages
+from railopt.runtime.payload.layout import Layout, rows_of, stages
 from railopt.runtime.senders.protocol import Fault, PeerLost, RailReport, Report
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ NAPS_S = 0.0001, 0.002
 class VerbsRun:
     """A run under way: poll or wait for it."""
 
-    def __init__(self, sender: Verbs, plan: Plan, placement: Placement) -> None:
-        self.sender, self.plan, self.placement = sender, plan, placement
+    def __init__(self, sender: Verbs, plan: Plan, layout: Layout) -> None:
+        self.sender, self.plan, self.layout = sender, plan, layout
         self.max_message = min(r.max_message for r in sender.rails)
         self.imm = 0
         self.begun = time.perf_counter()
@@ -94,7 +94,7 @@ class VerbsRun:
         )
         sender.running = None
 
-    def wait(self, timeout: float | None = None) -> Report:
+    def wait(self, timeout_s: float | None = None) -> Report:
         """Until the run is done; a run without progress for `stall_s` is given up, naming who was
         waited for.
         """
@@ -105,8 +105,8 @@ class VerbsRun:
                 activity, last = self.sender.activity, time.monotonic()
                 continue
             now = time.monotonic()
-            if timeout is not None and now - start > timeout:
-                raise TimeoutError(f"the run is not done after {timeout} s")
+            if timeout_s is not None and now - start > timeout_s:
+                raise TimeoutError(f"the run is not done after {timeout_s:g} s")
             if now - last > self.sender.options.stall_s:
                 self._give_up()
             if now - last > SPIN_S:

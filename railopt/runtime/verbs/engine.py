@@ -31,7 +31,7 @@ IMM_SLOTS, RECV_DEPTH = 16, 32
 _IMM = -1  # in a link's flight: an immediate that ends no job
 
 
-class Job:
+class LinkJob:
     """Writes for one link and the immediate that ends them; `rows` are the chunks, one a write.
 
     `ordinal` counts the jobs ever given to the link: what the receiver has counted is done.
@@ -53,17 +53,17 @@ class Flight:
     __slots__ = ("_counts", "_first", "_jobs", "_length")
 
     def __init__(self, most: int) -> None:
-        self._jobs: list[Job | None] = [None] * most
+        self._jobs: list[LinkJob | None] = [None] * most
         self._counts = [0] * most
         self._first = self._length = 0
 
-    def push(self, job: Job | None, count: int) -> None:
+    def push(self, job: LinkJob | None, count: int) -> None:
         """Add the youngest."""
         place = (self._first + self._length) % len(self._counts)
         self._jobs[place], self._counts[place] = job, count
         self._length += 1
 
-    def pop(self) -> tuple[Job | None, int]:
+    def pop(self) -> tuple[LinkJob | None, int]:
         """Take the oldest."""
         place = self._first
         job, self._jobs[place] = self._jobs[place], None
@@ -104,15 +104,15 @@ class Link:
         self.imms = ImmRing(qp, IMM_SLOTS, work_id(KIND_IMM, index), remote, rkey)
         self.receives = Receives(qp, RECV_DEPTH, work_id(KIND_RECV, index))
         self.alive, self.open = True, False
-        self.jobs: list[Job] = []
+        self.jobs: list[LinkJob] = []
         self.flight = Flight(self.writes.slots + IMM_SLOTS)
-        self.unfinished: list[Job] = []
+        self.unfinished: list[LinkJob] = []
         self.lists = self.immediates = 0  # in flight
         self._list, self._immediate = 0, 0  # next slot
         self.sent = self.seen = self.expect = 0
         self.heard: int | None = None
 
-    def give(self, job: Job) -> None:
+    def give(self, job: LinkJob) -> None:
         """Add a job; it is posted as the queue pair has room."""
         self.sent += 1
         job.ordinal = self.sent
@@ -143,7 +143,7 @@ class Link:
                     return error
         return 0
 
-    def signal(self, value: int, job: Job | None = None) -> int:
+    def signal(self, value: int, job: LinkJob | None = None) -> int:
         """Post one immediate now: errno or 0."""
         if self.immediates == self.imms.slots:
             return errno.ENOMEM
@@ -191,7 +191,7 @@ class Engine:
         self._faults: list[tuple[Link, int, int]] = []
         self.on_immediate: Callable[[Link, int], None] = watcher.on_immediate
 
-    def give(self, link: Link, job: Job) -> None:
+    def give(self, link: Link, job: LinkJob) -> None:
         """Add a job to a link."""
         link.give(job)
         if link not in self.active:

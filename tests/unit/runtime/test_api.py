@@ -20,7 +20,7 @@ def test_every_public_name_is_there() -> None:
 
 def test_ranks_and_devices_need_neither_numba_nor_libibverbs() -> None:
     code = (
-        "import sys, railopt.runtime as r; r.join, r.detect, r.Options, r.Placement, r.Record; "
+        "import sys, railopt.runtime as r; r.join, r.detect, r.Options, r.Layout, r.Record; "
         "import railopt.cli.devices, railopt.cli.launching; "
         "bad = [m for m in ('numba', 'ortools', 'sympy', 'matplotlib', 'scipy') if m in "
         "sys.modules]; sys.exit(str(bad) if bad else 0)"

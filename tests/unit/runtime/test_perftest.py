@@ -68,8 +68,8 @@ def test_what_is_no_report_is_refused(text: str, words: str) -> None:
 
 def test_names_give_the_place() -> None:
     assert place_of("x/node3_rail5.json") == (3, 5, "")
-    assert place_of("3-5-tx.json") == (3, 5, "tx")
-    assert place_of("gpu07_mlx5_2_rx.json") == (5, 2, "rx"), "the last two numbers"
+    assert place_of("3-5-tx.json") == (3, 5, "send")
+    assert place_of("gpu07_mlx5_2_rx.json") == (5, 2, "recv"), "the last two numbers"
     with pytest.raises(InputError, match=r"node3_rail5\.json"):
         place_of("bandwidth.json")
 
@@ -78,7 +78,9 @@ def test_a_fabric_needs_every_nic_once() -> None:
     nics = [Measured(k, n, "", 100 + 10 * k + n) for k in range(2) for n in range(3)]
     fabric = fabric_from(nics)
     assert fabric.tx.tolist() == fabric.rx.tolist() == [[100, 101, 102], [110, 111, 112]]
-    assert fabric_from([*nics[1:], Measured(0, 0, "tx", 7), Measured(0, 0, "rx", 8)]).rx[0, 0] == 8
+    assert (
+        fabric_from([*nics[1:], Measured(0, 0, "send", 7), Measured(0, 0, "recv", 8)]).rx[0, 0] == 8
+    )
     for broken, words in (
         (nics[1:], "no report for node 0 rail 0"),
         ([*nics, nics[0]], "measured twice"),

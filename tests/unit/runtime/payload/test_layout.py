@@ -9,7 +9,7 @@ import pytest
 
 from railopt import Chunks, Fabric, Plan, workloads
 from railopt.errors import InputError
-from railopt.runtime.payload.layout import Placement, program, rows_of, stages
+from railopt.runtime.payload.layout import Layout, rows_of, stages, write_list
 from railopt.runtime.senders.record import Record
 
 
@@ -26,23 +26,23 @@ def case(seed: int, nodes: int = 4, rails: int = 3, shuffle: bool = True) -> Pla
 @pytest.mark.parametrize("seed", range(5))
 def test_packed_memory_is_that_of_an_alltoallv(seed: int, per_gpu: bool) -> None:
     chunks = case(seed, shuffle=seed > 0).chunks
-    placement = Placement.packed(chunks, per_gpu=per_gpu)
+    layout = Layout.packed(chunks, per_gpu=per_gpu)
     for side, mine, other, buffer, offset, total in (
         (
             "src",
             chunks.src_gpu,
             chunks.dst_gpu,
-            placement.send_buffer,
-            placement.send_offset,
-            placement.send_bytes,
+            layout.send_buffer,
+            layout.send_offset,
+            layout.send_bytes,
         ),
         (
             "dst",
             chunks.dst_gpu,
             chunks.src_gpu,
-            placement.recv_buffer,
-            placement.recv_offset,
-            placement.recv_bytes,
+            layout.recv_buffer,
+            layout.recv_offset,
+            layout.recv_bytes,
         ),
     ):
         ends: dict[tuple[int, int], int] = {}
@@ -56,19 +56,19 @@ def test_packed_memory_is_that_of_an_alltoallv(seed: int, per_gpu: bool) -> None
 
 
 @pytest.mark.parametrize("limit", [1 << 30, 1000, 7])
-def test_a_program_covers_each_chunk_once(limit: int) -> None:
+def test_a_write_list_covers_each_chunk_once(limit: int) -> None:
     plan = case(3)
-    placement = Placement.packed(plan.chunks)
+    layout = Layout.packed(plan.chunks)
     for node in range(4):
-        work = program(plan, placement, rows_of(plan, node), max_message=limit)
+        work = write_list(plan, layout, rows_of(plan, node), max_message=limit)
         assert work.length.max() <= limit
         covered: dict[int, list[tuple[int, int]]] = {}
         for link in range(len(work.peer)):
             for row in range(int(work.starts[link]), int(work.starts[link + 1])):
                 c = int(work.chunk[row])
                 assert (plan.chunks.dst[c], plan.rail[c]) == (work.peer[link], work.rail[link])
-                skip = int(work.local_offset[row] - placement.send_offset[c])
-                assert work.remote_offset[row] - placement.recv_offset[c] == skip
+                skip = int(work.local_offset[row] - layout.send_offset[c])
+                assert work.remote_offset[row] - layout.recv_offset[c] == skip
                 covered.setdefault(c, []).append((skip, int(work.length[row])))
         assert sorted(covered) == rows_of(plan, node).tolist()
         for c, parts in covered.items():
@@ -79,7 +79,7 @@ def test_a_program_covers_each_chunk_once(limit: int) -> None:
 
 def test_the_order_within_a_link_is_the_plans() -> None:
     plan = case(1)
-    work = program(plan, Placement.packed(plan.chunks), rows_of(plan, 0))
+    work = write_list(plan, Layout.packed(plan.chunks), rows_of(plan, 0))
     for link in range(len(work.peer)):
         rows = work.chunk[work.starts[link] : work.starts[link + 1]]
         assert np.all(np.diff(rows) > 0)
@@ -103,16 +103,16 @@ def test_an_empty_plan_places_nothing() -> None:
     chunks = Chunks.from_arrays(
         src=np.zeros(0, int), dst=np.zeros(0, int), size=np.zeros(0, int), nodes=3
     )
-    placement = Placement.packed(chunks)
-    assert placement.send_bytes.tolist() == [[0]] * 3
+    layout = Layout.packed(chunks)
+    assert layout.send_bytes.tolist() == [[0]] * 3
     plan = Plan(Fabric.uniform(3, 2), chunks, np.zeros(0, np.int16))
-    assert len(program(plan, placement, rows_of(plan, 0))) == 0
+    assert len(write_list(plan, layout, rows_of(plan, 0))) == 0
 
 
 def test_a_message_of_nothing_is_refused() -> None:
     plan = case(0)
     with pytest.raises(InputError, match="at least 1"):
-        program(plan, Placement.packed(plan.chunks), rows_of(plan, 0), max_message=0)
+        write_list(plan, Layout.packed(plan.chunks), rows_of(plan, 0), max_message=0)
 
 
 def test_record_writes_what_would_be_posted() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from railopt.errors import InputError
-from railopt.runtime.payload import pattern as kernels
+from railopt.runtime.payload import pattern
 from railopt.runtime.payload.memory import memory_of
 
 MASK = (1 << 64) - 1
@@ -34,7 +34,7 @@ def layout(memory: np.ndarray) -> np.ndarray:
 def test_the_pattern_is_what_it_says() -> None:
     memory = np.zeros(int(SIZES.sum()) + 2, np.uint8)
     keys = np.arange(len(SIZES), dtype=np.uint64) * 3
-    kernels.fill_pattern(layout(memory), SIZES, keys, np.uint64(5))
+    pattern.fill_pattern(layout(memory), SIZES, keys, np.uint64(5))
     wanted = (
         b"\0"
         + b"".join(
@@ -50,15 +50,15 @@ def test_the_pattern_is_what_it_says() -> None:
 def test_any_single_wrong_bit_is_found(chunk: int) -> None:
     memory = np.zeros(int(SIZES.sum()) + 2, np.uint8)
     at, keys = layout(memory), np.arange(len(SIZES), dtype=np.uint64)
-    kernels.fill_pattern(at, SIZES, keys, np.uint64(1))
+    pattern.fill_pattern(at, SIZES, keys, np.uint64(1))
     wrong, sums = np.zeros(len(SIZES), np.bool_), np.zeros((2, len(SIZES)), np.uint64)
-    assert kernels.wrong_chunks(at, SIZES, keys, np.uint64(1), wrong) == 0
-    kernels.checksum_chunks(at, SIZES, keys, sums[0])
+    assert pattern.wrong_chunks(at, SIZES, keys, np.uint64(1), wrong) == 0
+    pattern.checksum_chunks(at, SIZES, keys, sums[0])
     position = 1 + int(SIZES[:chunk].sum() + SIZES[chunk] * 2 // 3)
     memory[position] ^= 0x10
-    assert kernels.wrong_chunks(at, SIZES, keys, np.uint64(1), wrong) == 1
+    assert pattern.wrong_chunks(at, SIZES, keys, np.uint64(1), wrong) == 1
     assert np.flatnonzero(wrong).tolist() == [chunk]
-    kernels.checksum_chunks(at, SIZES, keys, sums[1])
+    pattern.checksum_chunks(at, SIZES, keys, sums[1])
     assert np.flatnonzero(sums[0] != sums[1]).tolist() == [chunk]
 
 
@@ -69,17 +69,17 @@ def test_another_round_and_another_chunk_are_wrong() -> None:
         np.arange(len(SIZES), dtype=np.uint64),
         np.zeros(len(SIZES), np.bool_),
     )
-    kernels.fill_pattern(at, SIZES, keys, np.uint64(1))
-    assert kernels.wrong_chunks(at, SIZES, keys, np.uint64(2), wrong) == len(SIZES)
-    assert kernels.wrong_chunks(at, SIZES, keys[::-1].copy(), np.uint64(1), wrong) == len(SIZES) - 1
+    pattern.fill_pattern(at, SIZES, keys, np.uint64(1))
+    assert pattern.wrong_chunks(at, SIZES, keys, np.uint64(2), wrong) == len(SIZES)
+    assert pattern.wrong_chunks(at, SIZES, keys[::-1].copy(), np.uint64(1), wrong) == len(SIZES) - 1
 
 
 def test_a_checksum_sees_words_that_changed_places() -> None:
     words = np.arange(8, dtype=np.uint64)
     size, key, sums = np.array([64]), np.zeros(1, np.uint64), np.zeros((2, 1), np.uint64)
-    kernels.checksum_chunks(np.array([words.ctypes.data]), size, key, sums[0])
+    pattern.checksum_chunks(np.array([words.ctypes.data]), size, key, sums[0])
     words[[2, 5]] = words[[5, 2]]
-    kernels.checksum_chunks(np.array([words.ctypes.data]), size, key, sums[1])
+    pattern.checksum_chunks(np.array([words.ctypes.data]), size, key, sums[1])
     assert sums[0] != sums[1]
 
 
