@@ -3,9 +3,8 @@ absent.
 
 A railopt `.npz` is a zip of `.npy` members plus one member `header.json`
 `{"railopt": kind, "version": 1, "digest": hex, ...}`; the digest is blake2b over each array's name,
-dtype,
-shape and bytes, in name order, after the rest of the header in canonical JSON.  Nothing is ever
-unpickled.
+dtype, shape and bytes, in name order, after the rest of the header in canonical JSON.  Nothing is
+ever unpickled, and `railopt.archive` has the limits that a file has to keep to.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import stat
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,12 +24,28 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from railopt.errors import FormatError, InputError
+from railopt import archive
+from railopt.errors import FormatError, InputError, printable
+from railopt.units import shown
 
-Ints = npt.NDArray[np.int64]
+# The array types of railopt, each defined here and nowhere else.
 Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Rails = npt.NDArray[np.int16]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 VERSION = 1
+MAX_TEXT = 1 << 28  # bytes of a text file that is read
+
+
+def whole_number(value: Any, name: str, low: int, high: int) -> int:
+    """`value` as an int from `low` to `high`; a truth value is none."""
+    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        raise InputError(f"{name} = {shown(value)}: expected a whole number from {low} to {high}")
+    return int(value)
 
 
 def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> Array:
@@ -95,15 +111,50 @@ def digest(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
 def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[BinaryIO]:
     """A binary file that appears under its name whole or not at all; an existing one is replaced
     only with `force`.
+
+    A link stays and what it points to is written; a pipe or a terminal gets the bytes at the end,
+    in one go; folders, disks and sockets are refused.  What the system refuses is an InputError.
     """
-    target = Path(path)
+    name = printable(path)
+    try:
+        target = Path(os.path.realpath(path))
+    except ValueError as error:  # a name with a NUL in it
+        raise InputError(f"{name}: not the name of a file") from error
+    try:
+        mode = target.stat().st_mode if target.exists() else stat.S_IFREG
+        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+            with _through(target) as file:
+                yield file
+        else:
+            _check_target(target, name, mode, force)
+            with _beside(target) as file:
+                yield file
+    except OSError as error:
+        if error.filename is not None and not _ours(error.filename, target):
+            raise
+        raise InputError(f"{name}: can't be written: {error.strerror or error}") from error
+
+
+def _ours(filename: object, target: Path) -> bool:
+    """Whether an OSError is about the file that is being written, not about another."""
+    return isinstance(filename, str | os.PathLike) and Path(filename).parent == target.parent
+
+
+def _check_target(target: Path, name: str, mode: int, force: bool) -> None:
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{name}: a folder: give the name of a file in it")
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{name}: neither a file nor a pipe: give another name")
     if target.exists() and not force:
-        raise InputError(
-            f"{target} exists: give another name, or --force (force=True) to replace it"
-        )
+        raise InputError(f"{name} exists: give another name, or --force (force=True) to replace it")
     if not target.parent.is_dir():
-        raise InputError(f"{target}: the folder {target.parent} does not exist")
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        raise InputError(f"{name}: the folder {printable(target.parent)} does not exist")
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[BinaryIO]:
+    """A new file in the folder of `target` that takes its place at the end, or is gone."""
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".railopt-")
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -112,6 +163,20 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def _through(target: Path) -> Iterator[BinaryIO]:
+    """A scratch file whose bytes are copied into the pipe or device at the end; a pipe that nobody
+    reads is an error, not a wait.
+    """
+    with tempfile.TemporaryFile() as scratch:
+        yield scratch
+        scratch.seek(0)
+        handle = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
+        os.set_blocking(handle, True)
+        with os.fdopen(handle, "wb") as file:
+            shutil.copyfileobj(scratch, file)
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | str, *, force: bool = False) -> None:
@@ -124,6 +189,25 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file of at most MAX_TEXT bytes, with errors that a user understands."""
+    name = printable(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_TEXT + 1)
+        if len(data) > MAX_TEXT:
+            raise InputError(f"{name}: more than {MAX_TEXT} bytes of text; save it as .npz instead")
+        return data.decode("utf-8")
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name}: not a text file ({error.reason}); railopt's own files end in .npz"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{name}: not the name of a file ({error})") from error
 
 
 def save_npz(
@@ -154,66 +238,58 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     be read.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            header = json.loads(archive.read("header.json"))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):
+        with archive.opened(path) as members:
+            kind = _header(members).get("railopt")
+    except InputError:
         return None
-    return str(header.get("railopt")) if isinstance(header, dict) else None
+    return printable(kind) if isinstance(kind, str) else None
 
 
 def load_npz(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays of a railopt `.npz` of this kind, its digest verified; anything else is a
     FormatError.
+
+    The header's values are JSON of any type: who asked for them checks them.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            if "header.json" not in names:
-                raise FormatError(
-                    f"{path}: no header.json inside: not a railopt file (railopt convert reads "
-                    f"foreign formats)"
-                )
-            header = json.loads(archive.read("header.json"))
-            arrays = {
-                name.removesuffix(".npy"): _read_array(archive, name, path)
-                for name in names
-                if name != "header.json"
-            }
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: a folder, expected a railopt .npz file") from None
-    except (
-        zipfile.BadZipFile,
-        EOFError,
-        zlib.error,
-        json.JSONDecodeError,
-        UnicodeDecodeError,
-    ) as error:
-        raise FormatError(f"{path}: damaged or truncated, not a readable .npz ({error})") from error
-    if not isinstance(header, dict) or header.get("railopt") != kind:
-        found = header.get("railopt") if isinstance(header, dict) else type(header).__name__
-        raise FormatError(f"{path}: holds a {found!r}, expected a {kind!r}")
-    if header.get("version") != VERSION:
-        raise FormatError(
-            f"{path}: format version {header.get('version')!r}, this railopt reads {VERSION}"
-        )
-    claimed = header.pop("digest", None)
-    if claimed != digest(header, arrays):
-        raise FormatError(
-            f"{path}: its content does not match its digest: the file was changed or damaged"
-        )
+    name = printable(path)
+    with archive.opened(path) as members:
+        header = _header(members)
+        if header.get("railopt") != kind:
+            found = printable(repr(header.get("railopt")), 40)
+            raise FormatError(f"{name}: holds a {found}, expected a {kind!r}")
+        if header.get("version") != VERSION:
+            found = printable(repr(header.get("version")), 40)
+            raise FormatError(f"{name}: format version {found}, this railopt reads {VERSION}")
+        arrays = {}
+        for member in members.names:
+            if member == "header.json":
+                continue
+            if not member.endswith(".npy"):
+                raise FormatError(f"{name}: unknown member {printable(member)!r}")
+            arrays[member.removesuffix(".npy")] = members.array(member)
+        claimed = header.pop("digest", None)
+        if claimed != digest(header, arrays):
+            raise FormatError(
+                f"{name}: its content does not match its digest: the file was changed or damaged"
+            )
     del header["railopt"], header["version"]
     return header, arrays
 
 
-def _read_array(archive: zipfile.ZipFile, name: str, path: str | os.PathLike[str]) -> Array:
-    if not name.endswith(".npy"):
-        raise FormatError(f"{path}: unknown member {name!r}")
-    with archive.open(name) as member:
-        try:
-            array = np.lib.format.read_array(member, allow_pickle=False)
-        except ValueError as error:
-            raise FormatError(f"{path}: member {name!r} is not a plain array ({error})") from error
-    array.flags.writeable = False
-    return array
+def _header(members: archive.Archive) -> dict[str, Any]:
+    if "header.json" not in members.names:
+        raise FormatError(
+            f"{members.path}: no header.json inside: not a railopt file (railopt convert reads "
+            f"foreign formats)"
+        )
+    try:
+        header = json.loads(members.text("header.json"), parse_constant=_no_constant)
+    except RecursionError as error:
+        raise FormatError(f"{members.path}: header.json is nested too deeply") from error
+    if not isinstance(header, dict):
+        raise FormatError(f"{members.path}: header.json is not an object")
+    return header
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} in header.json")

@@ -1,9 +1,8 @@
 """Chunks: what a plan assigns to rails.  Columns of equal length, one row a chunk, read-only.
 
 A flow is the traffic of one (source GPU, destination GPU) pair between different nodes; it is cut
-into
-pieces of at most `cap` bytes, the remainder last.  Traffic inside a node never touches a rail and
-has no chunk.
+into pieces of at most `cap` bytes, the remainder last.  Traffic inside a node never touches a rail
+and has no chunk.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Ints, digest, frozen, total
+from railopt.arrays import Array, Int32s, Ints, digest, frozen, total, whole_number
 from railopt.errors import InputError
+from railopt.units import INT64_MAX
 
 COLUMNS = {
     "src": np.int32,
@@ -27,7 +27,7 @@ COLUMNS = {
     "offset": np.int64,
     "size": np.int64,
 }
-INT64_MAX = int(np.iinfo(np.int64).max)
+MAX_CHUNKS = 1 << 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +42,18 @@ class Chunks:
 
     nodes: int
     gpus: int
-    src: npt.NDArray[np.int32] = field(repr=False)
-    dst: npt.NDArray[np.int32] = field(repr=False)
-    src_gpu: npt.NDArray[np.int32] = field(repr=False)
-    dst_gpu: npt.NDArray[np.int32] = field(repr=False)
-    flow: npt.NDArray[np.int32] = field(repr=False)
+    src: Int32s = field(repr=False)
+    dst: Int32s = field(repr=False)
+    src_gpu: Int32s = field(repr=False)
+    dst_gpu: Int32s = field(repr=False)
+    flow: Int32s = field(repr=False)
     offset: Ints = field(repr=False)
     size: Ints = field(repr=False)
 
     def __post_init__(self) -> None:
+        for name in ("nodes", "gpus"):
+            number = whole_number(getattr(self, name), name, 1, np.iinfo(np.int32).max)
+            object.__setattr__(self, name, number)
         for name, dtype in COLUMNS.items():
             object.__setattr__(self, name, frozen(getattr(self, name), dtype, name, 1))
         lengths = {name: len(getattr(self, name)) for name in COLUMNS}
@@ -76,6 +79,8 @@ class Chunks:
                 "least 0; "
                 f"found size {self.size.min()}, offset {self.offset.min()}, flow {self.flow.min()}"
             )
+        if int(self.offset.max()) + self.largest > INT64_MAX:
+            raise InputError(f"an offset of {self.offset.max()} bytes: beyond int64")
         if np.any(self.src == self.dst):
             row = int(np.argmax(self.src == self.dst))
             raise InputError(
@@ -152,11 +157,9 @@ class Chunks:
             offset, sizes = np.zeros(len(size), np.int64), size.astype(np.int64)
         else:
             pieces = -(-size // cap)
-            count = int(pieces.sum())
-            if count > np.iinfo(np.int32).max:
-                raise InputError(
-                    f"{count} chunks: more than {np.iinfo(np.int32).max}; use larger chunks"
-                )
+            count = total(pieces)
+            if count > MAX_CHUNKS:
+                raise InputError(f"{count} chunks: more than {MAX_CHUNKS}; use larger chunks")
             numbers = np.repeat(np.arange(len(size), dtype=np.int32), pieces)
             first = np.cumsum(pieces) - pieces
             offset = (np.arange(count, dtype=np.int64) - first[numbers]) * cap

@@ -7,20 +7,32 @@ GPU ids are `node * gpus + local index` everywhere.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from railopt import toml
-from railopt.arrays import Array, Ints, digest, frozen, write_atomic
-from railopt.errors import FormatError, InputError
-from railopt.units import PS_PER_S, format_rate, parse_fraction, parse_rate, parse_time
+from railopt.arrays import Array, Ints, digest, frozen, read_text, whole_number, write_atomic
+from railopt.errors import FormatError, InputError, printable
+from railopt.formats import format_topo, parse_topo
+from railopt.units import (
+    INT64_MAX,
+    PS_PER_S,
+    format_rate,
+    parse_fraction,
+    parse_integer,
+    parse_rate,
+    parse_time,
+    shown,
+)
 
 MAX_NODES, MAX_RAILS, MAX_GPUS = 1 << 20, 1 << 12, 1 << 12
+MAX_NICS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -33,10 +45,9 @@ class Spine:
     rate: int
 
     def __post_init__(self) -> None:
-        if self.uplinks < 1 or self.rate < 1:
-            raise InputError(
-                f"spine with {self.uplinks} uplinks of {self.rate} B/s: both must be at least 1"
-            )
+        for name in ("uplinks", "rate"):
+            number = whole_number(getattr(self, name), f"spine {name}", 1, INT64_MAX)
+            object.__setattr__(self, name, number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +72,14 @@ class Fabric:
     spine: Spine | None = None
 
     def __post_init__(self) -> None:
-        for name, value, most in (
-            ("nodes", self.nodes, MAX_NODES),
-            ("rails", self.rails, MAX_RAILS),
-            ("gpus", self.gpus, MAX_GPUS),
+        for name, low, high in (
+            ("nodes", 1, MAX_NODES),
+            ("rails", 1, MAX_RAILS),
+            ("gpus", 1, MAX_GPUS),
+            ("scaleup", 1, INT64_MAX),
+            ("latency_ps", 0, INT64_MAX),
         ):
-            if not isinstance(value, int | np.integer) or not 1 <= value <= most:
-                raise InputError(f"{name} = {value!r}: expected a whole number from 1 to {most}")
-            object.__setattr__(self, name, int(value))
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, low, high))
         for name in ("tx", "rx"):
             rates = frozen(getattr(self, name), np.int64, name, 2)
             if rates.shape != (self.nodes, self.rails):
@@ -82,11 +93,13 @@ class Fabric:
                     f"{name}[{node}, {rail}] = {rates[node, rail]}: a rate can't be negative (0 "
                     f"is a dead NIC)"
                 )
+            if int(rates.max()) * self.rails > INT64_MAX:
+                raise InputError(
+                    f"{name}: {rates.max()} bytes per second on {self.rails} rails: beyond int64"
+                )
             object.__setattr__(self, name, rates)
-        if self.scaleup < 1:
-            raise InputError(f"scaleup = {self.scaleup}: expected at least 1 byte per second")
-        if self.latency_ps < 0:
-            raise InputError(f"latency_ps = {self.latency_ps}: a time can't be negative")
+        if self.spine is not None and not isinstance(self.spine, Spine):
+            raise InputError(f"spine = {shown(self.spine)}: expected a Spine or None")
 
     @classmethod
     def uniform(
@@ -103,16 +116,10 @@ class Fabric:
         """A healthy fabric: every NIC sends and receives at `link`; `gpus` a node defaults to
         `rails`.
         """
-        if not (
-            isinstance(nodes, int)
-            and isinstance(rails, int)
-            and 1 <= nodes <= MAX_NODES
-            and 1 <= rails <= MAX_RAILS
-        ):
-            raise InputError(
-                f"{nodes!r} nodes x {rails!r} rails: expected whole numbers from 1 to {MAX_NODES} "
-                f"and {MAX_RAILS}"
-            )
+        nodes = whole_number(nodes, "nodes", 1, MAX_NODES)
+        rails = whole_number(rails, "rails", 1, MAX_RAILS)
+        if nodes * rails > MAX_NICS:
+            raise InputError(f"{nodes} nodes x {rails} rails: more than {MAX_NICS} NICs")
         rates = np.full((nodes, rails), parse_rate(link), np.int64)
         return cls(
             nodes,
@@ -125,7 +132,7 @@ class Fabric:
             spine,
         )
 
-    def degraded(self, nics: Mapping[tuple[int, int], str | int | Fraction]) -> Fabric:
+    def degraded(self, nics: Mapping[tuple[int, int], str | int | float | Fraction]) -> Fabric:
         """A copy in which NIC `(node, rail)` runs at a fraction of its rate, both ways; `"0"` is
         dead.
 
@@ -138,15 +145,15 @@ class Fabric:
                     f"NIC ({node}, {rail}): expected a node below {self.nodes} and a rail below "
                     f"{self.rails}"
                 )
-            fraction = text if isinstance(text, Fraction) else parse_fraction(text)
+            fraction = parse_fraction(text)
             for rates in (tx, rx):
                 rates[node, rail] = slowed = (
                     int(rates[node, rail]) * fraction.numerator // fraction.denominator
                 )
                 if fraction and not slowed:
                     raise InputError(
-                        f'NIC ({node}, {rail}) at {text}: less than 1 byte per second (write "0" '
-                        f"for a dead NIC)"
+                        f"NIC ({node}, {rail}) at {shown(text)}: less than 1 byte per second "
+                        f'(write "0" for a dead NIC)'
                     )
         return replace(self, tx=tx, rx=rx)
 
@@ -188,14 +195,24 @@ class Fabric:
     def from_header(cls, header: Mapping[str, Any], tx: Array, rx: Array) -> Fabric:
         """The fabric whose `header()` and rates these are."""
         known = {f.name for f in fields(cls)} - {"tx", "rx"}
-        if set(header) != known:
-            raise FormatError(f"fabric header with keys {sorted(header)}, expected {sorted(known)}")
+        if not isinstance(header, Mapping) or set(header) != known:
+            raise FormatError(
+                f"a fabric header of {shown(header)}, expected the keys {sorted(known)}"
+            )
         spine = header["spine"]
-        return cls(**{**header, "spine": None if spine is None else Spine(**spine)}, tx=tx, rx=rx)
+        if spine is not None:
+            if not isinstance(spine, Mapping) or set(spine) != {"uplinks", "rate"}:
+                raise FormatError(f"a spine of {shown(spine)}, expected uplinks and rate")
+            spine = Spine(**spine)
+        return cls(**{**header, "spine": spine}, tx=tx, rx=rx)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Fabric:
-        """Read a TOML description (see `to_toml` for the keys); unknown keys are errors."""
+        """Read a `.topo` of htsim (see `from_topo`), or anything else as a TOML description (see
+        `to_toml` for the keys); unknown keys are errors.
+        """
+        if Path(path).suffix == ".topo":
+            return cls.from_topo(read_text(path), printable(Path(path).name))
         return toml.read(path, cls.from_toml)
 
     @classmethod
@@ -209,49 +226,92 @@ class Fabric:
         for key in ("nodes", "rails", "link"):
             if key not in data:
                 raise InputError(f"the fabric has no {key!r}; it needs nodes, rails and link")
+        link = _text(data, "link")
         spine = data.get("spine")
         if spine is not None:
             toml.only(spine, {"uplinks", "rate"}, "[spine]")
             spine = Spine(
-                int(spine.get("uplinks", data["nodes"])),
-                parse_rate(spine.get("rate", data["link"])),
+                spine.get("uplinks", data["nodes"]), parse_rate(_text(spine, "rate", link))
             )
         fabric = cls.uniform(
             data["nodes"],
             data["rails"],
-            data["link"],
+            link,
             gpus=data.get("gpus"),
             spine=spine,
-            scaleup=data.get("scaleup", "450GB/s"),
-            latency=data.get("latency", "1us"),
+            scaleup=_text(data, "scaleup", "450GB/s"),
+            latency=_text(data, "latency", "1us"),
         )
         tx, rx = fabric.tx.copy(), fabric.rx.copy()
-        for nic in data.get("nic", []):
-            toml.only(nic, {"node", "rail", "fraction", "rate", "tx", "rx"}, "[[nic]]")
-            if "node" not in nic or "rail" not in nic:
-                raise InputError(f"[[nic]] {nic}: needs node and rail")
-            node, rail = nic["node"], nic["rail"]
-            if not (
-                isinstance(node, int)
-                and isinstance(rail, int)
-                and 0 <= node < fabric.nodes
-                and 0 <= rail < fabric.rails
-            ):
-                raise InputError(
-                    f"[[nic]] node {node}, rail {rail}: expected a node below {fabric.nodes} and "
-                    f"a rail below {fabric.rails}"
-                )
-            if "fraction" in nic:
-                fabric_nic = fabric.degraded({(node, rail): str(nic["fraction"])})
-                tx[node, rail], rx[node, rail] = (
-                    fabric_nic.tx[node, rail],
-                    fabric_nic.rx[node, rail],
-                )
-            for side, rates in (("tx", tx), ("rx", rx)):
-                rate = nic.get(side, nic.get("rate"))
-                if rate is not None:
-                    rates[node, rail] = 0 if rate in (0, "0") else parse_rate(rate)
+        nics = data.get("nic", [])
+        if not isinstance(nics, list):
+            raise InputError(f"nic = {shown(nics)}: expected tables, each under [[nic]]")
+        for nic in nics:
+            fabric._set_nic(nic, tx, rx)
         return replace(fabric, tx=tx, rx=rx)
+
+    def _set_nic(self, nic: Mapping[str, Any], tx: Ints, rx: Ints) -> None:
+        """One [[nic]] of a TOML description: its fraction or its rates, written into tx and rx."""
+        toml.only(nic, {"node", "rail", "fraction", "rate", "tx", "rx"}, "[[nic]]")
+        if "node" not in nic or "rail" not in nic:
+            raise InputError(f"[[nic]] {shown(dict(nic))}: needs node and rail")
+        node, rail = nic["node"], nic["rail"]
+        if not (_below(node, self.nodes) and _below(rail, self.rails)):
+            raise InputError(
+                f"[[nic]] node {shown(node)}, rail {shown(rail)}: expected a node below "
+                f"{self.nodes} and a rail below {self.rails}"
+            )
+        if "fraction" in nic:
+            slowed = self.degraded({(node, rail): nic["fraction"]})
+            tx[node, rail], rx[node, rail] = slowed.tx[node, rail], slowed.rx[node, rail]
+        for side, rates in (("tx", tx), ("rx", rx)):
+            rate = nic.get(side, nic.get("rate"))
+            if rate is not None:
+                dead = rate in ("0", 0) and not isinstance(rate, bool)
+                rates[node, rail] = 0 if dead else parse_rate(_text({side: rate}, side))
+
+    @classmethod
+    def from_topo(cls, text: str, name: str = "topology") -> Fabric:
+        """A two-tier htsim topology, one leaf a rail; a path up and down one leaf is two of its
+        hops.
+        """
+        found = parse_topo(text, name)
+        try:
+            return cls.uniform(
+                found.nodes,
+                found.rails,
+                f"{found.gbps}Gb/s",
+                latency=f"{2 * found.latency_ns}ns",
+                spine=Spine(found.uplinks, found.gbps * 10**9 // 8),
+            )
+        except InputError as error:
+            raise FormatError(f"{name}: {error}") from error
+
+    def to_topo(self) -> str:
+        """As an htsim `.topo`, which knows one rate in whole Gb/s, uplinks as fast as the NICs, and
+        half of the latency a hop in whole nanoseconds; anything else is refused.
+
+        Without a spine the file gets as many uplinks as nodes: htsim has no leaf without them.
+        """
+        rate = int(self.tx[0, 0])
+        if not self.is_uniform or rate * 8 % 10**9:
+            raise InputError(
+                "a .topo has one link speed in whole Gb/s: this fabric has unequal, dead or "
+                "fractional NICs"
+            )
+        if self.spine is not None and self.spine.rate != rate:
+            raise InputError(
+                "a .topo for htsim is written with uplinks as fast as the NICs: this spine is not"
+            )
+        if self.latency_ps % 2000:
+            raise InputError(
+                f"a .topo has half of the latency in whole nanoseconds: {self.latency_ps} ps "
+                f"has none"
+            )
+        uplinks = None if self.spine is None else self.spine.uplinks
+        return format_topo(
+            self.nodes, self.rails, rate * 8 // 10**9, self.latency_ps // 2000, uplinks
+        )
 
     def to_toml(self) -> str:
         """The description that `read` understands; NICs that differ from the commonest rate are
@@ -288,13 +348,55 @@ class Fabric:
         return "\n".join(lines) + "\n"
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write `to_toml()` to a file."""
-        write_atomic(path, self.to_toml(), force=force)
+        """Write `to_topo()` where the name ends in `.topo`, else `to_toml()`."""
+        text = self.to_topo() if Path(path).suffix == ".topo" else self.to_toml()
+        write_atomic(path, text, force=force)
 
     @property
     def latency(self) -> Fraction:
         """One-way latency in seconds."""
         return Fraction(self.latency_ps, PS_PER_S)
+
+
+def parse_nic(text: str) -> tuple[tuple[int, int], Fraction]:
+    """`"3:5=0.5"` -> ((node, rail), fraction of its rate)."""
+    place, equals, fraction = text.partition("=")
+    node, colon, rail = place.partition(":")
+    try:
+        if not equals or not colon:
+            raise InputError("no '=' or no ':'")
+        where = (
+            parse_integer(node, "node", low=0, high=MAX_NODES),
+            parse_integer(rail, "rail", low=0, high=MAX_RAILS),
+        )
+        return where, parse_fraction(fraction)
+    except InputError as error:
+        raise InputError(
+            f"{shown(text)}: expected NODE:RAIL=FRACTION, e.g. 3:5=0.5 ({error})"
+        ) from error
+
+
+def parse_nics(texts: Iterable[str]) -> dict[tuple[int, int], Fraction]:
+    """NICs as `NODE:RAIL=FRACTION`, each at most once, for `Fabric.degraded`."""
+    nics: dict[tuple[int, int], Fraction] = {}
+    for text in texts:
+        where, fraction = parse_nic(text)
+        if where in nics:
+            raise InputError(f"{shown(text)}: NIC {where} is given twice")
+        nics[where] = fraction
+    return nics
+
+
+def _below(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most
+
+
+def _text(data: Mapping[str, Any], key: str, default: str = "") -> str:
+    """A rate or a time of a TOML description: a text with its unit."""
+    value = data.get(key, default)
+    if not isinstance(value, str):
+        raise InputError(f"{key} = {shown(value)}: expected a text with a unit in quotes")
+    return value
 
 
 def _rate(rate: int) -> str:

@@ -19,42 +19,54 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.errors import FormatError, InputError
+from railopt.units import INT64_MAX, parse_integer, shown
 
 INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
+MAX_RANKS = 1 << 14  # GPUs of a matrix: 2 GiB
 
 
 def parse_matrix(text: str, name: str = "matrix") -> Ints:
     """Text of an nccl-tests alltoallv matrix -> int64 [ranks, ranks]."""
-    rows = [
-        line.split()
-        for line in text.splitlines()
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
+    rows: list[Ints] = []
+    for line in text.splitlines():
+        entries = line.split()
+        if not entries or entries[0].startswith("#"):
+            continue
+        width = len(rows[0]) if rows else len(entries)
+        if len(entries) != width or len(rows) == width:
+            raise FormatError(
+                f"{name} row {len(rows)}: {len(entries)} columns, expected "
+                f"{width if len(entries) != width else 'no more rows'} (the matrix must be square)"
+            )
+        if width > MAX_RANKS:
+            raise FormatError(f"{name}: {width} columns, at most {MAX_RANKS}")
+        rows.append(_row(entries, f"{name} row {len(rows)}"))
     if not rows:
         raise FormatError(f"{name}: no rows; expected a square matrix of bytes")
-    for number, row in enumerate(rows):
-        if len(row) != len(rows):
-            raise FormatError(
-                f"{name} row {number}: {len(row)} columns, expected {len(rows)} (the matrix must "
-                f"be square)"
-            )
-    matrix = np.zeros((len(rows), len(rows)), np.int64)
-    for i, row in enumerate(rows):
-        for j, entry in enumerate(row):
-            matrix[i, j] = _entry(entry, f"{name} row {i} column {j}")
-    return matrix
+    if len(rows) != len(rows[0]):
+        raise FormatError(
+            f"{name}: {len(rows)} rows of {len(rows[0])} columns (the matrix must be square)"
+        )
+    return np.stack(rows)
+
+
+def _row(entries: list[str], where: str) -> Ints:
+    if all(entry.isascii() and entry.isdigit() and len(entry) < 19 for entry in entries):
+        return np.array(list(map(int, entries)), np.int64)
+    return np.array(
+        [_entry(entry, f"{where} column {j}") for j, entry in enumerate(entries)], np.int64
+    )
 
 
 def _entry(text: str, where: str) -> int:
     if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
-        raise FormatError(f"{where}: {text!r} is not a whole number of bytes")
-    value = int(text)
-    if value < 0:
-        raise FormatError(f"{where}: {value} is negative; bytes are 0 or more")
-    if value > INT64_MAX:
-        raise FormatError(f"{where}: {value} is beyond int64")
-    return value
+        raise FormatError(f"{where}: {shown(text)} is not a whole number of bytes")
+    if text.startswith("-"):
+        raise FormatError(f"{where}: {shown(text)} is negative; bytes are 0 or more")
+    try:
+        return parse_integer(text, "number of bytes", low=0)
+    except InputError:
+        raise FormatError(f"{where}: {shown(text)} is beyond int64") from None
 
 
 def format_matrix(matrix: Ints) -> str:
@@ -108,9 +120,11 @@ def _split(connection: Connection) -> list[Connection]:
     )
 
 
+_N = r"(\d{1,18})"  # fits int64
+_CM_HEAD = re.compile(rf"(Nodes|Connections|Triggers)\s+{_N}", re.ASCII)
 _CM_LINE = re.compile(
-    r"(\d+)->(\d+)(?:\s+id\s+\d+)?\s+(?:start\s+(\d+)|trigger\s+(\d+))\s+size\s+(\d+)"
-    r"(?:\s+send_done_trigger\s+(\d+))?(?:\s+\w+\s+\w+)*\s*\Z",
+    rf"{_N}->{_N}(?:\s+id\s+\d+)?\s+(?:start\s+{_N}|trigger\s+{_N})\s+size\s+{_N}"
+    rf"(?:\s+send_done_trigger\s+{_N})?(?:\s+\w+\s+\w+)*\s*\Z",
     re.ASCII,
 )
 
@@ -120,10 +134,15 @@ def parse_cm(text: str, name: str = "connections") -> tuple[int, list[Connection
     lines = [
         line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")
     ]
-    head = {}
-    while lines and (match := re.fullmatch(r"(Nodes|Connections|Triggers)\s+(\d+)", lines[0])):
+    head: dict[str, int] = {}
+    for line in lines[:3]:
+        match = _CM_HEAD.fullmatch(line)
+        if match is None:
+            break
+        if match[1] in head:
+            raise FormatError(f"{name}: two lines '{match[1]} n' at its head")
         head[match[1]] = int(match[2])
-        lines.pop(0)
+    lines = lines[len(head) :]
     for key in ("Nodes", "Connections"):
         if key not in head:
             raise FormatError(
@@ -141,11 +160,11 @@ def parse_cm(text: str, name: str = "connections") -> tuple[int, list[Connection
         match = _CM_LINE.match(line)
         if match is None:
             raise FormatError(
-                f"{name}: {line!r} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
+                f"{name}: {shown(line)} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
             )
         src, dst, start, trigger, size, done = match.groups()
         if int(src) >= head["Nodes"] or int(dst) >= head["Nodes"]:
-            raise FormatError(f"{name}: {line!r} names a node beyond Nodes {head['Nodes']}")
+            raise FormatError(f"{name}: {shown(line)} names a node beyond Nodes {head['Nodes']}")
         result.append(
             Connection(
                 int(src), int(dst), int(size), int(start or 0), _optional(trigger), _optional(done)
@@ -237,27 +256,23 @@ def parse_topo(text: str, name: str = "topology") -> Topology:
         parts = line.split()
         if not parts or parts[0].startswith("#"):
             continue
-        if len(parts) != 2 or not parts[1].isdigit():
-            raise FormatError(f"{name}: {line.strip()!r} is not 'Key number'")
+        if len(parts) != 2 or not re.fullmatch(_N, parts[1], re.ASCII):
+            raise FormatError(f"{name}: {shown(line.strip())} is not 'Key number'")
         if parts[0] == "Tier":
             tier = f"tier {parts[1]} "
         values[tier + parts[0]] = int(parts[1])
-    try:
-        nics, nodes = values["Nodes"], values["tier 0 Radix_Down"]
-        topology = Topology(
-            nodes,
-            nics // nodes,
-            values["tier 0 Downlink_speed_Gbps"],
-            values["tier 0 Downlink_Latency_ns"],
-            values["tier 0 Radix_Up"],
-        )
-    except (KeyError, ZeroDivisionError) as error:
+    needed = [
+        "Nodes",
+        "Tiers",
+        *(f"tier 0 {key}" for key in ("Radix_Down", "Radix_Up")),
+        *(f"tier 0 Downlink_{key}" for key in ("speed_Gbps", "Latency_ns")),
+    ]
+    missing = [key for key in needed if key not in values]
+    if missing:
+        raise FormatError(f"{name}: {missing[0]!r} is missing; expected a two-tier htsim topology")
+    nics, tiers, nodes, uplinks, gbps, latency_ns = (values[key] for key in needed)
+    if tiers != 2 or nodes == 0 or nics % nodes:
         raise FormatError(
-            f"{name}: {error.args[0]!r} is missing; expected a two-tier htsim topology"
-        ) from error
-    if values.get("Tiers") != 2 or topology.nodes * topology.rails != nics:
-        raise InputError(
-            f"{name}: {values.get('Tiers')} tiers, {nics} NICs under leaves of {nodes}: not one "
-            f"leaf a rail"
+            f"{name}: {tiers} tiers, {nics} NICs under leaves of {nodes}: not one leaf a rail"
         )
-    return topology
+    return Topology(nodes, nics // nodes, gbps, latency_ns, uplinks)

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, digest, frozen, load_npz, save_npz
+from railopt.arrays import Int32s, Ints, Rails, digest, frozen, load_npz, save_npz
 from railopt.chunks import COLUMNS, Chunks
-from railopt.errors import FormatError, InputError
+from railopt.errors import FOREIGN, FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.formats import Connection, format_cm
 from railopt.traffic import Traffic
+from railopt.units import shown
 
 SIDES = ("send", "recv")
 
@@ -39,17 +40,22 @@ class Plan:
 
     rail    int16 [C], the rail of each chunk
     stage   int32 [C] or None: chunks of stage s start when stage s - 1 is done
-    policy  the name of what made it
+    policy  the name of what made it: printable, at most 200 characters
     """
 
     fabric: Fabric
     chunks: Chunks
-    rail: npt.NDArray[np.int16] = field(repr=False)
+    rail: Rails = field(repr=False)
     policy: str = "given"
-    stage: npt.NDArray[np.int32] | None = field(default=None, repr=False)
+    stage: Int32s | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         fabric, chunks = self.fabric, self.chunks
+        if not isinstance(self.policy, str) or printable(self.policy) != self.policy:
+            raise InputError(
+                f"policy {shown(self.policy)}: expected a name of printable characters, at most "
+                f"{FOREIGN}"
+            )
         if chunks.nodes != fabric.nodes or chunks.gpus not in (1, fabric.gpus):
             raise InputError(
                 f"chunks of {chunks.nodes} nodes x {chunks.gpus} GPUs, the fabric has "
@@ -94,7 +100,7 @@ class Plan:
         """int64 [nodes, rails]: bytes that each NIC receives."""
         return self._sum(self.chunks.dst)
 
-    def _sum(self, node: npt.NDArray[np.int32]) -> Ints:
+    def _sum(self, node: Int32s) -> Ints:
         loads = np.zeros(self.fabric.nodes * self.fabric.rails, np.int64)
         np.add.at(loads, node.astype(np.int64) * self.fabric.rails + self.rail, self.chunks.size)
         loads.flags.writeable = False
@@ -166,19 +172,22 @@ class Plan:
         unknown = set(arrays) - needed - {"stage"}
         if missing or unknown:
             raise FormatError(
-                f"{path}: a plan without {sorted(missing)} and with unknown {sorted(unknown)}"
+                f"{printable(path)}: a plan without {sorted(missing)} and with unknown "
+                f"{printable(sorted(unknown))}"
             )
-        fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
-        chunks = Chunks(
-            fabric.nodes, header["chunk_gpus"], **{name: arrays[name] for name in COLUMNS}
-        )
-        plan = cls(fabric, chunks, arrays["rail"], header["policy"], arrays.get("stage"))
+        try:
+            fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
+            columns = {name: arrays[name] for name in COLUMNS}
+            chunks = Chunks(fabric.nodes, header["chunk_gpus"], **columns)
+            plan = cls(fabric, chunks, arrays["rail"], header["policy"], arrays.get("stage"))
+        except InputError as error:
+            raise FormatError(f"{printable(path)}: {error}") from error
         if not (
             np.array_equal(plan.send, arrays["send"])
             and np.array_equal(plan.recv, arrays["recv"])
             and str(plan.makespan) == header["makespan"]
         ):
-            raise FormatError(f"{path}: the loads it claims are not those of its chunks")
+            raise FormatError(f"{printable(path)}: the loads it claims are not those of its chunks")
         return plan
 
     def misses(self, traffic: Traffic) -> str:

@@ -9,32 +9,47 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from railopt.errors import FormatError, InputError
+from railopt.errors import FormatError, InputError, printable
+from railopt.units import shown
 
 T = TypeVar("T")
+
+MAX_BYTES = 1 << 20
 
 
 def read(
     source: str | os.PathLike[str] | Traversable, parse: Callable[[Mapping[str, Any]], T]
 ) -> T:
-    """Parse a TOML file; every complaint begins with the file's name."""
+    """Parse a TOML file of at most MAX_BYTES; every complaint begins with the file's name.
+
+    `parse` gets values of any TOML type: it checks them, `only` helps.
+    """
+    name = printable(source)
     place = source if isinstance(source, Traversable) else Path(source)
     try:
-        return parse(tomllib.loads(place.read_text(encoding="utf-8")))
+        with place.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise FormatError(f"{name}: more than {MAX_BYTES} bytes, not a description")
+        table = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
-        raise InputError(f"{source}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{source}: not valid TOML ({error})") from error
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except ValueError as error:  # not UTF-8, not TOML, a number of thousands of digits
+        raise FormatError(f"{name}: not valid TOML ({printable(error)})") from error
+    except RecursionError as error:
+        raise FormatError(f"{name}: nested too deeply") from error
+    try:
+        return parse(table)
     except InputError as error:
-        raise type(error)(f"{source}: {error}") from error
+        raise type(error)(f"{name}: {error}") from error
 
 
 def only(data: Any, known: set[str], where: str) -> None:
     """Refuse what is not a table, and keys that nobody knows."""
     if not isinstance(data, Mapping):
-        raise InputError(f"{where}: expected a table, found {data!r}")
+        raise InputError(f"{where}: expected a table, found {shown(data)}")
     unknown = sorted(set(data) - known)
     if unknown:
         raise InputError(
-            f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}"
+            f"{where}: unknown key {shown(unknown[0])}; known keys: {', '.join(sorted(known))}"
         )

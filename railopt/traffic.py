@@ -1,6 +1,4 @@
-"""Traffic: one all-to-all(v), bytes from GPU to GPU, and the workloads that are generated from a
-seed.
-"""
+"""Traffic: one all-to-all(v), bytes from GPU to GPU, and the files that hold it."""
 
 from __future__ import annotations
 
@@ -13,11 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt import formats
-from railopt.arrays import Ints, digest, frozen, load_npz, save_npz, total, write_atomic
-from railopt.chunks import INT64_MAX, Chunks
-from railopt.errors import InputError
+from railopt.arrays import (
+    Ints,
+    digest,
+    frozen,
+    load_npz,
+    read_text,
+    save_npz,
+    total,
+    whole_number,
+    write_atomic,
+)
+from railopt.chunks import Chunks
+from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
-from railopt.units import parse_bytes
+from railopt.units import INT64_MAX, parse_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +47,16 @@ class Traffic:
                 f"traffic is {rows} x {columns}: the matrix must be square, [source GPU, "
                 f"destination GPU]"
             )
-        if self.nodes < 1 or rows == 0 or rows % self.nodes:
-            raise InputError(f"traffic between {rows} GPUs does not divide over {self.nodes} nodes")
+        nodes = whole_number(self.nodes, "nodes", 1, INT64_MAX)
+        if rows == 0 or rows % nodes:
+            raise InputError(f"traffic between {rows} GPUs does not divide over {nodes} nodes")
         if matrix.min() < 0:
             i, j = np.argwhere(matrix < 0)[0]
             raise InputError(f"traffic[{i}, {j}] = {matrix[i, j]}: bytes can't be negative")
         if total(matrix) > INT64_MAX:
             raise InputError(f"{total(matrix)} bytes in all: beyond int64; scale the matrix down")
         object.__setattr__(self, "bytes", matrix)
+        object.__setattr__(self, "nodes", nodes)
 
     @classmethod
     def from_matrix(cls, matrix: npt.ArrayLike, fabric: Fabric) -> Traffic:
@@ -106,13 +116,12 @@ class Traffic:
             traffic = cls.load(path)
             if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
                 raise InputError(
-                    f"{path}: traffic of {traffic.nodes} nodes x {traffic.gpus} GPUs, the fabric "
-                    f"has "
-                    f"{fabric.nodes} x {fabric.gpus}"
+                    f"{printable(path)}: traffic of {traffic.nodes} nodes x {traffic.gpus} GPUs, "
+                    f"the fabric has {fabric.nodes} x {fabric.gpus}"
                 )
             return traffic
         text = read_text(path)
-        name = Path(path).name
+        name = printable(Path(path).name)
         matrix = (
             formats.cm_to_matrix(text, fabric.nodes, fabric.gpus, name)
             if suffix == ".cm"
@@ -121,18 +130,21 @@ class Traffic:
         try:
             return cls.from_matrix(matrix, fabric)
         except InputError as error:
-            raise InputError(f"{name}: {error}") from error
+            raise type(error)(f"{name}: {error}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Traffic:
         """Load a railopt `.npz`."""
         header, arrays = load_npz(path, "traffic")
         if set(arrays) != {"bytes"} or set(header) != {"nodes"}:
-            raise InputError(
-                f"{path}: a traffic file holds 'bytes' and 'nodes', found {sorted(arrays)} and "
-                f"{sorted(header)}"
+            raise FormatError(
+                f"{printable(path)}: a traffic file holds 'bytes' and 'nodes', found "
+                f"{printable(sorted(arrays))} and {printable(sorted(header))}"
             )
-        return cls(arrays["bytes"], int(header["nodes"]))
+        try:
+            return cls(arrays["bytes"], header["nodes"])
+        except InputError as error:
+            raise FormatError(f"{printable(path)}: {error}") from error
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write by suffix: `.npz` (railopt), `.cm` (htsim, direct flows between NICs), else an
@@ -155,15 +167,3 @@ class Traffic:
 
     def __hash__(self) -> int:
         return hash(self.digest)
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a file, with errors that a user understands."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: not a text file ({error.reason}); railopt's own files end in .npz"
-        ) from error

@@ -6,13 +6,12 @@ import argparse
 from fractions import Fraction
 from pathlib import Path
 
-from railopt.arrays import kind_of, write_atomic
+from railopt.arrays import kind_of, read_text, write_atomic
 from railopt.cli.common import TRAFFIC_HELP, add_fabric_arguments, fabric_from, note, traffic_from
 from railopt.errors import InputError
 from railopt.fabric import Fabric, Spine
 from railopt.formats import format_topo, parse_topo
 from railopt.plans import Plan
-from railopt.traffic import read_text
 
 EPILOG = """Traffic: .npz (railopt), .cm (htsim), anything else is an nccl-tests alltoallv matrix.
 Plans (.npz) become .cm.  Fabrics: .toml (railopt) and .topo (htsim).

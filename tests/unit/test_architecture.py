@@ -16,8 +16,10 @@ ROOT = Path(railopt.__file__).parent
 LAYERS = [
     "check errors",
     "units bracket",
+    "archive",
     "arrays toml",
-    "formats chunks fabric",
+    "formats chunks",
+    "fabric",
     "traffic",
     "plans",
     "workloads bounds_kernels certificate",
