@@ -90,10 +90,10 @@ def test_strengthened_model_has_the_same_optimum(backend: str) -> None:
     doubled = CHUNKS.take(np.tile(np.arange(len(CHUNKS)), 2))
     worst = np.zeros(len(doubled), np.int16)
     plain, strong = build(HEALTHY, doubled), build(HEALTHY, doubled, bound=Fraction(1), hint=worst)
-    assert strong.model.variables < plain.model.variables
+    assert strong.program.variables < plain.program.variables
     known = solve(HEALTHY, doubled, 10)
     assert known.proved
-    answers = run(BACKENDS[backend], strong.model, 60).answers
+    answers = run(BACKENDS[backend], strong.program, 60).answers
     assert answers[-1].optimal
     assert answers[-1].counts is not None
     assert (
@@ -132,7 +132,7 @@ FAKES = {
     "invents": "emit(Answer([[1] * r for _ in range(j)], True, 1))",
     "miscounts": "emit(Answer([[1] + [0] * (r - 1)] * (j - 1), True, 1))",
     "boasts": "emit(Answer([[1] + [0] * (r - 1) for _ in range(j)], True, None))",
-    "babbles": "open(__import__('sys').argv[3], 'a').write('hello\\n')",
+    "babbles": "open(__import__('sys').argv[2], 'a').write('hello\\n')",
 }
 SAYS = {
     "crashes": "SIGSEGV",
@@ -150,9 +150,9 @@ def test_what_goes_wrong_is_reported_by_name_and_the_best_survives(
     fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / f"fake_{fake}.py").write_text(
-        "from railopt.solver.program.backends import Answer\n\ndef solve(model, limit_s, threads, "
-        "emit):\n"
-        f"    j, r = model.allowed.shape\n    {FAKES[fake]}\n"
+        "from railopt.solver.program.backends import Answer\n\n"
+        "def solve(program, limit_s, threads, emit):\n"
+        f"    j, r = program.allowed.shape\n    {FAKES[fake]}\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setitem(BACKENDS, "fake", Backend("fake", f"fake_{fake}", "railopt", "railopt"))

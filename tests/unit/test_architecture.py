@@ -17,7 +17,7 @@ LAYERS = [
     "check errors",
     "units bracket",
     "archive",
-    "arrays toml",
+    "arrays processes toml",
     "formats chunks",
     "fabric",
     "traffic",

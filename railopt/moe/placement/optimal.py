@@ -22,7 +22,7 @@ from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.layer_times import Bools, exhaust, least_total
 from railopt.moe.placement.program import SCALE, Program, build
 from railopt.moe.placement.prophet import evaluate, homes, layer_of, pro_prophet, room
-from railopt.solver.program.process import GRACE_S, SPARE_S, contain
+from railopt.processes import GRACE_S, SPARE_S, contain
 
 EXHAUSTIVE = 20  # (GPU, expert) pairs up to which every placement is tried
 LARGEST = 10_000  # pairs up to which an integer program is built

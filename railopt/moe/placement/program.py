@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from railopt.arrays import Ints
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.solver.program.process import MEMORY
+from railopt.processes import MEMORY
 
 Floats = npt.NDArray[np.float64]
 SCALE = 1e6  # picoseconds in a unit of the program: numbers that a solver's tolerances suit

@@ -416,13 +416,13 @@ def _ask(race: Race, name: str, limit_s: float, *, strengthened: bool, threads: 
         else build(cells.fabric, cells.chunks)
     )
     race.tell(backend.title)
-    done = run(backend, problem.model, limit_s, threads)
+    done = run(backend, problem.program, limit_s, threads)
     if done.failure:
         race.notes.append(done.failure)
     for answer in done.answers:
         found = None
         if answer.counts is not None:
-            counts = _counts(answer.counts, problem.model.count, problem.model.allowed)
+            counts = _counts(answer.counts, problem.program.count, problem.program.allowed)
             if counts is None:
                 race.notes.append(f"{backend.title} returned an infeasible plan; it is not used")
                 continue
@@ -435,7 +435,7 @@ def _ask(race: Race, name: str, limit_s: float, *, strengthened: bool, threads: 
                     f"{backend.title} calls a plan of {found} s optimal, but one of {race.value} "
                     f"s is known"
                 )
-            elif problem.model.exact:
+            elif problem.program.exact:
                 race.claimed_by = backend.title
     if done.interrupted:
         raise KeyboardInterrupt

@@ -10,8 +10,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from railopt.arrays import write_atomic
 from railopt.chunks import Chunks
 from railopt.errors import InputError
@@ -32,14 +30,12 @@ def write_model(
     write_atomic(path, writers[suffix](build(fabric, chunks)), force=force)
 
 
-def _names(program: Linear) -> list[str]:
-    return [f"x_{j}_{n}" for j, n in program.place.tolist()] + ["t"]
+def _names(matrix: Linear) -> list[str]:
+    return [f"x_{j}_{n}" for j, n in matrix.place.tolist()] + ["t"]
 
 
-def _row_names(program: Linear, types: int) -> list[str]:
-    return [
-        f"chunk_{i}" if i < types else f"nic_{i - types}" for i in range(len(program.row_lower))
-    ]
+def _row_names(matrix: Linear, types: int) -> list[str]:
+    return [f"chunk_{i}" if i < types else f"nic_{i - types}" for i in range(len(matrix.row_lower))]
 
 
 def _unit(problem: Problem) -> str:
@@ -52,25 +48,17 @@ def _number(value: float) -> str:
 
 def to_lp(problem: Problem) -> str:
     """The program in CPLEX LP format."""
-    program, model = linear(problem.model), problem.model
-    names, rows = _names(program), _row_names(program, len(model.src))
+    matrix, program = linear(problem.program), problem.program
+    names, rows = _names(matrix), _row_names(matrix, len(program.src))
     lines = [f"\\ {_unit(problem)}", "Minimize", " obj: t", "Subject To"]
-    order = np.argsort(program.rows, kind="stable")
-    bounds = np.searchsorted(program.rows[order], np.arange(len(rows) + 1))
-    for i, name in enumerate(rows):
-        entries = order[bounds[i] : bounds[i + 1]]
-        terms = [
-            f"{'-' if v < 0 else '+'} {_number(abs(v))} {names[c]}"
-            for c, v in zip(
-                program.columns[entries].tolist(), program.values[entries].tolist(), strict=True
-            )
-        ]
-        sense = "=" if program.row_lower[i] == program.row_upper[i] else "<="
-        lines += _wrapped(f" {name}:", terms, f"{sense} {_number(program.row_upper[i])}")
-    lines += ["Bounds", f" t >= {model.lower}"]
-    integer = names if model.exact else names[:-1]
+    for i, (name, entries) in enumerate(zip(rows, matrix.by_row(), strict=True)):
+        terms = [f"{'-' if v < 0 else '+'} {_number(abs(v))} {names[c]}" for c, v in entries]
+        sense = "=" if matrix.row_lower[i] == matrix.row_upper[i] else "<="
+        lines += _wrapped(f" {name}:", terms, f"{sense} {_number(matrix.row_upper[i])}")
+    lines += ["Bounds", f" t >= {program.lower}"]
+    integer = names if program.exact else names[:-1]
     lines += [
-        "General" if model.count.max(initial=1) > 1 else "Binary",
+        "General" if program.count.max(initial=1) > 1 else "Binary",
         *(f" {name}" for name in names[:-1]),
     ]
     lines += ["General", " t"] if len(integer) == len(names) else []
@@ -86,33 +74,25 @@ def _wrapped(head: str, terms: list[str], tail: str) -> Iterator[str]:
 
 def to_mps(problem: Problem) -> str:
     """The program in free MPS format."""
-    program, model = linear(problem.model), problem.model
-    names, rows = _names(program), _row_names(program, len(model.src))
-    equal = program.row_lower == program.row_upper
+    matrix, program = linear(problem.program), problem.program
+    names, rows = _names(matrix), _row_names(matrix, len(program.src))
+    equal = matrix.row_lower == matrix.row_upper
     lines = [f"* {_unit(problem)}", "NAME railopt", "ROWS", " N obj"]
     lines += [
         f" {'E' if same else 'L'} {name}" for name, same in zip(rows, equal.tolist(), strict=True)
     ]
     lines += ["COLUMNS", "    M0 'MARKER' 'INTORG'"]
-    order = np.argsort(program.columns, kind="stable")
-    bounds = np.searchsorted(program.columns[order], np.arange(len(names) + 1))
-    for c, name in enumerate(names):
-        if c == len(names) - 1:
-            lines += [] if model.exact else ["    M1 'MARKER' 'INTEND'"]
+    for name, entries in zip(names, matrix.by_column(), strict=True):
+        if name == "t":
+            lines += [] if program.exact else ["    M1 'MARKER' 'INTEND'"]
             lines.append(f"    {name} obj 1")
-        entries = order[bounds[c] : bounds[c + 1]]
-        lines += [
-            f"    {name} {rows[i]} {_number(v)}"
-            for i, v in zip(
-                program.rows[entries].tolist(), program.values[entries].tolist(), strict=True
-            )
-        ]
-    lines += ["    M1 'MARKER' 'INTEND'"] if model.exact else []
+        lines += [f"    {name} {rows[i]} {_number(v)}" for i, v in entries]
+    lines += ["    M1 'MARKER' 'INTEND'"] if program.exact else []
     lines += [
         "RHS",
         *(
             f"    rhs {name} {_number(high)}"
-            for name, high in zip(rows, program.row_upper.tolist(), strict=True)
+            for name, high in zip(rows, matrix.row_upper.tolist(), strict=True)
             if high
         ),
     ]
@@ -120,8 +100,8 @@ def to_mps(problem: Problem) -> str:
         "BOUNDS",
         *(
             f" UP bound {name} {_number(high)}"
-            for name, high in zip(names[:-1], program.upper.tolist(), strict=False)
+            for name, high in zip(names[:-1], matrix.upper.tolist(), strict=False)
         ),
     ]
-    lines += [f" LO bound t {model.lower}", " PL bound t", "ENDATA", ""]
+    lines += [f" LO bound t {program.lower}", " PL bound t", "ENDATA", ""]
     return "\n".join(lines)

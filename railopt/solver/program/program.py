@@ -1,20 +1,21 @@
 """The coupled problem as an integer program, in plain integer arrays that any solver understands.
 
     minimise t
-    sum over n of x[j, n] = count[j]                               every chunk of type j on some
-    rail
-    a * sum over j of size[j] * x[j, n] <= r * t                   every cell (side, node, rail)
+    sum over n of x[j, n] = count[j]                  every chunk of type j on some rail
+    a * sum over j of size[j] * x[j, n] <= r * t      every cell (side, node, rail)
     0 <= x[j, n] <= count[j], integer; x[j, n] = 0 where rail n is dead at either end
 
-A type is a set of chunks with one sender, receiver and size.  The plain model has one chunk a type
-and nothing else; the strengthened one merges equal chunks, breaks the symmetry of rails with equal
-rates and carries bounds and a hint. Sizes are in their common divisor, rates too; `second` is how
-many t are one second.
+A type is a set of chunks with one sender, receiver and size.  The plain program has one chunk a
+type and nothing else; the strengthened one merges equal chunks, breaks the symmetry of rails with
+equal rates and carries bounds and a hint.  Sizes are in their common divisor, rates too; `second`
+is how many t are one second.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from math import gcd, lcm
@@ -34,7 +35,7 @@ Rails = npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class IntegerProgram:
     """See the module's docstring for the program.
 
     src, dst, size, count   int64 [types]
@@ -66,12 +67,11 @@ class Model:
         arrays: dict[str, Any] = {
             field.name: np.asarray(getattr(self, field.name)) for field in fields(self)
         }
-        np.savez(
-            path, **arrays
-        )  # no keyword of its own: to numpy before 2.2 allow_pickle was an array's name
+        # no keyword of savez's own: to numpy before 2.2 allow_pickle was an array's name
+        np.savez(path, **arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Model:
+    def load(cls, path: str | os.PathLike[str]) -> IntegerProgram:
         with np.load(path, allow_pickle=False) as data:
             values: dict[str, Any] = {
                 name: array if array.ndim else int(array) for name, array in data.items()
@@ -80,9 +80,9 @@ class Model:
 
 
 class Problem(NamedTuple):
-    """A model and the way back: the type of each chunk, and how many t are one second."""
+    """A program and the way back: the type of each chunk, and how many t are one second."""
 
-    model: Model
+    program: IntegerProgram
     kind: Ints
     second: Fraction
 
@@ -100,7 +100,7 @@ class Problem(NamedTuple):
 def build(
     fabric: Fabric, chunks: Chunks, *, bound: Fraction | None = None, hint: Rails | None = None
 ) -> Problem:
-    """The model: plain without a bound and a hint, strengthened with them."""
+    """The program: plain without a bound and a hint, strengthened with them."""
     plain = bound is None and hint is None
     columns = np.stack([chunks.src.astype(np.int64), chunks.dst.astype(np.int64), -chunks.size])
     if plain:
@@ -129,7 +129,7 @@ def build(
         upper = _worst(counts, src, dst, size, a, r)
     lower = 0 if bound is None else -(-bound * second // 1)
     return Problem(
-        Model(src, dst, size, count, allowed, a, r, counts, int(lower), upper, int(exact)),
+        IntegerProgram(src, dst, size, count, allowed, a, r, counts, int(lower), upper, int(exact)),
         kind,
         second,
     )
@@ -230,32 +230,51 @@ class Linear(NamedTuple):
     row_lower: npt.NDArray[np.float64]
     row_upper: npt.NDArray[np.float64]
 
+    def by_row(self) -> Iterator[list[tuple[int, float]]]:
+        """(column, value) of the entries, row by row."""
+        return _grouped(self.rows, self.columns, self.values, len(self.row_lower))
 
-def linear(model: Model) -> Linear:
-    """The model as a matrix."""
-    place = np.argwhere(model.allowed)
+    def by_column(self) -> Iterator[list[tuple[int, float]]]:
+        """(row, value) of the entries, column by column."""
+        return _grouped(self.columns, self.rows, self.values, len(self.upper))
+
+
+def _grouped(
+    of: Ints, other: Ints, values: npt.NDArray[np.float64], groups: int
+) -> Iterator[list[tuple[int, float]]]:
+    """(other, value) of the entries of each group, in their order."""
+    order = np.argsort(of, kind="stable")
+    begins = np.searchsorted(of[order], np.arange(groups + 1)).tolist()
+    columns, entries = other[order].tolist(), values[order].tolist()
+    for begin, end in itertools.pairwise(begins):
+        yield list(zip(columns[begin:end], entries[begin:end], strict=True))
+
+
+def linear(program: IntegerProgram) -> Linear:
+    """The program as a matrix."""
+    place = np.argwhere(program.allowed)
     kind, rail = place.T
-    types, t = len(model.src), len(place)
-    shape = model.r.shape[1:]
-    cells = np.arange(model.r.size).reshape(model.r.shape)
-    used = np.flatnonzero(model.r.ravel() > 0)
-    row_of = np.full(model.r.size, -1)
+    types, t = len(program.src), len(place)
+    cells = np.arange(program.r.size).reshape(program.r.shape)
+    used = np.flatnonzero(program.r.ravel() > 0)
+    row_of = np.full(program.r.size, -1)
     row_of[used] = types + np.arange(len(used))
-    sent, got = cells[0, model.src[kind], rail], cells[1, model.dst[kind], rail]
-    assert shape == (model.r.shape[1], model.allowed.shape[1])
+    sent, got = cells[0, program.src[kind], rail], cells[1, program.dst[kind], rail]
     rows = np.concatenate([kind, row_of[sent], row_of[got], row_of[used]])
     columns = np.concatenate([np.arange(t), np.arange(t), np.arange(t), np.full(len(used), t)])
-    a = np.zeros(model.r.size)
-    a[used] = model.a.ravel()[used] / model.r.ravel()[used]  # r = 1 where the model is exact
+    a = np.zeros(program.r.size)
+    a[used] = program.a.ravel()[used] / program.r.ravel()[used]  # r = 1 where the program is exact
     values = np.concatenate(
         [
             np.ones(t),
-            a[sent] * model.size[kind],
-            a[got] * model.size[kind],
+            a[sent] * program.size[kind],
+            a[got] * program.size[kind],
             np.full(len(used), -1.0),
         ]
     )
-    low = np.concatenate([model.count, np.full(len(used), -np.inf)]).astype(float)
-    high = np.concatenate([model.count, np.zeros(len(used))]).astype(float)
-    upper = np.append(model.count[kind].astype(float), model.upper if model.upper >= 0 else np.inf)
+    low = np.concatenate([program.count, np.full(len(used), -np.inf)]).astype(float)
+    high = np.concatenate([program.count, np.zeros(len(used))]).astype(float)
+    upper = np.append(
+        program.count[kind].astype(float), program.upper if program.upper >= 0 else np.inf
+    )
     return Linear(place, upper, rows, columns, values, low, high)

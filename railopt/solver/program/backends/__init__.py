@@ -1,6 +1,8 @@
 """Foreign solvers behind one small interface: a module with
 
-    solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], None]) -> None
+    def solve(
+        program: IntegerProgram, limit_s: float, threads: int, emit: Callable[[Answer], None]
+    ) -> None
 
 which emits every plan it finds and, at the end, what it claims.  It runs in a process of its own
 (`process.py`), and nothing it says is believed before railopt has re-evaluated it.
@@ -63,7 +65,7 @@ BACKENDS: dict[str, Backend] = {
 
 
 def counts_of(place: Any, values: Any, types: int, rails: int) -> list[list[int]]:
-    """How many of each type go on each rail, from the values of the model's columns, rounded."""
+    """How many of each type go on each rail, from the values of the program's columns, rounded."""
     counts = [[0] * rails for _ in range(types)]
     for (kind, rail), value in zip(place.tolist(), values, strict=True):
         counts[kind][rail] = round(float(value))

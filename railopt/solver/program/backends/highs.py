@@ -9,28 +9,30 @@ import highspy
 import numpy as np
 
 from railopt.solver.program.backends import Answer, counts_of
-from railopt.solver.program.program import Model, linear
+from railopt.solver.program.program import IntegerProgram, linear
 
 
-def solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], None]) -> None:
-    """Branch and cut; a warm start where the model has a hint."""
-    program = linear(model)
-    columns, rows = len(program.upper), len(program.row_lower)
-    order = np.lexsort((program.rows, program.columns))
+def solve(
+    program: IntegerProgram, limit_s: float, threads: int, emit: Callable[[Answer], None]
+) -> None:
+    """Branch and cut; a warm start where the program has a hint."""
+    matrix = linear(program)
+    columns, rows = len(matrix.upper), len(matrix.row_lower)
+    order = np.lexsort((matrix.rows, matrix.columns))
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = columns, rows
     lp.col_cost_ = np.append(np.zeros(columns - 1), 1.0)
-    lp.col_lower_ = np.append(np.zeros(columns - 1), float(model.lower))
-    lp.col_upper_ = np.where(np.isinf(program.upper), highspy.kHighsInf, program.upper)
-    lp.row_lower_ = np.where(np.isinf(program.row_lower), -highspy.kHighsInf, program.row_lower)
-    lp.row_upper_ = program.row_upper
+    lp.col_lower_ = np.append(np.zeros(columns - 1), float(program.lower))
+    lp.col_upper_ = np.where(np.isinf(matrix.upper), highspy.kHighsInf, matrix.upper)
+    lp.row_lower_ = np.where(np.isinf(matrix.row_lower), -highspy.kHighsInf, matrix.row_lower)
+    lp.row_upper_ = matrix.row_upper
     lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = np.searchsorted(program.columns[order], np.arange(columns + 1)).astype(
+    lp.a_matrix_.start_ = np.searchsorted(matrix.columns[order], np.arange(columns + 1)).astype(
         np.int32
     )
-    lp.a_matrix_.index_ = program.rows[order].astype(np.int32)
-    lp.a_matrix_.value_ = program.values[order]
-    last = highspy.HighsVarType.kInteger if model.exact else highspy.HighsVarType.kContinuous
+    lp.a_matrix_.index_ = matrix.rows[order].astype(np.int32)
+    lp.a_matrix_.value_ = matrix.values[order]
+    last = highspy.HighsVarType.kInteger if program.exact else highspy.HighsVarType.kContinuous
     lp.integrality_ = [highspy.HighsVarType.kInteger] * (columns - 1) + [last]
     solver = highspy.Highs()
     for option, value in (
@@ -38,13 +40,13 @@ def solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], N
         ("time_limit", limit_s),
         ("threads", threads),
         ("mip_rel_gap", 0.0),
-        ("mip_abs_gap", 0.99 if model.exact else 0.0),
+        ("mip_abs_gap", 0.99 if program.exact else 0.0),
     ):
         solver.setOptionValue(option, value)
     solver.passModel(lp)
-    if model.upper >= 0:
+    if program.upper >= 0:
         start = highspy.HighsSolution()
-        start.col_value = [*model.hint[tuple(program.place.T)].astype(float), float(model.upper)]
+        start.col_value = [*program.hint[tuple(matrix.place.T)].astype(float), float(program.upper)]
         solver.setSolution(start)
     solver.run()
     info = solver.getInfo()
@@ -52,6 +54,6 @@ def solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], N
     bound = ceil(info.mip_dual_bound - 1e-6) if isfinite(info.mip_dual_bound) else None
     if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
         values = solver.getSolution().col_value
-        emit(Answer(counts_of(program.place, values[:-1], *model.allowed.shape), optimal, bound))
+        emit(Answer(counts_of(matrix.place, values[:-1], *program.allowed.shape), optimal, bound))
     else:
         emit(Answer(None, False, bound))

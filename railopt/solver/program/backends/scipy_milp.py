@@ -10,26 +10,28 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
 from railopt.solver.program.backends import Answer, counts_of
-from railopt.solver.program.program import Model, linear
+from railopt.solver.program.program import IntegerProgram, linear
 
 
-def solve(model: Model, limit_s: float, threads: int, emit: Callable[[Answer], None]) -> None:
+def solve(
+    program: IntegerProgram, limit_s: float, threads: int, emit: Callable[[Answer], None]
+) -> None:
     """One call; milp knows neither hints nor threads."""
-    program = linear(model)
-    columns = len(program.upper)
-    matrix = csc_array(
-        (program.values, (program.rows, program.columns)), shape=(len(program.row_lower), columns)
+    matrix = linear(program)
+    columns = len(matrix.upper)
+    table = csc_array(
+        (matrix.values, (matrix.rows, matrix.columns)), shape=(len(matrix.row_lower), columns)
     )
     result = milp(
         np.append(np.zeros(columns - 1), 1.0),
-        integrality=np.append(np.ones(columns - 1), float(model.exact)),
-        bounds=Bounds(np.append(np.zeros(columns - 1), float(model.lower)), program.upper),
-        constraints=LinearConstraint(matrix, program.row_lower, program.row_upper),
+        integrality=np.append(np.ones(columns - 1), float(program.exact)),
+        bounds=Bounds(np.append(np.zeros(columns - 1), float(program.lower)), matrix.upper),
+        constraints=LinearConstraint(table, matrix.row_lower, matrix.row_upper),
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},
     )
     dual = getattr(result, "mip_dual_bound", None)
     bound = ceil(dual - 1e-6) if dual is not None and isfinite(dual) else None
     counts = (
-        None if result.x is None else counts_of(program.place, result.x[:-1], *model.allowed.shape)
+        None if result.x is None else counts_of(matrix.place, result.x[:-1], *program.allowed.shape)
     )
     emit(Answer(counts, result.status == 0 and counts is not None, bound))
