@@ -4,8 +4,11 @@
         program: IntegerProgram, limit_s: float, threads: int, emit: Callable[[Answer], None]
     ) -> None
 
-which emits every plan it finds and, at the end, what it claims.  It runs in a process of its own
-(`process.py`), and nothing it says is believed before railopt has re-evaluated it.
+which emits every plan it finds and, at the end, what it claims; it raises a BackendError that says
+what to install where something is missing.  It runs in a process of its own (`process.py`), and
+nothing it says is believed before railopt has re-evaluated it.
+
+To add one: its module, and its entry in `BACKENDS`.
 """
 
 from __future__ import annotations
@@ -57,10 +60,13 @@ class Backend:
 
 
 BACKENDS: dict[str, Backend] = {
-    "cpsat": Backend("cpsat", "railopt.solver.program.backends.cpsat", "ortools", "ortools"),
-    "pulp": Backend("pulp", "railopt.solver.program.backends.cbc", "pulp", "pulp"),
-    "highs": Backend("highs", "railopt.solver.program.backends.highs", "highspy", "highspy"),
-    "scipy": Backend("scipy", "railopt.solver.program.backends.scipy_milp", "scipy", "scipy"),
+    backend.name: backend
+    for backend in (
+        Backend("cpsat", f"{__name__}.cpsat", "ortools", "ortools"),
+        Backend("pulp", f"{__name__}.cbc", "pulp", "pulp"),
+        Backend("highs", f"{__name__}.highs", "highspy", "highspy"),
+        Backend("scipy", f"{__name__}.scipy_milp", "scipy", "scipy"),
+    )
 }
 
 

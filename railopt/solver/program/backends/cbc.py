@@ -1,57 +1,75 @@
-"""CBC through PuLP."""
+"""CBC through PuLP, of which releases 3 and 4 differ in how a program is put together.
+
+PuLP 3 brings a CBC for most machines; PuLP 4 brings none, and takes the one of `cbcbox` (its extra
+"cbc") or the system's.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pulp
 
+from railopt.errors import BackendError
 from railopt.solver.program.backends import Answer, counts_of
-from railopt.solver.program.program import IntegerProgram, linear
+from railopt.solver.program.program import IntegerProgram, Linear, linear
 
 
 def solve(
     program: IntegerProgram, limit_s: float, threads: int, emit: Callable[[Answer], None]
 ) -> None:
-    """PuLP calls an answer cut off by the time limit "Optimal": only its solution status, and time
-    to spare, count.
+    """PuLP 3 calls an answer cut off by the time limit "Optimal": only its solution status, and
+    time to spare, count.
     """
     solver = _cbc(limit_s, threads, program.upper >= 0)
     matrix = linear(program)
+    problem, x = _problem(program, matrix)
+    began = time.monotonic()
+    found, optimal = _outcome(problem, problem.solve(solver))
+    in_time = time.monotonic() - began < 0.95 * limit_s
+    if found:
+        values = [variable.value() or 0.0 for variable in x]
+        emit(Answer(counts_of(matrix.place, values, *program.allowed.shape), optimal and in_time))
+
+
+def _problem(program: IntegerProgram, matrix: Linear) -> tuple[Any, list[Any]]:
+    """The program as PuLP takes it, and its variables but for t."""
     problem = pulp.LpProblem("railopt", pulp.LpMinimize)
-    t = pulp.LpVariable(
-        "t",
-        program.lower,
-        program.upper if program.upper >= 0 else None,
-        "Integer" if program.exact else "Continuous",
-    )
+    variable = getattr(problem, "add_variable", pulp.LpVariable)
+    sum_of = getattr(pulp.LpAffineExpression, "from_list", pulp.LpAffineExpression)
     x = [
-        pulp.LpVariable(f"x_{j}_{n}", 0, int(program.count[j]), "Integer")
+        variable(f"x_{j}_{n}", 0, int(program.count[j]), "Integer")
         for j, n in matrix.place.tolist()
     ]
-    if program.upper >= 0:
-        for variable, value in zip(x, program.hint[tuple(matrix.place.T)].tolist(), strict=True):
-            variable.setInitialValue(value)
-        t.setInitialValue(program.upper)
-    problem += t
-    variables = [*x, t]
+    latest = program.upper if program.upper >= 0 else None
+    t = variable("t", program.lower, latest, "Integer" if program.exact else "Continuous")
+    if latest is not None:
+        for column, value in zip(x, program.hint[tuple(matrix.place.T)].tolist(), strict=True):
+            column.setInitialValue(value)
+        t.setInitialValue(latest)
+    problem += sum_of([(t, 1)])
+    columns = [*x, t]
     for entries, low, high in zip(
         matrix.by_row(), matrix.row_lower.tolist(), matrix.row_upper.tolist(), strict=True
     ):
-        terms = pulp.LpAffineExpression([(variables[c], v) for c, v in entries])
+        terms = sum_of([(columns[c], value) for c, value in entries])
         problem += (terms == high) if low == high else (terms <= high)
-    began = time.monotonic()
-    problem.solve(solver)
-    in_time = time.monotonic() - began < 0.95 * limit_s
-    if problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-        values = [variable.value() or 0.0 for variable in x]
-        optimal = problem.sol_status == pulp.LpSolutionOptimal and in_time
-        emit(Answer(counts_of(matrix.place, values, *program.allowed.shape), optimal))
+    return problem, x
 
 
-def _cbc(limit_s: float, threads: int, warm: bool) -> pulp.LpSolver:
+def _outcome(problem: Any, answer: Any) -> tuple[bool, bool]:
+    """(a plan was found, CBC calls it optimal), of what `LpProblem.solve` returned."""
+    if hasattr(answer, "has_solution"):
+        return answer.has_solution, answer.status == pulp.LpSolveStatus.Optimal
+    status = problem.sol_status
+    optimal = status == pulp.LpSolutionOptimal
+    return optimal or status == pulp.LpSolutionIntegerFeasible, optimal
+
+
+def _cbc(limit_s: float, threads: int, warm: bool) -> Any:
     """The CBC that PuLP brings, or the system's; there is none for every machine."""
     options = {
         "msg": False,
@@ -61,14 +79,14 @@ def _cbc(limit_s: float, threads: int, warm: bool) -> pulp.LpSolver:
         "warmStart": warm,
         "keepFiles": False,
     }
-    for make in (pulp.PULP_CBC_CMD, pulp.COIN_CMD):
+    for name in ("PULP_CBC_CMD", "COIN_CMD"):
         try:
-            solver = make(**options)
+            solver = getattr(pulp, name)(**options)
             if solver.available():
                 return solver
-        except pulp.PulpSolverError:
+        except (AttributeError, pulp.PulpSolverError):
             continue
-    raise RuntimeError(
-        f"no CBC for this machine ({os.uname().machine}): PuLP brings none that runs here; "
-        "install one (Debian: apt-get install coinor-cbc)"
+    raise BackendError(
+        f"PuLP {pulp.__version__} has no CBC for this machine ({os.uname().machine}): "
+        "pip install 'pulp[cbc]', or Debian's: apt-get install coinor-cbc"
     )
