@@ -21,7 +21,7 @@ from railopt.cli.launching import (
 from railopt.errors import CheckFailed, InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
-from railopt.policies import POLICIES, plan
+from railopt.policies import KNOWN, plan, policy_names
 from railopt.runtime.benchmark import COLUMNS, Measurement, scaled, sizes, timed
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
@@ -55,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c", "--check", type=int, choices=[0, 1], default=1, help="verify payloads (default 1)"
     )
-    parser.add_argument(
-        "--policy", default="lpt", help=f"one or several of {', '.join(POLICIES)} (default lpt)"
-    )
+    parser.add_argument("--policy", default="lpt", help=f"one or several of {KNOWN} (default lpt)")
     parser.add_argument("--chunk", default="64KiB", help='largest chunk, or "flow" (default 64KiB)')
     parser.add_argument(
         "--sender", choices=["loopback", "verbs"], help="default: verbs with a launcher or --hosts"
@@ -113,10 +111,7 @@ def _fabric(args: argparse.Namespace, launch: Launch, sender: str) -> Fabric:
 
 
 def _cases(args: argparse.Namespace, fabric: Fabric) -> Iterator[tuple[int, Plan]]:
-    policies = args.policy.split(",")
-    for name in policies:
-        if name not in POLICIES:
-            raise InputError(f"unknown policy {name!r}; known policies: {', '.join(POLICIES)}")
+    policies = policy_names(args.policy)
     pattern = traffic_from(args.workload, fabric)
     for size in sizes(parse_bytes(args.minbytes), parse_bytes(args.maxbytes), args.stepfactor):
         chunks = scaled(pattern, size, fabric).chunks(args.chunk)

@@ -23,7 +23,7 @@ from railopt.cli.solve import is_plan
 from railopt.errors import InputError
 from railopt.gaps import GapReport
 from railopt.plans import Plan
-from railopt.policies import POLICIES, plan
+from railopt.policies import KNOWN, plan, policy_names
 from railopt.units import format_bytes, format_time, parse_time, seconds
 
 HELP = "how far a plan or a policy is from the best possible"
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         default="lpt,lpt-local,equitable",
-        help=f"of {', '.join(POLICIES)} (default lpt,lpt-local,equitable)",
+        help=f"of {KNOWN} (default lpt,lpt-local,equitable)",
     )
     parser.add_argument(
         "--chunk",
@@ -127,13 +127,7 @@ def _plans(args: argparse.Namespace) -> Iterator[tuple[str, list[Plan]]]:
         return
     if len(args.traffic) > 1:
         raise InputError(f"{len(args.traffic)} traffics: expected one, or plans (.npz)")
-    policies = [name.strip() for name in args.policy.split(",") if name.strip()]
-    unknown = [name for name in policies if name not in POLICIES]
-    if unknown or not policies:
-        raise InputError(
-            f"unknown policy {unknown[0] if unknown else args.policy!r}; known policies: "
-            f"{', '.join(POLICIES)}"
-        )
+    policies = policy_names(args.policy)
     fabric = fabric_from(args)
     traffic = traffic_from(args.traffic[0], fabric)
     for cap in (text.strip() for text in args.chunk.split(",") if text.strip()):

@@ -16,7 +16,7 @@ from railopt.cli.common import (
     traffic_from,
 )
 from railopt.gaps import gap
-from railopt.policies import POLICIES, plan
+from railopt.policies import KNOWN, plan
 from railopt.symbolic.applies import warnings_for
 from railopt.units import format_bytes, format_time
 
@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1MiB",
         help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
     )
-    parser.add_argument(
-        "--policy", default="lpt", help=f"one of {', '.join(POLICIES)} (default lpt)"
-    )
+    parser.add_argument("--policy", default="lpt", help=f"one of {KNOWN} (default lpt)")
     parser.add_argument("--seed", type=int, help="for hash and random, and for the ties of lpt")
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"

@@ -13,7 +13,7 @@ from railopt.cli import common
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
-from railopt.policies import POLICIES, plan
+from railopt.policies import KNOWN, plan
 from railopt.sim import BALANCERS, Fault, Model, Stuck, Timeline, simulate
 from railopt.sim.from_plan import STAGES
 from railopt.sim.model import ROCE_INCAST
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what", metavar="PLAN|TRAFFIC", help=f"a plan (.npz), or traffic: {common.TRAFFIC_HELP}"
     )
     parser.add_argument(
-        "--policy", help=f"put the traffic's chunks on rails: {', '.join(POLICIES)} (default lpt)"
+        "--policy", help=f"put the traffic's chunks on rails: {KNOWN} (default lpt)"
     )
     parser.add_argument(
         "--chunk", metavar="SIZE", help="largest chunk for --policy, or 'flow' (default 1MiB)"

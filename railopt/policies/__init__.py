@@ -1,4 +1,8 @@
-"""Policies: pure functions `(fabric, chunks) -> Plan`.  A dict is the whole registry."""
+"""Policies: pure functions `(fabric, chunks) -> Plan`, with a keyword `seed` where they draw.
+
+A dict is the whole registry, and `policy_named` reads it; `"module:function"` names a policy that
+railopt does not know.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,16 @@ from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
+from railopt.policies import outside
 from railopt.policies.equitable import equitable
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.lpt import lpt, lpt_global, lpt_local
 
-POLICIES: dict[str, Callable[..., Plan]] = {
+__all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
+
+Policy = Callable[..., Plan]
+
+POLICIES: dict[str, Policy] = {
     "own-nic": own_nic,
     "pxn": pxn,
     "hash": hashed,
@@ -24,16 +33,55 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "lpt-global": lpt_global,
     "equitable": equitable,
 }
+KNOWN = f"{', '.join(POLICIES)}, or your own as module:function"
+"""The names that a `--policy` takes, in words."""
 
 
-def plan(fabric: Fabric, chunks: Chunks, policy: str = "lpt", *, seed: int | None = None) -> Plan:
-    """Put every chunk on a rail.  `seed` draws the ties of `lpt` and the dice of `hash` and
-    `random`.
-    """
-    if policy not in POLICIES:
-        raise InputError(f"unknown policy {policy!r}; known policies: {', '.join(POLICIES)}")
-    return (
-        POLICIES[policy](fabric, chunks)
-        if seed is None
-        else POLICIES[policy](fabric, chunks, seed=seed)
+def policy_named(text: str) -> Policy:
+    """The policy of that name, or the function that `"module:function"` names."""
+    if text in POLICIES:
+        return POLICIES[text]
+    if ":" in text:
+        return outside.loaded(text)
+    raise InputError(
+        f"unknown policy {text!r}; known policies: {KNOWN}"
+        f"{outside.did_you_mean(text, list(POLICIES))}"
     )
+
+
+def policy_names(text: str) -> list[str]:
+    """`"lpt, mine:spread"` -> the names in it, each looked up."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"no policy in {text!r}; known policies: {KNOWN}")
+    for name in names:
+        policy_named(name)
+    return names
+
+
+def policy_code(text: str) -> str:
+    """A digest of the code behind a policy from outside; empty for railopt's own."""
+    return "" if text in POLICIES else outside.code_of(text)
+
+
+def plan(
+    fabric: Fabric, chunks: Chunks, policy: str | Policy = "lpt", *, seed: int | None = None
+) -> Plan:
+    """Put every chunk on a rail, by a policy's name, `"module:function"`, or the function itself.
+
+    `seed` draws the ties of `lpt` and the dice of `hash` and `random`; a policy that does not draw
+    takes none.
+    """
+    chosen = policy_named(policy) if isinstance(policy, str) else _function(policy)
+    if seed is None:
+        return chosen(fabric, chunks)
+    if not outside.takes_seed(chosen):
+        raise InputError(f"policy {policy!r} does not draw: it takes no seed")
+    return chosen(fabric, chunks, seed=seed)
+
+
+def _function(policy: Policy) -> Policy:
+    if policy in POLICIES.values():
+        return policy
+    module = getattr(policy, "__module__", None) or type(policy).__module__
+    return outside.watched(policy, f"{module}:{getattr(policy, '__qualname__', repr(policy))}")

@@ -1,55 +1,63 @@
 """Bipartite edge colouring: the machinery behind `equitable`.
 
 `colour` gives every edge one of N colours so that no two edges at a vertex share one, for any
-bipartite multigraph
-whose degrees are at most N (Koenig).  An even N is halved by an Euler split, in linear time; an odd
-                                       N colours edge by
-edge along alternating paths.
+bipartite multigraph whose degrees are at most N (Koenig).  An even N is halved by an Euler split,
+in linear time; an odd N colours edge by edge along alternating paths.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-Array = npt.NDArray[Any]
+from railopt.arrays import Array
+
+__all__ = ["colour", "split_counts"]
+
+
+class _Trails(NamedTuple):
+    """A bipartite graph in which every vertex has an even number of edges.
+
+    head, tail    int32 [edges], the left and the right vertex of each edge
+    incident      int32 [2 edges], the edges of vertex v in incident[first[v]:first[v + 1]]
+    first         int64 [vertices + 1]
+    """
+
+    head: Array
+    tail: Array
+    incident: Array
+    first: Array
 
 
 @njit(cache=True)
-def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
-    """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges,
-    rounded either way.
+def _made_even(
+    edges: Array, left: Array, right: Array, lefts: int, rights: int
+) -> tuple[Array, Array, Array]:
+    """(head, tail, degree): the graph of `edges` and, for each vertex of odd degree, one more edge
+    to a dummy vertex of the other side; degree[v + 1] is that of vertex v.
 
-    Edges are directed along closed trails, left to right or right to left; a vertex of odd degree
-    gets one edge to a
-    dummy vertex of the other side.  Returns the length of the first part.
+    Right vertices follow the left ones; the left dummy and the right dummy are the last two.
     """
     count = edges.size
-    vertices = lefts + rights + 2
-    degree = np.zeros(vertices + 1, np.int64)
+    degree = np.zeros(lefts + rights + 3, np.int64)
     for i in range(count):
         degree[left[edges[i]] + 1] += 1
         degree[lefts + right[edges[i]] + 1] += 1
     odd = 0
     for v in range(lefts + rights):
         odd += degree[v + 1] & 1
-    total = count + odd + 1
-    head, tail = np.empty(total, np.int32), np.empty(total, np.int32)  # left end, right end
+    head, tail = np.empty(count + odd + 1, np.int32), np.empty(count + odd + 1, np.int32)
     for i in range(count):
         head[i], tail[i] = left[edges[i]], lefts + right[edges[i]]
     used = count
     dummy_left, dummy_right = lefts + rights, lefts + rights + 1
     for v in range(lefts + rights):
         if degree[v + 1] & 1:
-            if v < lefts:
-                head[used], tail[used] = v, dummy_right
-            else:
-                head[used], tail[used] = dummy_left, v
+            head[used], tail[used] = (v, dummy_right) if v < lefts else (dummy_left, v)
             used += 1
             degree[v + 1] += 1
             degree[(dummy_right if v < lefts else dummy_left) + 1] += 1
@@ -58,35 +66,61 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
         used += 1
         degree[dummy_left + 1] += 1
         degree[dummy_right + 1] += 1
+    return head[:used], tail[:used], degree
+
+
+@njit(cache=True)
+def _even_graph(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> _Trails:
+    """The graph of `edges` made even, with the edges of each vertex."""
+    head, tail, first = _made_even(edges, left, right, lefts, rights)
+    vertices = first.size - 1
     for v in range(vertices):
-        degree[v + 1] += degree[v]
-    incident, place = np.empty(2 * used, np.int32), degree[:vertices].copy()
-    for e in range(used):
+        first[v + 1] += first[v]
+    incident, place = np.empty(2 * head.size, np.int32), first[:vertices].copy()
+    for e in range(head.size):
         incident[place[head[e]]] = e
         place[head[e]] += 1
         incident[place[tail[e]]] = e
         place[tail[e]] += 1
-    place[:] = degree[:vertices]
-    seen, forward = np.zeros(used, np.bool_), np.zeros(used, np.bool_)
-    for start in range(vertices):
+    return _Trails(head, tail, incident, first)
+
+
+@njit(cache=True)
+def _directed(graph: _Trails) -> Array:
+    """bool [edges]: whether closed trails through all edges walk an edge from left to right."""
+    head, tail, incident, first = graph
+    place = first[:-1].copy()
+    seen, forward = np.zeros(head.size, np.bool_), np.zeros(head.size, np.bool_)
+    for start in range(first.size - 1):
         v = start
         while True:
-            while place[v] < degree[v + 1] and seen[incident[place[v]]]:
+            while place[v] < first[v + 1] and seen[incident[place[v]]]:
                 place[v] += 1
-            if place[v] == degree[v + 1]:
+            if place[v] == first[v + 1]:
                 break  # a trail ends only where it began
             e = incident[place[v]]
             seen[e] = True
             forward[e] = v == head[e]
             v = tail[e] if forward[e] else head[e]
-    parted = np.empty(count, edges.dtype)
+    return forward
+
+
+@njit(cache=True)
+def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
+    """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges,
+    rounded either way: those that closed trails walk from left to right, and the others.
+
+    Returns the length of the first part.
+    """
+    forward = _directed(_even_graph(edges, left, right, lefts, rights))
+    parted = np.empty(edges.size, edges.dtype)
     first = 0
-    for i in range(count):
+    for i in range(edges.size):
         if forward[i]:
             parted[first] = edges[i]
             first += 1
     rest = first
-    for i in range(count):
+    for i in range(edges.size):
         if not forward[i]:
             parted[rest] = edges[i]
             rest += 1
@@ -118,8 +152,8 @@ def _alternate(
         while at[v, b] >= 0:
             b += 1
         if a != b and at[v, a] >= 0:
-            # a is free at u, b at v: swap a and b along the path that leaves v by a; it can't reach
-            # u
+            # a is free at u, b at v: swap a and b along the path that leaves v by a, which can't
+            # reach u
             x, now, other = v, a, b
             f = at[x, now]
             at[x, now] = -1
@@ -213,20 +247,25 @@ def _cross(bits: Array, back: Array, at: Array, vertex: int) -> int:
     return neighbour
 
 
+class _Unused(NamedTuple):
+    """The edges of a bipartite graph that no trail has used yet, as bits of words.
+
+    rows, columns        uint64 [lefts, words], [rights, words]: neighbours of each vertex
+    at_row, at_column    int64 [lefts], [rights]: words before these are empty
+    """
+
+    rows: Array
+    columns: Array
+    at_row: Array
+    at_column: Array
+
+
 @njit(cache=True)
-def _trail(
-    v: int,
-    on_left: bool,
-    rows: Array,
-    columns: Array,
-    at_row: Array,
-    at_column: Array,
-    counts: Array,
-    other: Array,
-) -> tuple[int, bool]:
+def _trail(v: int, on_left: bool, unused: _Unused, counts: Array, other: Array) -> tuple[int, bool]:
     """Walk unused edges from `v` until there is no way on: those walked left to right count in
-    `counts`, the others in
-    `other`.  Returns where it ends, and whether that is on the left."""
+    `counts`, the others in `other`.  Returns where it ends, and whether that is on the left.
+    """
+    rows, columns, at_row, at_column = unused
     while True:
         if on_left:
             f = _cross(rows, columns, at_row, v)
@@ -250,36 +289,33 @@ def _halve(counts: Array, other: Array) -> None:
     then closed ones. Neighbours are bits of words, so that an edge costs a few steps.
     """
     lefts, rights = counts.shape
-    rows, columns = (
+    unused = _Unused(
         np.zeros((lefts, rights // 64 + 1), np.uint64),
         np.zeros((rights, lefts // 64 + 1), np.uint64),
+        np.zeros(lefts, np.int64),
+        np.zeros(rights, np.int64),
     )
     odd_row, odd_column = np.zeros(lefts, np.int32), np.zeros(rights, np.int32)
     for k in range(lefts):
         for f in range(rights):
             odd = counts[k, f] & 1
-            rows[k, f >> 6] |= np.uint64(odd) << np.uint64(f & 63)
-            columns[f, k >> 6] |= np.uint64(odd) << np.uint64(k & 63)
+            unused.rows[k, f >> 6] |= np.uint64(odd) << np.uint64(f & 63)
+            unused.columns[f, k >> 6] |= np.uint64(odd) << np.uint64(k & 63)
             odd_row[k] ^= odd
             odd_column[f] ^= odd
             other[k, f] = counts[k, f] = counts[k, f] >> 1
-    at_row, at_column = np.zeros(lefts, np.int64), np.zeros(rights, np.int64)
     for from_left in (True, False):
         odd_here = odd_row if from_left else odd_column
         for start in range(odd_here.size):
             if odd_here[start]:
-                end, on_left = _trail(
-                    start, from_left, rows, columns, at_row, at_column, counts, other
-                )
+                end, on_left = _trail(start, from_left, unused, counts, other)
                 odd_here[start] ^= 1
                 if on_left:
                     odd_row[end] ^= 1
                 else:
                     odd_column[end] ^= 1
-    for start in range(lefts):
-        _trail(
-            start, True, rows, columns, at_row, at_column, counts, other
-        )  # ends where it began, with no edge left there
+    for start in range(lefts):  # each ends where it began, with no edge left there
+        _trail(start, True, unused, counts, other)
 
 
 @njit(cache=True)
@@ -289,15 +325,12 @@ def split_counts(counts: Array, colours: int) -> Array:
 
     An even number of colours is halved, so that the cost is O(lefts x rights x colours) whatever
     the counts.  An odd number of colours puts whole rounds aside and colours the remainders in
-                 blocks.
+    blocks.
     """
     lefts, rights = counts.shape
     parts = np.zeros((colours, lefts, rights), np.int32)
     parts[0] = counts
-    width, many = (
-        colours,
-        1,
-    )  # parts 0, width, 2 width, ... are to be split among `width` colours each
+    width, many = colours, 1  # parts 0, width, ... are to be split among `width` colours each
     while width % 2 == 0:
         for p in range(many):
             _halve(parts[p * width], parts[p * width + width // 2])

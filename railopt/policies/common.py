@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Array, Ints, Rails
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 
-Rails = npt.NDArray[np.int16]
+__all__ = ["MAX_TURNS", "Columns", "Costs", "check_alive", "costs", "make_plan", "rail_turns"]
+
+MAX_TURNS = 256
+
+
+class Columns(NamedTuple):
+    """What a kernel is told of C chunks.
+
+    src, dst   int32 [C], the sender (a row of `Costs.tx`) and the receiving node
+    size       int64 [C], bytes
+    largest    bytes of the largest chunk, 0 where there is none
+    total      all bytes, or more: what sums are known to stay below
+    """
+
+    src: Array
+    dst: Array
+    size: Array
+    largest: int
+    total: int
+
+    @classmethod
+    def of(cls, chunks: Chunks) -> Columns:
+        return cls(chunks.src, chunks.dst, chunks.size, chunks.largest, chunks.total)
+
+
+class Costs(NamedTuple):
+    """What a byte costs at each NIC, relative to the fastest one; infinity where it is dead.
+
+    tx      float64 [senders, rails]: of the senders, of which the first is node `first`
+    rx      float64 [nodes, rails]
+    """
+
+    tx: Array
+    rx: Array
+    first: int = 0
 
 
 def check_alive(fabric: Fabric, chunks: Chunks) -> None:
@@ -36,14 +69,11 @@ def check_alive(fabric: Fabric, chunks: Chunks) -> None:
         )
 
 
-def make_plan(fabric: Fabric, chunks: Chunks, rail: npt.NDArray[Any], policy: str) -> Plan:
+def make_plan(fabric: Fabric, chunks: Chunks, rail: Array, policy: str) -> Plan:
     """The plan, its rails frozen in place."""
     rails: Rails = rail.astype(np.int16, copy=False)
     rails.flags.writeable = False
     return Plan(fabric, chunks, rails, policy)
-
-
-MAX_TURNS = 256
 
 
 def rail_turns(fabric: Fabric) -> Ints | None:
@@ -64,10 +94,8 @@ def rail_turns(fabric: Fabric) -> Ints | None:
     return np.array([rail for _, rail in sorted(turns)], np.int64)
 
 
-def costs(fabric: Fabric) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(tx, rx): what a byte costs at each NIC, relative to the fastest one; infinity where it is
-    dead.
-    """
+def costs(fabric: Fabric) -> Costs:
+    """The costs of all nodes of a fabric."""
     fastest = max(int(fabric.tx.max()), int(fabric.rx.max()))
     with np.errstate(divide="ignore"):
-        return fastest / fabric.tx, fastest / fabric.rx
+        return Costs(fastest / fabric.tx, fastest / fabric.rx)

@@ -1,86 +1,93 @@
-"""LPT where all rails are equal: sorted words that hold all there is to know of a chunk, so that
-nothing is fetched out of order.
+"""LPT where all rails are equal, each sender alone: sorted words that hold all there is to know of
+a chunk, so that nothing is fetched out of order.
 
-A word is, from its high bits to its low ones, what it is sorted by (sender, how far below the
-largest size), the chunk's
-index, and what else is needed of it.  Loads are words too, `load << shift | rail`: the least loaded
-                                       rail, lowest index
-among equals, is one minimum away.
+    a chunk    sender | largest - size | index        from high bits to low ones: sorted by sender,
+                                                      then largest first, then by index
+    a load     bytes | rail                           the least loaded rail, lowest index among
+                                                      equals, is one minimum away
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[Any]
+from railopt.arrays import Array, Ints
+from railopt.policies.common import Columns
 
-_BUCKETS = (
-    1 << 11
-    # at most so many buckets of words with equal high bits, sorted by their 32 low ones; else all
-    # 63 bits
-)
-_FAR = np.int64(1) << 62
+__all__ = ["fits", "lpt"]
 
-
-def fits(chunks: int, total: int, largest: int, senders: int, rails: int) -> bool:
-    """Whether the words of `lpt` fit in 63 bits."""
-    return (
-        chunks.bit_length() + largest.bit_length() + senders.bit_length() <= 63
-        and total.bit_length() + int(rails - 1).bit_length() <= 62
-    )
+# Words are kept in buckets of equal high bits and sorted by their 32 low ones, which is faster than
+# sorting all 63; but only where the buckets are few and well filled.
+_MOST_BUCKETS = 1 << 11
+_WORTH_A_BUCKET = 64
 
 
-def fits_pairs(
-    chunks: int, total: int, largest: int, nodes: int, rails: int, weight: int = 1
-) -> bool:
-    """Whether the words of `lpt_global` and of `lpt_local` with this weight fit in 63 bits."""
-    return (
-        chunks.bit_length() + largest.bit_length() + 2 * nodes.bit_length() <= 63
-        and ((1 + weight) * total).bit_length() + int(rails - 1).bit_length() <= 61
-    )
+def fits(chunks: Columns, senders: int, rails: int) -> bool:
+    """Whether the words of these chunks and loads fit in 63 bits."""
+    word = len(chunks.size).bit_length() + chunks.largest.bit_length() + senders.bit_length()
+    load = chunks.total.bit_length() + int(rails - 1).bit_length()
+    return word <= 63 and load <= 62
 
 
-def lpt(src: Array, size: Array, largest: int, senders: int, rails: int, rail: Array) -> None:
-    """Each sender alone: its chunks, largest first, to its least loaded rail; `fits` holds."""
-    bits, shift = int(size.size - 1).bit_length(), int(rails - 1).bit_length()
-    wide = bits + int(largest).bit_length()
-    buckets = 1 << max(0, wide + int(senders - 1).bit_length() - 32)
-    low, kind = (32, np.uint32) if buckets <= min(_BUCKETS, len(size) // 64 + 1) else (63, np.int64)
-    seen, starts = _largest_in_turn(
-        src, size, largest, senders, rails, bits, wide, low, buckets if low == 32 else 1, rail
-    )
+class Layout(NamedTuple):
+    """Where the parts of a word lie.
+
+    largest      bytes of the largest chunk
+    size_at      the bit at which `largest - size` starts, above the index
+    sender_at    the bit at which the sender starts, above the size
+    stored       so many low bits of a word are stored (32 or 63); the others number its bucket
+    load_at      the bit of a load at which its bytes start, above the rail
+    """
+
+    largest: int
+    size_at: int
+    sender_at: int
+    stored: int
+    load_at: int
+
+
+def _layout(chunks: Columns, senders: int, rails: int) -> tuple[Layout, int]:
+    """The layout of these chunks' words, and how many buckets there are."""
+    count = len(chunks.size)
+    size_at = int(count - 1).bit_length()
+    sender_at = size_at + chunks.largest.bit_length()
+    buckets = 1 << max(0, sender_at + int(senders - 1).bit_length() - 32)
+    worth = buckets <= min(_MOST_BUCKETS, count // _WORTH_A_BUCKET + 1)
+    stored = 32 if worth else 63
+    load_at = int(rails - 1).bit_length()
+    layout = Layout(chunks.largest, size_at, sender_at, stored, load_at)
+    return layout, buckets if worth else 1
+
+
+def lpt(chunks: Columns, senders: int, rails: int, rail: Array) -> None:
+    """Each sender's chunks, largest first, to its least loaded rail, the lowest index among equals;
+    `fits` holds.
+    """
+    layout, buckets = _layout(chunks, senders, rails)
+    seen, starts = _largest_in_turn(chunks, layout, senders, rails, buckets, rail)
     if starts[-1] == 0:
         return
-    words = np.empty(starts[-1], kind)
-    _other_words(src, size, largest, bits, wide, low, starts.copy(), words)
+    words = np.empty(starts[-1], np.uint32 if layout.stored == 32 else np.int64)
+    _other_words(chunks, layout, starts.copy(), words)
     for start, end in pairwise(starts.tolist()):
         words[start:end].sort()
-    _least_loaded(words, starts, low, seen, largest, rails, bits, wide, shift, rail)
+    _least_loaded(words, starts, layout, seen, rails, rail)
 
 
 @njit(cache=True)
 def _largest_in_turn(
-    src: Array,
-    size: Array,
-    largest: int,
-    senders: int,
-    rails: int,
-    bits: int,
-    wide: int,
-    low: int,
-    buckets: int,
-    rail: Array,
-) -> tuple[Array, Array]:
+    chunks: Columns, layout: Layout, senders: int, rails: int, buckets: int, rail: Array
+) -> tuple[Ints, Ints]:
     """The chunks of the largest size, which simply go round each sender's rails.
 
     Returns how many of them each sender had; and where the others' words start, bucket by bucket,
     int64 [buckets + 1].
     """
+    src, size, largest = chunks.src, chunks.size, layout.largest
     seen = np.zeros(senders, np.int64)
     turn = np.zeros(senders, np.int64)
     starts = np.zeros(buckets + 1, np.int64)
@@ -93,44 +100,37 @@ def _largest_in_turn(
             seen[k] += 1
             turn[k] = t + 1 if t + 1 < rails else 0
         else:
-            starts[np.uint64((((np.int64(k) << wide) | (below << bits)) >> low) + 1)] += 1
+            word = (np.int64(k) << layout.sender_at) | (below << layout.size_at)
+            starts[np.uint64((word >> layout.stored) + 1)] += 1
     for b in range(buckets):
         starts[b + 1] += starts[b]
     return seen, starts
 
 
 @njit(cache=True)
-def _other_words(
-    src: Array,
-    size: Array,
-    largest: int,
-    bits: int,
-    wide: int,
-    low: int,
-    place: Array,
-    words: Array,
-) -> None:
-    """The low bits of `src << wide | (largest - size) << bits | index` of chunks below the largest
-    size, by their high bits.
+def _other_words(chunks: Columns, layout: Layout, place: Ints, words: Array) -> None:
+    """The stored bits of the words of chunks below the largest size, each at the next `place` of
+    its bucket.
     """
+    src, size = chunks.src, chunks.size
     for c in range(size.size):
-        below = largest - size[c]
+        below = layout.largest - size[c]
         if below != 0:
-            word = (np.int64(src[c]) << wide) | (below << bits) | c
-            b = np.uint64(word >> low)
+            word = (np.int64(src[c]) << layout.sender_at) | (below << layout.size_at) | c
+            b = np.uint64(word >> layout.stored)
             words[np.uint64(place[b])] = word
             place[b] += 1
 
 
 @njit(forceinline=True)
-def _exchange(loads: Array, pairs: tuple[tuple[int, int], ...]) -> None:
+def _exchange(loads: Ints, pairs: tuple[tuple[int, int], ...]) -> None:
     for a, b in pairs:
         low, high = min(loads[a], loads[b]), max(loads[a], loads[b])
         loads[a], loads[b] = low, high
 
 
 @njit(forceinline=True)
-def _sort_loads(loads: Array, rails: int) -> None:
+def _sort_loads(loads: Ints, rails: int) -> None:
     """Sort the loads: for eight rails by Batcher's network, which has no branches to mispredict,
     else by insertion.
     """
@@ -151,240 +151,79 @@ def _sort_loads(loads: Array, rails: int) -> None:
 
 
 @njit(forceinline=True)
+def _after_rounds(loads: Ints, largest_seen: int, layout: Layout, rails: int) -> None:
+    """The sorted loads of a sender whose largest chunks went round its rails: the first rails may
+    have one chunk more, and then come last.
+    """
+    rounds, more = divmod(largest_seen, rails)
+    for n in range(rails):
+        filled = (rounds + (n < more)) * layout.largest
+        loads[(n - more) % rails] = (filled << layout.load_at) | n
+
+
+@njit(forceinline=True)
+def _put_on_least(loads: Ints, added: int, rails: int) -> None:
+    """Add to the lowest load and move it to its place among the sorted others."""
+    moving = loads[0] + added
+    for n in range(1, rails):
+        other = loads[n]
+        loads[n - 1] = min(other, moving)
+        moving = max(other, moving)
+    loads[rails - 1] = moving
+
+
+@njit(forceinline=True)
+def _added(word: int, layout: Layout) -> int:
+    """What a chunk's word adds to the word of its rail's load."""
+    size_mask = (1 << (layout.sender_at - layout.size_at)) - 1
+    below = (word >> layout.size_at) & size_mask
+    return (layout.largest - below) << layout.load_at
+
+
+@njit(forceinline=True)
 def _assign(
-    words: Array,
-    starts: Array,
-    low: int,
-    seen: Array,
-    largest: int,
-    rails: int,
-    bits: int,
-    wide: int,
-    shift: int,
-    rail: Array,
+    words: Array, starts: Ints, layout: Layout, seen: Ints, rails: int, rail: Array
 ) -> None:
-    index, width, mask = (
-        (np.int64(1) << bits) - 1,
-        (np.int64(1) << (wide - bits)) - 1,
-        (1 << shift) - 1,
-    )
+    """`_least_loaded`, to be compiled for a number of rails that is known."""
+    index, on_rail = (np.int64(1) << layout.size_at) - 1, (1 << layout.load_at) - 1
     loads = np.empty(rails, np.int64)
     sender = np.int64(-1)
     for b in range(starts.size - 1):
-        high = np.int64(b) << low
+        high = np.int64(b) << layout.stored
         i, end = starts[b], starts[b + 1]
         while i < end:
             word = high | np.int64(words[i])
-            if word >> wide != sender:
-                sender = word >> wide
-                rounds, more = divmod(seen[sender], rails)
-                for n in range(rails):  # the first `more` rails have one chunk more and come last
-                    loads[(n - more) % rails] = (((rounds + (n < more)) * largest) << shift) | n
+            if word >> layout.sender_at != sender:
+                sender = word >> layout.sender_at
+                _after_rounds(loads, seen[sender], layout, rails)
             if i + rails <= end:
                 last = high | np.int64(words[i + rails - 1])
                 if (
-                    last >> wide == sender
-                    and loads[0] + ((largest - ((last >> bits) & width)) << shift)
-                    > loads[rails - 1]
+                    last >> layout.sender_at == sender
+                    and loads[0] + _added(last, layout) > loads[rails - 1]
                 ):
-                    for n in range(
-                        rails
-                    ):  # each chunk of these lifts its rail above all: they take the rails in order
+                    # each of these chunks lifts its rail above all: they take the rails in order
+                    for n in range(rails):
                         word = high | np.int64(words[i + n])
-                        rail[np.uint64(word & index)] = loads[n] & mask
-                        loads[n] += (largest - ((word >> bits) & width)) << shift
+                        rail[np.uint64(word & index)] = loads[n] & on_rail
+                        loads[n] += _added(word, layout)
                     _sort_loads(loads, rails)
                     i += rails
                     continue
-            moving = loads[0] + ((largest - ((word >> bits) & width)) << shift)
-            rail[np.uint64(word & index)] = loads[0] & mask
-            for n in range(1, rails):
-                other = loads[n]
-                loads[n - 1] = min(other, moving)
-                moving = max(other, moving)
-            loads[rails - 1] = moving
+            rail[np.uint64(word & index)] = loads[0] & on_rail
+            _put_on_least(loads, _added(word, layout), rails)
             i += 1
 
 
 @njit(cache=True)
 def _least_loaded(
-    words: Array,
-    starts: Array,
-    low: int,
-    seen: Array,
-    largest: int,
-    rails: int,
-    bits: int,
-    wide: int,
-    shift: int,
-    rail: Array,
+    words: Array, starts: Ints, layout: Layout, seen: Ints, rails: int, rail: Array
 ) -> None:
     """The sorted others, each to its sender's least loaded rail, the lowest index among equals.
 
-    Words of bucket b, from starts[b] to starts[b + 1], have b above their `low` bits.
+    Words of bucket b, from starts[b] to starts[b + 1], have b above their stored bits.
     """
     if rails == 8:  # a constant, so that the loops over rails are unrolled
-        _assign(words, starts, low, seen, largest, 8, bits, wide, shift, rail)
+        _assign(words, starts, layout, seen, 8, rail)
     else:
-        _assign(words, starts, low, seen, largest, rails, bits, wide, shift, rail)
-
-
-@njit(cache=True)
-def _pack_pairs(
-    src: Array, dst: Array, size: Array, largest: int, bits: int, node_bits: int
-) -> tuple[Array, int]:
-    """Words `(largest - size) << .. | index << .. | src << .. | dst`, those of the largest size
-    first; and how many they are.
-    """
-    top = 0
-    for c in range(size.size):
-        top += size[c] == largest
-    words = np.empty(size.size, np.int64)
-    first, other = 0, top
-    for c in range(size.size):
-        below = largest - size[c]
-        word = (((((below << bits) | c) << node_bits) | src[c]) << node_bits) | dst[c]
-        if below == 0:
-            words[first] = word
-            first += 1
-        else:
-            words[other] = word
-            other += 1
-    return words, top
-
-
-@njit(cache=True)
-def _earliest_at_both(
-    words: Array,
-    largest: int,
-    bits: int,
-    node_bits: int,
-    nodes: int,
-    rails: int,
-    shift: int,
-    rail: Array,
-) -> None:
-    send, recv = np.empty((nodes, rails), np.int64), np.empty((nodes, rails), np.int64)
-    for n in range(rails):
-        send[:, n] = recv[:, n] = n
-    index, node, mask = (np.int64(1) << bits) - 1, (np.int64(1) << node_bits) - 1, (1 << shift) - 1
-    for i in range(words.size):
-        word = words[i]
-        out, into = send[np.uint64((word >> node_bits) & node)], recv[np.uint64(word & node)]
-        word >>= 2 * node_bits
-        first, second = max(out[0], into[0]), _FAR
-        for n in range(1, rails):
-            later = max(out[n], into[n])
-            second = min(second, max(first, later))
-            first = min(first, later)
-        best = first & mask
-        if first >> shift == second >> shift:
-            together = _FAR
-            for n in range(rails):
-                both = (out[n] >> shift) + (into[n] >> shift)
-                if max(out[n], into[n]) >> shift == first >> shift and both < together:
-                    best, together = n, both
-        rail[np.uint64(word & index)] = best
-        added = (largest - (word >> bits)) << shift
-        out[best] += added
-        into[best] += added
-
-
-def lpt_global(
-    src: Array, dst: Array, size: Array, largest: int, nodes: int, rails: int, rail: Array
-) -> None:
-    """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by
-    the ends' sum, then by index.
-
-    `fits_pairs` holds.
-    """
-    bits, node_bits = int(size.size - 1).bit_length(), int(nodes - 1).bit_length()
-    words, top = _pack_pairs(src, dst, size, largest, bits, node_bits)
-    words[top:].sort()
-    _earliest_at_both(
-        words, largest, bits, node_bits, nodes, rails, int(rails - 1).bit_length(), rail
-    )
-
-
-@njit(cache=True)
-def _spread_pairs(
-    words: Array,
-    rows: Array,
-    largest: int,
-    bits: int,
-    node_bits: int,
-    senders: int,
-    receivers: int,
-    rails: int,
-    first: int,
-    weight: int,
-    shift: int,
-    rail: Array,
-) -> None:
-    busy, pair = (
-        np.zeros((senders, rails), np.int64),
-        np.zeros((senders * receivers, rails), np.int64),
-    )
-    starts = (first + np.arange(senders + receivers)) % rails
-    index, node, mask = (np.int64(1) << bits) - 1, (np.int64(1) << node_bits) - 1, (1 << shift) - 1
-    for i in range(words.size):
-        word = words[i]
-        k, f = (word >> node_bits) & node, word & node
-        word >>= 2 * node_bits
-        out, mine, start = (
-            busy[np.uint64(k)],
-            pair[np.uint64(k * receivers + f)],
-            starts[np.uint64(k + f)],
-        )
-        lowest = _FAR
-        for n in range(rails):
-            lowest = min(
-                lowest,
-                ((out[n] + weight * mine[n]) << shift) | (n - start + (rails if n < start else 0)),
-            )
-        best = (lowest & mask) + start
-        best -= rails if best >= rails else 0
-        rail[np.uint64(rows[np.uint64(word & index)])] = best
-        added = largest - (word >> bits)
-        out[np.uint64(best)] += added
-        mine[np.uint64(best)] += added
-
-
-def lpt_local(
-    rows: Array,
-    src: Array,
-    dst: Array,
-    size: Array,
-    senders: int,
-    receivers: int,
-    rails: int,
-    first: int,
-    weight: int,
-    rail: Array,
-) -> None:
-    """As `lpt`, but a rail also counts `weight` times what this sender already put on it for this
-    receiver; chunks `rows` alone.
-
-    Sender k is node first + k.  Ties go round from rail (src + dst) mod N, so that senders with
-                                 equal traffic do not gang
-    up on one rail.  `fits_pairs` holds.
-    """
-    bits, node_bits = int(rows.size - 1).bit_length(), int(max(senders, receivers) - 1).bit_length()
-    size = size[rows]
-    largest = int(size.max())
-    words, top = _pack_pairs(src[rows], dst[rows], size, largest, bits, node_bits)
-    words[top:].sort()
-    _spread_pairs(
-        words,
-        rows,
-        largest,
-        bits,
-        node_bits,
-        senders,
-        receivers,
-        rails,
-        first,
-        weight,
-        int(rails - 1).bit_length(),
-        rail,
-    )
+        _assign(words, starts, layout, seen, rails, rail)

@@ -3,8 +3,8 @@ the rails.
 
 Nodes as senders on the left, as receivers on the right, one edge a chunk.  Each node's chunks,
 largest first, are cut into blocks of N; a proper N-colouring of the graph whose vertices are the
-blocks puts one chunk of every block on each
-rail.  Hence (theorem T8 and its corollary for any sizes):
+blocks puts one chunk of every block on each rail.  Hence (theorem T8 and its corollary for
+any sizes):
 
     equal chunks   every NIC carries floor or ceil of its node's chunks / N: the ceiling bound, the
                    exact optimum
@@ -24,16 +24,18 @@ import numpy as np
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.plans import Plan
-from railopt.policies.common import check_alive, make_plan, rail_turns
+from railopt.policies.common import Columns, check_alive, make_plan, rail_turns
 from railopt.policies.lpt import lpt_global
 
+__all__ = ["equitable"]
 
-def equitable(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+
+def equitable(fabric: Fabric, chunks: Chunks) -> Plan:
     """Colour chunks with rails.  Needs each rail to have one rate at all nodes, in small whole
     proportions (a rail of double rate is two colours); on any other fabric it is `lpt-global`,
     which knows every NIC's rate.
     """
-    from railopt.policies import equitable_kernels
+    from railopt.policies import equitable_rails
 
     check_alive(fabric, chunks)
     colours = rail_turns(fabric)
@@ -41,7 +43,5 @@ def equitable(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
         return make_plan(fabric, chunks, lpt_global(fabric, chunks).rail.copy(), "equitable")
     rail = np.empty(len(chunks), np.int16)
     if len(chunks):
-        equitable_kernels.assign(
-            chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, colours, rail
-        )
+        equitable_rails.assign(Columns.of(chunks), fabric.nodes, colours, rail)
     return make_plan(fabric, chunks, rail, "equitable")

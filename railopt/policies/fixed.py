@@ -23,15 +23,17 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies.common import check_alive, costs, make_plan
 
+__all__ = ["hashed", "own_nic", "pxn", "random", "rotate", "round_robin"]
 
-def own_nic(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+
+def own_nic(fabric: Fabric, chunks: Chunks) -> Plan:
     """The rail of the source GPU.  With more rails than GPUs a GPU owns a block of rails and takes
     them in turn.
     """
     return make_plan(fabric, chunks, _of_gpu(fabric, chunks, chunks.src_gpu), "own-nic")
 
 
-def pxn(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+def pxn(fabric: Fabric, chunks: Chunks) -> Plan:
     """The rail of the target GPU: the source node forwards over scale-up first."""
     return make_plan(fabric, chunks, _of_gpu(fabric, chunks, chunks.dst_gpu), "pxn")
 
@@ -50,22 +52,22 @@ def random(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     return make_plan(fabric, chunks, _weighted(fabric, chunks, draws), "random")
 
 
-def round_robin(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+def round_robin(fabric: Fabric, chunks: Chunks) -> Plan:
     """The chunks of each (sender, receiver) in turn, from rail 0."""
     return _in_turn(fabric, chunks, False, "round-robin")
 
 
-def rotate(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+def rotate(fabric: Fabric, chunks: Chunks) -> Plan:
     """The chunks of each (sender, receiver) in turn, from rail (src + dst) mod N."""
     return _in_turn(fabric, chunks, True, "rotate")
 
 
 def _in_turn(fabric: Fabric, chunks: Chunks, turned: bool, name: str) -> Plan:
-    from railopt.policies import kernels
+    from railopt.policies import rounds
 
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
-    kernels.round_robin(chunks.src, chunks.dst, *costs(fabric), turned, rail)
+    rounds.round_robin(chunks.src, chunks.dst, costs(fabric), turned, rail)
     return make_plan(fabric, chunks, rail, name)
 
 

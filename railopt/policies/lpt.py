@@ -7,150 +7,136 @@
 
 `lpt` balances what is sent and nothing else: the receivers' rails may differ by a factor N (theorem
 T2). `lpt-local` needs no more information than `lpt` and keeps most of the receivers' balance.
+
+Each has a fast kernel for equal rails and a plain one for all others (`equal_rails`, `equal_pairs`,
+`unequal_rails`); both follow the same rule, and `Senders` chooses between them for `railopt.plan`
+and for `Planner` alike.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from railopt.arrays import Ints, Rails
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.plans import Plan
-from railopt.policies.common import check_alive, costs, make_plan, rail_turns
+from railopt.policies.common import Columns, Costs, check_alive, costs, make_plan, rail_turns
 
-PAIR_WEIGHT = (
-    4  # the best of 1, 2, 4 and 8 on generated MoE traffic (8 to 32 nodes, 64 KiB to 4 MiB)
-)
+__all__ = ["PAIR_WEIGHT", "Senders", "lpt", "lpt_global", "lpt_local"]
+
+# the best of 1, 2, 4 and 8 on generated MoE traffic (8 to 32 nodes, 64 KiB to 4 MiB)
+PAIR_WEIGHT = 4
+
+
+@dataclass(frozen=True)
+class Senders:
+    """Who plans, each for itself: all nodes of a fabric, or one of them.
+
+    count     senders: the rows of `costs.tx`
+    alike     every sender's NICs are alike, and no receiver's NIC is slower than any sender's
+    turns     one fair round over the rails, or None (`rail_turns`)
+    """
+
+    fabric: Fabric
+    costs: Costs
+    alike: bool
+    turns: Ints | None
+
+    @classmethod
+    def of(cls, fabric: Fabric, node: int | None = None) -> Senders:
+        """All nodes, or `node` alone."""
+        tx, rx = fabric.tx, fabric.rx
+        alike = bool(np.all(tx == tx[:, :1]) and 0 < tx.max() <= rx.min())
+        every = costs(fabric)
+        own = every if node is None else Costs(every.tx[node : node + 1], every.rx, node)
+        return cls(fabric, own, alike, rail_turns(fabric))
+
+    @property
+    def count(self) -> int:
+        return len(self.costs.tx)
+
+    def lpt(self, chunks: Columns, rail: Rails) -> None:
+        """Fill `rail`, int16 [C]: each sender's chunks, largest first, to its rail that would be
+        done first; equal sizes go by chunk index, equal times by rail index.
+        """
+        from railopt.policies import by_size, equal_rails, unequal_rails
+
+        if self.alike and equal_rails.fits(chunks, self.count, self.fabric.rails):
+            equal_rails.lpt(chunks, self.count, self.fabric.rails, rail)
+        else:
+            unequal_rails.lpt(by_size.largest_first(chunks.size), chunks, self.costs, rail)
+
+    def lpt_local(self, chunks: Columns, rail: Rails) -> None:
+        """Fill `rail`, int16 [C]: whole rounds of largest chunks for a receiver go one to each
+        rail; the rest, largest first, to the rail with the fewest bytes, those for the same
+        receiver counted `PAIR_WEIGHT` times more.
+        """
+        from railopt.policies import by_size, equal_pairs, rounds, unequal_rails
+
+        fabric, rows = self.fabric, np.arange(len(chunks.size))
+        if self.turns is not None and len(rows):
+            rows = rounds.left_over(
+                rounds.whole_rounds(chunks, self.count, fabric.nodes, self.turns, rail)
+            )
+        if not len(rows):
+            return
+        if fabric.is_uniform and equal_pairs.fits(chunks, fabric.nodes, fabric.rails, PAIR_WEIGHT):
+            spread = equal_pairs.Spread(
+                self.count, fabric.nodes, fabric.rails, self.costs.first, PAIR_WEIGHT
+            )
+            equal_pairs.lpt_local(chunks, rows, spread, rail)
+        else:
+            words = by_size.largest_first(chunks.size[rows])
+            unequal_rails.lpt_local(words, rows, chunks, self.costs, PAIR_WEIGHT, rail)
 
 
 def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
     """Each sender alone.  Equal sizes go by chunk index and equal loads by rail index, or, with a
     seed, in random order.
     """
-    from railopt.policies import equal_rails, kernels
-
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
-    shuffle = None if seed is None else np.random.default_rng(seed).permutation(len(chunks))
-    size, src, dst = (
-        column if shuffle is None else column[shuffle]
-        for column in (chunks.size, chunks.src, chunks.dst)
-    )
-    if rails_equal(fabric) and equal_rails.fits(
-        len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails
-    ):
-        equal_rails.lpt(src, size, chunks.largest, fabric.nodes, fabric.rails, rail)
+    if seed is None:
+        Senders.of(fabric).lpt(Columns.of(chunks), rail)
     else:
-        kernels.lpt_unequal(_words(size), src, dst, size, *costs(fabric), rail)
-    if shuffle is not None:
-        labels = np.stack(
-            [
-                np.random.default_rng([seed or 0, k]).permutation(fabric.rails)
-                for k in range(fabric.nodes)
-            ]
-        )
-        shuffled, rail = rail, np.empty_like(rail)
-        rail[shuffle] = labels[src, shuffled] if fabric.is_uniform else shuffled
+        _lpt_drawn(fabric, chunks, seed, rail)
     return make_plan(fabric, chunks, rail, "lpt")
 
 
-def lpt_local(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
-    """Each sender alone, and each receiver's share spread over the rails too.
+def _lpt_drawn(fabric: Fabric, chunks: Chunks, seed: int, rail: Rails) -> None:
+    """`lpt` with the chunks and, where they are all alike, each sender's rails in random order."""
+    order = np.random.default_rng(seed).permutation(len(chunks))
+    src, dst, size = (column[order] for column in (chunks.src, chunks.dst, chunks.size))
+    shuffled = np.empty_like(rail)
+    Senders.of(fabric).lpt(Columns(src, dst, size, chunks.largest, chunks.total), shuffled)
+    names = [
+        np.random.default_rng([seed, k]).permutation(fabric.rails) for k in range(fabric.nodes)
+    ]
+    rail[order] = np.stack(names)[src, shuffled] if fabric.is_uniform else shuffled
 
-    Whole rounds of largest chunks for a receiver go one to each rail; the rest, largest first, to
-    the rail with the fewest bytes, those for the same receiver counted `PAIR_WEIGHT` times more.
-    """
-    from railopt.policies import equal_rails, kernels
 
+def lpt_local(fabric: Fabric, chunks: Chunks) -> Plan:
+    """Each sender alone, and each receiver's share spread over the rails too."""
     check_alive(fabric, chunks)
     rail = np.empty(len(chunks), np.int16)
-    turns, rows = rail_turns(fabric), np.arange(len(chunks))
-    if turns is not None and len(chunks):
-        rows = kernels.unfinished(
-            *kernels.rounds(
-                chunks.src,
-                chunks.dst,
-                chunks.size,
-                chunks.largest,
-                fabric.nodes,
-                fabric.nodes,
-                turns,
-                rail,
-            )
-        )
-    if (
-        len(rows)
-        and fabric.is_uniform
-        and equal_rails.fits_pairs(
-            len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails, PAIR_WEIGHT
-        )
-    ):
-        equal_rails.lpt_local(
-            rows,
-            chunks.src,
-            chunks.dst,
-            chunks.size,
-            fabric.nodes,
-            fabric.nodes,
-            fabric.rails,
-            0,
-            PAIR_WEIGHT,
-            rail,
-        )
-    else:
-        kernels.lpt_local_unequal(
-            _words(chunks.size[rows]),
-            rows,
-            chunks.src,
-            chunks.dst,
-            chunks.size,
-            *costs(fabric),
-            0,
-            PAIR_WEIGHT,
-            rail,
-        )
+    Senders.of(fabric).lpt_local(Columns.of(chunks), rail)
     return make_plan(fabric, chunks, rail, "lpt-local")
 
 
-def lpt_global(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
+def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
     """All chunks of all senders, largest first, each to the rail that is done first at both
     ends.
     """
-    from railopt.policies import equal_rails, kernels
+    from railopt.policies import by_size, equal_pairs, unequal_rails
 
     check_alive(fabric, chunks)
-    rail = np.empty(len(chunks), np.int16)
-    if (
-        len(chunks)
-        and fabric.is_uniform
-        and equal_rails.fits_pairs(
-            len(chunks), chunks.total, chunks.largest, fabric.nodes, fabric.rails
-        )
-    ):
-        equal_rails.lpt_global(
-            chunks.src, chunks.dst, chunks.size, chunks.largest, fabric.nodes, fabric.rails, rail
-        )
+    rail, columns = np.empty(len(chunks), np.int16), Columns.of(chunks)
+    if len(chunks) and fabric.is_uniform and equal_pairs.fits(columns, fabric.nodes, fabric.rails):
+        equal_pairs.lpt_global(columns, fabric.nodes, fabric.rails, rail)
     else:
-        kernels.lpt_global_unequal(
-            _words(chunks.size), chunks.src, chunks.dst, chunks.size, *costs(fabric), rail
-        )
+        words = by_size.largest_first(chunks.size)
+        unequal_rails.lpt_global(words, columns, costs(fabric), rail)
     return make_plan(fabric, chunks, rail, "lpt-global")
-
-
-def rails_equal(fabric: Fabric) -> bool:
-    """Every sender's NICs alike, and no receiver's NIC slower than any sender's."""
-    return bool(np.all(fabric.tx == fabric.tx[:, :1]) and 0 < fabric.tx.max() <= fabric.rx.min())
-
-
-def _words(size: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Chunk indices in the lower 32 bits of each word: by size, largest first, equal sizes by
-    index.
-    """
-    from railopt.policies import kernels
-
-    if not len(size):
-        return np.empty(0, np.int64)
-    return kernels.descending(size) if int(size.max()) < 2**31 else np.argsort(-size, kind="stable")

@@ -108,7 +108,7 @@ def order(rows: Sequence[Row], column: str) -> list[Any]:
             values, key=lambda text: float("inf") if text == "flow" else parse_bytes(text)
         )
     if column == "policy":
-        return sorted(values, key=list(POLICIES).index)
+        return sorted(values, key=lambda name: ([*POLICIES, name].index(name), name))
     return sorted(values)
 
 

@@ -147,9 +147,9 @@ def _serve(pipe: Connection, memory: int) -> None:
 def _warm() -> None:
     """Import what every instance needs before the clock runs."""
     from railopt.bounds_kernels import best_pigeonhole
-    from railopt.policies import kernels
+    from railopt.policies import equal_rails
 
-    del best_pigeonhole, kernels
+    del best_pigeonhole, equal_rails
 
 
 _boxes: dict[int, Box] = {}  # of each worker thread

@@ -33,7 +33,7 @@ from typing import Any
 
 from railopt import __version__, toml
 from railopt.errors import InputError
-from railopt.policies import POLICIES
+from railopt.policies import policy_code, policy_named
 from railopt.units import PS_PER_S, parse_bytes, parse_time
 
 MAX_INSTANCES = 1_000_000
@@ -73,9 +73,10 @@ class Instance:
     @property
     def key(self) -> str:
         """What makes a result the same: the instance and its options, railopt's version and its
-        code.
+        code, and that of a policy from outside.
         """
-        text = json.dumps([asdict(self), __version__, code_digest()], sort_keys=True)
+        code = code_digest() + policy_code(self.policy)
+        text = json.dumps([asdict(self), __version__, code], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -169,10 +170,7 @@ def _instance(values: Mapping[str, Any], options: Mapping[str, Any]) -> Instance
             raise InputError(
                 f"{key} = {full[key]!r}: expected a whole number of at least {int(key != 'seed')}"
             )
-    if full["policy"] not in POLICIES:
-        raise InputError(
-            f"unknown policy {full['policy']!r}; known policies: {', '.join(POLICIES)}"
-        )
+    policy_named(str(full["policy"]))
     if full["chunk"] != "flow":
         parse_bytes(full["chunk"])
     if "seed=" in str(full["traffic"]):

@@ -19,9 +19,9 @@ FALLBACK = "lpt"
 def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -> tuple[Ints, str]:
     """Rails, one a chunk of `rows` (all from `node` to `peer`), among those of `alive` that the
     fabric has at both ends; and the policy that chose them: the plan's own, or LPT where that is
-    not a policy by name (a solver's plan).
+    not one of railopt's (a solver's plan, a policy from outside).
     """
-    from railopt.policies import POLICIES
+    from railopt import policies
 
     fabric = plan.fabric
     living = np.array(
@@ -30,6 +30,7 @@ def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -
     if not len(living):
         raise BackendError(f"no living rail is left from node {node} to node {peer}")
     smaller = replace(fabric, rails=len(living), tx=fabric.tx[:, living], rx=fabric.rx[:, living])
-    policy = plan.policy if plan.policy in POLICIES else FALLBACK
-    again = POLICIES[policy](smaller, plan.chunks.take(rows))
+    # a name in a file never imports code: only railopt's own policies plan again by name
+    policy = plan.policy if plan.policy in policies.POLICIES else FALLBACK
+    again = policies.plan(smaller, plan.chunks.take(rows), policy)
     return living[again.rail], policy

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from railopt.arrays import Ints
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
-from railopt.policies import kernels as policy_kernels
+from railopt.policies import by_size
 from railopt.solver.coupled import search_kernels as kernels
 
 Rails = npt.NDArray[np.int16]
@@ -58,7 +58,7 @@ class Cells:
         """Chunks by size, largest first."""
         if self.chunks.largest >= 2**31:
             return np.argsort(-self.chunks.size, kind="stable")
-        return policy_kernels.descending(self.chunks.size) & policy_kernels.LOW
+        return by_size.descending(self.chunks.size) & by_size.INDEX
 
     @cached_property
     def grouped(self) -> tuple[Ints, npt.NDArray[np.int32], npt.NDArray[np.int32]]:

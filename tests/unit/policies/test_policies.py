@@ -12,8 +12,9 @@ import pytest
 from railopt import POLICIES, Chunks, Fabric, Planner, plan, workloads
 from railopt.bounds import lower_bound
 from railopt.errors import InputError
-from railopt.policies import common, equal_rails, kernels
-from railopt.policies.common import rail_turns
+from railopt.policies import by_size, common, equal_pairs, unequal_rails
+from railopt.policies.common import Columns, rail_turns
+from railopt.policies.equal_pairs import Spread
 
 
 def uniform_flows(nodes: int) -> Chunks:
@@ -78,14 +79,8 @@ def test_round_robin_and_rotate_start_where_they_say() -> None:
 def test_lpt_by_hand() -> None:
     chunks = Chunks.from_arrays(src=[0] * 6, dst=[1] * 6, size=[2, 9, 4, 9, 7, 1], nodes=2)
     made = plan(Fabric.uniform(2, 3), chunks, "lpt")
-    assert made.rail.tolist() == [
-        0,
-        0,
-        2,
-        1,
-        2,
-        1,
-    ]  # 9 9 7 | 4 -> rail 2 | 2 -> rail 0 | 1 -> rail 1
+    # 9 9 7 | 4 -> rail 2 | 2 -> rail 0 | 1 -> rail 1
+    assert made.rail.tolist() == [0, 0, 2, 1, 2, 1]
     assert made.send[0].tolist() == [11, 10, 11]
 
 
@@ -116,43 +111,17 @@ def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
             np.minimum(rng.integers(1, largest, count), largest * 2 // 3),
         )
         chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
-        general = np.empty(count, np.int16)
-        kernels.lpt_unequal(
-            kernels.descending(chunks.size),
-            chunks.src,
-            chunks.dst,
-            chunks.size,
-            *common.costs(fabric),
-            general,
-        )
+        columns, costs = Columns.of(chunks), common.costs(fabric)
+        words, general = by_size.descending(chunks.size), np.empty(count, np.int16)
+        unequal_rails.lpt(words, columns, costs, general)
         assert np.array_equal(plan(fabric, chunks, "lpt").rail, general)
-        kernels.lpt_global_unequal(
-            kernels.descending(chunks.size),
-            chunks.src,
-            chunks.dst,
-            chunks.size,
-            *common.costs(fabric),
-            general,
-        )
+        unequal_rails.lpt_global(words, columns, costs, general)
         assert np.array_equal(plan(fabric, chunks, "lpt-global").rail, general)
         rows, packed = rng.permutation(count)[: count // 2 + 1], np.empty(count, np.int16)
         packed[:] = general[:] = -1
-        equal_rails.lpt_local(
-            rows, chunks.src, chunks.dst, chunks.size, nodes, nodes, rails, 3, 4, packed
-        )
-        tx, rx = common.costs(fabric)
-        kernels.lpt_local_unequal(
-            kernels.descending(chunks.size[rows]),
-            rows,
-            chunks.src,
-            chunks.dst,
-            chunks.size,
-            tx,
-            rx,
-            3,
-            4,
-            general,
-        )
+        equal_pairs.lpt_local(columns, rows, Spread(nodes, nodes, rails, 3, 4), packed)
+        words = by_size.descending(chunks.size[rows])
+        unequal_rails.lpt_local(words, rows, columns, costs._replace(first=3), 4, general)
         assert np.array_equal(packed, general)
 
 

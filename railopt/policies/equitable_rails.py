@@ -1,17 +1,16 @@
-"""The hot loops of `equitable`."""
+"""The assignment of `equitable`: whole rounds, then colours for what they leave."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from railopt.arrays import Array
 from railopt.policies.colouring import colour, split_counts
-from railopt.policies.kernels import rounds, unfinished
+from railopt.policies.common import Columns
+from railopt.policies.rounds import Unfinished, left_over, whole_rounds
 
-Array = npt.NDArray[Any]
+__all__ = ["assign"]
 
 
 @njit(cache=True)
@@ -34,27 +33,28 @@ def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, in
 
 
 @njit(cache=True)
-def _colour_rows(
-    rows: Array, src: Array, dst: Array, nodes: int, colours: Array, rail: Array
-) -> None:
-    left, lefts = _blocks(src, rows, nodes, colours.size)
-    right, rights = _blocks(dst, rows, nodes, colours.size)
+def _colour_rows(rows: Array, chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
+    """Give each of `rows`, in the given order, the rail of its colour."""
+    left, lefts = _blocks(chunks.src, rows, nodes, colours.size)
+    right, rights = _blocks(chunks.dst, rows, nodes, colours.size)
     chosen = colour(left, right, lefts, rights, colours.size)
     for i in range(rows.size):
         rail[rows[i]] = colours[chosen[i]]
 
 
 @njit(cache=True)
-def _expand(turn: Array, started: Array, parts: Array, colours: Array, rail: Array) -> None:
-    """Give the chunks of each pair's unfinished round the colours that `parts` counts for it."""
+def _expand(unfinished: Unfinished, parts: Array, colours: Array, rail: Array) -> None:
+    """Give the chunks of each pair's unfinished round the colours that `parts` [colours, senders,
+    receivers] counts for it.
+    """
+    turn, started = unfinished.turn, unfinished.started
     order = np.empty(2 * colours.size, np.int16)
     for k in range(turn.shape[0]):
         for f in range(turn.shape[1]):
             t = np.uint64(0)
             for colour_ in range(colours.size):
-                order[t] = colours[
-                    colour_
-                ]  # stays if the pair has this colour, else the next one takes its place
+                # stays if the pair has this colour, else the next one takes its place
+                order[t] = colours[colour_]
                 count = parts[colour_, k, f]
                 t += np.uint64(count > 0)
                 for _ in range(count - 1):
@@ -64,13 +64,12 @@ def _expand(turn: Array, started: Array, parts: Array, colours: Array, rail: Arr
                 rail[started[k, f, i]] = order[i]
 
 
-def assign(
-    src: Array, dst: Array, size: Array, largest: int, nodes: int, colours: Array, rail: Array
-) -> None:
+def assign(chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
-    turn, started, others = rounds(src, dst, size, largest, nodes, nodes, colours, rail)
-    if len(others) == 0:
-        _expand(turn, started, split_counts(turn, colours.size), colours, rail)
+    unfinished = whole_rounds(chunks, nodes, nodes, colours, rail)
+    if len(unfinished.others) == 0:
+        _expand(unfinished, split_counts(unfinished.turn, colours.size), colours, rail)
         return
-    rows = unfinished(turn, started, others)
-    _colour_rows(rows[np.argsort(-size[rows], kind="stable")], src, dst, nodes, colours, rail)
+    rows = left_over(unfinished)
+    order = np.argsort(-chunks.size[rows], kind="stable")
+    _colour_rows(rows[order], chunks, nodes, colours, rail)

@@ -1,0 +1,94 @@
+"""Chunks of one (sender, receiver) in turn over the rails."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from railopt.arrays import Array
+from railopt.policies.common import Columns, Costs
+
+__all__ = ["Unfinished", "left_over", "round_robin", "whole_rounds"]
+
+
+class Unfinished(NamedTuple):
+    """What `whole_rounds` leaves of chunks on S senders, M receivers and T turns.
+
+    turn     int32 [S, M]: how many largest chunks the pair's unfinished round has
+    started  int32 [S, M, T]: which they are, the first turn[k, f] of row (k, f)
+    others   int32: the chunks of other sizes
+    """
+
+    turn: Array
+    started: Array
+    others: Array
+
+
+@njit(cache=True)
+def whole_rounds(
+    chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
+) -> Unfinished:
+    """Whole rounds of largest chunks of each (sender, receiver): one chunk to each entry of `turns`
+    (the rails, faster ones more often).
+
+    They load all rails alike at both ends, so what is left can be planned without them.
+    """
+    n = turns.size
+    src, dst, size = chunks.src, chunks.dst, chunks.size
+    turn = np.zeros(senders * receivers, np.int32)
+    started = np.empty(senders * receivers * n, np.int32)
+    others, found = np.empty(size.size, np.int32), 0
+    for c in range(size.size):
+        # unsigned indices: numba does not ask whether they count from the end
+        if size[c] == chunks.largest:
+            pair = np.uint64(src[c]) * np.uint64(receivers) + np.uint64(dst[c])
+            t = turn[pair]
+            rail[c] = turns[np.uint32(t)]
+            started[pair * np.uint64(n) + np.uint64(t)] = c
+            turn[pair] = t + 1 if t + 1 < n else 0
+        else:
+            others[found] = c
+            found += 1
+    return Unfinished(
+        turn.reshape((senders, receivers)),
+        started.reshape((senders, receivers, n)),
+        others[:found],
+    )
+
+
+@njit(cache=True)
+def left_over(unfinished: Unfinished) -> Array:
+    """The chunks that `whole_rounds` left: the largest, pair by pair, then the others; int64."""
+    turn = unfinished.turn
+    left = np.empty(turn.sum() + unfinished.others.size, np.int64)
+    filled = 0
+    for k in range(turn.shape[0]):
+        for f in range(turn.shape[1]):
+            for t in range(turn[k, f]):
+                left[filled] = unfinished.started[k, f, t]
+                filled += 1
+    left[filled:] = unfinished.others
+    return left
+
+
+@njit(cache=True)
+def round_robin(src: Array, dst: Array, costs: Costs, turned: bool, rail: Array) -> None:
+    """Chunks of each (sender, receiver) in turn over the living rails, faster rails more often.
+
+    Starts at rail 0, or at rail (src + dst) mod N if `turned`.
+    """
+    tx, rx = costs.tx, costs.rx
+    nodes, rails = tx.shape
+    sent = np.zeros((nodes, nodes, rails), np.int64)
+    for c in range(src.size):
+        k, f = src[c], dst[c]
+        best, soonest = -1, np.inf
+        for i in range(rails):
+            n = (i + k + f) % rails if turned else i
+            finish = (sent[k, f, n] + 1) * max(tx[k, n], rx[f, n])
+            if finish < soonest:
+                best, soonest = n, finish
+        rail[c] = best
+        sent[k, f, best] += 1
