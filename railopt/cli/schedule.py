@@ -20,9 +20,11 @@ from railopt.cli.common import (
     traffic_from,
 )
 from railopt.schedule.certify import certificate
+from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.model import LINKS, modelled
 from railopt.schedule.report import Cost, compare, cost
-from railopt.schedule.value import DEFAULT_EPS, KINDS, ORDERS, Schedule
+from railopt.schedule.synthesis import DEFAULT_EPS
+from railopt.schedule.value import Schedule
 from railopt.units import format_bytes, format_time
 
 HELP = "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"

@@ -2,29 +2,33 @@
 incast or in none.
 
 A schedule says when bytes move, a plan says on which rail; every schedule becomes a Plan (with a
-stage column where
-there are barriers) that the simulator, `railopt check` and the senders understand.  Layer: beside
-`solver sim runtime`, above `policies`; imports plan, bounds and below.
+stage column where there are barriers) that the simulator, `railopt check` and the senders
+understand.
 
-    schedule = synthesise(fabric, traffic, "compact")   # pure function of the matrix: every node
-    computes the same
-    schedule.stages, schedule.total, schedule.bound     # sum of the stages' lengths; t_opt = L / (m
-    B2) with its line
-    modelled(schedule).ratio                            # alpha-beta model over the bound, in parts
+    schedule = synthesise(fabric, traffic, "compact")   # pure function of the matrix
+    schedule.stages, schedule.total, schedule.bound     # sum of the stages; t_opt = L / (m B2)
+    modelled(schedule).ratio                            # alpha-beta model over its bound, in parts
     schedule.plan().save("plan.npz")                    # which bytes on which rail in which stage
 
-    matching    perfect matchings on bit rows              decompose   server matrix -> stages
-    pieces      stages -> bytes of each GPU pair           value       Schedule: valid by
-                construction, files, Plan
-    model       alpha-beta time in parts                   report      parts and synthesis time,
-                kinds side by side
-    phases      flows with dependencies, for a simulator   certify     t_opt with its proof
+    matching    perfect matchings on bit rows
+    decompose   server matrix -> stages: FAST's and SpreadOut's way;  compact: ours
+    order       stages by length, short ones at both ends
+    kinds       what each kind of schedule does, one entry each
+    value       Schedule: valid by construction, files, Plan
+    synthesis   traffic -> Schedule
+    pieces      stages -> bytes of each GPU pair
+    model       alpha-beta time in parts;  report: the same with synthesis time, kinds side by side
+    phases      flows with dependencies, for the simulator
+    certify     t_opt with its proof;  stage_rule: whether a staged plan keeps the rule of stages
 """
 
 from railopt.schedule.certify import certificate
+from railopt.schedule.kinds import KINDS, ORDERS, Kind
 from railopt.schedule.model import LINKS, Breakdown, Links, modelled, spreadout_gpus
 from railopt.schedule.report import Cost, compare, cost
-from railopt.schedule.value import KINDS, ORDERS, Kind, Schedule, conflicts, synthesise
+from railopt.schedule.stage_rule import conflicts
+from railopt.schedule.synthesis import synthesise
+from railopt.schedule.value import Schedule
 
 __all__ = [
     "KINDS",

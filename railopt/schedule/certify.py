@@ -3,8 +3,8 @@ it.
 
 The traffic is taken as divisible, as FAST does: every transfer spread evenly over the rails loads
 the busiest server's NICs for exactly L / (m B2), and the prices of the certificate (1 for the NICs
-of that server, 0 elsewhere) show that
-nothing is faster.  By Birkhoff's theorem the same time is enough with one peer at a time.
+of that server, 0 elsewhere) show that nothing is faster.  By Birkhoff's theorem the same time is
+enough with one peer at a time.
 """
 
 from __future__ import annotations

@@ -1,20 +1,16 @@
 """Perfect matchings on bit rows: what every decomposition into stages calls for each of its stages.
 
 A bipartite graph of n rows and n columns is int64 [n, words(n)], column j being bit `j % BITS` of
-word `j // BITS`
-of its row.  63 bits a word keep every word non-negative, so that the same code runs compiled and as
-             plain Python.
+word `j // BITS` of its row.  63 bits a word keep every word non-negative, so that the same code
+runs compiled and as plain Python.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[Any]
+from railopt.arrays import Array
 
 BITS = 63
 
@@ -111,8 +107,7 @@ def extend(graph: Array, state: Array, perfect: bool) -> bool:
     end.
 
     Rows and columns that are matched stay matched, perhaps to another partner, also where their old
-    edge is not in
-    `graph`.  With `perfect` the first row that can't be matched ends the search.
+    edge is not in `graph`.  With `perfect` the first row that can't be matched ends the search.
     """
     n, width = graph.shape
     _greedy(graph, state)
@@ -124,9 +119,8 @@ def extend(graph: Array, state: Array, perfect: bool) -> bool:
             for w in range(width):
                 state[_BITS, w] = 0
         j = _search(graph, root, state)
-        fresh = (
-            j >= 0
-        )  # no augmenting path leads on from what a failed search saw: the next one skips it
+        # no augmenting path leads on from what a failed search saw: the next one skips it
+        fresh = j >= 0
         if j < 0:
             whole = False
             if perfect:

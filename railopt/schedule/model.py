@@ -26,13 +26,15 @@ MI300X 0.1 + 5.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from railopt.schedule.matching import Array
-from railopt.schedule.pieces import RUN, shares, tile_entries, tile_runs
-from railopt.schedule.value import DEFAULT_CHUNK, KINDS, Schedule
+from railopt.arrays import Array
+from railopt.schedule.kinds import KINDS
+from railopt.schedule.pieces import Pieces
+from railopt.schedule.value import DEFAULT_CHUNK, Schedule
 from railopt.traffic import Traffic
 
 MB = 1e6
@@ -101,73 +103,64 @@ def spread(moves: Array, alpha: float, beta: float) -> float:
     return time
 
 
-@njit(cache=True)
-def inside(
-    bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, alpha: float, beta: float
-) -> tuple[Array, Array, Array, Array]:
+class Inside(NamedTuple):
     """Time inside servers, microseconds.
 
-    balance, redistribution   [stages], each on its slowest server
-    balance, redistribution   [nodes]: all balance tile after tile, all redistribution at once
+    balance          float64 [stages], on the slowest server
+    redistribution   float64 [stages], on the slowest server
+    all_balance      float64 [nodes]: every tile of the server, one after the other
+    all_at_once      float64 [nodes]: redistribution of all that arrived, at once
     """
-    m = len(bytes_) // nodes
-    start, stages = tile_entries(peer, sent)
-    balance, after, whole = np.zeros(len(sent)), np.zeros(len(sent)), np.zeros(nodes)
+
+    balance: Array
+    redistribution: Array
+    all_balance: Array
+    all_at_once: Array
+
+
+@njit(cache=True)
+def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> int:
+    """Sum up the transfer (a tile in a stage) that begins at row p, bytes between GPUs of a server:
+    `given` [source, rail] before the wire, `passed` [rail, target] after it.  The row behind it.
+    """
+    given[:], passed[:] = 0, 0
+    stage = pieces.stage[p]
+    first, to = pieces.source[p] // m * m, pieces.target[p] // m * m
+    while p < len(pieces.size) and pieces.stage[p] == stage:
+        g, rail, h = pieces.source[p] - first, pieces.rail[p], pieces.target[p] - to
+        if not (0 <= g < m and 0 <= h < m):
+            break
+        given[g, rail] += pieces.size[p]
+        passed[rail, h] += pieces.size[p]
+        p += 1
+    return p
+
+
+@njit(cache=True)
+def inside(pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: float) -> Inside:
+    """What the pieces of a schedule (see `cut`: tile by tile, stage by stage) cost inside servers
+    of m GPUs.
+    """
+    balance, after, whole = np.zeros(stages), np.zeros(stages), np.zeros(nodes)
     arrived = np.zeros((nodes, m, m), np.int64)
-    runs, count, at = (
-        np.empty((m, m * m + m, RUN), np.int64),
-        np.empty(m, np.int64),
-        np.empty((m, 3), np.int64),
-    )
-    scratch = np.empty((4, m), np.int64)
-    before, until, place, used = scratch[0], scratch[1], scratch[2], scratch[3]
-    given, passed, all_given = (
-        np.empty((m, m), np.int64),
-        np.empty((m, m), np.int64),
-        np.empty((m, m), np.int64),
-    )
-    for i in range(nodes):
-        for j in range(nodes):
-            first, last = start[i * nodes + j], start[i * nodes + j + 1]
-            if first == last:
-                continue
-            tile_runs(
-                bytes_[i * m : (i + 1) * m, j * m : (j + 1) * m],
-                i + j,
-                by_target,
-                runs,
-                count,
-                until,
-                at,
-            )
-            before[:], place[:], used[:], all_given[:] = 0, 0, 0, 0
-            done = np.int64(0)
-            for e in range(first, last):
-                s = stages[e]
-                done += sent[s, i]
-                shares(done, i + j, until)
-                given[:], passed[:] = 0, 0
-                for rail in range(m):
-                    quota = until[rail] - before[rail]
-                    before[rail] = until[rail]
-                    while quota > 0:
-                        k = place[rail]
-                        size = min(quota, runs[rail, k, 3] - used[rail])
-                        given[runs[rail, k, 0], rail] += size
-                        passed[rail, runs[rail, k, 1]] += size
-                        quota -= size
-                        used[rail] += size
-                        if used[rail] == runs[rail, k, 3]:
-                            place[rail], used[rail] = k + 1, 0
-                balance[s] = max(balance[s], spread(given, alpha, beta))
-                after[s] = max(after[s], spread(passed, alpha, beta))
-                all_given += given
-                arrived[j] += passed
-            whole[i] += spread(all_given, alpha, beta)
+    given, passed = np.empty((m, m), np.int64), np.empty((m, m), np.int64)
+    tile = np.zeros((m, m), np.int64)
+    p = 0
+    while p < len(pieces.size):
+        s, i, j = pieces.stage[p], pieces.source[p] // m, pieces.target[p] // m
+        p = _transfer(pieces, p, m, given, passed)
+        balance[s] = max(balance[s], spread(given, alpha, beta))
+        after[s] = max(after[s], spread(passed, alpha, beta))
+        arrived[j] += passed
+        tile += given
+        last = p == len(pieces.size)
+        if last or pieces.source[p] // m != i or pieces.target[p] // m != j:
+            whole[i] += spread(tile, alpha, beta)
+            tile[:] = 0
     late = np.zeros(nodes)
     for j in range(nodes):
         late[j] = spread(arrived[j], alpha, beta)
-    return balance, after, whole, late
+    return Inside(balance, after, whole, late)
 
 
 def local_time(traffic: Traffic, links: Links) -> float:
@@ -184,17 +177,17 @@ def modelled(schedule: Schedule, links: Links = LINKS["h100-400g"]) -> Breakdown
     stay = local_time(schedule.traffic, links)
     if not schedule.stages:
         return Breakdown(bound, 0.0, 0.0, 0.0, stay)
-    balance, after, whole, arrived = inside(
-        schedule.traffic.bytes,
+    found: Inside = inside(
+        schedule.pieces(),
+        schedule.stages,
         schedule.fabric.nodes,
-        schedule.peer,
-        schedule.sent,
-        kind.by_target,
+        m,
         links.alpha_in,
         links.beta_in,
     )
     if not kind.barriers:
-        return _at_once(schedule, links, bound, stay, float(whole.max()), float(arrived.max()))
+        return _at_once(schedule, links, bound, stay, found)
+    balance, after = found.balance, found.redistribution
     wire = links.beta_out * schedule.lengths / m / MB
     stage = links.alpha_out + wire
     beside = np.concatenate([[0.0], after[:-1]])
@@ -203,16 +196,17 @@ def modelled(schedule: Schedule, links: Links = LINKS["h100-400g"]) -> Breakdown
         beside[:-1] += balance[1:]
         beside[int(stage.argmax())] += stay
     else:
-        exposed = float(whole.max())
+        exposed = float(found.all_balance.max())
         beside[0] += stay
     late = float(np.maximum(beside - stage, 0.0).sum() + after[-1])
     return Breakdown(bound, float(wire.sum()), links.alpha_out * schedule.stages, exposed, late)
 
 
 def _at_once(
-    schedule: Schedule, links: Links, bound: float, stay: float, balance: float, after: float
+    schedule: Schedule, links: Links, bound: float, stay: float, found: Inside
 ) -> Breakdown:
     """Without barriers the NICs run at their line sum; a start-up a peer."""
+    balance, after = float(found.all_balance.max()), float(found.all_at_once.max())
     startup = links.alpha_out * int((schedule.sent > 0).sum(axis=0).max())
     if KINDS[schedule.kind].overlap == "nothing":
         return Breakdown(bound, bound, startup, balance, after + max(0.0, stay - bound))

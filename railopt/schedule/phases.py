@@ -2,11 +2,9 @@
 one.
 
 `simulate(schedule.plan())` lets every chunk cross scale-up and rail at once (cut-through), which is
-what the pipelined
-kind does.  FAST and its ablation store and forward: bytes rest on a proxy GPU between balance, wire
-            and redistribution.
-Here each of these is a flow of its own.  `railopt.sim.Job(**phases(schedule)._asdict())` is the
-job.
+what the pipelined kind does.  FAST and its ablation store and forward: bytes rest on a proxy GPU
+between balance, wire and redistribution.  Here each of these is a flow of its own:
+`simulate(railopt.sim.Flows(**phases(schedule)._asdict()))`.
 
 Ports: transmit NICs (node * m + rail), receive NICs, then out of each GPU's scale-up link, then
 into it.
@@ -21,11 +19,12 @@ import numpy.typing as npt
 
 from railopt.arrays import Array, Ints
 from railopt.errors import InputError
-from railopt.schedule.value import KINDS, Schedule
+from railopt.schedule.kinds import KINDS
+from railopt.schedule.value import Schedule
 
 
 class Phases(NamedTuple):
-    """Columns of a job.
+    """Columns of a simulation's `Flows`.
 
     capacity    int64 [ports], bytes per second
     first, path int64 [flows + 1], int32: the two ports of each flow
@@ -51,7 +50,7 @@ def phases(schedule: Schedule, *, alpha_out_ps: int = 0, alpha_in_ps: int = 0) -
     """The flows of a schedule that stores and forwards (every kind but pipelined, which has no
     phases).
     """
-    if schedule.kind == "pipelined":
+    if KINDS[schedule.kind].chunked:
         raise InputError(
             "a pipelined schedule has no phases: simulate its plan, chunks cut through"
         )

@@ -1,5 +1,4 @@
-"""Stages between servers -> pieces between GPUs: which bytes move inside servers, and on which
-rail.
+"""Stages between servers -> pieces between GPUs: which bytes move inside servers, on which rail.
 
 A tile is the m x m traffic from the GPUs of server i to those of server j; GPU r owns NIC r.  A
 piece is a run of bytes of one flow (source GPU -> target GPU) on one rail in one stage: it moves
@@ -7,33 +6,82 @@ over scale-up to GPU `rail` of its own server where it is not there already (bal
 to the same index (peer rule), and over scale-up to its target (redistribution).
 
 Balance: each rail carries an equal share of the tile (they differ by at most one byte; which rail
-is ahead turns with
-i + j).  A GPU keeps its own bytes up to the share; GPUs with more give their last bytes to those
-         with less.  A rail
-sends its own bytes first, so that what it is given may still be on its way while it starts.
+is ahead turns with i + j).  A GPU keeps its own bytes up to the share; GPUs with more give their
+last bytes to those with less.  A rail sends its own bytes first, so that what it is given may still
+be on its way while it starts.
 
 Order within a rail: GPU g sends to g, g + 1, g + 2, ... in turn, so that at any moment the rails of
-a tile hold bytes
-for different targets and the redistribution of a stage is close to a permutation.  With `by_target`
-all rails send to target 0 first, then 1, ...: the order of FAST's released code, where all rails of
-a tile crowd on one target.
+a tile hold bytes for different targets and the redistribution of a stage is close to a permutation.
+With `by_target` all rails send to target 0 first, then 1, ...: the order of FAST's released code,
+where all rails of a tile crowd on one target.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from railopt.schedule.matching import Array
+from railopt.arrays import Array
 
 # columns of a run: source GPU (local), target GPU (local), offset in the flow, bytes
+SOURCE, TARGET, OFFSET, BYTES = range(4)
 RUN = 4
+
+
+class Pieces(NamedTuple):
+    """Columns [pieces]: tile by tile, a tile's stages in turn, a stage rail by rail.
+
+    stage    int32
+    rail     int16
+    source   int32, GPU id
+    target   int32, GPU id
+    offset   int64, bytes into the flow source -> target
+    size     int64, bytes
+    """
+
+    stage: Array
+    rail: Array
+    source: Array
+    target: Array
+    offset: Array
+    size: Array
+
+
+class Rails(NamedTuple):
+    """What the m rails of one tile send, in order, and how far each has come.
+
+    runs    int64 [m, m * m + m, RUN]: rail r sends `runs[r, :filled[r]]`
+    filled  int64 [m]
+    at      int64 [m, 3], of each GPU: (next target, offset in that flow, bytes left to hand out)
+    share   int64 [m]: bytes of the tile that the rail has sent at the end of this stage
+    before  int64 [m]: the same at the end of the stage before
+    place   int64 [m]: the run that the rail is in
+    used    int64 [m]: bytes of that run that are sent
+    """
+
+    runs: Array
+    filled: Array
+    at: Array
+    share: Array
+    before: Array
+    place: Array
+    used: Array
+
+
+@njit(cache=True)
+def _rails(m: int) -> Rails:
+    """Room for a tile of m rails."""
+    whole = np.zeros((5, m), np.int64)
+    runs, at = np.empty((m, m * m + m, RUN), np.int64), np.empty((m, 3), np.int64)
+    return Rails(runs, whole[0], at, whole[1], whole[2], whole[3], whole[4])
 
 
 @njit(cache=True)
 def shares(amount: int, turn: int, part: Array) -> None:
-    """Split `amount` over the rails of `part`: equal but for the remainder, which starts at rail
-    turn % m.
+    """Split `amount` over the rails of `part` [m]: equal but for the remainder, which starts at
+    rail turn % m.
     """
     m = len(part)
     whole, rest = amount // m, amount % m
@@ -58,9 +106,9 @@ def node_matrix(bytes_: Array, nodes: int) -> Array:
 
 
 @njit(cache=True)
-def tile_entries(peer: Array, sent: Array) -> tuple[Array, Array]:
-    """The stages of each tile in order: those of tile (i, j) are `stages[start[i * n + j]:start[i *
-    n + j + 1]]`.
+def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
+    """The stages of each tile in order, (int64 [n * n + 1], int64 [transfers]): those of tile
+    (i, j) are `second[first[i * n + j] : first[i * n + j + 1]]`.
     """
     stages, n = peer.shape
     start = np.zeros(n * n + 1, np.int64)
@@ -81,37 +129,29 @@ def tile_entries(peer: Array, sent: Array) -> tuple[Array, Array]:
 
 
 @njit(cache=True)
-def _take(tile: Array, g: int, want: int, at: Array, runs: Array, rail: int, count: Array) -> None:
-    """Append the next `want` bytes of GPU g to a rail's runs; `at[g]` is (target, offset, bytes
-    left).
-    """
+def _take(tile: Array, g: int, want: int, rail: int, rails: Rails) -> None:
+    """Append the next `want` bytes of GPU g to a rail's runs."""
     m = len(tile)
-    h, offset, k = at[g, 0], at[g, 1], count[rail]
-    at[g, 2] -= want
+    runs, k = rails.runs, rails.filled[rail]
+    h, offset = rails.at[g, 0], rails.at[g, 1]
+    rails.at[g, 2] -= want
     while want > 0:
         size = min(want, tile[g, h] - offset)
         if size > 0:
-            runs[rail, k, 0], runs[rail, k, 1], runs[rail, k, 2], runs[rail, k, 3] = (
-                g,
-                h,
-                offset,
-                size,
-            )
+            runs[rail, k, SOURCE], runs[rail, k, TARGET] = g, h
+            runs[rail, k, OFFSET], runs[rail, k, BYTES] = offset, size
             k += 1
             want -= size
             offset += size
         if offset == tile[g, h]:
             h, offset = (h + 1 if h + 1 < m else 0), np.int64(0)
-    at[g, 0], at[g, 1], count[rail] = h, offset, k
+    rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
 
 @njit(cache=True)
-def tile_runs(
-    tile: Array, turn: int, by_target: bool, runs: Array, count: Array, part: Array, at: Array
-) -> None:
-    """What each rail of a tile sends, in order: `runs[rail, :count[rail]]`, [m, m * m + m, RUN].
-
-    `part` [m] and `at` [m, 3] are scratch.
+def _load(tile: Array, turn: int, by_target: bool, rails: Rails) -> None:
+    """Give each rail of the tile [m, m] its runs, in the order in which it sends them; nothing is
+    sent yet.
     """
     m = len(tile)
     total = np.int64(0)
@@ -119,24 +159,26 @@ def tile_runs(
         held = np.int64(0)
         for h in range(m):
             held += tile[g, h]
-        at[g, 0], at[g, 1], at[g, 2], count[g] = 0 if by_target else g, 0, held, 0
+        rails.at[g, 0], rails.at[g, 1], rails.at[g, 2] = 0 if by_target else g, 0, held
+        rails.filled[g] = rails.before[g] = rails.place[g] = rails.used[g] = 0
         total += held
-    shares(total, turn, part)
+    due = rails.share
+    shares(total, turn, due)
     for g in range(m):
-        own = min(at[g, 2], part[g])
-        _take(tile, g, own, at, runs, g, count)
-        part[g] -= own
+        own = min(rails.at[g, 2], due[g])
+        _take(tile, g, own, g, rails)
+        due[g] -= own
     giver = 0
     for rail in range(m):
-        while part[rail] > 0:
-            while at[giver, 2] == 0:
+        while due[rail] > 0:
+            while rails.at[giver, 2] == 0:
                 giver += 1
-            given = min(part[rail], at[giver, 2])
-            _take(tile, giver, given, at, runs, rail, count)
-            part[rail] -= given
+            given = min(due[rail], rails.at[giver, 2])
+            _take(tile, giver, given, rail, rails)
+            due[rail] -= given
     if by_target:
         for rail in range(m):
-            _sort_by_target(runs[rail], count[rail])
+            _sort_by_target(rails.runs[rail], rails.filled[rail])
 
 
 @njit(cache=True)
@@ -145,7 +187,7 @@ def _sort_by_target(runs: Array, count: int) -> None:
     for k in range(1, count):
         a, b, c, d = runs[k, 0], runs[k, 1], runs[k, 2], runs[k, 3]
         p = k
-        while p > 0 and runs[p - 1, 1] > b:
+        while p > 0 and runs[p - 1, TARGET] > b:
             for column in range(RUN):
                 runs[p, column] = runs[p - 1, column]
             p -= 1
@@ -153,82 +195,77 @@ def _sort_by_target(runs: Array, count: int) -> None:
 
 
 @njit(cache=True)
+def _send(stage: int, origin: tuple[int, int], cap: int, rails: Rails, out: Pieces, p: int) -> int:
+    """Each rail of a tile sends up to its `share`, in pieces of at most `cap` bytes that become
+    rows p, p + 1, ... of `out`; the next row.  `origin`: first GPUs of the two servers.
+    """
+    runs = rails.runs
+    for rail in range(len(rails.share)):
+        quota = rails.share[rail] - rails.before[rail]
+        rails.before[rail] = rails.share[rail]
+        k, used = rails.place[rail], rails.used[rail]
+        while quota > 0:
+            size = min(quota, runs[rail, k, BYTES] - used, cap)
+            out.stage[p], out.rail[p] = stage, rail
+            out.source[p] = origin[0] + runs[rail, k, SOURCE]
+            out.target[p] = origin[1] + runs[rail, k, TARGET]
+            out.offset[p], out.size[p] = runs[rail, k, OFFSET] + used, size
+            p += 1
+            quota -= size
+            used += size
+            if used == runs[rail, k, BYTES]:
+                k, used = k + 1, np.int64(0)
+        rails.place[rail], rails.used[rail] = k, used
+    return p
+
+
+@njit(cache=True)
+def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int) -> int:
+    """At least as many pieces as there are: a tile has at most m * m + m runs, each cut once more
+    where a stage ends and once for every `cap` bytes.
+    """
+    n, most = sent.shape[1], np.int64(0)
+    for i in range(n):
+        for j in range(n):
+            first, last = start[i * n + j], start[i * n + j + 1]
+            if first < last and (node < 0 or node in (i, j)):
+                most += m * m + m * (2 + last - first)
+                for e in range(first, last):
+                    most += sent[stages[e], i] // cap
+    return int(most)
+
+
+@njit(cache=True)
 def cut(
     bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, cap: int, node: int
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """All pieces of a schedule, tile by tile, rail by rail, in the order of their stages; none
-    larger than `cap` bytes.
+    """The columns of `Pieces`: all of a schedule, none larger than `cap` bytes; with `node` >= 0
+    only those that this server sends or receives.
 
-    With `node` >= 0 only the pieces that this server sends or receives.
-    Columns: stage int32, rail int16, source GPU int32, target GPU int32 (ids), offset int64, size
-    int64.
+    bytes_       int64 [GPUs, GPUs]
+    peer, sent   [stages, nodes]: see `Schedule`
     """
     m = len(bytes_) // nodes
-    start, stages = tile_entries(peer, sent)
-    most, longest = np.int64(0), np.int64(0)
-    for i in range(nodes):
-        for j in range(nodes):
-            entries = start[i * nodes + j + 1] - start[i * nodes + j]
-            longest = max(longest, entries)
-            if entries and (node < 0 or node in (i, j)):
-                most += m * m + m * (2 + entries)
-                for e in range(start[i * nodes + j], start[i * nodes + j + 1]):
-                    most += sent[stages[e], i] // cap
-    stage, source, target = (
+    start, stages = tile_stages(peer, sent)
+    most = _room(start, stages, sent, m, cap, node)
+    out = Pieces(
         np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-    )
-    rail_of, offset, size = (
         np.empty(most, np.int16),
+        np.empty(most, np.int32),
+        np.empty(most, np.int32),
         np.empty(most, np.int64),
         np.empty(most, np.int64),
     )
-    runs, count, at = (
-        np.empty((m, m * m + m, RUN), np.int64),
-        np.empty(m, np.int64),
-        np.empty((m, 3), np.int64),
-    )
-    part, until = np.empty(m, np.int64), np.zeros((longest + 1, m), np.int64)
-    p = 0
+    rails, p = _rails(m), 0
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last or not (node < 0 or node in (i, j)):
                 continue
-            tile_runs(
-                bytes_[i * m : (i + 1) * m, j * m : (j + 1) * m],
-                i + j,
-                by_target,
-                runs,
-                count,
-                part,
-                at,
-            )
+            _load(bytes_[i * m : (i + 1) * m, j * m : (j + 1) * m], i + j, by_target, rails)
             done = np.int64(0)
             for e in range(first, last):
                 done += sent[stages[e], i]
-                shares(done, i + j, part)
-                for rail in range(m):
-                    until[e - first + 1, rail] = part[rail]
-            for rail in range(m):
-                e, room = -1, np.int64(0)
-                for k in range(count[rail]):
-                    begin, left = runs[rail, k, 2], runs[rail, k, 3]
-                    while left > 0:
-                        while room == 0:
-                            e += 1
-                            room = until[e + 1, rail] - until[e, rail]
-                        length = min(left, room, cap)
-                        stage[p], rail_of[p], offset[p], size[p] = (
-                            stages[first + e],
-                            rail,
-                            begin,
-                            length,
-                        )
-                        source[p], target[p] = i * m + runs[rail, k, 0], j * m + runs[rail, k, 1]
-                        p += 1
-                        room -= length
-                        begin += length
-                        left -= length
-    return stage[:p], rail_of[:p], source[:p], target[:p], offset[:p], size[:p]
+                shares(done, i + j, rails.share)
+                p = _send(stages[e], (i * m, j * m), cap, rails, out, p)
+    return out.stage[:p], out.rail[:p], out.source[:p], out.target[:p], out.offset[:p], out.size[:p]

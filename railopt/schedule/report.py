@@ -11,8 +11,10 @@ from fractions import Fraction
 from typing import Any
 
 from railopt.fabric import Fabric
+from railopt.schedule.kinds import KINDS
 from railopt.schedule.model import LINKS, Breakdown, Links, modelled
-from railopt.schedule.value import DEFAULT_EPS, DEFAULT_STARTUP, KINDS, Schedule, synthesise
+from railopt.schedule.synthesis import DEFAULT_EPS, DEFAULT_STARTUP, synthesise
+from railopt.schedule.value import Schedule
 from railopt.traffic import Traffic
 
 

@@ -5,118 +5,31 @@ targets.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from railopt.arrays import Ints, digest, frozen, load_npz, save_npz, total
+from railopt.arrays import Array, Ints, digest, frozen, load_npz, save_npz, total
 from railopt.bounds import Bound
 from railopt.chunks import Chunks
 from railopt.errors import CheckFailed, FormatError, InputError
 from railopt.fabric import Fabric
 from railopt.formats import Connection, format_cm
 from railopt.plans import Plan
-from railopt.schedule.decompose import (
-    birkhoff,
-    by_length,
-    compact,
-    line_sums,
-    longest_line,
-    shifted,
-    taper,
-)
-from railopt.schedule.matching import Array
-from railopt.schedule.pieces import cut, node_matrix
+from railopt.schedule.decompose import line_sums
+from railopt.schedule.kinds import KINDS, ORDERS
+from railopt.schedule.pieces import Pieces, cut, node_matrix
 from railopt.traffic import Traffic
 from railopt.units import parse_bytes
 
-ORDERS = ("ascending", "descending", "built")
-DEFAULT_EPS = Fraction(1, 50)
 DEFAULT_CHUNK = 1 << 18
-DEFAULT_STARTUP = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)
 _MOST_PIECES = int(np.iinfo(np.int32).max)
-
-
-class Kind(NamedTuple):
-    """What a kind of schedule does.
-
-    decompose  server matrix, spare bytes -> (peer, sent)
-    barriers   a stage starts when the one before is done; else all transfers start at once
-    overlap    what runs beside the wire: "both" balance and redistribution, only "redistribution"
-               (balance comes first, as in FAST), or "nothing"
-    by_target  rails send to target GPU 0 first, then 1, ... (FAST's released order)
-    order      of the stages, by their length
-    """
-
-    decompose: Callable[[Array, int], tuple[Array, Array]]
-    barriers: bool
-    overlap: str
-    by_target: bool
-    order: str
-    help: str
-
-
-def _birkhoff(matrix: Array, spare: int) -> tuple[Array, Array]:
-    found: tuple[Array, Array] = birkhoff(matrix)
-    return found
-
-
-def _shifted(matrix: Array, spare: int) -> tuple[Array, Array]:
-    found: tuple[Array, Array] = shifted(matrix)
-    return found
-
-
-KINDS: dict[str, Kind] = {
-    "compact": Kind(
-        compact,
-        True,
-        "both",
-        False,
-        "ascending",
-        "ours: few stages, total within 1 + eps of the bound, balance and redistribution beside "
-        "the wire",
-    ),
-    "pipelined": Kind(
-        _shifted,
-        False,
-        "both",
-        False,
-        "built",
-        "ours: no stages at all; balance and redistribution follow chunk by chunk",
-    ),
-    "fast": Kind(
-        _birkhoff,
-        True,
-        "redistribution",
-        True,
-        "descending",
-        "FAST (arXiv 2505.09764): balance, peer rule, Birkhoff stages, redistribution behind the "
-        "next stage",
-    ),
-    "fast-nostage": Kind(
-        _shifted,
-        False,
-        "nothing",
-        True,
-        "built",
-        "FAST's ablation: balance and peer rule, then all transfers at once, then redistribution",
-    ),
-    "spreadout": Kind(
-        _shifted,
-        True,
-        "redistribution",
-        False,
-        "built",
-        "SpreadOut between balanced servers: stage d sends i -> i + d",
-    ),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +58,7 @@ class Schedule:
                 f"a schedule of kind {self.kind!r} in order {self.order!r}: "
                 f"known kinds are {', '.join(KINDS)}; orders {', '.join(ORDERS)}"
             )
-        _fitting(self.fabric, self.traffic)
+        require_two_levels(self.fabric, self.traffic)
         object.__setattr__(self, "peer", frozen(self.peer, np.int32, "peer", 2))
         object.__setattr__(self, "sent", frozen(self.sent, np.int64, "sent", 2))
         if self.peer.shape != self.sent.shape or self.peer.shape[1] != self.fabric.nodes:
@@ -210,20 +123,23 @@ class Schedule:
         """total / L - 1: how much longer the stages are than the bound; 0 for no traffic."""
         return Fraction(self.total, self.line_sum) - 1 if self.line_sum else Fraction(0)
 
-    def pieces(self, cap: int | None = None, node: int | None = None) -> tuple[Array, ...]:
-        """(stage, rail, source GPU, target GPU, offset, size) of every piece, or of those that
-        `node` sends or receives.
+    def pieces(self, cap: int | None = None, node: int | None = None) -> Pieces:
+        """Every piece, at most `cap` bytes each, or those that `node` sends or receives.
 
         A node that carries out the schedule needs only its own; see `railopt.schedule.pieces.cut`.
         """
         if cap is None:
             cap = _NO_CAP
+        elif cap < 1:
+            raise InputError(f"pieces of at most {cap} bytes: expected 1 or more")
         elif total(self.sent) // cap > _MOST_PIECES:
             raise InputError(
                 f"{total(self.sent)} bytes in chunks of {cap}: more than {_MOST_PIECES} chunks; "
-                f"use larger ones"
+                "use larger ones"
             )
-        found: tuple[Array, ...] = cut(
+        if node is not None and not 0 <= node < self.fabric.nodes:
+            raise InputError(f"server {node}: expected 0 to {self.fabric.nodes - 1}")
+        columns = cut(
             self.traffic.bytes,
             self.fabric.nodes,
             self.peer,
@@ -232,7 +148,7 @@ class Schedule:
             cap,
             -1 if node is None else node,
         )
-        return found
+        return Pieces(*columns)
 
     def to_cm(self) -> str:
         """As an htsim `.cm`: one connection a transfer and rail, a barrier between stages where the
@@ -269,7 +185,7 @@ class Schedule:
         With barriers the plan has a stage column.  A pipelined schedule is cut into chunks of 256
         KiB by default.
         """
-        if chunk is None and self.kind == "pipelined":
+        if chunk is None and KINDS[self.kind].chunked:
             chunk = DEFAULT_CHUNK
         stage, rail, src, dst, offset, size = self.pieces(
             None if chunk is None else parse_bytes(chunk)
@@ -347,78 +263,7 @@ class Schedule:
         return schedule
 
 
-def synthesise(
-    fabric: Fabric,
-    traffic: Traffic,
-    kind: str = "compact",
-    *,
-    order: str | None = None,
-    eps: Fraction | str | int = DEFAULT_EPS,
-    startup: str | int = DEFAULT_STARTUP,
-) -> Schedule:
-    """The schedule of a kind: a pure function of the traffic matrix, so every node computes the
-    same one.
-
-    order  "ascending" or "descending" by length, or "built"; default: that of the kind.  An
-           ascending compact schedule has short stages at both ends (see `taper`)
-    eps    compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to n**2
-           stages
-    startup  compact only: what two servers could exchange while a stage starts; no stage is split
-             into shorter parts.
-           The default is 0.7 us of 8 x 400 Gb/s
-    """
-    if kind not in KINDS:
-        raise InputError(f"unknown kind of schedule {kind!r}; known kinds: {', '.join(KINDS)}")
-    chosen = KINDS[kind]
-    order = chosen.order if order is None else order
-    if order not in ORDERS:
-        raise InputError(f"unknown order of stages {order!r}; known orders: {', '.join(ORDERS)}")
-    _fitting(fabric, traffic)
-    matrix = node_matrix(traffic.bytes, traffic.nodes)
-    peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if kind == "compact" else 0)
-    if order != "built":
-        peer, sent = by_length(peer, sent, order == "descending")
-    if kind == "compact" and order == "ascending":
-        peer, sent = taper(
-            peer, sent, startup if isinstance(startup, int) else parse_bytes(startup)
-        )
-    peer.flags.writeable = sent.flags.writeable = False
-    return Schedule(fabric, traffic, kind, order, peer, sent)
-
-
-def conflicts(plan: Plan) -> list[str]:
-    """Where a staged plan breaks the rule: in a stage each NIC sends to at most one node and
-    receives from at most one.
-
-    One line a broken (stage, node, rail, side), at most ten; none for a plan without stages.
-    """
-    if plan.stage is None or not len(plan.chunks):
-        return []
-    found, nodes, chunks = [], plan.fabric.nodes, plan.chunks
-    nic = plan.stage.astype(np.int64) * plan.fabric.rails + plan.rail
-    for side, here, there in (
-        ("sends to", chunks.src, chunks.dst),
-        ("receives from", chunks.dst, chunks.src),
-    ):
-        pairs = np.unique((nic * nodes + here) * nodes + there)
-        ends, peers = np.unique(pairs // nodes, return_counts=True)
-        for end, count in zip(ends[peers > 1].tolist(), peers[peers > 1].tolist(), strict=True):
-            stage, rail = divmod(end // nodes, plan.fabric.rails)
-            found.append(f"stage {stage}: NIC {rail} of node {end % nodes} {side} {count} nodes")
-    return found[:10]
-
-
-def _spare(matrix: Array, eps: Fraction | str | int) -> int:
-    try:
-        share = eps if isinstance(eps, Fraction) else Fraction(eps)
-    except (ValueError, ZeroDivisionError, TypeError):
-        raise InputError(f"eps = {eps!r}: expected a share such as 0.02 or 1/50") from None
-    if not 0 <= share <= 1:
-        raise InputError(f"eps = {eps}: expected 0 to 1")
-    return int(longest_line(matrix)) * share.numerator // share.denominator
-
-
-def _fitting(fabric: Fabric, traffic: Traffic) -> None:
+def require_two_levels(fabric: Fabric, traffic: Traffic) -> None:
     """Two-level schedules need servers of equal size, one NIC a GPU, and rails that are all
     alike.
     """
@@ -430,14 +275,12 @@ def _fitting(fabric: Fabric, traffic: Traffic) -> None:
     if fabric.gpus != fabric.rails:
         raise InputError(
             f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one "
-            f"NIC "
-            "a GPU (use railopt plan, which has no such rule)"
+            "NIC a GPU (use railopt plan, which has no such rule)"
         )
     if not fabric.is_uniform:
         raise InputError(
             "NICs of different rate: a two-level schedule splits every transfer evenly over the "
-            "rails "
-            "(use railopt plan --policy with an unequal-rail policy, or railopt solve)"
+            "rails (use railopt plan --policy with an unequal-rail policy, or railopt solve)"
         )
 
 

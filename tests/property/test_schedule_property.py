@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from railopt import Fabric, Traffic
 from railopt.schedule import KINDS, Schedule, conflicts, modelled, synthesise
-from railopt.schedule.decompose import compact, longest_line
+from railopt.schedule.compact import compact
+from railopt.schedule.decompose import longest_line
 
 SIZES = st.one_of(
     st.just(0), st.integers(1, 20), st.integers(1, 10**9), st.integers(1, 2**62 // 200)

@@ -9,16 +9,10 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from railopt.schedule.decompose import (
-    birkhoff,
-    by_length,
-    compact,
-    fill,
-    longest_line,
-    shifted,
-    taper,
-)
+from railopt.schedule.compact import compact
+from railopt.schedule.decompose import birkhoff, fill, longest_line, shifted
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
+from railopt.schedule.order import by_length, taper
 
 INT64_MAX = np.iinfo(np.int64).max
 

@@ -1,0 +1,68 @@
+"""Traffic -> Schedule, by one of the KINDS: a pure function that every node computes alike."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from railopt.arrays import Array
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.schedule.decompose import longest_line
+from railopt.schedule.kinds import KINDS, ORDERS
+from railopt.schedule.order import by_length, taper
+from railopt.schedule.pieces import node_matrix
+from railopt.schedule.value import Schedule, require_two_levels
+from railopt.traffic import Traffic
+from railopt.units import parse_bytes
+
+DEFAULT_EPS = Fraction(1, 50)
+DEFAULT_STARTUP = 1 << 18
+
+
+def synthesise(
+    fabric: Fabric,
+    traffic: Traffic,
+    kind: str = "compact",
+    *,
+    order: str | None = None,
+    eps: Fraction | str | int = DEFAULT_EPS,
+    startup: str | int = DEFAULT_STARTUP,
+) -> Schedule:
+    """The schedule of a kind: a pure function of the traffic matrix, so every node computes the
+    same one.
+
+    order  "ascending" or "descending" by length, or "built"; default: that of the kind.  An
+           ascending compact schedule has short stages at both ends (see `taper`)
+    eps    compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to n**2
+           stages
+    startup  compact only: what two servers could exchange while a stage starts; no stage is split
+             into shorter parts.
+           The default is 0.7 us of 8 x 400 Gb/s
+    """
+    if kind not in KINDS:
+        raise InputError(f"unknown kind of schedule {kind!r}; known kinds: {', '.join(KINDS)}")
+    chosen = KINDS[kind]
+    order = chosen.order if order is None else order
+    if order not in ORDERS:
+        raise InputError(f"unknown order of stages {order!r}; known orders: {', '.join(ORDERS)}")
+    require_two_levels(fabric, traffic)
+    matrix = node_matrix(traffic.bytes, traffic.nodes)
+    peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if chosen.tunable else 0)
+    if order != "built":
+        peer, sent = by_length(peer, sent, order == "descending")
+    if chosen.tunable and order == "ascending":
+        peer, sent = taper(
+            peer, sent, startup if isinstance(startup, int) else parse_bytes(startup)
+        )
+    peer.flags.writeable = sent.flags.writeable = False
+    return Schedule(fabric, traffic, kind, order, peer, sent)
+
+
+def _spare(matrix: Array, eps: Fraction | str | int) -> int:
+    try:
+        share = eps if isinstance(eps, Fraction) else Fraction(eps)
+    except (ValueError, ZeroDivisionError, TypeError):
+        raise InputError(f"eps = {eps!r}: expected a share such as 0.02 or 1/50") from None
+    if not 0 <= share <= 1:
+        raise InputError(f"eps = {eps}: expected 0 to 1")
+    return int(longest_line(matrix)) * share.numerator // share.denominator
