@@ -15,7 +15,7 @@ from railopt.cli import send as send_command
 from railopt.cli.main import main
 from railopt.errors import BackendError
 from railopt.runtime.senders import verbs as verbs_sender
-from railopt.runtime.verbs import devices
+from railopt.runtime.verbs import devices, wiring
 from railopt.runtime.verbs.null import NullLibrary
 from tests.contract.sender_world import SECRET, free_port, small_plan
 
@@ -104,7 +104,7 @@ def test_mpirun_without_mpi4py_says_what_to_install(
 def null_devices(monkeypatch: pytest.MonkeyPatch) -> NullLibrary:
     """Two nodes of two null devices instead of libibverbs and sysfs."""
     lib = NullLibrary([f"null{k}_{n}" for k in range(2) for n in range(2)])
-    monkeypatch.setattr(verbs_sender, "libibverbs", lambda: lib)
+    monkeypatch.setattr(wiring, "libibverbs", lambda: lib)
     for command in (send_command, bench_command):
         monkeypatch.setattr(command, "devices_of", lambda args, rails: args.devices.split(","))
     monkeypatch.setenv("RAILOPT_SECRET", SECRET.decode())
@@ -157,8 +157,8 @@ def test_send_reports_a_rail_that_died_and_goes_on(
     real = verbs_sender.Verbs.run
 
     def run(self: verbs_sender.Verbs, *args: Any) -> Any:
-        if self.group.rank == 0 and self.round == 0:
-            null_devices.inject(self.by_place[1, 0].qp.pointer, 12, 3)
+        if self.group.rank == 0 and self.exchange.round == 0:
+            null_devices.inject(self.wiring.by_place[1, 0].qp.pointer, 12, 3)
         return real(self, *args)
 
     monkeypatch.setattr(verbs_sender.Verbs, "run", run)

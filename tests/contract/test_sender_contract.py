@@ -140,7 +140,11 @@ def test_one_buffer_a_gpu() -> None:
         ]
         recv = [np.zeros(int(n), np.uint8) for n in layout.recv_bytes[rank]]
         with Verbs(
-            group, [f"null{rank}_{n}" for n in range(2)], send, recv, lib=sender.rails[0].device.lib
+            group,
+            [f"null{rank}_{n}" for n in range(2)],
+            send,
+            recv,
+            lib=sender.wiring.rails[0].device.lib,
         ) as mine:
             mine.run(plan).wait()
             group.allgather("done")
@@ -205,7 +209,7 @@ def test_record_and_verbs_agree_on_what_is_posted() -> None:
     posted = []
 
     def work(sender: Verbs) -> None:
-        for link in sender.engine.links:
+        for link in sender.wiring.links:
             real = link.writes.post
             link.writes.post = lambda *args, real=real: (posted.append(1), real(*args))[1]  # type: ignore[method-assign]
         carry(sender, plan, 0)

@@ -12,10 +12,11 @@ import pytest
 
 from railopt.errors import BackendError
 from railopt.policies import POLICIES
-from railopt.runtime.senders import verbs as verbs_sender
+from railopt.runtime.senders import exchange
+from railopt.runtime.senders.exchange import ROUNDS, full_round, immediate
 from railopt.runtime.senders.protocol import PeerLost
 from railopt.runtime.senders.replan import replan
-from railopt.runtime.senders.verbs import ROUNDS, Verbs, full_round, immediate
+from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.engine import PROTECTION
 from railopt.runtime.verbs.rails import Options
@@ -27,7 +28,7 @@ PATH = [status for status in BAD if status not in PROTECTION]
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs_sender, "NEWS_S", 0.5)
+    monkeypatch.setattr(exchange, "NEWS_S", 0.5)
 
 
 def vanish(sender: Verbs) -> None:
@@ -46,7 +47,7 @@ def with_fault(world: World, plan: Any, status: int, after: int, rounds: int = 2
     def work(sender: Verbs) -> list[tuple[int, Any]]:
         def inject() -> None:
             if sender.group.rank == 0:
-                world.lib.inject(sender.by_place[1, 0].qp.pointer, status, after)
+                world.lib.inject(sender.wiring.by_place[1, 0].qp.pointer, status, after)
 
         return [carry(sender, plan, i, inject if i == 0 else None) for i in range(rounds)]
 
@@ -104,7 +105,9 @@ def test_rail_after_rail_may_die_while_one_lives() -> None:
         def inject(i: int) -> None:
             rank = sender.group.rank
             if i < 3 and rank != i:
-                world.lib.inject(sender.by_place[i, i].qp.pointer, s.IBV_WC_RETRY_EXC_ERR, 3 + rank)
+                world.lib.inject(
+                    sender.wiring.by_place[i, i].qp.pointer, s.IBV_WC_RETRY_EXC_ERR, 3 + rank
+                )
 
         return [carry(sender, plan, i, lambda i=i: inject(i))[0] for i in range(5)]
 
@@ -118,7 +121,9 @@ def test_without_a_living_rail_the_run_ends_and_names_the_peer() -> None:
         def inject() -> None:
             if sender.group.rank == 0:
                 for rail in range(2):
-                    world.lib.inject(sender.by_place[1, rail].qp.pointer, s.IBV_WC_RETRY_EXC_ERR, 2)
+                    world.lib.inject(
+                        sender.wiring.by_place[1, rail].qp.pointer, s.IBV_WC_RETRY_EXC_ERR, 2
+                    )
 
         return carry(sender, small_plan(2, 2), 0, inject)
 

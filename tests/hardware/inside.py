@@ -181,7 +181,7 @@ def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]
             send[:] = payload(node, size)
             wanted = expected(plan, layout, node)
             run = sender.run(plan)
-            link = sender.by_place.get((1 - node, 0)) if node < 2 else None
+            link = sender.wiring.by_place.get((1 - node, 0)) if node < 2 else None
             while (
                 link is not None
                 and not run.poll()
@@ -238,7 +238,7 @@ def killed() -> list[dict[str, Any]]:
         with group, sender:
             run = sender.run(plan)
             if node == 1:
-                while not any(job.acked for link in sender.engine.links for job in link.unfinished):
+                while not any(job.acked for link in sender.wiring.links for job in link.unfinished):
                     assert not run.poll(), "done before it could be killed"
                 os.kill(os.getpid(), signal.SIGKILL)
             run.wait()
@@ -279,7 +279,7 @@ def bad_keys() -> list[dict[str, Any]]:
         group, sender, _, _ = session(node, 2, 2, size, Options(patience=Patience(18, 1)))
         with group, sender:
             if node == 0:
-                sender.peers[1].rkey[:] ^= 0x5500
+                sender.wiring.peers[1].rkey[:] ^= 0x5500
             sender.run(plan).wait()
         return {"error": None}
 

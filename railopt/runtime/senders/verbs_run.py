@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from railopt.arrays import Ints
-from railopt.plans import Plan
-from railopt.runtime.payload.layout import Layout, rows_of, stages
-from railopt.runtime.senders.protocol import Fault, PeerLost, RailReport, Report
-
-if TYPE_CHECKING:
-    from railopt.runtime.senders.verbs import Verbs
+from railopt.runtime.payload.layout import rows_of, stages
+from railopt.runtime.senders.exchange import Exchange, Transfer
+from railopt.runtime.senders.protocol import PeerLost, RailReport, Report
 
 # poll this long without a pause; then nap between polls, longer the longer nothing happens
 SPIN_S = 0.0005
@@ -22,102 +14,88 @@ NAPS_S = 0.0001, 0.002
 
 
 class VerbsRun:
-    """A run under way: poll or wait for it."""
+    """A run under way, stage after stage; without progress for `stall_s` it is given up."""
 
-    def __init__(self, sender: Verbs, plan: Plan, layout: Layout) -> None:
-        self.sender, self.plan, self.layout = sender, plan, layout
-        self.max_message = min(r.max_message for r in sender.rails)
-        self.imm = 0
-        self.begun = time.perf_counter()
-        self._stages = stages(plan)
-        self._rows = rows_of(plan, sender.group.rank)
-        self.rail = plan.rail.astype(np.int64)
-        self.faults: list[Fault] = []
+    def __init__(self, exchange: Exchange, transfer: Transfer, stall_s: float) -> None:
+        self._exchange, self._transfer, self._stall_s = exchange, transfer, stall_s
+        self._stages = stages(transfer.plan)
+        self._rows = rows_of(transfer.plan, exchange.group.rank)
         self._checked = -1
-        self.report: Report | None = None
+        self._report: Report | None = None
+        self._next_stage()
 
-    def next_stage(self) -> None:
-        """Begin the next stage."""
+    def _next_stage(self) -> None:
         self._checked = -1
-        self.sender.begin(self, self._stages.pop(0))
-
-    def moved(self, peer: int, rail: int, rows: Ints, rails: Ints) -> None:
-        """Chunks that go over other rails than planned, because the rail to this peer is dead."""
-        self.rail[rows] = rails
-        for i, fault in enumerate(self.faults):
-            if (fault.peer, fault.rail) == (peer, rail):
-                self.faults[i] = replace(fault, moved=fault.moved + len(rows))
+        with self._exchange.lock:
+            self._exchange.begin(self._transfer, self._stages.pop(0))
 
     def poll(self) -> bool:
         """One step; whether the run is done."""
-        if self.report is None:
+        if self._report is None:
             self._step()
-        return self.report is not None
+        return self._report is not None
 
     def _step(self) -> bool:
-        sender = self.sender
+        exchange = self._exchange
         try:
-            busy = sender.step()
-            with sender.lock:
-                changed = busy or sender.activity != self._checked
-                self._checked = sender.activity
-                if changed and sender.complete():
+            busy = exchange.step()
+            with exchange.lock:
+                changed = busy or exchange.activity != self._checked
+                self._checked = exchange.activity
+                if changed and exchange.complete():
                     if self._stages:
-                        self.next_stage()
+                        self._next_stage()
                     else:
                         self._finish()
                     return True
         except BaseException as error:
-            sender.running = None
-            sender.group.abort(error)
+            exchange.give_up(error)
             raise
         return busy
 
     def _finish(self) -> None:
-        sender, rows = self.sender, self._rows
-        rail, size = self.rail[rows], self.plan.chunks.size[rows]
-        dead = {link.rail for link in sender.engine.links if not link.alive}
+        exchange, run, rows = self._exchange, self._transfer, self._rows
+        rail, size = run.rail[rows], run.plan.chunks.size[rows]
+        dead = {link.rail for link in exchange.engine.links if not link.alive}
         rails = tuple(
             RailReport(
                 n, r.device.name, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead
             )
-            for n, r in enumerate(sender.rails)
+            for n, r in enumerate(exchange.wiring.rails)
         )
-        self.report = Report(
+        self._report = Report(
             "verbs",
-            self.plan.policy,
+            run.plan.policy,
             int(size.sum()),
             len(rows),
-            time.perf_counter() - self.begun,
+            run.seconds,
             rails,
-            faults=tuple(self.faults),
+            faults=tuple(run.faults),
         )
-        sender.running = None
+        exchange.running = None
 
     def wait(self, timeout_s: float | None = None) -> Report:
         """Until the run is done; a run without progress for `stall_s` is given up, naming who was
         waited for.
         """
         start = last = time.monotonic()
-        activity = self.sender.activity
-        while self.report is None:
-            if self._step() or self.sender.activity != activity:
-                activity, last = self.sender.activity, time.monotonic()
+        activity = self._exchange.activity
+        while self._report is None:
+            if self._step() or self._exchange.activity != activity:
+                activity, last = self._exchange.activity, time.monotonic()
                 continue
             now = time.monotonic()
             if timeout_s is not None and now - start > timeout_s:
                 raise TimeoutError(f"the run is not done after {timeout_s:g} s")
-            if now - last > self.sender.options.stall_s:
+            if now - last > self._stall_s:
                 self._give_up()
             if now - last > SPIN_S:
                 time.sleep(min(max(NAPS_S[0], (now - last) / 8), NAPS_S[1]))
-        return self.report
+        return self._report
 
     def _give_up(self) -> None:
-        sender = self.sender
         error = PeerLost(
-            f"no progress for {sender.options.stall_s:g} s; waiting for {sender.waiting_for()}"
+            f"no progress for {self._stall_s:g} s; waiting for {self._exchange.waiting_for()}"
         )
-        sender.running = None
-        sender.group.abort(error)
+        self._exchange.give_up(error)
         raise error

@@ -119,6 +119,11 @@ class Link:
         self.jobs.append(job)
         self.unfinished.append(job)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether our jobs on it, or the peer's that we expect, are not done."""
+        return bool(self.unfinished) or (self.alive and self.seen < self.expect)
+
     def push(self) -> int:
         """Post what fits: errno or 0."""
         while self.jobs and self.open and self.alive:

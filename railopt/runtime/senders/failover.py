@@ -1,0 +1,135 @@
+"""Links that die: retired at both ends, and only then is what had not arrived planned again.
+
+Each end tells the other over the rendezvous what it had seen on the link ("down"); the sender then
+plans the missing chunks over the living rails and says how many jobs come instead ("moved"). So no
+byte of an old queue pair can land in memory that its owner already uses again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from railopt.runtime.payload.layout import write_list
+from railopt.runtime.senders.exchange import Exchange
+from railopt.runtime.senders.protocol import Fault
+from railopt.runtime.senders.replan import replan
+from railopt.runtime.verbs.engine import Link, LinkJob
+from railopt.runtime.verbs.lib import VerbsError
+from railopt.runtime.verbs.work import Writes
+
+
+class Failover:
+    """Mends the exchange it is made for."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self._between: list[Fault] = []  # seen between runs: reported by the next one
+        self._later: list[tuple[int, dict[str, Any]]] = []  # "moved" messages of rounds to come
+        exchange.mender = self
+
+    def between_runs(self) -> list[Fault]:
+        """Faults since the last run, handed over."""
+        faults, self._between = self._between, []
+        return faults
+
+    def resume(self) -> None:
+        """A round begins: what was told too early, and what dead links still hold."""
+        later, self._later = self._later, []
+        for peer, body in later:
+            self._moved(peer, body)
+        for link in self.exchange.engine.links:
+            if not link.alive and link.unfinished:
+                self._move(link)
+
+    def fail(self, link: Link, cause: str) -> None:
+        """Retire a link here and tell the peer what we have seen on it."""
+        exchange = self.exchange
+        with contextlib.suppress(VerbsError):
+            link.qp.retire()
+        exchange.engine.drain(link.rail)  # what landed before counts
+        link.alive = False
+        link.jobs.clear()
+        link.flight.clear()
+        self._report(link, cause)
+        exchange.group.send(link.peer, {"down": link.rail, "seen": link.seen, "cause": cause})
+        exchange.owed[link.peer] += link.expect - link.seen
+        link.expect = link.seen
+        exchange.tell_ready(link.peer, instead_of=link)
+        self._move(link)
+
+    def _report(self, link: Link, cause: str) -> None:
+        exchange, running = self.exchange, self.exchange.running
+        events = "; ".join(exchange.wiring.rails[link.rail].device.events())
+        fault = Fault(
+            exchange.group.rank,
+            link.peer,
+            link.rail,
+            f"{cause}; {events}" if events else cause,
+            0,
+            running.seconds if running is not None else 0.0,
+        )
+        (running.faults if running is not None else self._between).append(fault)
+
+    def _move(self, link: Link) -> None:
+        """Both ends are retired: plan what the peer has not seen again, over the living rails."""
+        exchange, run = self.exchange, self.exchange.running
+        living = exchange.living(link.peer)
+        if link.heard is None or run is None or exchange.doom is not None:
+            return
+        heard = link.heard
+        lost = [job for job in link.unfinished if job.ordinal > heard]
+        link.unfinished.clear()
+        link.jobs.clear()
+        if not lost:
+            return
+        rows = np.unique(np.concatenate([job.rows[job.acked :] for job in lost]))
+        rails, policy = replan(
+            run.plan, rows, exchange.group.rank, link.peer, [other.rail for other in living]
+        )
+        work = write_list(run.plan, run.layout, rows, rails, exchange.wiring.max_message)
+        given = exchange.queue(work)
+        if not given:  # all writes were acknowledged, only the immediate was not
+            exchange.engine.give(living[0], LinkJob(_NO_WRITES, np.zeros(0, np.int64), run.done))
+            given = {living[0].rail: 1}
+        run.moved(link, rows, rails)
+        exchange.group.send(
+            link.peer,
+            {
+                "moved": link.rail,
+                "round": exchange.round,
+                "jobs": len(lost),
+                "to": {str(n): k for n, k in given.items()},
+                "policy": policy,
+            },
+        )
+
+    def on_message(self, peer: int, body: dict[str, Any]) -> None:
+        """A peer's word on a dead link."""
+        if "down" in body:
+            self._down(peer, int(body["down"]), int(body["seen"]), str(body["cause"]))
+        elif "moved" in body:
+            self._moved(peer, body)
+
+    def _down(self, peer: int, rail: int, seen: int, cause: str) -> None:
+        link = self.exchange.wiring.by_place[peer, rail]
+        link.heard = seen
+        if link.alive:
+            self.fail(link, f"retired by {self.exchange.group.names[peer]}: {cause}")
+        else:
+            self._move(link)
+
+    def _moved(self, peer: int, body: dict[str, Any]) -> None:
+        exchange = self.exchange
+        if body["round"] > exchange.round or exchange.running is None:
+            self._later.append((peer, body))
+            return
+        exchange.owed[peer] -= int(body["jobs"])
+        for rail, count in body["to"].items():
+            exchange.expect(exchange.wiring.by_place[peer, int(rail)], int(count))
+
+
+_WIDE, _NARROW = np.zeros(0, np.uint64), np.zeros(0, np.uint32)
+_NO_WRITES = Writes(_WIDE, _WIDE, _NARROW, _NARROW, _NARROW)

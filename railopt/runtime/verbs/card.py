@@ -1,0 +1,107 @@
+"""The card of a rank: what its peers must know to reach its queue pairs and its memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from railopt.errors import BackendError
+from railopt.runtime.verbs.objects import Address
+
+_GID = re.compile(r"[0-9a-f]{32}\Z")
+MAX_RAILS = 1 << 10
+
+
+@dataclass(frozen=True)
+class Card:
+    """Per rail: the device's name, where its port is reached, the (number, first packet) of its
+    queue pair to each peer, and the key of each receive buffer. And the receive buffers themselves,
+    as (address, bytes).
+    """
+
+    devices: tuple[str, ...]
+    ports: tuple[Address, ...]
+    queue_pairs: tuple[dict[int, tuple[int, int]], ...]
+    rkeys: tuple[tuple[int, ...], ...]
+    recv: tuple[tuple[int, int], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "devices": list(self.devices),
+            "ports": [[a.lid, a.gid.hex(), a.gid_index, a.ethernet, a.mtu] for a in self.ports],
+            "queue_pairs": [
+                {str(peer): list(pair) for peer, pair in pairs.items()}
+                for pairs in self.queue_pairs
+            ],
+            "rkeys": [list(keys) for keys in self.rkeys],
+            "recv": [list(buffer) for buffer in self.recv],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any, whose: str) -> Card:
+        """The way back from what a peer sent; `whose` names it where that is no card."""
+        try:
+            card = cls(
+                tuple(_text(name) for name in _list(data["devices"], MAX_RAILS)),
+                tuple(_address(port) for port in _list(data["ports"], MAX_RAILS)),
+                tuple(_pairs(pairs) for pairs in _list(data["queue_pairs"], MAX_RAILS)),
+                tuple(
+                    tuple(_number(key, 32) for key in _list(keys))
+                    for keys in _list(data["rkeys"], MAX_RAILS)
+                ),
+                tuple(_buffer(buffer) for buffer in _list(data["recv"])),
+            )
+            rails, buffers = len(card.devices), len(card.recv)
+            if not (len(card.ports) == len(card.queue_pairs) == len(card.rkeys) == rails):
+                raise ValueError("lists of different lengths")
+            if not buffers or any(len(keys) != buffers for keys in card.rkeys):
+                raise ValueError("not one key a buffer and rail")
+        except (KeyError, TypeError, ValueError) as error:
+            raise BackendError(
+                f"{whose} sent a card that this railopt does not understand ({error}): run the "
+                f"same version on all nodes"
+            ) from error
+        return card
+
+
+def _list(value: Any, most: int = 1 << 16) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
+        raise ValueError(f"expected a list of at most {most}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > 64:
+        raise ValueError("expected a device's name")
+    return value
+
+
+def _number(value: Any, bits: int) -> int:
+    if type(value) is not int or not 0 <= value < 1 << bits:
+        raise ValueError(f"expected a number of {bits} bits")
+    return value
+
+
+def _address(value: Any) -> Address:
+    lid, gid, index, ethernet, mtu = value
+    if not isinstance(gid, str) or not _GID.match(gid) or not isinstance(ethernet, bool):
+        raise ValueError("expected the address of a port")
+    return Address(
+        _number(lid, 16), bytes.fromhex(gid), _number(index, 16), ethernet, _number(mtu, 3)
+    )
+
+
+def _pairs(value: Any) -> dict[int, tuple[int, int]]:
+    if not isinstance(value, Mapping) or not all(peer.isdecimal() for peer in value):
+        raise ValueError("expected a queue pair a peer")
+    return {
+        int(peer): (_number(number, 24), _number(psn, 24)) for peer, (number, psn) in value.items()
+    }
+
+
+def _buffer(value: Any) -> tuple[int, int]:
+    address, length = value
+    return _number(address, 64), _number(length, 63)

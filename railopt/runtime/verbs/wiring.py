@@ -1,0 +1,169 @@
+"""All rails of a process, wired to every peer: links, registered memory, and the peers' memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.errors import BackendError
+from railopt.runtime.payload.layout import WriteList
+from railopt.runtime.payload.memory import Memory, memory_of
+from railopt.runtime.rendezvous.group import Group
+from railopt.runtime.verbs import devices
+from railopt.runtime.verbs.card import Card
+from railopt.runtime.verbs.engine import Link
+from railopt.runtime.verbs.lib import Library, VerbsError, libibverbs
+from railopt.runtime.verbs.objects import Address
+from railopt.runtime.verbs.rails import Options, Rail
+from railopt.runtime.verbs.work import Writes
+
+_EMPTY = bytearray(4096)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A peer's receive buffers: address uint64 [B], bytes a buffer, and key uint32 [rail, B]."""
+
+    address: npt.NDArray[np.uint64]
+    length: list[int]
+    rkey: npt.NDArray[np.uint32]
+
+
+class Wiring:
+    """Open rails and a link to each peer on each of them.
+
+    rails     this node's devices, in rail order
+    links     in order of (peer, rail); by_place finds one by that pair
+    peers     rank -> its receive memory
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        names: Sequence[str],
+        send: Sequence[Memory],
+        recv: Sequence[Memory],
+        options: Options,
+        lib: Library | None = None,
+    ) -> None:
+        self.group, self.options = group, options
+        self.rails: list[Rail] = []
+        self.links: list[Link] = []
+        self.peers: dict[int, Peer] = {}
+        self._send = np.array([m.address for m in send], np.uint64)
+        others = [rank for rank in range(group.size) if rank != group.rank]
+        send, recv = ([_registrable(m) for m in side] for side in (send, recv))
+        try:
+            for name in names:
+                rail = Rail(lib or libibverbs(), name, others, options, devices.is_roce_v2)
+                self.rails.append(rail)
+                rail.register(send, recv)
+            self._connect(recv)
+        except BaseException:
+            self.close()
+            raise
+        self.by_place = {(link.peer, link.rail): link for link in self.links}
+
+    def _connect(self, recv: Sequence[Memory]) -> None:
+        """Exchange cards and bring every queue pair up."""
+        group = self.group
+        for rank, data in enumerate(group.exchange(self._card(recv).as_dict())):
+            if rank != group.rank:
+                self._connect_peer(rank, Card.from_dict(data, group.names[rank]))
+        group.allgather("connected")
+
+    def _card(self, recv: Sequence[Memory]) -> Card:
+        return Card(
+            tuple(r.device.name for r in self.rails),
+            tuple(r.address for r in self.rails),
+            tuple({peer: (qp.number, qp.psn) for peer, qp in r.qps.items()} for r in self.rails),
+            tuple(tuple(r.recv_keys) for r in self.rails),
+            tuple((m.address, m.length) for m in recv),
+        )
+
+    def _connect_peer(self, rank: int, card: Card) -> None:
+        name = self.group.names[rank]
+        if len(card.devices) != len(self.rails):
+            raise BackendError(
+                f"{name} has {len(card.devices)} rails ({', '.join(card.devices)}), this node has "
+                f"{len(self.rails)}"
+            )
+        peer = self.peers[rank] = Peer(
+            np.array([address for address, _ in card.recv], np.uint64),
+            [length for _, length in card.recv],
+            np.array(card.rkeys, np.uint32),
+        )
+        for n, rail in enumerate(self.rails):
+            there = card.ports[n]
+            if there.ethernet != rail.address.ethernet:
+                raise BackendError(
+                    f"rail {n} is {'RoCE' if rail.address.ethernet else 'InfiniBand'} here and not "
+                    f"at {name}: check --rails"
+                )
+            if self.group.rank not in card.queue_pairs[n]:
+                raise BackendError(f"{name} has no queue pair for this node on rail {n}")
+            self._link(rank, n, there, card.queue_pairs[n][self.group.rank], peer)
+
+    def _link(self, rank: int, n: int, there: Address, pair: tuple[int, int], peer: Peer) -> None:
+        rail, options = self.rails[n], self.options
+        if options.mtu is not None:
+            there = replace(there, mtu=min(there.mtu, options.mtu.bit_length() - 8))
+        qp = rail.qps[rank]
+        qp.connect(*pair, rail.address, there, options.patience, options.sl, options.tclass)
+        link = Link(
+            len(self.links),
+            rank,
+            n,
+            qp,
+            depth=options.depth,
+            batch=options.batch,
+            remote=int(peer.address[0]),
+            rkey=int(peer.rkey[n, 0]),
+        )
+        if error := link.receives.fill():
+            raise BackendError(f"ibv_post_recv on {rail.device.name}: errno {error}")
+        self.links.append(link)
+
+    @property
+    def max_message(self) -> int:
+        """Bytes of the largest work request that all rails take."""
+        return min(rail.max_message for rail in self.rails)
+
+    def living(self, peer: int) -> list[Link]:
+        """Links to a peer that live, in rail order."""
+        links = (self.by_place[peer, n] for n in range(len(self.rails)))
+        return [link for link in links if link.alive]
+
+    def writes(self, work: WriteList, link: int) -> Writes:
+        """The requests of link number `link` of a list of writes, with addresses and keys."""
+        part = slice(int(work.starts[link]), int(work.starts[link + 1]))
+        peer, rail = self.peers[int(work.peer[link])], int(work.rail[link])
+        local, remote = work.local_buffer[part], work.remote_buffer[part]
+        return Writes(
+            self._send[local] + work.local_offset[part].astype(np.uint64),
+            peer.address[remote] + work.remote_offset[part].astype(np.uint64),
+            work.length[part].astype(np.uint32),
+            self.rails[rail].send_keys[local],
+            peer.rkey[rail, remote],
+        )
+
+    def close(self) -> None:
+        """Retire the queue pairs, then release them, the completion queues, the memory and the
+        devices, in this order.
+        """
+        for rail in self.rails:
+            for qp in rail.qps.values():
+                with contextlib.suppress(VerbsError):
+                    qp.retire()
+                qp.close()  # before the memory that it may still read or write
+        for rail in self.rails:
+            rail.device.close()
+
+
+def _registrable(memory: Memory) -> Memory:
+    """Drivers refuse empty regions: a node that only sends still registers a page."""
+    return memory if memory.length else memory_of(_EMPTY, writable=True)
