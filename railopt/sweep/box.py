@@ -14,11 +14,11 @@ import os
 import resource
 import socket
 import subprocess
-import sys
 import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
+from railopt import processes
 from railopt.sweep.spec import Instance
 
 _START_S = 120.0
@@ -88,16 +88,13 @@ class Box:
         return self._pipe
 
     def _start(self) -> Connection:
-        """Start the child; our end of the pipe to it."""
+        """Start the child, with the other end of the returned pipe as its standard input."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno()), str(self.memory)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, **dict.fromkeys(_THREADS, str(self.threads))},
-                start_new_session=True,  # Ctrl-C is the client's to handle
+            self._process = processes.start(
+                processes.command("railopt.sweep.box", memory=self.memory),
+                stdin=theirs.fileno(),
+                environ={**os.environ, **dict.fromkeys(_THREADS, str(self.threads))},
             )
         return Connection(ours.detach())
 
@@ -114,8 +111,7 @@ class Box:
         """Kill the process, if there is one."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
+            processes.kill(process)
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
@@ -127,7 +123,6 @@ def _serve(pipe: Connection, memory: int) -> None:
     from railopt.sweep import instance as work
 
     _warm()
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     pipe.send("ready")
     while True:
         try:
@@ -174,4 +169,4 @@ def close_all() -> None:
 
 
 if __name__ == "__main__":
-    _serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
+    _serve(Connection(os.dup(0)), resource.getrlimit(resource.RLIMIT_DATA)[0])

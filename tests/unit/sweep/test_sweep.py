@@ -187,10 +187,10 @@ def test_a_box_survives_what_its_instances_do() -> None:
 def test_memory_is_limited() -> None:
     point = replace(
         spec.parse({"grid": GRID}).instances[0],
-        nodes=256,
+        nodes=64,
         rails=8,
         traffic="uniform:size=1MiB",
-        chunk="4KiB",
+        chunk="8KiB",
     )
     mine = box.Box(memory=1 << 30, threads=1)
     try:
