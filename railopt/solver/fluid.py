@@ -2,47 +2,55 @@
 with a dual certificate.
 
     minimise T    sum over n of y[k, f, n] = demand[k, f]
-                  sum over f of y[k, f, n] <= T tx[k, n]       sum over k of y[k, f, n] <= T rx[f,
-                  n]       y >= 0
+                  sum over f of y[k, f, n] <= T tx[k, n]
+                  sum over k of y[k, f, n] <= T rx[f, n]       y >= 0
 
 Rails whose NICs have equal rates at every node carry equal shares, so the program has one rail a
-class of them.  HiGHS
-finds an optimal vertex in floats; which variables and rows are tight there is all that is taken
-from it.  The vertex and its dual prices are then solved for in fractions, and the kernel's own
-          argument (prices a[k, n], b[f, n] of a byte: all
-bytes pay at least `demand . min(a + b)`, all NICs earn at most `T * (a . tx + b . rx)`) must give
-exactly the vertex's T.
+class of them.  HiGHS guesses an optimal basis in floats; the simplex method goes on from there in
+fractions (`simplex.py`), until vertex and prices are exact.  The kernel's own argument (prices
+a[k, n], b[f, n] of a byte: all bytes pay at least `demand . min(a + b)`, all NICs earn at most
+`T * (a . tx + b . rx)`) must then give exactly the vertex's T.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from math import lcm
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from railopt.arrays import Ints, frozen
+from railopt.bracket import Bracket, Status
 from railopt.certificate import Certificate
 from railopt.errors import InputError, NotProved
 from railopt.fabric import Fabric
-from railopt.solver.rational import solve_rational
+from railopt.solver.simplex import LinearProgram, guess, optimum
 
 Cell = tuple[int, int, int]  # side (0 sends), node, class of rails
 Flow = dict[tuple[int, int, int], Fraction]
-TINY = 1e-9
 
 
-class Fluid(NamedTuple):
-    """value: exact seconds; split: bytes of (sender, receiver, rail); certificate: a rational dual
-    proof that is optimal.
+@dataclass(frozen=True)
+class Fluid:
+    """The optimum of divisible traffic, in exact seconds, always proved.
+
+    split        bytes of (sender, receiver, rail)
+    certificate  the split, and prices that prove that nothing is faster
     """
 
-    value: Fraction
-    split: Flow
-    certificate: Certificate
+    bracket: Bracket
+    split: Flow = field(repr=False)
+    certificate: Certificate = field(repr=False)
+
+    @property
+    def value(self) -> Fraction:
+        """The optimum, seconds."""
+        return self.bracket.bound
 
 
 def uniform_split(fabric: Fabric, demand: npt.ArrayLike) -> Fraction:
@@ -59,29 +67,30 @@ def uniform_split(fabric: Fabric, demand: npt.ArrayLike) -> Fraction:
     return worst
 
 
-def solve_fluid(fabric: Fabric, demand: npt.ArrayLike) -> Fluid:
+def solve_fluid(fabric: Fabric, demand: npt.ArrayLike, *, limit_s: float | None = None) -> Fluid:
     """The exact optimum for `demand` int64 [nodes, nodes], bytes from node to node (the diagonal is
-    ignored).
+    ignored); NotProved if it takes more than `limit_s` seconds.
     """
     matrix = _demand(fabric, demand)
     problem = _Classes.of(fabric, matrix)
     if not problem.pairs:
         return _certified(fabric, matrix, {}, {})
-    support, tight, priced, free = _vertex(problem)
-    flow = _primal(problem, support, tight)
-    prices = _dual(problem, priced, free)
-    if flow is None or prices is None:
-        raise NotProved(
-            "the floating-point optimum of the fluid problem has no exact counterpart: please "
-            "report this traffic"
-        )
+    program = _program(problem)
+    began = time.monotonic()
+    basis = _guess(problem, program, limit_s)
+    left_s = None if limit_s is None else limit_s - (time.monotonic() - began)
+    best = optimum(program, basis, limit_s=left_s)
     split = {
-        (k, f, n): amount / len(problem.rails[q])
-        for (k, f, q), amount in flow.items()
+        (*problem.pairs[p][:2], n): Fraction(amount) / len(problem.rails[q])
+        for (p, q), amount in zip(problem.columns, best.x, strict=False)
         for n in problem.rails[q]
         if amount
     }
-    spread = {(s, k, n): price for (s, k, q), price in prices.items() for n in problem.rails[q]}
+    spread = {
+        (s, k, n): -Fraction(price)
+        for (s, k, q), price in zip(problem.cells, best.price[len(problem.pairs) :], strict=True)
+        for n in problem.rails[q]
+    }
     return _certified(fabric, matrix, split, spread)
 
 
@@ -131,7 +140,12 @@ class _Classes:
             columns += alive
         return cls(rails, rates, pairs, columns)
 
-    def cells(self, column: tuple[int, int]) -> tuple[Cell, Cell]:
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The cells that columns use."""
+        return sorted({cell for column in self.columns for cell in self.ends(column)})
+
+    def ends(self, column: tuple[int, int]) -> tuple[Cell, Cell]:
         """The sender's and the receiver's cell of a column."""
         (k, f, _), q = self.pairs[column[0]], column[1]
         return (0, k, q), (1, f, q)
@@ -140,94 +154,34 @@ class _Classes:
         return self.rates[cell[0]][cell[1]][cell[2]]
 
 
-def _vertex(
-    problem: _Classes,
-) -> tuple[list[tuple[int, int]], list[Cell], list[Cell], list[tuple[int, int]]]:
-    """(columns that carry, cells that are full, cells that have a price, columns that cost no more
-    than their pair pays).
-
-    In floats, scaled: bytes by the mean demand, rates by the fastest class.
+def _program(problem: _Classes) -> LinearProgram:
+    """Variables: the bytes of each column, then T.  Rows: the bytes of each pair, then what each
+    cell carries, less what it can in T.
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_array
-
-    cells = sorted({cell for column in problem.columns for cell in problem.cells(column)})
-    row_of = {cell: i for i, cell in enumerate(cells)}
-    columns, t = problem.columns, len(problem.columns)
-    fastest = max(problem.rate(cell) for cell in cells)
-    mean = sum(d for *_, d in problem.pairs) / len(problem.pairs)
-    entries = [
-        (row_of[cell], j) for j, column in enumerate(columns) for cell in problem.cells(column)
+    row_of = {cell: len(problem.pairs) + i for i, cell in enumerate(problem.cells)}
+    columns = [
+        {column[0]: 1, **{row_of[cell]: 1 for cell in problem.ends(column)}}
+        for column in problem.columns
     ]
-    rows, places = map(list, zip(*entries, *((i, t) for i in range(len(cells))), strict=True))
-    values = [1.0] * len(entries) + [-problem.rate(cell) / fastest for cell in cells]
-    full = csr_array((values, (rows, places)), shape=(len(cells), t + 1))
-    served = csr_array(
-        (np.ones(t), ([p for p, _ in columns], range(t))), shape=(len(problem.pairs), t + 1)
+    columns.append({row: -problem.rate(cell) for cell, row in row_of.items()})
+    return LinearProgram(
+        columns,
+        [0] * len(problem.columns) + [1],
+        [size for *_, size in problem.pairs] + [0] * len(row_of),
+        [True] * len(problem.pairs) + [False] * len(row_of),
     )
-    result = linprog(
-        np.append(np.zeros(t), 1.0),
-        A_ub=full,
-        b_ub=np.zeros(len(cells)),
-        A_eq=served,
-        b_eq=[d / mean for *_, d in problem.pairs],
-        method="highs-ds",
-    )
-    if result.status != 0:
-        raise NotProved(f"HiGHS did not solve the fluid problem: {result.message}")
-    price = -result.ineqlin.marginals
-    pays = result.eqlin.marginals
-    scale = max(price.max(), TINY)
-    carrying = [column for j, column in enumerate(columns) if result.x[j] > TINY]
-    tight = [cell for i, cell in enumerate(cells) if result.slack[i] < TINY * max(1.0, result.x[t])]
-    priced = [cell for i, cell in enumerate(cells) if price[i] > TINY * scale]
-    free = [
-        column
-        for column in columns
-        if sum(price[row_of[cell]] for cell in problem.cells(column)) - pays[column[0]]
-        < 10 * TINY * scale
-    ]
-    return carrying, tight, priced, free
 
 
-def _primal(problem: _Classes, support: list[tuple[int, int]], tight: list[Cell]) -> Flow | None:
-    """Exact bytes of (sender, receiver, class) at the vertex with these columns and full cells;
-    None if there are none.
+def _guess(problem: _Classes, program: LinearProgram, limit_s: float | None) -> list[int]:
+    """A basis by HiGHS, which counts a column's bytes in those of its pair, and cells in what they
+    carry while the mean cell is busy.
     """
-    index = {column: i for i, column in enumerate(support)}
-    t = len(support)
-    rows: list[dict[int, Fraction | int]] = [{} for _ in problem.pairs]
-    full: dict[Cell, dict[int, Fraction | int]] = {cell: {t: -problem.rate(cell)} for cell in tight}
-    for column, i in index.items():
-        rows[column[0]][i] = 1
-        for cell in problem.cells(column):
-            if cell in full:
-                full[cell][i] = 1
-    values = solve_rational(
-        [*rows, *full.values()], [*(d for *_, d in problem.pairs), *(0 for _ in full)], t + 1
-    )
-    if values is None or min(values) < 0:
-        return None
-    return {(problem.pairs[p][0], problem.pairs[p][1], q): values[i] for (p, q), i in index.items()}
-
-
-def _dual(
-    problem: _Classes, priced: list[Cell], free: list[tuple[int, int]]
-) -> dict[Cell, Fraction] | None:
-    """Exact prices of the cells, at which each of these columns costs just what its pair pays; None
-    if there are none.
-    """
-    index = {cell: i for i, cell in enumerate(priced)}
-    pays = {p: len(priced) + i for i, p in enumerate(sorted({p for p, _ in free}))}
-    rows: list[dict[int, Fraction | int]] = [
-        {**{index[cell]: 1 for cell in problem.cells(column) if cell in index}, pays[column[0]]: -1}
-        for column in free
-    ]
-    rows.append({i: problem.rate(cell) for cell, i in index.items()})
-    values = solve_rational(rows, [*(0 for _ in free), 1], len(priced) + len(pays))
-    if values is None or min(values[: len(priced)], default=Fraction(-1)) < 0:
-        return None
-    return {cell: values[i] for cell, i in index.items()}
+    sizes = [float(size) for *_, size in problem.pairs]
+    rates = [float(problem.rate(cell)) for cell in problem.cells]
+    unit = 2 * sum(sizes) / sum(rates)
+    x_unit = [sizes[p] for p, _ in problem.columns] + [unit]
+    row_unit = sizes + [rate * unit for rate in rates]
+    return guess(program, x_unit, row_unit, limit_s=limit_s)
 
 
 def _certified(fabric: Fabric, demand: Ints, split: Flow, prices: dict[Cell, Fraction]) -> Fluid:
@@ -257,7 +211,7 @@ def _certified(fabric: Fabric, demand: Ints, split: Flow, prices: dict[Cell, Fra
     verdict = certificate.check()
     if not verdict.proved:
         raise NotProved(f"the fluid optimum could not be proved: {verdict.message}")
-    return Fluid(value, split, certificate)
+    return Fluid(Bracket(value, value, Status.PROVED, witness, "fluid"), split, certificate)
 
 
 def _completion(fabric: Fabric, split: Flow) -> Fraction:

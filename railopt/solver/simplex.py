@@ -1,0 +1,282 @@
+"""Linear programs over the rationals, solved exactly from a guess of the optimal basis.
+
+    minimise cost . x    column[0] x[0] + column[1] x[1] + ... <= right, or = right where a row is
+                         an equation; x >= 0
+
+A solver in floats finds a basis that is optimal or nearly so.  From there the simplex method goes
+on in fractions until it is optimal indeed: if the basis is infeasible, the costs are first raised
+to where it would be optimal but for that, and the dual method makes it feasible; then the primal
+method brings the true costs to their least.  Any guess will do, an empty one too; a good one saves
+pivots.  Rows have a unit column each, their slack, which is 0 in an equation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.errors import NotProved
+from railopt.solver.rational import Factors, Number, divide
+
+PATIENCE = 200  # pivots by the best-looking choice, before the first one, which can't cycle
+REFRESH = 32  # pivots after which a basis is factored anew
+HIGHS = (("output_flag", False), ("threads", 1), ("solver", "simplex"))
+
+
+@dataclass(frozen=True)
+class LinearProgram:
+    """See the module's docstring.
+
+    columns    row -> coefficient, of each variable
+    equation   of each row: whether it is one
+    """
+
+    columns: Sequence[dict[int, int]]
+    cost: Sequence[int]
+    right: Sequence[int]
+    equation: Sequence[bool]
+
+
+class Vertex(NamedTuple):
+    """x[j] of an optimal vertex, and the prices of the rows that prove it, each the cost of one
+    more unit on its right side: no column is worth more than its cost, price . right is cost . x,
+    and a price is at most 0 but for equations.  `pivots`: how far the guess was off.
+    """
+
+    x: list[Number]
+    price: list[Number]
+    pivots: int
+
+
+def optimum(
+    program: LinearProgram, basic: Iterable[int] = (), *, limit_s: float | None = None
+) -> Vertex:
+    """The exact optimum, from a guess of the basic variables: j for x[j], and the number of
+    variables + i for the slack of row i.  NotProved if there is none, or after `limit_s` seconds.
+    """
+    tableau = _Tableau(program, basic, None if limit_s is None else time.monotonic() + limit_s)
+    tableau.make_feasible()
+    tableau.make_optimal()
+    return tableau.answer()
+
+
+def guess(
+    program: LinearProgram,
+    x_unit: Sequence[float],
+    row_unit: Sequence[float],
+    *,
+    limit_s: float | None = None,
+) -> list[int]:
+    """The basic variables of an optimum as HiGHS sees it in floats, for `optimum`.
+
+    x_unit, row_unit   what x[j] and row i are counted in there, so that numbers are near 1
+    """
+    import highspy
+
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(program.columns), len(program.right)
+    lp.col_cost_ = np.array(program.cost, np.float64) * x_unit
+    lp.col_lower_ = np.zeros(lp.num_col_)
+    lp.col_upper_ = np.full(lp.num_col_, highspy.kHighsInf)
+    lp.row_upper_ = np.array(program.right, np.float64) / row_unit
+    lp.row_lower_ = np.where(program.equation, lp.row_upper_, -highspy.kHighsInf)
+    entries = [(j, i, v) for j, column in enumerate(program.columns) for i, v in column.items()]
+    columns, rows, values = (np.array(part) for part in zip(*entries, strict=True))
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = np.searchsorted(columns, np.arange(lp.num_col_ + 1)).astype(np.int32)
+    lp.a_matrix_.index_ = rows.astype(np.int32)
+    lp.a_matrix_.value_ = values * np.asarray(x_unit)[columns] / np.asarray(row_unit)[rows]
+    solver = highspy.Highs()
+    for option, value in HIGHS:
+        solver.setOptionValue(option, value)
+    if limit_s is not None:
+        solver.setOptionValue("time_limit", max(0.0, limit_s))
+    solver.passModel(lp)
+    solver.run()
+    basis = solver.getBasis()
+    statuses = [*basis.col_status, *basis.row_status]
+    return [j for j, status in enumerate(statuses) if status == highspy.HighsBasisStatus.kBasic]
+
+
+class _Tableau:
+    """The simplex method at one of its bases.
+
+    cost     of every variable, slacks included
+    basis    of each row, the variable that stands for it;  values: what that variable is
+    etas     (row, direction): the pivots since the basis was factored
+    """
+
+    def __init__(
+        self, program: LinearProgram, basic: Iterable[int], deadline: float | None
+    ) -> None:
+        self.program, self.count = program, len(program.columns)
+        self.deadline = deadline
+        self.cost: list[Number] = [*program.cost, *(0 for _ in program.right)]
+        self.pivots = 0
+        self._factor(basic)
+
+    def _factor(self, basic: Iterable[int]) -> None:
+        chosen = list(basic)
+        columns = {j: self.program.columns[j] for j in chosen if j < self.count}
+        slacks = [j - self.count for j in chosen if j >= self.count]
+        self.factors = Factors(len(self.program.right), columns, slacks)
+        self.basis = [self.count + i if j is None else j for i, j in enumerate(self.factors.holds)]
+        self.etas: list[tuple[int, list[Number]]] = []
+        self.values = self.factors.solve(self.program.right)
+
+    def make_feasible(self) -> None:
+        """The dual method, with costs raised so that no variable outside the basis pays to enter;
+        the true costs are restored at the end.
+        """
+        if not self._infeasible():
+            return
+        true, prices = list(self.cost), self._prices()
+        for j in self._outside():
+            self.cost[j] -= min(0, self._reduced(j, prices))
+        while rows := self._infeasible():
+            row = self._pick(rows, lambda i: -_size(self.values[i]))
+            self._pivot(row, self._entering(row))
+        self.cost = true
+
+    def make_optimal(self) -> None:
+        """The primal method."""
+        while True:
+            prices = self._prices()
+            reduced = {j: self._reduced(j, prices) for j in self._outside()}
+            paying = [j for j, cost in reduced.items() if cost < 0]
+            if not paying:
+                return
+            entering = self._pick(paying, reduced.__getitem__)
+            self._pivot(self._leaving(self._direction(entering)), entering)
+
+    def answer(self) -> Vertex:
+        x: list[Number] = [0] * self.count
+        for j, value in zip(self.basis, self.values, strict=True):
+            if j < self.count:
+                x[j] = value
+        return Vertex(x, self._prices(), self.pivots)
+
+    def _pick(self, choices: list[int], worst: Callable[[int], Number]) -> int:
+        """The choice that looks best, or, when that may go round in circles, the first variable
+        (Bland's rule).
+        """
+        return min(choices, key=worst) if self.pivots < PATIENCE else choices[0]
+
+    def _infeasible(self) -> list[int]:
+        """Rows whose variable is below 0, or not 0 though it must be; first variables first."""
+        found = [
+            i
+            for i, value in enumerate(self.values)
+            if value < 0 or (value and self._must_be_zero(self.basis[i]))
+        ]
+        return sorted(found, key=self.basis.__getitem__)
+
+    def _entering(self, row: int) -> int:
+        """The variable that takes a row's place in the dual method: the first that would pay if
+        its cost fell in proportion to how fast it mends the row.
+        """
+        sign = 1 if self.values[row] < 0 else -1
+        prices = self._prices()
+        weights = self._solve_transposed([int(i == row) for i in range(len(self.basis))])
+        best, entering = None, -1
+        for j in self._outside():
+            mends = -sign * self._times(j, weights)
+            if mends > 0:
+                ratio = divide(self._reduced(j, prices), mends)
+                if best is None or ratio < best:
+                    best, entering = ratio, j
+        if best is None:
+            raise NotProved("a linear program without a solution: its rows contradict each other")
+        return entering
+
+    def _leaving(self, direction: list[Number]) -> int:
+        """The row whose variable is the first to become 0 as the entering one grows."""
+        best, leaving = None, -1
+        for i, change in enumerate(direction):
+            j = self.basis[i]
+            if change > 0 or (change and self._must_be_zero(j)):
+                key = divide(self.values[i], _size(change)), j
+                if best is None or key < best:
+                    best, leaving = key, i
+        if best is None:
+            raise NotProved("a linear program without an optimum: it is unbounded")
+        return leaving
+
+    def _pivot(self, row: int, entering: int) -> None:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise NotProved(
+                f"the time was up after {self.pivots} pivots of an exact simplex method"
+            )
+        direction = self._direction(entering)
+        step = divide(self.values[row], direction[row])
+        for i, change in enumerate(direction):
+            if change:
+                self.values[i] -= step * change
+        self.values[row], self.basis[row] = step, entering
+        self.etas.append((row, direction))
+        self.pivots += 1
+        if len(self.etas) == REFRESH:
+            self._factor(self.basis)
+
+    def _direction(self, j: int) -> list[Number]:
+        """How much each basic variable falls for a unit of x[j]."""
+        column: list[Number] = [0] * len(self.basis)
+        for i, value in self._entries(j):
+            column[i] = value
+        return self._solve(column)
+
+    def _prices(self) -> list[Number]:
+        return self._solve_transposed([self.cost[j] for j in self.basis])
+
+    def _reduced(self, j: int, prices: Sequence[Number]) -> Number:
+        """What a unit of a variable costs, less what the rows pay for it."""
+        return self.cost[j] - self._times(j, prices)
+
+    def _times(self, j: int, weights: Sequence[Number]) -> Number:
+        return sum(weights[i] * value for i, value in self._entries(j) if weights[i])
+
+    def _entries(self, j: int) -> Iterable[tuple[int, int]]:
+        return self.program.columns[j].items() if j < self.count else ((j - self.count, 1),)
+
+    def _must_be_zero(self, j: int) -> bool:
+        """Whether a variable is the slack of an equation."""
+        return j >= self.count and self.program.equation[j - self.count]
+
+    def _outside(self) -> Iterator[int]:
+        """The variables that may enter the basis, in order."""
+        inside = set(self.basis)
+        for j in range(len(self.cost)):
+            if j not in inside and not self._must_be_zero(j):
+                yield j
+
+    def _solve(self, right: Sequence[Number]) -> list[Number]:
+        """A number for each row, so that the basic columns times the numbers are `right`."""
+        result = self.factors.solve(right)
+        for row, direction in self.etas:
+            if result[row]:
+                step = divide(result[row], direction[row])
+                for i, change in enumerate(direction):
+                    if change:
+                        result[i] -= change * step
+                result[row] = step
+        return result
+
+    def _solve_transposed(self, right: Sequence[Number]) -> list[Number]:
+        """A number for each row, so that the numbers times the column of row i are right[i]."""
+        result = list(right)
+        for row, direction in reversed(self.etas):
+            rest = sum(
+                change * value
+                for i, (change, value) in enumerate(zip(direction, result, strict=True))
+                if i != row and change and value
+            )
+            result[row] = divide(result[row] - rest, direction[row])
+        return self.factors.solve_transposed(result)
+
+
+def _size(number: Number) -> Number:
+    return number if number > 0 else -number
