@@ -2,8 +2,8 @@
 there.
 
 A theorem holds here if each of its checks says yes, each of its counterexamples replays, and each
-of its Coq theorems is pinned in
-`proofs/coq/statements.json` (quick) or re-checked by the kernel (otherwise).  Undecided is not yes.
+of its Coq theorems is pinned in `proofs/coq/statements.json` (quick) or re-checked by the kernel
+(otherwise).  Undecided is not yes.
 """
 
 from __future__ import annotations

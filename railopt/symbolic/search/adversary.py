@@ -10,9 +10,8 @@ to make things worse.
                         alone
 
 They list everything up to a size, or climb: all neighbours of an instance are run at once through
-railopt's own policy and
-the worst is taken, from many starts.  Ratios are exact; among equals the smallest instance wins;
-                                       random starts come from a seed.
+railopt's own policy and the worst is taken, from many starts.  Ratios are exact; among equals the
+smallest instance wins; random starts come from a seed.
 """
 
 from __future__ import annotations

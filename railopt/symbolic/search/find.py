@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from railopt.arrays import write_atomic
 from railopt.symbolic.registry import proofs_folder
@@ -26,18 +26,24 @@ from railopt.symbolic.statements.fast import Hot
 from railopt.symbolic.statements.scheduling import list_family
 
 
+class Figures(NamedTuple):
+    """What the refuted claim's plan costs, the best possible, and what the claim would allow."""
+
+    value: int | Fraction
+    optimum: int | Fraction
+    at_most: int | Fraction
+
+
 def record(
     theorem: str,
     claim: str,
     kind: str,
     best: Record,
     bad: Record,
-    value: Any,
-    optimum: Any,
-    at_most: Any,
+    figures: Figures,
     where: Sequence[str] = (),
 ) -> Record:
-    """One counterexample."""
+    """One counterexample, as its file holds it (see counterexamples.py)."""
     return {
         "railopt": "counterexample",
         "version": 1,
@@ -47,9 +53,7 @@ def record(
         "best": best,
         "bad": bad,
         "where": list(where),
-        "value": str(value),
-        "optimum": str(optimum),
-        "at_most": str(at_most),
+        **{name: str(value) for name, value in figures._asdict().items()},
     }
 
 
@@ -131,14 +135,10 @@ def fluid(
     """The certificate of divisible traffic whose optimum is what one node's NICs can receive or
     send: prices of 1 on them.
     """
-    rails, price, zero = (
-        len(tx[0]),
-        [[int(k == node)] * len(tx[0]) for k in range(len(tx))],
-        [[0] * len(tx[0]) for _ in tx],
-    )
+    rails = len(tx[0])
+    price, zero = [[int(k == node)] * rails for k in range(len(tx))], [[0] * rails for _ in tx]
     sends = Fraction(sum(demand[node]), sum(tx[node])) == optimum
     witness = {"kind": "fluid", "send": price if sends else zero, "recv": zero if sends else price}
-    assert rails
     return certificate(
         {"kind": "fluid", "tx": tx, "rx": tx, "demand": demand}, optimum, witness, flow=flow
     )
@@ -162,7 +162,10 @@ def flow(unit: int, moves: dict[tuple[int, int], Sequence[int]]) -> Record:
 def build() -> Iterator[tuple[str, Record]]:
     """(file name, counterexample)."""
     yield from _t2()
-    yield from _chunks()
+    yield from _t4()
+    yield from _t5()
+    yield from _t6()
+    yield from _t8()
     yield from _t9()
     yield from _t10()
 
@@ -178,9 +181,7 @@ def _t2() -> Iterator[tuple[str, Record]]:
             "plan",
             coupled(uniform, 2, good, 1),
             {"assignment": bad},
-            2,
-            1,
-            1,
+            Figures(2, 1, 1),
             ["aggregate-uniform sending", "equal chunks"],
         ),
     )
@@ -200,14 +201,12 @@ def _received(found: Found) -> Record:
         "plan",
         best,
         {"policy": "lpt", "assignment": policy_rails(best["problem"], "lpt")},
-        found.value,
-        found.best,
-        found.best,
+        Figures(found.value, found.best, found.best),
         ["aggregate-uniform sending", "equal chunks"],
     )
 
 
-def _chunks() -> Iterator[tuple[str, Record]]:
+def _t4() -> Iterator[tuple[str, Record]]:
     sizes: Instance = tuple((0, 1, size) for size in (3, 1, 3, 1))
     best = coupled(sizes, 2, [0, 0, 1, 1], 4)
     yield (
@@ -218,11 +217,12 @@ def _chunks() -> Iterator[tuple[str, Record]]:
             "plan",
             best,
             {"policy": "round-robin", "assignment": policy_rails(best["problem"], "round-robin")},
-            6,
-            4,
-            Fraction(8 + 3, 2),
+            Figures(6, 4, Fraction(8 + 3, 2)),
         ),
     )
+
+
+def _t5() -> Iterator[tuple[str, Record]]:
     order = list_family(2)
     yield (
         "T5-list-order-n2.json",
@@ -232,12 +232,13 @@ def _chunks() -> Iterator[tuple[str, Record]]:
             "plan",
             local(order, 2),
             {"assignment": [0, 1, 0]},
-            greedy(order, 2),
-            2,
-            2 * Fraction(7, 6),
+            Figures(greedy(order, 2), 2, 2 * Fraction(7, 6)),
             ["each chunk to the least loaded rail"],
         ),
     )
+
+
+def _t6() -> Iterator[tuple[str, Record]]:
     for rails in (2, 3, 4):
         found = worst_lpt(rails)
         best = local(found.instance, rails)  # type: ignore[arg-type]
@@ -249,11 +250,12 @@ def _chunks() -> Iterator[tuple[str, Record]]:
                 "plan",
                 best,
                 {"policy": "lpt", "assignment": policy_rails(best["problem"], "lpt")},
-                found.value,
-                found.best,
-                found.best * Fraction(4 * rails - 2, 3 * rails),
+                Figures(found.value, found.best, found.best * Fraction(4 * rails - 2, 3 * rails)),
             ),
         )
+
+
+def _t8() -> Iterator[tuple[str, Record]]:
     gap = smallest_gap(most_chunks=5, largest=3)
     assert gap is not None
     instance: Any = gap.instance
@@ -268,9 +270,7 @@ def _chunks() -> Iterator[tuple[str, Record]]:
             "all",
             {"nodes": 3, "rails": 2, "chunks": columns},
             {"assignment": list(best_coupled(instance, 2)[1])},
-            gap.value,
-            gap.value,
-            gap.best,
+            Figures(gap.value, gap.value, gap.best),
         ),
     )
 
@@ -289,9 +289,7 @@ def _t9() -> Iterator[tuple[str, Record]]:
                 "plan",
                 fluid(tx, demand, 0, flow(2 * rails - 1, dict.fromkeys(pairs, split)), optimum),
                 {"flow": flow(rails, dict.fromkeys(pairs, [1] * rails))},
-                Fraction(1, rails),
-                optimum,
-                optimum,
+                Figures(Fraction(1, rails), optimum, optimum),
                 ["uniform over the rails alive at both ends", "the uniform split costs 1/phi"],
             ),
         )
@@ -305,9 +303,7 @@ def _t9() -> Iterator[tuple[str, Record]]:
             "plan",
             fluid(tx, demand, 1, flow(1, {(0, 1): [0, 1], (2, 1): [1, 0]}), Fraction(1)),
             {"flow": flow(2, {(0, 1): [0, 2], (2, 1): [1, 1]})},
-            Fraction(3, 2),
-            1,
-            1,
+            Figures(Fraction(3, 2), 1, 1),
             ["uniform over the rails alive at both ends"],
         ),
     )
@@ -322,9 +318,7 @@ def _t9() -> Iterator[tuple[str, Record]]:
             "plan",
             fluid(tx, demand, 0, flow(1, {(0, 1): [1, 0], (0, 2): [0, 1]}), Fraction(1)),
             {"flow": flow(2, {(0, 1): [2, 0], (0, 2): [1, 1]})},
-            Fraction(3, 2),
-            1,
-            1,
+            Figures(Fraction(3, 2), 1, 1),
             ["uniform over the rails alive at both ends"],
         ),
     )
@@ -339,9 +333,7 @@ def _t10() -> Iterator[tuple[str, Record]]:
             "flow",
             {"rails": 3, "scale_up": 3, "nic": 2},
             {"direct": "2", "through_peers": ["3/2", "3/2"]},
-            Fraction(1, 5),
-            Fraction(1, 6),
-            Fraction(1, 6),
+            Figures(Fraction(1, 5), Fraction(1, 6), Fraction(1, 6)),
             ["R1 > R2"],
         ),
     )
@@ -354,16 +346,13 @@ def _t10() -> Iterator[tuple[str, Record]]:
                 "fast",
                 _fields(hot),
                 {},
-                hot.time,
-                hot.best,
-                hot.printed() * hot.best,
+                Figures(hot.time, hot.best, hot.printed() * hot.best),
                 ["B1 >= (m-1) B2 and S_i <= row_i/n"],
             ),
         )
     down = Hot(3, 2, 1, 1, (4, 2))
-    hidden = (
-        Fraction(2 - 1, 2) * 6 + down.best + Fraction(2 - 1, 2) * 2
-    )  # balance + wire + the last redistribution only
+    # balance + wire + the last redistribution only
+    hidden = Fraction(2 - 1, 2) * 6 + down.best + Fraction(2 - 1, 2) * 2
     yield (
         "T10-fast-descending.json",
         record(
@@ -372,9 +361,7 @@ def _t10() -> Iterator[tuple[str, Record]]:
             "fast",
             _fields(down),
             {},
-            down.time,
-            down.best,
-            hidden,
+            Figures(down.time, down.best, hidden),
             ["B1 >= (m-1) B2 and S_i <= row_i/n"],
         ),
     )

@@ -2,12 +2,10 @@
 enclosure of exp.
 
 A flow of m equal chunks from a random start rail puts floor(m/N) q on every rail and q more on e =
-m mod N of them: on one
-rail, a Bernoulli variable of probability e/N.  R[f,n] is a sum of s independent ones, and its
-deviation from c_f/N, in
-units of q, is at least t with probability at most exp(-2 t^2 / s) (Hoeffding 1963).  With t^2 = s
-ln(M N / eta) / 2 and a union over the M N NICs, all receives obey R <= c/N + q sqrt(s ln(M N / eta)
-/ 2) with probability at least 1 - eta.
+m mod N of them: on one rail, a Bernoulli variable of probability e/N.  R[f,n] is a sum of s
+independent ones, and its deviation from c_f/N, in units of q, is at least t with probability at
+most exp(-2 t^2 / s) (Hoeffding 1963).  With t^2 = s ln(M N / eta) / 2 and a union over the M N
+NICs, all receives obey R <= c/N + q sqrt(s ln(M N / eta) / 2) with probability at least 1 - eta.
 """
 
 from __future__ import annotations

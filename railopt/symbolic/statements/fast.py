@@ -1,8 +1,8 @@
 """T10b to T10e: the time bound of FAST (arXiv 2505.09764), in its own model, exact.
 
 n servers of m GPUs, scale-up rate B1 a GPU, scale-out rate B2 a NIC.  T[i][j] bytes between
-servers, L the largest row or
-column sum, S_i <= row_i / n bytes inside server i.  Phases, each a barrier:
+servers, L the largest row or column sum, S_i <= row_i / n bytes inside server i.  Phases, each a
+barrier:
 
     balance | stage 1 beside the traffic inside servers | stage i beside redistribution of i-1 | ...
     | last redistribution
@@ -262,9 +262,8 @@ def descending_no_worse(quick: bool = False, *, rho_at_most: Fraction = Fraction
     number of stages.
 
     Ascending costs L + rho w_max.  Descending: max(w', rho w) <= w' + rho (w - w') for w' <= w,
-                                    because the difference is
-    rho (w - w') >= 0 or (1 - rho) w' >= 0; these add up to L + rho w_max, by induction over the
-    stages.
+    because the difference is rho (w - w') >= 0 or (1 - rho) w' >= 0; these add up to L + rho w_max,
+    by induction over the stages.
     """
     failures, count = [], 0
     for weights in (w for k in range(1, 4 if quick else 6) for w in product(range(1, 5), repeat=k)):

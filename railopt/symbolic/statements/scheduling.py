@@ -159,9 +159,8 @@ def graham_family_general(quick: bool = False, *, last: Any = N) -> Result:
     everywhere, then adds N.
 
     The first N go to empty rails; each later one to the rail of the smallest unpaired, since a pair
-    (3N-1) is above any
-    single chunk (2N-1).  All sizes add up to 3 N^2, and pairs of 2N-1-i with N+1+i and N+N+N attain
-                          3N.
+    (3N-1) is above any single chunk (2N-1).  All sizes add up to 3 N^2, and pairs of 2N-1-i with
+    N+1+i and N+N+N attain 3N.
     """
     a, i = sp.symbols("a i", nonnegative=True, integer=True)
     even, odd = 2 * N - 1 - a, 2 * N - 1 - a  # sizes of chunks 2a and 2a+1

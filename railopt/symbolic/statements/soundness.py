@@ -2,11 +2,9 @@
 one that is not.
 
 Exhaustive: for every small instance whose optimum is known by brute force, every witness of a kind
-is shown to `check.py`
-with a bound above the optimum; all must be refused.  So that refusing everything does not pass,
-each kind must also prove
-the optimum of some instance.  Symbolic: the identities behind the average, the node lifting and LP
-                               duality, for all sizes.
+is shown to `check.py` with a bound above the optimum; all must be refused.  So that refusing
+everything does not pass, each kind must also prove the optimum of some instance.  Symbolic: the
+identities behind the average, the node lifting and LP duality, for all sizes.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 1946), as FAST uses it.
 
 Fill up to equal line sums L with virtual bytes, then take perfect matchings off the support until
-nothing is left: the stages'
-lengths add up to L exactly.  Each stage empties an entry, so there are at most n^2 - 2n + 2 of them
-                              (Marcus and Ree 1959).
+nothing is left: the stages' lengths add up to L exactly.  Each stage empties an entry, so there are
+at most n^2 - 2n + 2 of them (Marcus and Ree 1959).
 """
 
 from __future__ import annotations

@@ -44,9 +44,8 @@ def proportional_split(topology: Topology, weights: list[Expr]) -> dict[tuple[in
 
 def even_split_needs_equal_rates(quick: bool = False, *, decided_by: str = "rates") -> Result:
     """T1a on every generated topology, healthy, degraded, unequal and arbitrary: the even split
-    makes a node's NICs finish together
-    exactly if they have one rate; S[k,n]/tx[k,n] = r_k/(N tx[k,n]).  `decided_by="kind"` expects it
-    of healthy topologies only.
+    makes a node's NICs finish together exactly if they have one rate; S[k,n]/tx[k,n] = r_k/(N
+    tx[k,n]).  `decided_by="kind"` expects it of healthy topologies only.
     """
     most, failures, count = 3 if quick else 4, [], 0
     for nodes in range(2, most + 1):
