@@ -11,9 +11,11 @@ from typing import Any
 
 from railopt.cli.common import note
 from railopt.errors import BackendError, InputError
-from railopt.runtime.rendezvous.group import DEFAULT_PORT, Group, join, join_mpi
+from railopt.runtime.rendezvous.group import Group
+from railopt.runtime.rendezvous.handshake import read_secret
+from railopt.runtime.rendezvous.join import DEFAULT_PORT, join
 from railopt.runtime.rendezvous.launch import VARIABLES, Launch, detect, from_hosts
-from railopt.runtime.rendezvous.wire import read_secret
+from railopt.runtime.rendezvous.mpi import join_mpi
 from railopt.runtime.verbs.devices import list_devices, rail_map
 from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import Options

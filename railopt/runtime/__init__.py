@@ -1,14 +1,14 @@
 """Carrying out plans: senders, the ranks they run on, and the memory they move.
 
-    group = join(Launch("hosts", rank, 2, ("node1", "node2")), secret)       # or
-    detect(os.environ), join_mpi(comm)
-    with group, Verbs(group, ["mlx5_0", "mlx5_1"], send, recv) as sender:    # connects and
-    registers, once
-        for plan in plans:                                                   # a new plan every
-        layer and iteration
+    group = join(Launch("hosts", rank, 2, ("node1", "node2")), secret)
+    with group, Verbs(group, ["mlx5_0", "mlx5_1"], send, recv) as sender:
+        for plan in plans:              # a new plan every layer and iteration
             handle = sender.run(plan)
-            ...                                                              # compute;
-            handle.poll() makes progress report = handle.wait()
+            ...                         # compute; handle.poll() makes progress
+            report = handle.wait()
+
+`detect(os.environ)` finds the Launch, `join_mpi(comm)` joins where MPI launched us. Verbs connects
+and registers once, when it is made.
 
 `Loopback` and `Record` have the same `run`. Everything is imported on first use.
 """
@@ -24,7 +24,7 @@ _EXPORTS = {
     "Loopback": "senders.loopback",
     "Options": "verbs.rails",
     "Patience": "verbs.objects",
-    "PeerLost": "senders.protocol",
+    "PeerLost": "rendezvous.wire",
     "Layout": "payload.layout",
     "Record": "senders.record",
     "Report": "senders.protocol",
@@ -32,8 +32,8 @@ _EXPORTS = {
     "Verbs": "senders.verbs",
     "detect": "rendezvous.launch",
     "from_hosts": "rendezvous.launch",
-    "join": "rendezvous.group",
-    "join_mpi": "rendezvous.group",
+    "join": "rendezvous.join",
+    "join_mpi": "rendezvous.mpi",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -1,5 +1,5 @@
 """A whole world of verbs senders in one process: one thread a node, the null driver, a real
-rendezvous on localhost.
+rendezvous on localhost, with a relay between each rank and rank 0.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from railopt import Fabric, Plan, workloads
 from railopt import plan as make_plan
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.rendezvous.group import Group, join
+from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.hub import Hub
+from railopt.runtime.rendezvous.join import join
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.null import NullLibrary
 from railopt.runtime.verbs.rails import Options
+from tests.contract.relay import Relay, Tamper
 
 SECRET = b"sixteen letters or more"
 
@@ -47,6 +49,8 @@ class World:
     rails: int
     options: Options = field(default_factory=lambda: Options(batch=4, depth=16, stall_s=5))
     max_message: int = 1 << 30
+    tamper: dict[int, Tamper] = field(default_factory=dict)
+    join_s: float = 10
 
     def __post_init__(self) -> None:
         names = [f"null{k}_{n}" for k in range(self.nodes) for n in range(self.rails)]
@@ -55,13 +59,23 @@ class World:
 
     def group(self, node: int, port: int) -> Group:
         launch = Launch("hosts", node, self.nodes, ("127.0.0.1",) * self.nodes)
-        return join(launch, SECRET, run="test", port=port, join_s=10)
+        door = port if node == 0 else self.relays[node].port
+        return join(launch, SECRET, run="test", port=door, join_s=self.join_s)
+
+    def vanish(self, node: int) -> None:
+        """What the others see of a process that was killed: its connections end without a
+        goodbye.
+        """
+        for rank, relay in self.relays.items():
+            if node in (0, rank):
+                relay.cut()
 
     def run(self, work: Callable[[Verbs], Any], size: int = 1 << 20) -> list[Any]:
         """Call `work(sender)` on every node, each in its thread; an exception is that node's
         result.
         """
         port = free_port()
+        self.relays = {k: Relay(port, self.tamper.get(k)) for k in range(1, self.nodes)}
 
         def node_main(node: int) -> None:
             try:
@@ -82,6 +96,8 @@ class World:
             thread.start()
         for thread in threads:
             thread.join(60)
+        for relay in self.relays.values():
+            relay.close()
         assert not any(thread.is_alive() for thread in threads), "a node hangs"
         return self.results
 

@@ -12,9 +12,9 @@ import pytest
 
 from railopt.errors import BackendError
 from railopt.policies import POLICIES
+from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders import exchange
 from railopt.runtime.senders.exchange import ROUNDS, full_round, immediate
-from railopt.runtime.senders.protocol import PeerLost
 from railopt.runtime.senders.replan import replan
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs import structs as s
@@ -29,14 +29,6 @@ PATH = [status for status in BAD if status not in PROTECTION]
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "NEWS_S", 0.5)
-
-
-def vanish(sender: Verbs) -> None:
-    """What the others see of a process that was killed: its connection ends without a goodbye."""
-    group = sender.group
-    group._closing = True
-    group._sock.shutdown(2)
-    group._sock.close()
 
 
 def with_fault(world: World, plan: Any, status: int, after: int, rounds: int = 2) -> list[Any]:
@@ -143,16 +135,16 @@ def test_staged_plans_survive_too() -> None:
 
 
 def test_a_peer_that_dies_ends_the_run_on_all_ranks() -> None:
-    plan = small_plan(4, 2)
+    plan, world = small_plan(4, 2), World(4, 2)
 
     def work(sender: Verbs) -> Any:
         if sender.group.rank == 2:
-            vanish(sender)
+            world.vanish(2)
             raise RuntimeError("dead")
         return sender.run(plan).wait()
 
     began = time.monotonic()
-    results = World(4, 2).run(work)
+    results = world.run(work)
     assert time.monotonic() - began < 20
     for rank in (0, 1, 3):
         assert isinstance(results[rank], PeerLost), results[rank]
@@ -161,16 +153,15 @@ def test_a_peer_that_dies_ends_the_run_on_all_ranks() -> None:
 
 
 def test_the_death_of_rank_0_is_noticed_too() -> None:
-    plan = small_plan(3, 2)
+    plan, world = small_plan(3, 2), World(3, 2)
 
     def work(sender: Verbs) -> Any:
         if sender.group.rank == 0:
-            sender.group._hub.close()
-            vanish(sender)
+            world.vanish(0)
             raise RuntimeError("dead")
         return sender.run(plan).wait()
 
-    for result in World(3, 2).run(work)[1:]:
+    for result in world.run(work)[1:]:
         assert isinstance(result, PeerLost)
         assert "node 0" in str(result)
 

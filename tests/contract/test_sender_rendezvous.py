@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 
 from railopt.errors import BackendError, InputError
-from railopt.runtime.rendezvous import wire
-from railopt.runtime.rendezvous.group import Group, _mpi_allgather, join, join_mpi, primary_address
+from railopt.runtime.rendezvous import handshake, wire
+from railopt.runtime.rendezvous.group import Group
+from railopt.runtime.rendezvous.handshake import Hello
 from railopt.runtime.rendezvous.hub import Hub
+from railopt.runtime.rendezvous.join import join
 from railopt.runtime.rendezvous.launch import Launch
-from railopt.runtime.senders.protocol import PeerLost
+from railopt.runtime.rendezvous.mpi import join_mpi
+from railopt.runtime.rendezvous.wire import PeerLost
 from tests.contract.sender_world import SECRET, free_port
 
 
@@ -110,7 +113,7 @@ def test_messages_reach_their_rank_even_before_it_listens() -> None:
 def test_a_wrong_secret_is_refused_in_words(hub: Hub) -> None:
     sock = dial(hub)
     with sock, pytest.raises(wire.Refused, match="wrong shared secret"):
-        wire.greet(sock, b"another secret, as long", 1, 2, "job/r", "stranger")
+        handshake.greet(sock, b"another secret, as long", Hello(1, 2, "job/r", "stranger"))
 
 
 def test_a_server_without_the_secret_is_refused() -> None:
@@ -120,7 +123,8 @@ def test_a_server_without_the_secret_is_refused() -> None:
             sock, _ = server.accept()
             with sock:
                 wire.send_frame(
-                    sock, {"railopt": "rendezvous", "version": wire.VERSION, "nonce": "00"}
+                    sock,
+                    {"railopt": "rendezvous", "version": handshake.VERSION, "nonce": "0" * 32},
                 )
                 wire.recv_frame(sock)
                 wire.send_frame(sock, {"proof": "f" * 64})
@@ -131,7 +135,7 @@ def test_a_server_without_the_secret_is_refused() -> None:
             socket.create_connection(server.getsockname()) as sock,
             pytest.raises(wire.Refused, match="does not know the shared secret"),
         ):
-            wire.greet(sock, SECRET, 1, 2, "r", "me")
+            handshake.greet(sock, SECRET, Hello(1, 2, "r", "me"))
         thread.join()
 
 
@@ -140,12 +144,13 @@ def test_a_replayed_hello_does_not_open_the_door(hub: Hub) -> None:
     later.
     """
     with dial(hub) as sock:
-        nonce = wire.recv_frame(sock)["nonce"]
-        hello = {"nonce": "11", "rank": 1, "size": 2, "run": "job/r", "host": "h"}
-        hello["proof"] = wire._proof(SECRET, "client", hello, nonce)
+        nonce, mine = wire.recv_frame(sock)["nonce"], "1" * 32
+        session = handshake.Session(SECRET, nonce, mine, Hello(1, 2, "job/r", "h"))
+        seen = {"nonce": mine, "rank": 1, "size": 2, "run": "job/r", "host": "h"}
+        seen["proof"] = session.proof("client")
     with dial(hub) as sock:
         wire.recv_frame(sock)
-        wire.send_frame(sock, hello)
+        wire.send_frame(sock, seen)
         assert "wrong shared secret" in str(wire.recv_frame(sock)["refused"])
 
 
@@ -162,14 +167,14 @@ def test_stale_and_foreign_ranks_are_refused(
     hub: Hub, rank: int, size: int, run: str, words: str
 ) -> None:
     with dial(hub) as sock, pytest.raises(wire.Refused, match=words):
-        wire.greet(sock, SECRET, rank, size, run, "h")
+        handshake.greet(sock, SECRET, Hello(rank, size, run, "h"))
 
 
 def test_a_rank_comes_only_once(hub: Hub) -> None:
     with dial(hub) as first, dial(hub) as second:
-        wire.greet(first, SECRET, 1, 2, "job/r", "first-host")
+        handshake.greet(first, SECRET, Hello(1, 2, "job/r", "first-host"))
         with pytest.raises(wire.Refused, match=r"rank 1 is already here \(first-host\)"):
-            wire.greet(second, SECRET, 1, 2, "job/r", "second-host")
+            handshake.greet(second, SECRET, Hello(1, 2, "job/r", "second-host"))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +205,7 @@ def test_an_oversized_frame_is_refused_before_it_is_read(hub: Hub) -> None:
 
 
 def test_slow_strangers_do_not_hold_up_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "HELLO_S", 1.0)
+    monkeypatch.setattr(handshake, "HELLO_S", 1.0)
     port = free_port()
     groups: list[Any] = []
     thread = threading.Thread(target=lambda: groups.extend(meet(port)))
@@ -216,8 +221,10 @@ def test_slow_strangers_do_not_hold_up_the_ranks(monkeypatch: pytest.MonkeyPatch
     thread.join(20)
     assert all(isinstance(group, Group) for group in groups), groups
     time.sleep(1.5)
-    assert len(groups[0]._hub.refusals) == len(slow), "each was dropped after its time"
     for sock in slow:
+        sock.settimeout(5)
+        while data := sock.recv(4096):  # a welcome and a refusal, then the end
+            assert b"refused" in data or b"rendezvous" in data
         sock.close()
     part(groups)
 
@@ -234,21 +241,21 @@ def test_no_rank_0_ends_in_time() -> None:
 
 
 def test_a_port_in_use_says_so(hub: Hub) -> None:
-    with pytest.raises(BackendError, match="choose another with --port"):
+    with pytest.raises(BackendError, match="Address already in use; is a run still there"):
         Hub(2, SECRET, "r", port=hub.port)
 
 
 def test_secrets(tmp_path: Any) -> None:
-    assert wire.read_secret({"RAILOPT_SECRET": "0123456789abcdef"}) == b"0123456789abcdef"
+    assert handshake.read_secret({"RAILOPT_SECRET": "0123456789abcdef"}) == b"0123456789abcdef"
     (tmp_path / "secret").write_text("from a file, long enough\n")
-    assert wire.read_secret({}, tmp_path / "secret") == b"from a file, long enough"
+    assert handshake.read_secret({}, tmp_path / "secret") == b"from a file, long enough"
     for environ, path in (
         ({}, None),
         ({"RAILOPT_SECRET": "short"}, None),
         ({}, tmp_path / "nothing"),
     ):
         with pytest.raises(InputError):
-            wire.read_secret(environ, path)
+            handshake.read_secret(environ, path)
 
 
 class FakeComm:
@@ -293,8 +300,6 @@ def test_mpi_hands_out_secret_and_connection_data_without_pickling() -> None:
     )
     assert cards[0] == cards[1] == [{"rank": 0, "pad": "x" * 5}, {"rank": 1, "pad": "x" * 12}]
     part(groups)
-    assert _mpi_allgather is not None
-    socket.inet_aton(primary_address())
 
 
 def test_what_is_sent_is_json(hub: Hub) -> None:

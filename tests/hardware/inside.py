@@ -27,7 +27,8 @@ from railopt import plan as make_plan
 from railopt.cli.main import main as railopt_main
 from railopt.policies import POLICIES
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.rendezvous.group import Group, join
+from railopt.runtime.rendezvous.group import Group
+from railopt.runtime.rendezvous.join import join
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.objects import Patience

@@ -2,25 +2,38 @@
 other of faults.
 
 It relays; it decides nothing. A rank whose connection ends without a goodbye is announced to all
-others at once.
+others at once. Connections that have not proved anything yet are few, live for HELLO_S seconds at
+most, and give way to newer ones: they never keep a rank out.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import threading
+import time
+from collections import deque
 from typing import Any
 
-from railopt.errors import BackendError
-from railopt.runtime.rendezvous import wire
+from railopt.errors import BackendError, InputError, printable
+from railopt.runtime.rendezvous import handshake, wire
+from railopt.runtime.rendezvous.channel import Channel
+from railopt.runtime.rendezvous.handshake import Hello
 from railopt.runtime.rendezvous.wire import Body
 
-MAX_STRANGERS = 64  # handshakes under way at once; more are turned away
+MAX_STRANGERS = 32  # handshakes under way at once
+GRACE_S = 0.5  # a stranger that had so long may be dropped for a newer one
+BACKLOG = 512
+FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+PAUSE_S = 0.02
 
 
 class Hub:
-    """Listens until closed. `run` names the run: processes of another run are refused."""
+    """Listens at `address` ("" is every interface) until closed. `run` names the run: processes of
+    another run are refused.
+    """
 
     def __init__(
         self,
@@ -28,27 +41,20 @@ class Hub:
         secret: bytes,
         run: str,
         *,
-        address: str = "",
+        address: str = "127.0.0.1",
         port: int = 0,
         join_s: float = 60.0,
     ) -> None:
-        self.size, self.run = size, run
+        self.size, self.run, self.address = size, run, address
         self._secret = secret
         self._lock = threading.Lock()
-        self._ranks: dict[int, socket.socket] = {}
+        self._ranks: dict[int, Channel] = {}
         self._hosts: dict[int, str] = {}
         self._gone: set[int] = set()
         self._gathered: dict[str, dict[int, Any]] = {}
-        self._strangers = threading.Semaphore(MAX_STRANGERS)
-        self.refusals: list[str] = []
-        try:
-            self._server = socket.create_server((address, port), backlog=128)
-        except OSError as error:
-            raise BackendError(
-                f"rank 0 can't listen on port {port} of {address or 'this machine'}: "
-                f"{error.strerror}; "
-                "is a run still there? choose another with --port"
-            ) from error
+        self._strangers: dict[socket.socket, float] = {}  # since when; oldest first
+        self.refusals: deque[str] = deque(maxlen=256)
+        self._server = _listen(address, port)
         self.port = int(self._server.getsockname()[1])
         self._closed = threading.Event()
         self._join = threading.Timer(join_s, self._missing)
@@ -56,61 +62,139 @@ class Hub:
         self._join.start()
         threading.Thread(target=self._accept, name="railopt-hub", daemon=True).start()
 
+    # -- strangers
+
     def _accept(self) -> None:
         while not self._closed.is_set():
+            self._make_room()
             try:
                 sock, peer = self._server.accept()
-            except OSError:
-                return
-            if not self._strangers.acquire(blocking=False):
-                sock.close()
+            except OSError as error:
+                if error.errno in FULL:  # no descriptor left: strangers hold some
+                    self._drop_oldest()
+                self._closed.wait(PAUSE_S)
                 continue
-            threading.Thread(
+            with self._lock:
+                self._strangers[sock] = time.monotonic()
+            thread = threading.Thread(
                 target=self._serve, args=(sock, peer[0]), name="railopt-hub-peer", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # no thread left
+                self._forget(sock)
+                wire.hang_up(sock)
+
+    def _make_room(self) -> None:
+        """Wait until one more may come: a stranger leaves, or has had its time."""
+        while not self._closed.is_set():
+            with self._lock:
+                if len(self._strangers) < MAX_STRANGERS:
+                    return
+                oldest = next(iter(self._strangers.values()))
+            if time.monotonic() - oldest < GRACE_S:
+                self._closed.wait(PAUSE_S)
+            else:
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        with self._lock:
+            sock = next(iter(self._strangers), None)
+            if sock is not None:
+                del self._strangers[sock]
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # its own thread closes it
+
+    def _forget(self, sock: socket.socket) -> None:
+        with self._lock:
+            self._strangers.pop(sock, None)
 
     def _serve(self, sock: socket.socket, peer: str) -> None:
-        rank = None
         try:
-            try:
-                rank = self._admit(sock)
-            finally:
-                self._strangers.release()
-            while True:
-                self._handle(rank, wire.recv_frame(sock))
-        except wire.Refused as error:
-            self.refusals.append(f"{peer}: {error}")
-            with contextlib.suppress(OSError):
-                wire.send_frame(sock, {"refused": str(error)})
-        except (OSError, EOFError) as error:
-            if rank is None:
-                self.refusals.append(f"{peer}: {error}")
-        finally:
+            rank, channel = self._admit(sock)
+        except (wire.Refused, OSError, EOFError) as error:
+            self.refusals.append(f"{peer}: {printable(error)}")
+            if isinstance(error, wire.Refused):
+                with contextlib.suppress(OSError):
+                    wire.send_frame(sock, {"refused": str(error)})
             sock.close()
-            if rank is not None:
-                self._leave(rank, said_goodbye=False)
+            return
+        finally:
+            self._forget(sock)
+        self._listen_to(rank, channel)
 
-    def _admit(self, sock: socket.socket) -> int:
-        """The rank of a client that knows the secret and belongs here."""
-        hello, proof = wire.challenge(sock, self._secret)
-        rank, size = hello["rank"], hello["size"]
-        if hello["run"] != self.run:
+    def _admit(self, sock: socket.socket) -> tuple[int, Channel]:
+        """The rank of a client that knows the secret and belongs here, and the channel to it."""
+        hello, session = handshake.challenge(sock, self._secret)
+        if hello.run != self.run:
             raise wire.Refused(
-                f"this is run {self.run!r}, you are of run {hello['run']!r}: a process left over "
-                f"from "
-                "another run, or another plan"
+                f"this is run {self.run!r}, you are of run {hello.run!r}: a process left over from "
+                f"another run, or another plan"
             )
-        if size != self.size or not 0 <= rank < self.size:
-            raise wire.Refused(f"you are rank {rank} of {size}, this run has {self.size} ranks")
+        if hello.size != self.size or not 0 <= hello.rank < self.size:
+            raise wire.Refused(
+                f"you are rank {hello.rank} of {hello.size}, this run has {self.size} ranks"
+            )
         wire.keep_alive(sock)
+        channel = session.channel(sock, "server")
         with self._lock:
-            if rank in self._ranks or rank in self._gone:
-                raise wire.Refused(f"rank {rank} is already here ({self._hosts[rank]})")
-            wire.send_frame(sock, {"proof": proof})
-            self._ranks[rank], self._hosts[rank] = sock, hello["host"]
-            if len(self._ranks) + len(self._gone) == self.size:
-                self._join.cancel()
-        return int(rank)
+            self._enter(hello, channel, session.proof("server"))
+        return hello.rank, channel
+
+    def _enter(self, hello: Hello, channel: Channel, proof: str) -> None:
+        rank = hello.rank
+        if rank in self._ranks or rank in self._gone:
+            raise wire.Refused(f"rank {rank} is already here ({self._hosts[rank]})")
+        wire.send_frame(channel.sock, {"proof": proof})
+        self._ranks[rank], self._hosts[rank] = channel, printable(hello.host, 64)
+        if len(self._ranks) + len(self._gone) == self.size:
+            self._join.cancel()
+
+    # -- ranks
+
+    def _listen_to(self, rank: int, channel: Channel) -> None:
+        reason = "its connection ended without a goodbye"
+        try:
+            while True:
+                self._handle(rank, channel.recv())
+        except (OSError, EOFError):
+            pass
+        except wire.Refused as error:
+            reason = str(error)
+            with contextlib.suppress(OSError):
+                channel.send({"refused": reason})
+        finally:
+            self._leave(rank, reason)
+            channel.close()
+
+    def _handle(self, rank: int, body: Body) -> None:
+        if "bye" in body:
+            self._leave(rank, None)
+            return
+        with self._lock:
+            if "gather" in body:
+                self._gather(rank, str(body["gather"]), body.get("data"))
+                return
+            to = body.get("to")
+            for other in [to] if type(to) is int else [r for r in self._ranks if r != rank]:
+                self._tell(other, {"from": rank, "body": body.get("body")})
+
+    def _gather(self, rank: int, tag: str, data: Any) -> None:
+        group = self._gathered.setdefault(tag, {})
+        group[rank] = data
+        if len(group) == self.size:
+            del self._gathered[tag]
+            answer = {"gathered": tag, "data": [group[i] for i in range(self.size)]}
+            for other in self._ranks:
+                self._tell(other, answer)
+
+    def _tell(self, rank: int, body: Body) -> None:
+        """To one rank; one that can't be reached is noticed by its own reader."""
+        channel = self._ranks.get(rank)
+        if channel is not None:
+            with contextlib.suppress(OSError, InputError):
+                channel.send(body)
 
     def _missing(self) -> None:
         with self._lock:
@@ -118,50 +202,15 @@ class Hub:
             for rank in self._ranks:
                 self._tell(rank, {"missing": missing})
 
-    def _handle(self, rank: int, body: Body) -> None:
+    def _leave(self, rank: int, reason: str | None) -> None:
+        """A rank said goodbye (no reason), or its connection ended."""
         with self._lock:
-            if "gather" in body:
-                tag = str(body["gather"])
-                group = self._gathered.setdefault(tag, {})
-                group[rank] = body.get("data")
-                if len(group) == self.size:
-                    del self._gathered[tag]
-                    for other in self._ranks:
-                        self._tell(
-                            other, {"gathered": tag, "data": [group[i] for i in range(self.size)]}
-                        )
-            elif "bye" in body:
-                self._gone.add(rank)
-            else:
-                targets = (
-                    [body["to"]]
-                    if isinstance(body.get("to"), int)
-                    else [r for r in self._ranks if r != rank]
-                )
-                for other in targets:
-                    self._tell(other, {"from": rank, "body": body.get("body")})
-        if "bye" in body:
-            self._leave(rank, said_goodbye=True)
-
-    def _tell(self, rank: int, body: Body) -> None:
-        """To one rank; one that can't be reached is noticed by its own reader."""
-        sock = self._ranks.get(rank)
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                wire.send_frame(sock, body)
-
-    def _leave(self, rank: int, *, said_goodbye: bool) -> None:
-        with self._lock:
-            news = (
-                {}
-                if said_goodbye or rank in self._gone
-                else {"lost": rank, "host": self._hosts[rank]}
-            )
+            lost = reason is not None and rank not in self._gone
             self._gone.add(rank)
-            if not said_goodbye:
+            if reason is not None:
                 self._ranks.pop(rank, None)
-            for other in self._ranks if news else ():
-                self._tell(other, news)
+            for other in self._ranks if lost else ():
+                self._tell(other, {"lost": rank, "reason": reason})
             if len(self._gone) == self.size:
                 for other in self._ranks:
                     self._tell(other, {"over": True})
@@ -170,10 +219,21 @@ class Hub:
         """Stop listening and drop every connection."""
         self._closed.set()
         self._join.cancel()
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
+        wire.hang_up(self._server)
         with self._lock:
-            for sock in self._ranks.values():
+            for sock in [*self._strangers, *(c.sock for c in self._ranks.values())]:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError, ValueError) as error:
+        words = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        raise BackendError(
+            f"rank 0 can't listen on port {port} of {printable(address) or 'this machine'}: "
+            f"{words}; is a run still there? choose another port with --port, or another address "
+            f"with --bind"
+        ) from error

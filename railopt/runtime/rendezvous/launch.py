@@ -4,13 +4,18 @@ or a host list.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from railopt.errors import InputError
+from railopt.errors import InputError, printable
+from railopt.runtime.rendezvous.address import is_local
+from railopt.units import parse_integer, shown
+
+MAX_HOSTS = 1 << 16
 
 # launcher -> (rank, size) variables; the order is the order in which they are looked for
 VARIABLES: dict[str, tuple[str, str]] = {
@@ -26,6 +31,12 @@ _RUN_IDS = {
     "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
     "slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
 }
+
+# items of a list are parted by commas outside of brackets
+_ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\]|[\[\]])+")
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}\Z|:[0-9A-Fa-f.:%]{1,60}\Z")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?\Z")
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,7 @@ def _read(environ: Mapping[str, str], launcher: str) -> Launch:
         raise InputError(f"{launcher}: rank {rank} of {size}: expected a rank below the size")
     hosts: tuple[str, ...] = ()
     if launcher == "torchrun" and "MASTER_ADDR" in environ:
-        hosts = (environ["MASTER_ADDR"],)
+        hosts = tuple(expand_hosts(environ["MASTER_ADDR"]))[:1]
     if launcher in ("slurm", "pmi"):
         nodes = environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", ""))
         hosts = tuple(expand_hosts(nodes)) if nodes else ()
@@ -95,33 +106,57 @@ def _read(environ: Mapping[str, str], launcher: str) -> Launch:
 
 def _number(environ: Mapping[str, str], name: str) -> int:
     try:
-        return int(environ[name])
-    except ValueError:
-        raise InputError(f"{name}={environ[name]!r}: expected a whole number") from None
+        return parse_integer(environ[name], "number", low=-1, high=MAX_HOSTS)
+    except InputError as error:
+        raise InputError(f"{name}={error}") from None
 
 
 def expand_hosts(text: str) -> list[str]:
     """`"gpu[01-03,7],login"` -> gpu01 gpu02 gpu03 gpu7 login: Slurm's node lists and plain comma
-    lists.
+    lists, of at most MAX_HOSTS hosts.
     """
-    hosts = []
-    for prefix, ranges, suffix in re.findall(
-        r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)", text
-    ):
-        if ranges:
-            for item in ranges.split(","):
-                low, _, high = item.partition("-")
-                if not low.isdigit() or (high and not high.isdigit()):
-                    raise InputError(
-                        f"host list {text!r}: {item!r} is not a number or a range of numbers"
-                    )
-                hosts += [
-                    f"{prefix}{n:0{len(low)}d}{suffix}"
-                    for n in range(int(low), int(high or low) + 1)
-                ]
-        elif prefix:
-            hosts.append(prefix)
+    hosts: list[str] = []
+    for item in _ITEM.findall(text):
+        hosts += _expand(item, text, MAX_HOSTS - len(hosts))
     return hosts
+
+
+def _expand(item: str, text: str, most: int) -> list[str]:
+    """The hosts of one item of a list, of which at most `most` are taken: every choice of a number
+    from each of its brackets.
+    """
+    choices = [
+        [n for part in piece.split(",") for n in _numbers(part, text, most)] if i % 2 else [piece]
+        for i, piece in enumerate(_BRACKETS.split(item))
+    ]
+    if math.prod(map(len, choices)) > most:
+        raise _too_many(text)
+    hosts = ["".join(chosen) for chosen in itertools.product(*choices)]
+    for host in hosts:
+        if not _NAME.match(host):
+            raise InputError(
+                f"host list {shown(text)}: {shown(host)} is not a host's name or address"
+            )
+    return hosts
+
+
+def _numbers(part: str, text: str, most: int) -> list[str]:
+    """`"08-10"` -> 08 09 10."""
+    match = _RANGE.match(part)
+    if match is None:
+        raise InputError(
+            f"host list {shown(text)}: {shown(part)} is not a number or a range of numbers"
+        )
+    low, high = int(match[1]), int(match[2] or match[1])
+    if high < low:
+        raise InputError(f"host list {shown(text)}: the range {part} goes down")
+    if high - low >= most:
+        raise _too_many(text)
+    return [f"{n:0{len(match[1])}d}" for n in range(low, high + 1)]
+
+
+def _too_many(text: str) -> InputError:
+    return InputError(f"host list {shown(text)}: more than {MAX_HOSTS} hosts")
 
 
 def from_hosts(hosts: str, rank: int | None = None) -> Launch:
@@ -134,37 +169,18 @@ def from_hosts(hosts: str, rank: int | None = None) -> Launch:
             "--hosts is empty: expected the nodes in rank order, e.g. --hosts node1,node2"
         )
     if rank is None:
-        mine = [i for i, name in enumerate(names) if is_local(name)]
-        if len(mine) != 1:
-            problem = (
-                "none of them is this machine"
-                if not mine
-                else f"{len(mine)} of them are this machine"
-            )
-            raise InputError(
-                f"--hosts {hosts}: {problem} ({socket.gethostname()}); say which with --rank"
-            )
-        rank = mine[0]
+        rank = _own_place(names, hosts)
     if not 0 <= rank < len(names):
         raise InputError(f"--rank {rank}: expected 0 to {len(names) - 1}, one a host of --hosts")
     return Launch("hosts", rank, len(names), tuple(names))
 
 
-def is_local(host: str) -> bool:
-    """Whether a name or an address is this machine's: one can listen on it."""
-    if host in (socket.gethostname(), socket.gethostname().split(".")[0]):
-        return True
-    try:
-        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    return any(_can_bind(a[0], a[4]) for a in addresses)
-
-
-def _can_bind(family: int, address: tuple[Any, ...]) -> bool:
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(address)
-        except OSError:
-            return False
-        return True
+def _own_place(names: list[str], hosts: str) -> int:
+    mine = [i for i, name in enumerate(names) if is_local(name)]
+    if len(mine) == 1:
+        return mine[0]
+    found = f"{len(mine)} of them are" if mine else "none of them is"
+    raise InputError(
+        f"--hosts {printable(hosts)}: {found} this machine ({socket.gethostname()}); say which "
+        f"with --rank"
+    )

@@ -1,57 +1,46 @@
-"""Frames on a TCP stream and the handshake that opens one: JSON only, bounded in size and in time,
-a shared secret.
+"""Frames on a TCP stream: JSON objects, bounded in size and in time.
 
-A frame is a length (4 bytes, big endian) and that many bytes of UTF-8 JSON. The server begins with
-a nonce; the client answers with its own nonce, who it is, and an HMAC-SHA256 of both under the
-secret; the server proves itself the same way. The secret itself never travels. What follows is not
-encrypted.
+A frame is a length (4 bytes, big endian) and that many bytes of UTF-8 JSON. These are for the
+handshake, between sides that don't know each other yet; what follows it goes through channel.py.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import contextlib
 import json
-import os
-import secrets
 import socket
 import struct
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from railopt.errors import BackendError, InputError
 
-VERSION = 1
 MAX_FRAME, MAX_HELLO = 16 << 20, 4096
-HELLO_S = 5.0
-MIN_SECRET = 16
+LENGTH = struct.Struct("!I")
 Body = dict[str, Any]
+
+
+class PeerLost(BackendError):
+    """Another rank died or gave up; the message names it."""
 
 
 class Refused(BackendError):
     """The other side refused us, or sent what this protocol does not know."""
 
 
-def send_frame(sock: socket.socket, body: Mapping[str, Any]) -> None:
-    """One frame."""
+def encode(body: Mapping[str, Any], limit: int = MAX_FRAME) -> bytes:
+    """The JSON of a frame."""
     data = json.dumps(body, separators=(",", ":")).encode()
-    if len(data) > MAX_FRAME:
-        raise InputError(f"a message of {len(data)} bytes: at most {MAX_FRAME}")
-    sock.sendall(struct.pack("!I", len(data)) + data)
+    if len(data) > limit:
+        raise InputError(f"a message of {len(data)} bytes: at most {limit}")
+    return data
 
 
-def recv_frame(sock: socket.socket, limit: int = MAX_FRAME, within: float | None = None) -> Body:
-    """One frame of at most `limit` bytes, whole within `within` seconds; EOFError at the end of the
-    stream.
-    """
-    deadline = None if within is None else time.monotonic() + within
-    (length,) = struct.unpack("!I", _exactly(sock, 4, deadline))
-    if length > limit:
-        raise Refused(f"a frame of {length} bytes announced, at most {limit} are taken")
+def decode(data: bytes) -> Body:
+    """The way back; whatever the bytes are, a JSON object or `Refused`."""
     try:
-        body = json.loads(_exactly(sock, length, deadline))
+        body = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Refused("a frame that is not JSON: the other side is not railopt") from error
     if not isinstance(body, dict):
@@ -59,14 +48,37 @@ def recv_frame(sock: socket.socket, limit: int = MAX_FRAME, within: float | None
     return body
 
 
-def _exactly(sock: socket.socket, count: int, deadline: float | None) -> bytes:
+def send_frame(sock: socket.socket, body: Mapping[str, Any]) -> None:
+    """One frame."""
+    data = encode(body)
+    sock.sendall(LENGTH.pack(len(data)) + data)
+
+
+def recv_frame(sock: socket.socket, limit: int = MAX_FRAME, within_s: float | None = None) -> Body:
+    """One frame of at most `limit` bytes, whole within `within_s` seconds; EOFError at the end of
+    the stream.
+    """
+    deadline = None if within_s is None else time.monotonic() + within_s
+    return decode(exactly(sock, announced(exactly(sock, LENGTH.size, deadline), limit), deadline))
+
+
+def announced(head: bytes, limit: int) -> int:
+    """The length that a frame's head announces, if so many bytes are taken."""
+    (length,) = LENGTH.unpack(head)
+    if length > limit:
+        raise Refused(f"a frame of {length} bytes announced, at most {limit} are taken")
+    return int(length)
+
+
+def exactly(sock: socket.socket, count: int, deadline: float | None = None) -> bytes:
+    """`count` bytes, before the moment `deadline` of the monotonic clock."""
     parts = bytearray()
     while len(parts) < count:
         if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 raise TimeoutError("the other side is too slow")
-            sock.settimeout(left)
+            sock.settimeout(left_s)
         data = sock.recv(min(count - len(parts), 1 << 16))
         if not data:
             raise EOFError("the connection was closed")
@@ -74,58 +86,11 @@ def _exactly(sock: socket.socket, count: int, deadline: float | None) -> bytes:
     return bytes(parts)
 
 
-def _proof(secret: bytes, side: str, hello: Mapping[str, Any], nonce: str) -> str:
-    text = json.dumps(
-        [side, nonce, *(hello.get(k) for k in ("nonce", "rank", "size", "run", "host"))]
-    )
-    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
-
-
-def greet(sock: socket.socket, secret: bytes, rank: int, size: int, run: str, host: str) -> None:
-    """The client's side of the handshake; `Refused` says why not."""
-    welcome = recv_frame(sock, MAX_HELLO, HELLO_S)
-    if welcome.get("railopt") != "rendezvous" or welcome.get("version") != VERSION:
-        raise Refused(
-            f"what listens there is not a railopt rendezvous of version {VERSION}: "
-            f"{str(welcome)[:80]}"
-        )
-    hello: Body = {
-        "nonce": secrets.token_hex(16),
-        "rank": rank,
-        "size": size,
-        "run": run,
-        "host": host,
-    }
-    hello["proof"] = _proof(secret, "client", hello, str(welcome.get("nonce")))
-    send_frame(sock, hello)
-    answer = recv_frame(sock, MAX_HELLO, HELLO_S)
-    if "refused" in answer:
-        raise Refused(f"rank 0 refused this process: {str(answer['refused'])[:200]}")
-    if not hmac.compare_digest(
-        str(answer.get("proof")), _proof(secret, "server", hello, str(welcome.get("nonce")))
-    ):
-        raise Refused("what listens there does not know the shared secret")
-
-
-def challenge(sock: socket.socket, secret: bytes) -> tuple[Body, str]:
-    """The server's side up to the client's proof: (its hello, our proof for `accept`); `Refused`
-    for a stranger.
-    """
-    nonce = secrets.token_hex(16)
-    send_frame(sock, {"railopt": "rendezvous", "version": VERSION, "nonce": nonce})
-    hello = recv_frame(sock, MAX_HELLO, HELLO_S)
-    if not hmac.compare_digest(str(hello.get("proof")), _proof(secret, "client", hello, nonce)):
-        raise Refused(
-            "wrong shared secret (RAILOPT_SECRET or --secret-file must be the same on all nodes)"
-        )
-    if not (
-        isinstance(hello.get("rank"), int)
-        and isinstance(hello.get("size"), int)
-        and isinstance(hello.get("run"), str)
-        and isinstance(hello.get("host"), str)
-    ):
-        raise Refused("a hello without rank, size, run and host")
-    return hello, _proof(secret, "server", hello, nonce)
+def hang_up(sock: socket.socket) -> None:
+    """End a connection now, also for a thread that waits for it."""
+    with contextlib.suppress(OSError):  # it may have ended already
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
 
 
 def keep_alive(sock: socket.socket) -> None:
@@ -141,21 +106,3 @@ def keep_alive(sock: socket.socket) -> None:
     ):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def read_secret(environ: Mapping[str, str], path: str | os.PathLike[str] | None = None) -> bytes:
-    """The shared secret from a file, else from RAILOPT_SECRET."""
-    if path is not None:
-        try:
-            text = Path(path).read_text().strip()
-        except OSError as error:
-            raise InputError(f"--secret-file {path}: {error.strerror}") from error
-    else:
-        text = environ.get("RAILOPT_SECRET", "")
-    if len(text) < MIN_SECRET:
-        raise InputError(
-            f"the rendezvous needs a shared secret of at least {MIN_SECRET} characters, found "
-            f"{len(text)}: put "
-            "the same one on all nodes in RAILOPT_SECRET or a --secret-file (openssl rand -hex 32)"
-        )
-    return text.encode()

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from railopt.arrays import Ints
-from railopt.errors import BackendError, InputError
+from railopt.errors import BackendError, InputError, printable
 from railopt.plans import Plan
 from railopt.runtime.payload.layout import Layout, WriteList, rows_of, write_list
 from railopt.runtime.rendezvous.group import Group
-from railopt.runtime.senders.protocol import Fault, PeerLost
+from railopt.runtime.rendezvous.wire import PeerLost
+from railopt.runtime.senders.protocol import Fault
 from railopt.runtime.verbs.engine import PROTECTION, Engine, Link, LinkJob, describe
 from railopt.runtime.verbs.wiring import Wiring
 
@@ -255,6 +256,11 @@ class Exchange:
                 if not self.closed:
                     self.activity += 1
                     self.mender.on_message(peer, body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            self._error = BackendError(
+                f"{self.group.names[peer]} sent a message that this railopt does not understand "
+                f"({printable(error, 80)}): run the same version on all nodes"
+            )
         except BaseException as error:  # raised where the run is waited for
             self._error = error
 

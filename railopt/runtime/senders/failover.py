@@ -8,10 +8,11 @@ byte of an old queue pair can land in memory that its owner already uses again.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from railopt.errors import printable
 from railopt.runtime.payload.layout import write_list
 from railopt.runtime.senders.exchange import Exchange
 from railopt.runtime.senders.protocol import Fault
@@ -21,13 +22,24 @@ from railopt.runtime.verbs.lib import VerbsError
 from railopt.runtime.verbs.work import Writes
 
 
+class Moved(NamedTuple):
+    """A peer's word that in `round` it sends `jobs` jobs of a dead link over other links: how many
+    over each.
+    """
+
+    peer: int
+    round: int
+    jobs: int
+    to: list[tuple[Link, int]]
+
+
 class Failover:
     """Mends the exchange it is made for."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self._between: list[Fault] = []  # seen between runs: reported by the next one
-        self._later: list[tuple[int, dict[str, Any]]] = []  # "moved" messages of rounds to come
+        self._later: list[Moved] = []  # of rounds to come
         exchange.mender = self
 
     def between_runs(self) -> list[Fault]:
@@ -38,8 +50,8 @@ class Failover:
     def resume(self) -> None:
         """A round begins: what was told too early, and what dead links still hold."""
         later, self._later = self._later, []
-        for peer, body in later:
-            self._moved(peer, body)
+        for moved in later:
+            self._moved(moved)
         for link in self.exchange.engine.links:
             if not link.alive and link.unfinished:
                 self._move(link)
@@ -109,26 +121,36 @@ class Failover:
     def on_message(self, peer: int, body: dict[str, Any]) -> None:
         """A peer's word on a dead link."""
         if "down" in body:
-            self._down(peer, int(body["down"]), int(body["seen"]), str(body["cause"]))
+            link = self._link(peer, body["down"])
+            self._down(link, _count(body["seen"]), printable(body["cause"]))
         elif "moved" in body:
-            self._moved(peer, body)
+            to = [(self._link(peer, int(n)), _count(k)) for n, k in body["to"].items()]
+            self._moved(Moved(peer, _count(body["round"]), _count(body["jobs"]), to))
 
-    def _down(self, peer: int, rail: int, seen: int, cause: str) -> None:
-        link = self.exchange.wiring.by_place[peer, rail]
+    def _link(self, peer: int, rail: int) -> Link:
+        return self.exchange.wiring.by_place[peer, rail]
+
+    def _down(self, link: Link, seen: int, cause: str) -> None:
         link.heard = seen
         if link.alive:
-            self.fail(link, f"retired by {self.exchange.group.names[peer]}: {cause}")
+            self.fail(link, f"retired by {self.exchange.group.names[link.peer]}: {cause}")
         else:
             self._move(link)
 
-    def _moved(self, peer: int, body: dict[str, Any]) -> None:
+    def _moved(self, moved: Moved) -> None:
         exchange = self.exchange
-        if body["round"] > exchange.round or exchange.running is None:
-            self._later.append((peer, body))
+        if moved.round > exchange.round or exchange.running is None:
+            self._later.append(moved)
             return
-        exchange.owed[peer] -= int(body["jobs"])
-        for rail, count in body["to"].items():
-            exchange.expect(exchange.wiring.by_place[peer, int(rail)], int(count))
+        exchange.owed[moved.peer] -= moved.jobs
+        for link, jobs in moved.to:
+            exchange.expect(link, jobs)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("expected a count")
+    return value
 
 
 _WIDE, _NARROW = np.zeros(0, np.uint64), np.zeros(0, np.uint32)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from railopt.arrays import Ints
-from railopt.errors import BackendError
 from railopt.plans import Plan
 
 
@@ -102,10 +101,6 @@ class Sender(Protocol):
     def run(self, plan: Plan) -> Handle:
         """Start carrying out a plan."""
         ...
-
-
-class PeerLost(BackendError):
-    """Another rank died or gave up; the message names it."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from railopt.runtime.payload.layout import rows_of, stages
+from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders.exchange import Exchange, Transfer
-from railopt.runtime.senders.protocol import PeerLost, RailReport, Report
+from railopt.runtime.senders.protocol import RailReport, Report
 
 # poll this long without a pause; then nap between polls, longer the longer nothing happens
 SPIN_S = 0.0005

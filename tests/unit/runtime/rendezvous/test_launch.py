@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from railopt.errors import InputError
-from railopt.runtime.rendezvous.launch import Launch, detect, expand_hosts, from_hosts, is_local
+from railopt.runtime.rendezvous.address import is_local
+from railopt.runtime.rendezvous.launch import Launch, detect, expand_hosts, from_hosts
 
 OMPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "16"}
 PMI = {"PMI_RANK": "3", "PMI_SIZE": "16"}

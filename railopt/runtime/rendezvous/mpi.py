@@ -1,0 +1,93 @@
+"""Ranks that MPI launched: address, port and a fresh secret of the rendezvous travel through MPI.
+
+`comm` is an mpi4py communicator everywhere; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from typing import Any
+
+import numpy as np
+
+from railopt.errors import BackendError, InputError, printable
+from railopt.runtime.rendezvous.address import listening_address
+from railopt.runtime.rendezvous.group import Group
+from railopt.runtime.rendezvous.handshake import Hello, run_name
+from railopt.runtime.rendezvous.hub import Hub
+from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, check_limits, enter, own_door
+from railopt.runtime.rendezvous.launch import Launch
+
+CARD = 4096  # bytes of the broadcast
+
+
+def join_mpi(
+    comm: Any, *, run: str = "", join_s: float = DEFAULT_JOIN_S, bind: str | None = None
+) -> Group:
+    """As `join`, launched by MPI; rank 0 listens at `bind` (default: the address of its default
+    route).
+    """
+    check_limits(1, join_s)
+    rank, size = comm.Get_rank(), comm.Get_size()
+    hello = Hello(rank, size, run_name(run), socket.gethostname())
+    secret, hub = secrets.token_hex(32), None
+    card = np.zeros(CARD, np.uint8)
+    if rank == 0:
+        address = listening_address((), bind)
+        hub = Hub(size, secret.encode(), hello.run, address=address, join_s=join_s)
+        everywhere = own_door(hub) != address
+        doors = [socket.gethostname(), listening_address(())] if everywhere else [address]
+        text = json.dumps([secret, hub.port, doors]).encode()
+        card[: len(text)] = np.frombuffer(text, np.uint8)
+    comm.Bcast(card, root=0)
+    secret, port, doors = json.loads(bytes(card).rstrip(b"\0"))
+    if hub is not None:
+        doors = [own_door(hub)]
+    return enter(
+        hello,
+        secret.encode(),
+        doors,
+        port,
+        join_s,
+        hub=hub,
+        gather=lambda data: allgather(comm, data),
+    )
+
+
+def allgather(comm: Any, data: bytes) -> list[bytes]:
+    """Every rank's bytes, by rank."""
+    sizes = np.zeros(comm.Get_size(), np.int64)
+    comm.Allgather(np.array([len(data)], np.int64), sizes)
+    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
+    everything = np.zeros((len(sizes), len(padded)), np.uint8)
+    comm.Allgather(padded, everything)
+    return [bytes(row[:n]) for row, n in zip(everything, sizes.tolist(), strict=True)]
+
+
+def world(launch: Launch) -> Any:
+    """mpi4py's world if MPI launched us without a host list; None if it did not, or without mpi4py
+    where a host list is known.
+    """
+    if launch.launcher not in ("mpirun", "pmi"):
+        return None
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        # RuntimeError: mpi4py is there, its MPI library is not
+        if launch.hosts:
+            return None
+        raise BackendError(
+            f"{launch.launcher} launched this process, but mpi4py can't be used "
+            f"({printable(error)}): pip install 'railopt[mpi]', or name the "
+            f"nodes with --hosts"
+        ) from error
+    if (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()) != (launch.rank, launch.size):
+        raise InputError(
+            f"the environment says rank {launch.rank}/{launch.size}, mpi4py says "
+            f"{MPI.COMM_WORLD.Get_rank()}/{MPI.COMM_WORLD.Get_size()}: mpi4py is built for "
+            f"another MPI; use the mpirun it was built for, or --hosts"
+        )
+    return MPI.COMM_WORLD
