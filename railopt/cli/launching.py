@@ -1,5 +1,6 @@
-"""What `send` and `bench` share: which sender, who the other ranks are, which devices are the
-rails.
+"""What `send` and `bench` share: the options that say who the other ranks are, where they meet, and
+which devices are the rails. None of them has a default here: one that was given and can't act is an
+error.
 """
 
 from __future__ import annotations
@@ -7,21 +8,42 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from railopt.cli.common import note
-from railopt.errors import BackendError, InputError
-from railopt.runtime.rendezvous.group import Group
-from railopt.runtime.rendezvous.handshake import read_secret
-from railopt.runtime.rendezvous.join import DEFAULT_PORT, join
+from railopt.errors import InputError
+from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
 from railopt.runtime.rendezvous.launch import VARIABLES, Launch, detect, from_hosts
-from railopt.runtime.rendezvous.mpi import join_mpi
-from railopt.runtime.verbs.devices import list_devices, rail_map
+from railopt.runtime.rendezvous.meet import Meeting
+from railopt.runtime.senders import SENDERS
+from railopt.runtime.senders.setting import LAUNCH, MEETING, RAILS
 from railopt.runtime.verbs.objects import Patience
-from railopt.runtime.verbs.rails import Options
-from railopt.units import parse_bytes
+from railopt.runtime.verbs.rails import MTUS, Options
+from railopt.units import PS_PER_S, parse_bytes, parse_integer, parse_time
 
-MTUS = (256, 512, 1024, 2048, 4096)
+MAX_COUNT = 10**9
+_FLAGS = {"devices": "--ib-dev", "output": "-o", "report_gbits": "--report_gbits"}
+
+
+def whole(low: int, high: int = MAX_COUNT) -> Callable[[str], int]:
+    """argparse's type of a whole number."""
+
+    def read(text: str) -> int:
+        try:
+            return parse_integer(text, "number", low=low, high=high)
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """argparse's type of a time: `30`, `30s` or `2min`."""
+    try:
+        return parse_time(text) / PS_PER_S
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +53,9 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--hosts", help="the nodes in rank order, e.g. node1,node2 or node[1-8]")
     group.add_argument(
-        "--rank", type=int, help="this node's place in --hosts (default: found by name and address)"
+        "--rank",
+        type=whole(-MAX_COUNT),
+        help="this node's place in --hosts (default: found by name and address)",
     )
     group.add_argument(
         "--launcher", choices=sorted(VARIABLES), help="believe this launcher's environment alone"
@@ -42,23 +66,25 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
         help="the shared secret of the rendezvous (default: RAILOPT_SECRET)",
     )
     group.add_argument(
-        "--port",
-        type=int,
-        default=DEFAULT_PORT,
-        help=f"TCP port on rank 0 (default {DEFAULT_PORT})",
+        "--port", type=whole(1, 65535), help=f"TCP port on rank 0 (default {DEFAULT_PORT})"
+    )
+    group.add_argument(
+        "--bind",
+        metavar="ADDRESS",
+        help="where rank 0 listens (default: the address of its host name; 0.0.0.0: everywhere)",
     )
     group.add_argument(
         "--join",
         metavar="SECONDS",
-        type=float,
-        default=60.0,
-        help="wait this long for all ranks (default 60)",
+        type=seconds,
+        help=f"wait this long for all ranks (default {DEFAULT_JOIN_S:g})",
     )
 
 
 def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     """Devices (under `names` too) and queue pairs, by perftest's names where it has one."""
     group = parser.add_argument_group("rails (verbs)")
+    number = whole(-MAX_COUNT)
     group.add_argument(
         *names,
         "--ib-dev",
@@ -66,52 +92,39 @@ def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         metavar="DEV,DEV,...",
         help="devices in rail order, e.g. mlx5_0,mlx5_1 (default: active ones in PCI order)",
     )
-    group.add_argument("--ib-port", type=int, default=1, help="port of every device (default 1)")
+    group.add_argument("--mtu", type=int, choices=MTUS, help="largest packet (default: the ports')")
     group.add_argument(
-        "--gid-index", type=int, help="GID table entry (default: the IPv4 RoCE v2 one)"
+        "--size", help="largest work request; larger chunks are split (default 1GiB)"
     )
     group.add_argument(
-        "--mtu", type=int, choices=MTUS, help="largest packet (default: what the ports have)"
+        "--stall", metavar="SECONDS", type=seconds, help="give up without progress (default 30)"
     )
-    group.add_argument(
-        "--sl", type=int, default=0, help="InfiniBand service level, 0 to 15 (default 0)"
-    )
-    group.add_argument(
-        "--tclass", type=int, default=0, help="RoCE traffic class, 0 to 255, DSCP * 4 (default 0)"
-    )
-    group.add_argument("--qp", type=int, default=1, help="queue pairs a (peer, rail): 1")
-    group.add_argument(
-        "--size",
-        default="1GiB",
-        help="largest work request; larger chunks are split (default 1GiB)",
-    )
-    group.add_argument(
-        "--depth", type=int, default=512, help="work requests in flight a queue pair (default 512)"
-    )
-    group.add_argument(
-        "--batch", type=int, default=64, help="work requests a list and a signal (default 64)"
-    )
-    group.add_argument(
-        "--ib-timeout", type=int, default=16, help="a try takes 4.096 us * 2**N (default 16)"
-    )
-    group.add_argument(
-        "--ib-retry", type=int, default=6, help="tries before a rail is dead (default 6)"
-    )
-    group.add_argument(
-        "--stall",
-        metavar="SECONDS",
-        type=float,
-        default=30.0,
-        help="give up without progress (default 30)",
-    )
+    for flag, words in (
+        ("--ib-port", "port of every device (default 1)"),
+        ("--gid-index", "GID table entry (default: the IPv4 RoCE v2 one)"),
+        ("--sl", "InfiniBand service level, 0 to 15 (default 0)"),
+        ("--tclass", "RoCE traffic class, 0 to 255, DSCP * 4 (default 0)"),
+        ("--qp", "queue pairs a (peer, rail): 1"),
+        ("--depth", "work requests in flight a queue pair (default 512)"),
+        ("--batch", "work requests a list and a signal (default 64)"),
+        ("--ib-timeout", "a try takes 4.096 us * 2**N (default 16)"),
+        ("--ib-retry", "tries before a rail is dead (default 6)"),
+    ):
+        group.add_argument(flag, type=number, help=words)
 
 
-def choose_sender(args: argparse.Namespace) -> tuple[str, Launch]:
+def choose_sender(args: argparse.Namespace, *others: str) -> tuple[str, Launch]:
     """The sender's name and the launch: loopback unless a launcher or --hosts says that there are
-    other ranks.
+    other ranks. Refuses options, of these here and of `others`, that can't act on that sender.
     """
-    launch = from_hosts(args.hosts, args.rank) if args.hosts else detect(os.environ, args.launcher)
+    launch = _launch(args)
     sender = args.sender or ("loopback" if launch is None else "verbs")
+    for name in sorted(LAUNCH | MEETING | RAILS | set(others)):
+        if _given(args, name) and name not in SENDERS[sender].takes:
+            raise InputError(
+                f"{_flag(name)} can't act: the sender is {sender} "
+                f"({SENDERS[sender].help}); leave it out, or choose another --sender"
+            )
     if sender == "verbs" and launch is None:
         raise InputError(
             "--sender verbs needs the other ranks: start it with mpirun, srun or torchrun, or "
@@ -123,81 +136,69 @@ def choose_sender(args: argparse.Namespace) -> tuple[str, Launch]:
     return sender, launch
 
 
-def join_group(args: argparse.Namespace, launch: Launch, run: str) -> Group:
-    """Meet the other ranks: through MPI where it launched us and mpi4py is there, else through the
-    TCP rendezvous.
-    """
-    comm = _mpi(launch)
-    if comm is not None:
-        return join_mpi(comm, run=run, join_s=args.join)
-    return join(
-        launch, read_secret(os.environ, args.secret_file), run=run, port=args.port, join_s=args.join
+def _launch(args: argparse.Namespace) -> Launch | None:
+    if args.hosts is None:
+        if args.rank is not None:
+            raise InputError("--rank is a place in --hosts: give both, or neither")
+        return detect(os.environ, args.launcher)
+    if args.launcher is not None:
+        raise InputError(
+            f"--hosts and --launcher {args.launcher} contradict each other: give one of them"
+        )
+    return from_hosts(args.hosts, args.rank)
+
+
+def _given(args: argparse.Namespace, name: str) -> bool:
+    return getattr(args, name, None) not in (None, False)
+
+
+def _flag(name: str) -> str:
+    return _FLAGS.get(
+        name, f"--{name}" if name == "report_gbits" else f"--{name}".replace("_", "-")
     )
 
 
-def _mpi(launch: Launch) -> Any:
-    """mpi4py's world if MPI launched us without --hosts; None without mpi4py where a host list is
-    known.
-    """
-    if launch.launcher not in ("mpirun", "pmi"):
-        return None
-    try:
-        from mpi4py import MPI
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:  # RuntimeError: mpi4py is there, its MPI library is not
-        if launch.hosts:
-            return None
-        raise BackendError(
-            f"{launch.launcher} launched this process, but mpi4py can't be used "
-            f"({str(error).splitlines()[0]}): "
-            "pip install 'railopt[mpi]', or name the nodes with --hosts"
-        ) from error
-    if (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()) != (launch.rank, launch.size):
-        raise InputError(
-            f"the environment says rank {launch.rank}/{launch.size}, mpi4py says "
-            f"{MPI.COMM_WORLD.Get_rank()}/{MPI.COMM_WORLD.Get_size()}: mpi4py is built for "
-            f"another MPI; "
-            "use the mpirun it was built for, or --hosts"
-        )
-    return MPI.COMM_WORLD
+def meeting_of(args: argparse.Namespace) -> Meeting:
+    """Where the ranks meet."""
+    join_s = DEFAULT_JOIN_S if args.join is None else args.join
+    return Meeting(args.secret_file, args.port, join_s, args.bind)
 
 
 def options_of(args: argparse.Namespace) -> Options:
     """The queue pairs' options."""
-    if args.qp != 1:
+    if args.qp not in (None, 1):
         raise InputError(
             f"--qp {args.qp}: this sender keeps one queue pair a (peer, rail), as the plan counts "
             f"on"
         )
-    if not 1 <= args.batch <= args.depth:
-        raise InputError(f"--batch {args.batch} --depth {args.depth}: expected 1 <= batch <= depth")
-    if not (0 <= args.ib_retry <= 7 and 1 <= args.ib_timeout <= 31):
-        raise InputError(
-            f"--ib-timeout {args.ib_timeout} --ib-retry {args.ib_retry}: expected 1 to 31 and 0 "
-            f"to 7"
-        )
-    if not (0 <= args.sl <= 15 and 0 <= args.tclass <= 255):
-        raise InputError(f"--sl {args.sl} --tclass {args.tclass}: expected 0 to 15 and 0 to 255")
+    given: dict[str, Any] = {
+        "port": args.ib_port,
+        "gid_index": args.gid_index,
+        "mtu": args.mtu,
+        "depth": args.depth,
+        "batch": args.batch,
+        "max_message": None if args.size is None else parse_bytes(args.size),
+        "sl": args.sl,
+        "tclass": args.tclass,
+        "stall_s": args.stall,
+    }
+    tries = {"timeout": args.ib_timeout, "retry": args.ib_retry}
+    patience = Patience(**{name: value for name, value in tries.items() if value is not None})
     return Options(
-        port=args.ib_port,
-        gid_index=args.gid_index,
-        mtu=args.mtu,
-        depth=args.depth,
-        batch=args.batch,
-        max_message=parse_bytes(args.size),
-        sl=args.sl,
-        tclass=args.tclass,
-        patience=Patience(args.ib_timeout, args.ib_retry),
-        stall_s=args.stall,
+        patience=patience, **{name: value for name, value in given.items() if value is not None}
     )
 
 
-def devices_of(args: argparse.Namespace, rails: int) -> list[str]:
-    """This node's device of each rail of the plan."""
-    named = args.devices.split(",") if args.devices else None
-    return rail_map(named, list_devices(gids=False), args.ib_port, rails)
+def devices_of(args: argparse.Namespace) -> tuple[str, ...] | None:
+    """The devices that were named, in rail order."""
+    if args.devices is None:
+        return None
+    names = tuple(args.devices.split(","))
+    if not all(names):
+        raise InputError(
+            f"--ib-dev {args.devices!r}: expected devices in rail order, e.g. mlx5_0,mlx5_1"
+        )
+    return names
 
 
 def talk(sender: str, text: str) -> None:

@@ -10,7 +10,9 @@
 `detect(os.environ)` finds the Launch, `join_mpi(comm)` joins where MPI launched us. Verbs connects
 and registers once, when it is made.
 
-`Loopback` and `Record` have the same `run`. Everything is imported on first use.
+`Loopback` and `Record` have the same `run`. `carry(plan, "loopback", Setting(...))` does what
+`railopt send` does, `measure(Benchmark(...), ...)` what `railopt bench` does. Everything is imported
+on first use.
 """
 
 from __future__ import annotations
@@ -19,21 +21,28 @@ import importlib
 from typing import Any
 
 _EXPORTS = {
+    "Benchmark": "benchmark",
+    "Carried": "carried",
     "Group": "rendezvous.group",
     "Launch": "rendezvous.launch",
+    "Layout": "payload.layout",
     "Loopback": "senders.loopback",
+    "Meeting": "rendezvous.meet",
     "Options": "verbs.rails",
     "Patience": "verbs.objects",
     "PeerLost": "rendezvous.wire",
-    "Layout": "payload.layout",
     "Record": "senders.record",
     "Report": "senders.protocol",
     "Sender": "senders.protocol",
+    "Setting": "senders.setting",
     "Verbs": "senders.verbs",
+    "carry": "carried",
     "detect": "rendezvous.launch",
     "from_hosts": "rendezvous.launch",
     "join": "rendezvous.join",
     "join_mpi": "rendezvous.mpi",
+    "measure": "benchmark",
+    "meet": "rendezvous.meet",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -7,15 +7,22 @@ algbw = size / time, and busbw = algbw * (n - 1) / n is what those NICs did toge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from railopt.bounds import lower_bound
+from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
+from railopt.plans import Plan
+from railopt.policies import plan
+from railopt.runtime.payload.layout import Layout
+from railopt.runtime.senders import SENDERS, Setting
+from railopt.runtime.senders.setting import Carrier
 from railopt.traffic import Traffic
 
 COLUMNS = (
@@ -82,16 +89,18 @@ class Measurement:
         }
 
 
-def sizes(begin: int, end: int, factor: int) -> Iterator[int]:
+def sizes(begin: int, end: int, factor: int) -> tuple[int, ...]:
     """begin, begin * factor, ... up to end, as nccl-tests' -b -e -f."""
     if not 1 <= begin <= end or factor < 2:
         raise InputError(
             f"-b {begin} -e {end} -f {factor}: expected 1 <= begin <= end and a factor of at "
             f"least 2"
         )
+    found = []
     while begin <= end:
-        yield begin
+        found.append(begin)
         begin *= factor
+    return tuple(found)
 
 
 def scaled(traffic: Traffic, size: int, fabric: Fabric) -> Traffic:
@@ -109,12 +118,59 @@ def scaled(traffic: Traffic, size: int, fabric: Fabric) -> Traffic:
     return Traffic.from_matrix(np.array(matrix, np.int64), fabric)
 
 
-def timed(
-    once: Callable[[int], tuple[float, int | None]], warmup: int, iters: int
-) -> tuple[float, int | None]:
-    """Mean seconds and wrong chunks of `iters` calls after `warmup` that don't count."""
-    for i in range(warmup):
-        once(i)
-    results = [once(warmup + i) for i in range(iters)]
-    wrong = [w for _, w in results if w is not None]
-    return sum(t for t, _ in results) / iters, sum(wrong) if wrong else None
+@dataclass(frozen=True)
+class Benchmark:
+    """A pattern of traffic scaled to each of `sizes` (bytes), planned by each policy, `warmup` runs
+    that don't count and `iters` that do.
+    """
+
+    fabric: Fabric
+    pattern: Traffic
+    sizes: tuple[int, ...]
+    policies: tuple[str, ...] = ("lpt",)
+    chunk: str = "64KiB"
+    warmup: int = 3
+    iters: int = 20
+
+    def __post_init__(self) -> None:
+        if self.iters < 1 or self.warmup < 0:
+            raise InputError(f"-n {self.iters} -w {self.warmup}: expected at least 1 and 0")
+        chunks = self._chunks(self.sizes[0])
+        for policy in self.policies:  # an unknown one is refused before any rank waits for others
+            plan(self.fabric, chunks, policy)
+
+    def _chunks(self, size: int) -> Chunks:
+        return scaled(self.pattern, size, self.fabric).chunks(self.chunk)
+
+    @property
+    def room(self) -> Layout:
+        """Where the chunks of the largest size lie: all others fit into its buffers."""
+        return Layout.packed(self._chunks(self.sizes[-1]))
+
+    def measure(self, sender: str, carrier: Carrier) -> Iterator[Measurement]:
+        """Time every case; a run takes as long as its slowest rank."""
+        for size in self.sizes:
+            chunks = self._chunks(size)
+            bound = lower_bound(self.fabric, chunks).value
+            for policy in self.policies:
+                seconds, wrong = self._time(plan(self.fabric, chunks, policy), carrier)
+                yield Measurement(sender, policy, size, self.fabric.nodes, seconds, bound, wrong)
+
+    def _time(self, made: Plan, carrier: Carrier) -> tuple[float, int | None]:
+        """Mean seconds and wrong chunks of the runs that count."""
+        runs = []
+        for _ in range(self.warmup + self.iters):
+            report = carrier.carry(made)
+            ranks = carrier.gather([report.seconds, report.wrong])
+            runs.append(
+                (max(time for time, _ in ranks), [wrong for _, wrong in ranks if wrong is not None])
+            )
+        runs = runs[self.warmup :]
+        wrong = [count for _, counts in runs for count in counts]
+        return sum(time for time, _ in runs) / self.iters, sum(wrong) if wrong else None
+
+
+def measure(benchmark: Benchmark, sender: str, setting: Setting) -> Iterator[Measurement]:
+    """Open a sender by name and time every case of a benchmark, one after the other."""
+    with SENDERS[sender].opened(setting) as carrier:
+        yield from benchmark.measure(sender, carrier)

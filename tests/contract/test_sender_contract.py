@@ -13,10 +13,13 @@ import pytest
 
 from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
-from railopt.errors import InputError
+from railopt.errors import BackendError, InputError
 from railopt.policies import POLICIES
+from railopt.runtime.carried import carry as carry_out
 from railopt.runtime.payload.layout import Layout
+from railopt.runtime.senders import SENDERS, Setting
 from railopt.runtime.senders.loopback import Loopback
+from railopt.runtime.senders.protocol import Report
 from railopt.runtime.senders.record import Record
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.engine import Engine, Link, LinkJob
@@ -30,6 +33,29 @@ from tests.contract.sender_world import World, carry, small_plan
 def staged(plan: Plan) -> Plan:
     stage = (np.arange(len(plan.chunks)) % 3).astype(np.int32)
     return Plan(plan.fabric, plan.chunks, plan.rail, plan.policy, stage)
+
+
+@pytest.mark.parametrize("name", [name for name in SENDERS if name != "verbs"])
+def test_every_sender_that_needs_no_other_rank_carries_a_plan_by_its_name(name: str) -> None:
+    """verbs by its name: test_sender_cli.py, on two nodes."""
+    plan = small_plan(3, 2)
+    setting = Setting(room=Layout.packed(plan.chunks), rails=2, out=io.StringIO())
+    carried = carry_out(plan, name, setting, iters=2)
+    assert [len(runs) for runs in carried.nodes] == [2]
+    for report in carried.nodes[0]:
+        assert (report.sender, report.bytes) == (name, plan.chunks.total)
+        assert report.wrong == (0 if SENDERS[name].moves else None)
+    assert carried.as_dict()["digest"] == plan.digest
+    assert len(carried.rows()) == 2 + 1
+    assert {len(row) for row in carried.rows(gbits=True)} == {len(carried.columns(gbits=True))}
+
+
+def test_a_report_that_is_none_is_refused() -> None:
+    report = Loopback().run(small_plan(2, 2)).wait()
+    assert Report.from_dict(report.as_dict()) == report
+    for broken in (None, [], {}, {**report.as_dict(), "more": 1}, {**report.as_dict(), "rails": 1}):
+        with pytest.raises(BackendError, match="does not understand"):
+            Report.from_dict(broken)
 
 
 def test_loopback_moves_every_policys_plan() -> None:

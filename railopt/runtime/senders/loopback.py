@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, stages
 from railopt.runtime.payload.memory import Memory, memory_of
 from railopt.runtime.senders.protocol import Report, rail_reports
+from railopt.runtime.senders.setting import Alone, Carrier, Setting
 from railopt.units import format_bytes
 
 
@@ -90,6 +92,12 @@ class Loopback:
             ]
             self._own[side] = kept
         return kept
+
+
+@contextmanager
+def opened(setting: Setting) -> Iterator[Carrier]:
+    """With buffers of its own."""
+    yield Alone(Loopback(verify=setting.verify))
 
 
 class LoopbackRun:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from railopt.arrays import Ints
+from railopt.errors import BackendError, printable
 from railopt.plans import Plan
 
 
@@ -77,6 +78,21 @@ class Report:
             "rails": [vars(r) for r in self.rails],
             "faults": [vars(f) for f in self.faults],
         }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Report:
+        """The way back from what a rank sent."""
+        try:
+            rails = tuple(RailReport(**rail) for rail in data["rails"])
+            faults = tuple(
+                Fault(**{**fault, "cause": printable(fault["cause"])}) for fault in data["faults"]
+            )
+            return cls(**{**data, "rails": rails, "faults": faults})
+        except (KeyError, TypeError) as error:
+            raise BackendError(
+                f"a rank sent a report that this railopt does not understand "
+                f"({printable(error, 80)}): run the same version on all nodes"
+            ) from error
 
 
 class Handle(Protocol):

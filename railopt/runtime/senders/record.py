@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 import numpy as np
@@ -11,6 +12,7 @@ from railopt.errors import InputError
 from railopt.plans import Plan
 from railopt.runtime.payload.layout import MAX_MESSAGE, Layout, rows_of, stages, write_list
 from railopt.runtime.senders.protocol import Finished, Report, rail_reports
+from railopt.runtime.senders.setting import Alone, Carrier, Setting
 
 COLUMNS = (
     "sender",
@@ -105,3 +107,19 @@ class Record:
                     str(length),
                 )
             yield (*head, "-", "RDMA_WRITE_WITH_IMM", "1", "-", "0", "0", "0")
+
+
+@contextmanager
+def opened(setting: Setting) -> Iterator[Carrier]:
+    """Writes to the setting's `out`: this rank's requests, or all nodes' without other ranks."""
+    launch, options = setting.launch, setting.options
+    if setting.out is None:
+        raise InputError("the record sender needs a file to write to")
+    yield Alone(
+        Record(
+            setting.out,
+            nodes=None if launch.size == 1 else [launch.rank],
+            batch=options.batch,
+            max_message=options.max_message,
+        )
+    )

@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from railopt.errors import BackendError
+from railopt.errors import BackendError, InputError
 from railopt.runtime.payload.memory import Memory
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.engine import IMM_SLOTS, RECV_DEPTH
 from railopt.runtime.verbs.lib import Library
 from railopt.runtime.verbs.objects import Cq, Device, Mr, Patience, Pd, Qp, open_device
+from railopt.units import INT64_MAX
+
+MTUS = (256, 512, 1024, 2048, 4096)
+MAX_DEPTH = 1 << 16
+MAX_STALL_S = 1e6
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,31 @@ class Options:
     tclass: int = 0
     patience: Patience = field(default_factory=Patience)
     stall_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        patience = self.patience
+        for name, value, low, high in (
+            ("ib-port", self.port, 1, 255),
+            ("gid-index", 0 if self.gid_index is None else self.gid_index, 0, 255),
+            ("depth", self.depth, 1, MAX_DEPTH),
+            ("sl", self.sl, 0, 15),
+            ("tclass", self.tclass, 0, 255),
+            ("ib-timeout", patience.timeout, 1, 31),
+            ("ib-retry", patience.retry, 0, 7),
+            ("size", self.max_message, 1, INT64_MAX),
+        ):
+            if not low <= value <= high:
+                raise InputError(f"--{name} {value}: expected {low} to {high}")
+        if not 1 <= self.batch <= self.depth:
+            raise InputError(
+                f"--batch {self.batch} --depth {self.depth}: expected 1 <= batch <= depth"
+            )
+        if self.mtu is not None and self.mtu not in MTUS:
+            raise InputError(f"--mtu {self.mtu}: expected one of {', '.join(map(str, MTUS))}")
+        if not 0 < self.stall_s < MAX_STALL_S:
+            raise InputError(
+                f"--stall {self.stall_s:g}: expected seconds above 0, below {MAX_STALL_S:g}"
+            )
 
 
 class Rail:

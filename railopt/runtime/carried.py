@@ -1,0 +1,90 @@
+"""Carrying a plan out with a sender by name, and what every node said of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from railopt.plans import Plan
+from railopt.runtime.senders import SENDERS, Setting
+from railopt.runtime.senders.protocol import Report
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Runs of one plan: `nodes[k][i]` is process k's report of run i (loopback: one process)."""
+
+    sender: str
+    plan: Plan
+    nodes: tuple[tuple[Report, ...], ...]
+
+    @property
+    def wrong(self) -> int:
+        """Chunks that arrived with wrong bytes, in all runs."""
+        return sum(report.wrong or 0 for runs in self.nodes for report in runs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values; `makespan` is exact."""
+        return {
+            "sender": self.sender,
+            "policy": self.plan.policy,
+            "digest": self.plan.digest,
+            "makespan": self.plan.makespan,
+            "nodes": [[report.as_dict() for report in runs] for runs in self.nodes],
+        }
+
+    def columns(self, *, gbits: bool = False) -> list[str]:
+        """The head of `rows`."""
+        rate = "Gb/s" if gbits else "GB/s"
+        return [
+            *("sender", "node", "rail", "device", "state"),
+            *("chunks", "bytes", "time(us)", rate, "#wrong"),
+        ]
+
+    def rows(self, *, gbits: bool = False) -> list[list[str]]:
+        """One row a rail of each node, then one of the node: mean time and rate of its runs."""
+        rows = []
+        for node, runs in enumerate(self.nodes):
+            name = "all" if self.sender == "loopback" else str(node)
+            rows += [[self.sender, name, *cells] for cells in _rail_rows(runs)]
+            rows.append([self.sender, name, *_node_row(runs, 8e-9 if gbits else 1e-9)])
+        return rows
+
+
+def _rail_rows(runs: tuple[Report, ...]) -> list[list[str]]:
+    return [
+        [
+            str(rail.rail),
+            rail.device,
+            "ok" if rail.alive else _cause(runs, rail.rail),
+            str(rail.chunks),
+            str(rail.bytes),
+            "",
+            "",
+            "",
+        ]
+        for rail in runs[-1].rails
+    ]
+
+
+def _node_row(runs: tuple[Report, ...], scale: float) -> list[str]:
+    last, seconds = runs[-1], sum(report.seconds for report in runs) / len(runs)
+    rate = last.bytes / seconds * scale if seconds else 0.0
+    wrong = "-" if last.wrong is None else str(sum(report.wrong or 0 for report in runs))
+    times = [f"{seconds * 1e6:.1f}", f"{rate:.3f}", wrong]
+    return ["all", "", "", str(last.chunks), str(last.bytes), *times]
+
+
+def _cause(runs: tuple[Report, ...], rail: int) -> str:
+    causes = [fault.cause for report in runs for fault in report.faults if fault.rail == rail]
+    return f"dead: {causes[0]}" if causes else "dead"
+
+
+def carry(plan: Plan, sender: str, setting: Setting, iters: int = 1) -> Carried:
+    """Run a plan `iters` times on all ranks; every rank gets what all of them said."""
+    with SENDERS[sender].opened(setting) as carrier:
+        reports = [carrier.carry(plan) for _ in range(iters)]
+        nodes = carrier.gather([report.as_dict() for report in reports])
+    return Carried(
+        sender, plan, tuple(tuple(Report.from_dict(data) for data in runs) for runs in nodes)
+    )

@@ -1,0 +1,107 @@
+"""What a sender is opened with, and what an opened one does: carry plans out, start to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TextIO
+
+from railopt.plans import Plan
+from railopt.runtime.payload.layout import Layout
+from railopt.runtime.rendezvous.launch import Launch
+from railopt.runtime.rendezvous.meet import Meeting
+from railopt.runtime.senders.protocol import Report, Sender
+from railopt.runtime.verbs.rails import Options
+
+
+def _silent(text: str) -> None:
+    """Says nothing."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything that some sender needs to be opened; each takes what concerns it.
+
+    room         the layout of the largest plan to come: how large buffers must be
+    rails        of the plans
+    run          names what all ranks must agree on
+    verify       fill payloads with a pattern and compare them; `checksums` also asks the senders
+    launch       who the other ranks are, and `meeting` where they meet
+    devices      this node's, in rail order (default: those with an active port, in PCI order)
+    options      of the queue pairs
+    out          where a record is written
+    say          takes lines of talk: faults, wrong chunks
+    """
+
+    room: Layout
+    rails: int
+    run: str = ""
+    verify: bool = True
+    checksums: bool = True
+    launch: Launch = field(default_factory=lambda: Launch("none", 0, 1))
+    meeting: Meeting = field(default_factory=Meeting)
+    devices: tuple[str, ...] | None = None
+    options: Options = field(default_factory=Options)
+    out: TextIO | None = None
+    say: Callable[[str], None] = _silent
+
+
+class Carrier(Protocol):
+    """An opened sender."""
+
+    def carry(self, plan: Plan) -> Report:
+        """Fill, start on all ranks, run, verify: the report of this rank."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's JSON value, by rank."""
+        ...
+
+
+class Alone:
+    """The carrier of a sender that has no other ranks and verifies by itself."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def carry(self, plan: Plan) -> Report:
+        """Run and wait."""
+        return self._sender.run(plan).wait()
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of the one rank."""
+        return [value]
+
+
+class Kind(NamedTuple):
+    """A sender by its name: how it is opened, a line of help, which options of a command act on it
+    (see `LAUNCH`, `MEETING`, `RAILS`), and whether its runs move bytes, so that they can be timed.
+    """
+
+    opened: Callable[[Setting], AbstractContextManager[Carrier]]
+    help: str
+    takes: frozenset[str]
+    moves: bool = True
+
+
+LAUNCH = frozenset({"hosts", "rank", "launcher"})
+MEETING = frozenset({"secret_file", "port", "join", "bind"})
+RAILS = frozenset(
+    {
+        "devices",
+        "ib_port",
+        "gid_index",
+        "mtu",
+        "sl",
+        "tclass",
+        "qp",
+        "size",
+        "depth",
+        "batch",
+        "ib_timeout",
+        "ib_retry",
+        "stall",
+    }
+)
+REPORT = frozenset({"no_verify", "json", "report_gbits"})

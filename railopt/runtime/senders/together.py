@@ -1,0 +1,96 @@
+"""The verbs sender with everything around a run: meeting the ranks, buffers, payloads, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from railopt.errors import InputError
+from railopt.plans import Plan
+from railopt.runtime.payload import verify
+from railopt.runtime.payload.layout import Layout
+from railopt.runtime.rendezvous.meet import meet
+from railopt.runtime.senders.protocol import Report
+from railopt.runtime.senders.setting import Carrier, Setting
+from railopt.runtime.senders.verbs import Verbs
+from railopt.runtime.verbs.devices import list_devices, rail_map
+
+SHOWN = 5  # wrong chunks that are named
+
+
+@contextmanager
+def opened(setting: Setting) -> Iterator[Carrier]:
+    """Meet the others, open this node's devices and register buffers, once for all plans."""
+    launch, nodes = setting.launch, len(setting.room.send_bytes)
+    if nodes != launch.size:
+        raise InputError(
+            f"the plan is for {nodes} nodes, this run has {launch.size} ranks (one process a node)"
+        )
+    with meet(launch, setting.run, setting.meeting) as group:
+        found = list_devices(gids=False)
+        rails = rail_map(setting.devices, found, setting.options.port, setting.rails)
+        send, recv = (
+            np.zeros(int(side[launch.rank, 0]), np.uint8)
+            for side in (setting.room.send_bytes, setting.room.recv_bytes)
+        )
+        with Verbs(group, rails, send, recv, options=setting.options) as sender:
+            yield Together(sender, setting)
+
+
+class Together:
+    """Runs plans on all ranks at once. Every run has a pattern of its own, so that bytes of another
+    run are wrong bytes.
+    """
+
+    def __init__(self, sender: Verbs, setting: Setting) -> None:
+        self._sender, self._setting = sender, setting
+        self._round = 0
+        self._plan: Plan | None = None
+        self._layout: Layout | None = None
+
+    def carry(self, plan: Plan) -> Report:
+        """Fill, start together, run, verify."""
+        sender, layout = self._sender, self._layout_of(plan)
+        self._round += 1
+        if self._setting.verify:
+            verify.fill(plan, layout, sender.group.rank, sender.send, self._round)
+        sender.group.allgather("start")
+        report = sender.run(plan, layout).wait()
+        for fault in report.faults:
+            self._setting.say(str(fault))
+        return replace(report, wrong=self._wrong(plan, layout)) if self._setting.verify else report
+
+    def _layout_of(self, plan: Plan) -> Layout:
+        if self._layout is None or plan is not self._plan:
+            self._plan, self._layout = plan, Layout.packed(plan.chunks)
+        return self._layout
+
+    def _wrong(self, plan: Plan, layout: Layout) -> int:
+        """Chunks of this node with wrong bytes, and pairs whose checksum the sender does not
+        confirm.
+        """
+        sender, group = self._sender, self._sender.group
+        wrong = verify.wrong(plan, layout, group.rank, sender.recv, self._round)
+        for chunk in wrong[:SHOWN].tolist():
+            self._setting.say(
+                f"chunk {chunk} from {group.names[plan.chunks.src[chunk]]} on rail "
+                f"{plan.rail[chunk]} is wrong"
+            )
+        if not self._setting.checksums:
+            return len(wrong)
+        sent = group.allgather(
+            verify.checksums(plan, layout, group.rank, "send", sender.send).tolist()
+        )
+        received = verify.checksums(plan, layout, group.rank, "recv", sender.recv).tolist()
+        pairs = sum(
+            received[k] != sent[k][group.rank] for k in range(group.size) if k != group.rank
+        )
+        return max(len(wrong), pairs)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's JSON value, by rank."""
+        return self._sender.group.allgather(value)
