@@ -28,8 +28,9 @@ test: $(VENV)/.test             ## unit, property and contract tests; no system 
 test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: never a wrong "proved"
 	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py \
 	  tests/property/test_joint.py tests/property/test_local_solver.py
-lint: $(VENV)/.lint             ## ruff and mypy --strict
+lint: $(VENV)/.lint             ## ruff (rules, and the format at 100 columns) and mypy --strict
 	$(VENV)/bin/ruff check railopt tests experiments proofs
+	$(VENV)/bin/ruff format --check railopt tests experiments proofs
 	$(VENV)/bin/mypy
 bench: $(VENV)/.test            ## speed as ratios against named peers, side by side (BENCH_ARGS=--json for data)
 	$(PY) -m tests.bench $(BENCH_ARGS)
@@ -42,7 +43,7 @@ proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants
 	    apt-get update -q && apt-get install -qy --no-install-recommends coq; \
 	  else echo "make proofs needs coqc 8.16: have root run 'apt-get install --no-install-recommends coq'," \
 	    "or without root: opam install coq.8.16.1" >&2; exit 1; fi; }
-	$(PY) -m railopt.symbolic.coq.build
+	$(PY) -m railopt.symbolic.coq
 	$(PY) -m pytest tests/proofs
 	$(VENV)/bin/railopt prove --kernel
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)

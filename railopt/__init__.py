@@ -16,51 +16,82 @@ import importlib
 from typing import Any
 
 from railopt import errors, units, workloads
+from railopt.bracket import Bracket, Status
+from railopt.certificate import Certificate
 from railopt.check import Verdict, check
 from railopt.chunks import Chunks
+from railopt.conversion import convert
 from railopt.fabric import Fabric, Spine
 from railopt.gaps import GapReport, gap
 from railopt.plans import Plan
 from railopt.policies import POLICIES, plan
+from railopt.sources import traffic_from
 from railopt.traffic import Traffic
 
 __version__ = "0.2.0.dev0"
 
-# Public names whose modules are heavy: resolved on first use.
+# Public names whose modules are heavy, and the rooms of the package: resolved on first use.
 _LAZY = {
-    "Planner": "railopt.policies.planner",
-    "simulate": "railopt.sim",
-    "Schedule": "railopt.schedule",
-    "synthesise": "railopt.schedule",
     "Outcome": "railopt.solver.outcome",
+    "Planner": "railopt.policies.planner",
+    "Schedule": "railopt.schedule",
+    "simulate": "railopt.sim",
     "solve": "railopt.solver.coupled.solve",
+    "synthesise": "railopt.schedule",
+}
+_ROOMS = {
+    "moe",
+    "policies",
+    "report",
+    "runtime",
+    "schedule",
+    "sim",
+    "solver",
+    "sweep",
+    "symbolic",
 }
 
-__all__ = [  # noqa: RUF022  sorted by a test together with _LAZY
+__all__ = [
+    "POLICIES",
+    "Bracket",
+    "Certificate",
     "Chunks",
     "Fabric",
     "GapReport",
     "Outcome",
-    "POLICIES",
     "Plan",
     "Planner",
     "Schedule",
     "Spine",
+    "Status",
     "Traffic",
     "Verdict",
     "check",
+    "convert",
     "errors",
     "gap",
+    "moe",
     "plan",
+    "policies",
+    "report",
+    "runtime",
+    "schedule",
+    "sim",
     "simulate",
     "solve",
+    "solver",
+    "sweep",
+    "symbolic",
     "synthesise",
+    "traffic_from",
     "units",
     "workloads",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"railopt.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'railopt' has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)
@@ -69,4 +100,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_LAZY})
+    return __all__

@@ -296,7 +296,7 @@ class Fabric:
         rate = int(self.tx[0, 0])
         if not self.is_uniform or rate * 8 % 10**9:
             raise InputError(
-                "a .topo has one link speed in whole Gb/s: this fabric has unequal, dead or "
+                "a .topo has one link rate in whole Gb/s: this fabric has unequal, dead or "
                 "fractional NICs"
             )
         if self.spine is not None and self.spine.rate != rate:

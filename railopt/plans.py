@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Int32s, Ints, Rails, digest, frozen, load_npz, save_npz
+from railopt.arrays import Int32s, Ints, Rails, digest, frozen, load_npz, save_npz, write_atomic
 from railopt.chunks import COLUMNS, Chunks
 from railopt.errors import FOREIGN, FormatError, InputError, printable
 from railopt.fabric import Fabric
@@ -157,9 +158,12 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Save as `.npz`; the loads and the makespan go with it, as claims that `railopt check`
-        re-computes.
+        re-computes.  A name that ends in `.cm` gets `to_cm()` instead, which can't be loaded.
         """
-        save_npz(path, "plan", *self._content(), force=force)
+        if Path(path).suffix == ".cm":
+            write_atomic(path, self.to_cm(), force=force)
+        else:
+            save_npz(path, "plan", *self._content(), force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:

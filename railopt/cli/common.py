@@ -1,34 +1,69 @@
-"""What the commands share: fabric and traffic arguments, tables, JSON, and where output goes.
+"""What the commands share: fabric and traffic arguments, JSON, and where output goes.
 
-stdout is data, stderr is talk.
+stdout is data, stderr is talk.  In `--json` an exact number is a string "p/q" under its name, and
+a float of it stands beside it as NAME_float.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from railopt.arrays import write_atomic
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.traffic import Traffic
-from railopt.workloads import WORKLOADS, from_spec
+from railopt.errors import InputError, printable
+from railopt.fabric import Fabric, parse_nics
+from railopt.sources import traffic_from
+from railopt.tables import percent, table
+from railopt.units import MAX_CHARACTERS, parse_integer
+from railopt.workloads import WORKLOADS
+
+__all__ = [
+    "TRAFFIC_HELP",
+    "add_fabric_arguments",
+    "add_output_arguments",
+    "fabric_from",
+    "fabric_given",
+    "integer",
+    "note",
+    "percent",
+    "print_json",
+    "refuse_idle",
+    "table",
+    "traffic_from",
+    "write_json",
+]
+
+_FABRIC = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
+
+TRAFFIC_HELP = (
+    "a file (.npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as "
+    f"moe:skew=0.8,seed=1 ({', '.join(WORKLOADS)})"
+)
+
+
+def integer(text: str) -> int:
+    """A whole number on the command line, within int64: a `type` for argparse."""
+    try:
+        return parse_integer(text, "number")
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     """--fabric FILE, or --nodes, --rails, --gpus, --link, and --degrade."""
     group = parser.add_argument_group("fabric")
     group.add_argument(
-        "--fabric", metavar="FILE.toml", help="fabric description; instead of the options below"
+        "--fabric",
+        metavar="FILE.toml",
+        help="fabric description (or a .topo of htsim); instead of the options below",
     )
-    group.add_argument("--nodes", type=int, help="nodes (default 8)")
-    group.add_argument("--rails", type=int, help="rails = NICs a node (default 8)")
-    group.add_argument("--gpus", type=int, help="GPUs a node (default: as many as rails)")
+    group.add_argument("--nodes", type=integer, help="nodes (default 8)")
+    group.add_argument("--rails", type=integer, help="rails = NICs a node (default 8)")
+    group.add_argument("--gpus", type=integer, help="GPUs a node (default: as many as rails)")
     group.add_argument("--link", help="rate of a NIC (default 400Gb/s)")
     group.add_argument(
         "--degrade",
@@ -39,56 +74,78 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def fabric_given(args: argparse.Namespace) -> bool:
+    """Whether any option describes a fabric."""
+    return any(getattr(args, name) not in (None, []) for name in ("fabric", "degrade", *_FABRIC))
+
+
 def fabric_from(args: argparse.Namespace) -> Fabric:
     """The fabric that the options describe."""
-    given = [name for name in ("nodes", "rails", "gpus", "link") if getattr(args, name) is not None]
-    if args.fabric and given:
+    given = [name for name in _FABRIC if getattr(args, name) is not None]
+    if args.fabric is not None and given:
         raise InputError(f"--fabric and --{given[0]} contradict each other: give one of them")
-    defaults: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
-    options: dict[str, Any] = {
-        name: default if getattr(args, name) is None else getattr(args, name)
-        for name, default in defaults.items()
-    }
-    fabric = Fabric.read(args.fabric) if args.fabric else Fabric.uniform(**options)
-    return fabric.degraded(dict(map(_nic, args.degrade))) if args.degrade else fabric
-
-
-def _nic(text: str) -> tuple[tuple[int, int], str]:
+    options: dict[str, Any] = {**_FABRIC, **{name: getattr(args, name) for name in given}}
+    fabric = Fabric.uniform(**options) if args.fabric is None else Fabric.read(args.fabric)
     try:
-        place, fraction = text.split("=")
-        node, rail = map(int, place.split(":"))
-    except ValueError:
-        raise InputError(f"--degrade {text!r}: expected NODE:RAIL=FRACTION, e.g. 3:5=0.5") from None
-    return (node, rail), fraction
-
-
-TRAFFIC_HELP = (
-    "a file (.npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as "
-    "moe:skew=0.8,seed=1 "
-    f"({', '.join(WORKLOADS)})"
-)
-
-
-def traffic_from(text: str, fabric: Fabric) -> Traffic:
-    """A traffic file, or a generated workload by its spec; a file wins where both exist."""
-    if not Path(text).exists() and text.partition(":")[0] in WORKLOADS:
-        return from_spec(text, fabric)
-    if not Path(text).exists() and not Path(text).suffix:
-        raise InputError(
-            f"{text!r} is neither a file nor a workload; known workloads: {', '.join(WORKLOADS)}"
-        )
-    return Traffic.read(text, fabric)
+        return fabric.degraded(parse_nics(args.degrade)) if args.degrade else fabric
+    except InputError as error:
+        raise InputError(f"--degrade {error}") from error
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """--json and --force."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help='print JSON instead of a table: exact numbers as "p/q", a float beside each',
+    )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 
 
+def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:
+    """Refuse options (by their names in `args`) that were given and could do nothing."""
+    for name in flags:
+        if getattr(args, name) not in (None, False, []):
+            raise InputError(
+                f"--{name.replace('_', '-')} can't do anything {because}: leave it out"
+            )
+
+
 def print_json(data: Any) -> None:
-    """One JSON document on stdout; Fractions as "p/q" strings, exact."""
-    print(json.dumps(data, default=_jsonable, indent=2))
+    """One JSON document on stdout; Fractions as "p/q" strings, exact, with a float beside each that
+    has a name.
+    """
+    print(json.dumps(with_floats(data), default=_jsonable, indent=2))
+
+
+def with_floats(data: Any) -> Any:
+    """The same JSON values with NAME_float beside every exact NAME of a dict: a Fraction, a text
+    "p/q" or "p", or a list of these.
+    """
+    if isinstance(data, list | tuple):
+        return [with_floats(value) for value in data]
+    if not isinstance(data, dict):
+        return data
+    result = {}
+    for name, value in data.items():
+        result[name] = with_floats(value)
+        several = isinstance(value, list | tuple)
+        floats = [_float(part) for part in (value if several else [value])]
+        if floats and None not in floats and name != "digest" and f"{name}_float" not in data:
+            result[f"{name}_float"] = floats if several else floats[0]
+    return result
+
+
+_EXACT = re.compile(r"-?\d+(/[1-9]\d*)?", re.ASCII)
+
+
+def _float(value: Any) -> float | None:
+    if isinstance(value, str) and len(value) <= MAX_CHARACTERS and _EXACT.fullmatch(value):
+        value = Fraction(value)
+    try:
+        return float(value) if isinstance(value, Fraction) else None
+    except OverflowError:
+        return None
 
 
 def _jsonable(value: Any) -> Any:
@@ -99,32 +156,9 @@ def _jsonable(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """An aligned plain-text table on stdout: first column to the left, the others to the right."""
-    cells = [[str(cell) for cell in row] for row in rows]
-    widths = [
-        max(len(name), *(len(row[i]) for row in cells), 0) if cells else len(name)
-        for i, name in enumerate(columns)
-    ]
-    if title:
-        print(title)
-    for row in [list(columns), ["-" * width for width in widths], *cells]:
-        print(
-            "  ".join(
-                cell.ljust(w) if i == 0 else cell.rjust(w)
-                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-        )
-
-
-def percent(gap: Fraction) -> str:
-    """A gap as a percentage, three significant digits; an exact zero says so."""
-    return "0" if gap == 0 else f"{float(gap) * 100:.3g}"
-
-
 def note(text: str) -> None:
-    """Talk: to stderr."""
-    print(text, file=sys.stderr)
+    """Talk: one line to stderr."""
+    print(printable(text, 2000), file=sys.stderr)
 
 
 def write_json(path: str, data: Any, *, force: bool) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from fractions import Fraction
-from pathlib import Path
 
-from railopt.arrays import kind_of, read_text, write_atomic
-from railopt.cli.common import TRAFFIC_HELP, add_fabric_arguments, fabric_from, note, traffic_from
-from railopt.errors import InputError
-from railopt.fabric import Fabric, Spine
-from railopt.formats import format_topo, parse_topo
-from railopt.plans import Plan
+from railopt.cli.common import (
+    TRAFFIC_HELP,
+    add_fabric_arguments,
+    fabric_from,
+    fabric_given,
+    note,
+)
+from railopt.conversion import convert
 
 EPILOG = """Traffic: .npz (railopt), .cm (htsim), anything else is an nccl-tests alltoallv matrix.
 Plans (.npz) become .cm.  Fabrics: .toml (railopt) and .topo (htsim).
@@ -37,56 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source, target = Path(args.input).suffix, Path(args.output).suffix
-    if source in (".toml", ".topo"):
-        _convert_fabric(args.input, args.output, force=args.force)
-    elif source == ".npz" and target == ".cm" and kind_of(args.input) == "plan":
-        write_atomic(args.output, Plan.load(args.input).to_cm(), force=args.force)
-    elif target in (".toml", ".topo"):
-        raise InputError(
-            f"{args.output}: a fabric comes from a .toml or .topo file, not from {args.input}"
-        )
-    else:
-        traffic_from(args.input, fabric_from(args)).save(args.output, force=args.force)
+    fabric = fabric_from(args) if fabric_given(args) else None
+    convert(args.input, args.output, fabric, force=args.force)
     note(f"saved {args.output}")
     return 0
-
-
-def _convert_fabric(source: str, target: str, *, force: bool) -> None:
-    fabric = topology_fabric(source) if source.endswith(".topo") else Fabric.read(source)
-    if target.endswith(".toml"):
-        fabric.save(target, force=force)
-    elif target.endswith(".topo"):
-        write_atomic(target, fabric_topology(fabric), force=force)
-    else:
-        raise InputError(f"{target}: a fabric is written as .toml or .topo")
-
-
-def topology_fabric(path: str) -> Fabric:
-    """A two-tier htsim topology, one leaf a rail, as a Fabric; a path up and down one leaf is two
-    of its hops.
-    """
-    found = parse_topo(read_text(path), Path(path).name)
-    return Fabric.uniform(
-        found.nodes,
-        found.rails,
-        f"{found.gbps}Gb/s",
-        latency=f"{2 * found.latency_ns}ns",
-        spine=Spine(found.uplinks, found.gbps * 10**9 // 8),
-    )
-
-
-def fabric_topology(fabric: Fabric) -> str:
-    """The `.topo` of a healthy fabric with one rate in whole Gb/s; htsim's files can't say more."""
-    rate = Fraction(int(fabric.tx[0, 0]) * 8, 10**9)
-    if not fabric.is_uniform or rate.denominator != 1:
-        raise InputError(
-            "a .topo knows one link speed in whole Gb/s: this fabric has slow, dead or odd NICs"
-        )
-    return format_topo(
-        fabric.nodes,
-        fabric.rails,
-        rate.numerator,
-        fabric.latency_ps // 2000,
-        fabric.spine.uplinks if fabric.spine else None,
-    )

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.chunks import Chunks
-from railopt.cli.common import add_output_arguments, note, percent, print_json, table
+from railopt.cli.common import (
+    add_output_arguments,
+    note,
+    percent,
+    print_json,
+    refuse_idle,
+    table,
+)
+from railopt.errors import printable
 from railopt.fabric import Fabric
 from railopt.gaps import GapReport, gap
 from railopt.policies import POLICIES, plan
@@ -20,52 +28,72 @@ EPILOG = """example:
   railopt demo --json > demo.json"""
 
 CHUNK = "1MiB"
+PICTURE = "railopt-demo.svg"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        default="railopt-demo.svg",
         metavar="FILE",
-        help="where the picture goes: .svg, .pdf or .png (default railopt-demo.svg, replaced if "
-        "it is there)",
+        help=f"where the picture goes: .svg, .pdf or .png (default {PICTURE}, replaced if it is "
+        f"there)",
     )
     add_output_arguments(parser)
 
 
+class Demo(NamedTuple):
+    """What is measured: every policy on a healthy fabric and with a slow NIC, and the family of
+    counterexamples, each as (rails, lpt, equitable).
+    """
+
+    healthy: list[GapReport]
+    slow: list[GapReport]
+    families: list[tuple[int, GapReport, GapReport]]
+
+
 def run(args: argparse.Namespace) -> int:
-    healthy = Fabric.uniform(nodes=8, rails=8, link="400Gb/s")
-    slow = healthy.degraded({(3, 5): "0.5"})
-    traffic = moe(healthy, tokens=4096, top_k=2, hidden="8KiB", skew=0.5, seed=1)
+    if args.output is None:
+        refuse_idle(args, "force", because=f"without -o, where {PICTURE} is replaced anyway")
     note("compiling on the first run, then planning ...")
-    parts = {
-        "healthy": _reports(healthy, traffic.chunks(CHUNK)),
-        "slow NIC": _reports(slow, traffic.chunks(CHUNK)),
-    }
-    families = [(rails, *counterexample(rails)) for rails in (2, 4, 8)]
-    picture = _picture(parts["healthy"], args)
+    demo = measured()
+    picture = _picture(demo.healthy, args)
     if args.json:
         print_json(
             {
-                **{
-                    name: [report.as_dict() for report in reports]
-                    for name, reports in parts.items()
-                },
+                "healthy": [report.as_dict() for report in demo.healthy],
+                "slow NIC": [report.as_dict() for report in demo.slow],
                 "counterexample": [
                     {"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()}
-                    for rails, lpt, even in families
+                    for rails, lpt, even in demo.families
                 ],
                 "picture": picture,
             }
         )
-        return 0
+    else:
+        _print(demo, picture)
+    return 0
+
+
+def measured() -> Demo:
+    """A skewed MoE dispatch under every policy, and the counterexamples on 2, 4 and 8 rails."""
+    healthy = Fabric.uniform(nodes=8, rails=8, link="400Gb/s")
+    slow = healthy.degraded({(3, 5): "0.5"})
+    traffic = moe(healthy, tokens=4096, top_k=2, hidden="8KiB", skew=0.5, seed=1)
+    return Demo(
+        _reports(healthy, traffic.chunks(CHUNK)),
+        _reports(slow, traffic.chunks(CHUNK)),
+        [(rails, *counterexample(rails)) for rails in (2, 4, 8)],
+    )
+
+
+def _print(demo: Demo, picture: str) -> None:
     print(
         f"A Mixtral-like MoE dispatch: 64 GPUs x 4096 tokens x top-2 x 8 KiB, 8 nodes x 8 rails "
         f"of 400 Gb/s, chunks of {CHUNK}.\n"
     )
-    _table("Every policy against the best possible", parts["healthy"])
-    _table("The same with NIC 5 of node 3 at half speed", parts["slow NIC"])
+    _table("Every policy against the best possible", demo.healthy)
+    _table("The same with NIC 5 of node 3 at half speed", demo.slow)
     print(
         '"Uniform sending ensures uniform receiving" is false.  A plain uniform all-to-all of '
         "whole flows, M = N + 1 nodes:"
@@ -74,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         ["rails", "nodes", "lpt send", "lpt receive", "equitable receive", "bound"],
         [
             [rails, rails + 1, _times(lpt, "send"), _times(lpt, "recv"), _times(even, "recv"), "1"]
-            for rails, lpt, even in families
+            for rails, lpt, even in demo.families
         ],
     )
     print(
@@ -85,7 +113,6 @@ def run(args: argparse.Namespace) -> int:
     print(
         "next: railopt gap moe:skew=0.5 --policy lpt,lpt-local,equitable --chunk 256KiB,1MiB,4MiB"
     )
-    return 0
 
 
 def counterexample(rails: int) -> tuple[GapReport, GapReport]:
@@ -131,5 +158,6 @@ def _picture(reports: list[GapReport], args: argparse.Namespace) -> str:
     from railopt.report.heatmap import rail_loads, save_figure
 
     figure = rail_loads(reports, "NIC time over the lower bound, by policy")
-    save_figure(figure, args.output, force=args.force or args.output == "railopt-demo.svg")
-    return str(args.output)
+    path = PICTURE if args.output is None else str(args.output)
+    save_figure(figure, path, force=args.force or args.output is None)
+    return printable(path)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 from railopt import __version__
-from railopt.errors import RailoptError
+from railopt.errors import RailoptError, printable
 
 # name -> (module, one line of help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -48,6 +49,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
 }
 
+MESSAGE = 2000  # characters of an error that are shown
+
 EXIT_CODES = (
     "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing "
     "or crashed, 4 a check failed"
@@ -59,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:  # type: ignore[override]
         self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: error: {message}\n")
+        self.exit(1, f"{self.prog}: error: {printable(message, MESSAGE)}\n")
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
@@ -89,23 +92,46 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command; the exit code.  Whatever is wrong with what it was given is one line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments if word in COMMANDS), None)
     try:
         args = _parser(command).parse_args(arguments)
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
+        return code
     except RailoptError as error:
-        print(f"railopt: error: {error}", file=sys.stderr)
-        return error.exit_code
+        return _failed(str(error), error.exit_code)
     except KeyboardInterrupt:
         print("railopt: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return 1
+    except OSError as error:
+        _forget_output()
+        about = "" if error.filename is None else f"{error.filename}: "
+        return _failed(f"{about}{error.strerror or error}", 1)
+    except MemoryError:
+        return _failed("not enough memory: a smaller fabric or larger chunks need less", 1)
+
+
+def _failed(message: str, code: int) -> int:
+    print(f"railopt: error: {printable(message, MESSAGE)}", file=sys.stderr)
+    return code
+
+
+def _forget_output() -> None:
+    """What is left in stdout's buffer goes nowhere, if stdout takes no more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def entry() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may be no UTF-8
     sys.exit(main())

@@ -9,9 +9,11 @@ from railopt.cli.common import (
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
+    integer,
     note,
     percent,
     print_json,
+    refuse_idle,
     table,
     traffic_from,
 )
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
     )
     parser.add_argument("--policy", default="lpt", help=f"one of {KNOWN} (default lpt)")
-    parser.add_argument("--seed", type=int, help="for hash and random, and for the ties of lpt")
+    parser.add_argument("--seed", type=integer, help="for hash and random, and for the ties of lpt")
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )
@@ -42,14 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not args.output:
+        refuse_idle(args, "force", because="without -o")
     fabric = fabric_from(args)
     chunks = traffic_from(args.traffic, fabric).chunks(args.chunk)
     made = plan(fabric, chunks, args.policy, seed=args.seed)
-    if args.output and args.output.endswith(".cm"):
-        from railopt.arrays import write_atomic
-
-        write_atomic(args.output, made.to_cm(), force=args.force)
-    elif args.output:
+    if args.output:
         made.save(args.output, force=args.force)
     report = gap(made, limit_s=0)
     if args.json:

@@ -8,18 +8,19 @@ import argparse
 import time
 from typing import Any
 
-from railopt.cli.common import note, print_json
-from railopt.errors import CheckFailed, InputError
+from railopt.cli.common import note, print_json, refuse_idle
+from railopt.errors import CheckFailed, InputError, printable
 from railopt.fabric import Fabric
+from railopt.tables import lines
 
-HELP = "check every theorem that railopt relies on: symbolic, exhaustive, kernel"
+NOT_RUN = "pinned, kernel not run"
 EPILOG = """\
 examples:
-  railopt prove --quick                     every statement in under half a minute; the Coq theorems as pinned
-  railopt prove                             the full ranges, and Coq's kernel where coqc is installed
-  railopt prove --id T2                     one theorem and its parts, with what was assumed and found
-  railopt prove --fabric fabric.toml        which theorems hold on this fabric, which don't and why
-  railopt prove --certificate c.json        one certificate as a theorem about its instance (needs coqc)
+  railopt prove --quick                 every statement in under half a minute, without Coq's kernel
+  railopt prove                         the full ranges, and Coq's kernel where coqc is installed
+  railopt prove --id T2                 one theorem and its parts, with what was assumed and found
+  railopt prove --fabric fabric.toml    which theorems hold on this fabric, which don't and why
+  railopt prove --certificate c.json    one certificate as a theorem on its instance (needs coqc)
 """
 
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only this theorem and its parts; may be repeated",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="small ranges, Coq theorems as pinned: under 30 s"
+        "--quick", action="store_true", help="small ranges, Coq's kernel not run: under 30 s"
     )
     parser.add_argument(
         "--kernel", action="store_true", help="insist on Coq's kernel: exit 3 if coqc is missing"
@@ -49,13 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0: all hold; 4: one does not."""
-    if sum(map(bool, (args.certificate, args.fabric, args.id))) > 1 or (
-        args.quick and (args.kernel or args.certificate or args.fabric)
-    ):
+    if sum(map(bool, (args.certificate, args.fabric, args.id))) > 1:
         raise InputError(
-            "--id, --fabric and --certificate are different questions, and --quick is only about "
-            "theorems: give one of them"
+            "--id, --fabric and --certificate are different questions: give one of them"
         )
+    if args.certificate or args.fabric:
+        question = "--certificate" if args.certificate else "--fabric"
+        refuse_idle(args, "quick", "kernel", because=f"with {question}: it is about the theorems")
+    elif args.quick:
+        refuse_idle(args, "kernel", because="with --quick, which does not run it")
     if args.fabric:
         return _fabric(args)
     return _certificate(args) if args.certificate else _theorems(args)
@@ -69,7 +72,7 @@ def _fabric(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"fabric": args.fabric, "theorems": [vars(entry) for entry in found]})
         return 0
-    print(f"{args.fabric}: {fabric.nodes} nodes x {fabric.rails} rails")
+    print(f"{printable(args.fabric)}: {fabric.nodes} nodes x {fabric.rails} rails")
     for entry in found:
         print(f"{entry.id:5} {'applies' if entry.applies else 'does not'}  {entry.why}")
     return 0
@@ -92,7 +95,8 @@ def _certificate(args: argparse.Namespace) -> int:
         return 0
     optimal = ", the value is optimal" if proved.optimal else ""
     print(
-        f"{args.certificate}: a theorem ({proved.kind}{optimal}), no axioms, {proved.seconds:.1f} s"
+        f"{printable(args.certificate)}: a theorem ({proved.kind}{optimal}), no axioms, "
+        f"{proved.seconds:.1f} s"
     )
     print(f"  {proved.statement}")
     return 0
@@ -118,6 +122,7 @@ def _theorems(args: argparse.Namespace) -> int:
         )
     outcomes = [runner.run(theorem, kernel, quick=args.quick) for theorem in chosen]
     failed = [outcome for outcome in outcomes if not outcome.ok]
+    took = time.monotonic() - start
     if args.json:
         print_json(
             {
@@ -125,15 +130,17 @@ def _theorems(args: argparse.Namespace) -> int:
                 "quick": args.quick,
                 "kernel": kernel.how,
                 "kernel_seconds": round(kernel_s, 3),
-                "seconds": round(time.monotonic() - start, 3),
-                "theorems": [outcome.as_dict() for outcome in outcomes],
+                "seconds": round(took, 3),
+                "theorems": [
+                    {**outcome.as_dict(), "status": _status(outcome, kernel.ran)}
+                    for outcome in outcomes
+                ],
             }
         )
     else:
-        _print(outcomes, bool(args.id))
+        _print(outcomes, bool(args.id), kernel.ran)
         print(
-            f"{len(outcomes) - len(failed)} of {len(outcomes)} as stated, "
-            f"{time.monotonic() - start:.1f} s"
+            f"{len(outcomes) - len(failed)} of {len(outcomes)} as stated, {took:.1f} s"
             f"{f' (Coq {kernel_s:.1f} s)' if kernel.ran else ''}"
         )
     if failed:
@@ -141,6 +148,14 @@ def _theorems(args: argparse.Namespace) -> int:
             "; ".join(f"{outcome.theorem.id} {_why(outcome)}" for outcome in failed[:5])
         )
     return 0
+
+
+def _status(outcome: Any, kernel_ran: bool) -> str:
+    """How the theorem is known by this run: the registry's word, unless it is the kernel's and the
+    kernel did not run.
+    """
+    status = str(outcome.theorem.status)
+    return NOT_RUN if status == "proved-kernel" and not kernel_ran else status
 
 
 def _why(outcome: Any) -> str:
@@ -154,23 +169,19 @@ def _why(outcome: Any) -> str:
     )
 
 
-def _print(outcomes: list[Any], details: bool) -> None:
+def _print(outcomes: list[Any], details: bool, kernel_ran: bool) -> None:
+    header = ("id", "statement", "status", "range", "s")
     rows = [
         (
             entry.theorem.id,
             entry.theorem.title,
-            entry.theorem.status if entry.ok else "FAILED",
+            _status(entry, kernel_ran) if entry.ok else "FAILED",
             entry.range,
             f"{entry.seconds:.2f}",
         )
         for entry in outcomes
     ]
-    header = ("id", "statement", "status", "range", "s")
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    for row in (header, tuple("-" * width for width in widths), *rows):
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+    print("\n".join(lines(header, rows, left=len(header))))
     for outcome in outcomes if details else ():
         print(
             f"\n{outcome.theorem.id}: {outcome.theorem.statement}\n  {outcome.theorem.symbols}\n  "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
-from railopt.cli.common import note, percent, print_json, table
+from railopt.cli.common import note, percent, print_json, refuse_idle, table
 from railopt.errors import InputError
 from railopt.sweep import results
-from railopt.units import format_time
+from railopt.units import format_time, shown
 
 EPILOG = """example:
   railopt results results
@@ -17,6 +19,8 @@ EPILOG = """example:
   railopt results node1 node2 --export all.parquet"""
 
 SHOWN = 40
+FAILED = ("nodes", "traffic", "chunk", "policy", "seed")
+GOOD = ("nodes", "rails", "traffic", "chunk", "policy", "seed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,62 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not args.export:
+        refuse_idle(args, "force", because="without --export")
+    else:
+        refuse_idle(args, "json", because="with --export")
+    if args.export or args.json or args.failed:
+        refuse_idle(args, "all", because="with --export, --json or --failed, which show every row")
     found = results.load(*args.places)
-    rows = list(
-        results.where(
-            found.failed if args.failed else found.rows, dict(map(_condition, args.where))
-        )
-    )
+    chosen = found.failed if args.failed else found.rows
+    rows = list(results.where(chosen, dict(map(_condition, args.where))))
     if args.export:
         results.export(rows, args.export, force=args.force)
         note(f"saved {len(rows)} rows in {args.export}")
     elif args.json:
         print_json([results.flat(row) for row in rows])
     elif args.failed:
-        table(
-            ["nodes", "traffic", "chunk", "policy", "seed", "error"],
-            [
-                [
-                    *(
-                        row["instance"][name]
-                        for name in ("nodes", "traffic", "chunk", "policy", "seed")
-                    ),
-                    row["error"],
-                ]
-                for row in rows
-            ],
-        )
+        table([*FAILED, "error"], [[*_instance(row, FAILED), row["error"]] for row in rows])
     else:
-        shown = rows if args.all else rows[:SHOWN]
-        table(
-            [
-                "nodes",
-                "rails",
-                "traffic",
-                "chunk",
-                "policy",
-                "seed",
-                "time",
-                "gap %",
-                "proof",
-                "worst",
-            ],
-            [
-                [
-                    *(
-                        row["instance"][name]
-                        for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")
-                    ),
-                    format_time(Fraction(row["value"])),
-                    percent(Fraction(row["gap"])),
-                    row["proof"],
-                    row["worst_side"],
-                ]
-                for row in shown
-            ],
-        )
-        if len(shown) < len(rows):
-            note(f"... and {len(rows) - len(shown)} more (--all)")
+        _print(rows, None if args.all else SHOWN)
     note(
         f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines "
         f"dropped, in {found.files} files"
@@ -108,8 +74,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _print(rows: list[results.Row], most: int | None) -> None:
+    shown = rows[:most]
+    table(
+        [*GOOD, "time", "gap %", "proof", "worst"],
+        [
+            [
+                *_instance(row, GOOD),
+                format_time(Fraction(row["value"])),
+                percent(Fraction(row["gap"])),
+                row["proof"],
+                row["worst_side"],
+            ]
+            for row in shown
+        ],
+    )
+    if len(shown) < len(rows):
+        note(f"... and {len(rows) - len(shown)} more (--all)")
+
+
+def _instance(row: results.Row, names: Sequence[str]) -> list[Any]:
+    return [row["instance"][name] for name in names]
+
+
 def _condition(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"--where {text!r}: expected COLUMN=VALUE")
+        raise InputError(f"--where {shown(text)}: expected COLUMN=VALUE")
     return name, value

@@ -12,8 +12,7 @@ import numpy as np
 
 from railopt.arrays import write_atomic
 from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.formats import Connection, format_cm, format_topo
+from railopt.formats import Connection, format_cm
 from railopt.sim.timeline import Timeline
 
 
@@ -23,7 +22,7 @@ def export_htsim(timeline: Timeline, folder: str | Path, *, force: bool = False)
         raise InputError(
             "only plans and direct traffic can be written for htsim: this job has no fabric"
         )
-    texts = {"run.cm": _connections(timeline), "fabric.topo": _topology(timeline.fabric)}
+    texts = {"run.cm": _connections(timeline), "fabric.topo": timeline.fabric.to_topo()}
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -65,21 +64,4 @@ def _connections(timeline: Timeline) -> str:
             )
             for src, dst, size, stage in ends
         ],
-    )
-
-
-def _topology(fabric: Fabric) -> str:
-    rate = int(fabric.tx[0, 0])
-    if not fabric.is_uniform or rate * 8 % 10**9:
-        raise InputError(
-            "a .topo has one link rate in whole Gb/s: this fabric has unequal, dead or fractional "
-            "NICs"
-        )
-    if fabric.spine is not None and fabric.spine.rate != rate:
-        raise InputError(
-            "a .topo for htsim is written with uplinks as fast as the NICs: this spine is not"
-        )
-    uplinks = None if fabric.spine is None else fabric.spine.uplinks
-    return format_topo(
-        fabric.nodes, fabric.rails, rate * 8 // 10**9, fabric.latency_ps // 2000, uplinks
     )

@@ -11,8 +11,8 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.units import parse_fraction, parse_time
+from railopt.fabric import Fabric, parse_nic
+from railopt.units import parse_time
 
 PAYLOAD = Fraction(4086, 4150)
 """Share of a full packet that is payload at MTU 4096, as UEC htsim counts it."""
@@ -99,13 +99,13 @@ class Fault:
     @classmethod
     def parse(cls, text: str) -> Fault:
         """`"50us:3:5=0.5"`: at 50 us NIC 5 of node 3 drops to half its rate."""
+        time, _, nic = text.partition(":")
         try:
-            place, fraction = text.split("=")
-            time, node, rail = place.split(":")
-            return cls(parse_time(time), int(node), int(rail), parse_fraction(fraction))
-        except ValueError as error:
+            (node, rail), fraction = parse_nic(nic)
+            return cls(parse_time(time), node, rail, fraction)
+        except InputError as error:
             raise InputError(
-                f"{text!r}: expected TIME:NODE:RAIL=FRACTION, e.g. 50us:3:5=0.5"
+                f"{text!r}: expected TIME:NODE:RAIL=FRACTION, e.g. 50us:3:5=0.5 ({error})"
             ) from error
 
     def check(self, fabric: Fabric) -> None:

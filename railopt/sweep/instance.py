@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 import railopt
-from railopt.fabric import Fabric
+from railopt.fabric import Fabric, parse_nics
 from railopt.gaps import gap
 from railopt.policies import plan
 from railopt.sweep.spec import Instance
-from railopt.units import parse_fraction
 from railopt.workloads import from_spec
 
 MAX_NICS = 128  # loads of every NIC go into a row up to this many
@@ -31,11 +30,7 @@ QUANTILES = 41
 def fabric_of(instance: Instance) -> Fabric:
     """The instance's fabric."""
     fabric = Fabric.uniform(instance.nodes, instance.rails, instance.link, gpus=instance.gpus)
-    nics = {}
-    for item in filter(None, instance.degrade.split(",")):
-        place, _, fraction = item.partition("=")
-        node, _, rail = place.partition(":")
-        nics[int(node), int(rail)] = parse_fraction(fraction)
+    nics = parse_nics(filter(None, instance.degrade.split(",")))
     return fabric.degraded(nics) if nics else fabric
 
 

@@ -1,4 +1,4 @@
-"""Imports go down only, and `import railopt` stays light."""
+"""Imports go down only and in no circle, `import railopt` stays light, its names are all there."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import railopt
 
 ROOT = Path(railopt.__file__).parent
 
 # Bottom first.  A module imports only what stands on a lower line; names on one line never import
-# each other.
+# each other.  "railopt" is `railopt/__init__.py`, which gathers what stands below it.
 LAYERS = [
     "check errors",
-    "units bracket",
-    "archive",
+    "units",
+    "bracket tables archive",
     "arrays processes toml",
     "formats chunks",
     "fabric",
     "traffic",
     "plans",
     "workloads bounds_kernels certificate",
-    "bounds",
-    "policies",
+    "bounds sources",
+    "policies conversion",
     "solver symbolic sim runtime schedule",
     "gaps moe",
+    "railopt",
     "sweep",
     "report",
     "cli",
@@ -34,38 +38,98 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
 
 
-def _railopt_imports(path: Path) -> set[str]:
-    """The parts of railopt that a file imports, anywhere in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def _modules() -> dict[str, Path]:
+    """Every module of railopt by its dotted name; a package is its `__init__`."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = ["railopt", *path.relative_to(ROOT).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = _modules()
+
+
+def _nodes(tree: ast.AST) -> list[ast.AST]:
+    """The nodes of a module, without what only a type checker runs."""
+    found, left = [], [tree]
+    while left:
+        node = left.pop()
+        found.append(node)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            left += node.orelse
+        else:
+            left += ast.iter_child_nodes(node)
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of railopt that a file imports, anywhere in it: `from a import b` is a.b where
+    that is a module, else a.
+    """
+    found: set[str] = set()
+    for node in _nodes(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            if node.module == "railopt":
-                found |= {f"railopt.{alias.name}" for alias in node.names}
-    return {name.split(".")[1] for name in found if name.startswith("railopt.")} & set(LEVEL)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else str(node.module) for name in inside}
+    return found & set(MODULES)
+
+
+IMPORTS = {name: imports(path) for name, path in MODULES.items()}
+
+
+def _layer(module: str) -> str:
+    """The name in LAYERS that a module belongs to."""
+    return "cli" if module == "railopt.__main__" else [*module.split("."), "railopt"][1]
 
 
 def test_imports_go_down_only() -> None:
-    wrong = []
-    for path in sorted(ROOT.rglob("*.py")):
-        own = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        if own in ("__init__", "__main__"):
-            continue
-        assert own in LEVEL, f"{own} has no layer: add it to LAYERS and to the README"
-        wrong += [
-            f"{path.relative_to(ROOT)} imports {name}"
-            for name in _railopt_imports(path)
-            if name != own and LEVEL[name] >= LEVEL[own]
-        ]
-    assert not wrong
+    missing = {_layer(name) for name in MODULES} - set(LEVEL)
+    assert not missing, "no layer: add it to LAYERS"
+    assert [
+        f"{name} imports {other}"
+        for name, wanted in IMPORTS.items()
+        for other in sorted(wanted)
+        if _layer(other) != _layer(name) and LEVEL[_layer(other)] >= LEVEL[_layer(name)]
+    ] == []
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """A path along imports that ends where it began; [] if there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, above: list[str]) -> list[str]:
+        if name in above:
+            return [*above[above.index(name) :], name]
+        if name in done:
+            return []
+        for other in sorted(graph[name]):
+            if found := walk(other, [*above, name]):
+                return found
+        done.add(name)
+        return []
+
+    return next((found for name in sorted(graph) if (found := walk(name, []))), [])
+
+
+def test_no_circle_between_modules() -> None:
+    assert " -> ".join(circle(IMPORTS)) == ""
+
+
+def test_a_circle_would_be_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
+    assert circle({"a": {"a"}}) == ["a", "a"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def test_runtime_never_imports_the_solver_nor_the_kernel_anything() -> None:
-    for path in (ROOT / "runtime").rglob("*.py"):
-        assert "solver" not in _railopt_imports(path), path
-    assert not _railopt_imports(ROOT / "check.py")
+    for name, wanted in IMPORTS.items():
+        if name.startswith("railopt.runtime"):
+            assert not [other for other in wanted if other.startswith("railopt.solver")], name
+    assert IMPORTS["railopt.check"] == set()
 
 
 HEAVY = ("ortools", "sympy", "numba", "matplotlib", "scipy", "pulp", "highspy", "dask", "torch")
@@ -85,8 +149,37 @@ def test_help_and_import_load_nothing_heavy() -> None:
         assert ran.stderr.strip() == "[]"
 
 
-def test_public_names_exist() -> None:
-    assert sorted(set(railopt.__all__)) == sorted(railopt.__all__, key=str)
-    for name in {*railopt.__all__, *railopt._LAZY}:
-        assert getattr(railopt, name) is not None
-    assert set(railopt._LAZY) <= set(railopt.__all__)
+def test_all_is_sorted_and_names_what_is_there() -> None:
+    shouting = [name for name in railopt.__all__ if name.isupper()]
+    assert railopt.__all__ == [
+        *sorted(shouting),
+        *sorted(name for name in railopt.__all__ if name[0].isupper() and name not in shouting),
+        *sorted(name for name in railopt.__all__ if name[0].islower()),
+    ]
+    assert len(set(railopt.__all__)) == len(railopt.__all__)
+    assert {*railopt._LAZY, *railopt._ROOMS} <= set(railopt.__all__)
+    assert dir(railopt) == sorted(railopt.__all__)
+    public = {
+        name
+        for name, value in vars(railopt).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+    }
+    assert public - {"Any"} <= set(railopt.__all__)
+
+
+@pytest.mark.parametrize("name", railopt.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    value = getattr(railopt, name)
+    assert value is not None
+    folder = ROOT / name
+    assert isinstance(value, ModuleType) == (
+        folder.is_dir() or name in ("errors", "units", "workloads")
+    )
+
+
+def test_rooms_are_reached_from_a_plain_import() -> None:
+    code = "import railopt; print(railopt.sim.simulate.__name__, railopt.solver.__name__)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["simulate", "railopt.solver"]
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = railopt.nothing

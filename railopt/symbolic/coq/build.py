@@ -6,7 +6,7 @@
     compile_text()  one generated source (a certificate, a tie to Python) against the built theory
 
 Only the standard library and Debian's ``coqc`` (package ``coq``, 8.16) are used.  Run as a program
-it builds, audits and compares: ``python -m railopt.symbolic.coq.build`` (``--pin`` rewrites the
+it builds, audits and compares: ``python -m railopt.symbolic.coq`` (``--pin`` rewrites the
 statements).
 """
 
@@ -333,7 +333,7 @@ def compile_text(text: str, *, folder: Path | None = None, timeout_s: float = 60
 def main(argv: Sequence[str] | None = None) -> int:
     """Build, audit, compare; 0 if the theory is exactly what ``statements.json`` says, 4 if not."""
     parser = argparse.ArgumentParser(
-        prog="python -m railopt.symbolic.coq.build", description=main.__doc__
+        prog="python -m railopt.symbolic.coq", description=main.__doc__
     )
     parser.add_argument(
         "--pin", action="store_true", help="rewrite statements.json from what Coq prints"
@@ -367,9 +367,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 4 if problems else 0
 
 
-if __name__ == "__main__":
+def entry() -> None:
+    """The program: `main`, with railopt's errors as one line and their exit codes."""
     try:
         sys.exit(main())
     except (BackendError, CheckFailed) as error:
-        print(f"railopt.symbolic.coq.build: error: {error}", file=sys.stderr)
+        print(f"railopt.symbolic.coq: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    entry()

@@ -86,7 +86,7 @@ def test_convert_fabrics(railopt_cli: Cli, tmp_path: Path) -> None:
     )
     ran = railopt_cli("convert", toml, tmp_path / "slow.topo")
     assert ran.code == 1
-    assert "one link speed" in ran.err
+    assert "one link rate" in ran.err
 
 
 def test_check_a_plan_against_its_traffic(railopt_cli: Cli, tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""Files from one format into another, by suffix.
+
+Traffic: `.npz` (railopt), `.cm` (htsim), anything else is an nccl-tests alltoallv matrix.
+Plans (`.npz`) become `.cm`.  Fabrics: `.toml` (railopt) and `.topo` (htsim).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from railopt.arrays import kind_of
+from railopt.errors import InputError, printable
+from railopt.fabric import Fabric
+from railopt.plans import Plan
+from railopt.sources import traffic_from
+from railopt.traffic import Traffic
+
+FABRICS = (".toml", ".topo")
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    fabric: Fabric | None = None,
+    *,
+    force: bool = False,
+) -> None:
+    """Write what `source` holds (a file, or a workload's spec) as `target`'s suffix says.
+
+    `fabric` is what foreign traffic and workloads are read for, 8 nodes x 8 rails by default; a
+    file that says so itself (a fabric, a plan, traffic in `.npz`) takes none.
+    """
+    text, suffix = os.fspath(source), Path(target).suffix
+    fabric_in, fabric_out = Path(text).suffix in FABRICS, suffix in FABRICS
+    if fabric_in != fabric_out:
+        raise InputError(
+            f"{printable(target)}: a fabric is written as .toml or .topo"
+            if fabric_in
+            else f"{printable(target)}: a fabric comes from a .toml or .topo file, not from "
+            f"{printable(text)}"
+        )
+    kind = "fabric" if fabric_in else kind_of(text) if Path(text).suffix == ".npz" else None
+    if fabric is not None and kind in ("fabric", "plan", "traffic"):
+        raise InputError(f"{printable(text)} is a {kind} of its own size: give no fabric with it")
+    if kind == "fabric":
+        Fabric.read(text).save(target, force=force)
+    elif kind == "plan":
+        if suffix != ".cm":
+            raise InputError(f"{printable(target)}: a plan is written as .cm")
+        Plan.load(text).save(target, force=force)
+    elif kind == "traffic":
+        Traffic.load(text).save(target, force=force)
+    else:
+        traffic_from(text, fabric or Fabric.uniform()).save(target, force=force)

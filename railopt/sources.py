@@ -1,0 +1,35 @@
+"""Where traffic comes from: a file, or a generated workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.traffic import Traffic
+from railopt.units import shown
+from railopt.workloads import WORKLOADS, from_spec
+
+
+def traffic_from(text: str, fabric: Fabric) -> Traffic:
+    """A traffic file, or a workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both
+    exist.
+    """
+    if is_file(text):
+        return Traffic.read(text, fabric)
+    if text.partition(":")[0] in WORKLOADS:
+        return from_spec(text, fabric)
+    if not Path(text).suffix:
+        raise InputError(
+            f"{shown(text)} is neither a file nor a workload; known workloads: "
+            f"{', '.join(WORKLOADS)}"
+        )
+    return Traffic.read(text, fabric)
+
+
+def is_file(text: str) -> bool:
+    """Whether something lies under this name; what can't be a name is none."""
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # too long, or with a NUL in it
+        return False

@@ -1,0 +1,5 @@
+"""`python -m railopt.symbolic.coq`: build, audit and compare the theory."""
+
+from railopt.symbolic.coq.build import entry
+
+entry()

@@ -1,0 +1,81 @@
+"""Conversion between formats from Python, and where traffic comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import railopt
+from railopt import Fabric, Spine, Traffic
+from railopt.errors import InputError
+
+FABRIC = Fabric.uniform(nodes=2, rails=2)
+
+
+def test_traffic_from_a_file_or_a_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    generated = railopt.traffic_from("uniform:size=1KiB", FABRIC)
+    assert generated == railopt.workloads.uniform(FABRIC, size="1KiB")
+    railopt.workloads.incast(FABRIC).save("uniform")
+    assert railopt.traffic_from("uniform", FABRIC) == railopt.workloads.incast(FABRIC)
+    for text, complaint in (
+        ("nothing", "known workloads"),
+        ("nothing.txt", "No such file"),
+        ("x" * 5000, "neither a file nor a workload"),
+        ("a\0b", "neither a file"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            railopt.traffic_from(text, FABRIC)
+
+
+def test_traffic_keeps_its_own_size(tmp_path: Path) -> None:
+    traffic = railopt.workloads.zipf(FABRIC, mean="3KiB")
+    traffic.save(tmp_path / "t.npz")
+    railopt.convert(tmp_path / "t.npz", tmp_path / "t.txt")
+    assert Traffic.read(tmp_path / "t.txt", FABRIC) == traffic
+    railopt.convert(tmp_path / "t.txt", tmp_path / "back.npz", FABRIC)
+    assert Traffic.load(tmp_path / "back.npz") == traffic
+    with pytest.raises(InputError, match="give no fabric"):
+        railopt.convert(tmp_path / "t.npz", tmp_path / "u.txt", FABRIC)
+    with pytest.raises(InputError, match="exists"):
+        railopt.convert(tmp_path / "t.npz", tmp_path / "t.txt")
+    railopt.convert(tmp_path / "t.npz", tmp_path / "t.txt", force=True)
+
+
+def test_what_does_not_become_what(tmp_path: Path) -> None:
+    FABRIC.save(tmp_path / "f.toml")
+    plan = railopt.plan(FABRIC, railopt.workloads.uniform(FABRIC).chunks("1MiB"))
+    plan.save(tmp_path / "p.npz")
+    for source, target, complaint in (
+        (tmp_path / "f.toml", "t.npz", "written as .toml or .topo"),
+        ("uniform", "f.topo", "a fabric comes from"),
+        (tmp_path / "p.npz", "p.txt", "a plan is written as .cm"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            railopt.convert(source, tmp_path / target)
+        assert not (tmp_path / target).exists()
+    railopt.convert(tmp_path / "p.npz", tmp_path / "p.cm")
+    assert (tmp_path / "p.cm").read_text() == plan.to_cm()
+
+
+def test_topo_says_what_it_can_and_refuses_the_rest(tmp_path: Path) -> None:
+    fabric = Fabric.uniform(4, 2, spine=Spine(4, 50 * 10**9))
+    fabric.save(tmp_path / "f.topo")
+    assert Fabric.read(tmp_path / "f.topo") == fabric
+    for odd, complaint in (
+        (Fabric.uniform(4, 2, spine=Spine(4, 10**9)), "as fast as the NICs"),
+        (Fabric.uniform(4, 2, latency="1ns"), "whole nanoseconds"),
+        (Fabric.uniform(4, 2, "1.5Gb/s"), "whole Gb/s"),
+        (fabric.degraded({(0, 0): "0"}), "dead"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            odd.to_topo()
+
+
+def test_htsim_connections_become_traffic(tmp_path: Path) -> None:
+    railopt.workloads.zipf(FABRIC, mean="3KiB").save(tmp_path / "t.cm")
+    railopt.convert(tmp_path / "t.cm", tmp_path / "t.npz", FABRIC)
+    crossed = railopt.workloads.zipf(FABRIC, mean="3KiB").node_matrix
+    assert np.array_equal(Traffic.load(tmp_path / "t.npz").node_matrix, crossed)

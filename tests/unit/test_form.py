@@ -1,0 +1,70 @@
+"""The form of the code: short functions of few parameters, array types defined once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import railopt
+
+ROOT = Path(railopt.__file__).parent
+MAX_PARAMETERS, MAX_LINES = 8, 60
+
+
+def _functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function of railopt, at any depth, with where it stands."""
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many parameters a caller may think about: self and cls are none."""
+    a = function.args
+    names = [arg.arg for arg in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+    names += [arg.arg for arg in (a.vararg, a.kwarg) if arg is not None]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """From `def` to the last line, the docstring included."""
+    return (function.end_lineno or 0) - function.lineno + 1
+
+
+def test_no_function_has_more_than_eight_parameters() -> None:
+    wrong = [f"{at}: {parameters(f)}" for at, f in _functions() if parameters(f) > MAX_PARAMETERS]
+    assert wrong == []
+
+
+def test_no_function_is_longer_than_sixty_lines() -> None:
+    wrong = [f"{at}: {lines(f)}" for at, f in _functions() if lines(f) > MAX_LINES]
+    assert wrong == []
+
+
+def test_the_two_counts_see_what_they_should() -> None:
+    tree = ast.parse("def f(self, a, /, b, *c, d, **e):\n    pass\n\n\ndef g():\n    pass\n")
+    f, g = tree.body
+    assert isinstance(f, ast.FunctionDef)
+    assert isinstance(g, ast.FunctionDef)
+    assert (parameters(f), lines(f), parameters(g)) == (5, 2, 0)
+
+
+def test_array_types_are_defined_once() -> None:
+    """`Ints = npt.NDArray[...]` stands in railopt/arrays.py alone."""
+    wrong = []
+    for path in sorted(ROOT.rglob("*.py")):
+        if path == ROOT / "arrays.py":
+            continue
+        for node in ast.parse(path.read_text()).body:
+            value = getattr(node, "value", None)
+            if isinstance(node, ast.Assign | ast.AnnAssign) and value is not None:
+                text = ast.unparse(value)
+                if text.startswith(("npt.NDArray[", "numpy.typing.NDArray[", "NDArray[")):
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")
+    assert wrong == []
+
+
+def test_no_file_is_named_for_its_technique() -> None:
+    assert [str(path) for path in ROOT.rglob("kernels.py")] == []
