@@ -16,30 +16,38 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from railopt.arrays import Array, Floats
+from railopt.chunks import MAX_TOTAL
 from railopt.errors import InputError
 from railopt.fabric import Fabric
+from railopt.formats import MAX_RANKS
 from railopt.traffic import Traffic
-from railopt.units import parse_bytes
+from railopt.units import parse_bytes, parse_integer, parse_number, shown
 
-Floats = npt.NDArray[np.float64]
+MAX_EXPERTS = 1 << 16
 
 
-def _traffic(fabric: Fabric, matrix: npt.NDArray[Any]) -> Traffic:
+def _traffic(fabric: Fabric, matrix: Array) -> Traffic:
+    if matrix.max() >= MAX_TOTAL:
+        raise InputError(f"a flow of {matrix.max():.3g} bytes: expected less than 2**62")
     matrix = np.rint(matrix).astype(np.int64)
     np.fill_diagonal(matrix, 0)
     return Traffic.from_matrix(matrix, fabric)
 
 
 def _count(fabric: Fabric) -> int:
-    return fabric.nodes * fabric.gpus
+    """GPUs of the fabric: a matrix has that many rows and columns."""
+    count = fabric.nodes * fabric.gpus
+    if count > MAX_RANKS:
+        raise InputError(f"traffic between {count} GPUs: at most {MAX_RANKS} are generated")
+    return count
 
 
 def _share(name: str, value: float, low: float, high: float) -> float:
     if not low <= value <= high:
         raise InputError(f"{name} = {value}: expected {low} to {high}")
-    return value
+    return float(value)
 
 
 def uniform(fabric: Fabric, *, size: str | int = "1MiB", seed: int = 0) -> Traffic:
@@ -151,10 +159,14 @@ def moe(
     """
     count = _count(fabric)
     number = count if experts is None else experts
-    if not (isinstance(number, int) and number >= 1 and tokens >= 1 and 1 <= top_k <= number):
+    if not (1 <= number <= MAX_EXPERTS and tokens >= 1 and 1 <= top_k <= number):
         raise InputError(
             f"{tokens} tokens to {top_k} of {number} experts: expected at least 1 token and 1 <= "
-            f"top_k <= experts"
+            f"top_k <= experts <= {MAX_EXPERTS}"
+        )
+    if tokens * top_k * count * parse_bytes(hidden) >= MAX_TOTAL:
+        raise InputError(
+            f"{tokens} tokens x {top_k} x {hidden} of {count} GPUs: 2**62 bytes or more"
         )
     rng = np.random.default_rng(seed)
     popularity = rng.permutation(np.arange(1, number + 1) ** -_share("skew", skew, 0, 10))
@@ -184,7 +196,7 @@ def from_spec(spec: str, fabric: Fabric) -> Traffic:
     """`"moe:skew=0.8,seed=1"` -> the workload of that name; unknown names and keys are errors."""
     name, _, rest = spec.partition(":")
     if name not in WORKLOADS:
-        raise InputError(f"unknown workload {name!r}; known workloads: {', '.join(WORKLOADS)}")
+        raise InputError(f"unknown workload {shown(name)}; known workloads: {', '.join(WORKLOADS)}")
     known = {
         key: p.default
         for key, p in inspect.signature(WORKLOADS[name]).parameters.items()
@@ -195,20 +207,21 @@ def from_spec(spec: str, fabric: Fabric) -> Traffic:
         key, equals, text = item.partition("=")
         if not equals or key not in known:
             raise InputError(
-                f"{spec!r}: unknown option {item!r}; {name} takes "
+                f"{shown(spec)}: unknown option {shown(item)}; {name} takes "
                 f"{', '.join(f'{k}={v}' for k, v in known.items())}"
             )
-        options[key] = _value(text, known[key], f"{spec!r}: {key}")
+        if key in options:
+            raise InputError(f"{shown(spec)}: {key} is given twice")
+        options[key] = _value(text, known[key], f"{shown(spec)}: {key}")
     return WORKLOADS[name](fabric, **options)
 
 
 def _value(text: str, default: Any, where: str) -> Any:
     if isinstance(default, str):
         return text
-    kind = float if isinstance(default, float) else int
     try:
-        return kind(text)
-    except ValueError as error:
-        raise InputError(
-            f"{where} = {text!r} is not a {'number' if kind is float else 'whole number'}"
-        ) from error
+        if isinstance(default, float):
+            return float(parse_number(text))
+        return parse_integer(text, "number", low=0)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
