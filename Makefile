@@ -3,8 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check -q
+# CONSTRAINTS=FILE: versions that pip must take (make test-lowest)
+INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
+PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
-.PHONY: help setup demo test test-brute-force test-wheel lint bench experiments test-browser proofs test-rdma bench-solver clean
+.PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
+  experiments test-browser proofs test-rdma bench-solver clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -14,17 +18,26 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
 	  $(PYTHON) -m pip install -q --target .tools virtualenv && PYTHONPATH=.tools $(PYTHON) -m virtualenv -q $(VENV); }
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install -e . && touch $@
+	$(INSTALL) -e . && touch $@
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install -e '.[test]' && touch $@ $(VENV)/.base
+	$(INSTALL) -e '.[test]' && touch $@ $(VENV)/.base
 $(VENV)/.lint: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install -e '.[lint]' && touch $@ $(VENV)/.base
+	$(INSTALL) -e '.[lint]' && touch $@ $(VENV)/.base
 
 setup: $(VENV)/.base            ## create .venv and install railopt into it
 demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture
 	$(VENV)/bin/railopt demo
 test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root
-	$(PY) -m pytest tests/unit tests/property tests/contract
+	$(PYTEST) tests/unit tests/property tests/contract
+test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
+	$(PYTEST) -m 'not slow' tests/unit
+test-newest:                    ## the tests on the newest Python on this machine, with the newest dependencies
+	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" \
+	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
+test-lowest:                    ## the tests with the lowest dependencies that pyproject.toml allows
+	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
+	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt \
+	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: never a wrong "proved"
 	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py \
 	  tests/property/test_joint.py tests/property/test_local_solver.py
@@ -54,7 +67,7 @@ test-wheel: $(VENV)/.test       ## build the wheel, install it into an empty env
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl
 	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
 $(VENV)/.browser: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install -e '.[test,browser]' && touch $@ $(VENV)/.test $(VENV)/.base
+	$(INSTALL) -e '.[test,browser]' && touch $@ $(VENV)/.test $(VENV)/.base
 test-browser: $(VENV)/.browser  ## the report in headless Chromium (installs Debian's chromium and chromium-driver as root)
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
