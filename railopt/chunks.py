@@ -27,6 +27,7 @@ COLUMNS = {
     "offset": np.int64,
     "size": np.int64,
 }
+MAX_TOTAL = 1 << 62  # bytes: what all chunks together stay below, so that sums of loads never wrap
 MAX_CHUNKS = 1 << 25
 
 
@@ -91,8 +92,7 @@ class Chunks:
             self.dst_gpu // self.gpus != self.dst
         ):
             raise InputError("src_gpu and dst_gpu must lie in the nodes src and dst")
-        if self.total > INT64_MAX:
-            raise InputError(f"{self.total} bytes in all: beyond int64")
+        check_total(self.size)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -188,3 +188,11 @@ class Chunks:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+def check_total(sizes: Ints) -> None:
+    """Refuse sizes (bytes, none negative) that are `MAX_TOTAL` or more together."""
+    if (found := total(sizes)) >= MAX_TOTAL:
+        raise InputError(
+            f"{found} bytes in all: expected less than 2**62; count in a larger unit than bytes"
+        )

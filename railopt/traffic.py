@@ -18,11 +18,10 @@ from railopt.arrays import (
     load_npz,
     read_text,
     save_npz,
-    total,
     whole_number,
     write_atomic,
 )
-from railopt.chunks import Chunks
+from railopt.chunks import Chunks, check_total
 from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.units import INT64_MAX, parse_bytes
@@ -53,8 +52,7 @@ class Traffic:
         if matrix.min() < 0:
             i, j = np.argwhere(matrix < 0)[0]
             raise InputError(f"traffic[{i}, {j}] = {matrix[i, j]}: bytes can't be negative")
-        if total(matrix) > INT64_MAX:
-            raise InputError(f"{total(matrix)} bytes in all: beyond int64; scale the matrix down")
+        check_total(matrix)
         object.__setattr__(self, "bytes", matrix)
         object.__setattr__(self, "nodes", nodes)
 

@@ -131,6 +131,8 @@ def _forget_output() -> None:
 
 def entry() -> None:
     """The console script."""
+    if sys.stdout is None:  # closed by whoever started us: as good as thrown away
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it stays open
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be no UTF-8

@@ -19,6 +19,7 @@ from railopt import Fabric, Plan, Traffic, plan, workloads
 from railopt.archive import opened
 from railopt.arrays import digest, kind_of, load_npz
 from railopt.errors import FormatError, InputError
+from tests.damage import damaged
 
 FABRIC = Fabric.uniform(nodes=2, rails=2)
 GOOD = np.arange(16, dtype=np.int64).reshape(4, 4)
@@ -267,23 +268,6 @@ def test_plans_with_wrong_arrays_under_a_right_digest(
         Plan.load(path)
 
 
-def _damaged(data: bytes, dice: random.Random) -> bytes:
-    """A few bytes changed, cut out, doubled or put in."""
-    out = bytearray(data)
-    for _ in range(dice.randint(1, 4)):
-        at = dice.randrange(len(out) + 1)
-        kind = dice.randrange(4)
-        if kind == 0 and at < len(out):
-            out[at] = dice.choice([0, 1, 0x7F, 0x80, 0xFF, out[at] ^ (1 << dice.randrange(8))])
-        elif kind == 1:
-            del out[at : at + dice.randint(1, 40)]
-        elif kind == 2:
-            out[at:at] = out[at : at + dice.randint(1, 40)]
-        else:
-            out[at:at] = bytes(dice.randrange(256) for _ in range(dice.randint(1, 8)))
-    return bytes(out)
-
-
 @pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
 def test_fuzzed_archives_are_read_or_refused(tmp_path: Path, packed: int) -> None:
     dice = random.Random(packed)
@@ -291,7 +275,7 @@ def test_fuzzed_archives_are_read_or_refused(tmp_path: Path, packed: int) -> Non
     whole = zipped(_traffic(), packed)
     refused = []
     for _ in range(400):
-        path.write_bytes(_damaged(whole, dice))
+        path.write_bytes(damaged(whole, dice))
         kind_of(path)
         try:
             assert np.array_equal(Traffic.load(path).bytes, GOOD)
@@ -308,7 +292,7 @@ def test_fuzzed_plans_are_read_or_refused(tmp_path: Path) -> None:
     made.save(path)
     whole, refused = path.read_bytes(), []
     for _ in range(400):
-        path.write_bytes(_damaged(whole, dice))
+        path.write_bytes(damaged(whole, dice))
         try:
             assert Plan.load(path) == made
         except InputError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 
 from railopt import Fabric, Spine
 from railopt.errors import FormatError, InputError
+from railopt.fabric import parse_nic, parse_nics
+from tests.damage import damaged, damaged_text
 
 
 def test_uniform() -> None:
@@ -106,3 +110,95 @@ def test_not_toml(tmp_path: Path) -> None:
         Fabric.read(tmp_path / "f.toml")
     with pytest.raises(InputError, match="No such file"):
         Fabric.read(tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nodes = '2'\nrails = 2\nlink = '1Gb/s'",
+        "nodes = 2.0\nrails = 2\nlink = '1Gb/s'",
+        "nodes = true\nrails = 2\nlink = '1Gb/s'",
+        "nodes = 2\nrails = 2\nlink = 400",
+        "nodes = 2\nrails = 2\nlink = '400'",
+        "nodes = 2\nrails = 2\nlink = ['1Gb/s']",
+        "nodes = 2\nrails = 2\nlink = '1e-999999999Gb/s'",
+        "nodes = 1000000\nrails = 4000\nlink = '1Gb/s'",
+        "nodes = 9223372036854775808\nrails = 2\nlink = '1Gb/s'",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\nscaleup = 5",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\nlatency = 5",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\ngpus = nan",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\nnic = 5",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\nnic = [5]",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\nspine = {uplinks = 'x'}",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\nspine = {rate = 5}",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = '0'\nrail = 1\nfraction = 1",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nfraction = nan",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nfraction = '1/0'",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\ntx = false",
+        "x = " + "[" * 3000,
+        "x" * (2 << 20),
+        "x = " + "9" * 5000,
+        "nodes = 2\0",
+    ],
+)
+def test_wrong_types_and_hostile_toml_are_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "fabric.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as found:
+        Fabric.read(path)
+    assert str(found.value).startswith(str(path))
+    assert str(found.value).isprintable()
+    assert len(str(found.value)) < 500
+
+
+def test_a_fraction_may_be_a_number_of_toml(tmp_path: Path) -> None:
+    path = tmp_path / "fabric.toml"
+    path.write_text(
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nfraction = 0.1"
+    )
+    assert Fabric.read(path) == Fabric.uniform(2, 2, "1Gb/s").degraded({(0, 1): "1/10"})
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".topo"])
+def test_fuzzed_fabrics_are_read_or_refused(tmp_path: Path, suffix: str) -> None:
+    dice = random.Random(suffix)
+    fabric = Fabric.uniform(4, 2, spine=Spine(4, 50 * 10**9))
+    path = tmp_path / f"f{suffix}"
+    (fabric.degraded({(1, 1): "1/3"}) if suffix == ".toml" else fabric).save(path)
+    whole, refused = path.read_text(), []
+    for _ in range(1000):
+        text = damaged_text(whole, dice).encode()
+        path.write_bytes(damaged(text, dice) if dice.random() < 0.3 else text)
+        try:
+            Fabric.read(path)
+        except InputError as error:
+            refused.append(str(error))
+    assert 200 < len(refused) < 1000
+    assert all(line.isprintable() and len(line) < 500 for line in refused)
+
+
+def test_nics_by_their_places() -> None:
+    assert parse_nic("3:5=0.5") == ((3, 5), Fraction(1, 2))
+    assert parse_nics(["0:1=1/3", "1:0=0"]) == {(0, 1): Fraction(1, 3), (1, 0): Fraction(0)}
+    for bad in (
+        "",
+        "1=2",
+        "1:2",
+        "1:2=",
+        "a:b=1",
+        "1:2:3=1",
+        "1:2=3",
+        "-1:2=1",
+        "1:2=1=1",
+        "²:1=1",
+    ):
+        with pytest.raises(InputError, match="NODE:RAIL=FRACTION"):
+            parse_nic(bad)
+    with pytest.raises(InputError, match="given twice"):
+        parse_nics(["0:1=1/3", "0:1=0"])
+
+
+def test_rates_whose_sum_would_wrap_are_refused() -> None:
+    rates = np.full((2, 4), 2**61)
+    with pytest.raises(InputError, match="beyond int64"):
+        Fabric(2, 4, 4, rates, rates)

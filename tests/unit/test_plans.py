@@ -89,9 +89,26 @@ def test_chunks_refuse(column: str, value: list[int], complaint: str) -> None:
         Chunks.from_arrays(**{"src": [0], "dst": [1], "size": [5], column: value}, nodes=3)  # type: ignore[arg-type]
 
 
-def test_sums_beyond_int64_are_refused() -> None:
-    with pytest.raises(InputError, match="beyond int64"):
-        Chunks.from_arrays(src=[0, 0], dst=[1, 1], size=[2**62, 2**62], nodes=2)
+def test_sums_of_loads_stay_below_two_to_the_62() -> None:
+    Chunks.from_arrays(src=[0, 0], dst=[1, 1], size=[2**61, 2**61 - 1], nodes=2)
+    with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
+        Chunks.from_arrays(src=[0, 0], dst=[1, 1], size=[2**61, 2**61], nodes=2)
+
+
+def test_more_chunks_than_fit_are_refused_before_they_are_made() -> None:
+    with pytest.raises(InputError, match="use larger chunks"):
+        workloads.uniform(FABRIC, size="1TiB").chunks("4B")
+    with pytest.raises(InputError, match="use larger chunks"):
+        workloads.uniform(FABRIC, size=2**56).chunks(1)
+
+
+@pytest.mark.parametrize("policy", ["a\nb", "\x1b[2J", "x" * 201, 5, None, "\ud800"])
+def test_a_policy_is_a_printable_name(policy: object) -> None:
+    chunks = some_chunks()
+    rails = np.zeros(len(chunks), int)
+    with pytest.raises(InputError, match="printable characters"):
+        Plan(FABRIC, chunks, rails, policy)  # type: ignore[arg-type]
+    assert Plan(FABRIC, chunks, rails, "x" * 200).policy == "x" * 200
 
 
 def test_files_round_trip_and_a_changed_claim_is_found(tmp_path: Path) -> None:

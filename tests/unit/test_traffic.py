@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from railopt import Fabric, Traffic, workloads
 from railopt.errors import FormatError, InputError
 from railopt.formats import Connection, format_cm, format_topo, parse_cm, parse_topo
+from tests.damage import damaged, damaged_text
 
 FABRIC = Fabric.uniform(nodes=2, rails=2)
 
@@ -80,6 +82,12 @@ def test_topo_round_trip() -> None:
         ("0 x\n1 0", "whole number"),
         ("0 1\n1 0", "expected 4 x 4"),
         ("0 99999999999999999999\n1 0", "beyond int64"),
+        ("0 9223372036854775808\n1 0", "beyond int64"),
+        (f"0 {'9' * 5000}\n1 0", "beyond int64"),
+        ("0 1\n1 0\n1 1", "row 2: 2 columns, expected no more rows"),
+        ("0 1\0\n1 0", "whole number"),
+        ("0 ²\n1 0", "whole number"),
+        ("0 nan\n1 0", "whole number"),
     ],
 )
 def test_bad_matrix(tmp_path: Path, text: str, complaint: str) -> None:
@@ -97,7 +105,7 @@ def test_bad_matrix(tmp_path: Path, text: str, complaint: str) -> None:
         (np.full((4, 4), 0.5), "0.5"),
         (np.array([["a"] * 4] * 4), "expected integers"),
         (np.zeros((6, 6), int), "expected 4 x 4"),
-        (np.full((4, 4), 2**62), "beyond int64"),
+        (np.full((4, 4), 2**60), "expected less than 2"),
         (np.zeros(4, int), "dimensions"),
     ],
 )
@@ -114,6 +122,10 @@ def test_bad_arrays(matrix: np.ndarray, complaint: str) -> None:
         ("Nodes 4\nConnections 1\n0->9 start 0 size 5", "beyond Nodes"),
         ("Nodes 4\nConnections 1\n0 1 5", "is not 'src->dst"),
         ("Nodes 9\nConnections 1\n0->1 start 0 size 5", "expected 4"),
+        ("Nodes 4\nNodes 4\nConnections 0", "two lines"),
+        (f"Nodes {'9' * 5000}\nConnections 0", "no 'Nodes n' line"),
+        ("Nodes 4\nConnections 999999999999", "expected 999999999999 connections"),
+        (f"Nodes 4\nConnections 1\n0->1 start 0 size {'9' * 30}", "is not 'src->dst"),
     ],
 )
 def test_bad_cm(tmp_path: Path, text: str, complaint: str) -> None:
@@ -197,7 +209,17 @@ def test_moe_conserves_tokens() -> None:
         ("mo:skew=1", "known workloads"),
         ("moe:skw=1", "unknown option"),
         ("moe:skew=x", "not a number"),
+        ("moe:skew=nan", "not a number"),
+        ("moe:skew=1e-999999999", "not a number"),
+        ("moe:skew=1/0", "divides by zero"),
         ("moe:seed=1.5", "whole number"),
+        ("moe:seed=-1", "whole number from 0"),
+        ("moe:seed=9223372036854775808", "whole number from 0"),
+        (f"moe:seed={'9' * 5000}", "whole number from 0"),
+        ("moe:seed=1,seed=2", "given twice"),
+        ("moe:tokens=4000000000000000000", "or more"),
+        ("moe:experts=1000000000000", "experts"),
+        ("hot-node:size=4611686018427387903,factor=1000", "less than 2"),
         ("moe:skew=-1", "expected 0"),
         ("uniform:size=0B", "at least 1 byte"),
         ("sparse:zeros=1.5", "expected 0"),
@@ -208,3 +230,48 @@ def test_moe_conserves_tokens() -> None:
 def test_bad_specs(spec: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         workloads.from_spec(spec, FABRIC)
+
+
+def test_a_whole_number_is_a_number_too() -> None:
+    assert workloads.from_spec("zipf:skew=1", FABRIC) == workloads.zipf(FABRIC, skew=1.0)
+    assert workloads.zipf(FABRIC, skew=1) == workloads.zipf(FABRIC, skew=1.0)
+
+
+def test_more_gpus_than_a_matrix_has_are_refused() -> None:
+    with pytest.raises(InputError, match="at most 16384"):
+        workloads.uniform(Fabric.uniform(nodes=100_000, rails=8))
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".cm"])
+def test_fuzzed_text_is_read_or_refused(tmp_path: Path, suffix: str) -> None:
+    dice = random.Random(suffix)
+    path = tmp_path / f"t{suffix}"
+    some_traffic().save(path)
+    whole, refused = path.read_text(), []
+    for _ in range(1000):
+        text = damaged_text(whole, dice).encode()
+        path.write_bytes(damaged(text, dice) if dice.random() < 0.3 else text)
+        try:
+            Traffic.read(path, FABRIC)
+        except InputError as error:
+            refused.append(str(error))
+    assert 200 < len(refused) < 1000
+    assert all(line.isprintable() and len(line) < 500 for line in refused)
+
+
+def test_fuzzed_specs_are_read_or_refused() -> None:
+    dice = random.Random(3)
+    specs = ["moe:skew=0.8,seed=1,tokens=64", "zipf:mean=4KiB,skew=1", "incast:target=1,size=1KiB"]
+    made, refused = 0, []
+    for _ in range(1000):
+        spec = dice.choice(specs)
+        for mark in (",", "=", ":"):
+            if dice.random() < 0.5:
+                spec = damaged_text(spec.replace(mark, " "), dice).replace(" ", mark)
+        try:
+            workloads.from_spec(spec, FABRIC)
+            made += 1
+        except InputError as error:
+            refused.append(str(error))
+    assert made > 100
+    assert all(line.isprintable() and len(line) < 500 for line in refused)

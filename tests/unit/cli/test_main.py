@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +15,9 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Plan, Traffic
+from railopt.cli.common import with_floats
 from railopt.cli.main import COMMANDS
+from railopt.errors import InputError
 
 Cli = Callable[..., object]
 
@@ -130,7 +134,32 @@ BAD = [
     (["plan", "moe", "--degrade", "99:0=0.5"], "node below 8"),
     (["plan", "moe", "--fabric", "f.toml", "--nodes", "4"], "contradict"),
     (["plan", "moe", *[w for n in range(8) for w in ("--degrade", f"2:{n}=0")]], "node 2"),
+    (["plan", "moe", "--link", "400"], "a rate needs one"),
+    (["plan", "moe", "--chunk", "9223372036854775808"], "at most 2**63 - 1 bytes"),
+    (["plan", "moe", "--chunk", "1e-999999999"], "is not a size"),
+    (["plan", "moe", "--degrade", "0:0=1e-999999999"], "is not a fraction"),
+    (["plan", "moe", "--degrade", "0:0=1/0"], "divides by zero"),
+    (["plan", "moe", "--degrade", "0:0=0.5", "--degrade", "0:0=0.1"], "given twice"),
+    (["plan", "moe:seed=-1"], "whole number from 0"),
+    (["plan", "moe:skew=nan"], "is not a number"),
+    (["plan", "moe", "--nodes", "1000000", "--rails", "4000"], "NICs"),
+    (["plan", "moe", "--nodes", "100000"], "at most 16384"),
+    (["plan", "moe", "--chunk", "4B"], "use larger chunks"),
+    (["plan", "x" * 300], "neither a file nor a workload"),
+    (["plan", "moe", "--fabric", "/"], "Is a directory"),
     (["convert", "moe", "fabric.toml"], "a fabric comes from"),
+    (["convert", "moe", "."], "a folder"),
+    (["convert", "moe", "no/such/folder.txt"], "does not exist"),
+    (["convert", "moe", "x" * 300], "File name too long"),
+    (["convert", "uniform:size=1MiB", "/dev/full"], "No space left on device"),
+    (["results", "missing"], "missing"),
+    (["results", "missing", "--force"], "without --export"),
+    (["results", "missing", "--json", "--export", "x.csv"], "with --export"),
+    (["results", "missing", "--all", "--failed"], "which show every row"),
+    (["prove", "--kernel", "--quick"], "which does not run it"),
+    (["prove", "--kernel", "--fabric", "f.toml"], "about the theorems"),
+    (["prove", "--quick", "--certificate", "c.json"], "about the theorems"),
+    (["prove", "--fabric", "f.toml", "--id", "T1"], "different questions"),
 ]
 
 
@@ -149,6 +178,173 @@ def test_bad_input_is_exit_code_1_and_writes_nothing(
     assert ran.err.startswith("railopt: error: ")
     assert ran.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_flag_that_can_do_nothing_is_an_error(railopt_cli: Cli, tmp_path: Path) -> None:
+    Fabric.uniform(2, 2).save(tmp_path / "f.toml")
+    for arguments, complaint in (
+        (["plan", "moe", "--force"], "without -o"),
+        (["demo", "--force"], "without -o"),
+        (["convert", tmp_path / "f.toml", tmp_path / "g.topo", "--nodes", 4], "give no fabric"),
+        (["convert", tmp_path / "f.toml", tmp_path / "g.topo", "--degrade", "0:0=0"], "no fabric"),
+    ):
+        ran = railopt_cli(*arguments)
+        assert (ran.code, ran.out) == (1, "")
+        assert complaint in ran.err
+    assert not (tmp_path / "g.topo").exists()
+
+
+def test_json_has_floats_beside_exact_numbers(railopt_cli: Cli) -> None:
+    ran = railopt_cli("plan", "moe:tokens=64", "--nodes", 2, "--rails", 2, "--json")
+    data = json.loads(ran.out)
+    for name in ("value", "bound", "gap"):
+        assert data[f"{name}_float"] == float(Fraction(data[name]))
+
+
+def test_floats_stand_beside_what_is_exact_and_nothing_else() -> None:
+    data = {
+        "value": Fraction(1, 3),
+        "gap": "0",
+        "bound": "-7/2",
+        "digest": "12345678901234567890123456789012",
+        "word": "T9/2",
+        "zero": "1/0",
+        "count": 5,
+        "huge": "9" * 900,
+        "parts": [Fraction(1, 2), "3"],
+        "mixed": ["1/2", "x"],
+        "empty": [],
+        "inside": [{"gap": "1/4", "gap_float": 7}],
+    }
+    assert with_floats(data) == {
+        **data,
+        "value_float": 1 / 3,
+        "gap_float": 0.0,
+        "bound_float": -3.5,
+        "parts_float": [0.5, 3.0],
+    }
+
+
+def test_outputs_go_through_links_and_devices(railopt_cli: Cli, tmp_path: Path) -> None:
+    link = tmp_path / "link.npz"
+    link.symlink_to(tmp_path / "real.npz")
+    small = ["plan", "uniform:size=1KiB", "--nodes", 2, "--rails", 2]
+    assert railopt_cli(*small, "-o", link).code == 0
+    assert link.is_symlink()
+    assert Plan.load(tmp_path / "real.npz").policy == "lpt"
+    assert railopt_cli(*small, "-o", "/dev/null", "--force").code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_what_the_system_refuses_is_one_line(
+    railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(error: BaseException) -> None:
+        def run(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("railopt.cli.plan.plan", run)
+
+    for error, complaint in (
+        (PermissionError(13, "Permission denied", "/a\nb"), r"/a\nb: Permission denied"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError("odd"), "odd"),
+        (MemoryError(), "not enough memory"),
+        (InputError("a\x1b[2Jb\nrailopt: proved"), r"a\x1b[2Jb\nrailopt: proved"),
+    ):
+        refuse(error)
+        ran = railopt_cli("plan", "moe", "--nodes", 2, "--rails", 2)
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith("railopt: error: ")
+        assert complaint in ran.err
+        assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("target", ["/dev/full", "closed"])
+def test_an_output_that_takes_no_more_is_no_traceback(target: str) -> None:
+    small = "plan uniform:size=1KiB --nodes 2 --rails 2 --json"
+    command = (
+        f"{sys.executable} -m railopt {small} {'>&-' if target == 'closed' else '> ' + target}"
+    )
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert "Traceback" not in ran.stderr
+    assert "Exception ignored" not in ran.stderr
+    if target != "closed":
+        assert ran.returncode == 1
+        assert "No space left on device" in ran.stderr
+
+
+def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "railopt", "plan", b"m\xff\n\x1b[2J.txt"],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.decode("ascii").count("\n") == 1
+    assert ran.stderr.startswith(b"railopt: error: ")
+
+
+ODD = [
+    "",
+    "-",
+    "--",
+    "-o",
+    "--json",
+    "--force",
+    "--nodes",
+    "--link",
+    "--degrade",
+    "--fabric",
+    "--chunk",
+    "--policy",
+    "--seed",
+    "0",
+    "-1",
+    "2",
+    "nan",
+    "1e-999999999",
+    "9" * 5000,
+    "9223372036854775808",
+    "uniform:size=1KiB",
+    "moe:tokens=8,seed=1",
+    "zipf:seed=1,,=",
+    "lpt",
+    "flow",
+    "1KiB",
+    "400",
+    "0:0=0.5",
+    ".",
+    "/dev/null",
+    "missing.npz",
+    "x.cm",
+    "x.toml",
+    "%s",
+    "@file",
+    "é\n",
+    "\udcff",
+]
+
+
+def test_odd_command_lines_are_done_or_refused(
+    railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 lists of words that are mostly not meant for each other: no exception but an exit."""
+    monkeypatch.chdir(tmp_path)
+    dice = random.Random(299)
+    codes = Counter()
+    for _ in range(400):
+        command = dice.choice(["plan", "plan", "convert", "results", "prove --fabric", "check"])
+        words = [dice.choice(ODD) for _ in range(dice.randint(0, 5))]
+        sound = ["uniform:size=1KiB", "--nodes", "2", "--rails", "2"]
+        sound = sound if command == "plan" and dice.random() < 0.5 else []
+        ran = railopt_cli(*command.split(), *sound, *words)
+        codes[ran.code] += 1
+        assert ran.code in (0, 1, 4), words
+        assert ran.code != 1 or "error: " in ran.err
+    assert codes[0] > 5
+    assert codes[1] > 200
 
 
 def test_an_existing_output_is_kept(railopt_cli: Cli, tmp_path: Path) -> None:
