@@ -33,8 +33,10 @@ from math import ceil, gcd
 from pathlib import Path
 from typing import Any
 
-from railopt.errors import CheckFailed, FormatError, InputError, NotProved
+from railopt.arrays import read_text
+from railopt.errors import CheckFailed, FormatError, InputError, NotProved, printable
 from railopt.symbolic.coq import build as coq
+from railopt.units import parse_number, shown
 
 Record = Mapping[str, Any]
 HEADER = """\
@@ -76,15 +78,13 @@ def check_certificate(path: str | os.PathLike[str], *, timeout_s: float = 120) -
     CheckFailed (the kernel rejects it) or BackendError (no coqc).
     """
     try:
-        record = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        record = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON ({error})") from error
+        raise FormatError(f"{printable(path)}: not JSON ({printable(error)})") from error
     try:
         return prove(record, directory=Path(path).parent, timeout_s=timeout_s)
     except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
+        raise FormatError(f"{printable(path)}: {error}") from error
 
 
 def prove(record: Record, *, directory: Path = Path("."), timeout_s: float = 120) -> Proved:
@@ -107,7 +107,7 @@ def prove(record: Record, *, directory: Path = Path("."), timeout_s: float = 120
     return Proved(
         witness_kind(record["witness"]),
         " ".join(statement.split()),
-        "value" in claim and Fraction(claim["value"]) == Fraction(claim["bound"]),
+        "value" in claim and exact(claim["value"]) == exact(claim["bound"]),
         done.seconds,
     )
 
@@ -119,11 +119,11 @@ def certificate_theorem(record: Record, *, directory: Path = Path(".")) -> str:
     try:
         if record["railopt"] != "certificate" or record["version"] != 1:
             raise FormatError("expected a railopt certificate of version 1")
-        if Fraction(record["claim"]["bound"]) <= 0:
+        if exact(record["claim"]["bound"]) <= 0:
             raise NotProved("a bound of 0 says nothing: there is nothing to prove")
         definitions, claims = _PROBLEMS[record["problem"]["kind"]](record, directory)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise FormatError(f"not a certificate ({error!r})") from error
+        raise FormatError(f"not a certificate ({shown(error)})") from error
     lines = [HEADER, *definitions]
     for name, claim in claims.items():
         lines.append(f"Theorem {name} :\n  {claim.statement}.")
@@ -138,6 +138,14 @@ def witness_kind(witness: Any) -> str:
     """``node pigeonhole`` for a lifted one."""
     kind = str(witness["kind"])
     return f"node {witness_kind(witness['witness'])}" if kind == "node" else kind
+
+
+def exact(value: Any) -> Fraction:
+    """A rational of a certificate: "p/q", or a whole number."""
+    try:
+        return parse_number(value, "rational number")
+    except InputError as error:
+        raise FormatError(str(error)) from error
 
 
 # ---------------------------------------------------------------- terms
@@ -228,7 +236,7 @@ def rooms_before(bound: Fraction, speeds: Iterable[int]) -> list[int]:
 
 # ---------------------------------------------------------------- problems
 def _local(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim]]:
-    problem, claim, bound = record["problem"], record["claim"], Fraction(record["claim"]["bound"])
+    problem, claim, bound = record["problem"], record["claim"], exact(record["claim"]["bound"])
     sizes = problem["sizes"]
     definitions = [f"Definition sizes : list N := {numbers(sizes)}%N."]
     rails = f"(rails_of {numbers(record['assignment'])}%N)" if "assignment" in record else ""
@@ -259,7 +267,7 @@ def _local(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim
         )
     }
     if "value" in claim:
-        value = Fraction(claim["value"])
+        value = exact(claim["value"])
         claims["value"] = _Claim(
             f"exists a, {live} /\\ finishes speeds sizes a ({_time(value)})",
             f"T7_attained_time speeds sizes {rails} {_ratio(value)}",
@@ -268,7 +276,7 @@ def _local(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim
 
 
 def _coupled(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim]]:
-    problem, bound = record["problem"], Fraction(record["claim"]["bound"])
+    problem, bound = record["problem"], exact(record["claim"]["bound"])
     columns, rail = _chunks(record, directory)
     nodes, rails = natural(problem["nodes"]), natural(problem["rails"])
     chunks, spread = grouped(columns, rail)
@@ -293,7 +301,7 @@ def _coupled(record: Record, directory: Path) -> tuple[list[str], dict[str, _Cla
         proof = f"T7_coupled_fluid {fabric} {prices} chunks {_ratio(bound)}"
     claims = {"bound": _Claim(f"forall plan t, {timely} -> ({_time(bound)} <= t)%Q", proof)}
     if "value" in record["claim"]:
-        value = Fraction(record["claim"]["value"])
+        value = exact(record["claim"]["value"])
         claims["value"] = _Claim(
             f"exists plan, is_plan {rails} chunks plan /\\ on_time {fabric} chunks plan "
             f"({_time(value)})",
@@ -303,7 +311,7 @@ def _coupled(record: Record, directory: Path) -> tuple[list[str], dict[str, _Cla
 
 
 def _fluid(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim]]:
-    problem, bound = record["problem"], Fraction(record["claim"]["bound"])
+    problem, bound = record["problem"], exact(record["claim"]["bound"])
     nodes, rails = len(problem["tx"]), len(problem["tx"][0])
     definitions = [
         *_rates(problem),
@@ -319,7 +327,7 @@ def _fluid(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim
         )
     }
     if "value" in record["claim"]:
-        value, flow = Fraction(record["claim"]["value"]), record["flow"]
+        value, flow = exact(record["claim"]["value"]), record["flow"]
         parcels = (
             f"(parcels_of {tuples(*(flow[name] for name in ('src', 'dst', 'rail', 'amount')))}%N)"
         )

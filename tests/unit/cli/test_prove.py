@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from railopt.arrays import read_text
+from railopt.errors import FormatError, RailoptError
 from railopt.fabric import Fabric, Spine
 from railopt.symbolic import registry
 from railopt.symbolic.applies import applicability, one_profile, warnings_for
+from railopt.symbolic.coq.certificate import certificate_theorem, check_certificate
+from tests.damage import damaged_text
 
 Cli = Callable[..., object]
 
@@ -53,6 +59,53 @@ def test_a_failure_is_exit_code_4(
     assert ran.code == 4
     assert "FAILED" in ran.out
     assert "n = 2, m = 5" in ran.err
+
+
+def test_what_the_kernel_did_not_run_is_not_called_proved_by_it(railopt_cli: Cli) -> None:
+    kernel = [t.id for t in registry.family("T1") if t.status == "proved-kernel"]
+    assert kernel
+    ran = railopt_cli("prove", "--quick", "--id", "T1")
+    assert ran.code == 0
+    assert "pinned, kernel not run" in ran.out
+    assert "proved-kernel" not in ran.out
+    data = json.loads(railopt_cli("prove", "--quick", "--id", "T1", "--json").out)
+    found = {entry["id"]: entry["status"] for entry in data["theorems"]}
+    assert {found[name] for name in kernel} == {"pinned, kernel not run"}
+
+
+def _certificate() -> dict[str, Any]:
+    folder = registry.proofs_folder() / "counterexamples"
+    return dict(json.loads((folder / "T6-graham-n2.json").read_text())["best"])
+
+
+@pytest.mark.parametrize(
+    "bound", ["1e-999999999", "1e999999999", "1/0", "nan", "9" * 5000, None, [], {}, True]
+)
+def test_hostile_rationals_in_a_certificate_are_one_sentence(
+    railopt_cli: Cli, tmp_path: Path, bound: object
+) -> None:
+    record = _certificate()
+    record["claim"] = {**record["claim"], "bound": bound}
+    (tmp_path / "c.json").write_text(json.dumps(record))
+    ran = railopt_cli("prove", "--certificate", tmp_path / "c.json")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.count("\n") == 1
+
+
+def test_damaged_certificates_are_one_sentence(tmp_path: Path) -> None:
+    dice = random.Random(6)
+    path = tmp_path / "c.json"
+    whole = json.dumps(_certificate(), indent=1)
+    for _ in range(300):
+        path.write_text(damaged_text(whole, dice))
+        try:
+            certificate_theorem(json.loads(read_text(path)))
+        except (RailoptError, ValueError, RecursionError):
+            continue
+    for text in ("[" * 100_000, "9" * 5000, "\0", ""):
+        path.write_text(text)
+        with pytest.raises(FormatError, match="not JSON"):
+            check_certificate(path)
 
 
 def test_questions_do_not_mix(railopt_cli: Cli) -> None:
