@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.cli.common import table
+from railopt.tables import table
 
 
 def arguments(

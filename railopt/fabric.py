@@ -33,6 +33,7 @@ from railopt.units import (
 
 MAX_NODES, MAX_RAILS, MAX_GPUS = 1 << 20, 1 << 12, 1 << 12
 MAX_NICS = 1 << 22
+SIDES = ("send", "recv")
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Fabric:
 
     def rates(self, side: str) -> Ints:
         """`tx` for side "send", `rx` for "recv"."""
-        return self.tx if side == "send" else self.rx
+        return self.tx if check_side(side) == "send" else self.rx
 
     @cached_property
     def digest(self) -> str:
@@ -356,6 +357,13 @@ class Fabric:
     def latency(self) -> Fraction:
         """One-way latency in seconds."""
         return Fraction(self.latency_ps, PS_PER_S)
+
+
+def check_side(side: str) -> str:
+    """`side` itself, "send" or "recv"; anything else is an InputError."""
+    if side not in SIDES:
+        raise InputError(f"side {shown(side)}: expected 'send' or 'recv'")
+    return side
 
 
 def parse_nic(text: str) -> tuple[tuple[int, int], Fraction]:

@@ -15,12 +15,11 @@ import numpy.typing as npt
 from railopt.arrays import Int32s, Ints, Rails, digest, frozen, load_npz, save_npz, write_atomic
 from railopt.chunks import COLUMNS, Chunks
 from railopt.errors import FOREIGN, FormatError, InputError, printable
-from railopt.fabric import Fabric
+from railopt.fabric import SIDES as SIDES
+from railopt.fabric import Fabric, check_side
 from railopt.formats import Connection, format_cm
 from railopt.traffic import Traffic
 from railopt.units import shown
-
-SIDES = ("send", "recv")
 
 
 class Bottleneck(NamedTuple):
@@ -109,7 +108,7 @@ class Plan:
 
     def loads(self, side: str) -> Ints:
         """`send` or `recv` by name."""
-        return self.send if side == "send" else self.recv
+        return self.send if check_side(side) == "send" else self.recv
 
     def side_time(self, side: str) -> Fraction:
         """Seconds until the last NIC of one side is done."""

@@ -51,6 +51,17 @@ def test_loads_and_makespan_are_exact() -> None:
     assert slow.bottleneck == (2, "recv", 1, 10, 50_000)
 
 
+def test_a_side_is_send_or_recv() -> None:
+    made = plan(FABRIC, some_chunks(), "lpt")
+    assert made.makespan == max(made.side_time("send"), made.side_time("recv"))
+    assert np.array_equal(made.loads("recv"), made.recv)
+    assert np.array_equal(FABRIC.rates("send"), FABRIC.tx)
+    for wrong in ("tx", "rx", "", 0):
+        for ask in (made.loads, made.side_time, FABRIC.rates):
+            with pytest.raises(InputError, match="expected 'send' or 'recv'"):
+                ask(wrong)  # type: ignore[arg-type]
+
+
 def test_an_empty_plan_takes_no_time(tmp_path: Path) -> None:
     chunks = Traffic.from_matrix(np.zeros((6, 6), int), FABRIC).chunks("1MiB")
     assert len(chunks) == 0
