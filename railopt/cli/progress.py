@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from fractions import Fraction
 from types import TracebackType
 
+from railopt.bracket import gap_between
 from railopt.cli.common import percent
 from railopt.solver.coupled.race import Progress
 from railopt.units import format_time
@@ -24,12 +26,10 @@ class Ticker:
         if not self.on or time.monotonic() - self._last < 0.1:
             return
         self._last = time.monotonic()
-        gap = (
-            (progress.value - progress.bound) / progress.bound if progress.bound else progress.bound
-        )
+        known = "" if progress.bound is None else _known(progress.value, progress.bound)
         sys.stderr.write(
-            f"\r\x1b[K{self.label} {progress.time:.1f} s  value {format_time(progress.value)}  "
-            f"bound {format_time(progress.bound)}  gap {percent(gap)} %  {progress.stage}"
+            f"\r\x1b[K{self.label} {progress.time_s:.1f} s  value {format_time(progress.value)}  "
+            f"{known}{progress.stage}"
         )
         sys.stderr.flush()
 
@@ -45,3 +45,7 @@ class Ticker:
         if self.on:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def _known(value: Fraction, bound: Fraction) -> str:
+    return f"bound {format_time(bound)}  gap {percent(gap_between(value, bound))} %  "

@@ -31,7 +31,7 @@ import numpy as np
 
 from railopt import Chunks, Fabric
 from railopt.check import check_certificate
-from railopt.solver.local import solve_local
+from railopt.solver.local.solve import solve_local
 from railopt.solver.program.backends import BACKENDS, Answer
 from railopt.solver.program.program import build
 from tests.bench import Row

@@ -30,7 +30,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from railopt import Chunks, Fabric, Outcome, plan
-from railopt.solver.coupled.solve import solve
+from railopt.solver.coupled.race import Clock, Race
+from railopt.solver.coupled.solve import settle, solve
 from tests.bench import Row
 
 LIMIT_S = 10.0
@@ -119,7 +120,7 @@ def small_rows(
     times, settled = [], 0
     solve(*cases[0][1:], 1.0)
     for name, fabric, chunks in cases:
-        ours = solve(fabric, chunks, LIMIT_S, clock=time.process_time)
+        ours = settle(Race(fabric, chunks, LIMIT_S, clock=Clock(time.process_time)))
         times.append(ours.time)  # without the compilation of kernels on a first run
         proved["native"].append(ours.proved)
         settled += ours.status in ("proved", "claimed")
@@ -215,7 +216,8 @@ def _bracket(nodes: int, skew: float, cap: int, seed: int) -> tuple[int, float, 
         if ours and max(ours) > 1:
             continue
         began = time.process_time()
-        outcome = solve(fabric, chunks, LIMIT_S, tolerance=BRACKET, clock=time.process_time)
+        clock = Clock(time.process_time)
+        outcome = settle(Race(fabric, chunks, LIMIT_S, tolerance=BRACKET, clock=clock))
         ours.append(time.process_time() - began)
         gap = outcome.gap
     return len(chunks), float(gap), min(ours) / min(alone), min(ours)

@@ -78,6 +78,7 @@ def test_never_a_wrong_proof(part: int) -> None:
         assert outcome.proved == (outcome.bound == outcome.value) or outcome.status == "claimed", (
             f"seed {seed}"
         )
+        assert outcome.notes == (), f"seed {seed}"
         assert outcome.certificate is not None
         verdict = outcome.certificate.check()
         assert (verdict.ok, verdict.proved) == (True, outcome.proved), f"seed {seed}: {verdict}"

@@ -16,6 +16,7 @@ from railopt.check import Verdict, check_certificate
 from railopt.policies import plan
 from railopt.solver.coupled import joint
 from railopt.solver.coupled.search import Cells
+from railopt.solver.local.deadline import Deadline
 from railopt.solver.outcome import certify
 from railopt.symbolic.coq.certificate import certificate_theorem
 from tests.property.test_coupled_brute_force import changed, instance, optimum, still_true
@@ -141,12 +142,13 @@ def test_unbounded_work_is_refused() -> None:
 
 def test_the_solver_offers_tight_sides_and_stops_when_told() -> None:
     fabric, chunks = coupled_gap()
-    cells = Cells(fabric, chunks)
-    assert joint.refute(cells, Fraction(169), 0, lambda: 250_000) is None
-    assert joint.refute(cells, Fraction(169), 100, lambda: 250_000) == {
+    cells, deadline = Cells(fabric, chunks), Deadline.after(60)
+    assert joint.refute(cells, Fraction(169), 0, 250_000, deadline) is None
+    assert joint.refute(cells, Fraction(169), 100, 250_000, deadline) == {
         "kind": "joint",
         "send": [1],
         "recv": [2],
     }
-    assert joint.refute(cells, Fraction(169), 100, lambda: 0) is None
-    assert joint.refute(cells, Fraction(170), 100, lambda: 250_000) is None
+    assert joint.refute(cells, Fraction(169), 100, 0, deadline) is None
+    assert joint.refute(cells, Fraction(170), 100, 250_000, deadline) is None
+    assert joint.refute(cells, Fraction(169), 100, 250_000, Deadline.after(0)) is None

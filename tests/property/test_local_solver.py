@@ -22,7 +22,7 @@ from numba import njit
 from railopt.certificate import Certificate
 from railopt.check import Meter, cover
 from railopt.errors import InputError
-from railopt.solver.local import solve_local
+from railopt.solver.local.solve import solve_local
 
 INSTANCES = 10_000 if os.environ.get("CI") else 300
 
@@ -72,6 +72,7 @@ def test_never_wrong_against_brute_force() -> None:
         outcome = solve_local(sizes, **shape, limit_s=60)
         assert outcome.value == brute_force(sizes, speeds), (sizes, shape)
         assert outcome.proved, (sizes, shape)
+        assert outcome.notes == (), (sizes, shape)
         verdict = outcome.certificate(sizes, **shape).check()
         assert verdict.ok, (sizes, shape, verdict)
         assert verdict.proved

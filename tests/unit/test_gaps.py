@@ -200,7 +200,7 @@ def test_ctrl_c_prints_the_rows_so_far(
     """Exit code 130, and the best value and bound of what was at work, even where foreign code
     swallows the exception.
     """
-    from railopt.solver.coupled import solve as coupled
+    from railopt.solver.coupled import steps as coupled
 
     def interrupted(race: coupled.Race) -> None:
         try:

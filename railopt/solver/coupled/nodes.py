@@ -4,104 +4,151 @@ around which the whole is arranged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.arrays import Ints
-from railopt.bounds import Witness
+from railopt.bracket import Bracket, Status
+from railopt.check import WORK
 from railopt.solver.coupled.search import Cells
-from railopt.solver.local.remainders import filled
+from railopt.solver.local.deadline import Deadline, TimedMeter
+from railopt.solver.local.outcome import LocalOutcome
+from railopt.solver.local.remainders import filled, suits
+from railopt.solver.local.solve import solve_local
 
-Clock = Callable[[], float]
 FILL_TRIES = 400  # 1 to 2 us each
 
 
 class NodeOptimum(NamedTuple):
-    """One node alone: times in seconds, the rail of each of its chunks, largest first."""
+    """One node alone.
 
-    bound: Fraction
-    witness: Witness
+    bracket    in seconds
+    checkable  whether the kernel accepts the bound's witness, which an open bracket does not say
+    rail       int64, the rail of each of its chunks, largest first, that attains the value
+    notes      steps of the search that failed
+    """
+
+    bracket: Bracket
     checkable: bool
-    value: Fraction
     rail: Ints
+    notes: tuple[str, ...] = ()
+
+
+class Alone(NamedTuple):
+    """One node's side as a local problem: sizes int64 [n], largest first; speeds int64 [rails], in
+    bytes per second; live int64, the rails that live.
+    """
+
+    sizes: Ints
+    speeds: Ints
+    live: Ints
+
+    @classmethod
+    def of(cls, cells: Cells, side: str, node: int) -> Alone:
+        speeds = cells.rates(side, node)
+        sizes = cells.chunks.size[cells.node_chunks(side, node)]
+        return cls(sizes, speeds, np.flatnonzero(speeds))
+
+    @property
+    def speed(self) -> int | None:
+        """That of every live rail; None where they differ."""
+        speeds = set(self.speeds[self.live].tolist())
+        return speeds.pop() if len(speeds) == 1 else None
+
+    @property
+    def suits_packing(self) -> bool:
+        """Rails of one speed, and many chunks of few sizes."""
+        return self.speed is not None and suits(self.sizes, len(self.live))
+
+    def rails(self, found: LocalOutcome) -> Ints:
+        """The fabric's rails that a local search chose."""
+        return found.assignment if self.speed is None else self.live[found.assignment]
 
 
 def optimum(
-    cells: Cells, side: int, node: int, limit_s: float, seed: int, clock: Clock
+    cells: Cells, side: str, node: int, limit_s: float, deadline: Deadline, seed: int
 ) -> NodeOptimum:
-    """The best bound and arrangement of one node's sends or receives within `limit_s` seconds of
-    `clock`.
+    """The best bound and arrangement of one node's sends or receives that a search of `limit_s`
+    seconds finds; the kernel checks the bound by the deadline.
     """
-    from railopt.solver.local import solve_local
-    from railopt.solver.local.configurations import (  # with HiGHS, which most problems never need
-        pack,
-        suits,
+    alone = Alone.of(cells, side, node)
+    if alone.suits_packing:
+        return _packed(alone, deadline.within(limit_s), seed)
+    found = _searched(alone, deadline.within(limit_s), seed)
+    rail = alone.rails(found)
+    checkable = found.accepted(TimedMeter(WORK, deadline))
+    if not checkable and alone.speed is not None:
+        # weights that refute as much as the search did are short to check
+        packed = _packed(alone, deadline.within(limit_s), seed).bracket
+        if packed.bound >= found.bound / alone.speed:
+            bracket = _bracket(found.value / alone.speed, packed.bound, packed.witness, True)
+            return NodeOptimum(bracket, True, rail, found.notes)
+    scale = Fraction(1, alone.speed or 1)
+    bracket = _bracket(found.value * scale, found.bound * scale, found.witness, checkable)
+    return NodeOptimum(bracket, checkable, rail, found.notes)
+
+
+def _searched(alone: Alone, deadline: Deadline, seed: int) -> LocalOutcome:
+    """`solve_local`: in bytes where the rails have one speed, else in seconds."""
+    limit_s, clock = deadline.left_s, deadline.clock
+    if alone.speed is None:
+        speeds = alone.speeds.tolist()
+        return solve_local(alone.sizes, speeds=speeds, limit_s=limit_s, seed=seed, clock=clock)
+    return solve_local(alone.sizes, len(alone.live), limit_s=limit_s, seed=seed, clock=clock)
+
+
+def _packed(alone: Alone, deadline: Deadline, seed: int) -> NodeOptimum:
+    """By the configuration LP, whose weights are always short to check; on rails of one speed."""
+    from railopt.solver.local.configurations import pack  # with HiGHS, which most never need
+
+    found = pack(alone.sizes, len(alone.live), deadline, seed)
+    assert alone.speed is not None
+    assert found.bracket.value is not None
+    scale = Fraction(1, alone.speed)
+    bracket = _bracket(
+        found.bracket.value * scale, found.bracket.bound * scale, found.bracket.witness, True
     )
-
-    sizes, speeds, live = _problem(cells, side, node)
-    if len(set(speeds[live].tolist())) > 1:
-        found = solve_local(sizes, speeds=speeds.tolist(), limit_s=limit_s, seed=seed, clock=clock)
-        return NodeOptimum(
-            found.bound, found.witness, found.checkable, found.value, found.assignment
-        )
-    speed = int(speeds[live[0]])
-    if suits(sizes, len(live)):
-        packed = pack(sizes, len(live), limit_s, seed, clock)
-        return NodeOptimum(
-            Fraction(packed.bound, speed),
-            packed.witness,
-            True,
-            Fraction(packed.value, speed),
-            live[packed.rail],
-        )
-    found = solve_local(sizes, len(live), limit_s=limit_s, seed=seed, clock=clock)
-    bound, witness, checkable = found.bound, found.witness, found.checkable
-    if not checkable:  # weights that refute as much as the search did are short to check
-        packed = pack(sizes, len(live), limit_s, seed, clock)
-        if packed.bound >= bound:
-            bound, witness, checkable = Fraction(packed.bound), packed.witness, True
-    return NodeOptimum(
-        bound / speed, witness, checkable, found.value / speed, live[found.assignment]
-    )
+    return NodeOptimum(bracket, True, alone.live[found.rail])
 
 
-def fill(cells: Cells, side: int, node: int, time: Fraction, seed: int) -> Ints | None:
-    """Rails of a node's chunks, largest first, that are done in `time`, where they are mostly caps
-    and rails are equal; else None.
+def _bracket(
+    value: Fraction, bound: Fraction, witness: Mapping[str, Any], checkable: bool
+) -> Bracket:
+    """In seconds; an optimum is proved only if the kernel accepts the witness."""
+    status = Status.OPEN
+    if value == bound:
+        status = Status.PROVED if checkable else Status.CLAIMED
+    return Bracket(value, bound, status, witness, f"local {witness['kind']}")
+
+
+def fill(cells: Cells, side: str, node: int, time: Fraction, seed: int) -> Ints | None:
+    """Rails of a node's chunks, largest first, that are done in `time` seconds, where they are
+    mostly caps and rails are equal; else None.
     """
-    sizes, speeds, live = _problem(cells, side, node)
-    if np.any(speeds[live] != speeds[live[0]]):
+    alone = Alone.of(cells, side, node)
+    if alone.speed is None:
         return None
-    local = filled(sizes, len(live), int(time * int(speeds[live[0]])), FILL_TRIES, seed)
-    return None if local is None else live[local]
+    local = filled(alone.sizes, len(alone.live), int(time * alone.speed), FILL_TRIES, seed)
+    return None if local is None else alone.live[local]
 
 
 def arrange(
-    cells: Cells, side: int, node: int, time: Fraction, limit_s: float, seed: int, clock: Clock
+    cells: Cells, side: str, node: int, time: Fraction, deadline: Deadline, seed: int
 ) -> Ints | None:
-    """Rails of a node's chunks, largest first, that are done in `time`: others for another seed;
-    None where none were found.
+    """Rails of a node's chunks, largest first, that are done in `time` seconds: others for another
+    seed; None where none were found.
     """
-    from railopt.solver.local.configurations import suits
-
-    sizes, speeds, live = _problem(cells, side, node)
-    equal = len(set(speeds[live].tolist())) == 1
-    if equal and suits(sizes, len(live)):
+    alone = Alone.of(cells, side, node)
+    if alone.suits_packing:
         rail = fill(cells, side, node, time, seed)
     else:
-        found = optimum(cells, side, node, limit_s, seed, clock)
-        rail = found.rail if found.value <= time else None
-    if rail is None or not equal:
+        found = _searched(alone, deadline, seed)
+        rail = alone.rails(found) if found.value <= time * (alone.speed or 1) else None
+    if rail is None or alone.speed is None:
         return rail
-    labels = np.arange(len(speeds))
-    labels[live] = np.random.default_rng(seed).permutation(live)
+    labels = np.arange(len(alone.speeds))
+    labels[alone.live] = np.random.default_rng(seed).permutation(alone.live)
     return labels[rail]
-
-
-def _problem(cells: Cells, side: int, node: int) -> tuple[Ints, Ints, Ints]:
-    """(sizes, largest first; speeds of the rails; rails that live)."""
-    speeds = cells.rate[side, node]
-    return cells.chunks.size[cells.node_chunks(side, node)], speeds, np.flatnonzero(speeds)

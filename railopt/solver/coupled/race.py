@@ -4,6 +4,7 @@ does.
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -11,48 +12,51 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from numba.core.event import Event, Listener, install_listener
-
+from railopt.arrays import Rails
 from railopt.bounds import Witness
-from railopt.errors import BackendError, CheckFailed
+from railopt.chunks import Chunks
+from railopt.fabric import Fabric
 from railopt.policies.common import make_plan
-from railopt.solver.coupled.search import Cells, Rails
+from railopt.solver.coupled.fallback import first_bound, plain_lpt
+from railopt.solver.local.deadline import Deadline
 from railopt.solver.outcome import Outcome
 
+if TYPE_CHECKING:
+    from railopt.solver.coupled.search import Cells
 
-class Clock(Listener):  # type: ignore[misc]  # numba carries no types
-    """Seconds that do not pass while numba compiles kernels, which it does once a machine and
-    version.
-    """
+
+class Clock:
+    """Seconds of `base` that do not pass while it is stopped; stops may be nested."""
 
     def __init__(self, base: Callable[[], float] = time.perf_counter) -> None:
-        self.base, self.compiled, self.depth, self.since = base, 0.0, 0, 0.0
+        self.base, self.stood, self.depth, self.since = base, 0.0, 0, 0.0
 
-    def on_start(self, event: Event) -> None:
+    def stop(self) -> None:
         if self.depth == 0:
             self.since = self.base()
         self.depth += 1
 
-    def on_end(self, event: Event) -> None:
+    def go_on(self) -> None:
         self.depth -= 1
         if self.depth == 0:
-            self.compiled += self.base() - self.since
+            self.stood += self.base() - self.since
 
     def __call__(self) -> float:
-        return self.base() - self.compiled
+        return self.base() - self.stood
 
 
 class Progress(NamedTuple):
-    """Where a race stands: seconds since its start, the best value and bound, and what is at
-    work.
+    """Where a race stands: seconds since its start, the best value and bound in seconds (None as
+    long as no bound is known), and what is at work.
     """
 
-    time: float
+    time_s: float
     value: Fraction
-    bound: Fraction
+    bound: Fraction | None
     stage: str
 
 
@@ -60,56 +64,73 @@ class Progress(NamedTuple):
 class Race:
     """The best plan and the best bound so far, and on whose word; `limit_s` is in seconds of
     `clock`.
+
+    rail       int16 [C], the best plan, of `value` seconds, by `plan_by`; None before the first
+    bound      seconds, by `witness`, found by `bound_by`
+    claimed_by the back-end on whose word the plan is optimal
+    unchecked  a bound that the kernel could not check, and by what
+    settled    (side, node) whose local optimum is known
+    step_s     what a step of the search took lately
     """
 
-    cells: Cells
+    fabric: Fabric
+    chunks: Chunks
     limit_s: float
-    seed: int
-    tolerance: Fraction
-    report: Callable[[Progress], None] | None
+    seed: int = 0
+    tolerance: Fraction = Fraction(0)
+    report: Callable[[Progress], None] | None = None
     clock: Clock = field(default_factory=Clock)
     began: float = field(init=False)
     rail: Rails | None = None
     value: Fraction = Fraction(-1)
     bound: Fraction = Fraction(0)
-    witness: Witness = field(
-        default_factory=lambda: {
-            "kind": "node",
-            "node": 0,
-            "side": "send",
-            "witness": {"kind": "average"},
-        }
-    )
+    witness: Witness = field(default_factory=lambda: dict(NOTHING))
     plan_by: str = ""
     bound_by: str = "average"
     claimed_by: str = ""
-    unchecked: tuple[Fraction, str] = (
-        Fraction(0),
-        "",
-    )  # a bound that the kernel would refuse to check, and by what
+    unchecked: tuple[Fraction, str] = (Fraction(0), "")
     interrupted: bool = False
-    settled: set[tuple[int, int]] = field(
-        default_factory=set
-    )  # (side, node) whose local optimum is known
+    shielded: bool = False
+    settled: set[tuple[str, int]] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    step_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.began = self.clock()
 
-    @property
-    def left_s(self) -> float:
-        return self.limit_s - self.time
+    @cached_property
+    def cells(self) -> Cells:
+        """The problem as the search sees it; loads numba."""
+        from railopt.solver.coupled.search import Cells
+
+        return Cells(self.fabric, self.chunks)
 
     @property
-    def time(self) -> float:
+    def left_s(self) -> float:
+        return self.limit_s - self.time_s
+
+    @property
+    def time_s(self) -> float:
         return self.clock() - self.began
+
+    @property
+    def deadline(self) -> Deadline:
+        """The race's end, which an interrupt brings on at once."""
+        return Deadline(self._now, self.began + self.limit_s)
+
+    def _now(self) -> float:
+        return math.inf if self.interrupted else self.clock()
+
+    @property
+    def best_bound(self) -> Fraction:
+        """Checked or not."""
+        return max(self.bound, self.unchecked[0])
 
     @property
     def met(self) -> bool:
         """Value and bound have met, within the tolerance, or a back-end says that they would."""
-        bound = max(self.bound, self.unchecked[0])
         return bool(self.claimed_by) or (
-            self.rail is not None and self.value <= bound * (1 + self.tolerance)
+            self.rail is not None and self.value <= self.best_bound * (1 + self.tolerance)
         )
 
     @property
@@ -118,29 +139,53 @@ class Race:
 
     def offer(self, rail: Rails, value: Fraction, by: str) -> None:
         """A plan, and its makespan as summed up from its rails; kept if it is better."""
-        if self.rail is None or value < self.value:
-            self.rail, self.value, self.plan_by = rail, value, by
-            self.tell(by)
+        if self.rail is not None and value >= self.value:
+            return
+        if value < self.best_bound:
+            self._distrust(value, by)
+        self.rail, self.value, self.plan_by = rail, value, by
+        self.tell(by)
 
     def lift(self, bound: Fraction, witness: Witness, by: str) -> None:
         """A bound with its witness; kept if it is better."""
-        if bound > self.bound:
+        if self.rail is not None and bound > self.value:
+            self._refused(bound, by, self.value, self.plan_by)
+        elif bound > self.bound:
             self.bound, self.witness, self.bound_by = bound, witness, by
             self.tell(by)
-        if self.rail is not None and max(self.bound, self.unchecked[0]) > self.value:
-            raise CheckFailed(
-                f"a bound of {self.bound} s by {self.bound_by} above a plan of {self.value} s by "
-                f"{self.plan_by}: "
-                "please report this with the traffic"
-            )
+
+    def lift_unchecked(self, bound: Fraction, by: str) -> None:
+        """A bound that the kernel could not check; kept if it is better."""
+        if self.rail is not None and bound > self.value:
+            self._refused(bound, by, self.value, self.plan_by)
+        elif bound > self.best_bound:
+            self.unchecked = (bound, by)
+
+    def _distrust(self, value: Fraction, by: str) -> None:
+        """A plan is faster than a bound: the bound is wrong, and the first one has to do."""
+        self._refused(self.best_bound, self.unchecked[1] or self.bound_by, value, by)
+        self.unchecked, self.claimed_by = (Fraction(0), ""), ""
+        self.bound, self.witness = first_bound(self.fabric, self.chunks)
+        self.bound_by = "average"
+
+    def _refused(self, bound: Fraction, by: str, value: Fraction, plan_by: str) -> None:
+        self.note(
+            f"a bound of {bound} s by {by} above a plan of {value} s by {plan_by} is not used: "
+            f"please report this with the traffic"
+        )
+
+    def note(self, text: str) -> None:
+        """Something that went wrong on the way; said once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def tell(self, stage: str) -> None:
         if self.report is not None and self.rail is not None:
-            self.report(Progress(self.time, self.value, self.bound, stage))
+            self.report(Progress(self.time_s, self.value, self.bound or None, stage))
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While it lasts, compilation stops the clock, and Ctrl-C ends the race and is noted.
+        """While it lasts, Ctrl-C ends the race and is noted.
 
         A KeyboardInterrupt can get lost in foreign code that calls Python back, so the race also
         remembers it; a handler that the program has set itself stays.
@@ -148,7 +193,8 @@ class Race:
 
         def remember(number: int, frame: FrameType | None) -> None:
             self.interrupted = True
-            raise KeyboardInterrupt
+            if not self.shielded:
+                raise KeyboardInterrupt
 
         ours = (
             threading.current_thread() is threading.main_thread()
@@ -157,21 +203,38 @@ class Race:
         if ours:
             signal.signal(signal.SIGINT, remember)
         try:
-            with install_listener("numba:compile", self.clock):
-                yield
+            yield
         except KeyboardInterrupt:
             self.interrupted = True
         finally:
             if ours:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             if self.interrupted:
-                self.notes.append("interrupted")
+                self.note("interrupted")
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """While modules are imported: an interrupt waits until they are whole, and the clock stands
+        still.
+        """
+        self.clock.stop()
+        self.shielded = True
+        try:
+            yield
+        finally:
+            self.shielded = False
+            self.clock.go_on()
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def outcome(self) -> Outcome:
+        """The answer; where no step got as far as a plan, one by plain LPT."""
         if self.rail is None:
-            raise BackendError("; ".join(self.notes) or "no plan was found within the time limit")
-        cells, took = self.cells, self.time
-        plan = make_plan(cells.fabric, cells.chunks, self.rail, f"solve: {self.plan_by}")
+            self.rail, self.plan_by = plain_lpt(self.fabric, self.chunks), "lpt"
+            self.value = make_plan(self.fabric, self.chunks, self.rail, "lpt").makespan
+        if not self.bound and len(self.chunks):
+            self.bound, self.witness = first_bound(self.fabric, self.chunks)
+        plan = make_plan(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")
         status, bound, witness, method = (
             "open",
             self.bound,
@@ -188,4 +251,9 @@ class Race:
                 f"{self.plan_by}, {by}",
                 {"kind": "claimed", "by": by},
             )
-        return Outcome(plan, self.value, bound, status, witness, method, took, tuple(self.notes))
+        return Outcome(
+            plan, self.value, bound, status, witness, method, self.time_s, tuple(self.notes)
+        )
+
+
+NOTHING: Witness = {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}}

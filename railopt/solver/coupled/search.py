@@ -14,19 +14,19 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Bools, Floats, Ints, Rails
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies import by_size
 from railopt.solver.coupled import search_kernels as kernels
 
-Rails = npt.NDArray[np.int16]
 EVALUATIONS = 20_000  # exchanges looked at in one step
+SIDE = {"send": kernels.SEND, "recv": kernels.RECV}
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Chunks and NICs with both sides in one array; side 0 sends, side 1 receives."""
+    """Chunks and NICs with both sides in one array: `SIDE` is its first index."""
 
     fabric: Fabric
     chunks: Chunks
@@ -47,7 +47,7 @@ class Cells:
         return int(self.rate.max())
 
     @cached_property
-    def weight(self) -> npt.NDArray[np.float64]:
+    def weight(self) -> Floats:
         """float64 [2, nodes, rails]: fastest rate / rate, 0 for a dead NIC."""
         return np.divide(
             self.fastest, self.rate, out=np.zeros(self.rate.shape), where=self.rate > 0
@@ -65,10 +65,22 @@ class Cells:
         """`start`, `members` and `below`: the chunks of every node on both sides, largest first."""
         return kernels.group(self.end, self.chunks.size, self.order, self.fabric.nodes)
 
-    def node_chunks(self, side: int, node: int) -> npt.NDArray[np.int32]:
+    def node_chunks(self, side: str, node: int) -> npt.NDArray[np.int32]:
         """Indices of what a node sends or receives, largest first."""
         start, members, _ = self.grouped
-        return members[side, start[side, node] : start[side, node + 1]]
+        row = SIDE[side]
+        return members[row, start[row, node] : start[row, node + 1]]
+
+    def rates(self, side: str, node: int) -> Ints:
+        """int64 [rails]: bytes per second of a node's NICs on a side."""
+        rates: Ints = self.rate[SIDE[side], node]
+        return rates
+
+    @cached_property
+    def total(self) -> Ints:
+        """int64 [2, nodes]: bytes that each node sends and receives."""
+        matrix = self.chunks.node_matrix
+        return np.stack([matrix.sum(axis=1), matrix.sum(axis=0)])
 
     def loads(self, rail: Rails) -> Ints:
         """int64 [2, nodes, rails]: bytes on every cell."""
@@ -112,7 +124,7 @@ def improve(
     tolerance: Fraction = Fraction(0),
     steps: int,
     seed: int,
-    locked: npt.NDArray[np.bool_] | None = None,
+    locked: Bools | None = None,
 ) -> tuple[Rails, Fraction]:
     """The best plan that `steps` steps find on the way to `target`, and its exact makespan."""
     state = cells.state(rail, target)
@@ -133,24 +145,22 @@ def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
         order,
         np.zeros((1, cells.fabric.rails), np.int64),
         np.full(len(cells.chunks), -1, np.int32),
-        0,
+        "send",
     )
 
 
 def anchor(
-    cells: Cells, target: Fraction, side: int, arranged: Mapping[int, Ints]
-) -> tuple[Rails, npt.NDArray[np.bool_]]:
+    cells: Cells, target: Fraction, side: str, arranged: Mapping[int, Ints]
+) -> tuple[Rails, Bools]:
     """A plan in which some nodes' rails carry what `arranged` says, the other chunks where they
     fit; and which are fixed.
 
     arranged  node -> int64, the rail of each of `node_chunks(side, node)`.  Chunks of one size are
-              interchangeable at a node: which
-    of them takes which place is decided by the other ends.
+              interchangeable at a node: which of them takes which place is decided by the other
+              ends.
     """
-    anchored, slots = (
-        np.full(len(cells.chunks), -1, np.int32),
-        np.zeros((0, cells.fabric.rails), np.int64),
-    )
+    anchored = np.full(len(cells.chunks), -1, np.int32)
+    slots = np.zeros((0, cells.fabric.rails), np.int64)
     for node, local in arranged.items():
         rows = cells.node_chunks(side, node)
         sizes, place = np.unique(cells.chunks.size[rows], return_inverse=True)
@@ -166,8 +176,9 @@ def _complete(
     order: Ints,
     slots: Ints,
     anchored: npt.NDArray[np.int32],
-    side: int,
+    side: str,
 ) -> Rails:
+    """See the kernel of this name."""
     state = cells.state(np.zeros(len(cells.chunks), np.int16), target)
-    kernels.complete(state, order, slots, anchored, side)
+    kernels.complete(state, order, slots, anchored, SIDE[side])
     return state.rail

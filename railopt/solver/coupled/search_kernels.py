@@ -1,33 +1,35 @@
 """The hot loops of the coupled search, on flat integer arrays.
 
-Both sides are one array: side 0 sends, side 1 receives, and a cell is (side, node, rail).  A cell
-is overloaded by
-`load - capacity` bytes, which cost `(weight * overload) ** 2`.  Capacities are what the rails carry
-in the time that is aimed at, so that a plan with no overloaded cell attains it.
+Both sides are one array, whose first index is SEND or RECV, and a cell is (side, node, rail).  A
+cell is overloaded by `load - capacity` bytes, which cost `(weight * overload) ** 2`.  Capacities
+are what the rails carry in the time that is aimed at, so that a plan with no overloaded cell
+attains it.
+
+A node's *far* end of a chunk is the chunk's node on the other side.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[Any]
+from railopt.arrays import Array
 
+SEND, RECV = 0, 1
 SPLIT = 10  # chunks that one re-split looks at: 2 ** 10 subsets
 REST = 4  # least steps that a moved chunk rests
 LOCKED = 2**31 - 1
+NONE = np.int64(-1)  # no chunk, no rail
 
 
 class State(NamedTuple):
     """A plan under change.  `rail` and `load` change, the rest is the problem.
 
-    start     int64 [2, nodes + 1], members int32 [2, C]: chunks of node k on side s, largest first,
-              are
-              members[s, start[s, k]:start[s, k + 1]];  below int32 [2, C]: where the next smaller
-              size begins there
+    start     int64 [2, nodes + 1], members int32 [2, C]: the chunks of a node on a side, largest
+              first, are members[side, start[side, node]:start[side, node + 1]]
+    below     int32 [2, C]: where the next smaller size begins among these
     end       int32 [2, C], a chunk's node on each side;  size int64 [C];  rail int16 [C]
     load      int64 [2, nodes, rails], bytes on each cell;  capacity int64, the same shape
     weight    float64, the same shape: fastest rate / rate, 0 for a dead NIC
@@ -44,26 +46,62 @@ class State(NamedTuple):
     weight: Array
 
 
+class Cell(NamedTuple):
+    """One NIC's sends or receives."""
+
+    side: int
+    node: int
+    rail: int
+
+
+class Walk(NamedTuple):
+    """What a tabu walk remembers, and its scratch.
+
+    until    int32 [C]: the step until which a chunk rests, for good if that is `LOCKED`
+    chosen   int32 [SPLIT], chunks that are about to change rails
+    seen     int64 [nodes];  net int64 [nodes], zero between calls
+    """
+
+    until: Array
+    chosen: Array
+    seen: Array
+    net: Array
+
+
+class Exchange(NamedTuple):
+    """A chunk that moves to another rail, or swaps with `partner` there (-1: none), and what that
+    changes the cost by; chunk -1 where there is none.
+    """
+
+    change: float
+    chunk: np.int64
+    to: np.int64
+    partner: np.int64
+
+
 @njit(cache=True)
 def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Array, Array]:
     """`start`, `members` and `below` of a State; `order` is by size, largest first."""
     start = np.zeros((2, nodes + 1), np.int64)
     members, below = np.empty((2, order.size), np.int32), np.empty((2, order.size), np.int32)
-    for s in range(2):
-        for c in range(order.size):
-            start[s, end[s, c] + 1] += 1
-        for k in range(nodes):
-            start[s, k + 1] += start[s, k]
-        place = start[s, :nodes].copy()
+    for side in range(2):
+        for chunk in range(order.size):
+            start[side, end[side, chunk] + 1] += 1
+        for node in range(nodes):
+            start[side, node + 1] += start[side, node]
+        place = start[side, :nodes].copy()
         for i in range(order.size):
-            c = order[i]
-            k = end[s, c]
-            members[s, place[k]] = c
-            place[k] += 1
-        for k in range(nodes):
-            for i in range(start[s, k + 1] - 1, start[s, k] - 1, -1):
-                last = i + 1 == start[s, k + 1] or size[members[s, i]] != size[members[s, i + 1]]
-                below[s, i] = i + 1 if last else below[s, i + 1]
+            chunk = order[i]
+            node = end[side, chunk]
+            members[side, place[node]] = chunk
+            place[node] += 1
+        for node in range(nodes):
+            last = start[side, node + 1] - 1
+            for i in range(last, start[side, node] - 1, -1):
+                if i == last or size[members[side, i]] != size[members[side, i + 1]]:
+                    below[side, i] = i + 1
+                else:
+                    below[side, i] = below[side, i + 1]
     return start, members, below
 
 
@@ -71,220 +109,278 @@ def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Arr
 def loads(end: Array, size: Array, rail: Array, nodes: int, rails: int) -> Array:
     """int64 [2, nodes, rails]: bytes on every cell."""
     load = np.zeros((2, nodes, rails), np.int64)
-    for c in range(size.size):
-        load[0, end[0, c], rail[c]] += size[c]
-        load[1, end[1, c], rail[c]] += size[c]
+    for chunk in range(size.size):
+        load[SEND, end[SEND, chunk], rail[chunk]] += size[chunk]
+        load[RECV, end[RECV, chunk], rail[chunk]] += size[chunk]
     return load
 
 
 @njit(cache=True)
 def _cost(over: int, weight: float) -> float:
+    """(weight * overload) ** 2 of a cell that carries `over` bytes more than its capacity."""
     excess = max(over, 0) * weight
     return excess * excess
 
 
 @njit(cache=True)
-def _shift(
-    load: Array, capacity: Array, weight: Array, s: int, k: int, n: int, m: int, moved: int
-) -> float:
-    """What it costs to shift `moved` bytes of node k, side s, from rail n to rail m."""
-    here, there = load[s, k, n] - capacity[s, k, n], load[s, k, m] - capacity[s, k, m]
+def _shift(state: State, side: int, node: int, here: int, there: int, moved: int) -> float:
+    """What it costs to shift `moved` bytes of a node from rail `here` to rail `there`."""
+    load, capacity, weight = state.load, state.capacity, state.weight
+    over_here = load[side, node, here] - capacity[side, node, here]
+    over_there = load[side, node, there] - capacity[side, node, there]
+    weight_here, weight_there = weight[side, node, here], weight[side, node, there]
     return (
-        _cost(here - moved, weight[s, k, n])
-        - _cost(here, weight[s, k, n])
-        + _cost(there + moved, weight[s, k, m])
-        - _cost(there, weight[s, k, m])
+        _cost(over_here - moved, weight_here)
+        - _cost(over_here, weight_here)
+        + _cost(over_there + moved, weight_there)
+        - _cost(over_there, weight_there)
     )
 
 
 @njit(cache=True)
-def _put(state: State, c: int, m: int) -> None:
-    n, p = state.rail[c], state.size[c]
-    for s in range(2):
-        state.load[s, state.end[s, c], n] -= p
-        state.load[s, state.end[s, c], m] += p
-    state.rail[c] = m
+def _put(state: State, chunk: int, to: int) -> None:
+    """Move a chunk to another rail."""
+    rail, size = state.rail[chunk], state.size[chunk]
+    for side in range(2):
+        state.load[side, state.end[side, chunk], rail] -= size
+        state.load[side, state.end[side, chunk], to] += size
+    state.rail[chunk] = to
 
 
 @njit(cache=True)
-def _worst(state: State, draw: bool) -> tuple[float, int, int, int]:
-    """(weighted overload of the worst cell, side, node, rail of that cell or, with `draw`, of any
-    overloaded one).
-    """
+def _worst(state: State, draw: bool) -> tuple[float, Cell]:
+    """(weighted overload of the worst cell; that cell or, with `draw`, any overloaded one)."""
     load, capacity, weight = state.load, state.capacity, state.weight
-    most, side, node, rail, seen = 0.0, 0, 0, 0, 0
-    for s in range(load.shape[0]):
-        for k in range(load.shape[1]):
-            for n in range(load.shape[2]):
-                over = load[s, k, n] - capacity[s, k, n]
+    most, seen, found_side, found_node, found_rail = 0.0, 0, 0, 0, 0
+    for side in range(load.shape[0]):
+        for node in range(load.shape[1]):
+            for rail in range(load.shape[2]):
+                over = load[side, node, rail] - capacity[side, node, rail]
                 if over > 0:
                     seen += 1
-                    worse = over * weight[s, k, n] > most
+                    worse = over * weight[side, node, rail] > most
                     if worse:
-                        most = over * weight[s, k, n]
+                        most = over * weight[side, node, rail]
                     if np.random.randint(0, seen) == 0 if draw else worse:
-                        side, node, rail = s, k, n
-    return most, side, node, rail
+                        found_side, found_node, found_rail = side, node, rail
+    return most, Cell(found_side, found_node, found_rail)
 
 
 @njit(cache=True)
-def _best_exchange(
-    state: State, s: int, k: int, n: int, step: int, until: Array, seen: Array, evaluations: int
-) -> tuple[float, int, int, int]:
-    """The best move (partner -1) or swap that takes bytes off cell (s, k, n): (cost change, chunk,
-    to rail, partner).
+def _best_move(state: State, cell: Cell, chunk: int, best: Exchange) -> tuple[Exchange, int]:
+    """The best of `best` and the chunk's moves to other rails, and how many moves there were."""
+    side, node, here = cell
+    far, size, tried = state.end[1 - side, chunk], state.size[chunk], 0
+    for there in range(state.load.shape[2]):
+        dead = state.weight[side, node, there] == 0 or state.weight[1 - side, far, there] == 0
+        if there == here or dead:
+            continue
+        change = _shift(state, side, node, here, there, size) + _shift(
+            state, 1 - side, far, here, there, size
+        )
+        tried += 1
+        if change < best.change:
+            best = Exchange(change, np.int64(chunk), np.int64(there), NONE)
+    return best, tried
+
+
+@njit(cache=True)
+def _best_swap(
+    state: State, walk: Walk, cell: Cell, step: int, place: int, reach: int, best: Exchange
+) -> tuple[Exchange, int]:
+    """The best of `best` and the swaps of the chunk at `place` of `members` with a smaller one on
+    another rail that shift less than `reach` bytes, and how many swaps there were.
+    """
+    side, node, here = cell
+    other, tried = 1 - side, 0
+    members, end, weight = state.members[side], state.end[other], state.weight[other]
+    chunk = members[place]
+    far, size = end[chunk], state.size[chunk]
+    for i in range(state.below[side, place], state.start[side, node + 1]):
+        partner = members[i]
+        less, there = state.size[partner], state.rail[partner]
+        if size - less >= reach:
+            break
+        its_far = end[partner]
+        dead = weight[far, there] == 0 or weight[its_far, here] == 0
+        if there == here or walk.until[partner] > step or dead:
+            continue
+        change = _shift(state, side, node, here, there, size - less)
+        if far == its_far:
+            change += _shift(state, other, far, here, there, size - less)
+        else:
+            change += _shift(state, other, far, here, there, size) + _shift(
+                state, other, its_far, there, here, less
+            )
+        tried += 1
+        if change < best.change:
+            best = Exchange(change, np.int64(chunk), np.int64(there), np.int64(partner))
+    return best, tried
+
+
+@njit(cache=True)
+def _best_exchange(state: State, walk: Walk, cell: Cell, step: int, evaluations: int) -> Exchange:
+    """The best move or swap that takes bytes off a cell.
 
     The node's chunks come largest first; a swap is worth a look while it shifts less than the
-    overload plus the most room
-    on the node's other rails, since more would only move the overload.  Of chunks of one size and
-    one other end a single
-    one is tried.  `seen` int64 [nodes] is scratch.
+    overload plus the most room on the node's other rails, since more would only move the overload.
+    Of chunks of one size and one far end a single one is tried.  Ends early at a move that costs
+    nothing any more, or after `evaluations` looks.
     """
-    members, size, rail, load, capacity, weight = (
-        state.members,
-        state.size,
-        state.rail,
-        state.load,
-        state.capacity,
-        state.weight,
-    )
-    o = 1 - s
-    rails, first, last = load.shape[2], state.start[s, k], state.start[s, k + 1]
-    over, room = load[s, k, n] - capacity[s, k, n], 0
-    for m in range(rails):
-        if m != n and weight[s, k, m] > 0:
-            room = max(room, capacity[s, k, m] - load[s, k, m])
-    reach, enough = over + room, -_cost(over, weight[s, k, n])
-    best, chunk, to, partner = np.inf, -1, -1, -1
-    begin = np.random.randint(0, last - first)
-    seen[:] = -1
-    for x in range(last - first):
-        i = first + (begin + x) % (last - first)
-        c = members[s, i]
-        if rail[c] != n or until[c] > step:
+    side, node, rail = cell
+    load, capacity, weight = state.load[side, node], state.capacity[side, node], state.weight
+    first, count = state.start[side, node], state.start[side, node + 1] - state.start[side, node]
+    over, room = load[rail] - capacity[rail], 0
+    for there in range(load.size):
+        if there != rail and weight[side, node, there] > 0:
+            room = max(room, capacity[there] - load[there])
+    reach, enough = over + room, -_cost(over, weight[side, node, rail])
+    best = Exchange(np.inf, NONE, NONE, NONE)
+    begin = np.random.randint(0, count)
+    walk.seen[:] = -1
+    for x in range(count):
+        place = first + (begin + x) % count
+        chunk = state.members[side, place]
+        if state.rail[chunk] != rail or walk.until[chunk] > step:
             continue
-        b, p, smaller = state.end[o, c], size[c], state.below[s, i]
-        if seen[b] == smaller:
+        far, smaller = state.end[1 - side, chunk], state.below[side, place]
+        if walk.seen[far] == smaller:
             continue
-        seen[b] = smaller
-        if p < reach:
-            for m in range(rails):
-                if m != n and weight[s, k, m] > 0 and weight[o, b, m] > 0:
-                    change = _shift(load, capacity, weight, s, k, n, m, p) + _shift(
-                        load, capacity, weight, o, b, n, m, p
-                    )
-                    evaluations -= 1
-                    if change < best:
-                        best, chunk, to, partner = change, c, m, -1
-        for j in range(smaller, last):
-            e = members[s, j]
-            q, m = size[e], rail[e]
-            if p - q >= reach:
-                break
-            g = state.end[o, e]
-            if m == n or until[e] > step or weight[o, b, m] == 0 or weight[o, g, n] == 0:
-                continue
-            change = _shift(load, capacity, weight, s, k, n, m, p - q)
-            if b == g:
-                change += _shift(load, capacity, weight, o, b, n, m, p - q)
-            else:
-                change += _shift(load, capacity, weight, o, b, n, m, p) + _shift(
-                    load, capacity, weight, o, g, m, n, q
-                )
-            evaluations -= 1
-            if change < best:
-                best, chunk, to, partner = change, c, m, e
-        if best <= enough or (evaluations < 0 and chunk >= 0):
+        walk.seen[far] = smaller
+        if state.size[chunk] < reach:
+            best, tried = _best_move(state, cell, chunk, best)
+            evaluations -= tried
+        best, tried = _best_swap(state, walk, cell, step, place, reach, best)
+        evaluations -= tried
+        if best.change <= enough or (evaluations < 0 and best.chunk >= 0):
             break
-    return best, chunk, to, partner
+    return best
 
 
 @njit(cache=True)
-def _draw(state: State, s: int, k: int, n: int, m: int, until: Array, chosen: Array) -> int:
-    """Draw chunks of node k on rails n and m into `chosen`, at most two of one size on a rail; how
-    many.
+def _draw(state: State, walk: Walk, cell: Cell, there: int) -> int:
+    """Draw chunks of a node on its rails `cell.rail` and `there` into `walk.chosen`, at most two of
+    one size on a rail; how many.
     """
-    size, rail, weight, o = state.size, state.rail, state.weight, 1 - s
+    side, node, here = cell
+    size, rail, chosen = state.size, state.rail, walk.chosen
+    weight, end = state.weight[1 - side], state.end[1 - side]
     count = seen = 0
-    run_n = run_m = previous = 0
-    for i in range(state.start[s, k], state.start[s, k + 1]):
-        c = state.members[s, i]
-        b = state.end[o, c]
+    run_here = run_there = previous = 0
+    for i in range(state.start[side, node], state.start[side, node + 1]):
+        chunk = state.members[side, i]
+        far = end[chunk]
         if (
-            (rail[c] != n and rail[c] != m)
-            or weight[o, b, n] == 0
-            or weight[o, b, m] == 0
-            or until[c] == LOCKED
+            (rail[chunk] != here and rail[chunk] != there)
+            or weight[far, here] == 0
+            or weight[far, there] == 0
+            or walk.until[chunk] == LOCKED
         ):
             continue
-        if size[c] != previous:
-            run_n, run_m, previous = 0, 0, size[c]
-        run_n, run_m = (run_n + 1, run_m) if rail[c] == n else (run_n, run_m + 1)
-        if (run_n if rail[c] == n else run_m) > 2:
+        if size[chunk] != previous:
+            run_here, run_there, previous = 0, 0, size[chunk]
+        if rail[chunk] == here:
+            run_here += 1
+        else:
+            run_there += 1
+        if (run_here if rail[chunk] == here else run_there) > 2:
             continue
         seen += 1
         if count < chosen.size:
-            chosen[count] = c
+            chosen[count] = chunk
             count += 1
         else:
             j = np.random.randint(0, seen)
             if j < chosen.size:
-                chosen[j] = c
+                chosen[j] = chunk
     return count
 
 
 @njit(cache=True)
 def _best_split(
-    state: State, s: int, k: int, n: int, m: int, chosen: Array, net: Array
+    state: State, walk: Walk, cell: Cell, there: int, chosen: Array
 ) -> tuple[float, int]:
-    """The best of all ways to split the chosen chunks of node k between rails n and m but the
-    present one.
+    """The best of all ways to split the chosen chunks of a node between its rails `cell.rail` and
+    `there` but the present one.
 
     Returns (cost change, mask); bit i of the mask says that chosen[i] changes rail.  All subsets
-    are walked in Gray code order; the other side is looked at only where this side, and all it
-    could gain there, beat the best so far. `net` int64 [nodes] is scratch, zero before and after.
+    are walked in Gray code order; the far side is looked at only where this side, and all it could
+    gain there, beat the best so far.
     """
-    end, size, rail, load, capacity, weight = (
-        state.end,
-        state.size,
-        state.rail,
-        state.load,
-        state.capacity,
-        state.weight,
-    )
-    o = 1 - s
-    best, best_mask, moved, mask, spare = np.inf, 0, 0, 0, 0.0
-    for i in range(chosen.size):
-        b = end[o, chosen[i]]
-        if net[b] == 0:
-            net[b] = 1
-            spare += _cost(load[o, b, n] - capacity[o, b, n], weight[o, b, n])
-            spare += _cost(load[o, b, m] - capacity[o, b, m], weight[o, b, m])
-    for i in range(chosen.size):
-        net[end[o, chosen[i]]] = 0
+    side, node, here = cell
+    end, size, rail, net = state.end[1 - side], state.size, state.rail, walk.net
+    best, best_mask, moved, mask = np.inf, 0, 0, 0
+    spare = _overload_cost(state, walk, cell, there, chosen)
     for code in range(1, 1 << chosen.size):
         bit = 0
         while not (code >> bit) & 1:
             bit += 1
         mask ^= 1 << bit
-        c = chosen[bit]
-        moved += size[c] if ((mask >> bit) & 1) == (rail[c] == n) else -size[c]
-        change = _shift(load, capacity, weight, s, k, n, m, moved)
+        chunk = chosen[bit]
+        moved += size[chunk] if ((mask >> bit) & 1) == (rail[chunk] == here) else -size[chunk]
+        change = _shift(state, side, node, here, there, moved)
         if change - spare >= best:
             continue
         for i in range(chosen.size):
             if (mask >> i) & 1:
-                net[end[o, chosen[i]]] += (
-                    size[chosen[i]] if rail[chosen[i]] == n else -size[chosen[i]]
-                )
+                chunk = chosen[i]
+                net[end[chunk]] += size[chunk] if rail[chunk] == here else -size[chunk]
         for i in range(chosen.size):
-            b = end[o, chosen[i]]
-            if net[b] != 0:
-                change += _shift(load, capacity, weight, o, b, n, m, net[b])
-                net[b] = 0
+            far = end[chosen[i]]
+            if net[far] != 0:
+                change += _shift(state, 1 - side, far, here, there, net[far])
+                net[far] = 0
         if change < best:
             best, best_mask = change, mask
     return best, best_mask
+
+
+@njit(cache=True)
+def _overload_cost(state: State, walk: Walk, cell: Cell, there: int, chosen: Array) -> float:
+    """What the far ends of the chosen chunks cost on rails `cell.rail` and `there` now."""
+    other, here = 1 - cell.side, cell.rail
+    end, net, spare = state.end[other], walk.net, 0.0
+    load, capacity, weight = state.load[other], state.capacity[other], state.weight[other]
+    for i in range(chosen.size):
+        far = end[chosen[i]]
+        if net[far] == 0:
+            net[far] = 1
+            spare += _cost(load[far, here] - capacity[far, here], weight[far, here])
+            spare += _cost(load[far, there] - capacity[far, there], weight[far, there])
+    for i in range(chosen.size):
+        net[end[chosen[i]]] = 0
+    return spare
+
+
+@njit(cache=True)
+def _next_change(
+    state: State, walk: Walk, cell: Cell, step: int, evaluations: int
+) -> tuple[int, int, int]:
+    """(how many of `walk.chosen` are looked at, mask of those that change rail, the rail that they
+    share with `cell.rail`): the best exchange or, where none helps, a split with a random rail.
+    The mask is 0 where nothing can be done.
+    """
+    chosen, rails = walk.chosen, state.load.shape[2]
+    found = _best_exchange(state, walk, cell, step, evaluations)
+    if (found.change >= 0 or found.chunk < 0) and rails > 1:
+        there = (cell.rail + 1 + np.random.randint(0, rails - 1)) % rails
+        if state.weight[cell.side, cell.node, there] > 0:
+            count = _draw(state, walk, cell, there)
+            change, mask = _best_split(state, walk, cell, there, chosen[:count])
+            if mask and (
+                found.chunk < 0
+                or change <= 0
+                or change < found.change
+                or np.random.randint(0, 4) == 0
+            ):
+                return count, mask, there
+    if found.chunk < 0:
+        return 0, 0, 0
+    chosen[0] = found.chunk
+    if found.partner < 0:
+        return 1, 1, found.to
+    chosen[1] = found.partner
+    return 2, 3, found.to
 
 
 @njit(cache=True)
@@ -292,56 +388,40 @@ def tabu(
     state: State, until: Array, enough: float, steps: int, evaluations: int, seed: int
 ) -> float:
     """Lower the worst weighted overload in at most `steps` steps; `rail` and `load` end at the best
-    plan seen.
+    plan seen, whose worst weighted overload is returned.
 
     A step relieves the worst cell, or each fourth time any overloaded one, by its best move or
-    swap; where none helps, two
-    rails of that node share some of their chunks anew.  Steps that cost are taken too; a moved
-    chunk rests for a while, so
-    that the walk does not undo itself: until step `until` (int32 [C]), for good if that is
-    `LOCKED`.  Stops at an overload of at most `enough`.
+    swap; where none helps, two rails of that node share some of their chunks anew.  Steps that cost
+    are taken too; a moved chunk rests for a while, so that the walk does not undo itself: until
+    step `until` (int32 [C]), for good if that is `LOCKED`.  Stops at an overload of at most
+    `enough`.
     """
     np.random.seed(seed)
-    rails, nodes = state.load.shape[2], state.load.shape[1]
-    chosen, net, seen = (
+    nodes = state.load.shape[1]
+    chosen, seen, net = (
         np.empty(SPLIT, np.int32),
-        np.zeros(nodes, np.int64),
         np.empty(nodes, np.int64),
+        np.zeros(nodes, np.int64),
     )
+    walk = Walk(until, chosen, seen, net)
     undo_chunk, undo_rail = np.empty(SPLIT * steps, np.int32), np.empty(SPLIT * steps, np.int16)
     logged = kept = 0
     best = np.inf
     for step in range(steps):
-        most, s, k, n = _worst(state, step % 4 == 3)
+        most, cell = _worst(state, step % 4 == 3)
         if most < best:
             best, kept = most, logged
         if most <= enough:
             break
-        change, c, m, e = _best_exchange(state, s, k, n, step, until, seen, evaluations)
-        count = mask = 0
-        if (change >= 0 or c < 0) and rails > 1:
-            other = (n + 1 + np.random.randint(0, rails - 1)) % rails
-            if state.weight[s, k, other] > 0:
-                count = _draw(state, s, k, n, other, until, chosen)
-                split, mask = _best_split(state, s, k, n, other, chosen[:count], net)
-                if mask and (c < 0 or split <= 0 or split < change or np.random.randint(0, 4) == 0):
-                    m = other
-                else:
-                    mask = 0
-        if mask == 0:
-            if c < 0:
-                continue
-            chosen[0], count, mask = c, 1, 1
-            if e >= 0:
-                chosen[1], count, mask = e, 2, 3
+        count, mask, there = _next_change(state, walk, cell, step, evaluations)
         for bit in range(count):
             if (mask >> bit) & 1:
-                c = chosen[bit]
-                undo_chunk[logged], undo_rail[logged] = c, state.rail[c]
+                chunk = chosen[bit]
+                undo_chunk[logged], undo_rail[logged] = chunk, state.rail[chunk]
                 logged += 1
-                _put(state, c, m if state.rail[c] == n else n)
+                _put(state, chunk, there if state.rail[chunk] == cell.rail else cell.rail)
                 if count <= 2:
-                    until[c] = step + REST + np.random.randint(0, 2 * REST)
+                    until[chunk] = step + REST + np.random.randint(0, 2 * REST)
     for i in range(logged - 1, kept - 1, -1):
         _put(state, undo_chunk[i], undo_rail[i])
     return best
@@ -356,41 +436,32 @@ def complete(state: State, order: Array, slots: Array, anchored: Array, side: in
     must take; such a chunk belongs to an anchored node on `side`, whose loads are thereby given,
     and looks at the other end alone.
     """
-    end, size, rail, load, weight, capacity = (
-        state.end,
-        state.size,
-        state.rail,
-        state.load,
-        state.weight,
-        state.capacity,
-    )
+    load, capacity, weight = state.load, state.capacity, state.weight
     load[:] = 0
     open_slots = slots.copy()
     for i in range(order.size):
-        c = order[i]
-        p, row = size[c], anchored[c]
+        chunk = order[i]
+        size, row = state.size[chunk], anchored[chunk]
+        source, target = state.end[SEND, chunk], state.end[RECV, chunk]
         best, latest, both = -1, 0.0, 0.0
-        for n in range(load.shape[2]):
-            a, b = end[0, c], end[1, c]
-            if (
-                weight[0, a, n] == 0
-                or weight[1, b, n] == 0
-                or (row >= 0 and open_slots[row, n] == 0)
-            ):
+        for rail in range(load.shape[2]):
+            dead = weight[SEND, source, rail] == 0 or weight[RECV, target, rail] == 0
+            if dead or (row >= 0 and open_slots[row, rail] == 0):
                 continue
-            x = (load[0, a, n] + p - capacity[0, a, n]) * weight[0, a, n]
-            y = (load[1, b, n] + p - capacity[1, b, n]) * weight[1, b, n]
+            sent = load[SEND, source, rail] + size - capacity[SEND, source, rail]
+            received = load[RECV, target, rail] + size - capacity[RECV, target, rail]
+            x, y = sent * weight[SEND, source, rail], received * weight[RECV, target, rail]
             later = max(x, y)
             if row >= 0:
-                later = y if side == 0 else x
+                later = y if side == SEND else x
             if best < 0 or later < latest or (later == latest and x + y < both):
-                best, latest, both = n, later, x + y
+                best, latest, both = rail, later, x + y
         if best < 0:  # no open place lies on a living rail: any living rail
-            for n in range(load.shape[2]):
-                if weight[0, end[0, c], n] > 0 and weight[1, end[1, c], n] > 0:
-                    best = n
+            for rail in range(load.shape[2]):
+                if weight[SEND, source, rail] > 0 and weight[RECV, target, rail] > 0:
+                    best = rail
         elif row >= 0:
             open_slots[row, best] -= 1
-        rail[c] = best
-        load[0, end[0, c], best] += p
-        load[1, end[1, c], best] += p
+        state.rail[chunk] = best
+        load[SEND, source, best] += size
+        load[RECV, target, best] += size

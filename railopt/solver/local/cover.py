@@ -1,51 +1,177 @@
 """Exact cover: choose loads from a list so that every job is carried, each rail once.
 
-Loads are rows `table[load, type]` sorted by waste (capacity - sum) with the class of rails they
-belong to; sets of loads
-are bit masks.  Each node branches on the type of job with the fewest usable loads (Knuth's rule); a
-                load that has
-failed is not used again below the same node, so no combination is met twice.  Nor is one tried that
-could be fuller with another job left, added or in place of a smaller one, when it is the only load
-left to carry the job branched on: if there is a cover with it, there is one with the fuller load,
-met here or with a load that failed before.
+Sets of loads are bit masks, 64 loads a word.  Each node branches on the type of job with the fewest
+usable loads (Knuth's rule); a load that has failed is not used again below the same node, so no
+combination is met twice.  Nor is one tried that could be fuller with another job left, added or in
+place of a smaller one, when it is the only load left to carry the job branched on: if there is a
+cover with it, there is one with the fuller load, met here or with a load that failed before.
+
+numba caches by file: after a change here, remove the caches of fill.py, which has this code
+inlined.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from railopt.arrays import Array
+
 FOUND, REFUTED, GAVE_UP = 1, 0, -1
+NEVER = np.int64(1) << np.int64(62)  # more than any load wastes
+
+
+class Loads(NamedTuple):
+    """The loads to choose from, by rising waste.
+
+    sizes    int64 [types], bytes of a job of each type;  counts int64 [types], how many there are
+    table    int16 [loads, types], how many jobs of each type a load has
+    wastes   int64 [loads] rising: what its rail could carry besides, capacity - sum
+    classes  int64 [loads], the class of rails (those of one capacity) that a load belongs to
+    rails    int64 [classes], how many rails each class has
+    """
+
+    sizes: Array
+    counts: Array
+    table: Array
+    wastes: Array
+    classes: Array
+    rails: Array
+
+
+class Masks(NamedTuple):
+    """Sets of loads, uint64 [..., words], that the search intersects.
+
+    more       [rows, words]: row first_row[t] + k are the loads with more than k jobs of type t
+    first_row  int64 [types + 1]
+    of_class   [classes, words]
+    loose      bool [loads]: which waste enough that any job at all could be added, or take the
+               place of a smaller one
+    """
+
+    more: Array
+    first_row: Array
+    of_class: Array
+    loose: Array
+
+
+class Stack(NamedTuple):
+    """The branch that the search is in, one row a level: what is still there before its choice.
+
+    usable   uint64 [levels, words], loads that may be chosen;  reach int64, words with bits at most
+    choices  uint64 [levels, words], those yet to be tried;  at int64, the first word to look at
+    branch   int64, the type of job branched on
+    left     int64 [levels, types], jobs not carried;  free int64 [levels, classes], rails not used
+    room     int64, what all rails not used may waste together
+    """
+
+    usable: Array
+    reach: Array
+    choices: Array
+    at: Array
+    branch: Array
+    left: Array
+    free: Array
+    room: Array
 
 
 @njit(cache=True, inline="always")
 def popcount(x: Any) -> Any:
+    """How many bits of a uint64 are set; signed, since numba adds int64 and uint64 as floats."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64(
-        (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
-    )  # signed: numba adds int64 and uint64 as floats
+    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @njit(cache=True)
-def masks_of(table: Any, counts: Any, first_row: Any, words: int) -> Any:
-    """uint64 [rows, words]: row first_row[t] + k is the set of loads with more than k jobs of type
-    t.
-    """
-    masks = np.zeros((first_row[-1], words), np.uint64)
+def masks_of(loads: Loads) -> Masks:
+    """The masks of a list of loads."""
+    table, counts = loads.table, loads.counts
+    words = (table.shape[0] + 63) // 64
+    first_row = np.zeros(counts.size + 1, np.int64)
+    first_row[1:] = np.cumsum(counts)
+    more = np.zeros((first_row[-1], words), np.uint64)
+    of_class = np.zeros((loads.rails.size, words), np.uint64)
     for load in range(table.shape[0]):
         word, bit = load >> 6, np.uint64(1) << np.uint64(load & 63)
+        of_class[loads.classes[load], word] |= bit
         for t in range(counts.size):
             for k in range(table[load, t]):
-                masks[first_row[t] + k, word] |= bit
-    return masks
+                more[first_row[t] + k, word] |= bit
+    return Masks(more, first_row, of_class, loose_loads(loads.sizes, table, loads.wastes))
 
 
 @njit(cache=True)
-def could_be_fuller(sizes: Any, load: Any, keep: int, left: Any, waste: int) -> bool:
+def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
+    """`Masks.loose`."""
+    loose = np.zeros(wastes.size, np.bool_)
+    for v in range(sizes.size):
+        larger = sizes[sizes > sizes[v]]
+        step = larger.min() - sizes[v] if larger.size else NEVER
+        for load in range(wastes.size):
+            loose[load] |= wastes[load] >= sizes[v] or (table[load, v] > 0 and wastes[load] >= step)
+    return loose
+
+
+@njit(cache=True)
+def stack_of(loads: Loads, slack: int) -> Stack:
+    """An empty branch: all loads usable, all jobs left, all rails free."""
+    number, levels = loads.table.shape[0], loads.rails.sum() + 1
+    words = (number + 63) // 64
+    stack = Stack(
+        np.zeros((levels, words), np.uint64),
+        np.full(levels, words, np.int64),
+        np.zeros((levels, words), np.uint64),
+        np.zeros(levels, np.int64),
+        np.zeros(levels, np.int64),
+        np.zeros((levels, loads.counts.size), np.int64),
+        np.zeros((levels, loads.rails.size), np.int64),
+        np.zeros(levels, np.int64),
+    )
+    for load in range(number):
+        stack.usable[0, load >> 6] |= np.uint64(1) << np.uint64(load & 63)
+    stack.left[0], stack.free[0], stack.room[0] = loads.counts, loads.rails, slack
+    return stack
+
+
+@njit(cache=True)
+def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
+    """(type of job left with the fewest usable loads, how many); type -1 where no job is left."""
+    usable, left, more = stack.usable[level], stack.left[level], masks.more
+    reach, kind, fewest = stack.reach[level], -1, 64 * usable.size + 1
+    for t in range(left.size):
+        if left[t]:
+            row, found = masks.first_row[t], 0
+            for w in range(reach):
+                found += popcount(usable[w] & more[row, w])
+                if found >= fewest:
+                    break
+            if found < fewest:
+                kind, fewest = t, found
+                if fewest == 0:
+                    break
+    return kind, fewest
+
+
+@njit(cache=True)
+def next_choice(stack: Stack, level: int) -> int:
+    """The next load to try at a level, taken from its choices; -1 where none is left."""
+    choices, w = stack.choices[level], stack.at[level]
+    while w < stack.reach[level] and choices[w] == 0:
+        w += 1
+    stack.at[level] = w
+    if w == stack.reach[level]:
+        return -1
+    bit = choices[w] & (~choices[w] + np.uint64(1))
+    choices[w] ^= bit
+    return (w << 6) + popcount(bit - np.uint64(1))
+
+
+@njit(cache=True)
+def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: int) -> bool:
     """Whether a job left fits into `waste`, alone or in place of a smaller one of the load that is
     not of type `keep`.
     """
@@ -60,132 +186,79 @@ def could_be_fuller(sizes: Any, load: Any, keep: int, left: Any, waste: int) -> 
 
 
 @njit(cache=True)
-def loose_loads(sizes: Any, table: Any, wastes: Any) -> Any:
-    """bool [loads]: which waste enough that any job at all could be added, or take a smaller one's
-    place.
+def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> None:
+    """Choose a load: what is usable and free at the next level, whose `left` is known; afterwards
+    the load is not usable at this level any more.
     """
-    loose = np.zeros(wastes.size, np.bool_)
-    for v in range(sizes.size):
-        larger = sizes[sizes > sizes[v]]
-        step = larger.min() - sizes[v] if larger.size else np.int64(1) << np.int64(62)
-        for load in range(wastes.size):
-            loose[load] |= wastes[load] >= sizes[v] or (table[load, v] > 0 and wastes[load] >= step)
-    return loose
+    below, own_class = level + 1, loads.classes[load]
+    usable, table, more = stack.usable[below], loads.table, masks.more
+    stack.free[below] = stack.free[level]
+    stack.free[below, own_class] -= 1
+    stack.room[below] = stack.room[level] - loads.wastes[load]
+    affordable = np.searchsorted(loads.wastes, stack.room[below], side="right")
+    reach = min(stack.reach[level], (affordable + 63) >> 6)
+    stack.reach[below] = reach
+    for w in range(reach):
+        usable[w] = stack.usable[level, w]
+    if affordable & 63 and affordable >> 6 < reach:
+        usable[affordable >> 6] &= (np.uint64(1) << np.uint64(affordable & 63)) - np.uint64(1)
+    for t in range(loads.counts.size):
+        if table[load, t]:
+            row = masks.first_row[t] + stack.left[below, t]
+            for w in range(reach):
+                usable[w] &= ~more[row, w]
+    if stack.free[below, own_class] == 0:
+        for w in range(reach):
+            usable[w] &= ~masks.of_class[own_class, w]
+    stack.usable[level, load >> 6] ^= np.uint64(1) << np.uint64(load & 63)
 
 
 @njit(cache=True)
-def search(
-    sizes: Any,
-    table: Any,
-    wastes: Any,
-    classes: Any,
-    counts: Any,
-    rails: Any,
-    slack: int,
-    max_steps: int,
-    chosen: Any,
-) -> Any:
+def search(loads: Loads, slack: int, max_steps: int, chosen: Array) -> tuple[int, int]:
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
     for an idle rail.
 
-    Gives up after `max_steps` words of masks, some tenths of a nanosecond each.
-
-    sizes int64 [types], table int16 [loads, types], wastes int64 [loads] rising, classes int64
-    [loads], counts int64 [types], rails int64 [classes]: how many rails of each class, slack: waste
-    of all rails together.
+    slack      what all rails may waste together: sum(rails * capacity) - sum(sizes * counts)
+    max_steps  words of masks to look at, some tenths of a nanosecond each, before it gives up
     """
-    loads, types, depth = table.shape[0], counts.size, rails.sum()
-    words = (loads + 63) // 64
-    first_row = np.zeros(types + 1, np.int64)
-    first_row[1:] = np.cumsum(counts)
-    masks, loose = masks_of(table, counts, first_row, words), loose_loads(sizes, table, wastes)
-    of_class = np.zeros((rails.size, words), np.uint64)
-    for load in range(loads):
-        of_class[classes[load], load >> 6] |= np.uint64(1) << np.uint64(load & 63)
-    usable, choices = (
-        np.zeros((depth + 1, words), np.uint64),
-        np.zeros((depth + 1, words), np.uint64),
-    )
-    left, free = np.zeros((depth + 1, types), np.int64), np.zeros((depth + 1, rails.size), np.int64)
-    room = np.zeros(depth + 1, np.int64)
-    at = np.zeros(depth + 1, np.int64)  # the word of `choices` to continue with
-    branch = np.zeros(depth + 1, np.int64)  # the type branched on
-    reach = np.full(depth + 1, words, np.int64)  # how many words of `usable` may have bits
-    for load in range(loads):
-        usable[0, load >> 6] |= np.uint64(1) << np.uint64(load & 63)
-    left[0], room[0], free[0] = counts, slack, rails
+    masks, stack = masks_of(loads), stack_of(loads, slack)
+    types, depth = loads.counts.size, loads.rails.sum()
     chosen[:] = -1
     level, nodes, steps, fresh = 0, 0, 0, True
     while level >= 0:
         if fresh:
             nodes += 1
-            steps += reach[level] * (types + 8) + 64
+            steps += stack.reach[level] * (types + 8) + 64
             if steps > max_steps:
                 return GAVE_UP, nodes
-            best, fewest = -1, loads + 1
-            for t in range(types):
-                if left[level, t]:
-                    row, found = first_row[t], 0
-                    for w in range(reach[level]):
-                        found += popcount(usable[level, w] & masks[row, w])
-                        if found >= fewest:
-                            break
-                    if found < fewest:
-                        best, fewest = t, found
-                        if fewest == 0:
-                            break
-            if best < 0:
+            kind, usable = rarest(masks, stack, level)
+            if kind < 0:
                 return FOUND, nodes
-            if fewest == 0 or level == depth:
+            if usable == 0 or level == depth:
                 level -= 1
                 fresh = False
                 continue
-            for w in range(reach[level]):
-                choices[level, w] = usable[level, w] & masks[first_row[best], w]
-            at[level], branch[level] = 0, best
-        w = at[level]
-        while w < reach[level] and choices[level, w] == 0:
-            w += 1
-        at[level] = w
-        if w == reach[level]:
-            chosen[level] = -1
-            level -= 1
-            fresh = False
-            continue
-        bit = choices[level, w] & (~choices[level, w] + np.uint64(1))
-        load = (w << 6) + popcount(bit - np.uint64(1))
-        choices[level, w] ^= bit
+            for w in range(stack.reach[level]):
+                stack.choices[level, w] = (
+                    stack.usable[level, w] & masks.more[masks.first_row[kind], w]
+                )
+            stack.at[level], stack.branch[level] = 0, kind
+        load = next_choice(stack, level)
         chosen[level] = load
-        left[level + 1] = left[level] - table[load]
-        only = left[level, branch[level]] == 1
+        fresh = False
+        if load < 0:
+            level -= 1
+            continue
+        branch, left = stack.branch[level], stack.left[level + 1]
+        left[:] = stack.left[level] - loads.table[load]
         if (
-            only
-            and loose[load]
-            and could_be_fuller(sizes, table[load], branch[level], left[level + 1], wastes[load])
+            stack.left[level, branch] == 1
+            and masks.loose[load]
+            and could_be_fuller(loads.sizes, loads.table[load], branch, left, loads.wastes[load])
         ):
             steps += 64
-            fresh = False
             continue
-        free[level + 1] = free[level]
-        room[level + 1] = room[level] - wastes[load]
-        affordable = np.searchsorted(wastes, room[level + 1], side="right")
-        reach[level + 1] = min(reach[level], (affordable + 63) >> 6)
-        for v in range(reach[level + 1]):
-            usable[level + 1, v] = usable[level, v]
-        if affordable & 63 and affordable >> 6 < reach[level + 1]:
-            usable[level + 1, affordable >> 6] &= (
-                np.uint64(1) << np.uint64(affordable & 63)
-            ) - np.uint64(1)
-        for t in range(types):
-            if table[load, t]:
-                row = first_row[t] + left[level + 1, t]
-                for v in range(reach[level + 1]):
-                    usable[level + 1, v] &= ~masks[row, v]
-        free[level + 1, classes[load]] -= 1
-        if free[level + 1, classes[load]] == 0:
-            for v in range(reach[level + 1]):
-                usable[level + 1, v] &= ~of_class[classes[load], v]
-        usable[level, w] ^= bit
+        descend(loads, masks, stack, level, load)
         level += 1
         fresh = True
     return REFUTED, nodes

@@ -1,10 +1,10 @@
-"""Integer weights that refute a capacity: all jobs weigh more than N rails of that capacity can
-hold.
+"""Integer weights that refute a capacity C: all jobs weigh more than N rails of that capacity hold,
+
+    sum over jobs of w > N * max { w(load) : size(load) <= C }.
 
 Weights come from Martello and Toth's L2 (1990) and Fekete and Schepers' u(k) (2001), which are dual
-feasible functions,
-or as the prices of the configuration LP (`lp.py`).  The exact knapsack below decides whether they
-refute.
+feasible functions, or as the prices of the configuration LP (`lp.py`).  The exact knapsack below
+decides whether they refute.
 """
 
 from __future__ import annotations
@@ -12,17 +12,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Ints = npt.NDArray[np.int64]
-PRICING_NODES = 4_000_000
+from railopt.arrays import Array, Ints
+
+PRICING_NODES = 4_000_000  # of the knapsack's search
+NODES_A_SECOND = 20_000_000
+STAGES = 32  # the largest k of u(k)
+WIDE = 2.0**62  # products beyond this are compared in 128 bits
+MOST = np.int64(2**63 - 1)
 
 
 @njit(cache=True)
-def known_weights(sizes: Any, rails: int, capacity: int, weights: Any) -> bool:
-    """Whether L2 or a u(k) refutes `capacity`; then `weights` int64 [n] says how.  Sizes
-    descend.
+def known_weights(sizes: Array, rails: int, capacity: int, weights: Array) -> bool:
+    """Whether L2 or a u(k) refutes `capacity`; then `weights` int64 [n] says how.
+
+    Sizes descend; rails * capacity and their sum are below 2**62.
+
+        L2:    w(p) = C if p > C - e, p if e <= p <= C - e, else 0, for each size e <= C / 2
+        u(k):  w(p) = k p where (k + 1) p is a multiple of C, else C floor((k + 1) p / C)
     """
     n = sizes.size
     for e in range(n - 1, -1, -1):
@@ -32,11 +40,14 @@ def known_weights(sizes: Any, rails: int, capacity: int, weights: Any) -> bool:
         total = 0
         for i in range(e + 1):
             total += capacity if sizes[i] > capacity - small else sizes[i]
+            if total > rails * capacity:
+                break
         if total > rails * capacity:
             for i in range(n):
                 weights[i] = 0 if i > e else capacity if sizes[i] > capacity - small else sizes[i]
             return True
-    for k in range(1, 33):
+    largest = MOST // max(sizes.sum(), rails * capacity) - 1  # k beyond which a product might wrap
+    for k in range(1, min(STAGES, largest) + 1):
         total = 0
         for i in range(n):
             scaled = (k + 1) * sizes[i]
@@ -48,7 +59,7 @@ def known_weights(sizes: Any, rails: int, capacity: int, weights: Any) -> bool:
 
 
 @njit(cache=True)
-def known_bound(sizes: Any, rails: int, low: int, high: int) -> int:
+def known_bound(sizes: Array, rails: int, low: int, high: int) -> int:
     """The least capacity in [low, high + 1] that bisection with `known_weights` does not refute."""
     weights = np.empty(sizes.size, np.int64)
     while low <= high:
@@ -61,24 +72,62 @@ def known_bound(sizes: Any, rails: int, low: int, high: int) -> int:
 
 
 @njit(cache=True)
+def product_at_most(a: int, b: int, c: int, d: int) -> bool:
+    """a * b <= c * d, exactly, of integers from 0 to 2**63 - 1: in floats where these are sure,
+    else in 128 bits, as (high, low) words of 64.
+    """
+    left, right = float(a) * float(b), float(c) * float(d)
+    if left < right * (1 - 1e-14):
+        return True
+    if left * (1 - 1e-14) > right:
+        return False
+    high_left, low_left = _wide_product(np.uint64(a), np.uint64(b))
+    high_right, low_right = _wide_product(np.uint64(c), np.uint64(d))
+    return high_left < high_right or (high_left == high_right and low_left <= low_right)
+
+
+@njit(cache=True)
+def _wide_product(a: Any, b: Any) -> tuple[Any, Any]:
+    """(high, low) words uint64 of a product of two uint64."""
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a_high, a_low, b_high, b_low = a >> half, a & mask, b >> half, b & mask
+    low, middle = a_low * b_low, a_high * b_low
+    middle += low >> half
+    cross = (middle & mask) + a_low * b_high
+    return a_high * b_high + (middle >> half) + (cross >> half), (cross << half) | (low & mask)
+
+
+@njit(cache=True)
 def heaviest_load(
-    sizes: Any, counts: Any, weights: Any, capacity: int, enough: int, max_nodes: int, load: Any
-) -> Any:
+    sizes: Array,
+    counts: Array,
+    weights: Array,
+    capacity: int,
+    enough: int,
+    max_nodes: int,
+    load: Array,
+) -> tuple[int, bool]:
     """(weight, complete): the heaviest load of at most `capacity`, or `enough` where none is
     heavier.
 
-    Branch and bound over types by falling weight per size; `load` int64 [types] gets the set of a
-    heavier load. The search ends early, complete or not, once it has found one.
+    Branch and bound over types by falling weight per size: what is left of the capacity is worth at
+    most room * weight / size of the next type.  `load` int64 [types] gets the set of a heavier
+    load.  Complete or not, it is the heaviest found.  Weights together stay below 2**50.
     """
     order = np.argsort(-weights / sizes)
     while order.size and weights[order[-1]] == 0:
         order = order[:-1]
     taken = np.zeros(order.size, np.int64)
     room, weight, best, nodes, i = capacity, 0, enough, 0, 0
+    heavy = max(float((weights * counts).sum()), float(enough))
+    wide = heavy * max(float(sizes.max()), float(capacity)) >= WIDE / 2
     while True:
         while i < order.size:  # fill up greedily while it can still win
             t = order[i]
-            if weight * sizes[t] + room * weights[t] <= best * sizes[t]:
+            if wide:
+                if weight <= best and product_at_most(room, weights[t], best - weight, sizes[t]):
+                    break
+            elif weight * sizes[t] + room * weights[t] <= best * sizes[t]:
                 break
             taken[i] = min(counts[t], room // sizes[t])
             room -= taken[i] * sizes[t]
@@ -104,20 +153,18 @@ def heaviest_load(
         i += 1
 
 
-def refuting_weights(sizes: Ints, counts: Ints, weights: Ints, rails: int, capacity: int) -> bool:
+def refuting_weights(
+    sizes: Ints, counts: Ints, weights: Ints, rails: int, capacity: int, left_s: float
+) -> bool:
     """Whether these weights of the types refute the capacity (exact; False also where the search is
-    too long).
+    too long, for itself or for the seconds left).
     """
     total = int((weights * counts).sum())
     if total <= 0:
         return False
+    nodes = min(PRICING_NODES, int(NODES_A_SECOND * max(left_s, 0.0)))
+    load = np.zeros(len(sizes), np.int64)
     weight, complete = heaviest_load(
-        sizes,
-        counts,
-        weights,
-        capacity,
-        (total - 1) // rails,
-        PRICING_NODES,
-        np.zeros(len(sizes), np.int64),
+        sizes, counts, weights, capacity, (total - 1) // rails, nodes, load
     )
     return bool(complete and weight * rails < total)

@@ -7,15 +7,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from railopt.solver.local.cover import FOUND, search
+from railopt.arrays import Ints
+from railopt.solver.local.cover import FOUND, Loads, search
+from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.dual import PRICING_NODES, heaviest_load
 from railopt.solver.local.fill import spread
+from railopt.solver.local.outcome import Witness
+from railopt.solver.local.state import LARGEST
 from railopt.solver.local.window import codes_fit, count_window, half_sums, interleaved, list_window
 
-Ints = npt.NDArray[np.int64]
 HALF = 1 << 21  # sets of one half of the types: 32 MiB each
+SETS_A_SECOND = 3_000_000  # listed and sorted
+STEPS_A_SECOND = 3e9  # of the cover's search
 
 
 @dataclass(frozen=True)
@@ -30,19 +34,27 @@ class Decision:
     rarest: Ints
 
 
+def cover_witness(weights: list[list[int]] | None = None) -> Witness:
+    """That no cover exists: the kernel searches anew, in the order of [size in bytes, weight] if
+    given, and over no more than the loads that these weights leave.
+    """
+    return {"kind": "cover"} if weights is None else {"kind": "cover", "weights": weights}
+
+
 class Windows:
-    """The halves of all sets of jobs of at most `high`, for sizes in descending order on equal
-    rails.
+    """The halves of all sets of jobs of at most `high`, for sizes int64 [n] in descending order on
+    equal rails; `usable` unless there are more than `half` of them, or sums that could wrap.
     """
 
     def __init__(self, sizes: Ints, rails: int, high: int, half: int = HALF) -> None:
         self.sizes, self.rails, self.total = sizes, rails, int(sizes.sum())
         self.types, self.counts = interleaved(sizes)
-        middle, self.usable = (len(self.types) + 1) // 2, bool(codes_fit(self.counts))
+        middle = (len(self.types) + 1) // 2
+        self.usable = rails * high < LARGEST and bool(codes_fit(self.counts))
         if self.usable:
             self.left = half_sums(self.types[:middle], self.counts[:middle], high, half)
             self.right = half_sums(self.types[middle:], self.counts[middle:], high, half)
-            self.usable = len(self.left[0]) > 0 and len(self.right[0]) > 0
+            self.usable = len(self.left.sums) > 0 and len(self.right.sums) > 0
 
     def count(self, capacity: int, limit: int) -> int:
         """How many loads the window of `capacity` has; counts no further than `limit`."""
@@ -50,7 +62,7 @@ class Windows:
 
     def between(self, low: int, high: int, limit: int) -> int:
         """How many sets of jobs have a sum in [low, high]; counts no further than `limit`."""
-        return int(count_window(self.left[0], self.right[0], low, high, limit))
+        return int(count_window(self.left.sums, self.right.sums, max(low, 0), high, limit))
 
     def largest(self, low: int, high: int, limit: int) -> int:
         """The largest capacity in [low - 1, high] with at most `limit` loads; low - 1 where even
@@ -74,28 +86,20 @@ class Windows:
         (reduced-cost fixing).
         """
         low, found = self._low(capacity), self.count(capacity, limit)
-        sums, table = list_window(*self.left, *self.right, self.counts, low, capacity, found)
+        sums, table = list_window(self.left, self.right, self.counts, low, capacity, found)
         if weights is not None:
             weight = np.array([weights.get(int(size), 0) for size in self.types], np.int64)
             enough = _least(self.types, self.counts, weight, self.rails, capacity)
             heavy = table.astype(np.int64) @ weight >= enough
-            sums, table, found = sums[heavy], table[heavy], int(heavy.sum())
-        order, chosen = (
-            np.argsort(capacity - sums, kind="stable"),
-            np.full(self.rails, -1, np.int64),
+            sums, table = sums[heavy], table[heavy]
+        order = np.argsort(capacity - sums, kind="stable")
+        table, wastes, one_class = table[order], (capacity - sums)[order], np.zeros_like(sums)
+        loads = Loads(
+            self.types, self.counts, table, wastes, one_class, np.array([self.rails], np.int64)
         )
-        table, slack = table[order], self.rails * capacity - self.total
-        status, nodes = search(
-            self.types,
-            table,
-            (capacity - sums)[order],
-            np.zeros(found, np.int64),
-            self.counts,
-            np.array([self.rails]),
-            slack,
-            max_steps,
-            chosen,
-        )
+        chosen = np.full(self.rails, -1, np.int64)
+        slack = self.rails * capacity - self.total
+        status, nodes = search(loads, slack, max_steps, chosen)
         rarest = self.types[np.argsort(np.count_nonzero(table, axis=0), kind="stable")]
         if status != FOUND:
             return Decision(status, None, nodes, rarest)
@@ -105,6 +109,11 @@ class Windows:
 
     def _low(self, capacity: int) -> int:
         return max(1, self.total - (self.rails - 1) * capacity)
+
+
+def affordable_half(most: int, deadline: Deadline) -> int:
+    """How many sets of each half, at most `most`, are listed in two thirds of the time left."""
+    return max(1 << 10, deadline.afford(most, SETS_A_SECOND / 3))
 
 
 def _least(types: Ints, counts: Ints, weights: Ints, rails: int, capacity: int) -> int:

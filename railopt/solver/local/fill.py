@@ -5,27 +5,32 @@ no slack.
 optimally. `fill_rails` builds one: rail after rail gets the largest job left and a random set of
 others that fills it up, or as few others as do (`few_more`), so that many are left for the last
 rails; these decide, and are left to an exact search (`fit`).
+
+Callers see to it that rails * capacity stays below 2**62, so that no sum here wraps.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from railopt.solver.local.cover import FOUND, search
+from railopt.arrays import Array
+from railopt.solver.local.cover import FOUND, Loads, search
 from railopt.solver.local.subsets import POOL, best_subset, shuffle
 from railopt.solver.local.window import codes_fit, count_window, half_sums, interleaved, list_window
 
 
 @njit(cache=True)
-def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, width: int) -> bool:
+def resplit(
+    sizes: Array, assignment: Array, loads: Array, target: int, rounds: int, width: int
+) -> bool:
     """Re-split the fullest rail with the emptiest, then with random ones, until none exceeds
     `target`.
 
     width: jobs in a pool.  Changes `assignment` and `loads`; never makes the fuller of two rails
-                            fuller.
+    fuller.
     """
     rails, buffers = loads.size, np.empty((6, 1 << ((width + 1) // 2)), np.int64)
     jobs, pool, failures = np.empty(sizes.size, np.int64), np.empty(width, np.int64), 0
@@ -55,9 +60,8 @@ def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, w
         failures = 0 if total >= 0 and fuller < loads[full] else failures + 1
         if failures > 12 * rails:
             return False
-        if (
-            total >= 0 and fuller <= loads[full]
-        ):  # an equal split is taken too: other jobs give other sums
+        # an equal split is taken too: other jobs give other sums
+        if total >= 0 and fuller <= loads[full]:
             for i in range(length):
                 assignment[jobs[i]] = full if (mask >> i) & 1 else other
             loads[full], loads[other] = kept + total, both - kept - total
@@ -65,7 +69,7 @@ def resplit(sizes: Any, assignment: Any, loads: Any, target: int, rounds: int, w
 
 
 @njit(cache=True)
-def few_more(sizes: Any, jobs: Any, count: int, need: int, share: int, taken: Any) -> int:
+def few_more(sizes: Array, jobs: Array, count: int, need: int, share: int, taken: Array) -> int:
     """`need` less the sum of two, else three, of jobs[:count] that fill it but for `share`; -1
     where none do.
 
@@ -93,17 +97,58 @@ def few_more(sizes: Any, jobs: Any, count: int, need: int, share: int, taken: An
     return waste
 
 
+class Filling(NamedTuple):
+    """What is to be filled, and how.
+
+    sizes     int64 [n], descending;  rails, capacity: of each rail, in the unit of the sizes
+    keep      rails that are left to the exact search
+    width     jobs in a pool whose subsets fill a rail
+    sparse    with few jobs a rail where possible
+    """
+
+    sizes: Array
+    rails: int
+    capacity: int
+    keep: int
+    width: int
+    sparse: bool
+
+
+class Scratch(NamedTuple):
+    """The buffers of one filling: `rest` int64 [n], the jobs left, first `left` of them, largest
+    first; `taken` bool [n], those chosen for the rail at work.
+    """
+
+    rest: Array
+    taken: Array
+    places: Array
+    pool: Array
+    buffers: Array
+
+
 @njit(cache=True)
-def fill_sparsely(
-    sizes: Any, rest: Any, left: int, capacity: int, share: int, attempt: int, taken: Any, jobs: Any
-) -> int:
-    """Fill a rail with few of the jobs rest[:left], marked as `taken`; returns what it wastes, -1
-    where that failed.
+def scratch_of(filling: Filling) -> Scratch:
+    """Buffers, with all jobs left."""
+    jobs = filling.sizes.size
+    return Scratch(
+        np.arange(jobs),
+        np.zeros(jobs, np.bool_),
+        np.empty(jobs, np.int64),
+        np.empty(POOL, np.int64),
+        np.empty((6, 1 << ((filling.width + 1) // 2)), np.int64),
+    )
+
+
+@njit(cache=True)
+def fill_sparsely(filling: Filling, scratch: Scratch, left: int, share: int, attempt: int) -> int:
+    """Fill a rail with few of the jobs left, marked as `taken`; returns what it wastes, -1 where
+    that failed.
 
     Besides the largest job, and the next ones as far as three others could not do without, later
     attempts set a random one.
     """
-    need, head, count = capacity, 0, 0
+    sizes, rest, taken, jobs = filling.sizes, scratch.rest, scratch.taken, scratch.places
+    need, head, count = filling.capacity, 0, 0
     while head < left and (
         head == 0 or (head + 2 < left and need > sizes[rest[head : head + 3]].sum())
     ):
@@ -125,69 +170,68 @@ def fill_sparsely(
 
 
 @njit(cache=True)
-def fill_rails(
-    sizes: Any,
-    rails: int,
-    capacity: int,
-    keep: int,
-    width: int,
-    sparse: bool,
-    assignment: Any,
-    rest: Any,
-) -> Any:
-    """(jobs left in `rest`, slack left), after filling all but `keep` rails; -1 jobs where a rail
-    could not be filled.
-
-    A rail may waste its even share of the slack that is left, more if that fails, the last but one
-    all of it. sparse: with few jobs a rail where possible.
+def fill_fully(filling: Filling, scratch: Scratch, left: int, share: int, reserved: int) -> int:
+    """Fill a rail with the largest job left and a random set of others that wastes at most `share`,
+    the `reserved` smallest left out; marked as `taken`.  Returns the waste, -1 where that failed.
     """
-    buffers = np.empty((6, 1 << ((width + 1) // 2)), np.int64)
-    left, slack = sizes.size, rails * capacity - sizes.sum()
-    pool, places, taken = (
-        np.empty(POOL, np.int64),
-        np.empty(sizes.size, np.int64),
-        np.zeros(sizes.size, np.bool_),
-    )
+    sizes, rest, places, pool = filling.sizes, scratch.rest, scratch.places, scratch.pool
+    need, length = filling.capacity - sizes[rest[0]], 0
+    for i in range(left - 1):
+        places[i] = rest[i + 1]
+    shuffle(places, left - 1 - reserved)
+    for job in places[: max(0, left - 1 - reserved)]:
+        if length < POOL and sizes[job] <= need:
+            pool[length], places[length] = sizes[job], job
+            length += 1
+    total, mask = best_subset(pool, length, need - share, need, scratch.buffers)
+    if total < need - share:
+        return -1
+    scratch.taken[rest[0]] = True
+    for i in range(length):
+        if (mask >> i) & 1:
+            scratch.taken[places[i]] = True
+    return need - total
+
+
+@njit(cache=True)
+def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rails: int) -> int:
+    """Fill the next of the last `rails` rails, sparsely where asked for and possible; returns its
+    waste, -1 where it could not be filled.
+
+    It may waste its even share of the slack that is left, more if that fails, the last but one all
+    of it.
+    """
+    even = slack // rails
+    if filling.sparse:
+        for attempt in range(24):
+            waste = fill_sparsely(filling, scratch, left, even, attempt)
+            if waste >= 0:
+                return waste
+    if filling.sizes[scratch.rest[0]] > filling.capacity:
+        return -1
+    for attempt in range(12):
+        sixths = attempt - 5  # slack * sixths // 6, without a product that could wrap
+        share = slack if rails == 2 else max(even, slack // 6 * sixths + slack % 6 * sixths // 6)
+        reserved = left * max(0, 7 - attempt) // 14  # small jobs are worth most on the last rails
+        waste = fill_fully(filling, scratch, left, share, reserved)
+        if waste >= 0:
+            return waste
+    return -1
+
+
+@njit(cache=True)
+def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[int, int]:
+    """(jobs left, first in `scratch.rest`; slack left), after filling all but `keep` rails; -1 jobs
+    where a rail could not be filled.
+    """
+    sizes, rest, taken = filling.sizes, scratch.rest, scratch.taken
+    left, slack = sizes.size, filling.rails * filling.capacity - sizes.sum()
     for i in range(left):
         rest[i] = i
-    for rail in range(rails - keep):
+    for rail in range(filling.rails - filling.keep):
         if left == 0:
             break
-        waste = -1
-        for attempt in range(24 if sparse else 0):
-            waste = fill_sparsely(
-                sizes, rest, left, capacity, slack // (rails - rail), attempt, taken, places
-            )
-            if waste >= 0:
-                break
-        for attempt in range(12 if waste < 0 else 0):
-            need = capacity - sizes[rest[0]]
-            if need < 0:
-                return -1, slack
-            for i in range(left - 1):
-                places[i] = rest[i + 1]
-            share = (
-                slack
-                if rails - rail == 2
-                else max(slack // (rails - rail), slack * (attempt - 5) // 6)
-            )
-            reserved = (
-                left * max(0, 7 - attempt) // 14
-            )  # small jobs are worth most on the last rails
-            shuffle(places, left - 1 - reserved)
-            length = 0
-            for job in places[: max(0, left - 1 - reserved)]:
-                if length < POOL and sizes[job] <= need:
-                    pool[length], places[length] = sizes[job], job
-                    length += 1
-            total, mask = best_subset(pool, length, need - share, need, buffers)
-            if total >= need - share:
-                taken[rest[0]] = True
-                for i in range(length):
-                    if (mask >> i) & 1:
-                        taken[places[i]] = True
-                waste = need - total
-                break
+        waste = fill_rail(filling, scratch, left, slack, filling.rails - rail)
         if waste < 0:
             return -1, slack
         slack -= waste
@@ -205,7 +249,7 @@ def fill_rails(
 
 @njit(cache=True)
 def complete(
-    sizes: Any, rails: int, capacity: int, max_loads: int, max_steps: int, rail_of: Any
+    sizes: Array, rails: int, capacity: int, max_loads: int, max_steps: int, rail_of: Array
 ) -> bool:
     """Exact search for an assignment of few jobs within `capacity`; gives up beyond its limits."""
     slack = rails * capacity - sizes.sum()
@@ -216,28 +260,26 @@ def complete(
     if not codes_fit(counts):
         return False
     middle = (types.size + 1) // 2
-    sums_a, codes_a = half_sums(types[:middle], counts[:middle], capacity, 1 << 17)
-    sums_b, codes_b = half_sums(types[middle:], counts[middle:], capacity, 1 << 17)
-    if sums_a.size == 0 or sums_b.size == 0:
+    left = half_sums(types[:middle], counts[:middle], capacity, 1 << 17)
+    right = half_sums(types[middle:], counts[middle:], capacity, 1 << 17)
+    if left.sums.size == 0 or right.sums.size == 0:
         return False
     low = max(1, capacity - slack)
-    found = count_window(sums_a, sums_b, low, capacity, max_loads)
+    found = count_window(left.sums, right.sums, low, capacity, max_loads)
     if found > max_loads or found == 0:
         return False
-    sums, table = list_window(sums_a, codes_a, sums_b, codes_b, counts, low, capacity, found)
+    sums, table = list_window(left, right, counts, low, capacity, found)
     order, chosen = np.argsort(capacity - sums, kind="mergesort"), np.empty(rails, np.int64)
-    table = table[order]
-    wastes, one_class = (capacity - sums)[order], np.zeros(found, np.int64)
-    status, _ = search(
-        types, table, wastes, one_class, counts, np.array([rails]), slack, max_steps, chosen
-    )
+    table, wastes = table[order], (capacity - sums)[order]
+    loads = Loads(types, counts, table, wastes, np.zeros(found, np.int64), np.array([rails]))
+    status, _ = search(loads, slack, max_steps, chosen)
     if status == FOUND:
         spread(sizes, types, table, chosen, rail_of)
     return status == FOUND
 
 
 @njit(cache=True)
-def spread(sizes: Any, types: Any, table: Any, chosen: Any, rail_of: Any) -> None:
+def spread(sizes: Array, types: Array, table: Array, chosen: Array, rail_of: Array) -> None:
     """The rail of each job from the loads that a cover chose, one a rail."""
     for t in range(types.size):
         job = 0
@@ -251,26 +293,19 @@ def spread(sizes: Any, types: Any, table: Any, chosen: Any, rail_of: Any) -> Non
 
 
 @njit(cache=True)
-def fit(
-    sizes: Any,
-    rails: int,
-    capacity: int,
-    keep: int,
-    width: int,
-    sparse: bool,
-    rounds: int,
-    assignment: Any,
-) -> bool:
+def fit(filling: Filling, rounds: int, assignment: Array) -> bool:
     """Random fillings of all but `keep` rails, the others searched exactly; True with an
-    `assignment` within capacity.
+    `assignment` int64 [n] within capacity.
     """
-    rest, part = np.empty(sizes.size, np.int64), np.empty(sizes.size, np.int64)
+    scratch, part = scratch_of(filling), np.empty(filling.sizes.size, np.int64)
+    rest, keep, capacity = scratch.rest, filling.keep, filling.capacity
     for _ in range(rounds):
-        left, slack = fill_rails(sizes, rails, capacity, keep, width, sparse, assignment, rest)
+        left, slack = fill_rails(filling, scratch, assignment)
         if left < 0 or slack < 0:
             continue
-        if left == 0 or complete(sizes[rest[:left]], keep, capacity, 32_768, 30_000_000, part):
+        jobs = filling.sizes[rest[:left]]
+        if left == 0 or complete(jobs, keep, capacity, 32_768, 30_000_000, part):
             for i in range(left):
-                assignment[rest[i]] = rails - keep + part[i]
+                assignment[rest[i]] = filling.rails - keep + part[i]
             return True
     return False

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from railopt.arrays import Ints
+from railopt.bracket import Bracket, Status
 from railopt.certificate import Certificate
 from railopt.check import WORK, Meter, Rejected, prove_local
 
-Ints = npt.NDArray[np.int64]
 Witness = dict[str, Any]
 
 
@@ -23,40 +23,72 @@ class LocalOutcome:
     """What is known of one local problem.
 
     assignment  int64 [n], the rail of each job, in the order of the sizes given
-    value       the fullest rail: bytes on equal rails, seconds where speeds are given
-    bound       no assignment is better, by `witness`
-    closed      value == bound: this solver found the optimum
-    method      what gave the bound, then what gave the value
-    problem     the sizes and the speed of each rail
+    searched    what the search says: value and bound (bytes on equal rails, seconds where speeds
+                are given), the bound's witness, what gave bound and value; "claimed" where they
+                meet, since the kernel has not been asked yet
+    time_s      how long it took
+    problem     the sizes, int64 [n], and the speed of each rail
+    notes       steps that failed, and how: what the others found stays
     """
 
     assignment: Ints = field(repr=False)
-    value: Fraction
-    bound: Fraction
-    witness: Witness
-    closed: bool
-    method: str
-    time: float
+    searched: Bracket
+    time_s: float
     problem: tuple[Ints, Sequence[int]] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> Fraction:
+        """The fullest rail."""
+        assert self.searched.value is not None
+        return self.searched.value
+
+    @property
+    def bound(self) -> Fraction:
+        """No assignment is better, by `witness`."""
+        return self.searched.bound
+
+    @property
+    def witness(self) -> Mapping[str, Any]:
+        return self.searched.witness
+
+    @property
+    def method(self) -> str:
+        """What gave the bound, then what gave the value."""
+        return self.searched.by
+
+    @property
+    def closed(self) -> bool:
+        """Value and bound meet: this solver found the optimum."""
+        return self.searched.status is not Status.OPEN
+
+    @cached_property
+    def bracket(self) -> Bracket:
+        """What is known, the kernel asked: what rests on a search alone is not called proved."""
+        if self.closed and self.checkable:
+            return replace(self.searched, status=Status.PROVED)
+        return self.searched
+
+    @property
+    def proved(self) -> bool:
+        """The optimum, by a witness that the kernel can check."""
+        return self.bracket.proved
 
     @cached_property
     def checkable(self) -> bool:
         """Whether the kernel, asked here, accepts the witness; if that is too much work for it, the
         bound rests on this solver's search.
         """
+        return self.accepted(Meter(WORK))
+
+    def accepted(self, meter: Meter) -> bool:
+        """Whether the kernel accepts the witness with no more work than `meter` allows."""
         sizes, speeds = self.problem
         try:
-            prove_local(sizes.tolist(), speeds, self.bound, self.witness, Meter(WORK))
+            prove_local(sizes.tolist(), speeds, self.bound, self.witness, meter)
         except Rejected:
             return False
         return True
-
-    @property
-    def proved(self) -> bool:
-        """The optimum, by a witness that the kernel can check: nothing that rests on a search alone
-        is called proved.
-        """
-        return self.closed and self.checkable
 
     def certificate(
         self,

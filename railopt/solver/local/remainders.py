@@ -2,26 +2,31 @@
 last unit by the few others.
 
 On a rail of capacity T that takes other chunks of sum s, caps of size P fill what is left but for
-(T - s) mod P: the rail's waste.  All
-rails together may waste `rails * T - total` and no more.  So the others are dealt out by their
-residues mod P alone: rail after rail gets some at random and a pair that leaves the least waste;
-what the last three rails, which decide, take is searched exhaustively.
+(T - s) mod P: the rail's waste.  All rails together may waste `rails * T - total` and no more.
+So the others are dealt out by their residues mod P alone: rail after rail gets some at random and a
+pair that leaves the least waste; what the last three rails, which decide, take is searched
+exhaustively.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from railopt.arrays import Ints
-
-Array = npt.NDArray[Any]
+from railopt.arrays import Array, Ints
+from railopt.solver.local.state import LARGEST
 
 MOST = 96  # other chunks: with more of them the plain search has all the freedom it needs
+MAX_TYPES = 80
 LAST = 10  # chunks that the last three rails share out in all ways
+
+
+def suits(sizes: Ints, rails: int) -> bool:
+    """Few sizes, many of them repeated, and more chunks a rail than `solve_local` gives to the
+    configuration LP: what `configurations` is for.
+    """
+    types = len(np.unique(sizes))
+    return 12 * rails < len(sizes) and types <= MAX_TYPES and 2 * types < len(sizes)
 
 
 def filled(sizes: Ints, rails: int, capacity: int, tries: int, seed: int) -> Ints | None:
@@ -30,11 +35,9 @@ def filled(sizes: Ints, rails: int, capacity: int, tries: int, seed: int) -> Int
     """
     unit = int(np.gcd.reduce(sizes))
     rail = np.zeros(len(sizes), np.int64)
-    return (
-        rail
-        if rails >= 3 and _fill(sizes // unit, rails, capacity // unit, tries, seed, rail)
-        else None
-    )
+    if rails < 3 or rails * (capacity // unit) >= LARGEST:
+        return None
+    return rail if _fill(sizes // unit, rails, capacity // unit, tries, seed, rail) else None
 
 
 @njit(cache=True)

@@ -4,23 +4,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
+
+from railopt.arrays import Array
 
 POOL = 60  # jobs in a pool at most: their subset is the bits of an int64
 
 
 @njit(cache=True)
 def sorted_sums(
-    pool: Any, start: int, stop: int, most: int, sums: Any, masks: Any, spare_s: Any, spare_m: Any
-) -> Any:
+    pool: Array, start: int, stop: int, most: int, found: Array, spare: Array
+) -> tuple[int, int]:
     """(how many, end): all subset sums of at most `most` of pool[start:end], rising, with their
     masks.
 
+    found, spare   int64 [2, m]: sums and masks, and room to merge them in
     `end` is `stop`, or earlier where the next job might overflow the buffers.
     """
+    sums, masks, spare_s, spare_m = found[0], found[1], spare[0], spare[1]
     size, end = 1, start
     sums[0], masks[0] = 0, 0
     while end < stop:
@@ -45,20 +47,19 @@ def sorted_sums(
 
 
 @njit(cache=True)
-def best_subset(pool: Any, length: int, low: int, high: int, buffers: Any) -> Any:
+def best_subset(pool: Array, length: int, low: int, high: int, buffers: Array) -> tuple[int, int]:
     """(sum, mask) of a subset of pool[:length] with the largest sum of at most `high`; any sum of
     at least `low` will do.
 
-    buffers int64 [6, m]; jobs that do not fit into the buffers stay out.  (-1, 0) where high < 0.
+    pool int64 [at most POOL], buffers int64 [6, m]; jobs that do not fit into the buffers stay
+    out.  (-1, 0) where high < 0.
     """
     if high < 0:
-        return np.int64(-1), np.int64(0)
-    size_a, end = sorted_sums(
-        pool, 0, length // 2, high, buffers[0], buffers[1], buffers[4], buffers[5]
-    )
-    size_b, _ = sorted_sums(pool, end, length, high, buffers[2], buffers[3], buffers[4], buffers[5])
+        return -1, 0
+    size_a, end = sorted_sums(pool, 0, length // 2, high, buffers[:2], buffers[4:])
+    size_b, _ = sorted_sums(pool, end, length, high, buffers[2:4], buffers[4:])
     sums_a, sums_b = buffers[0], buffers[2]
-    i, j, best, mask = 0, size_b - 1, np.int64(-1), np.int64(0)
+    i, j, best, mask = 0, size_b - 1, -1, 0
     while i < size_a and j >= 0:
         total = sums_a[i] + sums_b[j]
         if total > high:
@@ -73,7 +74,7 @@ def best_subset(pool: Any, length: int, low: int, high: int, buffers: Any) -> An
 
 
 @njit(cache=True)
-def shuffle(items: Any, length: int) -> None:
+def shuffle(items: Array, length: int) -> None:
     """Permute items[:length] in place with numba's own generator (`np.random.seed` inside a kernel
     sets it).
     """

@@ -2,23 +2,19 @@
 of each job.
 
 LPT: Graham (1969).  MULTIFIT: Coffman, Garey, Johnson (1978).  Differencing: Karmarkar, Karp
-                     (1982), N-way form of
-Michiels, Korst, Aarts (2003).
+(1982), in the N-way form of Michiels, Korst, Aarts (2003).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Ints = npt.NDArray[np.int64]
+from railopt.arrays import Array
 
 
 @njit(cache=True)
-def loads_of(sizes: Any, assignment: Any, rails: int) -> Any:
+def loads_of(sizes: Array, assignment: Array, rails: int) -> Array:
     """int64 [rails]: bytes on each rail, exact."""
     loads = np.zeros(rails, np.int64)
     for job in range(sizes.size):
@@ -27,7 +23,7 @@ def loads_of(sizes: Any, assignment: Any, rails: int) -> Any:
 
 
 @njit(cache=True)
-def lpt(sizes: Any, rails: int) -> Any:
+def lpt(sizes: Array, rails: int) -> Array:
     """Each job, largest first, to the emptiest rail."""
     assignment, loads = np.empty(sizes.size, np.int64), np.zeros(rails, np.int64)
     for job in range(sizes.size):
@@ -41,11 +37,10 @@ def lpt(sizes: Any, rails: int) -> Any:
 
 
 @njit(cache=True)
-def counted(sizes: Any, rails: int) -> Any:
-    """LPT on two groups of rails, by number of jobs: k rails share the smallest k (q + 1) of the l
-    = q N + k largest jobs,
-    the other rails the others; l makes these k rails fullest.  Good for sizes that are nearly
-    equal.
+def counted(sizes: Array, rails: int) -> Array:
+    """LPT on two groups of rails, by number of jobs: k rails share the smallest k (q + 1) of the
+    l = q N + k largest jobs, the other rails the others; l makes these k rails fullest.  Good for
+    sizes that are nearly equal.
     """
     n, best, jobs = sizes.size, -1.0, 0
     prefix = np.zeros(n + 1, np.int64)
@@ -73,7 +68,7 @@ def counted(sizes: Any, rails: int) -> Any:
 
 
 @njit(cache=True)
-def first_fit(sizes: Any, rails: int, capacity: int, assignment: Any) -> bool:
+def first_fit(sizes: Array, rails: int, capacity: int, assignment: Array) -> bool:
     """Each job, largest first, to the first rail with room; whether all found one."""
     loads = np.zeros(rails, np.int64)
     for job in range(sizes.size):
@@ -88,7 +83,7 @@ def first_fit(sizes: Any, rails: int, capacity: int, assignment: Any) -> bool:
 
 
 @njit(cache=True)
-def multifit(sizes: Any, rails: int, low: int, high: int) -> Any:
+def multifit(sizes: Array, rails: int, low: int, high: int) -> Array:
     """First fit at capacities bisected from [low, high]; an empty array where none of them fits."""
     best, trial, found = np.empty(sizes.size, np.int64), np.empty(sizes.size, np.int64), False
     while low <= high:
@@ -102,17 +97,15 @@ def multifit(sizes: Any, rails: int, low: int, high: int) -> Any:
 
 
 @njit(cache=True)
-def differencing(sizes: Any, rails: int) -> Any:
+def differencing(sizes: Array, rails: int) -> Array:
     """Partial partitions, the two with the largest spread joined: fullest rails of one with
     emptiest of the other.
     """
     n = sizes.size
     loads = np.zeros((n, rails), np.int64)  # each row falling, its smallest entry 0
     loads[:, 0] = sizes
-    first, last = (
-        np.full((n, rails), -1, np.int64),
-        np.full((n, rails), -1, np.int64),
-    )  # linked lists of jobs
+    # linked lists of jobs
+    first, last = np.full((n, rails), -1, np.int64), np.full((n, rails), -1, np.int64)
     following = np.full(n, -1, np.int64)
     first[:, 0] = np.arange(n)
     last[:, 0] = np.arange(n)

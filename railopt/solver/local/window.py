@@ -1,24 +1,37 @@
 """The sets of jobs that can be one rail's load: a sum in a window [low, high].
 
 Jobs are given as types (distinct sizes and how many of each), so that equal jobs are never
-permuted.  Two halves of the
-types are listed with their sums (meet in the middle; Horowitz, Sahni 1974) and matched.  If every
-rail carries at most C, each carries at least total - (N - 1) C: the window of Schreiber, Korf and
-Moffitt's cached sets (JACM 2018).
+permuted.  Two halves of the types are listed with their sums (meet in the middle; Horowitz, Sahni
+1974) and matched.  If every rail carries at most C, each carries at least total - (N - 1) C: the
+window of Schreiber, Korf and Moffitt's cached sets (JACM 2018).
+
+Sums stay below 2**62 where `high` does: then no addition here wraps.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from railopt.arrays import Array
+
+
+class Half(NamedTuple):
+    """All sets of one half of the types within a sum, by rising sum.
+
+    sums   int64 [sets];  codes int64 [sets]: how many of each type, in mixed radix
+    """
+
+    sums: Array
+    codes: Array
+
 
 @njit(cache=True)
-def half_sums(sizes: Any, counts: Any, high: int, limit: int) -> Any:
-    """(sums, codes) of all sets of the types with a sum of at most `high`; codes in mixed radix;
-    empty beyond `limit`.
+def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
+    """The sets of types (int64 [types], and how many of each) with a sum of at most `high`; none
+    where there are more than `limit`.
     """
     sums, codes = np.empty(limit, np.int64), np.empty(limit, np.int64)
     sums[0], codes[0] = 0, 0
@@ -32,16 +45,16 @@ def half_sums(sizes: Any, counts: Any, high: int, limit: int) -> Any:
                 if total > high:
                     break
                 if sums.size == size:
-                    return sums[:0], codes[:0]
+                    return Half(sums[:0], codes[:0])
                 sums[size], codes[size] = total, code
                 size += 1
         radix *= counts[t] + 1
     order = np.argsort(sums[:size])
-    return sums[:size][order], codes[:size][order]
+    return Half(sums[:size][order], codes[:size][order])
 
 
 @njit(cache=True)
-def count_window(left: Any, right: Any, low: int, high: int, limit: int) -> int:
+def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> int:
     """How many pairs of sorted `left` and `right` have a sum in [low, high]; counts no further than
     `limit`.
     """
@@ -59,34 +72,28 @@ def count_window(left: Any, right: Any, low: int, high: int, limit: int) -> int:
 
 @njit(cache=True)
 def list_window(
-    sums_a: Any,
-    codes_a: Any,
-    sums_b: Any,
-    codes_b: Any,
-    counts: Any,
-    low: int,
-    high: int,
-    found: int,
-) -> Any:
-    """(sum [found], how many of each type int16 [found, types]) of the `found` sets in the window.
+    left: Half, right: Half, counts: Array, low: int, high: int, found: int
+) -> tuple[Array, Array]:
+    """(sums int64 [found], how many of each type int16 [found, types]) of the `found` sets in the
+    window [low, high].
 
-    The first (types + 1) // 2 types are half a, the others half b.
+    The first (types + 1) // 2 types are the left half, the others the right one.
     """
     types, middle = counts.size, (counts.size + 1) // 2
     sums, table = np.empty(found, np.int64), np.zeros((found, types), np.int16)
-    start, stop, k = sums_b.size, sums_b.size, 0
-    for i in range(sums_a.size):
-        while start > 0 and sums_a[i] + sums_b[start - 1] >= low:
+    start, stop, k = right.sums.size, right.sums.size, 0
+    for i in range(left.sums.size):
+        while start > 0 and left.sums[i] + right.sums[start - 1] >= low:
             start -= 1
-        while stop > 0 and sums_a[i] + sums_b[stop - 1] > high:
+        while stop > 0 and left.sums[i] + right.sums[stop - 1] > high:
             stop -= 1
         for j in range(start, stop):
-            sums[k] = sums_a[i] + sums_b[j]
-            code = codes_a[i]
+            sums[k] = left.sums[i] + right.sums[j]
+            code = left.codes[i]
             for t in range(middle):
                 table[k, t] = code % (counts[t] + 1)
                 code //= counts[t] + 1
-            code = codes_b[j]
+            code = right.codes[j]
             for t in range(middle, types):
                 table[k, t] = code % (counts[t] + 1)
                 code //= counts[t] + 1
@@ -95,7 +102,7 @@ def list_window(
 
 
 @njit(cache=True)
-def interleaved(sizes: Any) -> Any:
+def interleaved(sizes: Array) -> tuple[Array, Array]:
     """(distinct sizes, how many of each) of sorted sizes, small and large in both halves: the
     kernel's order of types.
     """
@@ -111,7 +118,7 @@ def interleaved(sizes: Any) -> Any:
 
 
 @njit(cache=True)
-def codes_fit(counts: Any) -> bool:
+def codes_fit(counts: Array) -> bool:
     """Whether the codes of both halves stay below 2**62."""
     middle = (counts.size + 1) // 2
     for half in (counts[:middle], counts[middle:]):

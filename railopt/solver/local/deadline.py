@@ -1,0 +1,54 @@
+"""When a search has to end, in seconds of the clock that its caller measures with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from railopt.check import Meter, Rejected
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The moment `at` of `clock`."""
+
+    clock: Clock
+    at: float
+
+    @classmethod
+    def after(cls, limit_s: float, clock: Clock = time.perf_counter) -> Deadline:
+        """`limit_s` seconds from now."""
+        return cls(clock, clock() + limit_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; negative when it is over."""
+        return self.at - self.clock()
+
+    @property
+    def over(self) -> bool:
+        return self.clock() >= self.at
+
+    def within(self, limit_s: float) -> Deadline:
+        """`limit_s` seconds from now, or itself if that is earlier."""
+        return Deadline(self.clock, min(self.at, self.clock() + limit_s))
+
+    def afford(self, most: int, a_second: float) -> int:
+        """How many steps, at most `most`, fit into the time left at `a_second` of them."""
+        return max(0, min(most, int(a_second * self.left_s)))
+
+
+class TimedMeter(Meter):
+    """The kernel's meter, which also stops a check when the time is up."""
+
+    def __init__(self, limit: int, deadline: Deadline) -> None:
+        super().__init__(limit)
+        self.deadline = deadline
+
+    def spend(self, steps: int) -> None:
+        super().spend(steps)
+        if self.deadline.over:
+            raise Rejected("refused: no time is left for the check")

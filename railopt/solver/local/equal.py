@@ -1,0 +1,215 @@
+"""The steps on equal rails, by rising cost: each lifts the bound or improves the value.
+
+Every capacity below the optimum C* is refuted by some witness, and every assignment's fullest rail
+is at least C*; the search ends where the two meet, or when its time is up.  A step that fails for
+whatever reason leaves a note, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from railopt.arrays import Ints
+from railopt.bounds import pigeonhole
+from railopt.solver.local import dual, values
+from railopt.solver.local.cover import FOUND, REFUTED
+from railopt.solver.local.exact import (
+    HALF,
+    STEPS_A_SECOND,
+    Windows,
+    affordable_half,
+    cover_witness,
+)
+from railopt.solver.local.filling import perfect, resplits
+from railopt.solver.local.prices import (
+    configuration_lp,
+    dives,
+    dual_witness,
+    prices_at_the_value,
+    sifted_search,
+)
+from railopt.solver.local.state import State
+
+SINGLE = 1 << 14  # sets in each half of those that `single_jobs` lists at most
+DIFFERENCES = 1 << 22  # jobs x rails that differencing keeps lists of
+KNOWN_JOBS = 400  # jobs up to which L2 and Fekete-Schepers are asked
+SUM_BITS = 1 << 28  # work of listing all subset sums as one integer
+
+
+def search(state: State) -> None:
+    """Every step in turn while bound and value differ and time is left."""
+    if not len(state.sizes):
+        return
+    first_bound_and_value(state)
+    for step in STEPS:
+        if state.over():
+            return
+        try:
+            step(state)
+        except Exception as error:  # whatever a step breaks on, what the others found stays
+            state.notes.append(failure(step.__name__, error))
+
+
+def failure(step: str, error: Exception) -> str:
+    """One sentence on a step that failed."""
+    said = str(error).strip() or "it said nothing"
+    return f"the step {step.strip('_').replace('_', ' ')} failed ({type(error).__name__}: {said})"
+
+
+def first_bound_and_value(state: State) -> None:
+    """The pigeonhole bound and LPT."""
+    bound, witness = pigeonhole(state.sizes, state.rails)
+    state.refuted(bound - 1, witness, "pigeonhole")
+    state.improve(values.lpt(state.sizes, state.rails), "lpt")
+
+
+def constructions(state: State) -> None:
+    """MULTIFIT, differencing, and re-splits of the better one."""
+    found = values.multifit(state.sizes, state.rails, state.bound, state.value - 1)
+    if len(found):
+        state.improve(found, "multifit")
+    few = len(state.sizes) <= 1200 and len(state.sizes) * state.rails <= DIFFERENCES
+    if few and not state.done:
+        state.improve(values.differencing(state.sizes, state.rails), "differencing")
+    if not state.over():
+        resplits(state, state.assignment)
+    if not state.over() and len(state.sizes) > 3 * state.rails:
+        resplits(state, values.counted(state.sizes, state.rails))
+
+
+def known_weights(state: State) -> None:
+    """L2 and Fekete-Schepers."""
+    if len(state.sizes) > KNOWN_JOBS or not state.fits:
+        return
+    capacity = int(dual.known_bound(state.sizes, state.rails, state.bound, state.value - 1)) - 1
+    weights = np.zeros(len(state.sizes), np.int64)
+    if capacity >= state.bound and dual.known_weights(state.sizes, state.rails, capacity, weights):
+        state.refuted(capacity, dual_witness(state, state.sizes, weights), "L2")
+
+
+def single_jobs(state: State) -> None:
+    """A job that leaves little room on its rail has few loads: capacities at which none of them is
+    full enough are refuted.
+    """
+    sizes, rails, total = state.sizes, state.rails, int(state.sizes.sum())
+    for job in range(min(rails, len(sizes))):
+        own, low, high = int(sizes[job]), state.bound, state.value
+        others = np.delete(sizes, job)
+        windows = Windows(others[others <= high - own], rails, high - own, SINGLE)
+        if not windows.usable or state.over():
+            return  # nor will those of smaller jobs be
+        while low < high:
+            middle = (low + high) // 2
+            if windows.between(total - (rails - 1) * middle - own, middle - own, 0):
+                high = middle
+            else:
+                low = middle + 1
+        if low > state.bound:
+            witness = cover_witness([[own * state.unit, 0]])
+            state.refuted(low - 1, witness, f"loads of job {job + 1}")
+
+
+def subset_sums(state: State) -> None:
+    """The fullest rail's load is a sum of some jobs: the first such sum from the bound on is a
+    bound too.
+    """
+    if state.value * len(state.sizes) > SUM_BITS or len(state.sizes) > 40:
+        return
+    sums, mask = 1, (1 << state.value) - 1
+    for size in state.sizes.tolist():
+        sums |= (sums << size) & mask
+    above = sums >> state.bound
+    reached = state.bound + (above & -above).bit_length() - 1 if above else state.value
+    if reached > state.bound:
+        base = {**state.witness}
+        witness = {"kind": "subset", "from": state.bound * state.unit, "base": base}
+        state.refuted(reached - 1, witness, "subset sums")
+
+
+def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool = True) -> None:
+    """Decide capacities between bound and value: as far up as `limit` loads allow, then, where that
+    takes too long, by bisection.
+    """
+    ceiling = state.value - 1
+    while not state.over():
+        capacity = windows.largest(state.bound, min(ceiling, state.value - 1), limit)
+        if capacity < state.bound:
+            return
+        decision = windows.decide(capacity, limit, state.deadline.afford(steps, STEPS_A_SECOND))
+        if decision.status == FOUND and decision.assignment is not None:
+            before = state.value
+            state.improve(decision.assignment, "exact cover")
+            if 8 * (before - state.value) > before - state.bound:
+                ceiling = state.value - 1
+            else:  # small steps down would take long: halve the gap
+                ceiling = (state.bound + state.value) // 2
+        elif decision.status == REFUTED:
+            state.refuted(capacity, cover_witness(), "exact cover")
+            ceiling = state.value - 1
+        elif bisect and capacity > state.bound:
+            ceiling = (state.bound + capacity) // 2
+        else:
+            return
+
+
+def small_search(state: State) -> None:
+    """Exact at once where few loads are possible."""
+    if len(state.sizes) <= 64:
+        windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 12)
+        if windows.usable and windows.count(state.value - 1, 3000) <= 3000:
+            exact(state, windows, 3000, 4_000_000, bisect=False)
+
+
+def medium_search(state: State) -> None:
+    """Exact where the sets of each half of the jobs are quickly listed."""
+    if len(state.sizes) <= 48:
+        half = affordable_half(1 << 20, state.deadline)
+        windows = Windows(state.sizes, state.rails, state.value - 1, half)
+        for doubling in range(9) if windows.usable else ():
+            if not state.over():
+                exact(state, windows, 1000 << doubling, 2_000_000_000)
+
+
+def full_search(state: State) -> None:
+    """Exact search, perfect filling and dives in turn, with ever larger limits, while time is
+    left.
+    """
+    windows, limit, steps, budget_s = None, 1000, 20_000_000, 0.1
+    while not state.over():
+        state.seed += 1
+        perfect(state, budget_s)
+        if not state.over():
+            dives(state, 8)
+        if not state.over():
+            resplits(state, state.assignment)
+        if len(state.sizes) <= 128 and not state.over():
+            if windows is None:
+                half = affordable_half(HALF, state.deadline)
+                windows = Windows(state.sizes, state.rails, state.value - 1, half)
+            if windows.usable:
+                exact(state, windows, limit, steps)
+        limit, steps, budget_s = min(4 * limit, 200_000), 4 * steps, 2 * budget_s
+
+
+STEPS: tuple[Callable[[State], None], ...] = (
+    constructions,
+    known_weights,
+    single_jobs,
+    small_search,
+    subset_sums,
+    prices_at_the_value,
+    perfect,
+    configuration_lp,
+    sifted_search,
+    medium_search,
+    full_search,
+)
+
+
+def sorted_units(sizes: Ints) -> tuple[Ints, Ints, int]:
+    """(order by falling size, sizes so ordered in units, the unit: their common divisor)."""
+    order = np.argsort(-sizes, kind="stable")
+    unit = int(np.gcd.reduce(sizes)) if len(sizes) else 1
+    return order, np.ascontiguousarray(sizes[order]) // unit, unit

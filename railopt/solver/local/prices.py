@@ -1,0 +1,111 @@
+"""Steps that ask the configuration LP: its prices as witnesses, its columns as assignments."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from railopt.arrays import Ints
+from railopt.solver.local.cover import FOUND, REFUTED
+from railopt.solver.local.exact import (
+    STEPS_A_SECOND,
+    Windows,
+    affordable_half,
+    cover_witness,
+)
+from railopt.solver.local.outcome import Witness
+from railopt.solver.local.state import State
+
+SIFTED = 400_000  # loads that `sifted_search` lists at most
+MOST_TYPES, MOST_A_RAIL = 120, 12  # types, and jobs a rail, up to which pricing is easy
+FIRST_S = 0.1  # what the LP may take at first
+
+
+def dual_witness(state: State, sizes: Ints, weights: Ints) -> Witness:
+    """Weights int64 [k] of sizes int64 [k], in units, as [bytes, weight] by falling size."""
+    pairs = {
+        int(size) * state.unit: int(weight)
+        for size, weight in zip(sizes, weights, strict=True)
+        if weight
+    }
+    listed = [[size, weight] for size, weight in sorted(pairs.items(), reverse=True)]
+    return {"kind": "dual", "weights": listed}
+
+
+def prices_at_the_value(state: State) -> None:
+    """Often the value is optimal and the configuration LP shows it at once.
+
+    Only where loads of few jobs, or few types, keep its pricing easy.
+    """
+    types, counts = np.unique(state.sizes, return_counts=True)
+    average = len(state.sizes) / state.rails
+    varied = average > 3.5 and len(types) > 0.7 * len(state.sizes)
+    if len(types) > MOST_TYPES or average > MOST_A_RAIL or varied:
+        return
+    from railopt.solver.local import lp  # with HiGHS, which most problems never need
+
+    start = lp.start(types, state.sizes, state.assignment, state.rails)
+    state.lp = lp.ConfigurationLP(types, counts, state.rails, start)
+    weights = state.lp.refute(state.value - 1, state.deadline.within(FIRST_S))
+    if weights is not None:
+        state.refuted(state.value - 1, dual_witness(state, types, weights), "configuration LP")
+
+
+def configuration_lp(state: State) -> None:
+    """The configuration LP's bound, and dives for an assignment that attains it."""
+    if state.lp is None:
+        return
+    deadline = state.deadline.within(max(1.0, 0.3 * state.deadline.left_s))
+    low, high, probe = state.bound, state.value - 1, state.bound
+    while low <= high and not deadline.over:
+        weights = state.lp.refute(probe, deadline)
+        if weights is None:
+            high = probe - 1
+        else:
+            low = probe + 1
+            state.refuted(probe, dual_witness(state, state.lp.sizes, weights), "configuration LP")
+        probe = (low + high) // 2
+    dives(state, 8)
+
+
+def sifted_search(state: State) -> None:
+    """Exact search below the value, over the loads that the LP's prices leave."""
+    if state.lp is None or len(state.sizes) > 64:
+        return
+    half = affordable_half(1 << 17, state.deadline)
+    windows = Windows(state.sizes, state.rails, state.value - 1, half)
+    while windows.usable and not state.over() and windows.count(state.value - 1, SIFTED) <= SIFTED:
+        capacity = state.value - 1
+        weights = state.lp.weights(capacity, state.deadline)
+        if weights is None:
+            return
+        by_size = dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True))
+        steps = state.deadline.afford(300_000_000, STEPS_A_SECOND)
+        decision = windows.decide(capacity, SIFTED, steps, by_size)
+        if decision.status == FOUND and decision.assignment is not None:
+            state.improve(decision.assignment, "sifted cover")
+        elif decision.status == REFUTED:
+            # in the order of the kernel's search
+            pairs = [[size * state.unit, by_size[size]] for size in decision.rarest.tolist()]
+            state.refuted(capacity, cover_witness(pairs), "sifted cover")
+        else:
+            return
+
+
+def dives(state: State, attempts: int) -> None:
+    """Dive at the bound, then ever higher while it fails."""
+    if state.lp is None:
+        return
+    from railopt.solver.local.lp import assignment_of
+
+    rng = np.random.default_rng(state.seed)
+    keep = max(2, min(state.rails, int(28 * state.rails / len(state.sizes))))
+    step = 0
+    while not state.over() and state.bound + step < state.value:
+        for _ in range(attempts):
+            loads = state.lp.dive(state.bound + step, keep, rng, state.deadline)
+            if loads is not None:
+                state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
+                break
+            if state.over():
+                return
+        step = 2 * step + 1
