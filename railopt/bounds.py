@@ -1,16 +1,15 @@
 """Lower bounds on the time of any plan, each with a witness that `check.py` re-checks in integers.
 
 One node and one side (what it sends, or what it receives) is a scheduling problem of its own: its
-chunks on its N rails.
-Whatever bounds that from below bounds every plan of the coupled problem.  Witnesses are the dicts
-of `certificate.py`:
+chunks on its N rails.  Whatever bounds that from below bounds every plan of the coupled problem.
+Witnesses are the dicts of `certificate.py`:
 
     average      all rails together carry all bytes; loads are whole multiples of the sizes' common
                  divisor
-    pigeonhole   of the l largest chunks some k of N equal rails carry lam = k (l div N) + min(k, l
-                 mod N), at least the bytes of the lam smallest of them; contains the average (k =
-                 N, all chunks), the largest chunk
-                 (k = l = 1) and p_N + p_{N+1} (k = 1, l = N + 1).  Haouari, Gharbi, Jemmali (2006)
+    pigeonhole   of the l largest chunks some k of N equal rails carry
+                 lam = k (l div N) + min(k, l mod N), at least the bytes of the lam smallest of
+                 them; contains the average (k = N, all chunks), the largest chunk (k = l = 1) and
+                 p_N + p_{N+1} (k = 1, l = N + 1).  Haouari, Gharbi, Jemmali (2006)
     count        the same idea for rails of different speed: in less than T a rail takes at most the
                  number of the smallest of the l largest chunks that fit; together fewer than l
 
@@ -55,7 +54,7 @@ class Bound:
 
 def pigeonhole(sizes: Ints, rails: int) -> tuple[int, Witness]:
     """The best pigeonhole bound, in bytes, for sizes in descending order on `rails` equal rails."""
-    from railopt.bounds_kernels import best_pigeonhole
+    from railopt.pigeonhole import best_pigeonhole
 
     if not len(sizes):
         return 0, {"kind": "average"}

@@ -7,23 +7,35 @@ same chunks.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from railopt.bounds import local_bound, lower_bound, node_sizes
+from railopt.bounds import Bound, local_bound, lower_bound, node_sizes
+from railopt.bracket import Bracket, Status, gap_between
+from railopt.certificate import Certificate, certify, save_certificate
+from railopt.errors import CheckFailed
+from railopt.fabric import Fabric
 from railopt.plans import Bottleneck, Plan
-from railopt.units import format_time
+from railopt.policies import plan as make_plan
+from railopt.traffic import Traffic
+from railopt.units import format_bytes, format_time
 
 if TYPE_CHECKING:
-    from railopt.certificate import Certificate
     from railopt.solver.coupled.race import Progress
+
+DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable")
+DEFAULT_SIZES = ("64KiB", "256KiB", "1MiB", "4MiB")
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Guarantee:
 
     apriori     4/3 - 1/(3N), for any sizes (Graham 1969)
     aposteriori (k + 1)/k - 1/(kN) with k chunks on the rail that finishes last (Coffman, Sethi
-    1976)
+                1976)
     measured    its time over that sender's lower bound
     """
 
@@ -42,25 +54,31 @@ class Guarantee:
     aposteriori: Fraction
     measured: Fraction
 
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: exact ratios as "p/q"."""
+        return {
+            "chunks_on_critical": self.chunks_on_critical,
+            "apriori": str(self.apriori),
+            "aposteriori": str(self.aposteriori),
+            "measured": str(self.measured),
+        }
+
 
 @dataclass(frozen=True)
 class GapReport:
     """A plan against a lower bound.  Times in seconds, exact.
 
-    bound    no plan is faster; the kernel re-checks `witness`, unless `status` is "claimed"
-    best     the fastest plan known, this one included: the optimum lies from `bound` to `best`
-    status   of the gap: "proved" if a known plan attains the bound, so that the gap is exact;
-             "claimed" if only a solver says so; "open" otherwise
-    time     seconds spent on this plan's chunks
+    bracket  what is known of the optimum of the plan's chunks: it lies from `bound`, whose witness
+             the kernel re-checks, unless a solver claims it, to the time of `best`
+    best     the fastest plan known, maybe this one
+    time_s   seconds spent on this plan's chunks
     notes    what went wrong on the way, e.g. a back-end that crashed, or "interrupted"
     """
 
     plan: Plan
-    bound: Fraction
-    witness: Mapping[str, Any] = field(repr=False)
-    best: Fraction
-    status: str
-    time: float = 0.0
+    bracket: Bracket
+    best: Plan = field(repr=False)
+    time_s: float = 0.0
     notes: tuple[str, ...] = ()
 
     @property
@@ -69,19 +87,29 @@ class GapReport:
         return self.plan.makespan
 
     @property
-    def gap(self) -> Fraction:
-        """(value - bound) / bound."""
-        return (self.value - self.bound) / self.bound if self.bound else Fraction(0)
+    def bound(self) -> Fraction:
+        """No plan is faster."""
+        return self.bracket.bound
 
     @property
-    def bracket(self) -> Fraction:
-        """(best - bound) / bound: what is not known of the optimum."""
-        return (self.best - self.bound) / self.bound if self.bound else Fraction(0)
+    def gap(self) -> Fraction:
+        """(value - bound) / bound, of this plan; `bracket.gap` is that of the best one."""
+        return gap_between(self.value, self.bound)
 
     @property
     def proved(self) -> bool:
-        """The plan is optimal: value == bound, by a witness."""
-        return self.status == "proved" and self.value == self.bound
+        """This plan is optimal: value == bound, by a witness."""
+        return self.bracket.proved and self.value == self.bound
+
+    @property
+    def optimum(self) -> Status:
+        """Whether the optimum is known, by whichever plan: then the gap is exact."""
+        return self.bracket.status
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the solve; the best bound so far is what this has."""
+        return INTERRUPTED in self.notes
 
     @property
     def bottleneck(self) -> Bottleneck:
@@ -99,30 +127,23 @@ class GapReport:
 
     @cached_property
     def certificate(self) -> Certificate:
-        """The record of value and bound that `railopt check` re-checks; built on first use."""
-        from railopt.solver.outcome import certify
-
-        return certify(self.plan, self.bound, self.witness)
+        """The record of value and bound that `railopt check` re-checks, with the best plan where
+        that is another; built on first use.
+        """
+        return certify(self.plan, self.bracket, self._better)
 
     def save_certificate(self, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
-        """Write the certificate, with the plan beside it where that is large; the files written."""
-        from railopt.solver.outcome import save_certificate
+        """Write the certificate, with plans beside it where they are large; the files written."""
+        return save_certificate(self.plan, self.bracket, path, best=self._better, force=force)
 
-        return save_certificate(self.plan, self.bound, self.witness, path, force=force)
+    @property
+    def _better(self) -> Plan | None:
+        return None if self.best.makespan == self.value else self.best
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: exact times and ratios as "p/q"."""
-        known = self.guarantee
-        guarantee = (
-            None
-            if known is None
-            else {
-                "chunks_on_critical": known.chunks_on_critical,
-                "apriori": str(known.apriori),
-                "aposteriori": str(known.aposteriori),
-                "measured": str(known.measured),
-            }
-        )
+        """As JSON values: exact times and ratios as "p/q"; "optimal" is said of this plan,
+        "optimum" of the problem.
+        """
         return {
             "policy": self.plan.policy,
             "chunks": len(self.plan.chunks),
@@ -130,26 +151,26 @@ class GapReport:
             "value": str(self.value),
             "bound": str(self.bound),
             "gap": str(self.gap),
-            "best": str(self.best),
-            "bracket": str(self.bracket),
-            "status": self.status,
-            "proved": self.proved,
-            "time": round(self.time, 6),
+            "optimal": self.proved,
+            "optimum": str(self.optimum),
+            "best": str(self.bracket.value),
+            "best_gap": str(self.bracket.gap),
+            "by": self.bracket.by,
+            "time_s": round(self.time_s, 6),
             "max_send": int(self.plan.send.max()),
             "max_recv": int(self.plan.recv.max()),
             "bottleneck": self.bottleneck._asdict(),
-            "send_guarantee": guarantee,
-            "witness": dict(self.witness),
+            "send_guarantee": None if self.guarantee is None else self.guarantee.as_dict(),
+            "witness": dict(self.bracket.witness),
             "notes": list(self.notes),
         }
 
     def __str__(self) -> str:
         worst = self.bottleneck
-        status = "optimal" if self.proved else f"{float(self.gap) * 100:.3g} % above the bound"
+        state = "optimal" if self.proved else f"{float(self.gap) * 100:.3g} % above the bound"
         return (
             f"{self.plan.policy}: {format_time(self.value)} against {format_time(self.bound)}, "
-            f"{status}; "
-            f"slowest: node {worst.node} {worst.side} rail {worst.rail}"
+            f"{state}; slowest: node {worst.node} {worst.side} rail {worst.rail}"
         )
 
 
@@ -189,58 +210,146 @@ def gaps(
     for plan in plans:
         key = plan.fabric.digest, plan.chunks.digest
         if key not in known:
-            known[key] = _settle(
-                [p for p in plans if (p.fabric.digest, p.chunks.digest) == key],
-                limit_s,
-                seed,
-                report,
-            )
+            same = [p for p in plans if (p.fabric.digest, p.chunks.digest) == key]
+            known[key] = _settle(same, limit_s, seed, report)
         shared = known[key]
-        yield GapReport(
-            plan,
-            shared.bound,
-            shared.witness,
-            shared.best,
-            shared.status,
-            shared.time,
-            shared.notes,
-        )
+        yield GapReport(plan, shared.bracket, shared.best, shared.time_s, shared.notes)
 
 
 def _settle(
     plans: Sequence[Plan], limit_s: float, seed: int, report: Callable[[Progress], None] | None
 ) -> GapReport:
-    """The report of the fastest of several plans of the same chunks."""
-    import time
-
+    """The report of the fastest of several plans of the same chunks.  Whatever befalls the solver,
+    the bound that was known before stays.
+    """
     began = time.perf_counter()
     fastest = min(plans, key=lambda plan: plan.makespan)
     first = lower_bound(fastest.fabric, fastest.chunks)
-    if fastest.makespan == first.value or limit_s <= 0:
-        status = "proved" if fastest.makespan == first.value else "open"
-        return GapReport(
-            fastest,
-            first.value,
-            first.lifted,
-            fastest.makespan,
-            status,
-            time.perf_counter() - began,
-        )
+    notes: tuple[str, ...] = ()
+    if fastest.makespan != first.value and limit_s > 0:
+        try:
+            return _solved(fastest, first, limit_s, seed, report)
+        except CheckFailed:
+            raise  # a bound above a plan: nothing may be said before that is understood
+        except KeyboardInterrupt:
+            notes = (INTERRUPTED,)
+        except Exception as error:
+            notes = (f"the solver failed, so the bound is a closed form: {error or repr(error)}",)
+    took_s = time.perf_counter() - began
+    return GapReport(fastest, _closed_form(fastest, first), fastest, took_s, notes)
+
+
+def _closed_form(best: Plan, first: Bound) -> Bracket:
+    """What a closed form says of the optimum, beside the best plan known."""
+    met = best.makespan == first.value
+    return Bracket(
+        best.makespan,
+        first.value,
+        Status.PROVED if met else Status.OPEN,
+        first.lifted,
+        f"{best.policy} {'=' if met else '>'} {first.witness['kind']}",
+    )
+
+
+def _solved(
+    start: Plan,
+    first: Bound,
+    limit_s: float,
+    seed: int,
+    report: Callable[[Progress], None] | None,
+) -> GapReport:
+    """What the solver makes of a plan's chunks, in its time, and of a bound that is known."""
     from railopt.solver.coupled.solve import solve
 
-    outcome = solve(
-        fastest.fabric, fastest.chunks, limit_s, seed=seed, start=fastest, report=report
-    )
-    assert outcome.value is not None
-    return GapReport(
-        fastest,
-        outcome.bound,
-        outcome.witness,
-        outcome.value,
-        outcome.status,
-        outcome.time,
-        outcome.notes,
-    )
+    outcome = solve(start.fabric, start.chunks, limit_s, seed=seed, start=start, report=report)
+    better = outcome.plan is not None and outcome.plan.makespan < start.makespan
+    best = outcome.plan if better and outcome.plan is not None else start
+    bracket = _closed_form(best, first) if outcome.bound < first.value else outcome.bracket
+    return GapReport(start, bracket, best, outcome.time_s, outcome.notes)
+
+
+class GapRow(NamedTuple):
+    """A report, and what it is called: the chunk size as it was given, and a name for its files."""
+
+    chunk: str
+    name: str
+    report: GapReport
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"chunk": self.chunk, **self.report.as_dict()}
+
+
+def policy_gaps(
+    fabric: Fabric,
+    traffic: Traffic,
+    policies: Sequence[str] = DEFAULT_POLICIES,
+    sizes: Sequence[str] = DEFAULT_SIZES,
+    *,
+    limit_s: float = 10.0,
+    seed: int = 0,
+    report: Callable[[str, Progress], None] | None = None,
+) -> Iterator[GapRow]:
+    """Every policy at every chunk size ("flow": whole flows), one row at a time, size by size; they
+    end with the size at which Ctrl-C struck.  `report` is told the size and where its solve stands.
+    """
+    for size in sizes:
+        chunks = traffic.chunks(size)
+        plans = [make_plan(fabric, chunks, policy) for policy in policies]
+        told = None if report is None else partial(report, size)
+        interrupted = False
+        for found in gaps(plans, limit_s=limit_s, seed=seed, report=told):
+            yield GapRow(size, f"{found.plan.policy}-{size}", found)
+            interrupted = found.interrupted
+        if interrupted:
+            return
+
+
+def file_gaps(
+    paths: Sequence[str],
+    *,
+    limit_s: float = 10.0,
+    seed: int = 0,
+    report: Callable[[str, Progress], None] | None = None,
+) -> Iterator[GapRow]:
+    """As `policy_gaps`, for saved plans."""
+    for path in paths:
+        loaded = Plan.load(path)
+        told = None if report is None else partial(report, str(path))
+        (found,) = gaps([loaded], limit_s=limit_s, seed=seed, report=told)
+        yield GapRow(format_bytes(loaded.chunks.largest), Path(path).stem, found)
+        if found.interrupted:
+            return
+
+
+def save_certificates(
+    rows: Sequence[GapRow], folder: str | os.PathLike[str], *, force: bool = False
+) -> list[Path]:
+    """A certificate of each row, as NAME.json in the folder, which is made; names that repeat are
+    numbered.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    used: set[str] = set()
+    saved = []
+    for row in rows:
+        plain = name = re.sub(r"[^\w.,=+-]+", "-", row.name)
+        for number in itertools.count(2):
+            if name not in used:
+                break
+            name = f"{plain}-{number}"
+        used.add(name)
+        saved.append(Path(folder, f"{name}.json"))
+        row.report.save_certificate(saved[-1], force=force)
+    return saved
+
+
+def gap_lines(rows: Sequence[GapRow]) -> dict[str, list[tuple[int, float]]]:
+    """For a figure: each policy's (bytes of the largest chunk, gap in %)."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        point = row.report.plan.chunks.largest, float(row.report.gap) * 100
+        lines.setdefault(row.report.plan.policy, []).append(point)
+    return lines
 
 
 def _guarantee(plan: Plan) -> Guarantee | None:

@@ -102,10 +102,10 @@ def instance(fabric: Fabric, chunks: Chunks, seed: int, limit_s: float) -> dict[
     return {
         **gaps,
         "bracket": float(outcome.gap) * 100,
-        "status": outcome.status,
+        "status": str(outcome.status),
         "chunks": len(chunks),
         "receive_is_worse": lpt.side_time("recv") > lpt.side_time("send"),
-        "seconds": round(outcome.time, 4),
+        "seconds": round(outcome.time_s, 4),
     }
 
 

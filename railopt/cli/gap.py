@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from railopt.arrays import kind_of
 from railopt.cli.common import (
     TRAFFIC_HELP,
     add_fabric_arguments,
@@ -19,46 +19,49 @@ from railopt.cli.common import (
     table,
     traffic_from,
 )
-from railopt.cli.solve import is_plan
-from railopt.errors import InputError
-from railopt.gaps import GapReport
-from railopt.plans import Plan
-from railopt.policies import KNOWN, plan, policy_names
-from railopt.units import format_bytes, format_time, parse_time, seconds
+from railopt.cli.flags import FABRIC, refuse_idle
+from railopt.errors import InputError, RailoptError
+from railopt.gaps import (
+    DEFAULT_POLICIES,
+    DEFAULT_SIZES,
+    GapRow,
+    Guarantee,
+    file_gaps,
+    gap_lines,
+    policy_gaps,
+    save_certificates,
+)
+from railopt.policies import KNOWN
+from railopt.units import format_time, parse_time, seconds
 
 HELP = "how far a plan or a policy is from the best possible"
 EPILOG = """examples:
-  railopt gap moe:skew=0.8,seed=1 --policy lpt,lpt-local,equitable --chunk 64KiB,256KiB,1MiB,4MiB --limit 10s
+  railopt gap moe:skew=0.8,seed=1 --policy lpt,lpt-local --chunk 256KiB,1MiB,4MiB --limit 10s
   railopt gap moe:skew=0 --nodes 16 --chunk 1MiB,4MiB --certificate certs --figure gap.svg
   railopt gap plan.npz other.npz --json
 
-status says what is known of the optimum: proved (a plan attains the certified bound, the gap is exact), claimed (a solver
-says that its plan is optimal), open (the optimum lies between the bound and "best").  The last columns stand for `lpt` as
-each sender sees it: Graham's guarantee 4/3 - 1/(3N), the one from the k chunks of its fullest rail, (k+1)/k - 1/(kN), and
-what the slowest sender is really above its own bound; neither knows the receivers, which is where the gap comes from.
+"plan" says whether this plan is optimal (its value is the certified bound).  "optimum" says what is
+known of the best possible: proved (some plan attains the certified bound, so the gap is exact),
+claimed (a solver says that its plan is optimal), open (it lies between the bound and "best").
+The last columns stand for `lpt` as each sender sees it: Graham's guarantee 4/3 - 1/(3N), the one
+from the k chunks of its fullest rail, (k+1)/k - 1/(kN), and what the slowest sender is really above
+its own bound; neither knows the receivers, which is where the gap comes from.
 exit codes: 0 done, 130 interrupted (the rows so far are printed, with the best bound found)"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    policies, sizes = ",".join(DEFAULT_POLICIES), ",".join(DEFAULT_SIZES)
     parser.add_argument(
         "traffic", nargs="+", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or plans (.npz)"
     )
-    parser.add_argument(
-        "--policy",
-        default="lpt,lpt-local,equitable",
-        help=f"of {KNOWN} (default lpt,lpt-local,equitable)",
-    )
-    parser.add_argument(
-        "--chunk",
-        default="64KiB,256KiB,1MiB,4MiB",
-        help='or "flow": whole flows (default 64KiB,256KiB,1MiB,4MiB)',
-    )
+    parser.add_argument("--policy", help=f"of {KNOWN} (default {policies})")
+    parser.add_argument("--chunk", help=f'or "flow": whole flows (default {sizes})')
     parser.add_argument(
         "--limit",
         default="10s",
         help="time a chunk size, e.g. 500ms; 0s: closed-form bounds only (default 10s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the search (default 0)")
+    parser.add_argument("--seed", type=int, help="of the search (default 0)")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
@@ -70,140 +73,139 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """One row a policy and chunk size, as they come; the exit code."""
-    rows: list[tuple[str, GapReport]] = []
+    """One row a policy and chunk size; the exit code.  What took time to find is printed, whatever
+    becomes of the files.
+    """
+    rows: list[GapRow] = []
     interrupted = False
     try:
         for row in _rows(args):
             rows.append(row)
-            interrupted = interrupted or "interrupted" in row[1].notes
+            interrupted = interrupted or row.report.interrupted
     except KeyboardInterrupt:
         interrupted = True
-    for text in dict.fromkeys(text for _, report in rows for text in report.notes):
+    for text in dict.fromkeys(text for row in rows for text in row.report.notes):
         note(f"railopt: {text}")
-    saved = _certificates(rows, args) if args.certificate else {}
+    saved: list[Path] = []
+    failure: Exception | None = None
+    try:
+        saved = (
+            save_certificates(rows, args.certificate, force=args.force) if args.certificate else []
+        )
+    except (RailoptError, OSError) as error:
+        failure = error
     if args.json:
+        files = [*map(str, saved), *(None for _ in rows[len(saved) :])]
         print_json(
             {
                 "interrupted": interrupted,
                 "rows": [
-                    {"chunk": chunk, **report.as_dict(), "certificate": saved.get(i)}
-                    for i, (chunk, report) in enumerate(rows)
+                    {**row.as_dict(), "certificate": file}
+                    for row, file in zip(rows, files, strict=True)
                 ],
             }
         )
     else:
         _table(rows)
+    if failure is not None:
+        raise failure
+    if saved:
+        note(f"saved {len(saved)} certificates in {args.certificate}")
     if args.figure and rows:
         _figure(rows, args)
     return 130 if interrupted else 0
 
 
-def _rows(args: argparse.Namespace) -> Iterator[tuple[str, GapReport]]:
-    """(chunk size as given, report), chunk size by chunk size; after an interrupt only what was at
-    work.
-    """
+def _rows(args: argparse.Namespace) -> Iterator[GapRow]:
+    """The rows as they come."""
     from railopt.cli.progress import Ticker
-    from railopt.gaps import gaps
 
     limit_s = float(seconds(parse_time(args.limit)))
+    _contradictions(args, limit_s)
     with Ticker() as ticker:
-        for label, plans in _plans(args):
-            ticker.label = label
-            for report in gaps(plans, limit_s=limit_s, seed=args.seed, report=ticker):
-                yield label, report
-            if "interrupted" in report.notes:
-                return
+        if kind_of(args.traffic[0]) == "plan":
+            yield from file_gaps(args.traffic, limit_s=limit_s, seed=args.seed or 0, report=ticker)
+            return
+        fabric = fabric_from(args)
+        yield from policy_gaps(
+            fabric,
+            traffic_from(args.traffic[0], fabric),
+            _listed(args.policy, "--policy") or DEFAULT_POLICIES,
+            _listed(args.chunk, "--chunk") or DEFAULT_SIZES,
+            limit_s=limit_s,
+            seed=args.seed or 0,
+            report=ticker,
+        )
 
 
-def _plans(args: argparse.Namespace) -> Iterator[tuple[str, list[Plan]]]:
-    files = [is_plan(text) for text in args.traffic]
-    if any(files):
-        if not all(files):
+def _contradictions(args: argparse.Namespace, limit_s: float) -> None:
+    """What was given, but could not act."""
+    plans = [kind_of(text) == "plan" for text in args.traffic]
+    if any(plans):
+        own = "with a plan, which has its own policy, chunks and fabric"
+        refuse_idle(args, "policy", "chunk", *FABRIC, because=own)
+        if not all(plans):
             raise InputError("give either plans or one traffic, not both")
-        for path in args.traffic:
-            loaded = Plan.load(path)
-            yield format_bytes(loaded.chunks.largest), [loaded]
-        return
-    if len(args.traffic) > 1:
+    elif len(args.traffic) > 1:
         raise InputError(f"{len(args.traffic)} traffics: expected one, or plans (.npz)")
-    policies = policy_names(args.policy)
-    fabric = fabric_from(args)
-    traffic = traffic_from(args.traffic[0], fabric)
-    for cap in (text.strip() for text in args.chunk.split(",") if text.strip()):
-        chunks = traffic.chunks(cap)
-        yield cap, [plan(fabric, chunks, policy) for policy in policies]
+    if limit_s <= 0:
+        refuse_idle(args, "seed", because="when --limit leaves no time for a search")
+    if not (args.certificate or args.figure):
+        refuse_idle(args, "force", because="without --certificate or --figure")
 
 
-def _table(rows: list[tuple[str, GapReport]]) -> None:
-    columns = ["policy", "chunk", "chunks", "value", "bound", "gap %", "status", "best %", "time"]
-    guaranteed = any(report.guarantee for _, report in rows)
+def _listed(text: str | None, flag: str) -> list[str] | None:
+    """The parts of a list with commas; None where nothing was given."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise InputError(f"{flag} {text!r}: expected one or more, with commas between them")
+    return parts
+
+
+def _table(rows: list[GapRow]) -> None:
+    columns = ["policy", "chunk", "chunks", "value", "bound"]
+    columns += ["gap %", "plan", "optimum", "best %", "time"]
+    guaranteed = any(row.report.guarantee for row in rows)
     cells: list[list[Any]] = []
-    for chunk, report in rows:
-        known = report.guarantee
+    for row in rows:
+        report = row.report
         cells.append(
             [
                 report.plan.policy,
-                chunk,
+                row.chunk,
                 len(report.plan.chunks),
                 format_time(report.value),
                 format_time(report.bound),
                 percent(report.gap),
-                report.status,
-                percent(report.bracket),
-                f"{report.time:.3g}s",
+                "optimal" if report.proved else "",
+                report.optimum,
+                percent(report.bracket.gap),
+                f"{report.time_s:.3g}s",
             ]
         )
         if guaranteed:
-            cells[-1] += (
-                ["", "", "", ""]
-                if known is None
-                else [
-                    _over(known.apriori),
-                    known.chunks_on_critical,
-                    _over(known.aposteriori),
-                    _over(known.measured),
-                ]
-            )
-    table(
-        columns + (["send: a priori %", "k", "a posteriori %", "measured %"] if guaranteed else []),
-        cells,
-    )
+            cells[-1] += _guarantees(report.guarantee)
+    sends = ["send: a priori %", "k", "a posteriori %", "measured %"] if guaranteed else []
+    table(columns + sends, cells)
 
 
-def _over(ratio: Fraction) -> str:
-    return percent(ratio - 1)
+def _guarantees(known: Guarantee | None) -> list[Any]:
+    if known is None:
+        return ["", "", "", ""]
+    return [
+        percent(known.apriori - 1),
+        known.chunks_on_critical,
+        percent(known.aposteriori - 1),
+        percent(known.measured - 1),
+    ]
 
 
-def _certificates(rows: list[tuple[str, GapReport]], args: argparse.Namespace) -> dict[int, str]:
-    folder = Path(args.certificate)
-    folder.mkdir(parents=True, exist_ok=True)
-    saved = {}
-    for i, (chunk, report) in enumerate(rows):
-        name = (
-            f"{report.plan.policy}-{chunk}"
-            if not is_plan(args.traffic[0])
-            else Path(args.traffic[i]).stem
-        )
-        path = folder / f"{name.replace(':', '-').replace('/', '-').replace(' ', '')}.json"
-        report.save_certificate(path, force=args.force)
-        saved[i] = str(path)
-    note(f"saved {len(saved)} certificates in {folder}")
-    return saved
-
-
-def _figure(rows: list[tuple[str, GapReport]], args: argparse.Namespace) -> None:
+def _figure(rows: list[GapRow], args: argparse.Namespace) -> None:
     from railopt.report.gaps import gap_against_chunk
     from railopt.report.heatmap import save_figure
 
-    lines: dict[str, list[tuple[int, float]]] = {}
-    for _, report in rows:
-        lines.setdefault(report.plan.policy, []).append(
-            (report.plan.chunks.largest, float(report.gap) * 100)
-        )
-    save_figure(
-        gap_against_chunk(lines, f"{args.traffic[0]}: gap against chunk size"),
-        args.figure,
-        force=args.force,
-    )
+    title = f"{args.traffic[0]}: gap against chunk size"
+    save_figure(gap_against_chunk(gap_lines(rows), title), args.figure, force=args.force)
     note(f"saved {args.figure}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from fractions import Fraction
 from types import TracebackType
 
 from railopt.bracket import gap_between
@@ -20,17 +19,14 @@ class Ticker:
 
     def __init__(self) -> None:
         self.on = sys.stderr.isatty()
-        self.label, self._last = "", 0.0
+        self._last = 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, label: str, progress: Progress) -> None:
+        """What is known of the solve called `label`."""
         if not self.on or time.monotonic() - self._last < 0.1:
             return
         self._last = time.monotonic()
-        known = "" if progress.bound is None else _known(progress.value, progress.bound)
-        sys.stderr.write(
-            f"\r\x1b[K{self.label} {progress.time_s:.1f} s  value {format_time(progress.value)}  "
-            f"{known}{progress.stage}"
-        )
+        sys.stderr.write(f"\r\x1b[K{label} {_said(progress)}")
         sys.stderr.flush()
 
     def __enter__(self) -> Ticker:
@@ -47,5 +43,10 @@ class Ticker:
             sys.stderr.flush()
 
 
-def _known(value: Fraction, bound: Fraction) -> str:
-    return f"bound {format_time(bound)}  gap {percent(gap_between(value, bound))} %  "
+def _said(progress: Progress) -> str:
+    """Bound and gap only once there is a bound."""
+    time_s, value, bound, stage = progress
+    known = f"{time_s:.1f} s  value {format_time(value)}"
+    if bound:
+        known += f"  bound {format_time(bound)}  gap {percent(gap_between(value, bound))} %"
+    return f"{known}  {stage}"

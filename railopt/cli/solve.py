@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import zipfile
+from functools import partial
 
+from railopt.arrays import kind_of
 from railopt.chunks import Chunks
 from railopt.cli.common import (
     TRAFFIC_HELP,
@@ -18,8 +18,11 @@ from railopt.cli.common import (
     table,
     traffic_from,
 )
+from railopt.cli.flags import FABRIC, refuse_idle
+from railopt.errors import BackendError, NotProved
 from railopt.fabric import Fabric
 from railopt.plans import Plan
+from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
 from railopt.units import format_bytes, format_time, parse_time, seconds
 
@@ -29,9 +32,11 @@ EPILOG = """examples:
   railopt solve matrix.txt --nodes 4 --backend cpsat --limit 1min
   railopt solve moe:seed=1 --nodes 4 --chunk flow --write-model model.mps
 
-The native solver is the default and asks CP-SAT only at last; the others are given the plain integer program.
-status: proved (a plan and a bound whose witness the kernel re-checks), claimed (optimal on the back-end's word), open.
-exit codes: 0 proved, 2 not proved or infeasible, 3 the back-end is missing, crashed, hung or returned nonsense, 130 interrupted"""
+The native solver is the default and asks CP-SAT only at last; the others are given the plain
+integer program.  "optimum" says what is known of the best possible: proved (the plan attains a
+bound whose witness the kernel re-checks), claimed (optimal on the back-end's word), open.
+exit codes: 0 proved, 2 not proved or infeasible, 3 the back-end is missing, crashed, hung or
+returned nonsense, 130 interrupted (the best so far is printed)"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,17 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "traffic", metavar="TRAFFIC|PLAN", help=f"{TRAFFIC_HELP}; or a plan, whose chunks are taken"
     )
     parser.add_argument(
-        "--chunk",
-        default=None,
-        help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
+        "--chunk", help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)'
     )
-    parser.add_argument(
-        "--backend", default="native", help=f"native (default), {', '.join(BACKENDS)}"
-    )
-    parser.add_argument(
-        "--limit", default="10s", help="time limit, e.g. 500ms, 10s, 2min (default 10s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the search (default 0)")
+    parser.add_argument("--backend", help=f"native (default), {', '.join(BACKENDS)}")
+    parser.add_argument("--limit", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
+    parser.add_argument("--seed", type=int, help="of the native search (default 0)")
     parser.add_argument("-o", "--output", metavar="PLAN.npz", help="where to save the plan")
     parser.add_argument(
         "--certificate",
@@ -67,43 +66,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Solve, save, print; the exit code."""
+    """Solve, print, save; the exit code."""
     from railopt.cli.progress import Ticker
     from railopt.solver.coupled.solve import solve
     from railopt.solver.program.files import write_model
 
-    limit_s = float(seconds(parse_time(args.limit)))
-    fabric, chunks = problem_from(args)
+    _contradictions(args)
+    limit_s, backend = float(seconds(parse_time(args.limit or "10s"))), args.backend or "native"
+    fabric, chunks = _problem(args)
     if args.write_model:
         write_model(fabric, chunks, args.write_model, force=args.force)
         note(f"wrote {args.write_model}")
         if not (args.output or args.certificate):
             return 0
     with Ticker() as ticker:
-        ticker.label = args.backend
-        outcome = solve(fabric, chunks, limit_s, args.backend, seed=args.seed, report=ticker)
+        told = partial(ticker, backend)
+        outcome = solve(fabric, chunks, limit_s, backend, seed=args.seed or 0, report=told)
     for text in outcome.notes:
         note(f"railopt: {text}")
+    _print(outcome, chunks, args)
     if outcome.plan is not None and args.output:
         outcome.plan.save(args.output, force=args.force)
         note(f"saved {args.output}")
     if outcome.plan is not None and args.certificate:
         for path in outcome.save_certificate(args.certificate, force=args.force):
             note(f"saved {path}")
+    if outcome.interrupted:
+        return 130
+    if backend != "native" and outcome.notes:
+        return BackendError.exit_code
+    return 0 if outcome.proved else NotProved.exit_code
+
+
+def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
+    """What was found, before it is saved: it took time to find, whatever becomes of the files."""
     if args.json:
-        print_json(
-            {
-                **outcome.as_dict(),
-                "backend": args.backend,
-                "chunks": len(chunks),
-                "output": args.output,
-            }
-        )
+        more = {"backend": args.backend or "native", "chunks": len(chunks), "output": args.output}
+        print_json({**outcome.as_dict(), **more})
     elif outcome.value is None:
-        note(f"railopt: infeasible: {outcome.method}")
+        note(f"railopt: infeasible: {outcome.by}")
     else:
         table(
-            ["status", "chunks", "largest", "value", "bound", "gap %", "time", "by"],
+            ["optimum", "chunks", "largest", "value", "bound", "gap %", "time", "by"],
             [
                 [
                     outcome.status,
@@ -112,31 +116,31 @@ def run(args: argparse.Namespace) -> int:
                     format_time(outcome.value),
                     format_time(outcome.bound),
                     percent(outcome.gap),
-                    f"{outcome.time:.3g}s",
-                    outcome.method,
+                    f"{outcome.time_s:.3g}s",
+                    outcome.by,
                 ]
             ],
         )
-    if "interrupted" in outcome.notes:
-        return 130
-    if args.backend != "native" and outcome.notes:
-        return 3
-    return 0 if outcome.proved else 2
 
 
-def problem_from(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
+def _contradictions(args: argparse.Namespace) -> None:
+    """What was given, but could not act."""
+    if kind_of(args.traffic) == "plan":
+        own = "with a plan, which has its own chunks and fabric"
+        refuse_idle(args, "chunk", *FABRIC, because=own)
+    if args.write_model and not (args.output or args.certificate):
+        alone = "with --write-model alone, which does not solve"
+        refuse_idle(args, "backend", "limit", "seed", "json", because=alone)
+    if args.backend not in (None, "native"):
+        refuse_idle(args, "seed", because=f"with {args.backend}: it is of the native search")
+    if not (args.output or args.certificate or args.write_model):
+        refuse_idle(args, "force", because="without -o, --certificate or --write-model")
+
+
+def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
     """The fabric and chunks of a plan file, or of traffic and the fabric options."""
-    if is_plan(args.traffic):
+    if kind_of(args.traffic) == "plan":
         plan = Plan.load(args.traffic)
         return plan.fabric, plan.chunks
     fabric = fabric_from(args)
     return fabric, traffic_from(args.traffic, fabric).chunks(args.chunk or "1MiB")
-
-
-def is_plan(path: str) -> bool:
-    """Whether a file is a railopt plan, by the header inside."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return bool(json.loads(archive.read("header.json")).get("railopt") == "plan")
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, AttributeError):
-        return False

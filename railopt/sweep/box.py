@@ -141,7 +141,7 @@ def _serve(pipe: Connection, memory: int) -> None:
 
 def _warm() -> None:
     """Import what every instance needs before the clock runs."""
-    from railopt.bounds_kernels import best_pigeonhole
+    from railopt.pigeonhole import best_pigeonhole
     from railopt.policies import equal_rails
 
     del best_pigeonhole, equal_rails

@@ -54,12 +54,12 @@ def run(instance: Instance) -> dict[str, Any]:
         "value": str(report.value),
         "bound": str(report.bound),
         "gap": str(report.gap),
-        "proof": report.status,
+        "proof": str(report.optimum),
         "optimal": report.proved,
         "send": str(made.side_time("send")),
         "recv": str(made.side_time("recv")),
         "worst_side": worst.side,
-        "solve_s": report.time,
+        "solve_s": report.time_s,
     }
     if fabric.nodes * fabric.rails <= MAX_NICS:
         row["loads"] = {"send": made.send.tolist(), "recv": made.recv.tolist()}

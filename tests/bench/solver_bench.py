@@ -159,7 +159,9 @@ def solved_by(peer: str, sizes: Ints, rails: int, limit_s: float) -> tuple[bool,
     chunks = Chunks.from_arrays(src=[0] * len(sizes), dst=[1] * len(sizes), size=sizes, nodes=2)
     answers: list[Answer] = []
     problem = build(Fabric.uniform(2, rails), chunks)
-    importlib.import_module(BACKENDS[peer].module).solve(problem.program, limit_s, 1, answers.append)
+    importlib.import_module(BACKENDS[peer].module).solve(
+        problem.program, limit_s, 1, answers.append
+    )
     values = [
         max((problem.program.size @ np.array(answer.counts)).tolist())
         for answer in answers

@@ -121,7 +121,7 @@ def small_rows(
     solve(*cases[0][1:], 1.0)
     for name, fabric, chunks in cases:
         ours = settle(Race(fabric, chunks, LIMIT_S, clock=Clock(time.process_time)))
-        times.append(ours.time)  # without the compilation of kernels on a first run
+        times.append(ours.time_s)  # without the compilation of kernels on a first run
         proved["native"].append(ours.proved)
         settled += ours.status in ("proved", "claimed")
         if not ours.proved:

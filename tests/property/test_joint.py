@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from railopt import Chunks, Fabric, solve
+from railopt.bracket import Bracket, Status
+from railopt.certificate import certify
 from railopt.check import Verdict, check_certificate
 from railopt.policies import plan
 from railopt.solver.coupled import joint
 from railopt.solver.coupled.search import Cells
 from railopt.solver.local.deadline import Deadline
-from railopt.solver.outcome import certify
 from railopt.symbolic.coq.certificate import certificate_theorem
 from tests.property.test_coupled_brute_force import changed, instance, optimum, still_true
 
@@ -28,8 +29,9 @@ def verdict_on(
     fabric: Fabric, chunks: Chunks, bound: Fraction, send: list[int], recv: list[int], **more: Any
 ) -> Verdict:
     """What the kernel says of these sides ruling out every plan faster than `bound`."""
+    witness = {"kind": "joint", "send": send, "recv": recv}
     record = certify(
-        plan(fabric, chunks, "lpt-global"), bound, {"kind": "joint", "send": send, "recv": recv}
+        plan(fabric, chunks, "lpt-global"), Bracket(None, bound, Status.OPEN, witness)
     ).record()
     del record["assignment"], record["claim"]["value"]
     record["claim"]["proved"] = False
@@ -120,9 +122,8 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
         fabric, chunks = instance(rng)
         nodes = list(range(fabric.nodes))
         witness = {"kind": "joint", "send": nodes, "recv": nodes}
-        true = certify(
-            plan(fabric, chunks, "lpt-global"), optimum(fabric, chunks), witness
-        ).record()
+        bracket = Bracket(None, optimum(fabric, chunks), Status.OPEN, witness)
+        true = certify(plan(fabric, chunks, "lpt-global"), bracket).record()
         assert check_certificate(true).ok
         rejected += not still_true(changed(true, rng))
     assert rejected > INSTANCES // 4

@@ -25,7 +25,7 @@ LAYERS = [
     "fabric",
     "traffic",
     "plans",
-    "workloads bounds_kernels certificate",
+    "workloads pigeonhole certificate",
     "bounds sources",
     "policies conversion",
     "solver symbolic sim runtime schedule",

@@ -1,57 +1,128 @@
-"""Gap reports: bounds, statuses, guarantees, lists of plans, and the commands gap and solve."""
+"""Gap reports: bounds, what is known of the optimum, guarantees, and rows of many plans."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import time
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-import railopt
-from railopt import Chunks, Fabric, check, gap, plan, workloads
-from railopt.cli.main import main
-from railopt.gaps import gaps
+from railopt import Chunks, Fabric, Outcome, Plan, check, gap, plan, workloads
+from railopt.bracket import Status
+from railopt.errors import CheckFailed, NotProved
+from railopt.gaps import GapRow, gap_lines, gaps, policy_gaps, save_certificates
 
 FABRIC = Fabric.uniform(nodes=4, rails=4)
 CHUNKS = workloads.moe(FABRIC, skew=0.5, seed=2, tokens=512).chunks("256KiB")
+# node 0 sends 5, 5 and 4 over two rails: nothing is faster than 9; all on one rail takes 14
+THREE = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
+TWO_RAILS = Fabric.uniform(3, 2, 1, gpus=1)
 
 
-def test_one_plan_one_report() -> None:
-    report = gap(plan(FABRIC, CHUNKS, "lpt"), limit_s=20)
-    assert report.status == "proved"
-    assert report.best == report.bound
-    assert report.bracket == 0
-    assert report.gap == report.value / report.bound - 1 > 0
-    assert not report.proved
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans with which the solver was asked, in order."""
+    from railopt.solver.coupled import solve as coupled
+
+    plans: list[Plan] = []
+
+    def remember(*args: Any, start: Plan, **options: Any) -> Outcome:
+        plans.append(start)
+        return whole(*args, start=start, **options)
+
+    whole = coupled.solve
+    monkeypatch.setattr(coupled, "solve", remember)
+    return plans
+
+
+def on_rails(*rail: int) -> Plan:
+    return Plan(TWO_RAILS, THREE, np.array(rail, np.int16), "by hand")
+
+
+def test_the_solver_is_asked_once_for_plans_of_the_same_chunks(asked: list[Plan]) -> None:
+    slow, slower = on_rails(0, 0, 1), on_rails(0, 0, 0)
+    reports = gap([slower, slow], limit_s=20)
+    assert [start.rail.tolist() for start in asked] == [[0, 0, 1]]  # the fastest, to start from
+    assert [report.value for report in reports] == [14, 10]
+    for report in reports:
+        assert (report.bound, report.bracket.value, report.best.makespan) == (9, 9, 9)
+        assert report.optimum is Status.PROVED
+        assert not report.proved
+    assert [report.gap for report in reports] == [Fraction(5, 9), Fraction(1, 9)]
+
+
+def test_the_solver_is_asked_for_each_set_of_chunks(asked: list[Plan]) -> None:
+    other = Plan(TWO_RAILS, THREE.take(np.array([0, 1])), np.array([0, 0], np.int16))
+    reports = gap([on_rails(0, 0, 0), other], limit_s=20)
+    assert len(asked) == 2
+    assert [report.bound for report in reports] == [9, 5]
+
+
+def test_the_solver_is_not_asked_where_a_plan_meets_the_closed_forms(asked: list[Plan]) -> None:
+    """The bound is 9, by the pigeonhole of 5, 5 and 4 on two rails."""
+    reports = gap([on_rails(0, 0, 0), on_rails(0, 1, 0)], limit_s=20)
+    assert asked == []
+    assert [report.proved for report in reports] == [False, True]
+    assert {report.optimum for report in reports} == {Status.PROVED}
+    assert reports[0].best is reports[1].plan
+
+
+def test_the_solver_is_not_asked_without_time(asked: list[Plan]) -> None:
+    report = gap(on_rails(0, 0, 0), limit_s=0)
+    assert asked == []
+    assert (report.value, report.bound, report.bracket.value) == (14, 9, 14)
+    assert report.optimum is Status.OPEN
+    assert report.best is report.plan
+
+
+def test_the_certificate_holds_the_plan_and_the_bound() -> None:
+    report = gap(on_rails(0, 0, 0), limit_s=20)
     verdict = report.certificate.check()
     assert verdict.ok
     assert not verdict.proved
-    assert (verdict.bound, verdict.value) == (report.bound, report.value)
+    assert (verdict.bound, verdict.value) == (9, 14)
+    assert report._better is report.best
+    assert gap(on_rails(0, 1, 0), limit_s=0)._better is None
 
 
-def test_a_list_shares_one_solve_and_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_facts_have_two_words() -> None:
+    row = gap(on_rails(0, 0, 0), limit_s=20).as_dict()
+    assert (row["optimal"], row["optimum"]) == (False, "proved")
+    assert (row["gap"], row["best_gap"]) == ("5/9", "0")
+    assert not {"proved", "status"} & set(row)
+
+
+@pytest.mark.parametrize(
+    "error", [NotProved("no exact answer"), MemoryError(), OverflowError("too large")]
+)
+def test_a_solver_that_fails_loses_no_bound(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from railopt.solver.coupled import solve as coupled
 
-    calls = []
-    whole = coupled.solve
-    monkeypatch.setattr(coupled, "solve", lambda *a, **k: calls.append(1) or whole(*a, **k))
-    reports = gap(
-        [plan(FABRIC, CHUNKS, policy) for policy in ("pxn", "lpt", "lpt-global")], limit_s=20
-    )
-    assert [report.plan.policy for report in reports] == ["pxn", "lpt", "lpt-global"]
-    assert len({report.bound for report in reports}) == 1
-    assert len(calls) <= 1
-    assert reports[2].gap <= reports[1].gap <= reports[0].gap
+    def fails(*args: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(coupled, "solve", fails)
+    report = gap(on_rails(0, 0, 0), limit_s=20)
+    assert (report.value, report.bound) == (14, 9)
+    assert report.optimum is Status.OPEN
+    assert "the solver failed" in report.notes[0]
+    assert str(error) in report.notes[0]
+    assert report.certificate.check().ok
 
 
-def test_no_time_asks_the_closed_forms_alone() -> None:
-    report = gap(plan(FABRIC, CHUNKS, "lpt"), limit_s=0)
-    assert report.best == report.value
-    assert report.status == ("proved" if report.value == report.bound else "open")
+def test_a_bound_above_a_plan_is_never_hushed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    from railopt.solver.coupled import solve as coupled
+
+    def contradicts(*args: Any, **options: Any) -> None:
+        raise CheckFailed("a bound above a plan")
+
+    monkeypatch.setattr(coupled, "solve", contradicts)
+    with pytest.raises(CheckFailed):
+        gap(on_rails(0, 0, 0), limit_s=20)
 
 
 def test_textbook_guarantees_hold_for_lpt_and_only_there() -> None:
@@ -87,140 +158,61 @@ def test_gaps_come_one_at_a_time() -> None:
     assert first.plan.policy == "lpt"
 
 
-SMALL = ["--nodes", "3", "--rails", "4"]
-
-
-def test_gap_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    certificates, figure = tmp_path / "certs", tmp_path / "gap.svg"
-    arguments = [
-        "gap",
-        "moe:skew=0.5,tokens=256",
-        *SMALL,
-        "--chunk",
-        "64KiB,1MiB",
-        "--limit",
-        "20s",
-        "--json",
-        "--certificate",
-        str(certificates),
-        "--figure",
-        str(figure),
-    ]
-    assert main(arguments) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert [(row["policy"], row["chunk"]) for row in data["rows"]] == [
-        (policy, cap) for cap in ("64KiB", "1MiB") for policy in ("lpt", "lpt-local", "equitable")
-    ]
-    for row in data["rows"]:
-        verdict = check(row["certificate"])
-        assert verdict.ok
-        assert verdict.bound == Fraction(row["bound"])
-        assert verdict.value == Fraction(row["value"])
-        assert row["status"] in ("proved", "claimed", "open")
-    assert figure.read_text().startswith("<?xml")
-    assert main(arguments) == 1
-    assert "--force" in capsys.readouterr().err
-
-
-def test_gap_command_on_plans_prints_a_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "plan.npz"
-    plan(FABRIC, CHUNKS, "lpt").save(path)
-    assert main(["gap", str(path), "--limit", "20s"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "a priori" in lines[0]
-    assert lines[2].startswith("lpt")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["gap", "moe", "--policy", "best"], "unknown policy 'best'"),
-        (["gap", "moe", "zipf"], "expected one"),
-        (["solve", "moe", "--backend", "gurobi"], "unknown back-end"),
-        (["solve", "moe", "--limit", "0s"], "time limit"),
-        (["solve", "moe", "--write-model", "model.txt", *SMALL], ".lp or .mps"),
-    ],
-)
-def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 1
-    assert message in capsys.readouterr().err
-
-
-def test_solve_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    best, proof, model = (str(tmp_path / name) for name in ("best.npz", "c.json", "m.lp"))
-    arguments = [
-        "solve",
-        "moe:tokens=256",
-        *SMALL,
-        "--chunk",
-        "1MiB",
-        "-o",
-        best,
-        "--certificate",
-        proof,
-        "--write-model",
-        model,
-        "--json",
-    ]
-    assert main(arguments) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert data["status"] == "proved"
-    assert check(proof).proved
-    assert railopt.Plan.load(best).makespan == Fraction(data["value"])
-    assert Path(model).read_text().startswith("\\ t is in units of")
-    assert main(["solve", best, "--write-model", str(tmp_path / "m.mps")]) == 0
-    assert "NAME railopt" in (tmp_path / "m.mps").read_text()
-    assert (
-        main(
-            [
-                "solve",
-                "moe",
-                *SMALL,
-                "--degrade",
-                "0:0=0",
-                "--degrade",
-                "0:1=0",
-                "--degrade",
-                "0:2=0",
-                "--degrade",
-                "1:3=0",
-            ]
+def test_every_policy_at_every_chunk_size() -> None:
+    traffic = workloads.moe(FABRIC, skew=0.5, tokens=256)
+    told: list[str] = []
+    rows = list(
+        policy_gaps(
+            FABRIC,
+            traffic,
+            ["pxn", "lpt"],
+            ["1MiB", "flow"],
+            limit_s=20,
+            report=lambda size, progress: told.append(size),
         )
-        == 2
     )
-    assert "no living rail" in capsys.readouterr().err
+    assert [(row.chunk, row.report.plan.policy) for row in rows] == [
+        (size, policy) for size in ("1MiB", "flow") for policy in ("pxn", "lpt")
+    ]
+    assert set(told) <= {"1MiB", "flow"}
+    for size, (first, second) in {"1MiB": rows[:2], "flow": rows[2:]}.items():
+        assert first.report.bracket is second.report.bracket
+        assert first.report.plan.chunks == traffic.chunks(size)
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_ctrl_c_prints_the_rows_so_far(
-    lost: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit code 130, and the best value and bound of what was at work, even where foreign code
-    swallows the exception.
-    """
-    from railopt.solver.coupled import steps as coupled
+def test_rows_end_where_ctrl_c_struck(monkeypatch: pytest.MonkeyPatch) -> None:
+    from railopt.solver.coupled import solve as coupled
 
-    def interrupted(race: coupled.Race) -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(5)
-        except KeyboardInterrupt:
-            if not lost:
-                raise
+    def interrupted(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(coupled, "_bounds", interrupted)
-    monkeypatch.setattr(coupled, "_search", lambda *args, **rest: None)
-    path = tmp_path / "open.npz"
-    chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
-    plan(Fabric.uniform(3, 2, gpus=1), chunks, "hash").save(path)
-    began = time.monotonic()
-    assert main(["gap", str(path), "--limit", "10min", "--json"]) == 130
-    assert time.monotonic() - began < 60
-    data = json.loads(capsys.readouterr().out)
-    assert data["interrupted"]
-    (row,) = data["rows"]
-    assert row["notes"] == ["interrupted"]
-    assert 0 < Fraction(row["bound"]) <= Fraction(row["best"]) <= Fraction(row["value"])
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.setattr(coupled, "solve", interrupted)
+    rows = list(policy_gaps(FABRIC, workloads.moe(FABRIC, skew=0.5, tokens=256), ["pxn", "hash"]))
+    assert [(row.chunk, row.report.plan.policy) for row in rows] == [
+        ("64KiB", "pxn"),
+        ("64KiB", "hash"),
+    ]
+    assert all(row.report.interrupted for row in rows)
+    assert all(0 < row.report.bound <= row.report.value for row in rows)
+
+
+def test_certificates_of_rows_have_plain_names_of_their_own(tmp_path: Path) -> None:
+    report = gap(on_rails(0, 1, 0), limit_s=0)
+    names = ["mine:lpt-1 MiB", "../../plan", "plan", "plan", "plan-2"]
+    saved = save_certificates(
+        [GapRow("1MiB", name, report) for name in names], tmp_path / "new" / "folder"
+    )
+    assert [path.name for path in saved] == [
+        "mine-lpt-1-MiB.json",
+        "..-..-plan.json",
+        "plan.json",
+        "plan-2.json",
+        "plan-2-2.json",
+    ]
+    assert {path.parent for path in saved} == {tmp_path / "new" / "folder"}
+    assert all(check(path).proved for path in saved)
+
+
+def test_points_of_a_figure() -> None:
+    rows = [GapRow("5", "a", gap(on_rails(*rails), limit_s=0)) for rails in ((0, 0, 0), (0, 1, 0))]
+    assert gap_lines(rows) == {"by hand": [(5, pytest.approx(500 / 9)), (5, 0.0)]}

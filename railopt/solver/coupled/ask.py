@@ -61,13 +61,13 @@ def _ask(race: Race, name: str, limit_s: float, *, strengthened: bool, threads: 
         else build(cells.fabric, cells.chunks)
     )
     race.tell(backend.title)
-    done = run(backend, problem.model, limit_s, threads)
+    done = run(backend, problem.program, limit_s, threads)
     if done.failure:
         race.note(done.failure)
     for answer in done.answers:
         found = None
         if answer.counts is not None:
-            counts = _counts(answer.counts, problem.model.count, problem.model.allowed)
+            counts = _counts(answer.counts, problem.program.count, problem.program.allowed)
             if counts is None:
                 race.note(f"{backend.title} returned an infeasible plan; it is not used")
                 continue
@@ -80,7 +80,7 @@ def _ask(race: Race, name: str, limit_s: float, *, strengthened: bool, threads: 
                     f"{backend.title} calls a plan of {found} s optimal, but one of {race.value} "
                     f"s is known"
                 )
-            elif problem.model.exact:
+            elif problem.program.exact:
                 race.claimed_by = backend.title
     if done.interrupted:
         raise KeyboardInterrupt

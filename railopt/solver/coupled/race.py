@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from railopt.arrays import Rails
 from railopt.bounds import Witness
+from railopt.bracket import Bracket, Status
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies.common import make_plan
@@ -235,25 +236,16 @@ class Race:
         if not self.bound and len(self.chunks):
             self.bound, self.witness = first_bound(self.fabric, self.chunks)
         plan = make_plan(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")
-        status, bound, witness, method = (
-            "open",
-            self.bound,
-            self.witness,
-            f"{self.plan_by} > {self.bound_by}",
-        )
+        status, bound, witness = Status.OPEN, self.bound, self.witness
+        by = f"{self.plan_by} > {self.bound_by}"
         if self.value == self.bound:
-            status, method = "proved", f"{self.plan_by} = {self.bound_by}"
+            status, by = Status.PROVED, f"{self.plan_by} = {self.bound_by}"
         elif self.claimed_by or self.value == self.unchecked[0]:
-            by = self.claimed_by or self.unchecked[1]
-            status, bound, method, witness = (
-                "claimed",
-                self.value,
-                f"{self.plan_by}, {by}",
-                {"kind": "claimed", "by": by},
-            )
-        return Outcome(
-            plan, self.value, bound, status, witness, method, self.time_s, tuple(self.notes)
-        )
+            claimed = self.claimed_by or self.unchecked[1]
+            status, bound, by = Status.CLAIMED, self.value, f"{self.plan_by}, {claimed}"
+            witness = {"kind": "claimed", "by": claimed}
+        bracket = Bracket(self.value, bound, status, witness, by)
+        return Outcome(plan, bracket, self.time_s, tuple(self.notes))
 
 
 NOTHING: Witness = {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}}

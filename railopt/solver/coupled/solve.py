@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from railopt.bracket import Bracket, Status
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
@@ -60,8 +61,7 @@ def settle(race: Race, backend: str = "native", start: Plan | None = None) -> Ou
     except InputError as error:
         if chunks.nodes != fabric.nodes:
             raise
-        witness = {"kind": "claimed", "by": "railopt"}
-        return Outcome(None, None, Fraction(0), "infeasible", witness, str(error), 0.0)
+        return Outcome(None, Bracket(None, Fraction(0), Status.INFEASIBLE, by=str(error)), 0.0)
     if not len(chunks):
         race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
         return race.outcome()

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import railopt
-from railopt import Chunks, Fabric, Plan, check, workloads
+from railopt import Chunks, Fabric, Plan, certificate, check, workloads
 from railopt.errors import InputError
-from railopt.solver import outcome
 from railopt.solver.coupled import nodes
 from railopt.solver.coupled import solve as coupled
 from railopt.solver.coupled import steps as coupled_steps
@@ -58,7 +57,7 @@ def test_no_living_rail_is_infeasible() -> None:
     fabric = Fabric.uniform(2, 2).degraded({(0, 0): "0", (1, 1): "0"})
     dead = coupled.solve(fabric, Chunks.from_arrays(src=[0], dst=[1], size=[5], nodes=2))
     assert (dead.status, dead.plan, dead.value) == ("infeasible", None, None)
-    assert "no living rail from node 0 to node 1" in dead.method
+    assert "no living rail from node 0 to node 1" in dead.by
     assert dead.certificate is None
     with pytest.raises(InputError, match="nothing to certify"):
         dead.save_certificate("never.json")
@@ -103,7 +102,7 @@ def test_large_certificates_name_a_plan_beside_them(
     assert [path.name for path in solved.save_certificate(tmp_path / "small.json")] == [
         "small.json"
     ]
-    monkeypatch.setattr(outcome, "INLINE", 10)
+    monkeypatch.setattr(certificate, "INLINE", 10)
     assert [path.name for path in solved.save_certificate(tmp_path / "c.json")] == [
         "c.json",
         "c.plan.npz",
@@ -180,7 +179,7 @@ def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
         src=np.repeat(src, pieces), dst=np.repeat(dst, pieces), size=8192 * size, nodes=4
     )
     solved = coupled.solve(Fabric.uniform(4, 8), chunks, 20, tolerance=Fraction(5, 10_000))
-    assert solved.method.startswith("filled")
+    assert solved.by.startswith("filled")
     assert solved.gap <= Fraction(5, 10_000)
     assert solved.certificate.check().ok
 

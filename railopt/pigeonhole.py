@@ -1,19 +1,19 @@
-"""The hot loop of `bounds`."""
+"""The pigeonhole bound's hot loop; a file of its own, since importing it loads numba."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
 from numba import njit
+
+from railopt.arrays import Ints
 
 
 @njit(cache=True)
-def best_pigeonhole(prefix: npt.NDArray[Any], rails: int) -> tuple[int, int, int]:
-    """(bound, l, k) that maximises ceil(sum of the lam smallest of the l largest / k); `prefix`
-    int64 [n + 1], sums of
-    sizes in descending order.  Ties keep the first, and all chunks on all rails (the average) comes
-                                first.
+def best_pigeonhole(prefix: Ints, rails: int) -> tuple[int, int, int]:
+    """(bound, l, k) that maximises ceil(sum of the lam smallest of the l largest / k), where lam is
+    k (l div rails) + min(k, l mod rails).
+
+    prefix int64 [n + 1]: sums of sizes in descending order.  Ties keep the first, and all chunks on
+    all rails (the average) comes first.
     """
     n = prefix.size - 1
     best, jobs, some = (prefix[n] + rails - 1) // rails, n, rails

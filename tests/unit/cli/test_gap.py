@@ -1,0 +1,230 @@
+"""The commands gap and solve: what they print and save, flags that could do nothing, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railopt import Fabric, Plan, check, plan, workloads
+from railopt.cli import progress
+from railopt.solver.coupled.race import Progress
+
+Cli = Callable[..., Any]
+SMALL = ["--nodes", "3", "--rails", "4"]
+FABRIC = Fabric.uniform(nodes=4, rails=4)
+CHUNKS = workloads.moe(FABRIC, skew=0.5, seed=2, tokens=512).chunks("256KiB")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A plan by lpt, as a file."""
+    path = tmp_path / "plan.npz"
+    plan(FABRIC, CHUNKS, "lpt").save(path)
+    return path
+
+
+def test_gap(tmp_path: Path, railopt_cli: Cli) -> None:
+    certificates, figure = tmp_path / "certs", tmp_path / "gap.svg"
+    arguments = ["gap", "moe:skew=0.5,tokens=256", *SMALL, "--chunk", "64KiB,1MiB", "--json"]
+    arguments += ["--limit", "20s", "--certificate", certificates, "--figure", figure]
+    ran = railopt_cli(*arguments)
+    assert ran.code == 0
+    rows = json.loads(ran.out)["rows"]
+    assert [(row["policy"], row["chunk"]) for row in rows] == [
+        (policy, cap) for cap in ("64KiB", "1MiB") for policy in ("lpt", "lpt-local", "equitable")
+    ]
+    for row in rows:
+        verdict = check(row["certificate"])
+        assert verdict.ok
+        assert verdict.bound == Fraction(row["bound"])
+        assert verdict.value == Fraction(row["value"])
+        assert row["optimum"] in ("proved", "claimed", "open")
+        assert row["optimal"] == (row["optimum"] == "proved" and row["gap"] == "0")
+    assert figure.read_text().startswith("<?xml")
+    again = railopt_cli(*arguments)
+    assert again.code == 1
+    assert "--force" in again.err
+    assert [row["value"] for row in json.loads(again.out)["rows"]] == [row["value"] for row in rows]
+
+
+def test_gap_of_plans_prints_a_table_that_keeps_two_facts_apart(
+    saved: Path, railopt_cli: Cli
+) -> None:
+    ran = railopt_cli("gap", saved, "--limit", "20s")
+    assert ran.code == 0
+    head, _, row = ran.out.splitlines()
+    assert "a priori" in head
+    start = head.index("gap %")
+    assert head[start:].split()[2:4] == ["plan", "optimum"]
+    assert row.startswith("lpt")
+    assert "status" not in head
+    assert "proved" in row
+    assert "optimal" not in row
+
+
+def test_solve(tmp_path: Path, railopt_cli: Cli) -> None:
+    best, proof, model = (tmp_path / name for name in ("best.npz", "c.json", "m.lp"))
+    arguments = ["solve", "moe:tokens=256", *SMALL, "--chunk", "1MiB", "-o", best, "--json"]
+    arguments += ["--certificate", proof, "--write-model", model]
+    ran = railopt_cli(*arguments)
+    assert ran.code == 0
+    data = json.loads(ran.out)
+    assert (data["optimum"], data["optimal"]) == ("proved", True)
+    assert not {"status", "proved"} & set(data)
+    assert check(proof).proved
+    assert Plan.load(best).makespan == Fraction(data["value"])
+    assert model.read_text().startswith("\\ t is in units of")
+    again = railopt_cli(*arguments)
+    assert again.code == 1
+    assert "--force" in again.err
+
+
+def test_solve_writes_the_model_of_a_plan(tmp_path: Path, saved: Path, railopt_cli: Cli) -> None:
+    assert railopt_cli("solve", saved, "--write-model", tmp_path / "m.mps").code == 0
+    assert "NAME railopt" in (tmp_path / "m.mps").read_text()
+
+
+def test_a_plan_that_cannot_be_saved_is_printed_all_the_same(
+    tmp_path: Path, railopt_cli: Cli
+) -> None:
+    (tmp_path / "best.npz").touch()
+    ran = railopt_cli("solve", "moe:tokens=256", *SMALL, "-o", tmp_path / "best.npz", "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out)["optimum"] == "proved"
+
+
+def test_solve_without_a_living_rail_is_infeasible(railopt_cli: Cli) -> None:
+    dead = [f"--degrade={nic}=0" for nic in ("0:0", "0:1", "0:2", "1:3")]
+    ran = railopt_cli("solve", "moe", *SMALL, *dead)
+    assert ran.code == 2
+    assert "no living rail" in ran.err
+    ran = railopt_cli("solve", "moe", *SMALL, *dead, "--json")
+    assert json.loads(ran.out)["optimum"] == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gap", "moe", "--policy", "best"], "unknown policy 'best'"),
+        (["gap", "moe", "--policy", ","], "expected one or more"),
+        (["gap", "moe", "zipf"], "expected one"),
+        (["gap", "PLAN", "moe"], "either plans or one traffic"),
+        (
+            ["gap", "PLAN", "--policy", "lpt"],
+            "--policy can't do anything with a plan, which has its own",
+        ),
+        (["gap", "PLAN", "--chunk", "1MiB", "--nodes", "4"], "--chunk can't do anything"),
+        (["gap", "PLAN", "--degrade", "0:0=0"], "--degrade can't do anything"),
+        (["gap", "moe", "--seed", "0", "--limit", "0s"], "--seed can't do anything"),
+        (["gap", "moe", "--force", "--limit", "0s"], "--force can't do anything"),
+        (["solve", "moe", "--backend", "gurobi"], "unknown back-end"),
+        (["solve", "moe", "--limit", "0s"], "time limit"),
+        (["solve", "moe", "--write-model", "model.txt", *SMALL], ".lp or .mps"),
+        (["solve", "PLAN", "--chunk", "1MiB"], "--chunk can't do anything with a plan"),
+        (["solve", "PLAN", "--link", "100Gb/s"], "--link can't do anything"),
+        (["solve", "moe", "--backend", "highs", "--seed", "0"], "--seed can't do anything"),
+        (["solve", "moe", "--write-model", "m.lp", "--limit", "5s"], "--limit can't do anything"),
+        (["solve", "moe", "--force"], "--force can't do anything"),
+    ],
+)
+def test_bad_usage(arguments: list[str], message: str, saved: Path, railopt_cli: Cli) -> None:
+    ran = railopt_cli(*(saved if word == "PLAN" else word for word in arguments))
+    assert ran.code == 1
+    assert message in ran.err
+    assert ran.out == "" or arguments[0] == "gap"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_ctrl_c_prints_the_rows_so_far(
+    lost: bool, tmp_path: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 130, and the best value and bound of what was at work, even where foreign code
+    swallows the exception.
+    """
+
+    def interrupts(self: progress.Ticker, label: str, now: Progress) -> None:
+        if now.stage == "hash":
+            return
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            if not lost:
+                raise
+
+    monkeypatch.setattr(progress.Ticker, "__call__", interrupts)
+    path = tmp_path / "slow.npz"
+    plan(FABRIC, CHUNKS, "hash").save(path)
+    began = time.monotonic()
+    ran = railopt_cli("gap", path, path, "--limit", "10min", "--json")
+    assert ran.code == 130
+    assert time.monotonic() - began < 60
+    data = json.loads(ran.out)
+    assert data["interrupted"]
+    (row,) = data["rows"]
+    assert row["notes"] == ["interrupted"]
+    assert 0 < Fraction(row["bound"]) <= Fraction(row["best"]) <= Fraction(row["value"])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_before_the_first_row(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from railopt import gaps
+
+    def interrupted(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gaps, "make_plan", interrupted)
+    ran = railopt_cli("gap", "moe:tokens=64", *SMALL, "--json")
+    assert ran.code == 130
+    assert json.loads(ran.out) == {"interrupted": True, "rows": []}
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.5, 4.0])
+def test_ctrl_c_at_any_moment_leaves_no_traceback(after_s: float) -> None:
+    """Of the command or of a child; the whole group of processes is struck, as by a terminal."""
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from railopt.cli.main import main\n"
+    code += "try:\n    print('ready', flush=True); code = main(sys.argv[1:])\n"
+    code += "except KeyboardInterrupt:\n    code = 130\nsys.exit(code)"
+    line = ["gap", "dirichlet:seed=3,mean=2MiB", "--nodes", "4", "--gpus", "4"]  # stays open
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *line, "--rails", "8", "--chunk", "flow", "--limit", "60s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    time.sleep(after_s)
+    os.killpg(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert child.returncode == 130
+
+
+@pytest.mark.parametrize("unknown", [Fraction(0), None])
+def test_progress_shows_no_bound_before_there_is_one(
+    unknown: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with progress.Ticker() as ticker:
+        ticker("1MiB", Progress(0.5, Fraction(1, 100), unknown, "lpt-global"))
+        ticker("1MiB", Progress(0.5, Fraction(1, 100), unknown, "at most ten times a second"))
+    err = capsys.readouterr().err
+    assert "1MiB 0.5 s  value 10ms  lpt-global" in err
+    assert "bound" not in err
+    assert "ten times" not in err
+    with progress.Ticker() as ticker:
+        ticker("1MiB", Progress(0.5, Fraction(1, 100), Fraction(1, 125), "search"))
+    assert "value 10ms  bound 8ms  gap 25 %  search" in capsys.readouterr().err
