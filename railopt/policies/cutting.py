@@ -34,27 +34,29 @@ def room_for(length: int) -> Cut:
 
 
 @njit(cache=True)
-def cut_row(row: Array, node: int, cap: int, joined: Array, cut: Cut) -> tuple[int, int]:
+def cut_row(row: Array, node: int, cap: int, joined: Array, cut: Cut) -> tuple[int, int, int]:
     """Cut the flows `row` [gpus, nodes * gpus], bytes from the node's GPUs, into chunks of at most
     `cap`, into `cut` as far as it reaches; `joined` [nodes] says who can be sent to.
 
-    Returns how many chunks there are, and a node that can't be sent to though there are bytes for
-    it, or -1.
+    Returns how many chunks there are; bytes of the largest; and a node that can't be sent to though
+    there are bytes for it, or -1.
     """
-    gpus, count = row.shape[0], 0
+    gpus, count, largest = row.shape[0], 0, np.int64(0)
+    dst, src_gpu, dst_gpu, offset, size = cut
     for g in range(gpus):
         for h in range(row.shape[1]):
-            left, f = row[g, h], h // gpus
-            if left == 0 or f == node:
+            flow, f = row[g, h], h // gpus
+            if flow == 0 or f == node:
                 continue
-            if left < 0 or not joined[f]:
-                return 0, f
-            at = np.int64(0)
-            while left > 0:
-                if count < cut.size.size:
-                    cut.dst[count], cut.src_gpu[count], cut.dst_gpu[count] = f, node * gpus + g, h
-                    cut.offset[count], cut.size[count] = at, min(left, cap)
-                count += 1
-                at += cap
-                left -= cap
-    return count, -1
+            if flow < 0 or not joined[f]:
+                return 0, 0, f
+            largest = max(largest, min(flow, cap))
+            pieces = (flow - 1) // cap + 1
+            if count + pieces <= size.size:
+                for i in range(pieces):
+                    c = np.uint64(count + i)  # unsigned: it does not count from the end
+                    dst[c], src_gpu[c], dst_gpu[c] = f, node * gpus + g, h
+                    offset[c], size[c] = i * cap, cap
+                size[count + pieces - 1] = flow - (pieces - 1) * cap
+            count += pieces
+    return count, largest, -1

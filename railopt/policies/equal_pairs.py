@@ -24,7 +24,7 @@ def fits(chunks: Columns, nodes: int, rails: int, weight: int = 1) -> bool:
     """Whether the words of `lpt_global`, and of `lpt_local` with this weight, fit in 63 bits."""
     count = len(chunks.size)
     word = count.bit_length() + chunks.largest.bit_length() + 2 * nodes.bit_length()
-    load = ((1 + weight) * chunks.total).bit_length() + int(rails - 1).bit_length()
+    load = ((1 + weight) * chunks.total).bit_length() + (rails - 1).bit_length()
     return word <= 63 and load <= 61
 
 
@@ -43,28 +43,28 @@ class Layout(NamedTuple):
     load_at: int
 
 
-def _layout(chunks: Columns, nodes: int, rails: int) -> Layout:
-    return Layout(
-        chunks.largest,
-        int(nodes - 1).bit_length(),
-        int(len(chunks.size) - 1).bit_length(),
-        int(rails - 1).bit_length(),
-    )
+def _layout(largest: int, count: int, nodes: int, rails: int) -> Layout:
+    """The layout of `count` chunks' words."""
+    node_bits, index_bits = (nodes - 1).bit_length(), (count - 1).bit_length()
+    return Layout(largest, node_bits, index_bits, (rails - 1).bit_length())
 
 
 @njit(cache=True)
-def _pack(chunks: Columns, layout: Layout) -> tuple[Ints, int]:
-    """The chunks' words, those of the largest size first; and how many they are."""
+def _pack(chunks: Columns, rows: Array | None, layout: Layout) -> tuple[Ints, int]:
+    """The words of the chunks `rows`, each with its place in `rows` as index, or of all chunks;
+    those of the largest size first, and how many they are.
+    """
     src, dst, size, largest = chunks.src, chunks.dst, chunks.size, layout.largest
     node_bits, index_bits = layout.node_bits, layout.index_bits
-    top = 0
-    for c in range(size.size):
-        top += size[c] == largest
-    words = np.empty(size.size, np.int64)
+    count, top = size.size if rows is None else rows.size, 0
+    for i in range(count):
+        top += size[i if rows is None else rows[i]] == largest
+    words = np.empty(count, np.int64)
     first, other = 0, top
-    for c in range(size.size):
+    for i in range(count):
+        c = i if rows is None else rows[i]
         below = largest - size[c]
-        word = (((((below << index_bits) | c) << node_bits) | src[c]) << node_bits) | dst[c]
+        word = (((((below << index_bits) | i) << node_bits) | src[c]) << node_bits) | dst[c]
         if below == 0:
             words[first] = word
             first += 1
@@ -74,8 +74,8 @@ def _pack(chunks: Columns, layout: Layout) -> tuple[Ints, int]:
     return words, top
 
 
-def _sorted_words(chunks: Columns, layout: Layout) -> Ints:
-    words, top = _pack(chunks, layout)
+def _sorted_words(chunks: Columns, rows: Array | None, layout: Layout) -> Ints:
+    words, top = _pack(chunks, rows, layout)
     words[top:].sort()
     return words
 
@@ -84,8 +84,8 @@ def lpt_global(chunks: Columns, nodes: int, rails: int, rail: Array) -> None:
     """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by
     the ends' sum, then by index.  There is a chunk, and `fits` holds.
     """
-    layout = _layout(chunks, nodes, rails)
-    _earliest_at_both(_sorted_words(chunks, layout), layout, nodes, rails, rail)
+    layout = _layout(chunks.largest, len(chunks.size), nodes, rails)
+    _earliest_at_both(_sorted_words(chunks, None, layout), layout, nodes, rails, rail)
 
 
 @njit(cache=True)
@@ -137,10 +137,9 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang up on
     one rail.  There is a row, and `fits` holds.
     """
-    size = chunks.size[rows]
-    some = Columns(chunks.src[rows], chunks.dst[rows], size, int(size.max()), chunks.total)
-    layout = _layout(some, max(spread.senders, spread.receivers), spread.rails)
-    _spread_pairs(_sorted_words(some, layout), rows, layout, spread, rail)
+    nodes = max(spread.senders, spread.receivers)
+    layout = _layout(chunks.largest, len(rows), nodes, spread.rails)
+    _spread_pairs(_sorted_words(chunks, rows, layout), rows, layout, spread, rail)
 
 
 @njit(cache=True)

@@ -29,7 +29,7 @@ _WORTH_A_BUCKET = 64
 def fits(chunks: Columns, senders: int, rails: int) -> bool:
     """Whether the words of these chunks and loads fit in 63 bits."""
     word = len(chunks.size).bit_length() + chunks.largest.bit_length() + senders.bit_length()
-    load = chunks.total.bit_length() + int(rails - 1).bit_length()
+    load = chunks.total.bit_length() + (rails - 1).bit_length()
     return word <= 63 and load <= 62
 
 
@@ -53,13 +53,12 @@ class Layout(NamedTuple):
 def _layout(chunks: Columns, senders: int, rails: int) -> tuple[Layout, int]:
     """The layout of these chunks' words, and how many buckets there are."""
     count = len(chunks.size)
-    size_at = int(count - 1).bit_length()
+    size_at = (count - 1).bit_length()
     sender_at = size_at + chunks.largest.bit_length()
-    buckets = 1 << max(0, sender_at + int(senders - 1).bit_length() - 32)
+    buckets = 1 << max(0, sender_at + (senders - 1).bit_length() - 32)
     worth = buckets <= min(_MOST_BUCKETS, count // _WORTH_A_BUCKET + 1)
     stored = 32 if worth else 63
-    load_at = int(rails - 1).bit_length()
-    layout = Layout(chunks.largest, size_at, sender_at, stored, load_at)
+    layout = Layout(chunks.largest, size_at, sender_at, stored, (rails - 1).bit_length())
     return layout, buckets if worth else 1
 
 
@@ -68,28 +67,49 @@ def lpt(chunks: Columns, senders: int, rails: int, rail: Array) -> None:
     `fits` holds.
     """
     layout, buckets = _layout(chunks, senders, rails)
-    seen, starts = _largest_in_turn(chunks, layout, senders, rails, buckets, rail)
-    if starts[-1] == 0:
+    like = _STORED_32 if layout.stored == 32 else _STORED_63
+    seen, starts, words = _words(chunks, layout, buckets, senders, rails, rail, like)
+    if not len(words):
         return
-    words = np.empty(starts[-1], np.uint32 if layout.stored == 32 else np.int64)
-    _other_words(chunks, layout, starts.copy(), words)
     for start, end in pairwise(starts.tolist()):
         words[start:end].sort()
     _least_loaded(words, starts, layout, seen, rails, rail)
 
 
+_STORED_32, _STORED_63 = np.empty(0, np.uint32), np.empty(0, np.int64)
+
+
+@njit(cache=True)
+def _words(
+    chunks: Columns,
+    layout: Layout,
+    buckets: int,
+    senders: int,
+    rails: int,
+    rail: Array,
+    like: Array,
+) -> tuple[Ints, Ints, Array]:
+    """Chunks of the largest size go round each sender's rails; of the others the stored bits of
+    their words, bucket by bucket, not sorted, of the type of `like`.
+
+    Returns how many of the largest each sender had, int64 [senders]; where each bucket starts,
+    int64 [buckets + 1]; and the words.
+    """
+    seen, starts = _largest_in_turn(chunks, layout, buckets, senders, rails, rail)
+    words = np.empty(starts[-1], like.dtype)
+    if words.size:
+        _other_words(chunks, layout, starts.copy(), words)
+    return seen, starts, words
+
+
 @njit(cache=True)
 def _largest_in_turn(
-    chunks: Columns, layout: Layout, senders: int, rails: int, buckets: int, rail: Array
+    chunks: Columns, layout: Layout, buckets: int, senders: int, rails: int, rail: Array
 ) -> tuple[Ints, Ints]:
-    """The chunks of the largest size, which simply go round each sender's rails.
-
-    Returns how many of them each sender had; and where the others' words start, bucket by bucket,
-    int64 [buckets + 1].
-    """
+    """The chunks of the largest size, and where the words of the others start."""
     src, size, largest = chunks.src, chunks.size, layout.largest
-    seen = np.zeros(senders, np.int64)
-    turn = np.zeros(senders, np.int64)
+    size_at, sender_at, stored = layout.size_at, layout.sender_at, layout.stored
+    turn, rounds = np.zeros(senders, np.int64), np.zeros(senders, np.int64)
     starts = np.zeros(buckets + 1, np.int64)
     for c in range(size.size):
         k = np.uint32(src[c])  # unsigned: numba does not ask whether it counts from the end
@@ -97,14 +117,17 @@ def _largest_in_turn(
         if below == 0:
             t = turn[k]
             rail[c] = t
-            seen[k] += 1
-            turn[k] = t + 1 if t + 1 < rails else 0
+            if t + 1 < rails:
+                turn[k] = t + 1
+            else:
+                turn[k] = 0
+                rounds[k] += 1
         else:
-            word = (np.int64(k) << layout.sender_at) | (below << layout.size_at)
-            starts[np.uint64((word >> layout.stored) + 1)] += 1
+            word = (np.int64(k) << sender_at) | (below << size_at)
+            starts[np.uint64((word >> stored) + 1)] += 1
     for b in range(buckets):
         starts[b + 1] += starts[b]
-    return seen, starts
+    return rounds * rails + turn, starts
 
 
 @njit(cache=True)
@@ -112,12 +135,13 @@ def _other_words(chunks: Columns, layout: Layout, place: Ints, words: Array) -> 
     """The stored bits of the words of chunks below the largest size, each at the next `place` of
     its bucket.
     """
-    src, size = chunks.src, chunks.size
+    src, size, largest = chunks.src, chunks.size, layout.largest
+    size_at, sender_at, stored = layout.size_at, layout.sender_at, layout.stored
     for c in range(size.size):
-        below = layout.largest - size[c]
+        below = largest - size[c]
         if below != 0:
-            word = (np.int64(src[c]) << layout.sender_at) | (below << layout.size_at) | c
-            b = np.uint64(word >> layout.stored)
+            word = (np.int64(src[c]) << sender_at) | (below << size_at) | c
+            b = np.uint64(word >> stored)
             words[np.uint64(place[b])] = word
             place[b] += 1
 

@@ -41,6 +41,7 @@ class Senders:
     """
 
     fabric: Fabric
+    count: int
     costs: Costs
     alike: bool
     turns: Ints | None
@@ -52,11 +53,7 @@ class Senders:
         alike = bool(np.all(tx == tx[:, :1]) and 0 < tx.max() <= rx.min())
         every = costs(fabric)
         own = every if node is None else Costs(every.tx[node : node + 1], every.rx, node)
-        return cls(fabric, own, alike, rail_turns(fabric))
-
-    @property
-    def count(self) -> int:
-        return len(self.costs.tx)
+        return cls(fabric, len(own.tx), own, alike, rail_turns(fabric))
 
     def lpt(self, chunks: Columns, rail: Rails) -> None:
         """Fill `rail`, int16 [C]: each sender's chunks, largest first, to its rail that would be
@@ -76,11 +73,11 @@ class Senders:
         """
         from railopt.policies import by_size, equal_pairs, rounds, unequal_rails
 
-        fabric, rows = self.fabric, np.arange(len(chunks.size))
-        if self.turns is not None and len(rows):
-            rows = rounds.left_over(
-                rounds.whole_rounds(chunks, self.count, fabric.nodes, self.turns, rail)
-            )
+        fabric, turns = self.fabric, self.turns
+        if turns is None:
+            rows = np.arange(len(chunks.size))
+        else:
+            rows = rounds.left_by_rounds(chunks, self.count, fabric.nodes, turns, rail)
         if not len(rows):
             return
         if fabric.is_uniform and equal_pairs.fits(chunks, fabric.nodes, fabric.rails, PAIR_WEIGHT):

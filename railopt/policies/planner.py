@@ -25,6 +25,7 @@ __all__ = ["NodePlan", "Planner"]
 
 _RULES = {"lpt": Senders.lpt, "lpt-local": Senders.lpt_local}
 _MAX_CAP = 2**31
+_INT64 = np.dtype(np.int64)
 _FIRST_ROOM = 4096
 
 
@@ -64,6 +65,7 @@ class Planner:
         if self.cap >= _MAX_CAP:
             raise InputError(f"chunks of {self.cap} bytes: a Planner cuts below {_MAX_CAP} bytes")
         self._senders, self._rule = Senders.of(fabric, node), _RULES[policy]
+        self._shape = (fabric.gpus, fabric.nodes * fabric.gpus)
         self._joined = np.any((fabric.tx[node] > 0) & (fabric.rx > 0), axis=1)
         self._grow(_FIRST_ROOM)
 
@@ -75,13 +77,9 @@ class Planner:
         """Chunks and rails for the bytes `row[local GPU, destination GPU]`; bytes to the own node
         are left out.
         """
-        fabric = self.fabric
-        if row.shape != (fabric.gpus, fabric.nodes * fabric.gpus) or row.dtype != np.int64:
-            raise InputError(
-                f"row is {row.dtype} {row.shape}, expected int64 "
-                f"{(fabric.gpus, fabric.nodes * fabric.gpus)}"
-            )
-        count, stuck = cut_row(row, self.node, self.cap, self._joined, self._cut)
+        if row.shape != self._shape or row.dtype != _INT64:
+            raise InputError(f"row is {row.dtype} {row.shape}, expected int64 {self._shape}")
+        count, largest, stuck = cut_row(row, self.node, self.cap, self._joined, self._cut)
         if stuck >= 0:
             raise InputError(
                 f"no living rail from node {self.node} to node {stuck}, or a negative number of "
@@ -90,10 +88,9 @@ class Planner:
         if count > len(self._rail):
             self._grow(2 * count)
             return self.plan(row)
-        dst, src_gpu, dst_gpu, offset, size = (column[:count] for column in self._cut)
-        rail = self._rail[:count]
+        cut, rail = self._cut, self._rail[:count]
+        dst, size = cut.dst[:count], cut.size[:count]
         if count:
-            largest = int(size.max())
             chunks = Columns(self._sender[:count], dst, size, largest, count * largest)
             self._rule(self._senders, chunks, rail)
-        return NodePlan(src_gpu, dst_gpu, offset, size, rail)
+        return NodePlan(cut.src_gpu[:count], cut.dst_gpu[:count], cut.offset[:count], size, rail)

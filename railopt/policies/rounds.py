@@ -10,7 +10,7 @@ from numba import njit
 from railopt.arrays import Array
 from railopt.policies.common import Columns, Costs
 
-__all__ = ["Unfinished", "left_over", "round_robin", "whole_rounds"]
+__all__ = ["Unfinished", "left_by_rounds", "left_over", "round_robin", "whole_rounds"]
 
 
 class Unfinished(NamedTuple):
@@ -36,13 +36,13 @@ def whole_rounds(
     They load all rails alike at both ends, so what is left can be planned without them.
     """
     n = turns.size
-    src, dst, size = chunks.src, chunks.dst, chunks.size
+    src, dst, size, largest = chunks.src, chunks.dst, chunks.size, chunks.largest
     turn = np.zeros(senders * receivers, np.int32)
     started = np.empty(senders * receivers * n, np.int32)
     others, found = np.empty(size.size, np.int32), 0
     for c in range(size.size):
         # unsigned indices: numba does not ask whether they count from the end
-        if size[c] == chunks.largest:
+        if size[c] == largest:
             pair = np.uint64(src[c]) * np.uint64(receivers) + np.uint64(dst[c])
             t = turn[pair]
             rail[c] = turns[np.uint32(t)]
@@ -61,16 +61,24 @@ def whole_rounds(
 @njit(cache=True)
 def left_over(unfinished: Unfinished) -> Array:
     """The chunks that `whole_rounds` left: the largest, pair by pair, then the others; int64."""
-    turn = unfinished.turn
-    left = np.empty(turn.sum() + unfinished.others.size, np.int64)
+    turn, started, others = unfinished
+    left = np.empty(turn.sum() + others.size, np.int64)
     filled = 0
     for k in range(turn.shape[0]):
         for f in range(turn.shape[1]):
             for t in range(turn[k, f]):
-                left[filled] = unfinished.started[k, f, t]
+                left[filled] = started[k, f, t]
                 filled += 1
-    left[filled:] = unfinished.others
+    left[filled:] = others
     return left
+
+
+@njit(cache=True)
+def left_by_rounds(
+    chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
+) -> Array:
+    """`whole_rounds`, and the chunks that they leave; int64."""
+    return left_over(whole_rounds(chunks, senders, receivers, turns, rail))
 
 
 @njit(cache=True)

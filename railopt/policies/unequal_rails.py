@@ -26,15 +26,16 @@ def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
     """Each sender alone: a chunk goes to the rail where it would finish first, at the slower end's
     pace.
     """
+    src, dst, size = chunks.src, chunks.dst, chunks.size
     tx, rx = costs.tx, costs.rx
     senders, rails = tx.shape
     busy = np.zeros((senders, rails), np.float64)
     for i in range(words.size):
         c = words[i] & INDEX
-        k, f = chunks.src[c], chunks.dst[c]
+        k, f = src[c], dst[c]
         best, soonest = -1, np.inf
         for n in range(rails):
-            finish = busy[k, n] + chunks.size[c] * max(tx[k, n], rx[f, n])
+            finish = busy[k, n] + size[c] * max(tx[k, n], rx[f, n])
             better = finish < soonest
             best = n if better else best
             soonest = min(finish, soonest)
