@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 from railopt.cli.common import print_json, table
-from railopt.runtime.verbs.devices import list_devices, rail_map
+from railopt.cli.launching import devices_of, whole
+from railopt.runtime.verbs.devices import COLUMNS, device_rows, list_devices, rail_map
 
 EPILOG = """examples:
   railopt devices
@@ -21,43 +21,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DEV,DEV,...",
         help="devices in rail order (default: those with an active port, in PCI order)",
     )
-    parser.add_argument("--ib-port", type=int, default=1, help="port of every device (default 1)")
+    parser.add_argument(
+        "--ib-port", type=whole(1, 255), default=1, help="port of every device (default 1)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
-    devices = list_devices()
-    rails = rail_map(args.devices.split(",") if args.devices else None, devices, args.ib_port)
+    named = devices_of(args)
+    found = list_devices()
+    rails = rail_map(named, found, args.ib_port)
     if args.json:
-        print_json({"devices": [asdict(d) for d in devices], "rails": rails})
+        print_json({"devices": [device.as_dict() for device in found], "rails": rails})
         return 0
-    rows = []
-    for device in devices:
-        for port in device.ports:
-            rail = (
-                rails.index(device.name)
-                if device.name in rails and port.number == args.ib_port
-                else "-"
-            )
-            gids = [f"{g.index}={g.gid} ({g.kind})" for g in port.gids]
-            rows.append(
-                [
-                    rail,
-                    device.name,
-                    port.number,
-                    port.state,
-                    port.rate,
-                    port.link_layer,
-                    device.pci,
-                    device.numa,
-                    ",".join(device.interfaces) or "-",
-                    "; ".join(gids) or "-",
-                ]
-            )
-    rows.sort(key=lambda row: (row[0] == "-", row[0]))
-    table(
-        ["rail", "device", "port", "state", "rate", "link layer", "pci", "numa", "netdev", "gids"],
-        rows,
-    )
+    table(COLUMNS, device_rows(found, rails, args.ib_port))
     print(f"# rail map: --rails {','.join(rails) or '(no active port)'}")
     return 0

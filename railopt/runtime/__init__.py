@@ -11,8 +11,8 @@
 and registers once, when it is made.
 
 `Loopback` and `Record` have the same `run`. `carry(plan, "loopback", Setting(...))` does what
-`railopt send` does, `measure(Benchmark(...), ...)` what `railopt bench` does. Everything is imported
-on first use.
+`railopt send` does, `measure(Benchmark(...), ...)` what `railopt bench` does. All is imported on
+first use.
 """
 
 from __future__ import annotations

@@ -8,20 +8,25 @@ per second: rate = MsgRate * 1e6 * MsgSize.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from railopt.errors import FormatError, InputError
+from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
+from railopt.units import parse_number, shown
 
 _PAIR = re.compile(r'"?(MsgSize|BW_average|MsgRate)"?\s*:\s*"?([0-9.eE+-]+)"?')
-_PLACE = re.compile(r"(\d+)\D+(\d+)(?:[._-]?(tx|rx))?\.json\Z", re.ASCII)
+_PLACE = re.compile(r"(?<!\d)(\d{1,6})\D+(\d{1,6})(?:[._-]?(tx|rx))?\.json\Z", re.ASCII)
+MAX_REPORT = 1 << 20
+MAX_NUMBER = Fraction(10**15)
 _UNITS = (Fraction(2**20), Fraction(10**9, 8))  # MB/s, Gb/s
+SIDES = ("send", "recv")
 _SIDES = {"tx": "send", "rx": "recv", None: ""}
 
 
@@ -39,10 +44,7 @@ def measured_rate(text: str, name: str = "report") -> int:
     best = 0
     found: dict[str, Fraction] = {}
     for key, value in _PAIR.findall(text):
-        try:
-            found[key] = Fraction(value)
-        except (ValueError, ZeroDivisionError):
-            raise FormatError(f"{name}: {key} is {value!r}, expected a number") from None
+        found[key] = _number(key, value, name)
         if len(found) == 3:
             best = max(best, _rate(found, name))
             found = {}
@@ -52,6 +54,18 @@ def measured_rate(text: str, name: str = "report") -> int:
             f"--out_json"
         )
     return best
+
+
+def _number(key: str, value: str, name: str) -> Fraction:
+    try:
+        number = parse_number(value)
+    except InputError:
+        number = MAX_NUMBER
+    if not -MAX_NUMBER < number < MAX_NUMBER:
+        raise FormatError(
+            f"{name}: {key} is {shown(value)}, expected a number below 1e15"
+        ) from None
+    return number
 
 
 def _rate(found: dict[str, Fraction], name: str) -> int:
@@ -78,8 +92,8 @@ def place_of(path: str) -> tuple[int, int, str]:
     match = _PLACE.search(Path(path).name)
     if match is None:
         raise InputError(
-            f"{path}: the name must end in the node's and the rail's number, e.g. node3_rail5.json "
-            "(node3_rail5_tx.json and _rx.json where the directions differ)"
+            f"{printable(path)}: the name must end in the node's and the rail's number, e.g. "
+            f"node3_rail5.json (node3_rail5_tx.json and _rx.json where the directions differ)"
         )
     return int(match[1]), int(match[2]), _SIDES[match[3]]
 
@@ -89,14 +103,22 @@ def read(paths: Iterable[str]) -> list[Measured]:
     measured = []
     for path in paths:
         try:
-            text = Path(path).read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror}") from error
-        measured.append(Measured(*place_of(path), measured_rate(text, Path(path).name)))
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_REPORT + 1)
+        except (OSError, ValueError) as error:
+            words = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"{printable(path)}: {words}") from error
+        name = printable(Path(path).name)
+        if len(data) > MAX_REPORT:
+            raise FormatError(
+                f"{name}: more than {MAX_REPORT} bytes: expected a report of ib_write_bw --out_json"
+            )
+        rate = measured_rate(data.decode("utf-8", errors="replace"), name)
+        measured.append(Measured(*place_of(path), rate))
     return measured
 
 
-def fabric_from(measured: list[Measured], gpus: int | None = None) -> Fabric:
+def fabric_from(measured: Sequence[Measured], gpus: int | None = None) -> Fabric:
     """A fabric with these rates; every NIC of every node must have been measured, each direction
     once.
     """
@@ -104,19 +126,22 @@ def fabric_from(measured: list[Measured], gpus: int | None = None) -> Fabric:
         raise InputError(
             "no reports: expected one a NIC, e.g. node0_rail0.json node0_rail1.json ..."
         )
-    nodes, rails = 1 + max(m.node for m in measured), 1 + max(m.rail for m in measured)
-    rates = {side: np.zeros((nodes, rails), np.int64) for side in ("send", "recv")}
+    rates: dict[tuple[int, int, str], int] = {}
     for m in measured:
-        for side in [m.side] if m.side else ["send", "recv"]:
-            if rates[side][m.node, m.rail]:
+        for side in [m.side] if m.side else SIDES:
+            if (m.node, m.rail, side) in rates:
                 raise InputError(f"node {m.node} rail {m.rail} was measured twice ({side})")
-            rates[side][m.node, m.rail] = m.rate
-    for side, matrix in rates.items():
-        if (matrix == 0).any():
-            node, rail = np.argwhere(matrix == 0)[0]
+            rates[m.node, m.rail, side] = m.rate
+    nodes, rails = 1 + max(m.node for m in measured), 1 + max(m.rail for m in measured)
+    for place in itertools.product(range(nodes), range(rails), SIDES):
+        if place not in rates:  # found before more places were tried than reports were given
+            node, rail, side = place
             raise InputError(
                 f"no report for node {node} rail {rail} ({side}): {nodes} nodes x {rails} rails "
-                f"are expected, "
-                "because those are the largest numbers found"
+                f"are expected, because those are the largest numbers found"
             )
-    return Fabric(nodes, rails, rails if gpus is None else gpus, rates["send"], rates["recv"])
+    tx, rx = (
+        np.array([[rates[k, n, side] for n in range(rails)] for k in range(nodes)], np.int64)
+        for side in SIDES
+    )
+    return Fabric(nodes, rails, rails if gpus is None else gpus, tx, rx)

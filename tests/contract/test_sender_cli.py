@@ -87,6 +87,108 @@ def test_bad_usage_is_refused(
     assert words in ran.err
 
 
+HOSTS = ["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "words"),
+    [
+        ("send", ["--hosts", ""], "--hosts is empty"),
+        ("send", ["--hosts", "a[1-999999999]"], "more than 65536 hosts"),
+        ("send", ["--rank", "0"], "--rank is a place in --hosts"),
+        ("send", [*HOSTS, "--launcher", "slurm"], "--hosts and --launcher slurm contradict"),
+        ("send", [*HOSTS, "--sender", "loopback"], "--hosts can't act: the sender is loopback"),
+        ("send", ["--secret-file", "x"], "--secret-file can't act"),
+        ("send", ["--port", "1"], "--port can't act"),
+        ("send", ["--join", "5"], "--join can't act"),
+        ("send", ["--bind", "::"], "--bind can't act"),
+        ("send", ["--rails", "a,b"], "--ib-dev can't act"),
+        ("send", ["--ib-timeout", "3"], "--ib-timeout can't act"),
+        ("send", ["--stall", "3"], "--stall can't act"),
+        ("send", ["--batch", "3"], "--batch can't act"),
+        ("send", ["-o", "x"], "-o can't act"),
+        ("send", ["--force"], "--force can't act"),
+        ("send", ["--json", "--report_gbits"], "--report_gbits can't act"),
+        ("send", ["--sender", "record", "--no-verify"], "--no-verify can't act"),
+        ("send", ["--sender", "record", "--report_gbits"], "--report_gbits can't act"),
+        ("send", ["--sender", "record", "--depth", "9"], "--depth can't act"),
+        ("send", ["--sender", "record", "--batch", "0"], "1 <= batch <= depth"),
+        ("send", ["--sender", "record", "--size", "1e9999"], "not a size"),
+        ("send", [*HOSTS, "--port", "0"], "from 1 to 65535"),
+        ("send", [*HOSTS, "--port", "65536"], "from 1 to 65535"),
+        ("send", [*HOSTS, "--port", "9" * 5000], "from 1 to 65535"),
+        ("send", [*HOSTS, "--port", "http"], "from 1 to 65535"),
+        ("send", [*HOSTS, "--join", "nan"], "not a time"),
+        ("send", [*HOSTS, "--join", "0"], "expected seconds above 0"),
+        ("send", [*HOSTS, "--join", "1e99"], "at most 2**63 - 1"),
+        ("send", [*HOSTS, "--stall", "0"], "expected seconds above 0"),
+        ("send", [*HOSTS, "--sl", "16"], "expected 0 to 15"),
+        ("send", [*HOSTS, "--gid-index", "-1"], "expected 0 to 255"),
+        ("send", [*HOSTS, "--ib-port", "256"], "expected 1 to 255"),
+        ("send", [*HOSTS, "--depth", "99999999"], "expected 1 to 65536"),
+        ("send", [*HOSTS, "--ib-dev", ""], "expected devices in rail order"),
+        ("send", [*HOSTS, "--ib-dev", "a,,b"], "expected devices in rail order"),
+        ("send", [*HOSTS, "--secret-file", "/nowhere/secret"], "No such file"),
+        ("bench", ["--hosts", ""], "--hosts is empty"),
+        ("bench", ["--ib-dev", "a"], "--ib-dev can't act"),
+        ("bench", ["--join", "5"], "--join can't act"),
+        ("bench", ["--fabric", "f.toml", "--link", "1Gb/s"], "--fabric and --link contradict"),
+        ("bench", ["--fabric", "f.toml", "--nodes", "4"], "--fabric and --nodes contradict"),
+        ("bench", ["--nodes", "0"], "from 1 to"),
+        ("bench", ["--sender", "record"], "invalid choice"),
+        ("bench", ["-n", "0"], "from 1 to"),
+        ("bench", ["-f", "1"], "from 2 to"),
+        ("bench", ["--force"], "unrecognized arguments"),
+        ("devices", ["--ib-port", "0"], "from 1 to 255"),
+        ("devices", ["--rails", ""], "expected devices in rail order"),
+    ],
+)
+def test_flags_that_can_not_act_and_numbers_that_can_not_be_are_refused(
+    command: str,
+    arguments: list[str],
+    words: str,
+    plan_file: Path,
+    railopt_cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAILOPT_SECRET", SECRET.decode())
+    ran = railopt_cli(command, *([plan_file] if command == "send" else []), *arguments)
+    assert ran.code == 1, ran.err
+    assert words in ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize("secret", [b"", b"short", b"\xff" * 8, b" " * 40, b"x" * 70000])
+def test_a_secret_that_is_none_is_refused(
+    secret: bytes, plan_file: Path, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    (tmp_path / "secret").write_bytes(secret)
+    ran = railopt_cli("send", plan_file, *HOSTS, "--secret-file", tmp_path / "secret")
+    assert ran.code == 1
+    assert "needs a shared secret of 16 to 65536 bytes" in ran.err
+
+
+def test_mpirun_hands_out_port_and_secret_itself(
+    plan_file: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setattr("railopt.runtime.rendezvous.mpi.world", lambda launch: object())
+    for flag, value in (("--port", "4000"), ("--secret-file", "x")):
+        ran = railopt_cli("send", plan_file, flag, value)
+        assert ran.code == 1
+        assert f"{flag} can't act here: mpirun launched this process" in ran.err
+
+
+def test_a_record_that_can_not_be_written_leaves_nothing_behind(
+    plan_file: Path, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    for target in (tmp_path, tmp_path / "no" / "posts.tsv"):
+        assert railopt_cli("send", plan_file, "--sender", "record", "-o", target).code == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_mpirun_without_mpi4py_says_what_to_install(
     plan_file: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

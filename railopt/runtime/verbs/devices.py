@@ -5,8 +5,9 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from railopt.errors import BackendError, InputError
 from railopt.runtime.verbs.lib import Library, libibverbs
@@ -51,6 +52,32 @@ class DeviceInfo:
     numa: int
     interfaces: tuple[str, ...]
     ports: tuple[PortInfo, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+COLUMNS = "rail", "device", "port", "state", "rate", "link layer", "pci", "numa", "netdev", "gids"
+
+
+def device_rows(devices: Sequence[DeviceInfo], rails: Sequence[str], port: int) -> list[list[str]]:
+    """The cells of `COLUMNS`, a row a port, in rail order; "-" is no rail. `rails` are the devices
+    whose `port` is a rail.
+    """
+    rows = []
+    for device in devices:
+        for p in device.ports:
+            is_rail = device.name in rails and p.number == port
+            rail = rails.index(device.name) if is_rail else len(rails)
+            gids = "; ".join(f"{g.index}={g.gid} ({g.kind})" for g in p.gids)
+            cells = [
+                *(str(rail) if is_rail else "-", device.name, str(p.number), p.state, p.rate),
+                *(p.link_layer, device.pci, str(device.numa)),
+                *(",".join(device.interfaces) or "-", gids or "-"),
+            ]
+            rows.append((rail, cells))
+    return [cells for _, cells in sorted(rows, key=lambda row: row[0])]
 
 
 def list_devices(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ import pytest
 
 from railopt.errors import FormatError, InputError
 from railopt.fabric import Fabric
-from railopt.runtime.perftest import Measured, fabric_from, measured_rate, place_of
+from railopt.runtime.perftest import (
+    MAX_REPORT,
+    Measured,
+    fabric_from,
+    measured_rate,
+    place_of,
+)
 
 OLD = """{
 test_info: {
@@ -59,6 +66,10 @@ def test_real_json_and_several_sizes() -> None:
         (OLD % ("1", "1", "0.000000"), "nothing was measured"),
         (OLD % ("1", "390.0", "0.000001"), "neither as MB/s nor as Gb/s"),
         (OLD % ("1", "3.9.0", "1"), "expected a number"),
+        (OLD % ("1", "1e999999999", "1"), "expected a number below 1e15"),
+        (OLD % ("1", "9" * 5000, "1"), "expected a number below 1e15"),
+        (OLD % ("1", "9" * 900, "1"), "expected a number below 1e15"),
+        (OLD % ("1", "-5", "1"), "nothing was measured"),
     ],
 )
 def test_what_is_no_report_is_refused(text: str, words: str) -> None:
@@ -88,6 +99,60 @@ def test_a_fabric_needs_every_nic_once() -> None:
     ):
         with pytest.raises(InputError, match=words):
             fabric_from(broken)
+
+
+def test_a_fabric_as_large_as_a_name_says_is_not_made() -> None:
+    with pytest.raises(InputError, match="no report for node 0 rail 0"):
+        fabric_from([Measured(999_999, 999_999, "", 1)])
+    with pytest.raises(InputError, match="the name must end"):
+        place_of("node1_rail" + "9" * 200 + ".json")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: None, "No such file"),
+        (lambda path: path.write_bytes(b"\0" * (MAX_REPORT + 1)), "more than 1048576 bytes"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00MsgSize"), "no MsgSize"),
+        (lambda path: path.write_text("[" * 100_000), "no MsgSize"),
+    ],
+)
+def test_what_can_not_be_read_is_one_sentence(
+    tmp_path: Path, railopt_cli: Callable[..., Any], make: Callable[[Path], Any], words: str
+) -> None:
+    make(tmp_path / "node0_rail0.json")
+    ran = railopt_cli("fabric-from-perftest", tmp_path / "node0_rail0.json")
+    assert ran.code == 1
+    assert words in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_fuzzed_reports_give_a_rate_or_one_sentence() -> None:
+    """2,000 reports with bytes changed, cut, repeated, and numbers of other sizes."""
+    rng, said, rates = random.Random(4), [], []
+    numbers = ["0", "-1", "1e99", "1e-99", "1e9999", "nan", "inf", "1/3", "9" * 400, ".", "e", "+-"]
+    for _ in range(2000):
+        values = [rng.choice([*numbers, "390.0", "0.743866"]) for _ in range(3)]
+        data = bytearray((OLD % tuple(values)).encode())
+        for _ in range(rng.randrange(4)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(3)] = rng.choice(
+                [b"", bytes([rng.randrange(256)]), b"MsgSize: 1", b'"', b"[" * 50]
+            )
+        try:
+            rates.append(measured_rate(data.decode("utf-8", "replace")))
+        except FormatError as error:
+            said.append(str(error))
+    assert rates
+    assert all(0 < rate < 2**63 for rate in rates)
+    assert all(text.isprintable() and len(text) < 300 for text in said)
+
+
+def test_force_without_a_file_is_refused(railopt_cli: Callable[..., Any]) -> None:
+    ran = railopt_cli("fabric-from-perftest", "node0_rail0.json", "--force")
+    assert ran.code == 1
+    assert "--force can't act" in ran.err
 
 
 def test_the_command_makes_a_fabric_that_reads_back(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import socket
+import time
 
 import pytest
 
@@ -74,6 +76,9 @@ def test_contradictions_are_refused_and_can_be_settled() -> None:
     ("environ", "words"),
     [
         ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x'"),
+        ({"RANK": "0", "WORLD_SIZE": "9" * 5000}, "WORLD_SIZE='999"),
+        ({"RANK": "0", "WORLD_SIZE": "1_0"}, "WORLD_SIZE='1_0'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "\x1b[2J"}, "not a host's name"),
         ({"RANK": "2", "WORLD_SIZE": "2"}, "rank 2 of 2"),
         ({"RANK": "-1", "WORLD_SIZE": "2"}, "rank -1 of 2"),
     ],
@@ -98,11 +103,82 @@ def test_a_named_launcher_must_be_there() -> None:
         ("n[08-10,12],x", ["n08", "n09", "n10", "n12", "x"]),
         ("r[1-2]-ib", ["r1-ib", "r2-ib"]),
         ("10.0.0.1,10.0.0.2", ["10.0.0.1", "10.0.0.2"]),
+        ("rack[1-2]n[08-09]", ["rack1n08", "rack1n09", "rack2n08", "rack2n09"]),
+        ("fe80::1%eth0,::1", ["fe80::1%eth0", "::1"]),
         ("", []),
     ],
 )
 def test_host_lists(text: str, hosts: list[str]) -> None:
     assert expand_hosts(text) == hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a[1-999999999]", "more than 65536 hosts"),
+        ("a[1-99999999999999999999]", "not a number or a range"),
+        ("a[1-300]b[1-300]", "more than 65536 hosts"),
+        ("a[1-60000],b[1-60000]", "more than 65536 hosts"),
+        ("a[3-1]", "goes down"),
+        ("a[1-2", "not a host's name"),
+        ("a]", "not a host's name"),
+        ("a[]", "not a number or a range"),
+        ("a[\u0661]", "not a number or a range"),
+        ("a b", "not a host's name"),
+        ("\x1b[2J", "not a host's name"),
+        ("-oProxyCommand", "not a host's name"),
+        ("h\u00e9", "not a host's name"),
+        ("a\0b", "not a host's name"),
+        ("a" * 300, "not a host's name"),
+        ("x" + "[1]" * 5000 + "!", "not a host's name"),
+    ],
+)
+def test_host_lists_of_strangers_are_one_sentence(text: str, words: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(InputError, match=words) as error:
+        expand_hosts(text)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 300
+    assert time.monotonic() - began < 2
+
+
+ODD = [
+    *("", "0", "1", "-1", "2", "x", " 7 ", "1_0", "\u0661", "1e9", "0x10", "9" * 5000, "nan"),
+    *("\udcff\udcfe", "\x1b[31m", "a[1-3]", "a[1-999999999]", "a,b", "[", "]", "host", "::1"),
+]
+
+
+def test_fuzzed_environments_give_a_launch_or_one_sentence() -> None:
+    """3,000 environments of all launchers, with values that no launcher would set."""
+    rng = random.Random(7)
+    names = sorted({*OMPI, *PMI, *SLURM, *TORCH, "PMIX_NAMESPACE", "SLURM_JOB_NODELIST"})
+    launches, said = 0, []
+    for _ in range(3000):
+        base = rng.choice([OMPI, PMI, SLURM, TORCH, {**OMPI, **SLURM}])
+        environ = {**base, **{rng.choice(names): rng.choice(ODD) for _ in range(rng.randrange(4))}}
+        try:
+            launch = detect(environ, rng.choice([None, None, "slurm", "torchrun"]))
+        except InputError as error:
+            said.append(str(error))
+        else:
+            launches += 1
+            assert launch is None or 0 <= launch.rank < launch.size <= 65536
+    assert launches > 300, "the fuzz reaches what is right too"
+    assert all(text.isprintable() and len(text) < 400 for text in said)
+
+
+def test_fuzzed_host_lists_give_hosts_or_one_sentence() -> None:
+    rng, said = random.Random(11), []
+    for _ in range(3000):
+        text = "".join(rng.choice("a0n1,[]- .9%\x00\u00e9") for _ in range(rng.randrange(24)))
+        try:
+            hosts = expand_hosts(text)
+        except InputError as error:
+            said.append(str(error))
+        else:
+            assert all(host.isprintable() and not set(host) & set(" [],") for host in hosts)
+    assert 300 < len(said) < 3000
+    assert all(text.isprintable() for text in said)
 
 
 def test_the_rank_is_found_among_the_hosts() -> None:
