@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("RAILOPT_GUEST", ".cache/guest")).resolve()
 MACHINES = {
     "x86_64": ["qemu-system-x86_64", "-M", "q35", "-cpu", "max"],
@@ -31,7 +32,7 @@ def environment(numba_cache: Path) -> dict[str, str]:
         "NUMBA_CACHE_DIR": str(numba_cache),
         "NUMBA_CPU_NAME": "generic",
         "NUMBA_CPU_FEATURES": "",
-        "PYTHONPATH": str(Path(__file__).parent / "guest" / "without"),
+        "PYTHONPATH": f"{HERE / 'guest' / 'without'}:{HERE.parents[1]}",  # this tree's railopt
     }
 
 
