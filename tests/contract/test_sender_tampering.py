@@ -241,6 +241,9 @@ SERVERS: dict[str, list[bytes]] = {
     "an empty frame": [frame(b"")],
     "not UTF-8": [frame(b'{"railopt": "\xff\xfe"}')],
     "deep": [frame(b"[" * 4000)],
+    "deep, and JSON": [frame(b'{"railopt": ' + b"[" * 900 + b"]" * 900 + b"}")],
+    "a long number for a version": [welcome(version=10**4000)],
+    "a deep refusal": [welcome(), frame(b'{"refused": ' + b"[" * 900 + b"]" * 900 + b"}")],
     "an older version": [welcome(version=1)],
     "escape sequences": [welcome(version="\x1b[2J\nrailopt: proved")],
     "no nonce": [welcome(nonce=None)],
@@ -312,7 +315,7 @@ def test_whatever_listens_there_is_a_sentence_and_exit_code_3(
 def test_fuzzed_hellos_are_refused_and_the_hub_lives() -> None:
     """300 hellos with bytes changed, cut, or of other JSON: none gets in, and then a rank does."""
     hub, rng = Hub(1, SECRET, "r", join_s=60), random.Random(1)
-    odd = [None, True, -1, 1 << 70, 0.5, "x", "\ud800", [], {}, [[[]]]]
+    odd = [None, True, -1, 1 << 70, 0.5, "x", "\ud800", [], {}, json.loads("[" * 900 + "]" * 900)]
     for case in range(300):
         with socket.create_connection(("127.0.0.1", hub.port), timeout=5) as sock:
             nonce, mine = wire.recv_frame(sock)["nonce"], f"{case:032x}"

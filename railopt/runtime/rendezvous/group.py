@@ -61,7 +61,7 @@ class Group:
         except (OSError, EOFError, wire.Refused) as error:
             if not self._closing:
                 self._lose(f"{self.names[0]}, which holds the rendezvous, is gone ({error})")
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
             self._lose(
                 f"{self.names[0]} sent a message that this railopt does not understand "
                 f"({printable(error, 80)}): run the same version on all nodes"

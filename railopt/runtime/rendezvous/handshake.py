@@ -72,8 +72,10 @@ class Session:
 
     def proves(self, body: Mapping[str, Any], side: str) -> bool:
         """Whether a frame holds that proof."""
-        given = str(body.get("proof")).encode("utf-8", "replace")
-        return hmac.compare_digest(given, self.proof(side).encode())
+        given = body.get("proof")
+        return isinstance(given, str) and hmac.compare_digest(
+            given.encode("utf-8", "replace"), self.proof(side).encode()
+        )
 
     def channel(self, sock: socket.socket, side: str) -> Channel:
         """The channel of "client" or "server" on a connection."""
@@ -89,15 +91,15 @@ def greet(
     welcome = wire.recv_frame(sock, wire.MAX_HELLO, within_s)
     if welcome.get("railopt") != "rendezvous" or welcome.get("version") != VERSION:
         raise Refused(
-            f"what listens there is not a railopt rendezvous of version {VERSION}: "
-            f"{printable(welcome, 80)}"
+            f"what listens there is not a railopt rendezvous of version {VERSION}: it says "
+            f"railopt={_shown(welcome.get('railopt'))} version={_shown(welcome.get('version'))}"
         )
     mine = secrets.token_hex(16)
     session = Session(secret, _nonce(welcome), mine, hello)
     wire.send_frame(sock, {"nonce": mine, **asdict(hello), "proof": session.proof("client")})
     answer = wire.recv_frame(sock, wire.MAX_HELLO, within_s)
     if "refused" in answer:
-        raise Refused(f"rank 0 refused this process: {printable(answer['refused'])}")
+        raise Refused(f"rank 0 refused this process: {_shown(answer['refused'])}")
     if not session.proves(answer, "server"):
         raise Refused("what listens there does not know the shared secret")
     return session.channel(sock, "client")
@@ -117,6 +119,11 @@ def challenge(sock: socket.socket, secret: bytes) -> tuple[Hello, Session]:
             "wrong shared secret (RAILOPT_SECRET or --secret-file must be the same on all nodes)"
         )
     return hello, session
+
+
+def _shown(value: object) -> str:
+    """What a stranger wrote, as text; a list or an object only by its kind, however deep it is."""
+    return printable(value if isinstance(value, str | int | float) else type(value).__name__)
 
 
 def _nonce(body: Body) -> str:

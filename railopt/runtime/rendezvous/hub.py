@@ -146,6 +146,8 @@ class Hub:
         rank = hello.rank
         if rank in self._ranks or rank in self._gone:
             raise wire.Refused(f"rank {rank} is already here ({self._hosts[rank]})")
+        if self._strangers.pop(channel.sock, None) is None:
+            raise EOFError("dropped for a newer connection")
         wire.send_frame(channel.sock, {"proof": proof})
         self._ranks[rank], self._hosts[rank] = channel, printable(hello.host, 64)
         if len(self._ranks) + len(self._gone) == self.size:

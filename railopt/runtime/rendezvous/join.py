@@ -112,7 +112,8 @@ def _knock(
 def _handshake(hello: Hello, secret: bytes, place: tuple[str, int], left_s: float) -> Channel:
     sock = socket.create_connection(place, timeout=min(CONNECT_S, left_s))
     try:
-        return handshake.greet(sock, secret, hello, min(handshake.HELLO_S, left_s))
+        # longer than the hub gives a stranger: a slow hub must not lose us after it let us in
+        return handshake.greet(sock, secret, hello, min(3 * handshake.HELLO_S, left_s))
     except BaseException:
         wire.hang_up(sock)
         raise
