@@ -22,6 +22,7 @@ from railopt.plans import Plan
 from railopt.policies import plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.senders import SENDERS, Setting
+from railopt.runtime.senders.protocol import Report
 from railopt.runtime.senders.setting import Carrier
 from railopt.traffic import Traffic
 
@@ -157,17 +158,18 @@ class Benchmark:
                 yield Measurement(sender, policy, size, self.fabric.nodes, seconds, bound, wrong)
 
     def _time(self, made: Plan, carrier: Carrier) -> tuple[float, int | None]:
-        """Mean seconds and wrong chunks of the runs that count."""
-        runs = []
-        for _ in range(self.warmup + self.iters):
-            report = carrier.carry(made)
-            ranks = carrier.gather([report.seconds, report.wrong])
-            runs.append(
-                (max(time for time, _ in ranks), [wrong for _, wrong in ranks if wrong is not None])
-            )
-        runs = runs[self.warmup :]
-        wrong = [count for _, counts in runs for count in counts]
-        return sum(time for time, _ in runs) / self.iters, sum(wrong) if wrong else None
+        """Mean seconds, each run as long as its slowest rank, and wrong chunks of the runs that
+        count.
+        """
+        seconds = 0.0
+        wrong: list[int] = []
+        for i in range(self.warmup + self.iters):
+            mine = carrier.carry(made).as_dict()
+            reports = [Report.from_dict(data) for data in carrier.gather(mine)]
+            if i >= self.warmup:
+                seconds += max(report.seconds for report in reports)
+                wrong += [report.wrong for report in reports if report.wrong is not None]
+        return seconds / self.iters, sum(wrong) if wrong else None
 
 
 def measure(benchmark: Benchmark, sender: str, setting: Setting) -> Iterator[Measurement]:

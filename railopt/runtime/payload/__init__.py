@@ -1,0 +1,7 @@
+"""Which bytes lie where, and whether they are right.
+
+memory.py      users' buffers as addresses
+layout.py      where a plan's chunks lie in them, and the list of writes that moves them
+pattern.py     copy, fill, compare and checksum bytes at addresses (compiled)
+verify.py      payloads of a node: filled, compared, checksummed
+"""

@@ -194,9 +194,13 @@ class Hub:
     def _tell(self, rank: int, body: Body) -> None:
         """To one rank; one that can't be reached is noticed by its own reader."""
         channel = self._ranks.get(rank)
-        if channel is not None:
-            with contextlib.suppress(OSError, InputError):
+        if channel is None:
+            return
+        with contextlib.suppress(OSError):
+            try:
                 channel.send(body)
+            except InputError as error:  # what all ranks gathered does not fit into a frame
+                channel.send({"refused": str(error)})
 
     def _missing(self) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ handle.wait(timeout_s) -> Report  until done; raises what went wrong
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -81,18 +82,58 @@ class Report:
 
     @classmethod
     def from_dict(cls, data: Any) -> Report:
-        """The way back from what a rank sent."""
+        """The way back from what a rank sent; anything else is a BackendError."""
         try:
-            rails = tuple(RailReport(**rail) for rail in data["rails"])
-            faults = tuple(
-                Fault(**{**fault, "cause": printable(fault["cause"])}) for fault in data["faults"]
+            if set(data) != set(cls.__dataclass_fields__):
+                raise ValueError("other keys than a report's")
+            return cls(
+                _text(data["sender"]),
+                _text(data["policy"]),
+                _count(data["bytes"]),
+                _count(data["chunks"]),
+                _seconds(data["seconds"]),
+                tuple(_rail(rail) for rail in data["rails"]),
+                None if data["wrong"] is None else _count(data["wrong"]),
+                tuple(_fault(fault) for fault in data["faults"]),
             )
-            return cls(**{**data, "rails": rails, "faults": faults})
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise BackendError(
                 f"a rank sent a report that this railopt does not understand "
                 f"({printable(error, 80)}): run the same version on all nodes"
             ) from error
+
+
+def _rail(data: Any) -> RailReport:
+    return RailReport(
+        _count(data["rail"]),
+        _text(data["device"]),
+        _count(data["bytes"]),
+        _count(data["chunks"]),
+        data["alive"] is True,
+    )
+
+
+def _fault(data: Any) -> Fault:
+    node, peer, rail, moved = (_count(data[key]) for key in ("node", "peer", "rail", "moved"))
+    return Fault(node, peer, rail, _text(data["cause"]), moved, _seconds(data["after_s"]))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("expected a text")
+    return printable(value)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError("expected a count")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise ValueError("expected seconds")
+    return float(value)
 
 
 class Handle(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.errors import InputError
+from railopt.errors import BackendError, InputError
 from railopt.plans import Plan
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
@@ -85,6 +85,8 @@ class Together:
         sent = group.allgather(
             verify.checksums(plan, layout, group.rank, "send", sender.send).tolist()
         )
+        if not all(isinstance(sums, list) and len(sums) == group.size for sums in sent):
+            raise BackendError("a rank sent no checksum a node: run the same version on all nodes")
         received = verify.checksums(plan, layout, group.rank, "recv", sender.recv).tolist()
         pairs = sum(
             received[k] != sent[k][group.rank] for k in range(group.size) if k != group.rank

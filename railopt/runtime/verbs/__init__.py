@@ -4,6 +4,11 @@ lib.py        the shared library and its exported functions; `VerbsError(verb, e
 structs.py    layouts and constants, generated from the header by generate.py and committed
 objects.py    Device, Pd, Mr, Cq, Qp: owners that close their children first
 work.py       work requests and completions as numpy structured arrays
+engine.py     links and their jobs: posts lists of writes, polls completions
+devices.py    which RDMA devices this node has, and which would be which rail
+rails.py      an open device with its memory and queue pairs; the options of queue pairs
+card.py       what a peer must know to reach a rank's queue pairs and memory
+wiring.py     all rails of this process, wired to every peer
 null.py       a driver without hardware: the same calls, bytes moved by memcpy, any completion
               status on demand
 """
