@@ -2,7 +2,8 @@
 figures.
 
 Each experiment is a folder with `spec.toml` (tables [fixed], [small], [full]), `expected.json` (the
-paper's figures, each with a tolerance and its source), `run.py` and a README; `python -m
+paper's `figures`, each with a tolerance and its source, and under `own` what no paper says: goals
+and checks of ours, in a table of their own), `run.py` and a README; `python -m
 experiments.NAME.run [--full] [--out DIR]` prints the paper against ours and writes `results.json`
 and the figure.
 """
@@ -48,21 +49,41 @@ def arguments(
 
 
 def finish(
-    folder: Path, args: argparse.Namespace, rows: list[dict[str, Any]], claims: list[dict[str, Any]]
+    folder: Path,
+    args: argparse.Namespace,
+    rows: list[dict[str, Any]],
+    claims: Sequence[dict[str, Any]],
+    own: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Print paper against ours and write results.json."""
+    """Print paper against ours, what no paper says (`own`) in a table of its own, and write
+    results.json.
+    """
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    print()
-    table(
-        ["claim", "paper", "ours", "verdict"],
-        [[c["name"], c["paper_text"], c["ours_text"], c["verdict"]] for c in claims],
-        title="paper against ours",
-    )
-    for claim in claims:
+    if claims:
+        print()
+        table(
+            ["claim", "paper", "ours", "verdict"],
+            [[c["name"], c["paper_text"], c["ours_text"], c["verdict"]] for c in claims],
+            title="paper against ours",
+        )
+    if own:
+        print()
+        table(
+            ["figure", "expected", "ours", "verdict"],
+            [[c["name"], c["expected_text"], c["ours_text"], c["verdict"]] for c in own],
+            title="what no paper says: against a goal or a run of our own",
+        )
+    for claim in (*claims, *own):
         if claim.get("note"):
             print(f"  {claim['name']}: {claim['note']}")
-    data = {"experiment": folder.name, "full": args.full, "rows": rows, "comparison": claims}
+    data = {
+        "experiment": folder.name,
+        "full": args.full,
+        "rows": rows,
+        "comparison": list(claims),
+        "own": list(own),
+    }
     (out / "results.json").write_text(json.dumps(data, indent=2) + "\n")
     print(f"wrote {out / 'results.json'}", file=sys.stderr)
 
@@ -72,23 +93,47 @@ def claim(expected: dict[str, Any], name: str, ours: float | Sequence[float]) ->
 
     confirmed   all of ours within the paper's range widened by its tolerance (a share)
     partly      some of them;  contradicted   none
+    fitted      instead of confirmed, where a parameter of ours was fitted to this figure
     """
     entry = expected["figures"][name]
-    paper = entry["paper"] if isinstance(entry["paper"], list) else [entry["paper"]] * 2
+    words = ("fitted" if entry.get("fitted") else "confirmed", "partly", "contradicted")
+    return {"paper": entry["paper"], **_held(entry, name, "paper", ours, words)}
+
+
+def reproduced(
+    expected: dict[str, Any], name: str, ours: float | Sequence[float]
+) -> dict[str, Any]:
+    """One figure that no paper says (a goal, a check or a run of our own, `own` in expected.json),
+    against ours: reproduced, partly, or not reproduced.
+    """
+    entry = expected["own"][name]
+    words = ("reproduced", "partly", "not reproduced")
+    return {"expected": entry["expected"], **_held(entry, name, "expected", ours, words)}
+
+
+def _held(
+    entry: dict[str, Any],
+    name: str,
+    key: str,
+    ours: float | Sequence[float],
+    words: tuple[str, str, str],
+) -> dict[str, Any]:
+    """Ours against the range entry[key] widened by its tolerance; words for all of ours inside,
+    some, none.
+    """
+    wanted = entry[key] if isinstance(entry[key], list) else [entry[key]] * 2
     low, high = (
-        -np.inf if paper[0] is None else paper[0] * (1 - entry["tolerance"]),
-        np.inf if paper[1] is None else paper[1] * (1 + entry["tolerance"]),
+        -np.inf if wanted[0] is None else wanted[0] * (1 - entry["tolerance"]),
+        np.inf if wanted[1] is None else wanted[1] * (1 + entry["tolerance"]),
     )
     values = [float(v) for v in (ours if isinstance(ours, Sequence) else [ours])]
     inside = sum(low <= v <= high for v in values)
-    verdict = "confirmed" if inside == len(values) else "partly" if inside else "contradicted"
     return {
         "name": name,
-        "paper": entry["paper"],
         "tolerance": entry["tolerance"],
         "ours": values,
-        "verdict": verdict,
-        "paper_text": _text(paper) + entry.get("unit", ""),
+        "verdict": words[0] if inside == len(values) else words[1] if inside else words[2],
+        f"{key}_text": _text(wanted) + entry.get("unit", ""),
         "ours_text": _text([min(values), max(values)]) + entry.get("unit", ""),
         "note": entry.get("note", ""),
         "source": entry["source"],

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from experiments.common import arguments, claim, figure, finish
+from experiments.common import arguments, claim, figure, finish, reproduced
 from railopt.cli.common import table
 from railopt.moe.hybrid.simulated import block_time
 from railopt.moe.hybrid.stream import Domain, Level, Stream, latency, optimum, plain_domains
@@ -40,39 +41,35 @@ def domains(block: Stream, size: int) -> tuple[Domain, ...]:
     return Domain(centres, max(1, centres // size)), Domain(gpus, gpus)
 
 
-def main() -> int:
-    folder, spec, expected, args = arguments(__file__, __doc__)
-    rows: list[dict[str, Any]] = []
-    for centres in spec["centres"]:
-        for gbps in spec["gbps"]:
-            block = stream(spec, centres, gbps)
-            plain = latency(block, plain_domains(block)).total
-            begun = time.perf_counter()
-            best = optimum(block)
-            searched = time.perf_counter() - begun
-            fixed = [
-                float(plain / latency(block, domains(block, size)).total) for size in spec["domain"]
-            ]
-            shared = [
-                float(plain / latency(block, domains(block, round((1 - ratio) * centres))).total)
-                for ratio in spec["ratio"]
-            ]
-            begun = time.perf_counter()
-            simulated = block_time(block, best.domains)
-            rows.append(
-                {
-                    "centres": centres,
-                    "gbps": gbps,
-                    "plain_s": float(plain),
-                    "fixed_size": fixed,
-                    "fixed_ratio": shared,
-                    "optimum": float(best.speedup),
-                    "domains": [str(d) for d in best.domains],
-                    "model_over_simulated": float(best.latency.total / simulated),
-                    "search_s": searched,
-                    "simulate_s": time.perf_counter() - begun,
-                }
-            )
+def row(spec: dict[str, Any], centres: int, gbps: int) -> dict[str, Any]:
+    """One number of data centres at one bandwidth: speed-ups over plain expert parallelism."""
+    block = stream(spec, centres, gbps)
+    plain = latency(block, plain_domains(block)).total
+    begun = time.perf_counter()
+    best = optimum(block)
+    searched = time.perf_counter() - begun
+    ratios = [round((1 - ratio) * centres) for ratio in spec["ratio"]]
+    fixed, shared = (
+        [float(plain / latency(block, domains(block, size)).total) for size in sizes]
+        for sizes in (spec["domain"], ratios)
+    )
+    begun = time.perf_counter()
+    simulated = block_time(block, best.domains)
+    return {
+        "centres": centres,
+        "gbps": gbps,
+        "plain_s": float(plain),
+        "fixed_size": fixed,
+        "fixed_ratio": shared,
+        "optimum": float(best.speedup),
+        "domains": [str(d) for d in best.domains],
+        "model_over_simulated": float(best.latency.total / simulated),
+        "search_s": searched,
+        "simulate_s": time.perf_counter() - begun,
+    }
+
+
+def show(rows: list[dict[str, Any]], spec: dict[str, Any]) -> None:
     table(
         [
             "data centres",
@@ -101,43 +98,20 @@ def main() -> int:
             for r in rows
         ],
     )
-    last = [r for r in rows if r["centres"] == 1000]
-    claims = [
-        claim(
-            expected,
-            "speed-up at 1000 data centres, fixed domain size",
-            [x for r in last for x in r["fixed_size"]],
-        ),
-        claim(
-            expected,
-            "speed-up at 1000 data centres, fixed ratio",
-            [x for r in last for x in r["fixed_ratio"]],
-        ),
-        claim(expected, "model over simulated time", [r["model_over_simulated"] for r in rows]),
-    ]
+
+
+def drawing(rows: list[dict[str, Any]], spec: dict[str, Any]) -> Callable[[Any], None]:
+    """Speed-up against data centres, a colour a bandwidth."""
 
     def draw(made: Any) -> None:
         axis = made.subplots()
         for gbps in spec["gbps"]:
             mine = [r for r in rows if r["gbps"] == gbps]
-            line = axis.plot(
-                [r["centres"] for r in mine],
-                [r["optimum"] for r in mine],
-                marker="o",
-                label=f"{gbps} Gb/s, optimum",
-            )[0]
-            axis.plot(
-                [r["centres"] for r in mine],
-                [r["fixed_size"][-1] for r in mine],
-                linestyle="--",
-                color=line.get_color(),
-            )
-            axis.plot(
-                [r["centres"] for r in mine],
-                [r["fixed_ratio"][-1] for r in mine],
-                linestyle=":",
-                color=line.get_color(),
-            )
+            centres, best = [r["centres"] for r in mine], [r["optimum"] for r in mine]
+            line = axis.plot(centres, best, marker="o", label=f"{gbps} Gb/s, optimum")[0]
+            for key, style in (("fixed_size", "--"), ("fixed_ratio", ":")):
+                last = [r[key][-1] for r in mine]
+                axis.plot(centres, last, linestyle=style, color=line.get_color())
         axis.set(
             xscale="log",
             xlabel="data centres",
@@ -146,8 +120,22 @@ def main() -> int:
         )
         axis.legend(fontsize=8)
 
-    figure(Path(args.out) / "scale.svg", draw, 6, 4)
-    finish(folder, args, rows, claims)
+    return draw
+
+
+def main() -> int:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    rows = [row(spec, centres, gbps) for centres in spec["centres"] for gbps in spec["gbps"]]
+    show(rows, spec)
+    last = [r for r in rows if r["centres"] == 1000]
+    claims = [
+        claim(expected, f"speed-up at 1000 data centres, {name}", [x for r in last for x in r[key]])
+        for name, key in (("fixed domain size", "fixed_size"), ("fixed ratio", "fixed_ratio"))
+    ]
+    agree = [r["model_over_simulated"] for r in rows]
+    figure(Path(args.out) / "scale.svg", drawing(rows, spec), 6, 4)
+    own = [reproduced(expected, "model over simulated time", agree)]
+    finish(folder, args, rows, claims, own)
     return 0
 
 

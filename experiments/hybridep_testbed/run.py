@@ -12,6 +12,7 @@ migrated experts.  Every other row is then a prediction of the stream model.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,70 +98,53 @@ def fitted(
     return fit._replace(constant=constant)
 
 
-def main() -> int:
-    folder, spec, expected, args = arguments(__file__, __doc__)
-    size = spec["data_expert_mb"]
-    fit = fitted(
-        spec,
-        Fraction("29.0"),
-        Fraction("5.20"),
-        Fraction(str(expected["figures"]["speed-up L, 6 MB"]["paper"])),
-    )
-    print(
-        f"fitted: {float(fit.layers):.2f} MoE layers, {float(fit.compute * MB * 1e3):.3f} ms of "
-        f"compute a MB and layer, "
-        f"{float(fit.constant):.3f} s an iteration for migrated experts' backward\n"
-    )
-    rows: list[dict[str, Any]] = []
+def row(kind: str, case: tuple[str, float, float], times: list[Fraction]) -> dict[str, Any]:
+    """A (cluster, data MB, expert MB), seconds before and after."""
+    cluster, data, expert = case
+    before, after = times
+    return {
+        "kind": kind,
+        "cluster": cluster,
+        "data_mb": data,
+        "expert_mb": expert,
+        "before_s": float(before),
+        "after_s": float(after),
+        "speedup": float(before / after),
+    }
 
-    def row(
-        kind: str, cluster: str, data: float, expert: float, before: Fraction, after: Fraction
-    ) -> None:
-        rows.append(
-            {
-                "kind": kind,
-                "cluster": cluster,
-                "data_mb": data,
-                "expert_mb": expert,
-                "before_s": float(before),
-                "after_s": float(after),
-                "speedup": float(before / after),
-            }
-        )
 
-    for cluster in ("M", "L"):
-        for data in spec["data_mb"]:
-            block = stream(spec, cluster, data, size, compute=fit.compute)
-            row(
-                "data",
-                cluster,
-                data,
-                size,
-                *(iteration(fit, block, plain=plain) for plain in (True, False)),
-            )
-    for expert in spec["expert_mb"]:
-        block = stream(spec, "L", spec["expert_data_mb"], expert, compute=fit.compute)
-        row(
-            "expert",
-            "L",
-            spec["expert_data_mb"],
-            expert,
-            *(iteration(fit, block, plain=plain) for plain in (True, False)),
-        )
+def hybrid_rows(fit: Fit, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Plain expert parallelism against the hybrid, by data size and by expert size."""
+    by_data = [
+        (cluster, data, spec["data_expert_mb"])
+        for cluster in ("M", "L")
+        for data in spec["data_mb"]
+    ]
+    by_expert = [("L", spec["expert_data_mb"], expert) for expert in spec["expert_mb"]]
+    rows = []
+    for kind, cases in (("data", by_data), ("expert", by_expert)):
+        for case in cases:
+            block = stream(spec, *case, compute=fit.compute)
+            times = [iteration(fit, block, plain=plain) for plain in (True, False)]
+            rows.append(row(kind, case, times))
+    return rows
+
+
+def migration_rows(fit: Fit, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The hybrid without compression against the hybrid with it."""
+    rows = []
     for data, expert in ((24, 8), (48, 2)):
         for cluster in ("S", "M", "L"):
-            row(
-                "migration",
-                cluster,
-                data,
-                expert,
-                *(
-                    iteration(
-                        fit, stream(spec, cluster, data, expert, ratio, fit.compute), plain=False
-                    )
-                    for ratio in (1, spec["compression"])
-                ),
-            )
+            case = (cluster, data, expert)
+            times = [
+                iteration(fit, stream(spec, *case, ratio, fit.compute), plain=False)
+                for ratio in (1, spec["compression"])
+            ]
+            rows.append(row("migration", case, times))
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
     table(
         ["row", "cluster", "data MB", "expert MB", "before s", "after s", "speed-up"],
         [
@@ -176,47 +160,42 @@ def main() -> int:
             for r in rows
         ],
     )
-    by = {(r["kind"], r["cluster"], r["data_mb"]): r for r in rows if r["kind"] == "data"}
-    claims = [claim(expected, "plain EP, Cluster-L, 192 MB, s", by["data", "L", 192]["before_s"])]
+
+
+def compared(
+    rows: list[dict[str, Any]], spec: dict[str, Any], expected: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The paper's figures against the rows."""
+    by = {(r["cluster"], r["data_mb"]): r for r in rows if r["kind"] == "data"}
+    claims = [claim(expected, "plain EP, Cluster-L, 192 MB, s", by["L", 192]["before_s"])]
     claims += [
-        claim(expected, f"speed-up {cluster}, {data} MB", by["data", cluster, data]["speedup"])
+        claim(expected, f"speed-up {cluster}, {data} MB", by[cluster, data]["speedup"])
         for cluster in ("M", "L")
         for data in spec["data_mb"]
     ]
-    claims.append(
-        claim(
-            expected,
-            "speed-up by expert size, 32 to 2 MB",
-            [r["speedup"] for r in rows if r["kind"] == "expert"],
-        )
-    )
-    claims.append(
-        claim(
-            expected,
-            "migration over partition",
-            [r["speedup"] for r in rows if r["kind"] == "migration"],
-        )
-    )
+    names = {
+        "expert": "speed-up by expert size, 32 to 2 MB",
+        "migration": "migration over partition",
+    }
+    return claims + [
+        claim(expected, name, [r["speedup"] for r in rows if r["kind"] == kind])
+        for kind, name in names.items()
+    ]
+
+
+def drawing(
+    rows: list[dict[str, Any]], spec: dict[str, Any], expected: dict[str, Any]
+) -> Callable[[Any], None]:
+    """Speed-up against data size: ours solid, the paper's dashed."""
+    sizes, figures = spec["data_mb"], expected["figures"]
 
     def draw(made: Any) -> None:
         axis = made.subplots()
         for cluster in ("M", "L"):
-            axis.plot(
-                spec["data_mb"],
-                [by["data", cluster, d]["speedup"] for d in spec["data_mb"]],
-                marker="o",
-                label=f"{cluster}, ours",
-            )
-            axis.plot(
-                spec["data_mb"],
-                [
-                    expected["figures"][f"speed-up {cluster}, {d} MB"]["paper"]
-                    for d in spec["data_mb"]
-                ],
-                marker="x",
-                linestyle="--",
-                label=f"{cluster}, HybridEP",
-            )
+            mine = [r for r in rows if (r["kind"], r["cluster"]) == ("data", cluster)]
+            axis.plot(sizes, [r["speedup"] for r in mine], marker="o", label=f"{cluster}, ours")
+            theirs = [figures[f"speed-up {cluster}, {size} MB"]["paper"] for size in sizes]
+            axis.plot(sizes, theirs, marker="x", linestyle="--", label=f"{cluster}, HybridEP")
         axis.set(
             xscale="log",
             xlabel="data a GPU and all-to-all, MB",
@@ -224,8 +203,22 @@ def main() -> int:
         )
         axis.legend()
 
-    figure(Path(args.out) / "speedup.svg", draw, 6, 4)
-    finish(folder, args, rows, claims)
+    return draw
+
+
+def main() -> int:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    small = Fraction(str(expected["figures"]["speed-up L, 6 MB"]["paper"]))
+    fit = fitted(spec, Fraction("29.0"), Fraction("5.20"), small)
+    print(
+        f"fitted: {float(fit.layers):.2f} MoE layers, {float(fit.compute * MB * 1e3):.3f} ms of "
+        f"compute a MB and layer, "
+        f"{float(fit.constant):.3f} s an iteration for migrated experts' backward\n"
+    )
+    rows = hybrid_rows(fit, spec) + migration_rows(fit, spec)
+    show(rows)
+    figure(Path(args.out) / "speedup.svg", drawing(rows, spec, expected), 6, 4)
+    finish(folder, args, rows, compared(rows, spec, expected))
     return 0
 
 

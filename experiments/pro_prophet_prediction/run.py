@@ -7,78 +7,67 @@ python -m experiments.pro_prophet_prediction.run [--full]
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.common import arguments, claim, figure, finish
+from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
 from railopt.cli.common import table
 from railopt.fabric import Fabric
 from railopt.moe.assess import dimensions
+from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.routing.predict import Age, average, forecasts, last, replan_interval, staleness
+from railopt.moe.routing.trace import Trace
 
 PHASES = (("iterations 1-9", 1, 10), ("10-99", 10, 100), ("from 100", 100, 10**9))
 
 
-def main() -> int:
-    folder, spec, expected, args = arguments(__file__, __doc__)
-    fabric = Fabric.uniform(spec["nodes"], spec["gpus"], spec["link"])
-    rows: list[dict[str, Any]] = []
-    aged: dict[str, list[Age]] = {}
-    for name in spec["traces"]:
-        routed = trace(name)
-        sized = dimensions(routed, spec["models"][name.split("-")[0]])
-        model = sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
-        for label, predictor, need in (
-            ("last", last, 1),
-            (f"mean of {spec['window']}", average(spec["window"]), spec["window"]),
-        ):
-            made = forecasts(routed, model, predictor, need=need, layers=spec["layers"])
-            for phase, low, high in PHASES:
-                mine = [f for f in made if low <= f.iteration < high]
-                gain = sum(f.none - f.actual for f in mine)
-                rows.append(
-                    {
-                        "trace": name,
-                        "predictor": label,
-                        "phase": phase,
-                        "cases": len(mine),
-                        "error": float(np.mean([f.error for f in mine])),
-                        "expert_error": float(np.mean([f.expert for f in mine])),
-                        "gain_kept": sum(f.none - f.predicted for f in mine) / gain
-                        if gain
-                        else 1.0,
-                        "speedup": sum(f.none for f in mine) / sum(f.predicted for f in mine),
-                    }
-                )
-        aged[name] = staleness(
-            routed,
-            model,
-            layers=spec["layers"],
-            rows=list(range(0, len(routed.iterations), spec["stride"])),
-        )
+def predicted(
+    name: str, routed: Trace, model: TimeModel, spec: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """A row for each predictor and phase of the training: how wrong, and what its plans are
+    worth.
+    """
+    rows = []
+    window = spec["window"]
+    for label, predictor, need in (
+        ("last", last, 1),
+        (f"mean of {window}", average(window), window),
+    ):
+        made = forecasts(routed, model, predictor, need=need, layers=spec["layers"])
+        for phase, low, high in PHASES:
+            mine = [f for f in made if low <= f.iteration < high]
+            gain = sum(f.none - f.actual for f in mine)
+            rows.append(
+                {
+                    "trace": name,
+                    "predictor": label,
+                    "phase": phase,
+                    "cases": len(mine),
+                    "error": float(np.mean([f.error for f in mine])),
+                    "expert_error": float(np.mean([f.expert for f in mine])),
+                    "gain_kept": sum(f.none - f.predicted for f in mine) / gain if gain else 1.0,
+                    "speedup": sum(f.none for f in mine) / sum(f.predicted for f in mine),
+                }
+            )
+    return rows
+
+
+def show(rows: list[dict[str, Any]], aged: dict[str, list[Age]]) -> None:
+    shares = {
+        "tokens misplaced": "error",
+        "expert load misplaced": "expert_error",
+        "gain kept": "gain_kept",
+    }
     table(
-        [
-            "trace",
-            "predictor",
-            "phase",
-            "cases",
-            "tokens misplaced",
-            "expert load misplaced",
-            "gain kept",
-            "layer speed-up",
-        ],
+        ["trace", "predictor", "phase", "cases", *shares, "layer speed-up"],
         [
             [
-                r["trace"],
-                r["predictor"],
-                r["phase"],
-                r["cases"],
-                f"{r['error']:.1%}",
-                f"{r['expert_error']:.1%}",
-                f"{r['gain_kept']:.1%}",
+                *(r[key] for key in ("trace", "predictor", "phase", "cases")),
+                *(f"{r[key]:.1%}" for key in shares.values()),
                 f"{r['speedup']:.2f}x",
             ]
             for r in rows
@@ -98,8 +87,10 @@ def main() -> int:
             f"iteration, re-plan every "
             f"{', '.join('never' if i is None else str(i) for i in intervals)} iterations"
         )
-    kept = [r["gain_kept"] for r in rows if r["predictor"] == "last"]
-    claims = [claim(expected, "share of the gain kept by planning on the last iteration", kept)]
+
+
+def drawing(aged: dict[str, list[Age]]) -> Callable[[Any], None]:
+    """The share of the gain that a plan keeps, against its age."""
 
     def draw(made: Any) -> None:
         axis = made.subplots()
@@ -112,9 +103,27 @@ def main() -> int:
         )
         axis.legend(fontsize=8)
 
-    figure(Path(args.out) / "staleness.svg", draw, 7, 4)
+    return draw
+
+
+def main() -> int:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    fabric = Fabric.uniform(spec["nodes"], spec["gpus"], spec["link"])
+    rows: list[dict[str, Any]] = []
+    aged: dict[str, list[Age]] = {}
+    for name in spec["traces"]:
+        routed = trace(name)
+        sized = dimensions(routed, spec["models"][name.split("-")[0]])
+        model = sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
+        rows += predicted(name, routed, model, spec)
+        some = list(range(0, len(routed.iterations), spec["stride"]))
+        aged[name] = staleness(routed, model, layers=spec["layers"], rows=some)
+    show(rows, aged)
+    figure(Path(args.out) / "staleness.svg", drawing(aged), 7, 4)
+    kept = [r["gain_kept"] for r in rows if r["predictor"] == "last"]
+    claim = "share of the gain kept by planning on the last iteration"
     ages = [{"trace": name, **a._asdict()} for name, all_ages in aged.items() for a in all_ages]
-    finish(folder, args, [*rows, *ages], claims)
+    finish(folder, args, [*rows, *ages], [], [reproduced(expected, claim, kept)])
     return 0
 
 

@@ -4,27 +4,32 @@ the shipped traces.
 python -m experiments.pro_prophet_rails.run [--full]
 
 Direct: every GPU sends over its own NIC to the target's own NIC, experts contiguous.  Placement is
-planned on the iteration
-before the one that is measured.  Time is the dispatch's NIC-load time, summed over layers.
+planned on the iteration before the one that is measured.  Time is the dispatch's NIC-load time,
+summed over layers.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.common import arguments, claim, figure, finish
+from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
 from railopt.cli.common import table
 from railopt.fabric import Fabric
-from railopt.moe.assess import dimensions, place, rail_plan
+from railopt.moe.assess import dimensions, rail_plan
+from railopt.moe.placement.placement import Placement
+from railopt.moe.placement.planners import Problem, place
 from railopt.moe.placement.prophet import evaluate
+from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import dispatch
 from railopt.moe.routing.predict import consecutive
+from railopt.moe.routing.trace import Trace
 from railopt.traffic import Traffic
 
 WAYS = ("direct", "rails", "placement", "both")
@@ -41,67 +46,66 @@ def direct_time(traffic: Traffic, fabric: Fabric) -> Fraction:
     )
 
 
-def main() -> int:
-    folder, spec, expected, args = arguments(__file__, __doc__)
-    fabric = Fabric.uniform(spec["nodes"], spec["gpus"], spec["link"])
-    rows: list[dict[str, Any]] = []
-    for name in spec["traces"]:
-        routed = trace(name)
-        sized = dimensions(routed, spec["models"][name.split("-")[0]])
-        model = sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
-        home = place(routed, fabric, model, "contiguous")
-        candidates = consecutive(routed)
-        for row in [
-            candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)
-        ]:
-            when = int(routed.iterations[row])
-            slots = -(-routed.experts // routed.ranks) + spec["spare"]
-            planned = place(
-                routed,
-                fabric,
-                model,
-                "pro-prophet",
-                iteration=int(routed.iterations[row - 1]),
-                slots=slots,
+def measured(name: str, fabric: Fabric, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each of some iterations of a trace."""
+    routed = trace(name)
+    sized = dimensions(routed, spec["models"][name.split("-")[0]])
+    model = sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
+    home = place(Problem.of_trace(routed, model), "contiguous").placement
+    candidates, slots = consecutive(routed), -(-routed.experts // routed.ranks) + spec["spare"]
+    rows = []
+    for row in [
+        candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)
+    ]:
+        problem = Problem.of_trace(routed, model, int(routed.iterations[row - 1]), slots=slots)
+        planned = place(problem, "pro-prophet").placement
+        layered = [
+            evaluate(model, c, h)
+            for c, h in zip(routed.counts[row].astype(np.int64), planned.holds, strict=True)
+        ]
+        times = times_of(routed, row, {"contiguous": home, "planned": planned}, fabric, spec, sized)
+        rows.append(
+            {
+                "trace": name,
+                "model": sized.name,
+                "iteration": int(routed.iterations[row]),
+                "copies": int(planned.copies.sum()) - planned.home.size,
+                "direct_ms": float(times["direct"]) * 1e3,
+                "exposed_transfer_ms": sum(t.total - 4 * t.a2a - 3 * t.fec for t in layered) / 1e9,
+                **{w: float(times[w] / times["direct"]) for w in WAYS[1:]},
+            }
+        )
+    return rows
+
+
+def times_of(
+    routed: Trace,
+    row: int,
+    placements: dict[str, Placement],
+    fabric: Fabric,
+    spec: dict[str, Any],
+    sized: Preset,
+) -> dict[str, Fraction]:
+    """Seconds of one iteration's dispatches, all layers, each way."""
+    when, times = int(routed.iterations[row]), dict.fromkeys(WAYS, Fraction(0))
+    for layer in routed.layers.tolist():
+        for name, plain, railed in (
+            ("contiguous", "direct", "rails"),
+            ("planned", "placement", "both"),
+        ):
+            traffic = dispatch(
+                routed, placements[name], when, layer, token_bytes=sized.token_bytes()
             )
-            layered = [
-                evaluate(model, c, h)
-                for c, h in zip(routed.counts[row].astype(np.int64), planned.holds, strict=True)
-            ]
-            exposed = sum(t.total - 4 * t.a2a - 3 * t.fec for t in layered) / 1e9
-            times = dict.fromkeys(WAYS, Fraction(0))
-            for layer in routed.layers.tolist():
-                for placement, plain, railed in (
-                    (home, "direct", "rails"),
-                    (planned, "placement", "both"),
-                ):
-                    traffic = dispatch(
-                        routed, placement, when, layer, token_bytes=sized.token_bytes()
-                    )
-                    made = rail_plan(fabric, traffic, spec["policy"], spec["chunk"])
-                    times[plain] += direct_time(traffic, fabric)
-                    times[railed] += Fraction(0) if made is None else made.makespan
-            rows.append(
-                {
-                    "trace": name,
-                    "model": sized.name,
-                    "iteration": when,
-                    "copies": int(planned.copies.sum()) - planned.home.size,
-                    "direct_ms": float(times["direct"]) * 1e3,
-                    "exposed_transfer_ms": exposed,
-                    **{w: float(times[w] / times["direct"]) for w in WAYS[1:]},
-                }
-            )
+            made = rail_plan(fabric, traffic, spec["policy"], spec["chunk"])
+            times[plain] += direct_time(traffic, fabric)
+            times[railed] += Fraction(0) if made is None else made.makespan
+    return times
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    left = [f"left with {w}" for w in WAYS[1:]]
     table(
-        [
-            "trace",
-            "as",
-            "iteration",
-            "copies",
-            "direct, ms",
-            *(f"left with {w}" for w in WAYS[1:]),
-            "exposed transfer, ms",
-        ],
+        ["trace", "as", "iteration", "copies", "direct, ms", *left, "exposed transfer, ms"],
         [
             [
                 r["trace"],
@@ -115,7 +119,10 @@ def main() -> int:
             for r in rows
         ],
     )
-    claims = [claim(expected, "left with both", [r["both"] for r in rows])]
+
+
+def drawing(rows: list[dict[str, Any]]) -> Callable[[Any], None]:
+    """What is left of the direct time, three bars an iteration."""
 
     def draw(made: Any) -> None:
         axis = made.subplots()
@@ -131,8 +138,17 @@ def main() -> int:
         axis.set_ylabel("share of the direct time left")
         axis.legend(fontsize=8)
 
-    figure(Path(args.out) / "left.svg", draw, 9, 4)
-    finish(folder, args, rows, claims)
+    return draw
+
+
+def main() -> int:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    fabric = Fabric.uniform(spec["nodes"], spec["gpus"], spec["link"])
+    rows = [row for name in spec["traces"] for row in measured(name, fabric, spec)]
+    show(rows)
+    figure(Path(args.out) / "left.svg", drawing(rows), 9, 4)
+    own = [reproduced(expected, "left with both", [r["both"] for r in rows])]
+    finish(folder, args, rows, [], own)
     return 0
 
 

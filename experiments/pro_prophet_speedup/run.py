@@ -7,6 +7,7 @@ python -m experiments.pro_prophet_speedup.run [--full]
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,21 @@ import numpy as np
 from experiments.common import arguments, claim, figure, finish
 from experiments.pro_prophet_common import cluster, flat, trace
 from railopt.cli.common import table
-from railopt.moe.iteration.timeline import Timeline, gantt, timeline
+from railopt.moe.iteration.timeline import STYLES, Timeline, timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
 from railopt.moe.presets import moe_gpt
 from railopt.moe.routing.predict import consecutive
+from railopt.report.gantt import gantt
+from railopt.report.heatmap import save_figure
 
-STYLES = {
-    "deepspeed": "deepspeed",
-    "fastermoe": "fastermoe",
-    "pro-prophet": "pro-prophet",
-    "ours": "ours",
-}
+PAIRS = (
+    ("pro-prophet", "deepspeed"),
+    ("pro-prophet", "fastermoe"),
+    ("ours", "deepspeed"),
+    ("ours", "fastermoe"),
+    ("ours", "pro-prophet"),
+)
 
 
 def case(name: str, size: str, spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Timeline]]:
@@ -92,47 +96,22 @@ def balance_ratios(rows: list[dict[str, Any]]) -> list[float]:
     return [float(r) for r in fastermoe / prophet]
 
 
-def main() -> int:
-    folder, spec, expected, args = arguments(__file__, __doc__)
-    rows: list[dict[str, Any]] = []
-    shown: list[Timeline] = []
-    for name in spec["traces"]:
-        for size in spec["sizes"]:
-            made, lines = case(name, size, spec)
-            rows += made
-            shown = shown or lines
-    summary = []
-    for name in spec["traces"]:
-        for size in spec["sizes"]:
-            mine = [r for r in rows if r["trace"] == name and r["model"] == f"MoE-GPT-{size}"]
-            total = {s: sum(r["ms"][s] for r in mine) for s in STYLES}
-            summary.append(
-                {
-                    "trace": name,
-                    "model": f"MoE-GPT-{size}",
-                    "top_k": mine[0]["top_k"],
-                    "skew": np.mean([r["skew"] for r in mine]),
-                    "ms": total["deepspeed"] / len(mine),
-                    "balance_ratios": balance_ratios(mine),
-                    **{
-                        f"{s} over {b}": total[b] / total[s]
-                        for s, b in (
-                            ("pro-prophet", "deepspeed"),
-                            ("pro-prophet", "fastermoe"),
-                            ("ours", "deepspeed"),
-                            ("ours", "fastermoe"),
-                            ("ours", "pro-prophet"),
-                        )
-                    },
-                }
-            )
-    keys = [
-        "pro-prophet over deepspeed",
-        "pro-prophet over fastermoe",
-        "ours over deepspeed",
-        "ours over fastermoe",
-        "ours over pro-prophet",
-    ]
+def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """One trace and model size, its iterations together."""
+    total = {s: sum(r["ms"][s] for r in rows) for s in STYLES}
+    return {
+        "trace": rows[0]["trace"],
+        "model": rows[0]["model"],
+        "top_k": rows[0]["top_k"],
+        "skew": float(np.mean([r["skew"] for r in rows])),
+        "ms": total["deepspeed"] / len(rows),
+        "balance_ratios": balance_ratios(rows),
+        **{f"{s} over {b}": total[b] / total[s] for s, b in PAIRS},
+    }
+
+
+def show(summary: list[dict[str, Any]]) -> None:
+    keys = [f"{s} over {b}" for s, b in PAIRS]
     table(
         ["trace", "model", "max/mean", "no balancing, ms", *keys],
         [
@@ -146,8 +125,17 @@ def main() -> int:
             for s in summary
         ],
     )
-    ratios = [v for s in summary for v in s["balance_ratios"]]
-    single = max(fastermoe / prophet for r in rows for fastermoe, prophet in r["spread"] if prophet)
+    ratios = np.array([v for s in summary for v in s["balance_ratios"]])
+    print(
+        f"balance ratio over FasterMoE: median {np.median(ratios):.2f}, below 1 in "
+        f"{np.mean(ratios < 1):.0%} of layers"
+    )
+
+
+def compared(
+    rows: list[dict[str, Any]], summary: list[dict[str, Any]], expected: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The paper's figures against ours."""
     claims = [
         claim(
             expected,
@@ -157,21 +145,18 @@ def main() -> int:
         for k in (1, 2)
         for label, base in (("no balancing", "deepspeed"), ("FasterMoE", "fastermoe"))
     ]
-    claims.append(claim(expected, "largest ratio of balance", [max(ratios), single]))
-    print(
-        f"balance ratio over FasterMoE: median {np.median(ratios):.2f}, below 1 in "
-        f"{np.mean(np.array(ratios) < 1):.0%} of layers"
-    )
-    Path(args.out).mkdir(parents=True, exist_ok=True)
-    gantt(
-        shown,
-        str(Path(args.out) / "timeline.svg"),
-        title=f"{spec['traces'][0]}, MoE-GPT-{spec['sizes'][0]}",
-    )
+    largest = max(v for s in summary for v in s["balance_ratios"])
+    single = max(fastermoe / prophet for r in rows for fastermoe, prophet in r["spread"] if prophet)
+    return [*claims, claim(expected, "largest ratio of balance", [largest, single])]
+
+
+def drawing(summary: list[dict[str, Any]]) -> Callable[[Any], None]:
+    """Speed-ups, a group of bars for each trace and model."""
 
     def draw(made: Any) -> None:
         axis = made.subplots()
-        for i, key in enumerate(keys[:4]):
+        for i, (style, base) in enumerate(PAIRS[:4]):
+            key = f"{style} over {base}"
             axis.bar(np.arange(len(summary)) + 0.2 * i, [s[key] for s in summary], 0.2, label=key)
         axis.axhline(1, color="black", linewidth=0.6)
         axis.set_xticks(
@@ -183,16 +168,26 @@ def main() -> int:
         axis.set_ylabel("speed-up of the iteration")
         axis.legend(fontsize=7)
 
-    figure(Path(args.out) / "speedup.svg", draw, 11, 4)
-    finish(
-        folder,
-        args,
-        [
-            {k: (float(v) if isinstance(v, np.floating) else v) for k, v in s.items()}
-            for s in summary
-        ],
-        claims,
-    )
+    return draw
+
+
+def main() -> int:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    rows: list[dict[str, Any]] = []
+    summary: list[dict[str, Any]] = []
+    shown: list[Timeline] = []
+    for name in spec["traces"]:
+        for size in spec["sizes"]:
+            made, lines = case(name, size, spec)
+            rows += made
+            summary.append(summed(made))
+            shown = shown or lines
+    show(summary)
+    title = f"{spec['traces'][0]}, MoE-GPT-{spec['sizes'][0]}"
+    Path(args.out).mkdir(parents=True, exist_ok=True)
+    save_figure(gantt(shown, title=title), Path(args.out) / "timeline.svg", force=True)
+    figure(Path(args.out) / "speedup.svg", drawing(summary), 11, 4)
+    finish(folder, args, summary, compared(rows, summary, expected))
     return 0
 
 

@@ -4,23 +4,21 @@ each rail policy, time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.bracket import Status
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.moe.iteration.timeline import Timeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement.optimal import Optimum, optimal
-from railopt.moe.placement.placement import Bools, Int32s, Placement, contiguous_home
-from railopt.moe.placement.prophet import measure, pro_prophet, shadow
-from railopt.moe.placement.repair import repaired
-from railopt.moe.placement.replicate import replicate
+from railopt.moe.placement.placement import Placement
+from railopt.moe.placement.planners import Placed, Problem, place
+from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset, preset
 from railopt.moe.routing.dispatch import dispatch, split
 from railopt.moe.routing.trace import Trace
@@ -28,7 +26,6 @@ from railopt.plans import Plan
 from railopt.policies import plan
 from railopt.traffic import Traffic
 
-PLANNERS = ("contiguous", "replicate", "shadow", "pro-prophet", "optimal")
 RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable")
 
 
@@ -41,155 +38,33 @@ def dimensions(trace: Trace, name: str | None) -> Preset:
             preset(name), layers=len(trace.layers), experts=trace.experts, top_k=trace.top_k
         )
     shape = trace.meta.get("model")
-    if not isinstance(shape, dict) or not trace.model_dim:
+    if not isinstance(shape, Mapping) or not trace.model_dim:
         raise InputError(
             "the trace does not say how large its model is: name one with --model, e.g. --model "
             "deepseek-v2-lite"
         )
-    width, ffn = trace.model_dim, int(shape["ffn"])
-    dense = 4 * width * width + 3 * width * ffn * int(shape.get("shared", 0))
+    width, ffn, shared = trace.model_dim, shape.get("ffn"), shape.get("shared", 0)
+    if type(ffn) is not int or type(shared) is not int or ffn < 1 or shared < 0:
+        raise InputError(
+            f"the trace's model has ffn = {ffn!r} and shared = {shared!r}: expected whole numbers, "
+            f"ffn at least 1"
+        )
+    dense = 4 * width * width + 3 * width * ffn * shared
     return Preset(
         "the trace's own", len(trace.layers), trace.experts, trace.top_k, width, ffn, dense
     )
 
 
-def place(
-    trace: Trace,
-    fabric: Fabric,
-    model: TimeModel,
-    planner: str,
-    *,
-    iteration: int = -1,
-    replicas: int | None = None,
-    slots: int | None = None,
-    groups: int = 1,
-    previous: Placement | None = None,
-    limit_s: float = 30.0,
-    report: Callable[[Optimum], None] | None = None,
-) -> Placement:
-    """A placement for every layer of the trace, planned on one iteration's counts.
-
-    replicas  physical experts a layer, homes included (at most, for the planners that copy only
-              what pays)
-    slots     experts a GPU may hold: its memory
-    groups    expert groups that `replicate` keeps on one node
-    previous  the placement before, up to date on its GPUs (serving): homes stay, and `pro-prophet`
-              pays for new copies only; `replicate` takes, layer by layer, what is cheapest with its
-              moves: no change, a repair, or a new placement whose GPUs are named so that least
-              moves
-    limit_s   seconds a layer that `optimal` may take
-    report    called with what `optimal` knows of each layer: whether its placement is the optimum,
-              and on whose word
+@dataclass(frozen=True)
+class Links:
+    """How a dispatch crosses the rails: tokens of `token_bytes`, in chunks of at most `chunk`, each
+    on the rail that a policy says.
     """
-    if planner not in PLANNERS:
-        raise InputError(f"unknown planner {planner!r}; known planners: {', '.join(PLANNERS)}")
-    trace.expect(ranks=fabric.nodes * fabric.gpus)
-    counts = trace.counts[trace.row(iteration)].astype(np.int64)
-    devices, experts = fabric.nodes * fabric.gpus, trace.experts
-    slots = _slots(experts, devices, replicas, slots)
-    if planner == "replicate":
-        wanted = replicas or (
-            experts + devices if slots is None else min(slots * devices, experts * devices)
-        )
-        load = trace.load[trace.row(iteration)]
-        made = replicate(load, wanted, fabric.nodes, fabric.gpus, groups, previous)
-        if previous is None or np.any(previous.holds.sum(axis=(1, 2)) != wanted):
-            return made
-        fixed = repaired(load, previous, groups)
-        return _cheapest(
-            model, counts, previous, [previous, *([] if fixed is None else [fixed]), made]
-        )
-    home = (
-        np.broadcast_to(contiguous_home(experts, devices), (len(counts), experts))
-        if previous is None
-        else previous.home
-    )
-    if previous is not None and previous.holds.shape != (len(counts), devices, experts):
-        raise InputError(
-            f"the previous placement has shape {previous.holds.shape}, expected "
-            f"{(len(counts), devices, experts)}"
-        )
-    if planner == "contiguous":
-        return Placement.from_home(home, fabric.nodes, fabric.gpus)
-    limit = None if replicas is None else replicas - experts
-    have = [None] * len(counts) if previous is None else list(previous.holds)
-    layers = zip(counts, home, have, strict=True)
-    holds = np.stack(
-        [
-            _copies(planner, model, layer, owner, there, slots, limit, limit_s, report)
-            for layer, owner, there in layers
-        ]
-    )
-    return Placement.from_home(home, fabric.nodes, fabric.gpus, holds)
 
-
-def _cheapest(
-    model: TimeModel, counts: Ints, previous: Placement, made: list[Placement]
-) -> Placement:
-    """Layer by layer the placement of least time, moves from `previous` included; the first of
-    those that are equal.
-    """
-    holds, home = made[0].holds.copy(), made[0].home.copy()
-    for layer, tokens in enumerate(counts):
-        times = [
-            measure(
-                model,
-                split(tokens, p.holds[layer], p.home[layer], p.gpus, "even"),
-                p.holds[layer],
-                home=p.home[layer],
-                have=there,
-            )
-            for p, there in ((p, previous.holds[layer]) for p in made)
-        ]
-        best = made[int(np.argmin([t.total for t in times]))]
-        holds[layer], home[layer] = best.holds[layer], best.home[layer]
-    return Placement(previous.nodes, previous.gpus, holds, home)
-
-
-def _slots(experts: int, devices: int, replicas: int | None, slots: int | None) -> int | None:
-    """Experts a GPU may hold; an error where the experts do not fit."""
-    least = -(-experts // devices)
-    if replicas is not None and not experts <= replicas <= experts * devices:
-        raise InputError(
-            f"{replicas} replicas of {experts} experts on {devices} GPUs: the smallest feasible "
-            f"number is {experts}, the "
-            f"largest {experts * devices}"
-        )
-    if slots is not None and slots < least:
-        raise InputError(
-            f"{slots} experts a GPU: {experts} experts on {devices} GPUs need at least {least}"
-        )
-    if replicas is None:
-        return slots
-    wanted = -(-replicas // devices)
-    if slots is not None and slots < wanted:
-        raise InputError(
-            f"{replicas} replicas on {devices} GPUs of {slots} slots: at most {slots * devices} "
-            f"fit; the smallest feasible "
-            f"number of slots is {wanted}"
-        )
-    return wanted if slots is None else slots
-
-
-def _copies(
-    planner: str,
-    model: TimeModel,
-    counts: Ints,
-    home: Int32s,
-    have: Bools | None,
-    slots: int | None,
-    limit: int | None,
-    limit_s: float,
-    report: Callable[[Optimum], None] | None,
-) -> Bools:
-    if planner == "pro-prophet":
-        return pro_prophet(model, counts, home=home, have=have, slots=slots, limit=limit)
-    if planner == "shadow":
-        return shadow(model, counts, home=home, slots=slots)
-    best = optimal(model, counts, home=home, slots=slots, limit=limit, limit_s=limit_s)
-    if report is not None:
-        report(best)
-    return best.holds
+    fabric: Fabric
+    token_bytes: int
+    chunk: str | int = "256KiB"
+    policies: tuple[str, ...] = RAIL_POLICIES
 
 
 @dataclass(frozen=True)
@@ -225,16 +100,13 @@ class Side:
 
 def assess(
     trace: Trace,
-    fabric: Fabric,
     model: TimeModel,
     placement: Placement,
+    links: Links,
     *,
     iteration: int = -1,
-    token_bytes: int,
     rule: str = "home",
     style: str = "ours",
-    policies: Sequence[str] = RAIL_POLICIES,
-    chunk: str | int = "256KiB",
     previous: Placement | None = None,
 ) -> Side:
     """What a placement does to one iteration's routing; copies that `previous` has need no
@@ -243,37 +115,153 @@ def assess(
     row = trace.row(iteration)
     when = int(trace.iterations[row])
     balances, terms, internode = [], [], 0
-    links = dict.fromkeys(policies, (0, Fraction(0)))
+    busy = dict.fromkeys(links.policies, (0, Fraction(0)))
     for column, layer in enumerate(trace.layers.tolist()):
         counts = trace.counts[row, column].astype(np.int64)
-        shares = split(
-            counts, placement.holds[column], placement.home[column], placement.gpus, rule
-        )
+        holds, home = placement.holds[column], placement.home[column]
+        shares = split(counts, holds, home, placement.gpus, rule)
         load = shares.sum(axis=(0, 1))
         there = None if previous is None else previous.holds[column]
         balances.append(load.max() / load.mean() if load.any() else 1.0)
-        terms.append(
-            measure(model, shares, placement.holds[column], home=placement.home[column], have=there)
-        )
-        traffic = dispatch(trace, placement, when, layer, token_bytes=token_bytes, rule=rule)
+        terms.append(measure(model, shares, holds, home=home, have=there))
+        traffic = dispatch(trace, placement, when, layer, token_bytes=links.token_bytes, rule=rule)
         internode += int(traffic.node_matrix.sum())
-        for name in policies:
-            made = rail_plan(fabric, traffic, name, chunk)
-            busiest = 0 if made is None else int(max(made.send.max(), made.recv.max()))
-            links[name] = (
-                links[name][0] + busiest,
-                links[name][1] + (Fraction(0) if made is None else made.makespan),
-            )
-    return Side(
-        float(np.mean(balances)),
-        float(np.max(balances)),
-        internode,
-        links,
-        timeline(model, terms, style),
-    )
+        for name in links.policies:
+            made = rail_plan(links.fabric, traffic, name, links.chunk)
+            if made is not None:
+                most, time = busy[name]
+                busiest = int(max(made.send.max(), made.recv.max()))
+                busy[name] = (most + busiest, time + made.makespan)
+    mean, worst = float(np.mean(balances)), float(np.max(balances))
+    return Side(mean, worst, internode, busy, timeline(model, terms, style))
 
 
 def rail_plan(fabric: Fabric, traffic: Traffic, policy: str, chunk: str | int) -> Plan | None:
     """The plan of a policy for the traffic between nodes; None where there is none."""
     chunks = traffic.chunks(chunk)
     return plan(fabric, chunks, policy) if len(chunks) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What `compare` is asked.
+
+    planner       who places, a name of `PLANNERS`
+    replicas      physical experts a layer, homes included; groups, previous, limit_s: see `Problem`
+    memory        bytes a GPU has for one layer's experts
+    planned_on    recorded iteration to plan on, and evaluated_on to evaluate on (None: the same);
+                  -1 is the last
+    model         a preset whose dimensions count, or None for the trace's own
+    gpu_flops     FLOP/s that a GPU reaches
+    tokens        tokens a rank, where the trace does not say
+    rule          which replica a token goes to; None: "even" for `replicate`, else "home"
+    chunk         largest chunk on the rails
+    move_weight   what sending a copy weighs when planning
+    """
+
+    planner: str = "pro-prophet"
+    replicas: int | None = None
+    memory: int | None = None
+    groups: int = 1
+    previous: Placement | None = None
+    limit_s: float = 30.0
+    planned_on: int = -1
+    evaluated_on: int | None = None
+    model: str | None = None
+    gpu_flops: float = 400e12
+    tokens: int | None = None
+    rule: str | None = None
+    chunk: str | int = "256KiB"
+    move_weight: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A placement beside the one before (`previous`, else contiguous), on one iteration.
+
+    moved  what the change sends between GPUs
+    """
+
+    planner: str
+    model: str
+    rule: str
+    planned_on: int
+    evaluated_on: int
+    placed: Placed
+    before: Side
+    after: Side
+    moved: Traffic
+
+    @property
+    def optimum(self) -> Status | None:
+        """Of all layers together, where the planner says something of it."""
+        found = {known.status for known in self.placed.optima}
+        for status in (Status.OPEN, Status.CLAIMED, Status.PROVED):
+            if status in found:
+                return status
+        return None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; `optima` are picoseconds, one a layer."""
+        placement, optima = self.placed.placement, self.placed.optima
+        data = {
+            "planner": self.planner,
+            "layers": placement.layers,
+            "experts": placement.experts,
+            "copies": int(placement.copies.sum()),
+            "experts_per_gpu": int(placement.holds.sum(axis=2).max()),
+            "rule": self.rule,
+            "model": self.model,
+            "planned_on": self.planned_on,
+            "evaluated_on": self.evaluated_on,
+            "before": self.before.as_dict(),
+            "after": self.after.as_dict(),
+            "moved_bytes": int(self.moved.bytes.sum()),
+            "moved_internode_bytes": int(self.moved.node_matrix.sum()),
+        }
+        if optima:
+            data["optimal"] = self.optimum is Status.PROVED
+            data["optimum"] = str(self.optimum)
+            data["optima"] = [known.as_dict() for known in optima]
+        return data
+
+
+def compare(trace: Trace, fabric: Fabric, question: Question) -> Comparison:
+    """Place the experts of a trace on the GPUs of a fabric, one source rank a GPU, and assess the
+    placement beside the one before.
+    """
+    trace.expect(ranks=fabric.nodes * fabric.gpus)
+    sized = dimensions(trace, question.model)
+    tokens = question.tokens or trace.tokens_per_rank
+    tokens = tokens or int(trace.counts.sum(axis=3).mean() / trace.top_k)
+    model = sized.model(fabric, tokens, gpu_flops=question.gpu_flops)
+    expert, previous = sized.expert_bytes(), question.previous
+    problem = Problem.of_trace(
+        trace,
+        model.weighing_moves(question.move_weight),
+        question.planned_on,
+        replicas=question.replicas,
+        slots=None if question.memory is None else question.memory // expert,
+        groups=question.groups,
+        previous=previous,
+        limit_s=question.limit_s,
+    )
+    placed = place(problem, question.planner)
+    start = place(Problem.of_trace(trace, model), "contiguous").placement
+    start = start if previous is None else previous
+    when = question.planned_on if question.evaluated_on is None else question.evaluated_on
+    rule = question.rule or ("even" if question.planner == "replicate" else "home")
+    links = Links(fabric, sized.token_bytes(), question.chunk)
+    common: dict[str, Any] = {"iteration": when, "previous": previous}
+    first = "home" if previous is None else rule
+    return Comparison(
+        question.planner,
+        sized.name,
+        rule,
+        int(trace.iterations[trace.row(question.planned_on)]),
+        int(trace.iterations[trace.row(when)]),
+        placed,
+        assess(trace, model, start, links, **common, style="deepspeed", rule=first),
+        assess(trace, model, placed.placement, links, **common, rule=rule),
+        placed.placement.movement(start, expert),
+    )

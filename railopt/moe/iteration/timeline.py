@@ -53,8 +53,8 @@ class Timeline:
         """When the last compute or network operation ends."""
         return max((e.end_ps for e in self.events if e.stream != "cpu"), default=0)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values: style, total and the events."""
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values: style, total and the events."""
         return {
             "style": self.style,
             "total_ps": self.total_ps,
@@ -161,70 +161,3 @@ def _overlapped(
         returning = [r for r in returning if r[2] > 0] + [[i, "agg", t.agg]]
     for late in returning:
         clock.finish(returning, late[0])
-
-
-COLORS = {
-    "a2a": "#4c72b0",
-    "trans": "#dd8452",
-    "agg": "#c44e52",
-    "fec": "#55a868",
-    "bec": "#55a868",
-    "fnec": "#8c8c8c",
-    "bnec": "#8c8c8c",
-    "plan": "#8172b3",
-}
-
-
-def gantt(timelines: Sequence[Timeline], path: str, *, title: str = "") -> None:
-    """A picture (.svg, .png or .pdf): one band a timeline, compute above network, on one time
-    axis.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
-    figure, axes = pyplot.subplots(figsize=(11, 1 + 0.9 * len(timelines)))
-    height = {"compute": 0.62, "network": 0.3, "cpu": 0.0}
-    for band, line in enumerate(reversed(timelines)):
-        for event in line.events:
-            axes.broken_barh(
-                [(event.start_ps / 1e9, (event.end_ps - event.start_ps) / 1e9)],
-                (band + height[event.stream], 0.28),
-                color=COLORS[event.operation],
-                linewidth=0,
-            )
-        axes.text(
-            line.total_ps / 1e9,
-            band + 0.55,
-            f" {line.total_ps / 1e9:.2f} ms",
-            va="center",
-            fontsize=8,
-        )
-    axes.set_yticks(
-        [b + 0.55 for b in range(len(timelines))], [line.style for line in reversed(timelines)]
-    )
-    axes.set_xlabel("time of one iteration, ms (upper row compute, lower row network)")
-    axes.set_xlim(0, max(line.total_ps for line in timelines) / 1e9 * 1.1)
-    names = {
-        "a2a": "all-to-all",
-        "trans": "Trans",
-        "agg": "Agg",
-        "fec": "experts",
-        "fnec": "other compute",
-        "plan": "Plan",
-    }
-    axes.legend(
-        handles=[Patch(color=COLORS[k], label=v) for k, v in names.items()],
-        ncols=6,
-        fontsize=8,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 1.0 + 0.5 / (1 + len(timelines))),
-        frameon=False,
-    )
-    if title:
-        axes.set_title(title, fontsize=9, pad=24)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
-    pyplot.close(figure)

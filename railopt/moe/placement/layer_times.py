@@ -26,12 +26,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from railopt.arrays import Ints
-
-Bools = npt.NDArray[np.bool_]
+from railopt.arrays import Bools, Ints
 
 # Where `TimeModel.vectors` puts each scalar.
 UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)
@@ -56,6 +53,22 @@ class Layer(NamedTuple):
     have: Bools
 
 
+class State(NamedTuple):
+    """A placement that kernels change copy by copy, and what may not be exceeded.
+
+    holds, times  as above: who has which expert, and what that takes
+    room          int64 [D]: slots that each GPU has left
+    copies        int64 [1]: copies beyond the homes;  limit  as many as there may be
+    """
+
+    layer: Layer
+    holds: Bools
+    times: Ints
+    room: Ints
+    copies: Ints
+    limit: int
+
+
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
@@ -64,15 +77,10 @@ def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) ->
     node, owner = place[device], home[expert]
     owner_node = place[owner]
     sign = -1 if holds[expert, device] else 1
-    mate = (
-        fetcher
-    ) = (
-        -1
-    )  # of the other GPUs: the first that holds the expert, the first whose copy has to be sent
-    rest, near = (
-        0,
-        node == owner_node,
-    )  # tokens of those without it; whether the node need not fetch it from another one
+    mate = -1  # the first other GPU of the node that holds the expert
+    fetcher = -1  # the first other one whose copy has to be sent
+    rest = 0  # tokens of the node's other GPUs that do not hold it
+    near = node == owner_node  # whether the node need not fetch it from another one
     for d in range(node * gpus, (node + 1) * gpus):
         near |= have[expert, d]
         if d == device:
@@ -96,29 +104,21 @@ def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) ->
         times[serving] -= sign * moved * scalars[TOKEN]
         times[devices + serving] -= sign * moved * scalars[UP]
     if not have[expert, device]:
-        _send(device, expert, node, owner_node, fetcher, near, sign, layer, times)
+        _send(device, expert, fetcher, near, sign, layer, times)
     holds[expert, device] = sign > 0
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _send(
-    device: int,
-    expert: int,
-    node: int,
-    owner_node: int,
-    fetcher: int,
-    near: bool,
-    sign: int,
-    layer: Layer,
-    times: Ints,
+    device: int, expert: int, fetcher: int, near: bool, sign: int, layer: Layer, times: Ints
 ) -> None:
-    """What sending the copy costs: the node's first one crosses, the others come from it."""
-    devices, nodes, rates, scalars = (
-        len(layer.place),
-        layer.scalars[NODES],
-        layer.rates,
-        layer.scalars,
-    )
+    """What sending the copy costs: the node's first one crosses, the others come from it.
+
+    sign 1 to send it, -1 to take that back;  fetcher, near  as in `toggle`
+    """
+    rates, scalars = layer.rates, layer.scalars
+    devices, nodes = len(layer.place), scalars[NODES]
+    node, owner_node = layer.place[device], layer.place[layer.home[expert]]
     move = 2 * devices + 2 * nodes
     last = move + devices + 2 * nodes
     times[last] += sign
@@ -234,63 +234,63 @@ def free_pairs(devices: int, home: Ints) -> Ints:
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def flip(pair: int, layer: Layer, room: Ints, holds: Bools, times: Ints) -> int:
-    """Toggle a pair that is no home; the change in copies."""
+def flip(pair: int, state: State) -> None:
+    """Toggle a pair that is no home, whatever the limits say."""
+    holds = state.holds
     d, e = pair // len(holds), pair % len(holds)
     change = -1 if holds[e, d] else 1
-    toggle(d, e, layer, holds, times)
-    room[d] -= change
-    return change
+    toggle(d, e, state.layer, holds, state.times)
+    state.room[d] -= change
+    state.copies[0] += change
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def best_toggles(
-    pairs: Ints,
-    cap: int,
-    copies: int,
-    layer: Layer,
-    room: Ints,
-    limit: int,
-    holds: Bools,
-    times: Ints,
-) -> tuple[int, int]:
+def best_toggles(pairs: Ints, cap: int, state: State) -> tuple[int, int]:
     """The best set of the given pairs to toggle, never none of them, by a Gray code; (the total,
     UNFIT if none fits; its bits).
 
-    Trans may be at most `cap`, copies at most `limit`, and no GPU may be over its room.  The state
-    is as it was, with nothing toggled.
+    Trans may be at most `cap`, and the limits of the state hold.  The state is as it was, with
+    nothing toggled.
     """
-    devices, experts = len(layer.place), len(holds)
-    best, chosen, bits, full, change = UNFIT, 0, 0, 0, 0
+    layer, room = state.layer, state.room
+    devices, experts = len(layer.place), len(state.holds)
+    best, chosen, bits, full = UNFIT, 0, 0, 0
     for step in range(1, (1 << len(pairs)) + (len(pairs) > 0)):
         bit = 0
         while not (step >> bit) & 1 and bit < len(pairs) - 1:  # the last step closes the circle
             bit += 1
         d = pairs[bit] // experts
         full -= room[d] < 0
-        change += flip(pairs[bit], layer, room, holds, times)
+        flip(pairs[bit], state)
         full += room[d] < 0
         bits ^= 1 << bit
-        if full == 0 and copies + change <= limit and bits:
-            _, _, trans, _, total, _ = terms(devices, times, layer.scalars)
+        if full == 0 and state.copies[0] <= state.limit and bits:
+            _, _, trans, _, total, _ = terms(devices, state.times, layer.scalars)
             if total < best and trans <= cap:
                 best, chosen = total, bits
     return best, chosen
 
 
 @njit(cache=True, error_model="numpy")
-def exhaust(layer: Layer, slots: Ints, limit: int) -> tuple[int, Bools]:
-    """The least total over every set of copies, and those; slots [D] experts a GPU at most."""
-    devices = len(layer.place)
-    holds, times, _ = begin(layer)
+def at_home(layer: Layer, slots: Ints, limit: int) -> tuple[State, Ints]:
+    """(the state of the homes alone, `away` of `begin`); slots [D] experts a GPU at most."""
+    holds, times, away = begin(layer)
     room = slots.copy()
     for d in layer.home:
         room[d] -= 1
-    least, pairs = terms(devices, times, layer.scalars)[4], free_pairs(devices, layer.home)
-    total, bits = best_toggles(pairs, UNFIT, 0, layer, room, limit, holds, times)
+    return State(layer, holds, times, room, np.zeros(1, np.int64), limit), away
+
+
+@njit(cache=True, error_model="numpy")
+def exhaust(layer: Layer, slots: Ints, limit: int) -> tuple[int, Bools]:
+    """The least total over every set of copies, and those; slots [D] experts a GPU at most."""
+    devices = len(layer.place)
+    state, _ = at_home(layer, slots, limit)
+    least, pairs = terms(devices, state.times, layer.scalars)[4], free_pairs(devices, layer.home)
+    total, bits = best_toggles(pairs, UNFIT, state)
     if total < least:
         least = total
         for i in range(len(pairs)):
             if (bits >> i) & 1:
-                flip(pairs[i], layer, room, holds, times)
-    return least, holds
+                flip(pairs[i], state)
+    return least, state.holds

@@ -1,57 +1,74 @@
-"""The best placement of one layer under the time model, for small layers, and the best split of
-tokens over given replicas.
+"""The best placement of one layer under the time model, for layers that are not large, and what is
+known of it.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
-import time
 from dataclasses import dataclass, field
+from fractions import Fraction
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Bools, Ints
+from railopt.bracket import Bracket, Status
 from railopt.errors import BackendError, InputError
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement.layer_times import Bools, exhaust, least_total
-from railopt.moe.placement.program import SCALE, Program, build
+from railopt.moe.placement.layer_times import exhaust, least_total
+from railopt.moe.placement.program import SCALE, build
 from railopt.moe.placement.prophet import evaluate, homes, layer_of, pro_prophet, room
-from railopt.processes import GRACE_S, SPARE_S, contain
+from railopt.processes import Heard, ask
 
 EXHAUSTIVE = 20  # (GPU, expert) pairs up to which every placement is tried
 LARGEST = 10_000  # pairs up to which an integer program is built
 
 
 @dataclass(frozen=True, eq=False)
-class Optimum:
-    """The best placement found, its time, and how far down the optimum can lie (picoseconds).
+class LayerOptimum:
+    """The best placement of one layer that was found, and what is known of the optimum.
 
-    proved  in integers: every placement was tried, or the bound is that of the mean load; otherwise
-            it is the word of the solver named in `by`
+    holds        bool [GPU, expert], homes included
+    bracket      picoseconds.  Proved is in integers: every placement was tried, or no GPU computes
+                 more than the mean; what a solver says is claimed
+    interrupted  whether the user stopped the solver
     """
 
     holds: Bools = field(repr=False)
-    value: int
-    bound: int
-    proved: bool
-    by: str
+    bracket: Bracket
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """tokens int64 [GPU, expert], owner int64 [expert], cap int64 [GPU] experts it may hold, most
+    copies beyond the homes in all.
+    """
+
+    model: TimeModel
+    tokens: Ints
+    owner: Ints
+    cap: Ints
+    most: int
+
+    def total(self, holds: Bools) -> int:
+        return evaluate(self.model, self.tokens, holds, home=self.owner).total
+
+    def fits(self, holds: Bools) -> bool:
+        """Whether every expert is at home, no GPU holds too many and copies are not too many."""
+        return bool(
+            holds[self.owner, np.arange(len(self.owner))].all()
+            and (holds.sum(axis=1) <= self.cap).all()
+            and holds.sum() - len(self.owner) <= self.most
+        )
 
     @property
-    def status(self) -> str:
-        """ "proved"; "claimed", if the solver's bound is the value; "open", if the time was up
-        before that.
-        """
-        return "proved" if self.proved else "claimed" if self.value == self.bound else "open"
-
-    def gap(self, value: int) -> float:
-        """(value - bound) / bound of another placement's time."""
-        return (value - self.bound) / self.bound if self.bound else 0.0
+    def least(self) -> int:
+        """No placement's total is below this: 3 FEC at the mean load."""
+        tokens = int(self.tokens.sum())
+        return int(least_total(tokens, self.model.devices, self.model.token_ps))
 
 
 def optimal(
@@ -62,7 +79,7 @@ def optimal(
     slots: int | None = None,
     limit: int | None = None,
     limit_s: float = 30.0,
-) -> Optimum:
+) -> LayerOptimum:
     """The least total of `model` over every set of copies: all of them tried out, or an integer
     program where they are too many.
 
@@ -71,147 +88,94 @@ def optimal(
     """
     if not limit_s > 0:
         raise InputError(f"a limit of {limit_s} s: expected more than 0")
-    tokens = model.counts(counts)
-    owner = homes(model, tokens, home)
-    cap, most = room(tokens, owner, model.devices, slots, limit)
-    pairs = tokens.size - len(owner)
+    layer = _layer(model, counts, home, slots, limit)
+    pairs = layer.tokens.size - len(layer.owner)
     if pairs <= EXHAUSTIVE:
-        value, holds = exhaust(layer_of(model, tokens, owner), cap, most)
-        return Optimum(
-            np.ascontiguousarray(holds.T), int(value), int(value), True, "every placement tried"
-        )
+        total, holds = exhaust(layer_of(model, layer.tokens, layer.owner), layer.cap, layer.most)
+        value = Fraction(int(total))
+        known = Bracket(value, value, Status.PROVED, by="every placement tried")
+        return LayerOptimum(np.ascontiguousarray(holds.T), known)
     if pairs > LARGEST:
         raise InputError(
             f"{pairs} possible copies: an integer program takes at most {LARGEST}; use a smaller "
             f"layer"
         )
-    start = pro_prophet(model, tokens, home=owner, slots=slots, limit=limit)
-    if (value := evaluate(model, tokens, start, home=owner).total) == _least(model, tokens):
-        return Optimum(start, value, value, True, "no GPU computes more than the mean")
-    return _best(
-        model, tokens, owner, start, _solve(build(model, tokens, owner, cap, most, start), limit_s)
-    )
+    start = pro_prophet(model, layer.tokens, home=layer.owner, slots=slots, limit=limit)
+    if layer.total(start) == layer.least:
+        return _from_path(layer, start)
+    program = build(model, layer.tokens, layer.owner, layer.cap, layer.most, start)
+    return _best(layer, start, ask("railopt.moe.placement.program", program.save, limit_s))
 
 
-def _least(model: TimeModel, tokens: Ints) -> int:
-    return int(least_total(int(tokens.sum()), model.devices, model.token_ps))
-
-
-def _solve(program: Program, limit_s: float) -> list[dict[str, Any]]:
-    """What the solver said within the limit, line by line."""
-    deadline = time.monotonic() + limit_s
-    with tempfile.TemporaryDirectory(prefix="railopt-") as folder:
-        files = [Path(folder, name) for name in ("program.npz", "answers.jsonl", "log.txt")]
-        program.save(files[0])
-        files[1].touch()
-        command = [
-            sys.executable,
-            "-m",
-            "railopt.moe.placement.program",
-            *map(str, files[:2]),
-            repr(time.time() + limit_s - SPARE_S),
-        ]
-        code, timed_out, interrupted = contain(command, files[2], deadline + GRACE_S)
-        lines = files[1].read_text(encoding="utf-8").splitlines(keepends=True)
-        said = files[2].read_text(errors="replace").strip().splitlines()
-    if interrupted:
-        raise KeyboardInterrupt
-    if code and not timed_out and not lines:
-        raise BackendError(
-            f"HiGHS crashed (exit code {code}): {said[-1][:300] if said else 'it said nothing'}"
-        )
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-def _best(
-    model: TimeModel, tokens: Ints, owner: Ints, start: Bools, answers: list[dict[str, Any]]
-) -> Optimum:
-    """The best of `start` and the answers' placements, each evaluated here, and the highest bound
-    claimed.
+def hurried(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    *,
+    home: npt.ArrayLike | None = None,
+    slots: int | None = None,
+    limit: int | None = None,
+) -> LayerOptimum:
+    """What is known of a layer at once: the greedy path's copies, and the mean load as the
+    bound.
     """
-    chosen, value = start, evaluate(model, tokens, start, home=owner).total
-    bound = _least(model, tokens)
-    for answer in answers:
+    layer = _layer(model, counts, home, slots, limit)
+    owner = layer.owner
+    holds = pro_prophet(model, layer.tokens, home=owner, slots=slots, limit=limit, search=False)
+    return _from_path(layer, holds)
+
+
+def _layer(
+    model: TimeModel,
+    counts: npt.ArrayLike,
+    home: npt.ArrayLike | None,
+    slots: int | None,
+    limit: int | None,
+) -> _Layer:
+    tokens = model.counts(counts)
+    owner = homes(model, tokens, home)
+    return _Layer(model, tokens, owner, *room(tokens, owner, model.devices, slots, limit))
+
+
+def _from_path(layer: _Layer, holds: Bools) -> LayerOptimum:
+    """A placement against the bound of the mean load alone."""
+    value, bound = layer.total(holds), layer.least
+    status = Status.PROVED if value == bound else Status.OPEN
+    by = "no GPU computes more than the mean" if status is Status.PROVED else "the mean load"
+    return LayerOptimum(holds, Bracket(Fraction(value), Fraction(bound), status, by=by))
+
+
+def _best(layer: _Layer, start: Bools, heard: Heard) -> LayerOptimum:
+    """The best of `start` and the placements that the solver named, each checked and evaluated
+    here, and the highest bound that it claimed.
+    """
+    if heard.failure and not heard.ended.timed_out and not heard.lines:
+        raise BackendError(f"HiGHS {heard.failure}")
+    chosen, value, bound = start, layer.total(start), layer.least
+    for answer in _answers(heard.lines):
         if answer["bound"] is not None:
             bound = max(bound, int(np.floor(answer["bound"] * SCALE)))
         if answer["chosen"] is None:
             continue
-        flat = np.zeros(tokens.size, np.bool_)
+        flat = np.zeros(layer.tokens.size, np.bool_)
         flat[answer["chosen"]] = True
-        holds = np.ascontiguousarray(flat.reshape(tokens.shape[::-1]).T)
-        total = evaluate(model, tokens, holds, home=owner).total
-        if total < value:
+        holds = np.ascontiguousarray(flat.reshape(layer.tokens.shape[::-1]).T)
+        if layer.fits(holds) and (total := layer.total(holds)) < value:
             chosen, value = holds, total
-    by = (
-        f"claimed by HiGHS {version('highspy')}"
-        if value <= bound
-        else f"open, its bound claimed by HiGHS {version('highspy')}"
+    status = Status.CLAIMED if value <= bound else Status.OPEN
+    known = Bracket(
+        Fraction(value), Fraction(min(value, bound)), status, by=f"HiGHS {version('highspy')}"
     )
-    return Optimum(chosen, value, min(value, bound), False, by)
+    return LayerOptimum(chosen, known, heard.ended.interrupted)
 
 
-def split_tokens(model: TimeModel, counts: npt.ArrayLike, holds: Bools) -> Ints:
-    """The split of a batch's tokens over given replicas that makes 4 A2A + 3 FEC least: int64
-    [source, expert, destination].
-
-    A linear program with one variable for each source, expert and holder; its shares are rounded to
-    whole tokens, a source's largest remainders first, so the result lies within a token a share of
-    the optimum.
-    """
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_matrix
-
-    tokens = model.counts(counts)
-    placed = np.asarray(holds, np.bool_)
-    orphans = np.flatnonzero(~placed.any(axis=0) & (tokens.sum(axis=0) > 0))
-    if placed.shape != tokens.shape or len(orphans):
-        raise InputError(
-            f"holds of shape {placed.shape}, experts without a GPU: {orphans.tolist()}; every "
-            f"expert needs one"
-        )
-    source, expert, target = np.nonzero((tokens > 0)[:, :, None] & placed.T[None, :, :])
-    count, devices, nodes = len(source), model.devices, model.nodes
-    place = np.arange(devices) // model.gpus
-    apart, mates = (
-        place[source] != place[target],
-        (place[source] == place[target]) & (source != target),
-    )
-    weight = tokens[source, expert].astype(float) / 1e6  # shares of a source's tokens; microseconds
-    column = np.arange(count)
-    blocks = [(target, column, weight * model.token_ps, devices, 1)]
-    blocks += [
-        (place[end][apart], column[apart], (weight * model.node_ps[place[end]])[apart], nodes, 0)
-        for end in (source, target)
-    ]
-    blocks += [(target[mates], column[mates], (weight * model.up_ps)[mates], devices, 0)]
-    rows, columns, values, height = [], [], [], 0
-    for row, col, value, size, bound in blocks:
-        rows += [row + height, np.arange(size) + height]
-        columns += [col, np.full(size, count + bound)]
-        values += [value, np.full(size, -1.0)]
-        height += size
-    limits = coo_matrix(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(height, count + 2),
-    )
-    pairs, group = np.unique(source * tokens.shape[1] + expert, return_inverse=True)
-    whole = coo_matrix((np.ones(count), (group, column)), shape=(len(pairs), count + 2))
-    result = linprog(
-        np.r_[np.zeros(count), 4.0, 3.0],
-        A_ub=limits,
-        b_ub=np.zeros(height),
-        A_eq=whole,
-        b_eq=np.ones(len(pairs)),
-        method="highs",
-    )
-    if result.x is None:
-        raise BackendError(f"HiGHS did not split the tokens: {result.message}")
-    exact = result.x[:count] * tokens[source, expert]
-    floor = np.floor(exact + 1e-9)
-    missing = np.rint(np.bincount(group, weights=exact - floor)).astype(np.int64)
-    order = np.lexsort((-(exact - floor), group))
-    rank = np.empty(count, np.int64)
-    rank[order] = np.arange(count) - np.searchsorted(group[order], group[order])
-    shares = np.zeros((devices, tokens.shape[1], devices), np.int64)
-    shares[source, expert, target] = floor + (rank < missing[group])
-    return shares
+def _answers(lines: list[bytes]) -> list[dict[str, Any]]:
+    """The lines that hold an answer; a solver that is killed may leave others."""
+    found = []
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict) and set(value) == {"chosen", "bound"}:
+            found.append(value)
+    return found

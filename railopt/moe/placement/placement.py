@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, frozen
+from railopt.arrays import Bools, Int32s, Ints, frozen
 from railopt.errors import InputError
 from railopt.traffic import Traffic
-
-Bools = npt.NDArray[np.bool_]
-Int32s = npt.NDArray[np.int32]
 
 
 def slot_gpus(replicas: int, gpus: int) -> Int32s:

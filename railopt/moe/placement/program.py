@@ -11,32 +11,28 @@ solve it.
 
 Where tokens go and what copies cost is what `railopt.moe.placement.layer_times` says; the optimum
 of one is that of the other. `python -m railopt.moe.placement.program PROGRAM ANSWERS UNTIL` is the
-child: it appends a JSON line for every better placement and every better bound, so that they
-outlive it.
+child (see `railopt.processes`): it answers with a line for every better placement and every better
+bound, so that they outlive it.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import sys
 import time
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Bools, Floats, Ints
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.processes import MEMORY
+from railopt.processes import answers
 
-Floats = npt.NDArray[np.float64]
 SCALE = 1e6  # picoseconds in a unit of the program: numbers that a solver's tolerances suit
 TIMES = 5  # the last columns: A2A, FEC, Trans, shown Trans, shown Agg
 
 
-class Program(NamedTuple):
+class LayerProgram(NamedTuple):
     """min cost . v where A v <= upper, low <= v <= high, the first `binary` columns whole.
 
     rows, columns int64 [entries], values float64 [entries]: A by entry, in order of its rows
@@ -56,12 +52,11 @@ class Program(NamedTuple):
     def save(self, path: str | os.PathLike[str]) -> None:
         """As a plain `.npz`, for the process that solves it."""
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._asdict().items()}
-        np.savez(
-            path, **arrays
-        )  # no keyword of its own: to numpy before 2.2 allow_pickle was an array's name
+        # no keyword of its own: to numpy before 2.2 allow_pickle was an array's name
+        np.savez(path, **arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Program:
+    def load(cls, path: str | os.PathLike[str]) -> LayerProgram:
         with np.load(path, allow_pickle=False) as data:
             values: dict[str, Any] = dict(data)
         return cls(**{**values, "binary": int(values["binary"])})
@@ -111,8 +106,8 @@ class _Rows:
 
 
 def build(
-    model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, hint: npt.NDArray[np.bool_]
-) -> Program:
+    model: TimeModel, tokens: Ints, owner: Ints, cap: Ints, most: int, hint: Bools
+) -> LayerProgram:
     """The program of a layer: tokens int64 [GPU, expert], owner [expert], cap [GPU], `most` copies
     beyond the homes.
 
@@ -151,7 +146,7 @@ def build(
     cost = np.zeros(width)
     cost[[at.a2a, at.fec, at.shown, at.returned]] = 4, 3, 1, 1
     row, column, value = (np.array(part) for part in zip(*rows.entries, strict=True))
-    return Program(
+    return LayerProgram(
         cost,
         low,
         high,
@@ -239,12 +234,10 @@ def _time_rows(model: TimeModel, owner: Ints, at: _Columns, rows: _Rows) -> None
         rows.add([(at.trans, part), (at.fec, -compute), (CONSTANT, -window / SCALE)], minus=column)
 
 
-def main(program: str, answers: str, until: str) -> None:
-    """The child: HiGHS, each better placement and bound on a line of its own."""
+def _highs(given: LayerProgram, left_s: float) -> Any:
+    """A HiGHS solver that has the program and stops after `left_s` seconds."""
     import highspy
 
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    given = Program.load(program)
     width, height = len(given.cost), len(given.upper)
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = width, height
@@ -254,42 +247,40 @@ def main(program: str, answers: str, until: str) -> None:
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_ = np.searchsorted(given.rows, np.arange(height + 1)).astype(np.int32)
     lp.a_matrix_.index_, lp.a_matrix_.value_ = given.columns.astype(np.int32), given.values
-    lp.integrality_ = [highspy.HighsVarType.kInteger] * given.binary + [
-        highspy.HighsVarType.kContinuous
-    ] * (width - given.binary)
+    kinds = highspy.HighsVarType
+    whole, rest = [kinds.kInteger] * given.binary, [kinds.kContinuous] * (width - given.binary)
+    lp.integrality_ = whole + rest
     solver = highspy.Highs()
-    left = max(0.1, float(until) - time.time())
-    for option, value in (
-        ("output_flag", False),
-        ("time_limit", left),
-        ("threads", 1),
-        ("mip_rel_gap", 0.0),
-    ):
+    options = {"output_flag": False, "time_limit": left_s, "threads": 1, "mip_rel_gap": 0.0}
+    for option, value in options.items():
         solver.setOptionValue(option, value)
     solver.passModel(lp)
     solver.setSolution(len(given.hint), np.arange(len(given.hint), dtype=np.int32), given.hint)
-    with open(answers, "a", encoding="utf-8") as file:
+    return solver
 
-        def say(values: Any, bound: float) -> None:
-            chosen = (
-                None
-                if values is None
-                else np.flatnonzero(np.asarray(values)[: len(given.hint)] > 0.5).tolist()
-            )
-            file.write(
-                json.dumps({"chosen": chosen, "bound": bound if np.isfinite(bound) else None})
-                + "\n"
-            )
-            file.flush()
+
+def main(program: str, answered: str, until: str) -> None:
+    """The child: HiGHS, each better placement and bound on a line of its own."""
+    import highspy
+
+    given = LayerProgram.load(program)
+    solver = _highs(given, max(0.1, float(until) - time.time()))
+    with answers(answered) as say:
+
+        def found(values: Any, bound: float) -> None:
+            chosen = None
+            if values is not None:
+                chosen = np.flatnonzero(np.asarray(values)[: len(given.hint)] > 0.5).tolist()
+            say({"chosen": chosen, "bound": bound if np.isfinite(bound) else None})
 
         solver.cbMipImprovingSolution.subscribe(
-            lambda e: say(e.data_out.mip_solution, e.data_out.mip_dual_bound)
+            lambda e: found(e.data_out.mip_solution, e.data_out.mip_dual_bound)
         )
-        solver.cbMipLogging.subscribe(lambda e: say(None, e.data_out.mip_dual_bound))
+        solver.cbMipLogging.subscribe(lambda e: found(None, e.data_out.mip_dual_bound))
         solver.run()
         info = solver.getInfo()
-        found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        say(solver.getSolution().col_value if found else None, info.mip_dual_bound)
+        solved = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        found(solver.getSolution().col_value if solved else None, info.mip_dual_bound)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Bools, Ints
 from railopt.errors import InputError
 from railopt.moe.iteration.timemodel import Terms, TimeModel
-from railopt.moe.placement.layer_times import Bools, Layer, combine, start, terms
+from railopt.moe.placement.layer_times import Layer, combine, start, terms
 from railopt.moe.placement.placement import contiguous_home
 from railopt.moe.placement.prophet_greedy import plan_layer
 
@@ -161,19 +161,20 @@ def shadow(
     *,
     home: npt.ArrayLike | None = None,
     slots: int | None = None,
+    limit: int | None = None,
 ) -> Bools:
     """FasterMoE: the heaviest experts to all devices, one after the other, while the model says
-    that it helps.
+    that it helps; slots and limit as in `pro_prophet`.
     """
     tokens = model.counts(counts)
     owner = homes(model, tokens, home)
-    cap, _ = room(tokens, owner, model.devices, slots, None)
+    cap, most = room(tokens, owner, model.devices, slots, limit)
     held = np.bincount(owner, minlength=model.devices)
     holds = np.arange(model.devices)[:, None] == owner[None, :]
     best = evaluate(model, tokens, holds, home=owner).total
     for expert in np.argsort(-tokens.sum(axis=0), kind="stable"):
         more = held + ~holds[:, expert]
-        if np.any(more > cap):
+        if np.any(more > cap) or more.sum() - len(owner) > most:
             break
         tried = holds.copy()
         tried[:, expert] = True

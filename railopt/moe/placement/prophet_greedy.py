@@ -4,10 +4,12 @@ in full or searched.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from railopt.arrays import Ints
+from railopt.arrays import Bools, Ints
 from railopt.moe.placement.layer_times import (
     COPY_MEAN,
     GPUS,
@@ -15,22 +17,47 @@ from railopt.moe.placement.layer_times import (
     GRAD_OF,
     NODES,
     TOKEN,
+    UNFIT,
     UP,
-    Bools,
     Layer,
-    begin,
+    State,
+    at_home,
     combine,
     exhaust,
+    flip,
     peak,
     terms,
     toggle,
 )
 from railopt.moe.placement.prophet_search import local_search
 
-EXACT, MIDDLE = (
-    18,
-    512,
-)  # (GPU, expert) pairs beyond the homes: so many are tried out in full, so many searched locally
+# (GPU, expert) pairs beyond the homes: layers of so many are tried out in full, or searched locally
+EXACT, MIDDLE = 18, 512
+# The path ends when a round of devices and PATIENCE copies gain less than 1/GAIN of the best total,
+# or when no placement is faster than the best by more than 1/CLOSE.
+PATIENCE, GAIN, CLOSE = 8, 128, 24
+
+
+class Path(NamedTuple):
+    """What the greedy path keeps beside the state, to find the next copy without looking at all.
+
+    away    [E, M]      tokens that leave a node for the expert's home, 0 where no copy can change
+                        that
+    near    [E, D]      tokens that leave a GPU for the expert, the same
+    crest   [E, M]      the largest of `near` in each node that has the expert
+    begins  [D + 1]     the first expert at home on each GPU
+    serves  [D, 1 + E]  the experts whose tokens the GPU gets from its node-mates, after their
+                        number
+    heads   [D + 2M]    where `away` was last largest: of the experts at home on each GPU, in each
+                        node, and out of each node
+    """
+
+    away: Ints
+    near: Ints
+    crest: Ints
+    begins: Ints
+    serves: Ints
+    heads: Ints
 
 
 @njit(cache=True, error_model="numpy")
@@ -40,110 +67,76 @@ def plan_layer(layer: Layer, slots: Ints, limit: int, search: bool) -> Bools:
     pairs = (devices - 1) * experts
     if search and pairs <= EXACT:
         return exhaust(layer, slots, limit)[1]
-    holds, times, away = begin(layer)
-    room = slots.copy()
-    for d in layer.home:
-        room[d] -= 1
-    best, copies = _greedy(layer, away, room, limit, holds, times)
+    state, away = at_home(layer, slots, limit)
+    best = _greedy(state, away)
     if search and pairs <= MIDDLE:
-        return local_search(best, copies, layer, room, limit, holds, times)
-    return holds
+        return local_search(best, state)
+    return state.holds
 
 
 @njit(cache=True, error_model="numpy")
-def _greedy(
-    layer: Layer, away: Ints, room: Ints, limit: int, holds: Bools, times: Ints
-) -> tuple[int, int]:
+def _greedy(state: State, away: Ints) -> int:
     """Relieve the busiest link or GPU copy by copy, keep the best prefix of that path, drop copies
-    that do not pay.
+    that do not pay; the total that is left.
     """
+    layer = state.layer
     experts, devices = layer.tokens.shape
     begins = np.searchsorted(layer.home, np.arange(devices + 1))
     serves = np.empty((devices, experts + 1), np.int64)
     serves[:, 0] = 0
-    near, crest = layer.tokens.copy(), np.zeros_like(away)
+    heads = np.full(devices + 2 * layer.scalars[NODES], -1)
+    path = Path(away, layer.tokens.copy(), np.zeros_like(away), begins, serves, heads)
     for d in range(devices):
-        if room[d] == 0:
-            _fill(d, layer, away, near, crest, room)
+        if state.room[d] == 0:
+            _fill(d, state, path)
     for e in range(experts):
         _serve(layer.home[e], e, serves)
-        _settle(layer.home[e], e, layer, away, near, crest)
-    heads = np.full(devices + 2 * layer.scalars[NODES], -1)
-    trail = np.empty((min(limit, devices * experts), 2), np.int64)
-    best, kept, used = _path(
-        layer, away, near, crest, begins, serves, heads, room, holds, times, trail
-    )
+        _settle(layer.home[e], e, layer, path)
+    trail = np.empty(min(state.limit, devices * experts), np.int64)
+    best, kept, used = _follow(state, path, trail)
     for t in range(used - 1, kept - 1, -1):
-        toggle(trail[t, 0], trail[t, 1], layer, holds, times)
-        room[trail[t, 0]] += 1
-    a2a, fec, _, _, total, _ = terms(devices, times, layer.scalars)
+        flip(trail[t], state)
+    a2a, fec, _, _, total, _ = terms(devices, state.times, layer.scalars)
     if total == 4 * a2a + 3 * fec:
-        return best, kept  # all transfers are hidden: fewer copies would not shorten anything
-    return _prune(best, trail[:kept], layer, room, holds, times)
+        return best  # all transfers are hidden: fewer copies would not shorten anything
+    return _prune(best, trail[:kept], state)
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _path(
-    layer: Layer,
-    away: Ints,
-    near: Ints,
-    crest: Ints,
-    begins: Ints,
-    serves: Ints,
-    heads: Ints,
-    room: Ints,
-    holds: Bools,
-    times: Ints,
-    trail: Ints,
-) -> tuple[int, int, int]:
-    """Copies one by one, into trail [most, 2] (GPU, expert); (least total on the way, copies up to
-    there, copies in all).
-
-    away    [E, M]      tokens that leave a node for the expert's home, 0 where no copy can change
-            that
-    near    [E, D]      tokens that leave a GPU for the expert, the same
-    crest   [E, M]      the largest of `near` in each node that has the expert
-    begins  [D + 1]     the first expert at home on each GPU
-    serves  [D, 1 + E]  the experts whose tokens the GPU gets from its node-mates, after their
-            number
-    heads   [D + 2M]    where `away` was last largest: of the experts at home on each GPU, in each
-            node, and out of each node
+def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
+    """Copies one by one, into trail [most] as pairs; (least total on the way, copies up to there,
+    copies in all).
     """
-    place, scalars = layer.place, layer.scalars
-    devices, nodes = len(place), scalars[NODES]
+    layer, times, room = state.layer, state.times, state.room
+    scalars, experts = layer.scalars, len(state.holds)
+    devices, nodes = len(layer.place), scalars[NODES]
     move, last = 2 * devices + 2 * nodes, 3 * devices + 4 * nodes
-    best, kept, used = 2**62, 0, 0
-    mark, marked = best, 0  # the path ends when a round of devices gains less than a hundredth
-    patience = 8 + (devices if scalars[GPUS] > 1 else devices // 2)
-    enough = (
-        times[:devices].sum() // devices * 75 // 24
-    )  # ... or when no placement is 1/24 faster: 3 FEC at its mean
+    best, kept, used = UNFIT, 0, 0
+    mark, marked = best, 0  # the best total when it last fell by 1/GAIN, and the copies then
+    patience = PATIENCE + (devices if scalars[GPUS] > 1 else devices // 2)
+    enough = times[:devices].sum() // devices * (3 * (CLOSE + 1)) // CLOSE  # 3 FEC at its mean
     while True:
         busy, link = _argmax(times[:devices]), _argmax(times[devices:move])
         trans = peak(times[move:last]) + times[last] * scalars[COPY_MEAN]
-        total = combine(
-            times[devices + link],
-            times[busy],
-            trans,
-            trans * scalars[GRAD] // scalars[GRAD_OF],
-            scalars,
-        )
+        agg = trans * scalars[GRAD] // scalars[GRAD_OF]
+        total = combine(times[devices + link], times[busy], trans, agg, scalars)
         if total < best:
             best, kept = total, used
-            if best < mark - mark // 128:
+            if best < mark - mark // GAIN:
                 mark, marked = best, used
         if used == len(trail) or used - marked > patience or best <= enough:
             return best, kept, used
-        d, e = _next(busy, link, layer, away, near, crest, begins, serves, heads, room, times)
+        d, e = _next(busy, link, state, path)
         if e < 0:
             return best, kept, used
-        _take_over(d, e, layer, serves, holds)
-        toggle(d, e, layer, holds, times)
-        _settle(d, e, layer, away, near, crest)
+        _take_over(d, e, state, path.serves)
+        toggle(d, e, layer, state.holds, times)
+        _settle(d, e, layer, path)
+        state.copies[0] += 1
         room[d] -= 1
         if room[d] == 0:
-            _fill(d, layer, away, near, crest, room)
-        trail[used, 0], trail[used, 1] = d, e
+            _fill(d, state, path)
+        trail[used] = d * experts + e
         used += 1
 
 
@@ -154,10 +147,11 @@ def _serve(device: int, expert: int, serves: Ints) -> None:
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
-def _take_over(device: int, expert: int, layer: Layer, serves: Ints, holds: Bools) -> None:
+def _take_over(device: int, expert: int, state: State, serves: Ints) -> None:
     """Before the GPU gets a copy: in `serves` it replaces the first holder of its node, if it comes
     before that one.
     """
+    layer, holds = state.layer, state.holds
     node, gpus = layer.place[device], layer.scalars[GPUS]
     if node == layer.place[layer.home[expert]]:
         return
@@ -176,41 +170,36 @@ def _take_over(device: int, expert: int, layer: Layer, serves: Ints, holds: Bool
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
-def _settle(device: int, expert: int, layer: Layer, away: Ints, near: Ints, crest: Ints) -> None:
+def _settle(device: int, expert: int, layer: Layer, path: Path) -> None:
     """The GPU has the expert: its tokens stay there, and those of its node in the node."""
     node, gpus = layer.place[device], layer.scalars[GPUS]
-    away[expert, node] = near[expert, device] = 0
-    crest[expert, node] = peak(near[expert, node * gpus : (node + 1) * gpus])
+    path.away[expert, node] = path.near[expert, device] = 0
+    path.crest[expert, node] = peak(path.near[expert, node * gpus : (node + 1) * gpus])
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _fill(device: int, layer: Layer, away: Ints, near: Ints, crest: Ints, room: Ints) -> None:
+def _fill(device: int, state: State, path: Path) -> None:
     """The GPU has no slot left: nothing more can stay there, nor in its node if that is full."""
-    node, gpus = layer.place[device], layer.scalars[GPUS]
+    near, crest = path.near, path.crest
+    node, gpus = state.layer.place[device], state.layer.scalars[GPUS]
     near[:, device] = 0
     for e in range(len(near)):
         crest[e, node] = min(crest[e, node], peak(near[e, node * gpus : (node + 1) * gpus]))
-    if peak(room[node * gpus : (node + 1) * gpus]) == 0:
-        away[:, node] = 0
+    if peak(state.room[node * gpus : (node + 1) * gpus]) == 0:
+        path.away[:, node] = 0
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _prune(
-    best: int, trail: Ints, layer: Layer, room: Ints, holds: Bools, times: Ints
-) -> tuple[int, int]:
-    """Take back copies, the latest first, where the total does not grow; (total, copies left)."""
-    copies, devices = len(trail), len(layer.place)
-    for t in range(copies - 1, -1, -1):
-        d, e = trail[t, 0], trail[t, 1]
-        toggle(d, e, layer, holds, times)
-        total = terms(devices, times, layer.scalars)[4]
+def _prune(best: int, trail: Ints, state: State) -> int:
+    """Take back copies, the latest first, where the total does not grow; the total then."""
+    for t in range(len(trail) - 1, -1, -1):
+        flip(trail[t], state)
+        total = terms(len(state.layer.place), state.times, state.layer.scalars)[4]
         if total <= best:
             best = total
-            room[d] += 1
-            copies -= 1
         else:
-            toggle(d, e, layer, holds, times)
-    return best, copies
+            flip(trail[t], state)
+    return best
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
@@ -234,42 +223,26 @@ def _head(values: Ints, key: int, heads: Ints) -> int:
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
-def _next(
-    busy: int,
-    link: int,
-    layer: Layer,
-    away: Ints,
-    near: Ints,
-    crest: Ints,
-    begins: Ints,
-    serves: Ints,
-    heads: Ints,
-    room: Ints,
-    times: Ints,
-) -> tuple[int, int]:
+def _next(busy: int, link: int, state: State, path: Path) -> tuple[int, int]:
     """The (GPU, expert) copy that takes most time off the busiest link and the busiest GPU; (-1,
     -1) at the end.
     """
+    layer, begins = state.layer, path.begins
     scalars, rates = layer.scalars, layer.rates
     devices, nodes, gpus = len(layer.place), scalars[NODES], scalars[GPUS]
-    moved2, d2, e2 = _relieve_device(
-        busy, layer, away, near, crest, begins, serves, heads, room, times
-    )
+    moved2, d2, e2 = _relieve_device(busy, state, path)
     if link < devices:
-        moved1, d1, e1 = _relieve_device(
-            link, layer, away, near, crest, begins, serves, heads, room, times
-        )
+        moved1, d1, e1 = _relieve_device(link, state, path)
         pace = scalars[UP]
     elif link < devices + nodes:
         node = link - devices
-        moved1, d1, e1 = _relieve_homes(
-            begins[node * gpus], begins[(node + 1) * gpus], link, layer, away, heads, room, times
-        )
+        first, last = begins[node * gpus], begins[(node + 1) * gpus]
+        moved1, d1, e1 = _relieve_homes(first, last, link, state, path)
         pace = rates[0, node]
     else:
         node = link - devices - nodes
-        e1 = _head(away[:, node], link, heads)
-        moved1, d1 = away[e1, node], _lightest(node, gpus, room, times)
+        e1 = _head(path.away[:, node], link, path.heads)
+        moved1, d1 = path.away[e1, node], _lightest(node, state)
         pace = rates[0, node]
     if moved1 == 0 or (d1 == d2 and e1 == e2):
         return d2, e2
@@ -279,52 +252,40 @@ def _next(
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
-def _lightest(node: int, gpus: int, room: Ints, times: Ints) -> int:
+def _lightest(node: int, state: State) -> int:
     """The GPU of the node with the least load that has a free slot; -1 without one."""
-    best = -1
+    gpus, times, best = state.layer.scalars[GPUS], state.times, -1
     for d in range(node * gpus, (node + 1) * gpus):
-        if room[d] > 0 and (best < 0 or times[d] < times[best]):
+        if state.room[d] > 0 and (best < 0 or times[d] < times[best]):
             best = d
     return best
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _relieve_homes(
-    first: int, last: int, key: int, layer: Layer, away: Ints, heads: Ints, room: Ints, times: Ints
+    first: int, last: int, key: int, state: State, path: Path
 ) -> tuple[int, int, int]:
-    """(tokens, GPU, expert): the copy in another node that takes most tokens off some experts'
-    homes; -1 for none.
+    """(tokens, GPU, expert): the copy in another node that takes most tokens off the homes of
+    experts `first` to `last`; -1 for none.  key  of these experts in `heads`
     """
     if first == last:
         return 0, -1, -1
-    nodes = layer.scalars[NODES]
-    flat = away.reshape(-1)[first * nodes : last * nodes]
-    i = _head(flat, key, heads)
+    nodes = state.layer.scalars[NODES]
+    flat = path.away.reshape(-1)[first * nodes : last * nodes]
+    i = _head(flat, key, path.heads)
     if flat[i] == 0:
         return 0, -1, -1
-    return flat[i], _lightest(i % nodes, layer.scalars[GPUS], room, times), first + i // nodes
+    return flat[i], _lightest(i % nodes, state), first + i // nodes
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
-def _relieve_device(
-    top: int,
-    layer: Layer,
-    away: Ints,
-    near: Ints,
-    crest: Ints,
-    begins: Ints,
-    serves: Ints,
-    heads: Ints,
-    room: Ints,
-    times: Ints,
-) -> tuple[int, int, int]:
+def _relieve_device(top: int, state: State, path: Path) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy that takes most tokens off one GPU, in a node that sends to
     it or on a node-mate.
     """
+    layer, begins, serves, crest = state.layer, path.begins, path.serves, path.crest
     gpus = layer.scalars[GPUS]
-    best, device, expert = _relieve_homes(
-        begins[top], begins[top + 1], top, layer, away, heads, room, times
-    )
+    best, device, expert = _relieve_homes(begins[top], begins[top + 1], top, state, path)
     if gpus == 1:
         return best, device, expert
     node, mates = layer.place[top], -1
@@ -334,4 +295,4 @@ def _relieve_device(
             best, mates = crest[e, node], e
     if mates < 0:
         return best, device, expert
-    return best, node * gpus + _argmax(near[mates, node * gpus : (node + 1) * gpus]), mates
+    return best, node * gpus + _argmax(path.near[mates, node * gpus : (node + 1) * gpus]), mates

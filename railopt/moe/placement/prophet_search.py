@@ -17,17 +17,18 @@ the same plan on every machine.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from railopt.arrays import Ints
+from railopt.arrays import Bools, Ints
 from railopt.moe.placement.layer_times import (
     GPUS,
     NODES,
     TOKEN,
     UNFIT,
-    Bools,
-    Layer,
+    State,
     best_toggles,
     flip,
     least_total,
@@ -35,210 +36,225 @@ from railopt.moe.placement.layer_times import (
 )
 
 SMALL = 64  # (GPU, expert) pairs beyond the homes up to which a layer is small
-LONG, SHORT = 15_000, 2000  # moves of a turn of single moves, on small layers and on others
-HOT, COOL = (
-    20,
-    100,
-    # the share of the best total that such a turn begins with accepting on top of the last: 1/20,
-    # 1/100
-)
+
+# Turns of single moves: moves of a turn, and the share of the best total that it begins with
+# accepting on top of the last kept, 1/20 or 1/100; on small layers and on others.
+LONG, HOT = 15_000, 20
+SHORT, COOL = 2000, 100
 WEIGHTS = (0, 4, 1, 0, 16, 1, 0, 4, 4, 1, 0, 16, 1, 0, 4, 0)  # of the links' mean in these turns
-DARK = 200  # turns in the dark, on small layers
+FAR = 8  # such a turn never goes more than 1/8 above the best, or above where it began
+
+# Sides of the dice that choose a move: a whole expert below WHOLE, two pairs of one expert below
+# OF_EXPERT, two pairs of one GPU below OF_GPU, else one pair.
+WHOLE, OF_EXPERT, OF_GPU, SIDES = 2, 5, 7, 12
+
+DARK = 200  # turns in the dark
+DARKEST = 6  # such a turn makes 2 to 7 moves of pairs, or one of a whole expert
+
 LINES, CHOICES = 96, 1250  # turns over lines, and choices in each
-PAIRS, WARM = (
-    4,
-    50,
-)  # pairs in a choice; the share of the best total that such a turn begins with accepting: 1/50
-WHOLE, ANY = (
-    2,
-    12,
-    # sides of the dice that choose a move: a whole expert on 0 and 1, two pairs on 2 to 6, else one
-    # pair
-)
-FAR = 8  # a turn of single moves never goes more than 1/8 above the best, or above where it began
+PAIRS = 4  # pairs in a choice
+WARM = 50  # the share of the best total that a turn over lines begins with accepting: 1/50
+
+# The dice: a linear congruential sequence modulo 2^31, whose low bits are too regular to use.
+SEED, FACTOR, STEP, MODULUS, LOW_BITS = 12345, 1103515245, 12345, 1 << 31, 8
+
+
+class Search(NamedTuple):
+    """A search around the best placement so far.
+
+    chosen  bool [E, D]: that placement;  alone  bool [E, D]: the homes alone
+    pairs   int64 [E * D]: scratch, the pairs that a move toggled or a choice has drawn
+    dice    int64 [1]
+    """
+
+    state: State
+    chosen: Bools
+    alone: Bools
+    pairs: Ints
+    dice: Ints
 
 
 @njit(cache=True, error_model="numpy")
-def local_search(
-    best: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints
-) -> Bools:
-    """The best placement found, from the one given; bool [E, D]."""
-    devices, small = len(layer.place), holds.size - len(holds) <= SMALL
-    chosen, done, dice = holds.copy(), np.empty(holds.size, np.int64), np.int64(12345)
+def local_search(best: int, state: State) -> Bools:
+    """The best placement found, from the one given, whose total is `best`; bool [E, D]."""
+    layer, holds = state.layer, state.holds
     alone = np.zeros_like(holds)
     for e in range(len(holds)):
         alone[e, layer.home[e]] = True
-    least = least_total(layer.tokens.sum(), devices, layer.scalars[TOKEN])
+    dice = np.full(1, SEED)
+    search = Search(state, holds.copy(), alone, np.empty(holds.size, np.int64), dice)
+    least = least_total(layer.tokens.sum(), len(layer.place), layer.scalars[TOKEN])
+    small = holds.size - len(holds) <= SMALL
+    best = _single_moves(best, least, small, search)
+    if small and best > least:
+        best = _in_the_dark(best, search)
+    if small and best > least:
+        _over_lines(best, search)
+    return search.chosen
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _single_moves(best: int, least: int, small: bool, search: Search) -> int:
+    """Turns of single moves, each from the best placement or from the homes alone; the best
+    total.
+    """
+    state = search.state
+    steps, slack = (LONG, HOT) if small else (SHORT, COOL)
     for turn in range(len(WEIGHTS)):
         if best == least:
             break
         cap = UNFIT
         if turn % 2 == 1:
-            trans = terms(devices, times, layer.scalars)[2]
+            trans = _trans(state)
             cap = (trans - 1, trans * 3 // 4, trans // 2, trans // 4)[turn // 2 % 4]
-            copies += _restore(alone, layer, room, holds, times)
-        steps, slack = (LONG, HOT) if small else (SHORT, COOL)
-        found, copies, dice = _threshold(
-            best,
-            cap,
-            copies,
-            dice,
-            WEIGHTS[turn],
-            steps,
-            slack,
-            layer,
-            room,
-            limit,
-            holds,
-            times,
-            done,
-            chosen,
-        )
+            _restore(search.alone, state)
+        found = _threshold(best, cap, WEIGHTS[turn], steps, slack, search)
         if cap == UNFIT or found < best:
-            copies += _restore(chosen, layer, room, holds, times)
+            _restore(search.chosen, state)
         best = found
         if small:
-            total = terms(devices, times, layer.scalars)[4]
-            total, copies = _pairs(total, copies, layer, room, limit, holds, times)
-            if total < best:
-                best = total
-                _keep(holds, chosen)
-        copies += _restore(chosen, layer, room, holds, times)
-    for turn in range(DARK if small and best > least else 0):
-        whole = turn % 2 == 0  # one expert, or a few pairs
-        for _ in range(1 if whole else 2 + turn // 2 % 6):
-            _, copies, dice = _move(
-                dice, WHOLE if whole else ANY, copies, layer, room, limit, holds, times, done
-            )
-        total = terms(len(layer.place), times, layer.scalars)[4]
-        total, copies = _pairs(total, copies, layer, room, limit, holds, times)
-        if total < best:
-            best = total
-            _keep(holds, chosen)
-        copies += _restore(chosen, layer, room, holds, times)
-    for turn in range(LINES if small and best > least else 0):
-        cap = UNFIT
-        if turn % 2 == 1:
-            trans = terms(devices, times, layer.scalars)[2]
-            cap = (trans, trans - 1, trans, UNFIT)[turn // 2 % 4]
-            copies += _restore(alone, layer, room, holds, times)
-        best, copies, dice = _lines(
-            best, cap, copies, dice, layer, room, limit, holds, times, done, chosen
-        )
-        copies += _restore(chosen, layer, room, holds, times)
-    return chosen
+            best = _settle(best, search)
+        _restore(search.chosen, state)
+    return best
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _keep(holds: Bools, chosen: Bools) -> None:
+def _in_the_dark(best: int, search: Search) -> int:
+    """Turns of a few moves whatever they cost, one whole expert or some pairs; the best total."""
+    for turn in range(DARK):
+        whole = turn % 2 == 0
+        for _ in range(1 if whole else 2 + turn // 2 % DARKEST):
+            _move(WHOLE if whole else SIDES, search)
+        best = _settle(best, search)
+        _restore(search.chosen, search.state)
+    return best
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _over_lines(best: int, search: Search) -> int:
+    """Turns over lines, each from the best placement or from the homes alone; the best total."""
+    state = search.state
+    for turn in range(LINES):
+        cap = UNFIT
+        if turn % 2 == 1:
+            trans = _trans(state)
+            cap = (trans, trans - 1, trans, UNFIT)[turn // 2 % 4]
+            _restore(search.alone, state)
+        best = _lines(best, cap, search)
+        _restore(search.chosen, state)
+    return best
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _trans(state: State) -> int:
+    return terms(len(state.layer.place), state.times, state.layer.scalars)[2]
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _total(state: State) -> int:
+    return terms(len(state.layer.place), state.times, state.layer.scalars)[4]
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _settle(best: int, search: Search) -> int:
+    """Single toggles and pairs of toggles while they help, noted if that is the best so far; the
+    best total.
+    """
+    total = _pairs(_total(search.state), search.state)
+    if total < best:
+        best = total
+        _keep(search)
+    return best
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _keep(search: Search) -> None:
     """Note a placement (numba takes seconds to compile a slice assignment)."""
+    holds, chosen = search.state.holds, search.chosen
     for e in range(holds.shape[0]):
         for d in range(holds.shape[1]):
             chosen[e, d] = holds[e, d]
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _restore(chosen: Bools, layer: Layer, room: Ints, holds: Bools, times: Ints) -> int:
-    """Go back to a placement; the change in copies."""
-    change = 0
+def _restore(chosen: Bools, state: State) -> None:
+    """Go back to a placement."""
+    holds = state.holds
     for e in range(holds.shape[0]):
         for d in range(holds.shape[1]):
             if holds[e, d] != chosen[e, d]:
-                change += flip(d * len(holds) + e, layer, room, holds, times)
-    return change
+                flip(d * len(holds) + e, state)
 
 
-@njit(cache=True, error_model="numpy")
-def _threshold(
-    best: int,
-    cap: int,
-    copies: int,
-    dice: int,
-    weight: int,
-    steps: int,
-    slack: int,
-    layer: Layer,
-    room: Ints,
-    limit: int,
-    holds: Bools,
-    times: Ints,
-    done: Ints,
-    chosen: Bools,
-) -> tuple[int, int, int]:
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _threshold(best: int, cap: int, weight: int, steps: int, slack: int, search: Search) -> int:
     """Random moves, each kept unless it is worse than the last kept by more than a slack that
-    shrinks to 0, or Trans exceeds a cap.
+    shrinks from 1/slack of the best to 0, or Trans exceeds a cap.
 
-    Leaves the best placement in `chosen`; (its total, copies now, dice).
+    Leaves the best placement in `chosen`; its total.
     """
-    devices = len(layer.place)
-    links = devices + 2 * layer.scalars[NODES]
-    far = max(best + best // FAR, terms(devices, times, layer.scalars)[4])
+    state = search.state
+    times, scalars, devices = state.times, state.layer.scalars, len(state.layer.place)
+    links = devices + 2 * scalars[NODES]
+    far = max(best + best // FAR, _total(state))
     last = 4 * far
     for step in range(steps):
-        count, copies, dice = _move(dice, ANY, copies, layer, room, limit, holds, times, done)
+        count = _move(SIDES, search)
         if count == 0:
             continue
-        _, _, trans, _, total, _ = terms(devices, times, layer.scalars)
+        _, _, trans, _, total, _ = terms(devices, times, scalars)
         score = total + weight * (times[devices : devices + links].sum() // links)
         if trans > cap or total > far or score > last + best // slack * (steps - step) // steps:
             for i in range(count):
-                copies += flip(done[i], layer, room, holds, times)
+                flip(search.pairs[i], state)
             continue
         last = score
         if total < best:
             best = total
-            _keep(holds, chosen)
-    return best, copies, dice
+            _keep(search)
+    return best
 
 
-@njit(cache=True, error_model="numpy")
-def _lines(
-    best: int,
-    cap: int,
-    copies: int,
-    dice: int,
-    layer: Layer,
-    room: Ints,
-    limit: int,
-    holds: Bools,
-    times: Ints,
-    some: Ints,
-    chosen: Bools,
-) -> tuple[int, int, int]:
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _lines(best: int, cap: int, search: Search) -> int:
     """A few pairs of two experts or of two GPUs at a time: the best other state they allow, kept by
     a threshold as in `_threshold`.
 
-    Leaves the best placement in `chosen`; (its total, copies now, dice).
+    Leaves the best placement in `chosen`; its total.
     """
-    last = terms(len(layer.place), times, layer.scalars)[4]
+    state, pairs = search.state, search.pairs
+    last = _total(state)
     for step in range(CHOICES):
-        count, dice = _draw(dice, layer, some)
-        total, bits = best_toggles(some[:count], cap, copies, layer, room, limit, holds, times)
+        count = _draw(search)
+        total, bits = best_toggles(pairs[:count], cap, state)
         if total > last + best // WARM * (CHOICES - step) // CHOICES:
             continue
         last = total
         for i in range(count):
             if (bits >> i) & 1:
-                copies += flip(some[i], layer, room, holds, times)
+                flip(pairs[i], state)
         if total < best:
             best = total
-            _keep(holds, chosen)
-    return best, copies, dice
+            _keep(search)
+    return best
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _draw(dice: int, layer: Layer, some: Ints) -> tuple[int, int]:
-    """Up to PAIRS pairs of two experts or two GPUs, homes left out, into `some`; (how many,
-    dice).
-    """
+def _roll(dice: Ints) -> int:
+    """The next of the sequence, 0 to 2^23 - 1."""
+    dice[0] = (dice[0] * FACTOR + STEP) % MODULUS
+    return dice[0] >> LOW_BITS
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def _draw(search: Search) -> int:
+    """Up to PAIRS pairs of two experts or two GPUs, homes left out, into `pairs`; how many."""
+    layer, some = search.state.layer, search.pairs
     experts, devices = layer.tokens.shape
-    dice = _roll(dice)
-    of_experts = (dice >> 8) % 2 == 0
+    of_experts = _roll(search.dice) % 2 == 0
     lines, length = (experts, devices) if of_experts else (devices, experts)
-    dice = _roll(dice)
-    first = (dice >> 8) % lines
-    dice = _roll(dice)
-    second, count = (dice >> 8) % lines, 0
+    first = _roll(search.dice) % lines
+    second, count = _roll(search.dice) % lines, 0
     for i in range(2 * length if first != second else length):
         line, other = first if i < length else second, i % length
         e, d = (line, other) if of_experts else (other, line)
@@ -246,119 +262,81 @@ def _draw(dice: int, layer: Layer, some: Ints) -> tuple[int, int]:
             some[count] = d * experts + e
             count += 1
     for i in range(min(PAIRS, count)):
-        dice = _roll(dice)
-        j = i + (dice >> 8) % (count - i)
+        j = i + _roll(search.dice) % (count - i)
         some[i], some[j] = some[j], some[i]
-    return min(PAIRS, count), dice
+    return min(PAIRS, count)
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _move(
-    dice: int,
-    kinds: int,
-    copies: int,
-    layer: Layer,
-    room: Ints,
-    limit: int,
-    holds: Bools,
-    times: Ints,
-    done: Ints,
-) -> tuple[int, int, int]:
-    """Toggle one pair, two pairs of one expert or GPU, or a whole expert; (toggled pairs, noted in
-    `done`; copies; dice).
+def _move(sides: int, search: Search) -> int:
+    """Toggle one pair, two pairs of one expert or GPU, or a whole expert, by dice of so many sides;
+    how many pairs were toggled, noted in `pairs`.
     """
+    holds, gpus = search.state.holds, search.state.layer.scalars[GPUS]
     experts, devices = holds.shape
-    gpus = layer.scalars[GPUS]
-    dice = _roll(dice)
-    kind = (dice >> 8) % kinds
-    dice = _roll(dice)
-    pair = (dice >> 8) % holds.size
-    dice = _roll(dice)
-    other, count = dice >> 8, 0
-    if kind > 1:
-        count, copies = _add(pair, count, copies, layer, room, limit, holds, times, done)
-        if kind > 6:
-            return count, copies, dice
+    kind = _roll(search.dice) % sides
+    pair = _roll(search.dice) % holds.size
+    other, count = _roll(search.dice), 0
+    if kind >= WHOLE:
+        count = _add(pair, count, search)
+        if kind >= OF_GPU:
+            return count
         second = (
             other % devices * experts + pair % experts
-            if kind <= 4
+            if kind < OF_EXPERT
             else pair - pair % experts + other % experts
         )
-        if second != pair:
-            count, copies = _add(second, count, copies, layer, room, limit, holds, times, done)
-        return count, copies, dice
+        return _add(second, count, search) if second != pair else count
     expert = pair % experts
     for d in range(devices):  # to every GPU, to one GPU of every node, or home alone
         wanted = other % 3 == 0 or (other % 3 == 1 and d % gpus == (other // 3) % gpus)
         if holds[expert, d] != wanted:
-            count, copies = _add(
-                d * experts + expert, count, copies, layer, room, limit, holds, times, done
-            )
-    return count, copies, dice
+            count = _add(d * experts + expert, count, search)
+    return count
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _roll(dice: int) -> int:
-    return (dice * 1103515245 + 12345) % 2147483648
+def _add(pair: int, count: int, search: Search) -> int:
+    """`_try`, noted in `pairs` after `count` others; how many are noted."""
+    if not _try(pair, search.state):
+        return count
+    search.pairs[count] = pair
+    return count + 1
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _add(
-    pair: int,
-    count: int,
-    copies: int,
-    layer: Layer,
-    room: Ints,
-    limit: int,
-    holds: Bools,
-    times: Ints,
-    done: Ints,
-) -> tuple[int, int]:
-    """`_try`, noted in `done`; (pairs noted, copies)."""
-    change = _try(pair, copies, layer, room, limit, holds, times)
-    if change:
-        done[count] = pair
-    return count + (change != 0), copies + change
-
-
-@njit(cache=True, error_model="numpy", _nrt=False)
-def _pairs(
-    best: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints
-) -> tuple[int, int]:
-    """Single toggles and pairs of toggles while the total falls; (total, copies)."""
-    devices, improved = len(layer.place), True
+def _pairs(best: int, state: State) -> int:
+    """Single toggles and pairs of toggles while the total falls; the total."""
+    size, improved = state.holds.size, True
     while improved:
         improved = False
-        for p in range(holds.size):
-            first = _try(p, copies, layer, room, limit, holds, times)
-            if first == 0:
+        for p in range(size):
+            if not _try(p, state):
                 continue
-            total = terms(devices, times, layer.scalars)[4]
+            total = _total(state)
             if total < best:
-                best, copies, improved = total, copies + first, True
+                best, improved = total, True
                 continue
-            for q in range(p + 1, holds.size):
-                second = _try(q, copies + first, layer, room, limit, holds, times)
-                if second == 0:
+            for q in range(p + 1, size):
+                if not _try(q, state):
                     continue
-                total = terms(devices, times, layer.scalars)[4]
+                total = _total(state)
                 if total < best:
-                    best, copies, improved = total, copies + first + second, True
+                    best, improved = total, True
                     break
-                flip(q, layer, room, holds, times)
+                flip(q, state)
             else:
-                flip(p, layer, room, holds, times)
-    return best, copies
+                flip(p, state)
+    return best
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def _try(
-    pair: int, copies: int, layer: Layer, room: Ints, limit: int, holds: Bools, times: Ints
-) -> int:
-    """Toggle a (GPU, expert) pair if it is no home and fits; the change in copies, 0 if nothing was
-    done.
-    """
+def _try(pair: int, state: State) -> bool:
+    """Toggle a (GPU, expert) pair if it is no home and fits; whether it was toggled."""
+    holds = state.holds
     d, e = pair // len(holds), pair % len(holds)
-    if layer.home[e] == d or (not holds[e, d] and (room[d] < 1 or copies >= limit)):
-        return 0
-    return flip(pair, layer, room, holds, times)
+    full = state.room[d] < 1 or state.copies[0] >= state.limit
+    if state.layer.home[e] == d or (not holds[e, d] and full):
+        return False
+    flip(pair, state)
+    return True

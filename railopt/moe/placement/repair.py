@@ -13,15 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from railopt.moe.placement.placement import Int32s, Placement, homes_near
-from railopt.moe.placement.replicate import (
-    Floats,
-    _exchanges,
-    _extra,
-    _holds,
-    hierarchical,
-    loads_of,
-)
+from railopt.arrays import Floats, Int32s
+from railopt.moe.placement.placement import Placement, homes_near
+from railopt.moe.placement.replicate import _exchanges, _extra, _holds, hierarchical, loads_of
 
 
 def repaired(weight: npt.ArrayLike, previous: Placement, groups: int = 1) -> Placement | None:

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from railopt.arrays import Floats, Int32s
 from railopt.errors import InputError
 from railopt.moe.placement.placement import Placement, slot_gpus
 
-Floats = npt.NDArray[np.float64]
-Int32s = npt.NDArray[np.int32]
 PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
 
 

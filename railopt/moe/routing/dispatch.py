@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Bools, Ints
 from railopt.errors import InputError
-from railopt.moe.placement.placement import Bools, Placement
+from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import Trace
 from railopt.traffic import Traffic
 

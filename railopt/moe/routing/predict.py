@@ -8,14 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Floats, Ints
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.prophet import evaluate, pro_prophet
 from railopt.moe.routing.trace import Trace
-
-Floats = npt.NDArray[np.float64]
 
 
 def last(history: Ints) -> Ints:

@@ -1,15 +1,14 @@
-"""Timelines: sums done by hand, nothing on one stream at once, and the picture."""
+"""Timelines: sums done by hand, nothing on one stream at once."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from railopt.errors import InputError
-from railopt.moe.iteration.timeline import STYLES, Timeline, gantt, timeline
+from railopt.moe.iteration.timeline import STYLES, Timeline, timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 
 
@@ -68,7 +67,7 @@ def test_no_stream_does_two_things_at_once_and_all_work_is_done(style: str) -> N
     assert made.busy_ps("a2a") == sum(4 * t.a2a for t in LAYERS)
     assert made.busy_ps("fec") + made.busy_ps("bec") == sum(3 * t.fec for t in LAYERS)
     assert made.busy_ps("trans") == sum(t.trans for t in LAYERS)
-    assert made.to_json()["total_ps"] == made.total_ps
+    assert made.as_dict()["total_ps"] == made.total_ps
 
 
 def test_transfers_arrive_before_they_are_needed() -> None:
@@ -89,15 +88,6 @@ def test_transfers_arrive_before_they_are_needed() -> None:
                 for e in made.events
                 if e.layer == layer and e.operation == "agg"
             )
-
-
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    gantt(
-        [timeline(model(), LAYERS, s) for s in STYLES], str(tmp_path / "g.svg"), title="four styles"
-    )
-    picture = (tmp_path / "g.svg").read_text()
-    assert picture.count("<path") > 60  # every event is a shape
-    assert "<!-- pro-prophet -->" in picture
 
 
 def test_unknown_styles_are_refused() -> None:

@@ -1,0 +1,67 @@
+"""Placements as the files of servers: sglang's expert location, vllm-ascend's expert map."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from railopt.arrays import write_atomic
+from railopt.errors import FormatError, InputError
+from railopt.moe.placement.placement import Placement
+
+LARGEST = 64 << 20  # bytes of a location file: 256 layers of 10,000 slots are a fifth of it
+KEY = "physical_to_logical_map"
+
+
+def read_location(path: str | os.PathLike[str], nodes: int, gpus: int, experts: int) -> Placement:
+    """A placement of `experts` on nodes x gpus GPUs from the JSON that sglang's
+    --init-expert-location reads.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    if len(text) > LARGEST:
+        raise FormatError(f"{path}: more than {LARGEST} bytes, too large for an expert location")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON ({error})") from error
+    if not isinstance(data, dict) or set(data) != {KEY}:
+        raise FormatError(f"{path}: expected the one key {KEY!r}")
+    try:
+        return Placement.from_phy2log(_rows(data[KEY]), nodes, gpus, experts)
+    except InputError as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def _rows(table: Any) -> list[list[int]]:
+    """Rows of integers, all as long as the first: what numpy would guess at is refused here."""
+    good = isinstance(table, list) and all(
+        isinstance(row, list) and len(row) == len(table[0]) and all(type(x) is int for x in row)
+        for row in table
+    )
+    if not good:
+        raise InputError(f"{KEY} is no table of whole numbers [layer, slot]")
+    rows: list[list[int]] = table
+    return rows
+
+
+def save_location(
+    placement: Placement,
+    path: str | os.PathLike[str],
+    slots: int | None = None,
+    *,
+    force: bool = False,
+) -> None:
+    """Write what sglang's --init-expert-location reads, `slots` a GPU (see `phy2log`)."""
+    write_atomic(path, json.dumps(placement.sglang(slots)) + "\n", force=force)
+
+
+def save_expert_map(
+    placement: Placement, path: str | os.PathLike[str], *, force: bool = False
+) -> None:
+    """Write vllm-ascend's expert map."""
+    write_atomic(path, json.dumps(placement.vllm_ascend()) + "\n", force=force)

@@ -1,0 +1,30 @@
+"""The picture of timelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from railopt.moe.iteration.timeline import Event, Timeline
+from railopt.report.gantt import gantt
+from railopt.report.heatmap import save_figure
+
+
+def line(style: str, count: int) -> Timeline:
+    kinds = (("a2a", "network"), ("fec", "compute"), ("plan", "cpu"))
+    return Timeline(
+        style,
+        tuple(Event(0, *kinds[i % 3], 10**9 * i, 10**9 * (i + 1)) for i in range(count)),
+    )
+
+
+def test_every_event_is_a_shape_and_every_timeline_is_named(tmp_path: Path) -> None:
+    shapes = {}
+    for count in (3, 43):
+        path = tmp_path / f"{count}.svg"
+        lines = [line("deepspeed", count), line("ours", count)]
+        save_figure(gantt(lines, title="two styles"), path)
+        picture = path.read_text()
+        shapes[count] = picture.count("<path")
+        for name in ("deepspeed", "ours", "two styles", "all-to-all"):
+            assert f"<!-- {name} -->" in picture
+    assert shapes[43] - shapes[3] == 2 * 40
