@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from fractions import Fraction
-from typing import Any
 
 from railopt.cli.common import add_output_arguments, note, print_json, table
-from railopt.moe.hybrid import domains as partition
-from railopt.moe.hybrid import spec, stream
+from railopt.errors import InputError
+from railopt.moe.hybrid import spec
+from railopt.moe.hybrid.answer import Answer, answer
 from railopt.units import format_bytes, format_time
 
 EPILOG = """example:
@@ -38,35 +37,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    question = spec.read(args.spec)
-    block = question.stream
-    best = stream.optimum(block, unequal=question.unequal)
-    chosen = best.domains
-    if args.sizes is not None:
-        chosen = stream.domains_of_sizes(block, _sizes(args.sizes))
-    found = stream.latency(block, chosen)
-    simulated = None
-    if args.simulate:
-        from railopt.moe.hybrid.simulated import block_time
-
-        simulated = block_time(block, chosen)
+    """Answer, draw, print; the exit code."""
+    sizes = None if args.sizes is None else _sizes(args.sizes)
+    found = answer(spec.read(args.spec), sizes, simulate=args.simulate)
     if args.figure:
         from railopt.report.heatmap import save_figure
         from railopt.report.hybrid_figure import latency_figure
 
-        save_figure(latency_figure(block, best), args.figure, force=args.force)
+        save_figure(latency_figure(found.stream, found.best), args.figure, force=args.force)
         note(f"saved {args.figure}")
-    data = _answer(question, best, chosen, found, simulated)
     if args.json:
-        print_json(data)
+        print_json(found.as_dict())
     else:
-        _show(block, best, chosen, found, data)
+        _print_domains(found)
+        _print_parts(found)
+        _print_what_if(found)
     return 0
 
 
 def _sizes(text: str) -> list[int]:
-    from railopt.errors import InputError
-
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
@@ -75,126 +64,67 @@ def _sizes(text: str) -> list[int]:
         ) from None
 
 
-def _answer(
-    question: spec.Question,
-    best: stream.Optimum,
-    chosen: tuple[stream.Domain, ...],
-    found: stream.Latency,
-    simulated: Fraction | None,
-) -> dict[str, Any]:
-    block = question.stream
-    equal = all(domain.equal for domain in chosen)
-    counts = partition.message_counts(block, chosen) if equal and block.workers <= 1 << 14 else None
-    closed = stream.closed_form(block) if len(block.levels) == 1 else None
-    return {
-        "workers": block.workers,
-        "domains": {
-            level.name: str(domain) for level, domain in zip(block.levels, chosen, strict=True)
-        },
-        "ratio": {
-            level.name: str(Fraction(level.count - domain.largest, max(1, level.count - 1)))
-            for level, domain in zip(block.levels, chosen, strict=True)
-        },
-        "latency": vars(found),
-        "plain": best.plain.total,
-        "speedup": best.plain.total / found.total,
-        "optimal": found.total == best.latency.total,
-        "tried": best.tried,
-        "best": best.latency.total,
-        "messages": None if counts is None else {"data": counts[0], "experts": counts[1]},
-        "closed_form": None if closed is None else {"p": closed[0], "size": closed[1]},
-        "simulated": simulated,
-        "sensitivity": {
-            name: {
-                "domains": [str(d) for d in other.domains],
-                "latency": other.latency.total,
-                "speedup": other.speedup,
-            }
-            for name, other in _what_if(question)
-        },
-    }
-
-
-def _what_if(question: spec.Question) -> list[tuple[str, stream.Optimum]]:
-    outer = question.stream.levels[0].name
-    return [
-        (
-            f"{outer} bandwidth x {factor}",
-            stream.optimum(
-                stream.scaled(question.stream, bandwidth=factor), unequal=question.unequal
-            ),
-        )
-        for factor in (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))
-    ]
-
-
-def _show(
-    block: stream.Stream,
-    best: stream.Optimum,
-    chosen: tuple[stream.Domain, ...],
-    found: stream.Latency,
-    data: dict[str, Any],
-) -> None:
+def _print_domains(found: Answer) -> None:
+    block = found.stream
     where = " x ".join(f"{level.count} {level.name}" for level in block.levels)
     print(
         f"{block.workers} workers ({where}), data {format_bytes(block.data)}, expert "
         f"{format_bytes(block.expert)}, "
         f"pre-expert compute {format_time(block.pre)}, compression {block.compression}\n"
     )
+    rates = [f"{float(block.share(i) * 8) / 1e9:.4g}Gb/s" for i in range(len(block.levels))]
+    ratios = [f"{float(ratio):.3f}" for ratio in found.ratios]
     table(
         ["level", "members", "domain", "p", "bandwidth a worker"],
         [
-            [
-                level.name,
-                level.count,
-                domain,
-                f"{float(Fraction(data['ratio'][level.name])):.3f}",
-                f"{float(block.share(i) * 8) / 1e9:.4g}Gb/s",
-            ]
-            for i, (level, domain) in enumerate(zip(block.levels, chosen, strict=True))
+            [level.name, level.count, *row]
+            for level, *row in zip(block.levels, found.domains, ratios, rates, strict=True)
         ],
     )
+
+
+def _print_parts(found: Answer) -> None:
+    """Where the time goes; the block's name says which passes it has."""
+    block, parts, best = found.stream, found.latency, found.best
+    whole = "block, forward and backward" if block.gradients else "block, forward"
+    times = {
+        "pre-expert compute": block.pre,
+        "expert gather": parts.gather,
+        "of it hidden": parts.hidden,
+        "decode": parts.decode,
+        "encode": parts.encode,
+        "data exchange": parts.exchange,
+        "gradients returned": parts.gradients,
+        whole: parts.total,
+        "plain expert parallelism": best.plain.total,
+    }
+    if found.simulated is not None:
+        times[f"{whole}, simulated"] = found.simulated
     print()
-    table(
-        ["part", "time"],
-        [
-            ["pre-expert compute", format_time(block.pre)],
-            ["expert gather", format_time(found.gather)],
-            ["of it hidden", format_time(found.hidden)],
-            ["decode", format_time(found.decode)],
-            ["encode", format_time(found.encode)],
-            ["data exchange", format_time(found.exchange)],
-            ["gradients returned", format_time(found.gradients)],
-            ["block", format_time(found.total)],
-            ["plain expert parallelism", format_time(best.plain.total)],
-            *(
-                [["simulated", format_time(data["simulated"])]]
-                if data["simulated"] is not None
-                else []
-            ),
-        ],
-    )
+    table(["part", "time"], [[name, format_time(time)] for name, time in times.items()])
     proof = (
         f"optimal: the best of all {best.tried} domain choices"
-        if data["optimal"]
+        if found.optimal
         else f"the optimum is {format_time(best.latency.total)}"
     )
-    print(f"\nspeed-up {float(data['speedup']):.3f}x; {proof}")
-    if data["closed_form"]:
-        print(
-            f"closed form (T11): p* = {float(data['closed_form']['p']):.4f}, S* = "
-            f"{float(data['closed_form']['size']):.2f}"
-        )
+    print(f"\nspeed-up {float(found.speedup):.3f}x; {proof}")
+    if found.closed:
+        p, size = found.closed
+        print(f"closed form (T11): p* = {float(p):.4f}, S* = {float(size):.2f}")
+
+
+def _print_what_if(found: Answer) -> None:
+    outer = found.stream.levels[0].name
     print()
     table(
         ["what if", "domains", "block", "speed-up"],
         [
             [
-                name,
-                ",".join(other["domains"]),
-                format_time(other["latency"]),
-                f"{float(other['speedup']):.3f}x",
+                f"{outer} bandwidth x {factor}",
+                ",".join(map(str, other.domains)),
+                format_time(other.latency.total),
+                f"{float(other.speedup):.3f}x",
             ]
-            for name, other in data["sensitivity"].items()
+            for factor, other in found.what_if.items()
         ],
     )

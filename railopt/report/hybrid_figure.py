@@ -10,7 +10,7 @@ from typing import Any
 from railopt.moe.hybrid import stream as model
 
 
-def latency_figure(stream: model.Stream, best: model.Optimum) -> Any:
+def latency_figure(stream: model.Stream, best: model.BestDomains) -> Any:
     """Left: latency against p at the outermost level, the others at their optimum.  Right: the same
     points against S.
     """

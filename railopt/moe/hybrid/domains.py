@@ -14,7 +14,6 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from railopt.arrays import Ints
 from railopt.errors import InputError
@@ -91,7 +90,7 @@ def traffic(
     workers = stream.workers
     if fabric.nodes * fabric.gpus != workers:
         raise InputError(f"{workers} workers, the fabric has {fabric.nodes} x {fabric.gpus} GPUs")
-    matrix: npt.NDArray[np.int64] = np.zeros((workers, workers), np.int64)
+    matrix: Ints = np.zeros((workers, workers), np.int64)
     for level in range(len(stream.levels)):
         experts, data = messages(stream, domains, level)
         chosen = data if kind == "data" else experts

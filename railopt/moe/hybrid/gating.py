@@ -1,23 +1,19 @@
 """Uneven gating: which expert travels to which data centre, one by one, on links that may differ.
 
 T[d, e] bytes of tokens at data centre d are for expert e, whose home is home[e].  Copying e to d
-(P[e] bytes) keeps those
-tokens at home.  With x the copies,
+(P[e] bytes) keeps those tokens at home.  With x the copies,
 
     gather   = max over data centres of  bytes of copies out (of experts at home there) and in,
-             over the link's rate
+                                         over the link's rate
     exchange = max over data centres of  bytes of tokens out (to experts not copied) and in,
                                          over the link's rate
     time     = max(pre, gather) + 2 exchange
 
 Lower bounds are Lagrangian: any prices (of copies out and in, of tokens out and in) price every
-copy by itself, and the
-sum of what each choice costs at best is below every solution.  Prices come from a float LP, are
-rounded to integers, and
-the bound is then exact.  Branch and bound splits the gather time first, until one possible value of
-                          it is left, then
-single copies; each leaf of the tree keeps its prices, so `check_tree` re-proves the optimum in
-integers without a solver.
+copy by itself, and the sum of what each choice costs at best is below every solution.  Prices come
+from a float LP, are rounded to integers, and the bound is then exact.  Branch and bound splits the
+gather time first, until one possible value of it is left, then single copies; each leaf of the tree
+keeps its prices, so `check_tree` re-proves the optimum in integers without a solver.
 """
 
 from __future__ import annotations
@@ -31,9 +27,9 @@ from math import lcm
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from railopt.arrays import Ints, frozen
+from railopt.arrays import Bools, Floats, Ints, frozen
+from railopt.bracket import Bracket, Status
 from railopt.errors import InputError
 
 _PRICE_UNIT = 10**10
@@ -87,7 +83,7 @@ class Gating:
         return expert.astype(np.int64), centre.astype(np.int64)
 
 
-def evaluate(gating: Gating, copies: npt.NDArray[np.bool_]) -> Fraction:
+def evaluate(gating: Gating, copies: Bools) -> Fraction:
     """The exact time of a choice, bool [pairs]."""
     expert, centre = gating.pairs()
     home, tokens = gating.home[expert], gating.tokens[centre, expert]
@@ -169,9 +165,8 @@ def leaf_bound(gating: Gating, leaf: Leaf) -> Fraction:
     cost = np.minimum(stay, copy)
     for pair, side in part.fixed.items():
         cost[pair] = (stay, copy)[side][pair]
-    if (
-        part.high == part.low
-    ):  # a link then has room for whole multiples of the experts' divisor only
+    if part.high == part.low:
+        # a link then has room for whole multiples of the experts' divisor only
         gather = part.low - sum(
             Fraction((out[d] + into[d]) * _room(gating, part.low, d), leaf.unit * rates[d])
             for d in range(centres)
@@ -220,26 +215,20 @@ def _divisor(sizes: Ints) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The best copies found, their exact time, the bound that is proved, and the tree that proves
-    it.
+    """The best copies found, what is known of the optimum, and the tree that proves it.
 
+    copies    bool [pairs]
+    bracket   exact seconds; proved by the leaves, which `check_tree` re-checks
+    leaves    the parts of the search and the prices that bound each
+    nodes     parts that were looked at
     claimed   who claims the value to be optimal without a proof that is checked here, or ""
     """
 
-    copies: npt.NDArray[np.bool_]
-    value: Fraction
-    bound: Fraction
+    copies: Bools
+    bracket: Bracket
     leaves: tuple[Leaf, ...]
     nodes: int
     claimed: str = ""
-
-    @property
-    def gap(self) -> Fraction:
-        return (self.value - self.bound) / self.bound if self.bound else Fraction(0)
-
-    @property
-    def proved(self) -> bool:
-        return self.value == self.bound
 
 
 def choose(gating: Gating, *, limit_s: float = 10.0) -> Choice:
@@ -269,16 +258,18 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> Choice:
         else:
             leaves.append(leaf)
     leaves += [Leaf(part, (0,) * (4 * len(gating.rate)), 1) for _, part in open_]
-    return Choice(
-        best, value, min([value, *(lower for lower, _ in open_)]), tuple(leaves), nodes, claimed
-    )
+    bound = min([value, *(lower for lower, _ in open_)])
+    status = Status.PROVED if value == bound else Status.OPEN
+    known = Bracket(value, bound, status, by="branch and bound on prices")
+    return Choice(best, known, tuple(leaves), nodes, claimed)
 
 
 def check_tree(gating: Gating, choice: Choice) -> bool:
     """Re-prove a proved choice without a solver: its value, that its leaves cover every choice, and
     each leaf's bound.
     """
-    if not choice.proved or evaluate(gating, choice.copies) != choice.value:
+    value = choice.bracket.value
+    if value is None or not choice.bracket.proved or evaluate(gating, choice.copies) != value:
         return False
     ranges = sorted(
         {(leaf.part.low, leaf.part.high) for leaf in choice.leaves}, key=lambda pair: pair[0]
@@ -296,7 +287,7 @@ def check_tree(gating: Gating, choice: Choice) -> bool:
             _covers([leaf.part.fixed for leaf in choice.leaves if leaf.part[:2] == one])
             for one in ranges
         )
-        and all(leaf_bound(gating, leaf) >= choice.value for leaf in choice.leaves)
+        and all(leaf_bound(gating, leaf) >= value for leaf in choice.leaves)
     )
 
 
@@ -356,7 +347,7 @@ class _Search:
         np.add.at(self.limit, 3 * centres + self.home, -stay / rate[self.home])
         self.cost = np.concatenate([np.zeros(pairs), [1.0, 2.0]])
 
-    def start(self) -> tuple[npt.NDArray[np.bool_], Fraction, str]:
+    def start(self) -> tuple[Bools, Fraction, str]:
         """The better of no copies and all copies."""
         sides = [np.zeros(len(self.expert), np.bool_), np.ones(len(self.expert), np.bool_)]
         best, value = min(
@@ -364,7 +355,7 @@ class _Search:
         )
         return best, value, ""
 
-    def relax(self, part: Part) -> tuple[npt.NDArray[np.float64], float, Leaf]:
+    def relax(self, part: Part) -> tuple[Floats, float, Leaf]:
         """LP shares of every pair, the LP's gather time, and the part with the LP's dual prices as
         integers.
         """
@@ -383,11 +374,9 @@ class _Search:
             ]
             limit[: 2 * len(rooms)] = rooms * 2
         solved = linprog(self.cost, A_ub=self.matrix, b_ub=limit, bounds=bounds, method="highs")
-        if (
-            solved.status != 0
+        if solved.status != 0:
             # an infeasible part, or a solver in trouble: prove it with prices that count copies
             # alone
-        ):
             centres = len(self.gating.rate)
             heavy = [_PRICE_UNIT * 1000] * (2 * centres) + [1] * (2 * centres)
             return (
@@ -417,7 +406,7 @@ class _Search:
             ]
         )
 
-    def split(self, part: Part, shares: npt.NDArray[np.float64], gather: float) -> list[Part]:
+    def split(self, part: Part, shares: Floats, gather: float) -> list[Part]:
         """Two parts: a shorter and a longer gather while more than one gather time is possible,
         else a copy fixed to 0 and 1.
         """
@@ -442,12 +431,12 @@ class _Search:
             [part._replace(fixed={**part.fixed, free[0]: side}) for side in (0, 1)] if free else []
         )
 
-    def rounded(self, shares: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.bool_]]:
+    def rounded(self, shares: Floats) -> Iterator[Bools]:
         """Choices near an LP solution."""
         for threshold in (0.5, 0.2, 0.8, 1e-6, 1 - 1e-6):
             yield shares > threshold
 
-    def milp(self, limit_s: float) -> tuple[npt.NDArray[np.bool_], Fraction, str]:
+    def milp(self, limit_s: float) -> tuple[Bools, Fraction, str]:
         """What HiGHS suggests, re-evaluated here, and its name if it claims that to be optimal."""
         import scipy
         from scipy.optimize import Bounds, LinearConstraint, milp

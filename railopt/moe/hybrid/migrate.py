@@ -10,20 +10,19 @@ differences from it, value and index; what is dropped is the error, and it is kn
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from railopt.arrays import Array
 from railopt.errors import InputError
-
-Floats = npt.NDArray[Any]
 
 
 class Migrated(NamedTuple):
     """A sparse difference: `values` at `indices` (flat, rising) of a parameter array of `shape`."""
 
-    values: Floats
+    values: Array
     indices: npt.NDArray[np.uint32]
     shape: tuple[int, ...]
 
@@ -41,7 +40,7 @@ class Migrated(NamedTuple):
         )
 
 
-def shared_expert(experts: Floats) -> Floats:
+def shared_expert(experts: Array) -> Array:
     """The mean over the first axis: [experts, ...] -> [...], in float32."""
     return np.asarray(np.mean(experts, axis=0, dtype=np.float32))
 
@@ -57,7 +56,7 @@ def kept(
     )
 
 
-def encode(expert: Floats, shared: Floats, keep: int) -> Migrated:
+def encode(expert: Array, shared: Array, keep: int) -> Migrated:
     """The `keep` largest differences of an expert from the shared one; ties by index."""
     if expert.shape != shared.shape:
         raise InputError(f"expert of shape {expert.shape}, shared of {shared.shape}")
@@ -71,7 +70,7 @@ def encode(expert: Floats, shared: Floats, keep: int) -> Migrated:
     return Migrated(difference[chosen].astype(expert.dtype), chosen.astype(np.uint32), expert.shape)
 
 
-def decode(shared: Floats, migrated: Migrated) -> Floats:
+def decode(shared: Array, migrated: Migrated) -> Array:
     """The expert as its receiver rebuilds it, in the dtype of the values."""
     if shared.shape != migrated.shape:
         raise InputError(
@@ -82,7 +81,7 @@ def decode(shared: Floats, migrated: Migrated) -> Floats:
     return flat.reshape(migrated.shape).astype(migrated.values.dtype)
 
 
-def relative_error(expert: Floats, shared: Floats, migrated: Migrated) -> float:
+def relative_error(expert: Array, shared: Array, migrated: Migrated) -> float:
     """What migration lost, over what the expert differs from the shared one (Euclidean norms)."""
     difference = expert.astype(np.float64) - shared.astype(np.float64)
     lost = expert.astype(np.float64) - decode(shared, migrated).astype(np.float64)

@@ -1,27 +1,27 @@
 """One block in the simulator: the gathers beside the pre-expert compute, then the data there and
-back, level by level.
+back, level by level; with gradients, their return beside the backward compute and the data again.
 
 Ports are each member's outgoing and incoming link at a level; levels follow each other, the
 outermost first.
 
 All members of a level are alike (even gating, equal links), so a rotation of the members maps every
-flow onto the flows
-of the same hop distance.  The job merges the bytes of all workers below a member, and of all
-                           distances into `HOPS` of
-them: every link still carries exactly its bytes, and every flow shares its links with flows of the
-same size only, so
-max-min fairness gives each the rate that it has in the full job.  Cost grows linearly with the
-members.  `merge=False` keeps every distance apart; a test holds the two together.
+flow onto the flows of the same hop distance.  The job merges the bytes of all workers below a
+member, and of all distances into `HOPS` of them: every link still carries exactly its bytes, and
+every flow shares its links with flows of the same size only, so max-min fairness gives each the
+rate that it has in the full job.  Cost grows linearly with the members.  `merge=False` keeps every
+distance apart; a test holds the two together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
 import numpy as np
 
+from railopt.errors import InputError
 from railopt.moe.hybrid.stream import Domain, Stream
 from railopt.sim import Job, simulate
 from railopt.units import PS_PER_S
@@ -30,28 +30,34 @@ HOPS = 4
 
 
 def block_time(stream: Stream, domains: Sequence[Domain], *, merge: bool = True) -> Fraction:
-    """Simulated seconds of one forward block: the model's `latency().total` where its assumptions
-    hold.
+    """Simulated seconds of what `latency().total` says, which it is where the model's assumptions
+    hold: the forward pass, and the backward pass too if the stream has gradients.
     """
-    gather, exchange = [], []
-    for level in range(len(stream.levels)):
-        gather.append(_ring(stream, domains, level, experts=True, merge=merge))
-        exchange.append(_ring(stream, domains, level, experts=False, merge=merge))
-    pre = max(stream.pre, _run([job for job in gather if job is not None]))
-    data = [job for job in exchange if job is not None]
+    if not all(domain.equal for domain in domains):
+        raise InputError(
+            "unequal domains can't be simulated: their workers have no partners of the same "
+            "offset; give equal sizes with --sizes, or leave out --simulate"
+        )
+    exchange = _levels(stream, domains, experts=False, merge=merge)
+    gather = _levels(stream, domains, experts=True, merge=merge)
     held = prod(domain.largest for domain in domains)
-    return (
-        pre
-        + stream.decode * (held - 1)
-        + stream.encode * (held > 1)
-        + _run(data)
-        + _run(data[::-1])
-    )
+    copies = stream.decode * (held - 1) + stream.encode * (held > 1)
+    forward = max(stream.pre, gather) + copies + 2 * exchange
+    if not stream.gradients:
+        return forward
+    plain = replace(stream, compression=Fraction(1))  # gradients return uncompressed
+    returned = _levels(plain, domains, experts=True, merge=merge)
+    return forward + max(stream.post, returned) + 2 * exchange
 
 
-def _run(jobs: Sequence[Job]) -> Fraction:
-    """Levels one after the other: the sum of what each takes."""
-    return sum((Fraction(simulate(job).completion_ps, PS_PER_S) for job in jobs), Fraction(0))
+def _levels(stream: Stream, domains: Sequence[Domain], *, experts: bool, merge: bool) -> Fraction:
+    """Seconds of the messages of one kind, one way: levels one after the other."""
+    took = Fraction(0)
+    for level in range(len(stream.levels)):
+        job = _ring(stream, domains, level, experts=experts, merge=merge)
+        if job is not None:
+            took += Fraction(simulate(job).completion_ps, PS_PER_S)
+    return took
 
 
 def _ring(

@@ -6,14 +6,14 @@ n members the members form expert domains of S: inside a domain experts are exch
 AG), between domains data (A2A). A worker of a domain of S at every level then computes with prod S
 experts.
 
-    AG_l   = P_E / CR  x (S_0 ... S_{l-1}) x (S_l - 1) / B_l          own expert first over the slow
-           level, then all of them inside
-    A2A_l  = D x (n_l - S_l) / n_l / B_l                              tokens whose expert is in no
-           domain of their worker's
-    forward  = max(pre, sum AG_l) + decode + 2 sum A2A_l              AG hides under the pre-expert
-             compute
-    backward = max(post, sum of uncompressed AG_l) + 2 sum A2A_l      gradients of migrated experts
-    return (optional)
+    AG_l     = P_E / CR x (S_0 ... S_{l-1}) x (S_l - 1) / B_l
+    A2A_l    = D x (n_l - S_l) / n_l / B_l
+    forward  = max(pre, sum AG_l) + decode + 2 sum A2A_l
+    backward = max(post, sum of uncompressed AG_l) + 2 sum A2A_l
+
+AG_l: a worker's own expert first over the slow level, then all of them inside; it hides under the
+pre-expert compute.  A2A_l: tokens whose expert is in no domain of their worker's.  The backward
+pass, in which the gradients of migrated experts return, is optional.
 
 B_l is a worker's share of its member's link at level l; each message adds the level's latency.  For
 one level, S = G is pure expert transmission and S = 1 plain expert parallelism, and the ratio of
@@ -30,6 +30,7 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
+from railopt.bracket import Bracket, Status
 from railopt.errors import InputError
 
 MAX_CHOICES = 2_000_000
@@ -221,7 +222,7 @@ def choices(level: Level, *, unequal: bool) -> list[Domain]:
 
 
 @dataclass(frozen=True)
-class Optimum:
+class BestDomains:
     """The best domains of all `tried` ones; `ranking` holds the best few, fastest first."""
 
     domains: tuple[Domain, ...]
@@ -235,8 +236,14 @@ class Optimum:
         """Over plain expert parallelism (every domain of size 1)."""
         return self.plain.total / self.latency.total
 
+    @property
+    def bracket(self) -> Bracket:
+        """Exact seconds: every choice was tried, so the best of them is the optimum."""
+        total = self.latency.total
+        return Bracket(total, total, Status.PROVED, by=f"all {self.tried} domain choices tried")
 
-def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> Optimum:
+
+def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDomains:
     """The exact optimum over all feasible domain sizes at every level, by trying every one of them.
 
     Exhaustive, so nothing better exists in the model; levels are few and have few divisors.  Ties
@@ -255,7 +262,7 @@ def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> Optimum:
     if not found:
         raise InputError(f"no domain sizes fit in {stream.memory} bytes of expert memory")
     plain = latency(stream, plain_domains(stream))
-    return Optimum(found[0][0], found[0][1], plain, count, tuple(found[:keep]))
+    return BestDomains(found[0][0], found[0][1], plain, count, tuple(found[:keep]))
 
 
 def _ranked(
@@ -291,8 +298,7 @@ def domains_of_sizes(stream: Stream, sizes: Sequence[int]) -> tuple[Domain, ...]
     return tuple(domains)
 
 
-# ---------------------------------------------------------------- one level: the paper's closed
-# form
+# ---------------------------------------------------------------- one level: the closed form
 def ratio(stream: Stream, size: Fraction | int) -> Fraction:
     """p, the share of data still sent as data, of a domain size: (G - S) / (G - 1)."""
     return (

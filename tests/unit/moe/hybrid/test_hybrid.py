@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, plan
+from railopt.bracket import Bracket, Status
 from railopt.errors import InputError
 from railopt.moe.hybrid import domains as partition
 from railopt.moe.hybrid import gating, migrate, spec, stream
@@ -67,8 +68,9 @@ def test_closed_form_lands_on_the_discrete_optimum_where_it_is_feasible() -> Non
     assert [str(d) for d in stream.optimum(block).domains] == ["8"]
 
 
+@pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 1), (4, 8), (1, 4), (4, 2)])
-def test_simulation_agrees_with_the_model(sizes: tuple[int, int]) -> None:
+def test_simulation_agrees_with_the_model(sizes: tuple[int, int], gradients: bool) -> None:
     block = stream.Stream(
         (stream.Level("dc", 4, 10 * GBPS, Fraction(1, 1000)), stream.Level("gpu", 8, 128 * GBPS)),
         24 * MB,
@@ -76,11 +78,19 @@ def test_simulation_agrees_with_the_model(sizes: tuple[int, int]) -> None:
         Fraction(1, 100),
         compression=Fraction(10),
         decode=Fraction(1, 10**5),
+        gradients=gradients,
+        post=Fraction(1, 50),
     )
     chosen = stream.domains_of_sizes(block, sizes)
     modelled = stream.latency(block, chosen).total
     for merge in (True, False):
         assert abs(block_time(block, chosen, merge=merge) / modelled - 1) < Fraction(1, 10**5)
+
+
+def test_unequal_domains_are_not_simulated() -> None:
+    block = flat(workers=10)
+    with pytest.raises(InputError, match="unequal domains"):
+        block_time(block, [stream.Domain(10, 4)])
 
 
 def test_merged_flows_take_as_long_as_all_of_them() -> None:
@@ -200,17 +210,17 @@ def test_choice_is_optimal_and_its_tree_checks(seed: int) -> None:
         gating.evaluate(instance, np.array(copies, bool))
         for copies in product((0, 1), repeat=count)
     )
-    assert choice.value == best == choice.bound
+    assert choice.bracket.status is Status.PROVED
+    assert choice.bracket.value == best
     assert gating.check_tree(instance, choice)
-    worse = gating.Choice(
-        choice.copies,
-        choice.value - Fraction(1, 10**6),
-        choice.value - Fraction(1, 10**6),
-        choice.leaves,
-        1,
-    )
-    assert not gating.check_tree(instance, worse)
-    missing = gating.Choice(choice.copies, choice.value, choice.value, choice.leaves[:-1], 1)
+    less = best - Fraction(1, 10**6)
+    for claim in (
+        Bracket(less, less, Status.PROVED),
+        Bracket(best, less, Status.OPEN),
+        Bracket(best, best, Status.CLAIMED),
+    ):
+        assert not gating.check_tree(instance, replace(choice, bracket=claim))
+    missing = replace(choice, leaves=choice.leaves[:-1])
     assert not gating.check_tree(instance, missing)
 
 
@@ -221,7 +231,7 @@ def test_hot_experts_travel_and_cold_ones_do_not() -> None:
     )
     choice = gating.choose(instance)
     expert, _ = instance.pairs()
-    assert choice.proved
+    assert choice.bracket.proved
     assert choice.copies[expert == 0].all()
     assert not choice.copies[expert == 1].any()
 
@@ -229,8 +239,8 @@ def test_hot_experts_travel_and_cold_ones_do_not() -> None:
 def test_a_large_choice_has_a_certified_gap() -> None:
     instance = some_gating(128, 16, 1.0, 1, 20000, equal=False)
     choice = gating.choose(instance, limit_s=3)
-    assert gating.evaluate(instance, choice.copies) == choice.value >= choice.bound
-    assert choice.gap < Fraction(1, 20)
+    assert gating.evaluate(instance, choice.copies) == choice.bracket.value
+    assert choice.bracket.gap < Fraction(1, 20)
 
 
 # ---------------------------------------------------------------- the command and its input
@@ -267,7 +277,9 @@ def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
     ran = railopt_cli("hybrid", "--json", "--simulate", "--figure", tmp_path / "f.svg")
     assert ran.code == 0
     data = json.loads(ran.out)
-    assert data["optimal"] is True
+    assert (data["optimal"], data["optimum"]) == (True, "proved")
+    total, simulated = Fraction(data["latency"]["total"]), Fraction(data["simulated"])
+    assert abs(simulated / total - 1) < Fraction(1, 10**5)
     assert Fraction(data["speedup"]) > 1
     assert (tmp_path / "f.svg").exists()
     path = tmp_path / "spec.toml"
@@ -275,6 +287,8 @@ def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
         'data = "24MB"\nexpert = "8MB"\npre_expert = "50ms"\n[[level]]\nname = "dc"\ncount = '
         '6\nbandwidth = "10Gb/s"\n'
     )
+    assert "block, forward and backward, simulated" in railopt_cli("hybrid", "--simulate").out
+    assert "block, forward, simulated" in railopt_cli("hybrid", path, "--simulate").out
     ran = railopt_cli("hybrid", path, "--sizes", "4")
     assert ran.code == 1
     assert "neighbours are 3 and 6" in ran.err

@@ -1,0 +1,119 @@
+"""What `railopt hybrid` tells: the best domains, or given ones, where their time goes, and what if
+the outermost bandwidth were another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from railopt.moe.hybrid.domains import message_counts
+from railopt.moe.hybrid.spec import Question
+from railopt.moe.hybrid.stream import (
+    BestDomains,
+    Domain,
+    Latency,
+    Stream,
+    closed_form,
+    domains_of_sizes,
+    latency,
+    optimum,
+    scaled,
+)
+
+WHAT_IF = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))
+COUNTED = 1 << 14  # workers up to which messages are counted one by one
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Domains of one block, one a level, beside the best ones.
+
+    simulated    seconds of the same block in the flow simulator, or None where it was not run
+    messages     (data messages, expert messages), or None where they were not counted
+    closed       (p*, S*) of the closed form, for one level
+    what_if      the best domains by the factor on the outermost bandwidth
+    """
+
+    stream: Stream
+    best: BestDomains
+    domains: tuple[Domain, ...]
+    latency: Latency
+    simulated: Fraction | None
+    messages: tuple[int, int] | None
+    closed: tuple[Fraction, Fraction] | None
+    what_if: dict[Fraction, BestDomains]
+
+    @property
+    def speedup(self) -> Fraction:
+        """Over plain expert parallelism."""
+        return self.best.plain.total / self.latency.total
+
+    @property
+    def optimal(self) -> bool:
+        """Whether no domains are faster than these."""
+        return self.latency.total == self.best.bracket.bound
+
+    @property
+    def ratios(self) -> tuple[Fraction, ...]:
+        """p of each level: the share of data still sent as data."""
+        return tuple(
+            Fraction(level.count - domain.largest, max(1, level.count - 1))
+            for level, domain in zip(self.stream.levels, self.domains, strict=True)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; exact seconds and ratios as "p/q"."""
+        names = [level.name for level in self.stream.levels]
+        outer = names[0]
+        return {
+            "workers": self.stream.workers,
+            "domains": dict(zip(names, map(str, self.domains), strict=True)),
+            "ratio": dict(zip(names, map(str, self.ratios), strict=True)),
+            "latency": {name: str(value) for name, value in asdict(self.latency).items()},
+            "plain": str(self.best.plain.total),
+            "speedup": str(self.speedup),
+            "optimal": self.optimal,
+            "optimum": str(self.best.bracket.status),
+            "tried": self.best.tried,
+            "best": str(self.best.latency.total),
+            "messages": self.messages
+            and dict(zip(("data", "experts"), self.messages, strict=True)),
+            "closed_form": self.closed and {"p": str(self.closed[0]), "size": str(self.closed[1])},
+            "simulated": None if self.simulated is None else str(self.simulated),
+            "sensitivity": {
+                f"{outer} bandwidth x {factor}": {
+                    "domains": [str(domain) for domain in other.domains],
+                    "latency": str(other.latency.total),
+                    "speedup": str(other.speedup),
+                }
+                for factor, other in self.what_if.items()
+            },
+        }
+
+
+def answer(
+    question: Question, sizes: Sequence[int] | None = None, *, simulate: bool = False
+) -> Answer:
+    """The best domains, or those of the given sizes, one a level; `simulate` runs the block too."""
+    stream, unequal = question
+    best = optimum(stream, unequal=unequal)
+    chosen = best.domains if sizes is None else domains_of_sizes(stream, sizes)
+    counted = all(domain.equal for domain in chosen) and stream.workers <= COUNTED
+    simulated = None
+    if simulate:
+        from railopt.moe.hybrid.simulated import block_time
+
+        simulated = block_time(stream, chosen)
+    return Answer(
+        stream,
+        best,
+        chosen,
+        latency(stream, chosen),
+        simulated,
+        message_counts(stream, chosen) if counted else None,
+        closed_form(stream) if len(stream.levels) == 1 else None,
+        {f: optimum(scaled(stream, bandwidth=f), unequal=unequal) for f in WHAT_IF},
+    )
