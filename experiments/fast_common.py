@@ -11,8 +11,8 @@ import numpy as np
 from railopt import Fabric, Traffic, plan
 from railopt.schedule import synthesise
 from railopt.schedule.phases import Phases, phases
-from railopt.sim import Job, Model, simulate
-from railopt.sim.model import ROCE_INCAST
+from railopt.sim import Assumptions, Flows, simulate
+from railopt.sim.assumptions import ROCE_INCAST
 
 MB = 1_000_000
 STORE_AND_FORWARD = ("fast", "fast-nostage", "compact")
@@ -56,15 +56,16 @@ def workload(name: str, fabric: Fabric, mb_per_gpu: float, seed: int) -> Traffic
 
 def run_phases(found: Phases, fabric: Fabric, incast: Fraction) -> Any:
     """Simulate phases; with an incast penalty on the receive NICs."""
-    job, nics = Job(**found._asdict()), fabric.nodes * fabric.rails
+    flows, nics = Flows(**found._asdict()), fabric.nodes * fabric.rails
     if incast:
         fan_in = np.zeros(len(found.capacity), np.bool_)
         fan_in[nics : 2 * nics] = True
-        job = replace(job, fan_in=fan_in, goodput=Model(incast=incast).goodput(fabric.nodes))
-    return simulate(job)
+        goodput = Assumptions(incast=incast).goodput(fabric.nodes)
+        flows = replace(flows, fan_in=fan_in, goodput=goodput)
+    return simulate(flows)
 
 
-def spreadout_job(fabric: Fabric, traffic: Traffic, alpha_ps: int) -> Phases:
+def spreadout_phases(fabric: Fabric, traffic: Traffic, alpha_ps: int) -> Phases:
     """SpreadOut between GPUs: step d sends g -> g + d, own NIC to the target's NIC; inside a server
     over scale-up.
     """
@@ -108,17 +109,21 @@ def seconds(method: str, fabric: Fabric, traffic: Traffic, alpha_ps: int, incast
         return float(run_phases(phases(made, alpha_out_ps=alpha_ps), fabric, penalty).completion)
     if method == "spreadout":
         return float(
-            run_phases(spreadout_job(fabric, traffic, alpha_ps), fabric, penalty).completion
+            run_phases(spreadout_phases(fabric, traffic, alpha_ps), fabric, penalty).completion
         )
-    model = Model(incast=penalty)
+    assumed = Assumptions(incast=penalty)
     if method.startswith("direct-"):
         took = simulate(
-            traffic, fabric=fabric, balancer=method.removeprefix("direct-"), model=model
+            traffic, fabric=fabric, balancer=method.removeprefix("direct-"), assumptions=assumed
         ).completion
     elif method == "pipelined":
-        took = simulate(synthesise(fabric, traffic, method).plan("1MiB"), model=model).completion
+        took = simulate(
+            synthesise(fabric, traffic, method).plan("1MiB"), assumptions=assumed
+        ).completion
     else:
-        took = simulate(plan(fabric, traffic.chunks("1MiB"), method), model=model).completion
+        took = simulate(
+            plan(fabric, traffic.chunks("1MiB"), method), assumptions=assumed
+        ).completion
     return float(took) + alpha_ps * 1e-12 * (fabric.nodes - 1)
 
 

@@ -21,7 +21,7 @@ from experiments.fast_common import algbw, run_phases, seconds, startup_bytes, w
 from railopt import Fabric, synthesise
 from railopt.cli.common import table
 from railopt.schedule.phases import phases
-from railopt.sim.model import ROCE_INCAST
+from railopt.sim.assumptions import ROCE_INCAST
 
 KINDS = {"FAST": "fast", "ablation": "fast-nostage", "compact": "compact"}
 METHODS = {"pipelined": "pipelined", "SpreadOut": "spreadout"}

@@ -18,10 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan, workloads
 from railopt.cli.common import table
-from railopt.sim import Model, simulate
+from railopt.sim import Assumptions, simulate
 from railopt.units import parse_bytes
 
-MODEL = Model.packets()
+PACKETS = Assumptions.packets()
 DIRECT = ("ecmp", "plb", "minrtt", "spray", "reps")
 HASHED = ("ecmp", "plb", "minrtt")
 RAILS = ("lpt", "lpt-local", "lpt-global", "equitable")
@@ -32,11 +32,14 @@ def micros(fabric: Fabric, traffic: Traffic, scheme: str, chunk: str, hash_seeds
     """Completion of a scheme; the median over hash seeds where it hashes."""
     if scheme not in DIRECT:
         return (
-            simulate(plan(fabric, traffic.chunks(chunk), scheme), model=MODEL).completion_ps / 1e6
+            simulate(plan(fabric, traffic.chunks(chunk), scheme), assumptions=PACKETS).completion_ps
+            / 1e6
         )
     seeds = range(hash_seeds if scheme in HASHED else 1)
     runs = [
-        simulate(traffic, fabric=fabric, balancer=scheme, model=MODEL, seed=seed).completion_ps
+        simulate(
+            traffic, fabric=fabric, balancer=scheme, assumptions=PACKETS, seed=seed
+        ).completion_ps
         for seed in seeds
     ]
     return float(np.median(runs)) / 1e6

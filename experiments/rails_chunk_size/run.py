@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan, workloads
 from railopt.cli.common import table
-from railopt.sim import Model, simulate
+from railopt.sim import Assumptions, simulate
 from railopt.sim.timeline import node_bound
 from railopt.units import PS_PER_S, format_bytes, parse_bytes, parse_time
 
@@ -36,12 +36,14 @@ def promised(traffic: Traffic, rails: int, epsilon: float) -> int:
 
 
 def measure(
-    spec: dict[str, Any], traffic: Traffic, fabric: Fabric, chunk: str | int, model: Model
+    spec: dict[str, Any], traffic: Traffic, fabric: Fabric, chunk: str | int, assumed: Assumptions
 ) -> dict[str, float]:
     """Completion over the bound of any plan, by policy."""
     bound = float(node_bound(fabric, traffic.node_matrix)) * PS_PER_S
     return {
-        policy: simulate(plan(fabric, traffic.chunks(chunk), policy), model=model).completion_ps
+        policy: simulate(
+            plan(fabric, traffic.chunks(chunk), policy), assumptions=assumed
+        ).completion_ps
         / bound
         for policy in spec["policies"]
     }
@@ -75,10 +77,10 @@ def main() -> int:
     traffics = [
         workloads.moe(fabric, skew=spec["skew"], seed=seed) for seed in range(spec["seeds"])
     ]
-    model = Model(alpha_ps=parse_time(spec["alpha"]))
+    assumed = Assumptions(alpha_ps=parse_time(spec["alpha"]))
     rows: list[dict[str, Any]] = []
     for chunk in spec["chunks"]:
-        runs = [measure(spec, traffic, fabric, chunk, model) for traffic in traffics]
+        runs = [measure(spec, traffic, fabric, chunk, assumed) for traffic in traffics]
         rows.append(
             {
                 "chunk": chunk,
@@ -95,7 +97,7 @@ def main() -> int:
             traffic,
             fabric,
             promised(traffic, spec["rails"], spec["epsilon"]),
-            replace(model, alpha_ps=0),
+            replace(assumed, alpha_ps=0),
         )["rotate"]
         for traffic in traffics
     )

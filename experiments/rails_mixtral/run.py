@@ -18,10 +18,10 @@ from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan
 from railopt.cli.common import table
 from railopt.moe.routing.trace import Trace
-from railopt.sim import Model, simulate
+from railopt.sim import Assumptions, simulate
 
 EXPERTS, TOP_K, BF16 = 8, 2, 2
-MODEL = Model.packets()
+PACKETS = Assumptions.packets()
 BASELINES = ("ecmp", "spray", "pxn", "own-nic")
 SCHEMES = (*BASELINES, "lpt", "equitable")
 LOADS = ("busiest", "mean")
@@ -71,12 +71,16 @@ def seconds(spec: dict[str, Any], fabric: Fabric, traffic: Traffic, scheme: str)
     if scheme in ("ecmp", "spray"):
         seeds = range(spec["hash_seeds"] if scheme == "ecmp" else 1)
         runs = [
-            simulate(traffic, fabric=fabric, balancer=scheme, model=MODEL, seed=seed).completion_ps
+            simulate(
+                traffic, fabric=fabric, balancer=scheme, assumptions=PACKETS, seed=seed
+            ).completion_ps
             for seed in seeds
         ]
         return float(np.median(runs)) / 1e12
     return (
-        simulate(plan(fabric, traffic.chunks(spec["chunk"]), scheme), model=MODEL).completion_ps
+        simulate(
+            plan(fabric, traffic.chunks(spec["chunk"]), scheme), assumptions=PACKETS
+        ).completion_ps
         / 1e12
     )
 

@@ -17,24 +17,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from railopt import Chunks, Fabric, Plan, Traffic, plan, workloads
-from railopt.sim import Model, simulate
-from railopt.sim.model import ROCE_INCAST
+from railopt.sim import Assumptions, simulate
+from railopt.sim.assumptions import ROCE_INCAST
 from railopt.units import parse_bytes
 
-MODEL = Model.packets()
+PACKETS = Assumptions.packets()
 
 
-def micros(what: Plan | Traffic, model: Model = MODEL, **options: Any) -> float:
+def micros(what: Plan | Traffic, assumed: Assumptions = PACKETS, **options: Any) -> float:
     """Completion in microseconds."""
-    return simulate(what, model=model, **options).completion_ps / 1e6
+    return simulate(what, assumptions=assumed, **options).completion_ps / 1e6
 
 
-def median(traffic: Traffic, fabric: Fabric, seeds: int, model: Model = MODEL) -> float:
+def median(traffic: Traffic, fabric: Fabric, seeds: int, assumed: Assumptions = PACKETS) -> float:
     """Of per-flow ECMP, over the hash's seeds."""
     return float(
         np.median(
             [
-                micros(traffic, model, fabric=fabric, balancer="ecmp", seed=seed)
+                micros(traffic, assumed, fabric=fabric, balancer="ecmp", seed=seed)
                 for seed in range(seeds)
             ]
         )
@@ -78,7 +78,7 @@ def measure(spec: dict[str, Any]) -> dict[str, float]:
         rows[f"{name}, direct ECMP"] = median(traffic, fabric, spec["seeds"])
         rows[f"{name}, direct spray"] = micros(traffic, fabric=fabric, balancer="spray")
     rows["zipf 0, RoCE+PFC direct ECMP"] = median(
-        traffic, fabric, spec["seeds"], Model.packets(incast=ROCE_INCAST)
+        traffic, fabric, spec["seeds"], Assumptions.packets(incast=ROCE_INCAST)
     )
     size = parse_bytes(spec["stage"])
     across = one_to_one(fabric, size, 1)

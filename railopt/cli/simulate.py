@@ -14,9 +14,8 @@ from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies import KNOWN, plan
-from railopt.sim import BALANCERS, Fault, Model, Stuck, Timeline, simulate
-from railopt.sim.from_plan import STAGES
-from railopt.sim.model import ROCE_INCAST
+from railopt.sim import BALANCERS, Assumptions, Fault, Stuck, Timeline, simulate
+from railopt.sim.assumptions import ROCE_INCAST, STAGES
 from railopt.sim.timeline import node_bound
 from railopt.traffic import Traffic
 from railopt.units import PS_PER_S, format_time, parse_time, seconds
@@ -94,17 +93,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate, print, and exit 2 with what is stuck where the run can't finish."""
-    model = Model.packets() if args.packets else Model()
+    model = Assumptions.packets() if args.packets else Assumptions()
     model = replace(
-        model, alpha_ps=parse_time(args.alpha), incast=_loss(args.incast), exact=args.exact
+        model,
+        alpha_ps=parse_time(args.alpha),
+        incast=_loss(args.incast),
+        exact=args.exact,
+        stages=args.stages,
     )
     what, fabric, setting = _subject(args)
     timeline = simulate(
         what,
         fabric=fabric,
         balancer=args.balancer or "ecmp",
-        model=model,
-        stages=args.stages,
+        assumptions=model,
         seed=args.seed or 0,
         faults=[Fault.parse(text) for text in args.fault],
         partial=True,
@@ -193,9 +195,9 @@ def _summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
     matrix = what.chunks.node_matrix if isinstance(what, Plan) else what.node_matrix
     assert timeline.fabric is not None
     return {
-        "flows": len(timeline.job),
+        "flows": len(timeline.flows),
         "chunks": len(timeline.chunk_ps),
-        "bytes": int(timeline.job.size.sum()),
+        "bytes": int(timeline.flows.size.sum()),
         "completion_ps": timeline.completion_ps,
         "bound_ps": float(timeline.bound * PS_PER_S),
         "any_plan_bound_ps": float(node_bound(timeline.fabric, matrix) * PS_PER_S),

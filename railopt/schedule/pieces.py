@@ -49,7 +49,7 @@ class Pieces(NamedTuple):
     size: Array
 
 
-class Rails(NamedTuple):
+class TileRails(NamedTuple):
     """What the m rails of one tile send, in order, and how far each has come.
 
     runs    int64 [m, m * m + m, RUN]: rail r sends `runs[r, :filled[r]]`
@@ -71,11 +71,11 @@ class Rails(NamedTuple):
 
 
 @njit(cache=True)
-def _rails(m: int) -> Rails:
+def _rails(m: int) -> TileRails:
     """Room for a tile of m rails."""
     whole = np.zeros((5, m), np.int64)
     runs, at = np.empty((m, m * m + m, RUN), np.int64), np.empty((m, 3), np.int64)
-    return Rails(runs, whole[0], at, whole[1], whole[2], whole[3], whole[4])
+    return TileRails(runs, whole[0], at, whole[1], whole[2], whole[3], whole[4])
 
 
 @njit(cache=True)
@@ -129,7 +129,7 @@ def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
 
 
 @njit(cache=True)
-def _take(tile: Array, g: int, want: int, rail: int, rails: Rails) -> None:
+def _take(tile: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     """Append the next `want` bytes of GPU g to a rail's runs."""
     m = len(tile)
     runs, k = rails.runs, rails.filled[rail]
@@ -149,7 +149,7 @@ def _take(tile: Array, g: int, want: int, rail: int, rails: Rails) -> None:
 
 
 @njit(cache=True)
-def _load(tile: Array, turn: int, by_target: bool, rails: Rails) -> None:
+def _load(tile: Array, turn: int, by_target: bool, rails: TileRails) -> None:
     """Give each rail of the tile [m, m] its runs, in the order in which it sends them; nothing is
     sent yet.
     """
@@ -195,7 +195,7 @@ def _sort_by_target(runs: Array, count: int) -> None:
 
 
 @njit(cache=True)
-def _send(stage: int, origin: tuple[int, int], cap: int, rails: Rails, out: Pieces, p: int) -> int:
+def _send(stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int) -> int:
     """Each rail of a tile sends up to its `share`, in pieces of at most `cap` bytes that become
     rows p, p + 1, ... of `out`; the next row.  `origin`: first GPUs of the two servers.
     """

@@ -2,15 +2,31 @@
 
 simulate(plan)                                       a plan, rail by rail, stages in order
 simulate(traffic, fabric=fabric, balancer="spray")   direct traffic through the spine
-simulate(job)                                        any flows over any ports
+simulate(flows)                                      any flows over any ports
+
+assumptions   what a run assumes beside the rates of the ports; faults
+flows         Flows: what is run;  from_plan, direct: plans and traffic as flows
+run           simulate;  events: the event loop;  fill: max-min fair rates;  graph: small kernels
+timeline      Timeline: what came of it;  export: the same run for htsim
 """
 
 from __future__ import annotations
 
-from railopt.sim.direct import BALANCERS
-from railopt.sim.job import Change, Job
-from railopt.sim.model import Fault, Model
+from railopt.sim.assumptions import Assumptions, Fault
+from railopt.sim.direct import BALANCERS, Balancer, Crossing
+from railopt.sim.flows import Change, Flows
 from railopt.sim.run import simulate
 from railopt.sim.timeline import Stuck, Timeline
 
-__all__ = ["BALANCERS", "Change", "Fault", "Job", "Model", "Stuck", "Timeline", "simulate"]
+__all__ = [
+    "BALANCERS",
+    "Assumptions",
+    "Balancer",
+    "Change",
+    "Crossing",
+    "Fault",
+    "Flows",
+    "Stuck",
+    "Timeline",
+    "simulate",
+]

@@ -2,9 +2,8 @@
 whatever the rail.
 
 A flow that changes rail goes up one of its leaf's links to a spine and down to the other leaf; who
-chooses the link is
-the balancer.  Spine u has one link to every leaf (full bisection where there are as many as nodes:
-               the default).
+chooses the link is the balancer.  Spine u has one link to every leaf (full bisection where there
+are as many as nodes: the default).
 
     ecmp      one hashed path a flow, for good: per-flow ECMP
     plb       hashed, and hashed again while its path is crowded, a few rounds: PLB (Qureshi et al.,
@@ -16,87 +15,127 @@ the balancer.  Spine u has one link to every leaf (full bisection where there ar
     adaptive  each flow in turn, largest first, to the path with the fewest bytes on its busiest
               link: the limit of any per-flow choice that knows the loads
     spray     every packet its own random path: the uplinks of a leaf as one port.  Random queues
-              cost capacity: Model.spray of it is usable
+              cost capacity: Assumptions.spray of it is usable
     reps      packets over recycled paths that did not see congestion (REPS): as spray with
-              Model.reps
+              Assumptions.reps
 
 The shares come from packet-level runs (UEC htsim, 8 x 8 NICs at 400 Gb/s) of one cross-rail
 one-to-one stage of 8 MiB flows: 222 us sprayed and 192 us with REPS, where the same stage takes 174
 us inside the rails.
+
+A balancer is one entry of BALANCERS: a function that chooses a spine for each flow, or the share of
+the uplinks' capacity that spreading packets over all spines can use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
 from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.fabric import Fabric, Spine
+from railopt.sim.assumptions import Assumptions, Fault
+from railopt.sim.flows import Flows
 from railopt.sim.from_plan import changes_of, fan_in_of, nic_capacity, port_name
-from railopt.sim.job import Job
-from railopt.sim.model import Fault, Model
 from railopt.traffic import Traffic
+from railopt.units import shown
 
 PLB_ROUNDS = 8
 PLB_CROWDED = 1.25  # a link is crowded above this multiple of its leaf's mean
 
 
-def hashed(size: Ints, leaf: Ints, target: Ints, rails: int, uplinks: int, seed: int) -> Ints:
+class Crossing(NamedTuple):
+    """The flows that change rail, and the spines they may take.
+
+    size      int64 [flows], bytes
+    leaf      int64 [flows], the rail that a flow leaves on
+    target    int64 [flows], the rail that it arrives on
+    rails     how many leaves there are
+    uplinks   spines, each with one link to every leaf
+    seed      of random choices
+    """
+
+    size: Ints
+    leaf: Ints
+    target: Ints
+    rails: int
+    uplinks: int
+    seed: int
+
+
+def hashed(flows: Crossing) -> Ints:
     """One uniformly random uplink a flow."""
-    return np.random.default_rng([seed, 0]).integers(0, uplinks, len(size))
+    return np.random.default_rng([flows.seed, 0]).integers(0, flows.uplinks, len(flows.size))
 
 
-def plb(size: Ints, leaf: Ints, target: Ints, rails: int, uplinks: int, seed: int) -> Ints:
+def plb(flows: Crossing) -> Ints:
     """Hash; then, a few rounds, half of the flows on a link with over 1.25 times the mean bytes
     draw again.
     """
+    size, leaf, target, rails, uplinks, seed = flows
     rng = np.random.default_rng([seed, 1])
     chosen = rng.integers(0, uplinks, len(size))
     mean_up = np.bincount(leaf, size, rails)[leaf] / uplinks
     mean_down = np.bincount(target, size, rails)[target] / uplinks
     for _ in range(PLB_ROUNDS):
-        up = np.bincount(leaf * uplinks + chosen, size, rails * uplinks)[leaf * uplinks + chosen]
-        down = np.bincount(target * uplinks + chosen, size, rails * uplinks)[
-            target * uplinks + chosen
-        ]
+        going, coming = leaf * uplinks + chosen, target * uplinks + chosen
+        up = np.bincount(going, size, rails * uplinks)[going]
+        down = np.bincount(coming, size, rails * uplinks)[coming]
         crowded = (up > PLB_CROWDED * mean_up) | (down > PLB_CROWDED * mean_down)
         again = crowded & (rng.random(len(size)) < 0.5)
         chosen = np.where(again, rng.integers(0, uplinks, len(size)), chosen)
     return chosen
 
 
-def minrtt(size: Ints, leaf: Ints, target: Ints, rails: int, uplinks: int, seed: int) -> Ints:
+def minrtt(flows: Crossing) -> Ints:
     """In random order, each flow to the path with the fewest flows."""
-    order = np.random.default_rng([seed, 2]).permutation(len(size))
-    return _least_loaded(order, np.ones(len(size), np.int64), leaf, target, rails, uplinks)
+    order = np.random.default_rng([flows.seed, 2]).permutation(len(flows.size))
+    return _least_loaded(order, np.ones(len(flows.size), np.int64), flows)
 
 
-def adaptive(size: Ints, leaf: Ints, target: Ints, rails: int, uplinks: int, seed: int) -> Ints:
+def adaptive(flows: Crossing) -> Ints:
     """Largest first, each flow to the path with the fewest bytes."""
-    return _least_loaded(np.argsort(-size, kind="stable"), size, leaf, target, rails, uplinks)
+    return _least_loaded(np.argsort(-flows.size, kind="stable"), flows.size, flows)
 
 
-def _least_loaded(
-    order: Ints, load: Ints, leaf: Ints, target: Ints, rails: int, uplinks: int
-) -> Ints:
+def _least_loaded(order: Ints, load: Ints, flows: Crossing) -> Ints:
     from railopt.sim import graph
 
     chosen = np.empty(len(order), np.int64)
-    graph.least_loaded(order, load, leaf, target, rails, uplinks, chosen)
+    graph.least_loaded(order, load, flows.leaf, flows.target, flows.rails, flows.uplinks, chosen)
     return chosen
 
 
-PATHS: dict[str, Callable[..., Ints]] = {
-    "ecmp": hashed,
-    "plb": plb,
-    "minrtt": minrtt,
-    "adaptive": adaptive,
+class Balancer(NamedTuple):
+    """Who chooses the links of flows that change rail: one of the two.
+
+    choose    the spine of each flow, int64 [flows] from 0 to uplinks - 1
+    usable    packets over all spines: the share of the uplinks' capacity that this can use
+    """
+
+    choose: Callable[[Crossing], Ints] | None = None
+    usable: Callable[[Assumptions], Fraction] | None = None
+
+
+BALANCERS: dict[str, Balancer] = {
+    "ecmp": Balancer(hashed),
+    "plb": Balancer(plb),
+    "minrtt": Balancer(minrtt),
+    "adaptive": Balancer(adaptive),
+    "spray": Balancer(usable=lambda assumed: assumed.spray),
+    "reps": Balancer(usable=lambda assumed: assumed.reps),
 }
-SPRAYS = ("spray", "reps")
-BALANCERS = (*PATHS, *SPRAYS)
+
+
+def balancer_named(name: str) -> Balancer:
+    """An entry of BALANCERS."""
+    if name not in BALANCERS:
+        raise InputError(f"unknown balancer {shown(name)}; known balancers: {', '.join(BALANCERS)}")
+    return BALANCERS[name]
 
 
 def nic_of_gpu(fabric: Fabric) -> Ints:
@@ -104,55 +143,59 @@ def nic_of_gpu(fabric: Fabric) -> Ints:
     return np.arange(fabric.gpus) * fabric.rails // fabric.gpus
 
 
-def job_of_traffic(
+def flows_of_traffic(
     fabric: Fabric,
     traffic: Traffic,
     balancer: str,
-    model: Model,
+    assumed: Assumptions,
     faults: Sequence[Fault] = (),
     seed: int = 0,
-) -> Job:
-    """Direct traffic as a job, one flow a pair of GPUs."""
-    if balancer not in BALANCERS:
-        raise InputError(f"unknown balancer {balancer!r}; known balancers: {', '.join(BALANCERS)}")
-    spine = fabric.spine or Spine(fabric.nodes, int(max(fabric.tx.max(), fabric.rx.max())))
+) -> Flows:
+    """Direct traffic, one flow a pair of GPUs."""
+    chosen = balancer_named(balancer)
     src_gpu, dst_gpu, size = traffic.flows()
-    nic = nic_of_gpu(fabric)
+    nic, nics = nic_of_gpu(fabric), fabric.nodes * fabric.rails
     src, dst = src_gpu // fabric.gpus, dst_gpu // fabric.gpus
     leaf, target = nic[src_gpu % fabric.gpus], nic[dst_gpu % fabric.gpus]
-    nics = fabric.nodes * fabric.rails
     path = np.full((len(size), 4), -1, np.int64)
     path[:, 0], path[:, 1] = src * fabric.rails + leaf, nics + dst * fabric.rails + target
     away = np.flatnonzero(leaf != target)
-    if balancer in PATHS:
-        chosen = PATHS[balancer](
-            size[away], leaf[away], target[away], fabric.rails, spine.uplinks, seed
-        )
-        path[away, 2] = 2 * nics + leaf[away] * spine.uplinks + chosen
-        path[away, 3] = 2 * nics + (fabric.rails + target[away]) * spine.uplinks + chosen
-        links = np.full(2 * fabric.rails * spine.uplinks, model.on_wire(np.array([spine.rate]))[0])
-    else:
-        path[away, 2], path[away, 3] = 2 * nics + leaf[away], 2 * nics + fabric.rails + target[away]
-        usable: Fraction = getattr(model, balancer)
-        links = np.full(
-            2 * fabric.rails, model.on_wire(np.array([int(spine.rate * spine.uplinks * usable)]))[0]
-        )
-    capacity = np.concatenate([nic_capacity(fabric, model), links])
+    spine = fabric.spine or Spine(fabric.nodes, int(max(fabric.tx.max(), fabric.rx.max())))
+    crossing = Crossing(size[away], leaf[away], target[away], fabric.rails, spine.uplinks, seed)
+    up, down, links = _spine_links(chosen, crossing, spine, assumed)
+    path[away, 2], path[away, 3] = 2 * nics + up, 2 * nics + down
+    capacity = np.concatenate([nic_capacity(fabric, assumed), assumed.on_wire(links)])
     present = path >= 0
     cost = np.ones(path.shape)
-    cost[:, 0] += model.alpha_ps / size * (capacity[path[:, 0]] / 1e12)
-    hop = fabric.latency_ps if model.latency else 0
-    return Job(
+    cost[:, 0] += assumed.alpha_ps / size * (capacity[path[:, 0]] / 1e12)
+    hop = fabric.latency_ps if assumed.latency else 0
+    return Flows(
         capacity,
         np.concatenate([[0], np.cumsum(present.sum(axis=1))]),
         path[present].astype(np.int32),
         size,
         cost[present],
         latency_ps=np.where(leaf != target, 2 * hop, hop),
-        changes=changes_of(fabric, model, faults),
+        changes=changes_of(fabric, assumed, faults),
         track=leaf.astype(np.int32),
-        **fan_in_of(model, nics, len(capacity), path[:, 1]),
+        **fan_in_of(assumed, nics, len(capacity), path[:, 1]),
         describe=lambda port: (
             port_name(fabric, port) if port < 2 * nics else f"spine link {port - 2 * nics}"
         ),
     )
+
+
+def _spine_links(
+    balancer: Balancer, crossing: Crossing, spine: Spine, assumed: Assumptions
+) -> tuple[Ints, Ints, Ints]:
+    """(the uplink of each flow, its downlink, both counted from the first spine link; the rate of
+    each link, int64): a link a leaf and spine each way, or all uplinks of a leaf as one.
+    """
+    rails, uplinks = crossing.rails, spine.uplinks
+    if balancer.choose is not None:
+        chosen = balancer.choose(crossing)
+        up, down = crossing.leaf * uplinks + chosen, (rails + crossing.target) * uplinks + chosen
+        return up, down, np.full(2 * rails * uplinks, spine.rate)
+    assert balancer.usable is not None
+    rate = int(spine.rate * uplinks * balancer.usable(assumed))
+    return crossing.leaf, rails + crossing.target, np.full(2 * rails, rate)

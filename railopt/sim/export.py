@@ -20,7 +20,7 @@ def export_htsim(timeline: Timeline, folder: str | Path, *, force: bool = False)
     """Write `run.cm` and `fabric.topo`; the paths.  What htsim can't express is refused."""
     if timeline.fabric is None:
         raise InputError(
-            "only plans and direct traffic can be written for htsim: this job has no fabric"
+            "only plans and direct traffic can be written for htsim: these flows have no fabric"
         )
     texts = {"run.cm": _connections(timeline), "fabric.topo": timeline.fabric.to_topo()}
     target = Path(folder)
@@ -31,25 +31,25 @@ def export_htsim(timeline: Timeline, folder: str | Path, *, force: bool = False)
 
 
 def _connections(timeline: Timeline) -> str:
-    job, fabric = timeline.job, timeline.fabric
+    flows, fabric = timeline.flows, timeline.fabric
     assert fabric is not None
-    if job.changes:
+    if flows.changes:
         raise InputError("htsim has no NICs that change during a run: export it without faults")
-    stages = job.groups
+    stages = flows.groups
     in_turn = np.stack([np.arange(1, stages), np.arange(stages - 1)], axis=1)
-    if len(job.needs) and not np.array_equal(job.needs, in_turn):
+    if len(flows.needs) and not np.array_equal(flows.needs, in_turn):
         raise InputError(
             "a .cm connection waits for one trigger only: export staged plans with a barrier a "
             "stage"
         )
     nics = fabric.nodes * fabric.rails
-    node, rail = np.divmod(job.path[job.first[:-1]], fabric.rails)
-    to, target = np.divmod(job.path[job.first[:-1] + 1] - nics, fabric.rails)
+    node, rail = np.divmod(flows.path[flows.first[:-1]], fabric.rails)
+    to, target = np.divmod(flows.path[flows.first[:-1] + 1] - nics, fabric.rails)
     ends = zip(
         (rail * fabric.nodes + node).tolist(),
         (target * fabric.nodes + to).tolist(),
-        job.size.tolist(),
-        job.group.tolist(),
+        flows.size.tolist(),
+        flows.group.tolist(),
         strict=True,
     )
     return format_cm(

@@ -1,24 +1,22 @@
 """Max-min fair rates by water filling, the inner loop of the simulator.
 
 Every flow crosses a few ports and has a weight; at a port it takes `cost` bytes of capacity for
-each of its own bytes. All rates rise together, in proportion to the weights, until a port is full;
-the flows that cross it stop there and the
-others go on.  Ports are taken in the order in which they fill up, from a binary heap; a flow is
-               touched once.
+each of its own bytes.  All rates rise together, in proportion to the weights, until a port is full;
+the flows that cross it stop there and the others go on.  Ports are taken in the order in which they
+fill up, from a binary heap; a flow is touched once.
 
-numba caches by file: after a change here, remove the caches of kernels.py, which has this code
+numba caches by file: after a change here, remove the caches of events.py, which has this code
 inlined.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[Any]
+from railopt.arrays import Array
 
 
 class Net(NamedTuple):

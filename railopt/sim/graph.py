@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[Any]
+from railopt.arrays import Array
 
 
 @njit(cache=True)
@@ -81,6 +78,18 @@ def first_in_circle(groups: int, next_first: Array, next_group: Array) -> int:
     while at != stuck:
         smallest, at = min(smallest, at), before[at]
     return smallest
+
+
+@njit(cache=True)
+def first_repeat(first: Array, path: Array, ports: int) -> int:
+    """The first flow that crosses a port twice; -1 where there is none."""
+    seen = np.full(ports, -1, np.int64)
+    for f in range(first.size - 1):
+        for e in range(first[f], first[f + 1]):
+            if seen[path[e]] == f:
+                return f
+            seen[path[e]] = f
+    return -1
 
 
 @njit(cache=True)

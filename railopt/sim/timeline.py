@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from railopt.arrays import Array, Ints
+from railopt.arrays import Array, Floats, Int32s, Ints
 from railopt.errors import NotProved
 from railopt.fabric import Fabric
-from railopt.sim.job import Job
+from railopt.sim.flows import Flows
 from railopt.units import PS_PER_S, format_time, seconds
 
 STUCK_LISTED = 20
@@ -24,10 +23,10 @@ class Curve(NamedTuple):
     picoseconds.
     """
 
-    track: npt.NDArray[np.int32]
+    track: Int32s
     since: Ints
     till: Ints
-    bytes: npt.NDArray[np.float64]
+    bytes: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +40,7 @@ class Timeline:
     ranks                 (bytes each rank sends, bytes each receives), int64; for algbw
     """
 
-    job: Job = field(repr=False)
+    flows: Flows = field(repr=False)
     begun_ps: Ints = field(repr=False)
     finish_ps: Ints = field(repr=False)
     chunk_ps: Ints = field(repr=False)
@@ -70,7 +69,7 @@ class Timeline:
         """Seconds that the busiest port of this run needs for its bytes: the run is never
         faster.
         """
-        return self.job.bound
+        return self.flows.bound
 
     @cached_property
     def bytes_per_rank(self) -> int:
@@ -106,21 +105,21 @@ class Timeline:
         }
 
     @cached_property
-    def track_bytes(self) -> npt.NDArray[np.float64]:
+    def track_bytes(self) -> Floats:
         """float64 [tracks]: bytes that each track (rail) carried."""
-        tracks = self.fabric.rails if self.fabric else int(self.job.track.max(initial=0)) + 1
+        tracks = self.fabric.rails if self.fabric else int(self.flows.track.max(initial=0)) + 1
         return np.bincount(self.curve.track, self.curve.bytes, tracks).astype(np.float64)
 
-    def utilisation(self) -> npt.NDArray[np.float64]:
+    def utilisation(self) -> Floats:
         """float64 [rails]: bytes sent on each rail over what its transmit NICs could have sent
         until the completion.
         """
         if self.fabric is None or not self.completion_ps:
             return np.zeros(0)
-        could: npt.NDArray[np.float64] = self.fabric.tx.sum(axis=0) * float(self.completion)
+        could: Floats = self.fabric.tx.sum(axis=0) * float(self.completion)
         return np.divide(self.track_bytes, could, out=np.zeros_like(could), where=could > 0)
 
-    def throughput(self, bins: int = 100) -> npt.NDArray[np.float64]:
+    def throughput(self, bins: int = 100) -> Floats:
         """float64 [tracks, bins]: mean bytes per second of each track in equal slices of the
         run.
         """

@@ -72,7 +72,7 @@ def rows() -> Iterator[Row]:
     quarter, took = map(
         min, zip(*turns, strict=True)
     )  # in turns: a slow minute of the machine must not hit one alone
-    flows, fewer = len(railopt.simulate(large).job), len(railopt.simulate(small).job)
+    flows, fewer = len(railopt.simulate(large).flows), len(railopt.simulate(small).flows)
     growth = took / quarter / (flows / fewer * _log(flows) / _log(fewer))
     yield Row(
         f"growth from {fewer:,} to {flows:,} flows, over flows x log(flows)",

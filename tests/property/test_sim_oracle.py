@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import railopt
 from railopt import Fabric
-from railopt.sim import Job, Model, simulate
-from railopt.sim.run import run_job
+from railopt.sim import Assumptions, Flows, simulate
+from railopt.sim.run import run_flows
 
 PS = 10**12
 
@@ -73,10 +73,12 @@ def jobs(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[int], list[i
     return paths, sizes, starts, capacity
 
 
-def build(paths: list[list[int]], sizes: list[int], starts: list[int], capacity: list[int]) -> Job:
+def build(
+    paths: list[list[int]], sizes: list[int], starts: list[int], capacity: list[int]
+) -> Flows:
     first = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
     path = np.array([port for path in paths for port in path], np.int32)
-    return Job(np.array(capacity), first, path, np.array(sizes), start_ps=np.array(starts))
+    return Flows(np.array(capacity), first, path, np.array(sizes), start_ps=np.array(starts))
 
 
 @settings(max_examples=120, deadline=None)
@@ -127,7 +129,7 @@ def test_plans_obey_bound_scaling_and_determinism(
     tripled = railopt.Traffic(traffic.bytes * 3, traffic.nodes)
     triple = simulate(railopt.plan(fabric, tripled.chunks("48KiB"), policy))
     assert triple.completion_ps == pytest.approx(
-        3 * timeline.completion_ps, abs=3 * len(timeline.job) + 3
+        3 * timeline.completion_ps, abs=3 * len(timeline.flows) + 3
     )
 
 
@@ -141,15 +143,15 @@ def test_long_steps_stay_close_to_exact_ones(seed: int, how: str, skew: float) -
     traffic = railopt.workloads.sparse(fabric, mean="64KiB", zeros=0.1, skew=skew, seed=seed)
     runs = []
     for exact in (False, True):
-        model = Model(exact=exact)
+        assumed = Assumptions(exact=exact)
         if how == "plan":
             plan = railopt.plan(
                 Fabric.uniform(8, 4, scaleup="199GB/s"), traffic.chunks("16KiB"), "lpt"
             )
-            runs.append(simulate(plan, model=model))
+            runs.append(simulate(plan, assumptions=assumed))
         else:
-            runs.append(simulate(traffic, fabric=fabric, balancer=how, model=model))
-    assert len(runs[0].job) > 512
+            runs.append(simulate(traffic, fabric=fabric, balancer=how, assumptions=assumed))
+    assert len(runs[0].flows) > 512
     assert runs[0].completion_ps == pytest.approx(runs[1].completion_ps, rel=2e-3)
     assert np.median(runs[0].finish_ps) == pytest.approx(np.median(runs[1].finish_ps), rel=2e-2)
     assert Fraction(runs[0].completion_ps + 1, PS) >= runs[0].bound
@@ -176,7 +178,7 @@ def test_stages_take_at_most_their_sum_and_nodes_never_wait_longer_than_barriers
         np.zeros(len(src), np.int16),
         stage=np.repeat(np.arange(stages), nodes),
     )
-    barrier, chained = simulate(plan), simulate(plan, stages="node")
+    barrier, chained = simulate(plan), simulate(plan, assumptions=Assumptions(stages="node"))
     assert barrier.completion_ps == pytest.approx(
         sum(size.reshape(stages, nodes).max(axis=1)) * 20, abs=2 * stages
     )
@@ -194,6 +196,6 @@ def test_components_run_apart_give_what_they_give_together() -> None:
         )
     ]
     sizes, capacity = rng.integers(1, 10**6, 80).tolist(), [50 * 10**9] * 16
-    apart = run_job(build(paths, sizes, [0] * 80, capacity))
-    joined = run_job(build([[*path, 16] for path in paths], sizes, [0] * 80, [*capacity, 10**15]))
+    apart = run_flows(build(paths, sizes, [0] * 80, capacity))
+    joined = run_flows(build([[*path, 16] for path in paths], sizes, [0] * 80, [*capacity, 10**15]))
     assert np.abs(apart.finish_ps - joined.finish_ps).max() <= 160

@@ -5,10 +5,10 @@ Ports are each member's outgoing and incoming link at a level; levels follow eac
 outermost first.
 
 All members of a level are alike (even gating, equal links), so a rotation of the members maps every
-flow onto the flows of the same hop distance.  The job merges the bytes of all workers below a
+flow onto the flows of the same hop distance.  The flows merges the bytes of all workers below a
 member, and of all distances into `HOPS` of them: every link still carries exactly its bytes, and
 every flow shares its links with flows of the same size only, so max-min fairness gives each the
-rate that it has in the full job.  Cost grows linearly with the members.  `merge=False` keeps every
+rate that it has in the full flows.  Cost grows linearly with the members.  `merge=False` keeps every
 distance apart; a test holds the two together.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from railopt.errors import InputError
 from railopt.moe.hybrid.stream import Domain, Stream
-from railopt.sim import Job, simulate
+from railopt.sim import Flows, simulate
 from railopt.units import PS_PER_S
 
 HOPS = 4
@@ -54,15 +54,15 @@ def _levels(stream: Stream, domains: Sequence[Domain], *, experts: bool, merge: 
     """Seconds of the messages of one kind, one way: levels one after the other."""
     took = Fraction(0)
     for level in range(len(stream.levels)):
-        job = _ring(stream, domains, level, experts=experts, merge=merge)
-        if job is not None:
-            took += Fraction(simulate(job).completion_ps, PS_PER_S)
+        flows = _ring(stream, domains, level, experts=experts, merge=merge)
+        if flows is not None:
+            took += Fraction(simulate(flows).completion_ps, PS_PER_S)
     return took
 
 
 def _ring(
     stream: Stream, domains: Sequence[Domain], level: int, *, experts: bool, merge: bool
-) -> Job | None:
+) -> Flows | None:
     """The messages of one kind at one level between its members, or None where there are none."""
     here, domain = stream.levels[level], domains[level]
     below = prod(inner.count for inner in stream.levels[level + 1 :])
@@ -87,7 +87,7 @@ def _ring(
     path = np.stack([source.ravel(), here.count + target.ravel()], axis=1)
     latency = here.latency * len(hops)
     flows = len(path)
-    return Job(
+    return Flows(
         capacity=np.full(2 * here.count, here.bandwidth, np.int64),
         first=2 * np.arange(flows + 1),
         path=path.ravel(),

@@ -14,7 +14,7 @@ from railopt import Fabric, Plan
 from railopt.cli.main import main
 from railopt.errors import InputError
 from railopt.formats import parse_cm, parse_topo
-from railopt.sim import Fault, simulate
+from railopt.sim import Assumptions, Fault, simulate
 from railopt.sim.draw import timeline_svg
 from railopt.sim.export import export_htsim
 
@@ -179,7 +179,7 @@ def test_stages_are_exported_as_barriers(tmp_path: Path, plan: Plan) -> None:
     connections = parse_cm((tmp_path / "run.cm").read_text())[1]
     assert {connection.trigger for connection in connections} == {None, 1, 2}
     with pytest.raises(InputError, match="a barrier a stage"):
-        export_htsim(simulate(staged, stages="node"), tmp_path, force=True)
+        export_htsim(simulate(staged, assumptions=Assumptions(stages="node")), tmp_path, force=True)
 
 
 def test_what_htsim_cannot_express_is_refused(tmp_path: Path, plan: Plan) -> None:

@@ -16,7 +16,7 @@ from railopt import Fabric, Traffic, check
 from railopt.errors import InputError
 from railopt.schedule import KINDS, certificate, synthesise
 from railopt.schedule.phases import phases
-from railopt.sim import Job, simulate
+from railopt.sim import Flows, simulate
 from railopt.workloads import zipf
 
 MB = 10**6
@@ -24,7 +24,7 @@ US = 10**6
 
 
 def completion_us(schedule, **alpha: int) -> float:
-    return simulate(Job(**phases(schedule, **alpha)._asdict())).completion_ps / US
+    return simulate(Flows(**phases(schedule, **alpha)._asdict())).completion_ps / US
 
 
 def one_way() -> tuple[Fabric, Traffic]:
@@ -73,7 +73,7 @@ def test_phases_carry_every_byte(kind: str) -> None:
     local = found.size[~wire].sum() - inside
     _, rail, src, dst, _, size = schedule.pieces()
     assert local == size[src % 4 != rail].sum() + size[dst % 4 != rail].sum()
-    timeline = simulate(Job(**found._asdict()))
+    timeline = simulate(Flows(**found._asdict()))
     assert timeline.completion >= schedule.bound.value
     assert timeline.completion <= 2 * schedule.bound.value
     if KINDS[kind].barriers:

@@ -10,17 +10,17 @@ import pytest
 import railopt
 from railopt import Chunks, Fabric, Plan, Traffic
 from railopt.errors import InputError
-from railopt.sim import BALANCERS, Change, Job, Model, simulate
-from railopt.sim.model import PAYLOAD
+from railopt.sim import BALANCERS, Assumptions, Change, Flows, simulate
+from railopt.sim.assumptions import PAYLOAD
 
 MIB = 2**20
 LINE = 50 * 10**9  # bytes per second at 400 Gb/s
 FULL = MIB * 20  # picoseconds for 1 MiB at line rate
 
 
-def job(paths: list[list[int]], sizes: list[int], capacity: list[int], **rest: object) -> Job:
+def job(paths: list[list[int]], sizes: list[int], capacity: list[int], **rest: object) -> Flows:
     first = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
-    return Job(
+    return Flows(
         np.array(capacity),
         first,
         np.array([port for path in paths for port in path], np.int32),
@@ -106,7 +106,7 @@ def test_cost_counts_on_its_port_only() -> None:
 
 def test_chunks_of_a_connection_arrive_one_after_the_other(fabric: Fabric) -> None:
     timeline = simulate(planned(fabric, [0, 0, 0], [1, 1, 1], [0, 0, 0], [MIB, 2 * MIB, MIB]))
-    assert len(timeline.job) == 1
+    assert len(timeline.flows) == 1
     assert timeline.chunk_ps.tolist() == [FULL, 3 * FULL, 4 * FULL]
 
 
@@ -141,7 +141,7 @@ def test_a_barrier_and_a_chain_of_nodes(fabric: Fabric) -> None:
         [4 * MIB, MIB, 2 * MIB, MIB, MIB],
         stage=np.array([0, 0, 0, 1, 1]),
     )
-    nodes = simulate(plan, stages="node")
+    nodes = simulate(plan, assumptions=Assumptions(stages="node"))
     assert nodes.chunk_ps.tolist() == [4 * FULL, FULL, 2 * FULL, 3 * FULL, 3 * FULL]
 
 
@@ -149,7 +149,11 @@ def test_stages_of_a_node_wait_over_stages_in_which_it_is_idle(fabric: Fabric) -
     plan = planned(
         fabric, [0, 2, 0], [1, 3, 5], [0] * 3, [2 * MIB, MIB, MIB], stage=np.array([0, 1, 2])
     )
-    assert simulate(plan, stages="node").chunk_ps.tolist() == [2 * FULL, FULL, 3 * FULL]
+    assert simulate(plan, assumptions=Assumptions(stages="node")).chunk_ps.tolist() == [
+        2 * FULL,
+        FULL,
+        3 * FULL,
+    ]
 
 
 def test_groups_without_flows_pass_on() -> None:
@@ -162,22 +166,22 @@ def test_groups_without_flows_pass_on() -> None:
 
 def test_alpha_holds_the_transmit_nic_for_every_message(fabric: Fabric) -> None:
     plan = planned(fabric, [0] * 6, [1, 1, 1, 2, 2, 3], [0] * 6)
-    timeline = simulate(plan, model=Model(alpha_ps=1_000_000))
+    timeline = simulate(plan, assumptions=Assumptions(alpha_ps=1_000_000))
     assert timeline.completion_ps == pytest.approx(6 * FULL + 6_000_000, abs=10)
 
 
 def test_headers_and_latency(fabric: Fabric) -> None:
-    timeline = simulate(planned(fabric, [0], [1], [0]), model=Model.packets())
+    timeline = simulate(planned(fabric, [0], [1], [0]), assumptions=Assumptions.packets())
     assert timeline.completion_ps == pytest.approx(FULL / PAYLOAD + fabric.latency_ps, abs=2)
 
 
 def test_incast_penalty_is_the_stated_curve(fabric: Fabric) -> None:
     plan = planned(fabric, [1, 2, 3, 4], [0] * 4, [0] * 4)
-    assert simulate(plan, model=Model(incast=Fraction(1, 10))).completion_ps == pytest.approx(
-        4 * FULL * 1.3, rel=1e-9
-    )
+    assert simulate(
+        plan, assumptions=Assumptions(incast=Fraction(1, 10))
+    ).completion_ps == pytest.approx(4 * FULL * 1.3, rel=1e-9)
     one = planned(fabric, [1], [0], [0])
-    assert simulate(one, model=Model(incast=Fraction(1, 10))).completion_ps == FULL
+    assert simulate(one, assumptions=Assumptions(incast=Fraction(1, 10))).completion_ps == FULL
 
 
 @pytest.mark.parametrize("policy", ["equitable", "round-robin", "pxn", "own-nic"])
@@ -210,7 +214,7 @@ def test_a_scaleup_link_that_does_not_fill_changes_nothing() -> None:
     for scaleup in ("450GB/s", "199GB/s"):
         fabric = Fabric.uniform(4, 4, scaleup=scaleup)
         timeline = simulate(railopt.plan(fabric, traffic.chunks("64KiB"), "lpt"))
-        times.append((len(timeline.job), timeline.completion_ps))
+        times.append((len(timeline.flows), timeline.completion_ps))
     assert times[0][0] < times[1][0]
     assert times[0][1] == pytest.approx(times[1][1], abs=10)
 
@@ -234,10 +238,12 @@ def test_hash_collisions_cost_what_they_must() -> None:
     traffic = Traffic(matrix, 8)
     for seed in range(5):
         timeline = simulate(traffic, fabric=fabric, balancer="ecmp", seed=seed)
-        worst = np.bincount(timeline.job.path[timeline.job.path >= 128]).max()
+        worst = np.bincount(timeline.flows.path[timeline.flows.path >= 128]).max()
         assert timeline.completion_ps == worst * FULL
     assert simulate(traffic, fabric=fabric, balancer="adaptive").completion_ps == FULL
-    sprayed = simulate(traffic, fabric=fabric, balancer="spray", model=Model(spray=Fraction(1, 2)))
+    sprayed = simulate(
+        traffic, fabric=fabric, balancer="spray", assumptions=Assumptions(spray=Fraction(1, 2))
+    )
     assert sprayed.completion_ps == 2 * FULL
 
 

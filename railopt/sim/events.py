@@ -1,14 +1,12 @@
 """The event loop: flows start, share the ports, finish, and open the groups that wait for them.
 
 Times are int64 picoseconds, sizes bytes; rates are float64 bytes per picosecond, and a completion
-is rounded up to the
-next picosecond.  While fewer than `2 << shift` flows are active, rates are recomputed after every
-                  completion: exact.
-With more, after every `flows >> shift` completions: those few that end inside a step are slowed so
-that they end with
-it, and what they leave goes to the others at once, so no capacity idles and no port carries more
-than it can.  A step over n flows costs O(n) and ends a fixed share of them: a run costs a fixed
-              number of passes, not one a completion.
+is rounded up to the next picosecond.  While fewer than `2 << shift` flows are active, rates are
+recomputed after every completion: exact.  With more, after every `flows >> shift` completions:
+those few that end inside a step are slowed so that they end with it, and what they leave goes to
+the others at once, so no capacity idles and no port carries more than it can.  A step over n flows
+costs O(n) and ends a fixed share of them: a run costs a fixed number of passes, not one a
+completion.
 """
 
 from __future__ import annotations
@@ -17,12 +15,11 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from railopt.arrays import Array
 from railopt.sim.fill import Net, Ports, enter, fill, leave
 
-Array = npt.NDArray[Any]
 NEVER = 2**62
 _START, _DELIVERED = 0, 1
 _ROUNDS, _EARLY = 6, 1.0 - 1.0 / 128
@@ -49,7 +46,7 @@ class Work(NamedTuple):
     change_capacity: Array  # float64 [changes], bytes per picosecond
 
 
-class Curve(NamedTuple):
+class Steps(NamedTuple):
     """Bytes that each track moved, step by step."""
 
     track: Array  # int32 [entries]
@@ -75,6 +72,31 @@ class State(NamedTuple):
     is_ending: Array  # bool [flows], whether it is on that list
     until_done: Array  # float64 [flows], as `active`: picoseconds at its rate
     sorting: Array  # float64 [flows], a buffer
+    moved: Array  # float64 [tracks], bytes of the current step
+
+
+class Parts(NamedTuple):
+    """Flows, changes and ports of each component: what joins flows that share ports, directly or
+    through others.  Those of component c are `flows[flow_first[c]:flow_first[c+1]]`, and so on.
+    """
+
+    flow_first: Array  # int64 [components + 1]
+    flows: Array  # int64 [flows]
+    change_first: Array  # int64 [components + 1]
+    changes: Array  # int64 [changes]
+    port_first: Array  # int64 [components + 1]
+    ports: Array  # int64 [ports that are used]
+
+
+class Limits(NamedTuple):
+    """How far to run, and how finely.
+
+    shift   rates are recomputed when one in 2**shift of the active flows is done
+    until   picoseconds; NEVER: to the end
+    """
+
+    shift: int
+    until: int
 
 
 @njit(cache=True)
@@ -175,7 +197,6 @@ def _advance(
     work: Work,
     state: State,
     ports: Ports,
-    moved: Array,
     events: Any,
 ) -> int:
     """Move bytes for `step` picoseconds, note what is complete, keep the rest; how many flows are
@@ -193,7 +214,7 @@ def _advance(
             gone = state.left[f]
             if state.until_done[i] < step:
                 ended = now + _ceil(state.until_done[i])
-        moved[work.track[f]] += gone
+        state.moved[work.track[f]] += gone
         mark, last = state.mark_next[f], work.mark_first[f + 1]
         while mark < last and (over or work.mark[mark] <= sent + gone):
             at = ended
@@ -278,41 +299,50 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, event
 
 
 @njit(cache=True)
+def _happen(
+    now: int, count: int, net: Net, work: Work, state: State, ports: Ports, events: Any
+) -> int:
+    """Starts and deliveries that are due; the number of active flows."""
+    while len(events) and events[0][0] <= now:
+        _, kind, f = heappop(events)
+        if kind == _START:
+            enter(f, net, ports)
+            state.active[count] = f
+            state.begun[f] = now
+            count += 1
+        else:
+            _deliver(f, now, work, state, events)
+    return count
+
+
+@njit(cache=True)
 def _run(
-    flows: Array,
-    changes: Array,
-    among: Array,
+    c: int,
+    parts: Parts,
     net: Net,
     work: Work,
     state: State,
     ports: Ports,
-    shift: int,
-    until: int,
-    moved: Array,
-    curve: Curve,
-) -> Curve:
-    """Run these flows and these changes of capacity to the end, to `until`, or until nothing can
-    move any more.
+    limits: Limits,
+    curve: Steps,
+) -> Steps:
+    """Run component c to the end, to `limits.until`, or until nothing can move any more; the curve,
+    which has grown.
     """
+    flows = parts.flows[parts.flow_first[c] : parts.flow_first[c + 1]]
+    changes = parts.changes[parts.change_first[c] : parts.change_first[c + 1]]
+    among = parts.ports[parts.port_first[c] : parts.port_first[c + 1]]
     events: Any = [(np.int64(0), 0, np.int64(0)) for _ in range(0)]
     count = _begin(flows, net, work, state, ports, events)
     now, change = 0, 0
-    while now < until:
-        while len(events) and events[0][0] <= now:
-            _, kind, f = heappop(events)
-            if kind == _START:
-                enter(f, net, ports)
-                state.active[count] = f
-                state.begun[f] = now
-                count += 1
-            else:
-                _deliver(f, now, work, state, events)
+    while now < limits.until:
+        count = _happen(now, count, net, work, state, ports, events)
         while change < changes.size and work.change_time[changes[change]] <= now:
             net.capacity[work.change_port[changes[change]]] = work.change_capacity[changes[change]]
             change += 1
         if count == 0 and len(events) == 0:
             break
-        following = min(until, events[0][0]) if len(events) else until
+        following = min(limits.until, events[0][0]) if len(events) else limits.until
         if change < changes.size:
             following = min(following, work.change_time[changes[change]])
         if count == 0:
@@ -320,22 +350,21 @@ def _run(
             continue
         active = state.active[:count]
         fill(among, state.ending[:0], net, state.rate, ports)
-        step, several = _window(
-            active, state, shift, following - now if following < NEVER else NEVER
-        )
+        room = following - now if following < NEVER else NEVER
+        step, several = _window(active, state, limits.shift, room)
         if step < 0:
             break
         if several:
             _spread(active, step, among, net, state, ports)
-        count = _advance(active, now, step, net, work, state, ports, moved, events)
-        curve = _note(now, step, moved, curve)
+        count = _advance(active, now, step, net, work, state, ports, events)
+        curve = _note(now, step, state.moved, curve)
         now += step
     return curve
 
 
 @njit(cache=True)
-def _curve(room: int, used: Array) -> Curve:
-    return Curve(
+def _steps(room: int, used: Array) -> Steps:
+    return Steps(
         np.zeros(room, np.int32),
         np.zeros(room, np.int64),
         np.zeros(room, np.int64),
@@ -345,13 +374,13 @@ def _curve(room: int, used: Array) -> Curve:
 
 
 @njit(cache=True)
-def _note(now: int, step: int, moved: Array, curve: Curve) -> Curve:
+def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
     """Append each track's bytes of this step to the curve; the curve, which may have had to
     grow.
     """
     used = curve.used[0]
     if used + moved.size > curve.track.size:
-        larger = _curve(2 * (used + moved.size), curve.used)
+        larger = _steps(2 * (used + moved.size), curve.used)
         larger.track[:used], larger.since[:used] = curve.track[:used], curve.since[:used]
         larger.till[:used], larger.bytes[:used] = curve.till[:used], curve.bytes[:used]
         curve = larger
@@ -367,37 +396,13 @@ def _note(now: int, step: int, moved: Array, curve: Curve) -> Curve:
 
 @njit(cache=True)
 def run(
-    flow_first: Array,
-    flows: Array,
-    change_first: Array,
-    changes: Array,
-    port_first: Array,
-    members: Array,
-    net: Net,
-    work: Work,
-    state: State,
-    ports: Ports,
-    shift: int,
-    until: int,
-    tracks: int,
-) -> Curve:
-    """Run each component (flows that share ports, directly or through others) on its own, one after
-    the other.
+    parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits
+) -> tuple[Array, Array, Array, Array]:
+    """Run each component on its own, one after the other; the columns of the curve: track, since,
+    till, bytes.
     """
-    moved = np.zeros(tracks)
-    curve = _curve(4 * tracks + 1024, np.zeros(1, np.int64))
-    for c in range(flow_first.size - 1):
-        curve = _run(
-            flows[flow_first[c] : flow_first[c + 1]],
-            changes[change_first[c] : change_first[c + 1]],
-            members[port_first[c] : port_first[c + 1]],
-            net,
-            work,
-            state,
-            ports,
-            shift,
-            until,
-            moved,
-            curve,
-        )
-    return curve
+    curve = _steps(4 * state.moved.size + 1024, np.zeros(1, np.int64))
+    for c in range(parts.flow_first.size - 1):
+        curve = _run(c, parts, net, work, state, ports, limits, curve)
+    used = curve.used[0]
+    return curve.track[:used], curve.since[:used], curve.till[:used], curve.bytes[:used]

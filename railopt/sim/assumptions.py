@@ -14,6 +14,8 @@ from railopt.errors import InputError
 from railopt.fabric import Fabric, parse_nic
 from railopt.units import parse_time
 
+STAGES = ("barrier", "node")
+
 PAYLOAD = Fraction(4086, 4150)
 """Share of a full packet that is payload at MTU 4096, as UEC htsim counts it."""
 
@@ -24,17 +26,20 @@ receiver-driven transport takes 359 us."""
 
 
 @dataclass(frozen=True)
-class Model:
-    """Assumptions of a run.
+class Assumptions:
+    """Of a run; the default is the ideal fluid.
 
     headers   NICs and switch links carry 4086 payload bytes of every 4150
     latency   a flow is delivered one fabric latency (two across rails) after its last byte was sent
-    alpha     time for which each message (chunk) holds its transmit NIC beside its bytes
+    alpha_ps  time for which each message (chunk) holds its transmit NIC beside its bytes
     incast    receive NICs lose goodput with fan-in: 1 / (1 + incast x (flows - 1)); 0 = off, see
               ROCE_INCAST
     spray     share of the uplinks' capacity that per-packet random spraying can use
     reps      the same for spraying over recycled paths
     exact     recompute the rates after every completion, however many flows there are
+    stages    how the stages of a plan wait: "barrier", a stage starts when all of the stage before
+              is delivered; "node", a chunk from k to f starts when what k sends and what f receives
+              in their stages before is delivered
     """
 
     headers: bool = False
@@ -44,11 +49,12 @@ class Model:
     spray: Fraction = Fraction(78, 100)
     reps: Fraction = Fraction(90, 100)
     exact: bool = False
+    stages: str = "barrier"
 
     @classmethod
     def packets(
         cls, *, alpha: str = "0", incast: Fraction | str = "0", exact: bool = False
-    ) -> Model:
+    ) -> Assumptions:
         """Headers and latency on: what compares with a packet-level simulator."""
         return cls(
             headers=True,
@@ -63,6 +69,8 @@ class Model:
             raise InputError(f"alpha = {self.alpha_ps} ps: a time can't be negative")
         if self.incast < 0:
             raise InputError(f"incast = {self.incast}: expected 0 (off) or more")
+        if self.stages not in STAGES:
+            raise InputError(f"stages = {self.stages!r}: expected one of {', '.join(STAGES)}")
         for name in ("spray", "reps"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(
