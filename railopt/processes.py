@@ -30,6 +30,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, NamedTuple
 
+from railopt.errors import printable
+
 MEMORY = 2 << 30  # bytes of data that a child may hold
 SPARE_S = 0.3  # what it is told to stop before its limit
 GRACE_S = 1.0  # after its limit, before it is killed
@@ -144,7 +146,7 @@ def ask(
         ended = contain(line, log, deadline + GRACE_S)
         lines = [text for text in answered.read_bytes().splitlines(True) if text.endswith(b"\n")]
         said = log.read_text(errors="replace").strip().splitlines()
-    return Heard(lines, ended, said[-1][:SAID] if said else "")
+    return Heard(lines, ended, printable(said[-1], SAID) if said else "")
 
 
 @contextlib.contextmanager

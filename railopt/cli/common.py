@@ -22,6 +22,7 @@ from railopt.units import MAX_CHARACTERS, parse_integer
 from railopt.workloads import WORKLOADS
 
 __all__ = [
+    "FABRIC_FLAGS",
     "TRAFFIC_HELP",
     "add_fabric_arguments",
     "add_output_arguments",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _FABRIC = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
+FABRIC_FLAGS = ("fabric", *_FABRIC, "degrade")
 
 TRAFFIC_HELP = (
     "a file (.npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as "
@@ -76,7 +78,7 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
 
 def fabric_given(args: argparse.Namespace) -> bool:
     """Whether any option describes a fabric."""
-    return any(getattr(args, name) not in (None, []) for name in ("fabric", "degrade", *_FABRIC))
+    return any(getattr(args, name) not in (None, []) for name in FABRIC_FLAGS)
 
 
 def fabric_from(args: argparse.Namespace) -> Fabric:
@@ -105,7 +107,8 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:
     """Refuse options (by their names in `args`) that were given and could do nothing."""
     for name in flags:
-        if getattr(args, name) not in (None, False, []):
+        value = getattr(args, name)
+        if not (value is None or value is False or value == []):  # 0 was given
             raise InputError(
                 f"--{name.replace('_', '-')} can't do anything {because}: leave it out"
             )

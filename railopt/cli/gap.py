@@ -9,17 +9,19 @@ from typing import Any
 
 from railopt.arrays import kind_of
 from railopt.cli.common import (
+    FABRIC_FLAGS,
     TRAFFIC_HELP,
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
+    integer,
     note,
     percent,
     print_json,
+    refuse_idle,
     table,
     traffic_from,
 )
-from railopt.cli.flags import FABRIC, refuse_idle
 from railopt.errors import InputError, RailoptError
 from railopt.gaps import (
     DEFAULT_POLICIES,
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="10s",
         help="time a chunk size, e.g. 500ms; 0s: closed-form bounds only (default 10s)",
     )
-    parser.add_argument("--seed", type=int, help="of the search (default 0)")
+    parser.add_argument("--seed", type=integer, help="of the search (default 0)")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
@@ -143,7 +145,7 @@ def _contradictions(args: argparse.Namespace, limit_s: float) -> None:
     plans = [kind_of(text) == "plan" for text in args.traffic]
     if any(plans):
         own = "with a plan, which has its own policy, chunks and fabric"
-        refuse_idle(args, "policy", "chunk", *FABRIC, because=own)
+        refuse_idle(args, "policy", "chunk", *FABRIC_FLAGS, because=own)
         if not all(plans):
             raise InputError("give either plans or one traffic, not both")
     elif len(args.traffic) > 1:

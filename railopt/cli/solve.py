@@ -8,17 +8,19 @@ from functools import partial
 from railopt.arrays import kind_of
 from railopt.chunks import Chunks
 from railopt.cli.common import (
+    FABRIC_FLAGS,
     TRAFFIC_HELP,
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
+    integer,
     note,
     percent,
     print_json,
+    refuse_idle,
     table,
     traffic_from,
 )
-from railopt.cli.flags import FABRIC, refuse_idle
 from railopt.errors import BackendError, NotProved
 from railopt.fabric import Fabric
 from railopt.plans import Plan
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--backend", help=f"native (default), {', '.join(BACKENDS)}")
     parser.add_argument("--limit", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
-    parser.add_argument("--seed", type=int, help="of the native search (default 0)")
+    parser.add_argument("--seed", type=integer, help="of the native search (default 0)")
     parser.add_argument("-o", "--output", metavar="PLAN.npz", help="where to save the plan")
     parser.add_argument(
         "--certificate",
@@ -127,7 +129,7 @@ def _contradictions(args: argparse.Namespace) -> None:
     """What was given, but could not act."""
     if kind_of(args.traffic) == "plan":
         own = "with a plan, which has its own chunks and fabric"
-        refuse_idle(args, "chunk", *FABRIC, because=own)
+        refuse_idle(args, "chunk", *FABRIC_FLAGS, because=own)
     if args.write_model and not (args.output or args.certificate):
         alone = "with --write-model alone, which does not solve"
         refuse_idle(args, "backend", "limit", "seed", "json", because=alone)

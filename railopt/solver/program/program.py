@@ -22,16 +22,14 @@ from math import gcd, lcm
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from railopt.arrays import Array, Ints
+from railopt.arrays import Array, Bools, Floats, Ints, Rails
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 
 MAX_VARIABLES = 2_000_000
 MAX_SCALE = 1 << 20
-Rails = npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +48,7 @@ class IntegerProgram:
     dst: Ints
     size: Ints
     count: Ints
-    allowed: npt.NDArray[np.bool_]
+    allowed: Bools
     a: Ints
     r: Ints
     hint: Ints
@@ -223,12 +221,12 @@ class Linear(NamedTuple):
     """
 
     place: Ints
-    upper: npt.NDArray[np.float64]
+    upper: Floats
     rows: Ints
     columns: Ints
-    values: npt.NDArray[np.float64]
-    row_lower: npt.NDArray[np.float64]
-    row_upper: npt.NDArray[np.float64]
+    values: Floats
+    row_lower: Floats
+    row_upper: Floats
 
     def by_row(self) -> Iterator[list[tuple[int, float]]]:
         """(column, value) of the entries, row by row."""
@@ -240,7 +238,7 @@ class Linear(NamedTuple):
 
 
 def _grouped(
-    of: Ints, other: Ints, values: npt.NDArray[np.float64], groups: int
+    of: Ints, other: Ints, values: Floats, groups: int
 ) -> Iterator[list[tuple[int, float]]]:
     """(other, value) of the entries of each group, in their order."""
     order = np.argsort(of, kind="stable")
