@@ -191,14 +191,14 @@ def _umask() -> int:
     return mask
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a file of at most MAX_TEXT bytes, with errors that a user understands."""
+def read_text(path: str | os.PathLike[str], limit: int = MAX_TEXT) -> str:
+    """The text of a file of at most `limit` bytes, with errors that a user understands."""
     name = printable(path)
     try:
         with open(path, "rb") as file:
-            data = file.read(MAX_TEXT + 1)
-        if len(data) > MAX_TEXT:
-            raise InputError(f"{name}: more than {MAX_TEXT} bytes of text; save it as .npz instead")
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise InputError(f"{name}: more than {limit} bytes of text; railopt's .npz holds more")
         return data.decode("utf-8")
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error

@@ -213,7 +213,7 @@ class Fabric:
         `to_toml` for the keys); unknown keys are errors.
         """
         if Path(path).suffix == ".topo":
-            return cls.from_topo(read_text(path), printable(Path(path).name))
+            return cls.from_topo(read_text(path, toml.MAX_BYTES), printable(Path(path).name))
         return toml.read(path, cls.from_toml)
 
     @classmethod

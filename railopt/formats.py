@@ -23,24 +23,28 @@ from railopt.units import INT64_MAX, parse_integer, shown
 
 INT32_MAX = 2**31 - 1
 MAX_RANKS = 1 << 14  # GPUs of a matrix: 2 GiB
+MAX_LINE = 24 * MAX_RANKS
+
+_DIGITS, _LONG = re.compile(r"[0-9 \t]*[0-9][0-9 \t]*"), re.compile(r"[0-9]{19}")
 
 
 def parse_matrix(text: str, name: str = "matrix") -> Ints:
     """Text of an nccl-tests alltoallv matrix -> int64 [ranks, ranks]."""
     rows: list[Ints] = []
-    for line in text.splitlines():
-        entries = line.split()
-        if not entries or entries[0].startswith("#"):
+    for found in re.finditer(r"[^\r\n]+", text):
+        where = f"{name} row {len(rows)}"
+        if len(found[0]) > MAX_LINE:
+            raise FormatError(f"{where}: {len(found[0])} characters, at most {MAX_LINE}")
+        row = _row(found[0], where)
+        if len(row) == 0:
             continue
-        width = len(rows[0]) if rows else len(entries)
-        if len(entries) != width or len(rows) == width:
+        width = len(rows[0]) if rows else len(row)
+        if len(row) != width or len(rows) == width:
             raise FormatError(
-                f"{name} row {len(rows)}: {len(entries)} columns, expected "
-                f"{width if len(entries) != width else 'no more rows'} (the matrix must be square)"
+                f"{where}: {len(row)} columns, expected "
+                f"{width if len(row) != width else 'no more rows'} (the matrix must be square)"
             )
-        if width > MAX_RANKS:
-            raise FormatError(f"{name}: {width} columns, at most {MAX_RANKS}")
-        rows.append(_row(entries, f"{name} row {len(rows)}"))
+        rows.append(row)
     if not rows:
         raise FormatError(f"{name}: no rows; expected a square matrix of bytes")
     if len(rows) != len(rows[0]):
@@ -50,12 +54,18 @@ def parse_matrix(text: str, name: str = "matrix") -> Ints:
     return np.stack(rows)
 
 
-def _row(entries: list[str], where: str) -> Ints:
-    if all(entry.isascii() and entry.isdigit() and len(entry) < 19 for entry in entries):
-        return np.array(list(map(int, entries)), np.int64)
-    return np.array(
-        [_entry(entry, f"{where} column {j}") for j, entry in enumerate(entries)], np.int64
-    )
+def _row(line: str, where: str) -> Ints:
+    """The entries of a line; none if it is blank or a comment."""
+    if _DIGITS.fullmatch(line) and not _LONG.search(line):
+        row = np.fromstring(line, np.int64, sep=" ")
+    else:
+        entries = [] if line.lstrip().startswith("#") else line.split()
+        row = np.array(
+            [_entry(entry, f"{where} column {j}") for j, entry in enumerate(entries)], np.int64
+        )
+    if len(row) > MAX_RANKS:
+        raise FormatError(f"{where}: {len(row)} columns, at most {MAX_RANKS}")
+    return row
 
 
 def _entry(text: str, where: str) -> int:

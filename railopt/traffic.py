@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from railopt import formats
 from railopt.arrays import (
+    MAX_TEXT,
     Ints,
     digest,
     frozen,
@@ -25,6 +26,8 @@ from railopt.chunks import Chunks, check_total
 from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.units import INT64_MAX, parse_bytes
+
+MAX_CM = 1 << 26  # bytes of a `.cm`: each of its lines becomes a record
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +121,7 @@ class Traffic:
                     f"the fabric has {fabric.nodes} x {fabric.gpus}"
                 )
             return traffic
-        text = read_text(path)
+        text = read_text(path, MAX_CM if suffix == ".cm" else MAX_TEXT)
         name = printable(Path(path).name)
         matrix = (
             formats.cm_to_matrix(text, fabric.nodes, fabric.gpus, name)

@@ -38,6 +38,17 @@ def test_cm_round_trip_keeps_what_crosses_nodes(tmp_path: Path) -> None:
     assert back == Traffic.from_chunks(traffic.chunks("flow"))
 
 
+def test_comments_tabs_signs_and_large_entries(tmp_path: Path) -> None:
+    path = tmp_path / "m.txt"
+    path.write_text("# bytes\r\n0\t1 2 3\r\n\n +1 0 0 0\n0 0 0 999999999999999999\n  0 0 0 0")
+    assert Traffic.read(path, FABRIC).bytes.tolist() == [
+        [0, 1, 2, 3],
+        [1, 0, 0, 0],
+        [0, 0, 0, 10**18 - 1],
+        [0, 0, 0, 0],
+    ]
+
+
 def test_cm_splits_flows_beyond_int32() -> None:
     text = format_cm(2, [Connection(0, 1, 2**31 + 5)])
     nodes, connections = parse_cm(text)
@@ -88,6 +99,9 @@ def test_topo_round_trip() -> None:
         ("0 1\0\n1 0", "whole number"),
         ("0 ²\n1 0", "whole number"),
         ("0 nan\n1 0", "whole number"),
+        ("1 " * 20_000, "at most 16384"),
+        ("1 " * 300_000, "600000 characters"),
+        ("\n \n\t\n# nothing", "no rows"),
     ],
 )
 def test_bad_matrix(tmp_path: Path, text: str, complaint: str) -> None:
