@@ -25,7 +25,7 @@ INT32_MAX = 2**31 - 1
 MAX_RANKS = 1 << 14  # GPUs of a matrix: 2 GiB
 MAX_LINE = 24 * MAX_RANKS
 
-_DIGITS, _LONG = re.compile(r"[0-9 \t]*[0-9][0-9 \t]*"), re.compile(r"[0-9]{19}")
+_PLAIN = re.compile(r"[ \t]*(?:[0-9]{1,18}(?:[ \t]+|\Z))+")  # numbers that fit int64
 
 
 def parse_matrix(text: str, name: str = "matrix") -> Ints:
@@ -56,7 +56,7 @@ def parse_matrix(text: str, name: str = "matrix") -> Ints:
 
 def _row(line: str, where: str) -> Ints:
     """The entries of a line; none if it is blank or a comment."""
-    if _DIGITS.fullmatch(line) and not _LONG.search(line):
+    if _PLAIN.fullmatch(line):
         row = np.fromstring(line, np.int64, sep=" ")
     else:
         entries = [] if line.lstrip().startswith("#") else line.split()
