@@ -1,16 +1,26 @@
-"""The trusted kernel: re-checks certificates (JSON) and plans (.npz) with integers and fractions
-only.
+"""The trusted kernel: re-checks certificates (JSON) and plans (.npz) with integers and fractions.
 
-Standard library only, runs alone: ``python3 -S railopt/check.py FILE...``; exit 0 all hold, 4 one
-fails, 1 unreadable. A lower bound T is proved by refuting "every rail is done before T": a rail of
-speed v then carries at most ``ceil(T v) - 1`` bytes, its
-*capacity*; sizes and capacities are counted in the sizes' greatest common divisor.  How each kind
-of witness refutes stands at its function; a check of more than `WORK` steps (seconds) is refused.
+    python3 -S railopt/check.py FILE...       exit 0: all hold, 4: one fails, 1: one is unreadable
+
+One file of the standard library alone, to be read from top to bottom by someone who trusts
+nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
+node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
+assignment attains; the verdict.  A function that checks a witness is headed by the theorem that
+makes it sound, in the words of `proofs/THEOREMS.toml`, where each of them is proved in Coq.
+
+Words.  A *chunk*, or *job*, is a number of bytes that travels over one *rail*.  A *bound* T says
+that nothing is done before T.  It is shown by refuting the opposite: before T a rail of speed v
+carries at most ``ceil(T v) - 1`` bytes, its *capacity*, and a *witness* shows that the jobs can't
+be carried within the capacities.  A bound that rests on a solver's word is *claimed*, and never
+called proved.
+
+No file makes this program run long or wide: reading n bytes costs a fixed multiple of n, and a
+check that needs more than `WORK` steps (of about a tenth of a microsecond) is refused before it
+takes them.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -20,27 +30,41 @@ import zipfile
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress
 from math import ceil, gcd, prod
-from typing import Any
+from operator import sub
+from typing import Any, NamedTuple
 
-Rates = list[list[int]]
-Column = Sequence[int]
-WORK, MAX_BYTES = 40_000_000, 1 << 31
+WORK = 40_000_000  # steps of one check
+MEMORY = 1 << 29  # bytes that a parsed certificate, or what a plan unpacks to beyond its own
+# length, may take
+SETS = 1_500_000  # sets of jobs in either half of a cover's list, of some 200 bytes each
+DIGITS = 1300  # of one whole number
+PRINTED = 200  # characters of a message
+
+Rates = list[list[int]]  # [node][rail], bytes per second; 0 is a dead rail
+Column = Sequence[int]  # one number a chunk
+Witness = dict[str, Any]
 
 
-class Rejected(Exception):
-    """The certificate or plan does not show what it claims."""
+# ================================================================ what is said, and when it is not
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`ok`: it shows what it claims; `proved`: and bound == value (bytes for a problem with
-    `rails`, else seconds).
+    """What the kernel found.
+
+    ok        the file shows what it claims
+    proved    its plan or assignment is optimal: the value meets a bound whose witness was checked
+    kind      what was checked: the kind of witness, "claimed by NAME", or "plan"
+    message   why, in words
+    bound     nothing is faster: bytes for a local problem of equal rails, else seconds
+    value     what its plan, assignment or flow takes
+    best      what the best solution takes that the file holds
+    optimum   "proved" or "claimed" if that one meets the bound, "open" otherwise
     """
 
     ok: bool
@@ -49,33 +73,89 @@ class Verdict:
     message: str
     bound: Fraction | None = None
     value: Fraction | None = None
+    best: Fraction | None = None
+    optimum: str = "open"
+
+    @property
+    def optimal(self) -> bool:
+        """Whether this plan is optimal; `optimum` says whether the optimum is known at all."""
+        return self.proved
 
 
-class Meter:
-    def __init__(self, limit: int) -> None:
-        self.limit, self.spent = limit, 0
-
-    def spend(self, steps: int) -> None:
-        self.spent += steps
-        need(self.spent <= self.limit, f"refused: the check needs more than {self.limit} steps")
+class Rejected(Exception):
+    """The certificate or plan does not show what it claims."""
 
 
 def need(condition: bool, message: str) -> None:
+    """Reject unless `condition` holds."""
     if not condition:
         raise Rejected(message)
 
 
+class Meter:
+    """Counts steps, and refuses the one that would exceed the limit before it is taken."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.spent = limit, 0
+
+    def spend(self, steps: int) -> None:
+        """Take `steps` more."""
+        self.spent += steps
+        self.afford(0)
+
+    def afford(self, steps: int) -> None:
+        """Refuse here if `steps` more, which are sure to come, would be too many."""
+        if self.spent + steps > self.limit:
+            raise Rejected(f"refused: the check needs more than {self.limit} steps")
+
+
+def printable(text: object) -> str:
+    """Foreign text on one line: what is not printable as an escape, cut at `PRINTED` characters."""
+    shown = str(text)[: PRINTED + 1]
+    escaped = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
+    return escaped if len(escaped) <= PRINTED else escaped[:PRINTED] + "..."
+
+
+# ================================================================ reading
+
+
+def parsed(data: bytes) -> Any:
+    """The JSON value in `data`: no number longer than `DIGITS`, no key twice, no more than `MEMORY`
+    bytes, counted at 250 a list or object and 40 an element before anything is parsed.
+    """
+    lists, elements = data.count(b"[") + data.count(b"{"), data.count(b",")
+    if 250 * lists + 40 * elements + 4 * len(data) > MEMORY:
+        raise ValueError(f"more than {MEMORY >> 20} MiB to read")
+    return json.loads(data, parse_int=whole, object_pairs_hook=distinct)
+
+
+def whole(digits: str) -> int:
+    """A whole number of at most `DIGITS` digits."""
+    if len(digits) > DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits, expected at most {DIGITS}")
+    return int(digits)
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which no key stands twice."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return record
+
+
 def fields(record: Any, where: str, required: str, optional: str = "") -> dict[str, Any]:
     """`record` as an object that has every required key and no unknown one."""
-    known = {*required.split(), *optional.split()}
+    wanted, known = {*required.split()}, {*required.split(), *optional.split()}
     need(
-        isinstance(record, dict) and {*required.split()} <= set(record) <= known,
-        f"{where}: expected {required} (perhaps {optional})",
+        isinstance(record, dict) and wanted <= set(record) <= known,
+        f"{where}: expected the fields {required}" + f", perhaps {optional}" * bool(optional),
     )
     return dict(record)
 
 
 def integer(value: Any, where: str, low: int = 0, high: int = 1 << 4096) -> int:
+    """`value` as a whole number from `low` to `high`; true and 1.0 are none."""
     need(
         type(value) is int and low <= value <= high,
         f"{where}: {str(value)[:40]} is not a whole number in its range",
@@ -84,591 +164,715 @@ def integer(value: Any, where: str, low: int = 0, high: int = 1 << 4096) -> int:
 
 
 def integers(values: Any, where: str, low: int = 0, high: int = 1 << 4096) -> list[int]:
+    """A list of whole numbers from `low` to `high`."""
     need(isinstance(values, list), f"{where}: expected a list of whole numbers")
     return [integer(value, where, low, high) for value in values]
 
 
 def matrix(rows: Any, where: str, height: int = 0, width: int = 0) -> Rates:
+    """Rows of whole numbers, all of one width; `height` and `width` 0 are any but none."""
     need(
         isinstance(rows, list) and len(rows) > 0 and height in (0, len(rows)),
-        f"{where}: expected {height or 1} rows",
+        f"{where}: expected {height or 'some'} rows",
     )
     numbers = [integers(row, where) for row in rows]
+    expected = width or len(numbers[0]) or 1
     need(
-        {len(row) for row in numbers} == {width or len(numbers[0]) or 1},
-        f"{where}: expected rows of {width or 1}",
+        all(len(row) == expected for row in numbers),
+        f"{where}: expected {expected} numbers in every row",
     )
     return numbers
 
 
 def fraction(text: Any, where: str) -> Fraction:
-    well = re.fullmatch(
-        r"[0-9]{1,4000}(/0*[1-9][0-9]{0,4000})?",
-        text if isinstance(text, str) and len(text) < 9000 else "",
-    )
-    need(well is not None, f'{where} = {str(text)[:40]!r}: expected "p" or "p/q"')
+    """ "p" or "p/q" as a number of at least 0."""
+    form = rf"[0-9]{{1,{DIGITS}}}(/0*[1-9][0-9]{{0,{DIGITS}}})?"
+    well = isinstance(text, str) and len(text) < 3 * DIGITS and re.fullmatch(form, text)
+    need(bool(well), f'{where}: {str(text)[:40]!r}, expected "p" or "p/q"')
     return Fraction(text)
 
 
-def claimed(witness: Any) -> str:
-    """ "claimed by NAME VERSION", which this kernel can't check and so never calls proved; else
-    empty.
-    """
-    if not (isinstance(witness, dict) and witness.get("kind") == "claimed"):
+def kind_of(witness: Any) -> str:
+    """The kind that a witness says it is; empty if it says none."""
+    return str(witness.get("kind"))[:40] if isinstance(witness, dict) else ""
+
+
+def claimant(witness: Any) -> str:
+    """Whose word a bound rests on; empty where its witness has to be checked."""
+    if kind_of(witness) == "node":
+        return claimant(witness.get("witness"))
+    if kind_of(witness) != "claimed":
         return ""
     by = fields(witness, "witness", "kind by")["by"]
     need(
         isinstance(by, str) and 0 < len(by) <= 200,
         "claimed by nobody: expected a name and a version",
     )
-    return f"claimed by {by}"
+    return printable(by)
 
 
-# ---------------------------------------------------------------- the local problem: sizes on rails
-# of some speeds
+# ================================================================ jobs on the rails of one node
+
+
+class Packing(NamedTuple):
+    """What a local witness has to refute: that jobs of these sizes can be put on rails so that none
+    carries more than its capacity.
+
+    sizes        falling, counted in `unit`
+    capacities   of the live rails, counted in `unit` and rounded down: sums of sizes are multiples
+    unit         the sizes' greatest common divisor, in bytes
+    """
+
+    sizes: list[int]
+    capacities: list[int]
+    unit: int
+
+
 def prove_local(
     sizes: Sequence[int], speeds: Sequence[int], bound: Fraction, witness: Any, meter: Meter
 ) -> str:
-    """Check that no assignment of `sizes` to rails of these speeds (0 = dead) is done before
-    `bound`.
+    """Check that jobs of these sizes on rails of these speeds (0 is dead) are not done before
+    `bound`; the kind of witness.
     """
-    live, unit = [speed for speed in speeds if speed], gcd(*sizes) or 1
-    need(bool(live) if sizes else bound <= 0, "bytes without a live rail, or a time for no bytes")
-    counted, capacities = (
-        [size // unit for size in sizes],
-        [(ceil(bound * speed) - 1) // unit for speed in live],
-    )
-    return claimed(witness) or refute(
-        sorted(counted, reverse=True), capacities, unit, witness, meter
-    )
+    live = [speed for speed in speeds if speed]
+    need(bool(live) or not sizes, "bytes without a live rail")
+    need(bool(sizes) or bound <= 0, "a time for no bytes")
+    unit = gcd(*sizes) or 1
+    capacity = {speed: (ceil(bound * speed) - 1) // unit for speed in set(live)}
+    counted = sorted((size // unit for size in sizes), reverse=True)
+    return refute(Packing(counted, [capacity[speed] for speed in live], unit), witness, meter)
 
 
-def refute(sizes: list[int], capacities: list[int], unit: int, witness: Any, meter: Meter) -> str:
-    """Check the witness that `sizes` (descending) can't be carried within `capacities`, both
-    counted in `unit`.
-    """
-    kind = str(witness.get("kind"))[:40] if isinstance(witness, dict) else ""
+def refute(packing: Packing, witness: Any, meter: Meter) -> str:
+    """Check the witness that `packing` can't be done; its kind."""
+    kind = kind_of(witness)
     need(kind in LOCAL, f"witness of kind {kind!r}: expected one of {', '.join(LOCAL)}")
-    checker, required, one_speed = LOCAL[kind]
-    fields(
-        witness, f"witness {kind}", f"kind {required}", "capacity" + " weights" * (kind == "cover")
-    )
+    rule, capacities = LOCAL[kind], packing.capacities
+    fields(witness, f"witness {kind}", f"kind {rule.required}", f"capacity {rule.optional}")
+    same = len(set(capacities)) <= 1
+    need(same or not (rule.one_speed or "capacity" in witness), f"{kind}: the speeds differ")
+    if max(capacities, default=-1) < 0:
+        return kind  # a bound of 0: no rail has to be done before it
+    stated = integer(witness.get("capacity", capacities[0] * packing.unit), "capacity")
     need(
-        len(set(capacities)) <= 1 or not (one_speed or "capacity" in witness),
-        f"{kind}: the speeds differ",
+        stated // packing.unit == capacities[0], f"capacity {stated} is not what the bound refutes"
     )
-    if max(capacities, default=-1) >= 0:
-        stated = integer(witness.get("capacity", capacities[0] * unit), "capacity")
-        need(stated // unit == capacities[0], f"capacity {stated} is not what the bound refutes")
-        need(
-            checker(sizes, capacities, unit, witness, meter),
-            f"the {kind} witness does not show the bound",
-        )
+    need(rule.checker(packing, witness, meter), f"the {kind} witness does not show the bound")
     return kind
 
 
-def pigeonhole(
-    sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter
-) -> bool:
-    """Of the l largest jobs some k of N rails carry m = k (l div N) + min(k, l mod N): no less than
-    the m smallest.
+# ---------------------------------------------------------------- by sums and counts
+
+
+def average(packing: Packing, witness: Witness, meter: Meter) -> bool:
+    """T7a, average, largest, pair: All rails together carry all bytes; some rail carries the
+    largest chunk; of N + 1 chunks two share a rail.
+
+    Here the first of the three: all bytes are more than all capacities.
     """
-    rails = len(capacities)
-    jobs, some = (
-        integer(witness["jobs"], "jobs", 1, len(sizes)),
-        integer(witness["rails"], "rails", 1, rails),
-    )
-    return (
-        sum(sizes[jobs - some * (jobs // rails) - min(some, jobs % rails) : jobs])
-        > some * capacities[0]
-    )
+    return sum(packing.sizes) > sum(packing.capacities)
 
 
-def count(
-    sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter
-) -> bool:
-    """Of the j largest jobs a rail takes no more than the number of their smallest that fit:
-    together fewer than j.
+def pigeonhole(packing: Packing, witness: Witness, meter: Meter) -> bool:
+    """T7b, pigeonhole: Of the l largest chunks some k of N equal rails carry at least
+    lam = k (l div N) + min(k, l mod N), hence at least the lam smallest of them.
+
+    These are more than k capacities.  (The largest chunk is l = k = 1, the pair l = N + 1, k = 1.)
     """
-    sums = [0, *accumulate(reversed(sizes[: integer(witness["jobs"], "jobs", 1, len(sizes))]))]
-    return sum(bisect_right(sums, capacity) - 1 for capacity in capacities) < len(sums) - 1
+    sizes, rails = packing.sizes, len(packing.capacities)
+    largest = integer(witness["jobs"], "jobs", 1, len(sizes))
+    some = integer(witness["rails"], "rails", 1, rails)
+    carried = some * (largest // rails) + min(some, largest % rails)
+    return sum(sizes[largest - carried : largest]) > some * packing.capacities[0]
 
 
-def subset(
-    sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter
-) -> bool:
-    """The fullest rail carries at least `from` (shown by `base`), and no jobs have a sum from there
-    to the capacity.
+def count(packing: Packing, witness: Witness, meter: Meter) -> bool:
+    """T7c, count: Before time T a rail of speed v takes at most as many of the j largest chunks as
+    their smallest fit into its capacity; together fewer than j is a contradiction.
     """
-    start, top, sums = -(-integer(witness["from"], "from", 1) // unit), capacities[0], 1
-    refute(sizes, [start - 1] * len(capacities), unit, witness["base"], meter)
-    meter.spend((top // 64 + 1) * len(sizes))
-    for size in sizes:
-        sums |= (sums << size) & ((2 << top) - 1)
-    return sums >> start == 0
+    jobs = integer(witness["jobs"], "jobs", 1, len(packing.sizes))
+    smallest_first = reversed(packing.sizes[:jobs])
+    sums = list(accumulate(smallest_first))
+    return sum(bisect_right(sums, capacity) for capacity in packing.capacities) < jobs
 
 
-def dual(
-    sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter
-) -> bool:
-    """Integer weights: all jobs weigh more than the heaviest loads that the rails can hold."""
-    return weighed(sizes, capacities, unit, witness["weights"], meter)[1] < 0
+def subset(packing: Packing, witness: Witness, meter: Meter) -> bool:
+    """T7e, subset sums: If the fullest rail carries at least a, and no set of chunks has a sum from
+    a to the capacity, no plan keeps the capacity.
 
-
-def weighed(
-    sizes: list[int], capacities: list[int], unit: int, pairs: Any, meter: Meter
-) -> tuple[dict[int, int], int, dict[int, int]]:
-    """(weight of each size, what the heaviest loads weigh beyond all jobs, heaviest load of each
-    capacity).
+    a is the witness's `from`, rounded up; that the fullest rail carries it is what `base` shows.
     """
-    weights = dict.fromkeys(sizes, 0)
-    for size, weight in matrix(pairs, "weights", 0, 2):
-        need(
-            size % unit == 0 and weights.get(size // unit) == 0,
-            f"two weights for size {size}, or no such job",
-        )
-        weights[size // unit] = weight
-    total = sum(weights[size] for size in sizes)
+    top = packing.capacities[0]
+    least = -(-integer(witness["from"], "from", 1) // packing.unit)
+    below = [least - 1] * len(packing.capacities)
+    refute(packing._replace(capacities=below), witness["base"], meter)
+    return subset_sums(packing.sizes, top, meter) >> least == 0
+
+
+def subset_sums(sizes: Iterable[int], top: int, meter: Meter) -> int:
+    """The sums up to `top` of all sets of jobs, as the bits of one number: bit s is set if some
+    jobs have the sum s.
+    """
+    fitting = [size for size in sizes if size <= top]
+    meter.spend((top // 64 + 1) * (len(fitting) + 1))
+    sums, up_to_top = 1, (2 << top) - 1
+    for size in fitting:
+        sums |= (sums << size) & up_to_top
+    return sums
+
+
+# ---------------------------------------------------------------- by weights
+
+
+def dual(packing: Packing, witness: Witness, meter: Meter) -> bool:
+    """T7d, integer dual: If all chunks weigh more than the heaviest loads that the rails can hold
+    before T, no plan is done before T.
+    """
+    return weighed(packing, witness["weights"], meter).spare < 0
+
+
+class Weights(NamedTuple):
+    """What the jobs weigh, by the weights of a witness.
+
+    of         size -> weight
+    heaviest   capacity -> no jobs of at most this sum together weigh more
+    spare      what the heaviest loads of all rails weigh beyond all jobs: if jobs are carried at
+               all, no rail's load is lighter than its heaviest by more
+    """
+
+    of: dict[int, int]
+    heaviest: dict[int, int]
+    spare: int
+
+
+def weighed(packing: Packing, pairs: Any, meter: Meter) -> Weights:
+    """Weights given as [size in bytes, weight] pairs; a size that is not named weighs nothing."""
+    sizes, capacities = packing.sizes, packing.capacities
+    of = dict.fromkeys(sizes, 0)
+    for size, weight in matrix(pairs, "weights", width=2):
+        job, rest = divmod(size, packing.unit)
+        need(rest == 0 and of.get(job) == 0, f"two weights for size {size}, or no such job")
+        of[job] = weight
+    total = sum(of[size] for size in sizes)
+    # on equal rails a heaviest load of less than this leaves a contradiction anyway
     enough = max(0, total - 1) // len(capacities) if len(set(capacities)) == 1 else 0
     most = {
-        capacity: heaviest(sizes, weights, capacity, enough, meter) for capacity in set(capacities)
+        capacity: max(enough, heaviest(sizes, of, capacity, enough, meter))
+        for capacity in sorted(set(capacities))
     }
-    return weights, sum(most[capacity] for capacity in capacities) - total, most
+    return Weights(of, most, sum(most[capacity] for capacity in capacities) - total)
 
 
 def heaviest(
     sizes: list[int], weights: dict[int, int], capacity: int, enough: int, meter: Meter
 ) -> int:
-    """The largest weight of jobs of at most `capacity` together, or `enough` if none exceeds it:
-    keeps undominated (size, weight) pairs, jobs by falling weight per size; drops a pair when
-    nothing fits, or all weights left or the best weight per size left are too little.
+    """The largest weight of jobs of at most `capacity` together, where it is more than `enough`;
+    otherwise anything up to `enough`.
+
+    Jobs are offered by falling weight per size.  Of the sets met so far only (sum, weight) pairs
+    are kept that no other beats in both, and that the jobs to come can still make heavier than
+    the heaviest known: by what fits, by all their weight, by their weight per size.
     """
     jobs = sorted(
         ((size, weights[size]) for size in sizes if weights[size] and size <= capacity),
         key=lambda job: Fraction(*job),
     )
-    best, left, pairs = enough, sum(weight for _, weight in jobs), [(0, 0)]
-    smallest = list(accumulate((size for size, _ in reversed(jobs)), min, initial=capacity + 1))
+    smallest_after = [*accumulate((size for size, _ in reversed(jobs)), min, initial=capacity + 1)]
+    best, to_come, kept = enough, sum(weight for _, weight in jobs), [(0, 0)]
     for size, weight in jobs:
-        meter.spend(10 * len(pairs) + 10)
-        grown = sorted(pairs + [(s + size, w + weight) for s, w in pairs if s + size <= capacity])
-        left, top, pairs, _ = left - weight, -1, [], smallest.pop()
-        for s, w in grown:
-            if w > top:
-                top, best, room = w, max(best, w), capacity - s
-                if (
-                    smallest[-1] <= room
-                    and w + left > best
-                    and w * size + room * weight > best * size
-                ):
-                    pairs.append((s, w))
+        meter.spend(10 * len(kept) + 10)
+        with_it = [(s + size, w + weight) for s, w in kept if s + size <= capacity]
+        smallest_after.pop()
+        to_come -= weight
+        met, kept, heaviest_below = sorted(kept + with_it), [], -1
+        for s, w in met:
+            if w <= heaviest_below:
+                continue
+            heaviest_below, best, room = w, max(best, w), capacity - s
+            if (
+                room >= smallest_after[-1]
+                and w + to_come > best
+                and w * size + room * weight > best * size
+            ):
+                kept.append((s, w))
     return best
 
 
-def cover(
-    sizes: list[int], capacities: list[int], unit: int, witness: dict[str, Any], meter: Meter
-) -> bool:
-    """Follows every way to carry the jobs to its dead end.  The first job left, in the order of the
-    weights given, then by falling size, is in a *load*: jobs of at most a rail's capacity, less at
-    most the slack of all rails; with weights, lighter than the heaviest by at most
-    what all rails may be.  Not tried are loads with room for another job left, or for it in place
-                            of a smaller one (not the first): if
-    there is a way, there is one with it there; nor what was left at a dead end.  A load is a
-    number: its sum, its weight and a byte for how many of each kind it takes; kinds are the sizes,
-    first ones highest, then the rails of each capacity.
+# ---------------------------------------------------------------- by following every way
+
+Stock = tuple[int, ...]  # how many are left of each kind: kinds of rails, then kinds of jobs
+FEW = 8  # ways: up to so many, loads are listed anew at each of them
+
+
+def cover(packing: Packing, witness: Witness, meter: Meter) -> bool:
+    """T7f, cover: If following every way to cover the chunks with possible loads ends in a dead
+    end, no plan keeps the capacity.
+
+    Equal jobs are of one *kind*, rails of equal capacity too.  The *first* job left, in the order
+    of the witness's weights and then by falling size, lies on some rail together with others: in
+    some *load* of that rail.  Every load that it may lie in is tried, then the first job left
+    after that, until no job is left (then there is a plan) or no load (a dead end).
+
+    Not every set of jobs is a possible load.  All rails together may waste no more than the
+    *slack*, capacities less sizes; and none may be lighter than Weights.spare allows.
     """
-    pairs, counts, rails = (
-        witness.get("weights", [[max(sizes) * unit, 0]]),
-        Counter(sizes),
-        Counter(capacities),
-    )
-    need(
-        max(*counts.values(), *rails.values()) < 256,
-        "refused: the search is for at most 255 rails and jobs of one size",
-    )
-    weights, spare, most = weighed(sizes, capacities, unit, pairs, meter)
-    kinds = [0] * len(rails) + [*dict.fromkeys([size // unit for size, _ in pairs] + sizes)][::-1]
-    above, lowest, all_slack, failed = (
-        8 * len(kinds),
-        8 * len(rails),
-        sum(capacities) - sum(sizes),
-        set[int](),
-    )
-    top = above + sum(weights[size] for size in sizes).bit_length()
-    one = [
-        (size << top) + (weights.get(size, 0) << above) + (1 << 8 * kind)
-        for kind, size in enumerate(kinds)
-    ]
-    larger = dict(
-        pairwise(sorted({0, *sizes, sum(sizes + capacities) + 1}))
-    )  # the next size; 0 is that of a rail's kind
-    upto = dict(
-        zip(
-            larger,
-            accumulate(255 << 8 * kinds.index(size) if size else 0 for size in larger),
-            strict=True,
-        )
-    )  # any such jobs
+    pairs = witness.get("weights")
+    named = matrix(pairs, "weights", width=2) if pairs is not None else []
+    first_ones = [size // packing.unit for size, _ in named]
+    nothing = [[packing.sizes[0] * packing.unit, 0]]
+    weights = weighed(packing, pairs if pairs is not None else nothing, meter)
+    capacities, counts = Counter(packing.capacities), Counter(packing.sizes)
+    order = list(dict.fromkeys(first_ones + packing.sizes))
+    search = Search(list(capacities), order, weights, meter)
+    whole_stock = (*capacities.values(), *(counts[size] for size in order))
+    slack = sum(packing.capacities) - sum(packing.sizes)
+    return search.is_dead_end(whole_stock, slack, Listing(search, whole_stock, slack), 1)
 
-    def listed(
-        stock: int, slack: int, first: int
-    ) -> tuple[list[tuple[int, int, int, list[int]]], dict[tuple[int, int], int]]:
-        """(waste, number, jobs better there, kinds) of loads with this first kind, by waste; and
-        masks: which take at most n of a kind.
+
+class Load(NamedTuple):
+    """Jobs that may lie on one rail.
+
+    waste    what the rail has room for beyond them
+    needs    (kind, how many) of all that it takes: one rail, and its jobs
+    takes    the same as a stock, with a number for every kind
+    better   kinds of jobs of which none may be left: one would fit into this load, alone or in
+             place of a smaller one that is not of its first kind
+    """
+
+    waste: int
+    needs: tuple[tuple[int, int], ...]
+    takes: Stock
+    better: tuple[int, ...]
+
+
+class Search:
+    """All ways to cover jobs with loads.
+
+    Skipped are stocks known to end in a dead end, and loads that would be better with a job that is
+    left: if there is a plan with such a load, then exchange the jobs; that rail is fuller, its
+    first job still there, and the other rail no fuller than before.  Repeat until no exchange is
+    left: there is a plan whose load is not skipped.
+    """
+
+    def __init__(
+        self, capacities: list[int], order: list[int], weights: Weights, meter: Meter
+    ) -> None:
+        self.capacities, self.rails = capacities, len(capacities)
+        self.jobs = range(self.rails, self.rails + len(order))  # their kinds
+        self.size = [0] * self.rails + order  # of each kind; a rail takes nothing
+        self.weight = [0] * self.rails + [weights.of[size] for size in order]
+        self.lightest = [weights.heaviest[c] - weights.spare for c in capacities]
+        self.rising = sorted((size, self.rails + i) for i, size in enumerate(order))
+        self.sizes_rising = [size for size, _ in self.rising]
+        self.dead_ends: set[Stock] = set()
+        self.meter = meter
+
+    def is_dead_end(self, left: Stock, slack: int, listing: Listing, ways: int) -> bool:
+        """Whether the jobs left do not fit on the rails left, which have `slack` to waste together.
+
+        listing   of loads from a stock of which the one left is a part
+        ways      how many ways there were to come here, about
         """
-        loads = []
-        for rail, capacity in [
-            (rail, capacity) for rail, capacity in enumerate(rails) if stock >> 8 * rail & 255
-        ]:
-            low, high, least = (
-                max(1, capacity - slack) << top,
-                (capacity + 1) << top,
-                (most[capacity] - spare) << above,
-            )
-            halves = [one[rail] + one[first]], [0]  # sets of even kinds, sets of odd kinds
-            for kind in range(len(rails), first + 1):
-                half, end = halves[kind % 2], high - kind % 2 * (kinds[first] << top)
-                steps = range(
-                    0, ((stock >> 8 * kind & 255) - (kind == first)) * one[kind] + 1, one[kind]
-                )
-                meter.spend(
-                    (2 + above // 512) * sum(bisect_left(half, end - step) for step in steps)
-                )
-                half[:] = sorted(
-                    [x + step for step in steps for x in half[: bisect_left(half, end - step)]]
-                )
-            for part in halves[0]:
-                begin, end = (
-                    bisect_left(halves[1], limit - (part >> top << top)) for limit in (low, high)
-                )
-                meter.spend(20 + (40 + len(sizes) // 4) * (end - begin))
-                for load in [
-                    part + x for x in halves[1][begin:end] if (part + x) % (1 << top) >= least
-                ]:
-                    waste, number, better = capacity - (load >> top), load % (1 << above), 0
-                    within = [
-                        kind for kind, n in enumerate(number.to_bytes(above // 8, "little")) if n
-                    ]
-                    for size in [
-                        kinds[kind]
-                        for kind in within[:-1]
-                        if kinds[kind] + waste >= larger[kinds[kind]]
-                    ]:
-                        better |= upto[max(s for s in larger if s <= size + waste)] & ~upto[size]
-                    loads.append((waste, number, better, within))
-        table = b"".join(
-            load[1].to_bytes(above // 8, "little") for load in sorted(loads, reverse=True)
-        )
-        return sorted(loads), {
-            (kind, n): int(
-                table[kind :: above // 8].translate(b"1" * (n + 1) + b"0" * (255 - n)) or b"0", 2
-            )
-            for kind in range(first + 1)
-            for n in range(stock >> 8 * kind & 255)
+        first = next(compress(self.jobs, left[self.rails :]), None)
+        if first is None:
+            return False
+        possible = listing.possible(left, slack, first)
+        ways *= len(possible)
+        self.meter.spend(30 + (44 + len(left) // 8) * len(possible))
+        for load in possible:
+            after = tuple(map(sub, left, load.takes))
+            if after in self.dead_ends or any(map(after.__getitem__, load.better)):
+                continue
+            rest = slack - load.waste
+            below = listing if ways > FEW else Listing(self, after, rest)
+            if not self.is_dead_end(after, rest, below, ways):
+                return False
+            self.dead_ends.add(after)
+        return True
+
+    def listed(self, stock: Stock, slack: int, first: int) -> list[Load]:
+        """Every possible load from `stock` with a job of kind `first` and others of later kinds.
+
+        All sets of every other kind, and all sets of the kinds between, are listed by their sum;
+        a load is a set of each, together in the window from capacity - slack to capacity.
+        """
+        rails = [rail for rail in range(self.rails) if stock[rail]]
+        room = max((self.capacities[rail] for rail in rails), default=0) - self.size[first]
+        if room < 0 or slack < 0:
+            return []
+        left = [(kind, stock[kind] - (kind == first)) for kind in range(first, len(stock))]
+        ones, others = self.sets(left[::2], room), self.sets(left[1::2], room)
+        sums = [total for total, _ in others]
+        found = []
+        for rail in rails:
+            high = self.capacities[rail] - self.size[first]
+            low = high - slack
+            for total, kinds in ones:
+                begin, end = bisect_left(sums, low - total), bisect_right(sums, high - total)
+                self.meter.spend(10 + (50 + len(stock) // 4) * (end - begin))
+                for more, further in others[begin:end]:
+                    taken = {rail: 1, first: 0, **dict(kinds + further)}
+                    taken[first] += 1
+                    found += self.load(rail, first, high - total - more, taken)
+        return found
+
+    def sets(self, kinds: list[tuple[int, int]], room: int) -> list[tuple[int, tuple[Any, ...]]]:
+        """(sum, ((kind, how many), ...)) of all sets of at most these jobs that have `room`, by
+        their sum.
+        """
+        found: list[tuple[int, tuple[Any, ...]]] = [(0, ())]
+        for kind, number in kinds:
+            without, size = list(found), self.size[kind]
+            for n in range(1, min(number, room // size) + 1):
+                self.meter.spend(3 * len(without) + 3)
+                need(len(found) + len(without) <= SETS, "refused: too many sets of jobs")
+                these, together = ((kind, n),), n * size
+                found += [
+                    (s + together, some + these) for s, some in without if s + together <= room
+                ]
+        return sorted(found, key=lambda pair: pair[0])
+
+    def load(self, rail: int, first: int, waste: int, taken: dict[int, int]) -> list[Load]:
+        """The load of these jobs, in a list; none if it is too light."""
+        weight = sum(self.weight[kind] * number for kind, number in taken.items())
+        if weight < self.lightest[rail]:
+            return []
+        better = set[int]()
+        for kind in taken:
+            if kind != first:  # the rail stands for no job: something is added
+                size = self.size[kind]
+                larger = bisect_right(self.sizes_rising, size)
+                fitting = bisect_right(self.sizes_rising, size + waste)
+                better.update(kind for _, kind in self.rising[larger:fitting])
+        takes = [0] * len(self.size)
+        for kind, number in taken.items():
+            takes[kind] = number
+        return [Load(waste, tuple(taken.items()), tuple(takes), tuple(better))]
+
+
+class Listed(NamedTuple):
+    """Loads with one first kind, by rising waste.  A set of them is a number: its bit i stands for
+    loads[i].
+
+    wastes    of each load
+    at_most   (kind, n) -> the set of loads that take at most n of that kind, where some take more
+    """
+
+    loads: list[Load]
+    wastes: list[int]
+    at_most: dict[tuple[int, int], int]
+
+
+class Listing:
+    """The loads possible from one stock, listed when a first kind is asked for."""
+
+    def __init__(self, search: Search, stock: Stock, slack: int) -> None:
+        self.search, self.stock, self.slack = search, stock, slack
+        self.known: dict[int, Listed] = {}
+
+    def possible(self, left: Stock, slack: int, first: int) -> list[Load]:
+        """The loads with this first kind that waste no more than `slack` and take no more than is
+        left.
+        """
+        if first not in self.known:
+            self.known[first] = self.listed(first)
+        loads, wastes, at_most = self.known[first]
+        usable = (1 << bisect_right(wastes, slack)) - 1
+        scarce = at_most.keys() & enumerate(left)
+        self.search.meter.spend(len(scarce) * (1 + len(loads) // 4096))
+        for kind_and_number in scarce:
+            usable &= at_most[kind_and_number]
+        return [loads[i] for i in bits_of(usable)]
+
+    def listed(self, first: int) -> Listed:
+        """All loads with this first kind."""
+        loads = sorted(self.search.listed(self.stock, self.slack, first), key=lambda l: l.waste)
+        more: dict[tuple[int, int], list[int]] = {}
+        for i, load in enumerate(loads):
+            for kind, number in load.needs:
+                for n in range(number):
+                    more.setdefault((kind, n), []).append(i)
+        self.search.meter.spend(len(more) * (1 + len(loads) // 4096))
+        everything = (1 << len(loads)) - 1
+        at_most = {
+            pair: everything ^ number_of(members, len(loads)) for pair, members in more.items()
         }
-
-    def found(left: int, slack: int, lists: Any, used: list[tuple[int, int]], ways: int) -> bool:
-        """Whether the jobs left fit on the rails left; `used`: how many are left of kinds of which
-        the stock of `lists` has more.
-        """
-        loads, at_most = lists((left.bit_length() - 1) // 8)
-        choices = (1 << bisect_right(loads, (slack + 1,))) - 1
-        for kind_and_number in used:
-            choices &= choices and at_most.get(kind_and_number, -1)
-        ways *= choices.bit_count()
-        meter.spend(50 + 50 * choices.bit_count())
-        while choices:
-            waste, number, better, within = loads[choices.bit_length() - 1]
-            choices ^= 1 << choices.bit_length() - 1
-            after, rest = left - number, slack - waste
-            if not (after & better or after in failed):
-                fewer = (
-                    [(kind, after >> 8 * kind & 255) for kind in within] + used if ways > 8 else []
-                )
-                if after >> lowest == 0 or found(
-                    after,
-                    rest,
-                    lists if fewer else cache(partial(listed, after, rest)),
-                    fewer,
-                    ways,
-                ):
-                    return True
-                failed.add(after)
-        return False
-
-    whole = sum(1 << 8 * kinds.index(size) for size in sizes) + sum(
-        n << 8 * kind for kind, n in enumerate(rails.values())
-    )
-    return not found(whole, all_slack, cache(partial(listed, whole, all_slack)), [], 1)
+        return Listed(loads, [load.waste for load in loads], at_most)
 
 
-LOCAL: dict[
-    str, tuple[Any, str, bool]
-] = {  # kind: its checker, its fields, whether rails must have one speed
-    "average": (lambda sizes, capacities, *_: sum(sizes) > sum(capacities), "", False),
-    "pigeonhole": (pigeonhole, "jobs rails", True),
-    "count": (count, "jobs", False),
-    "dual": (dual, "weights", False),
-    "subset": (subset, "from base", True),
-    "cover": (cover, "", False),
+def number_of(members: list[int], length: int) -> int:
+    """The number whose bits these are, all below `length`."""
+    octets = bytearray(length // 8 + 1)
+    for member in members:
+        octets[member // 8] |= 1 << member % 8
+    return int.from_bytes(octets, "little")
+
+
+def bits_of(number: int) -> list[int]:
+    """Which bits of a number are set, the highest first."""
+    members = []
+    while number:
+        members.append(number.bit_length() - 1)
+        number ^= 1 << members[-1]
+    return members
+
+
+class Rule(NamedTuple):
+    """How witnesses of one kind are checked: by what, their fields beside `kind`, and whether all
+    rails must be of one speed.
+    """
+
+    checker: Callable[[Packing, Witness, Meter], bool]
+    required: str = ""
+    optional: str = ""
+    one_speed: bool = False
+
+
+LOCAL = {
+    "average": Rule(average),
+    "pigeonhole": Rule(pigeonhole, "jobs rails", one_speed=True),
+    "count": Rule(count, "jobs"),
+    "subset": Rule(subset, "from base", one_speed=True),
+    "dual": Rule(dual, "weights"),
+    "cover": Rule(cover, optional="weights"),
 }
 
 
-def check_local(
-    record: dict[str, Any], bound: Fraction, meter: Meter, directory: str
-) -> tuple[str, Fraction | None]:
-    problem = fields(record["problem"], "problem", "kind sizes", "rails speeds")
-    need(("rails" in problem) != ("speeds" in problem), "problem: expected either rails or speeds")
-    sizes = integers(problem["sizes"], "sizes", 1)
-    speeds = integers(
-        problem.get("speeds", [1] * integer(problem.get("rails", 1), "rails", 1, 1 << 20)), "speeds"
-    )
-    kind = prove_local(sizes, speeds, bound, record["witness"], meter)
-    rails = integers(record.get("assignment", []), "assignment", 0, len(speeds) - 1)
-    need(
-        len(rails) == len(sizes) or "assignment" not in record,
-        f"assignment: expected a rail for {len(sizes)} jobs",
-    )
-    return kind, slowest(
-        summed(rails, sizes, len(speeds)), speeds
-    ) if "assignment" in record else None
+# ================================================================ chunks between all nodes at once
+
+Demand = dict[tuple[int, int], int]  # (source, destination) -> bytes, of pairs that have some
 
 
-# ---------------------------------------------------------------- the coupled problem and the fluid
-# one
+def node(
+    tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, witness: Any, meter: Meter
+) -> str:
+    """T7g, one node bounds all: What one node has to send (or receive) is a local problem; no plan
+    of the coupled problem is faster than its optimum.
+    """
+    fields(witness, "witness node", "kind node side witness")
+    which = integer(witness["node"], "node", 0, len(tx) - 1)
+    need(witness["side"] in ("send", "recv"), "side: expected send or recv")
+    src, dst, size = chunks
+    ends, rates = (src, tx) if witness["side"] == "send" else (dst, rx)
+    sizes = [bytes_ for end, bytes_ in zip(ends, size, strict=True) if end == which]
+    return "node " + prove_local(sizes, rates[which], bound, witness["witness"], meter)
+
+
+# ---------------------------------------------------------------- some sides together
+
+Rooms = tuple[int, ...]  # of one rail: the room that it has left at each of the sides
+Way = tuple[Rooms, ...]  # of all rails, in order: rails alike are interchangeable
+
+
+class Side(NamedTuple):
+    """What one node sends, or receives: the room of each rail before the bound, and what each chunk
+    takes of it (0 if it does not touch this side), counted in the sizes' common divisor.
+    """
+
+    rooms: list[int]
+    taken: list[int]
+
+
+class Piece(NamedTuple):
+    """A chunk in the order of the search: what it takes at each side, and for each side the sums
+    that the chunks after it can have (as bits) and what they have all together.
+    """
+
+    takes: Rooms
+    sums: Rooms
+    to_come: Rooms
+
+
+def prove_joint(
+    tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, witness: Any, meter: Meter
+) -> str:
+    """T7i, several sides at once: Put the chunks of some senders and receivers on rails, one by one
+    in every way, as long as the rooms that these sides leave before T hold what is to come: if no
+    way is left, no plan is done before T.
+    """
+    sides = named_sides(tx, rx, chunks, bound, witness, meter)
+    start: Way = tuple(sorted(zip(*(side.rooms for side in sides), strict=True)))
+    ways = {start}
+    for piece in in_order(sides, meter):
+        words = sum(map(int.bit_length, piece.sums)) // 64
+        each = len(start) * (18 * len(sides) + words)
+        before, ways = ways, set()
+        for way in before:
+            meter.spend(each)
+            for after in placed(way, piece, meter):
+                ways.add(after)
+                meter.afford(each * len(ways))
+    need(not ways, "the joint witness does not show the bound")
+    return "joint"
+
+
+def named_sides(
+    tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, witness: Any, meter: Meter
+) -> list[Side]:
+    """The sides that the witness names, the tightest first."""
+    fields(witness, "witness joint", "kind send recv")
+    src, dst, size = chunks
+    unit, sides = gcd(*size) or 1, []
+    for name, ends, rates in (("send", src, tx), ("recv", dst, rx)):
+        for which in integers(witness[name], name, 0, len(rates) - 1):
+            meter.spend(len(ends) * 4 + len(rates[which]) * 20)
+            taken = [
+                bytes_ // unit if end == which else 0
+                for end, bytes_ in zip(ends, size, strict=True)
+            ]
+            most = sum(taken)
+            rooms = [min(max(0, ceil(bound * v) - 1) // unit, most) for v in rates[which]]
+            sides.append(Side(rooms, taken))
+    return sorted(sides, key=lambda side: sum(side.rooms) - sum(side.taken))
+
+
+def in_order(sides: list[Side], meter: Meter) -> list[Piece]:
+    """The chunks that touch a side: those of the tightest sides first, of several before those of
+    one, then by falling size.
+    """
+    last_first = sorted(
+        filter(any, zip(*(side.taken for side in sides), strict=True)),
+        key=lambda takes: ([take > 0 for take in takes], max(takes)),
+    )
+    meter.spend(len(last_first) * (sum(map(sum, last_first)) // 16 + len(sides)))
+    sums, totals, pieces = (1,) * len(sides), (0,) * len(sides), []
+    for takes in last_first:
+        pieces.append(Piece(takes, sums, totals))
+        sums = tuple(bits | bits << take for bits, take in zip(sums, takes, strict=True))
+        totals = tuple(map(int.__add__, totals, takes))
+    return pieces[::-1]
+
+
+def placed(way: Way, piece: Piece, meter: Meter) -> list[Way]:
+    """Every way to put the piece on a rail that has room for it at all sides, and after which the
+    rooms hold what is to come.  Of rails alike one is tried.
+    """
+    others = [useful(rooms, piece.sums) for rooms in way]
+    held = [sum(rooms) for rooms in zip(*others, strict=True)]
+    found, tried = [], set[Rooms]()
+    for rail, rooms in enumerate(way):
+        if rooms in tried or not all(map(int.__ge__, rooms, piece.takes)):
+            continue
+        tried.add(rooms)
+        fuller = useful(tuple(map(sub, rooms, piece.takes)), piece.sums)
+        holds = map(int.__add__, map(sub, held, others[rail]), fuller)
+        if all(map(int.__ge__, holds, piece.to_come)):
+            meter.spend(len(way))
+            found.append(tuple(sorted([*others[:rail], fuller, *others[rail + 1 :]])))
+    return found
+
+
+def useful(rooms: Rooms, sums: Rooms) -> Rooms:
+    """Of each room as much as the chunks to come can fill: the largest of their sums within it."""
+    return tuple(
+        [
+            (bits & ((2 << room) - 1)).bit_length() - 1
+            for room, bits in zip(rooms, sums, strict=True)
+        ]
+    )
+
+
+# ---------------------------------------------------------------- divisible traffic
+
+
+def prove_fluid(
+    tx: Rates, rx: Rates, demand: Demand, bound: Fraction, witness: Any, meter: Meter
+) -> str:
+    """T7h, fluid dual: With non-negative prices a byte of a NIC, what all bytes cost at their
+    cheapest live rail over what all NICs earn in a second bounds every plan from below.
+    """
+    need(kind_of(witness) == "fluid", "witness: expected fluid, joint, node or claimed")
+    fields(witness, "witness fluid", "kind send recv")
+    nodes, rails = len(tx), len(tx[0])
+    a = matrix(witness["send"], "send", nodes, rails)
+    b = matrix(witness["recv"], "recv", nodes, rails)
+    meter.spend((len(demand) + nodes) * rails)
+    earned = sum(
+        a[k][n] * tx[k][n] + b[k][n] * rx[k][n] for k in range(nodes) for n in range(rails)
+    )
+    cost = 0
+    for (k, f), bytes_ in demand.items():
+        live = [a[k][n] + b[f][n] for n in range(rails) if tx[k][n] and rx[f][n]]
+        need(bool(live), f"no live rail from node {k} to node {f}")
+        cost += bytes_ * min(live)
+    need(bound * earned <= cost, f"the prices show {cost}/{earned}, not {bound}")
+    need(earned > 0 or bound <= 0, "prices of 0 show nothing")
+    return "fluid"
+
+
+def fluid(
+    tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, witness: Any, meter: Meter
+) -> str:
+    """T7h, fluid dual: With non-negative prices a byte of a NIC, what all bytes cost at their
+    cheapest live rail over what all NICs earn in a second bounds every plan from below.
+
+    Chunks that may be cut at will are no slower than whole ones.
+    """
+    return prove_fluid(tx, rx, demanded(len(tx), *chunks), bound, witness, meter)
+
+
+COUPLED = {"node": node, "joint": prove_joint, "fluid": fluid}
+
+
+# ================================================================ what a plan attains
+
+
 def summed(places: Iterable[int], sizes: Iterable[int], length: int) -> list[int]:
+    """The bytes at each of `length` places."""
     loads = [0] * length
     for place, size in zip(places, sizes, strict=True):
         loads[place] += size
     return loads
 
 
-def slowest(loads: list[int], speeds: Iterable[int]) -> Fraction:
+def slowest(loads: Iterable[int], speeds: Iterable[int]) -> Fraction:
     """When the last rail or NIC is done, in seconds."""
     used = [(load, speed) for load, speed in zip(loads, speeds, strict=True) if load]
     need(all(speed for _, speed in used), "bytes on a dead rail")
-    return max((Fraction(load, speed) for load, speed in used), default=Fraction(0))
+    most: dict[int, int] = {}
+    for load, speed in used:
+        most[speed] = max(load, most.get(speed, 0))
+    return max((Fraction(load, speed) for speed, load in most.items()), default=Fraction(0))
+
+
+def demanded(nodes: int, src: Column, dst: Column, size: Column) -> Demand:
+    """Bytes from node to node; checks the columns."""
+    need(len(src) == len(dst) == len(size), "chunks: columns of different lengths")
+    need(
+        min(src, default=0) >= 0
+        and max(src, default=0) < nodes
+        and min(dst, default=0) >= 0
+        and max(dst, default=0) < nodes
+        and min(size, default=1) > 0
+        and not any(map(int.__eq__, src, dst)),
+        f"chunks: expected bytes between different nodes of {nodes}",
+    )
+    demand: Demand = {}
+    for source, target, bytes_ in zip(src, dst, size, strict=True):
+        demand[source, target] = demand.get((source, target), 0) + bytes_
+    return demand
 
 
 def completion(
     tx: Rates, rx: Rates, src: Column, dst: Column, size: Column, rail: Column
 ) -> tuple[Fraction, Rates]:
-    """(seconds, [bytes that each NIC sends, bytes that it receives]) of the chunks with these
-    columns.
-    """
+    """(seconds, [bytes that each NIC sends, bytes that it receives]) of chunks on these rails."""
     nodes, rails = len(tx), len(tx[0])
     demanded(nodes, src, dst, size)
     need(
-        len(rail) == len(src) and set(rail) <= set(range(rails)),
+        len(rail) == len(src) and min(rail, default=0) >= 0 and max(rail, default=0) < rails,
         f"expected one of {rails} rails for every chunk",
     )
-    loads = [
-        summed((node * rails + n for node, n in zip(ends, rail, strict=True)), size, nodes * rails)
-        for ends in (src, dst)
-    ]
-    return max(
-        slowest(load, [r for row in rates for r in row])
-        for load, rates in zip(loads, (tx, rx), strict=True)
-    ), loads
+    times, loads = [], []
+    for ends, rates in ((src, tx), (dst, rx)):
+        nics = (end * rails + n for end, n in zip(ends, rail, strict=True))
+        load = summed(nics, size, nodes * rails)
+        times.append(slowest(load, (rate for row in rates for rate in row)))
+        loads.append(load)
+    return max(times), loads
 
 
-def demanded(nodes: int, src: Column, dst: Column, size: Column) -> Rates:
-    """Bytes from node to node; checks the columns."""
-    need(
-        len(src) == len(dst) == len(size)
-        and set(src) | set(dst) <= set(range(nodes))
-        and min(size, default=1) > 0
-        and not any(map(int.__eq__, src, dst)),
-        f"chunks: expected bytes between different nodes of {nodes}",
-    )
-    pairs = summed((s * nodes + d for s, d in zip(src, dst, strict=True)), size, nodes * nodes)
-    return [pairs[i * nodes : (i + 1) * nodes] for i in range(nodes)]
-
-
-def check_coupled(
-    record: dict[str, Any], bound: Fraction, meter: Meter, directory: str
-) -> tuple[str, Fraction | None]:
-    """What bounds one node's sends or receives, or divisible traffic, bounds the coupled
-    problem.
-    """
-    problem, witness = (
-        fields(record["problem"], "problem", "kind nodes rails tx rx", "chunks plan"),
-        record["witness"],
-    )
-    need(("chunks" in problem) != ("plan" in problem), "problem: expected either chunks or a plan")
-    nodes, rails = integer(problem["nodes"], "nodes", 1), integer(problem["rails"], "rails", 1)
-    tx, rx = (matrix(problem[side], side, nodes, rails) for side in ("tx", "rx"))
-    if "plan" in problem:
-        name, digest = (
-            fields(problem["plan"], "plan", "file digest")["file"],
-            problem["plan"]["digest"],
-        )
-        need(
-            isinstance(name, str) and os.path.basename(name) == name,
-            "plan: expected a file beside the certificate",
-        )
-        rates, chunks, value, found = read_plan(os.path.join(directory, name))
-        need(
-            found == digest,
-            f"{name} is not the plan that the certificate names: its digest is {found}",
-        )
-        need(
-            rates == (tx, rx) and "assignment" not in record,
-            f"other rates than those of {name}, or an assignment",
-        )
-    else:
-        columns, value = fields(problem["chunks"], "chunks", "src dst size"), None
-        src, dst, size = chunks = [
-            integers(columns[column], column) for column in ("src", "dst", "size")
-        ]
-        if "assignment" in record:
-            value = completion(
-                tx, rx, src, dst, size, integers(record["assignment"], "assignment")
-            )[0]
-    demand, kind = (
-        demanded(nodes, *chunks),
-        witness.get("kind") if isinstance(witness, dict) else "",
-    )
-    if kind == "joint":
-        return prove_joint(tx, rx, chunks, bound, witness, meter), value
-    if kind != "node":
-        return prove_fluid(tx, rx, demand, bound, witness, meter), value
-    node = integer(
-        fields(witness, "witness node", "kind node side witness")["node"], "node", 0, nodes - 1
-    )
-    need(witness["side"] in ("send", "recv"), "side: expected send or recv")
-    ends, mine = (chunks[0], tx[node]) if witness["side"] == "send" else (chunks[1], rx[node])
-    sizes = [size for end, size in zip(ends, chunks[2], strict=True) if end == node]
-    return "node " + prove_local(sizes, mine, bound, witness["witness"], meter), value
-
-
-def prove_joint(
-    tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, witness: Any, meter: Meter
-) -> str:
-    """Puts the chunks of some nodes' sides on rails, one by one in every way, until no way is left.
-    A way is what room each rail has at each side before `bound`, as far as sums of the chunks to
-    come can fill it: together no less than these chunks need.
-    """
-    unit, sides = gcd(*chunks[2]) or 1, []
-    for side, ends, rates in (("send", chunks[0], tx), ("recv", chunks[1], rx)):
-        for node in integers(
-            fields(witness, "witness joint", "kind send recv")[side], side, 0, len(rates) - 1
-        ):
-            meter.spend(len(ends) * (4 + len(rates[node])))
-            taken = [
-                size // unit if end == node else 0
-                for end, size in zip(ends, chunks[2], strict=True)
-            ]
-            sides.append(
-                (
-                    [
-                        min(max(0, ceil(bound * speed) - 1) // unit, sum(taken))
-                        for speed in rates[node]
-                    ],
-                    taken,
-                )
-            )
-    sides.sort(
-        key=lambda side: sum(side[0]) - sum(side[1])
-    )  # the tightest is filled first, beginning with chunks of two sides
-    takes = sorted(
-        filter(any, zip(*(taken for _, taken in sides), strict=True)),
-        key=lambda take: ([t > 0 for t in take], max(take)),
-    )
-    meter.spend(len(takes) * (sum(map(sum, takes)) // 16 + 1))
-    sums = accumulate(
-        takes,
-        lambda bits, take: tuple([b | b << t for b, t in zip(bits, take, strict=True)]),
-        initial=(1,) * len(sides),
-    )
-    ways = {tuple(sorted(zip(*(rooms for rooms, _ in sides), strict=True)))}
-
-    def useful(rooms: Iterable[int], sums: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(
-            [
-                (bits & ((2 << room) - 1)).bit_length() - 1
-                for bits, room in zip(sums, rooms, strict=True)
-            ]
-        )
-
-    for take, bits in reversed(
-        list(zip(takes, sums, strict=False))
-    ):  # the highest bit is the sum of all chunks to come
-        before, ways = ways, set()
-        for rails in before:
-            meter.spend(len(rails) * (20 * len(sides) + sum(map(int.bit_length, bits)) // 64))
-            others = [useful(rail, bits) for rail in rails]
-            for n, rail in enumerate(rails):
-                if rail not in rails[:n] and all(
-                    map(int.__ge__, rail, take)
-                ):  # of rails alike one is tried
-                    after = [
-                        *others[:n],
-                        useful(map(int.__sub__, rail, take), bits),
-                        *others[n + 1 :],
-                    ]
-                    if all(
-                        sum(rooms) >= b.bit_length() - 1
-                        for rooms, b in zip(zip(*after, strict=True), bits, strict=True)
-                    ):
-                        ways.add(tuple(sorted(after)))
-    need(not ways, "the joint witness does not show the bound")
-    return "joint"
-
-
-def check_fluid(
-    record: dict[str, Any], bound: Fraction, meter: Meter, directory: str
-) -> tuple[str, Fraction | None]:
-    problem = fields(record["problem"], "problem", "kind tx rx demand")
-    tx = matrix(problem["tx"], "tx")
-    rx, demand = (
-        matrix(problem["rx"], "rx", len(tx), len(tx[0])),
-        matrix(problem["demand"], "demand", len(tx), len(tx)),
-    )
-    kind = prove_fluid(tx, rx, demand, bound, record["witness"], meter)
-    if "flow" not in record:
-        return kind, None
-    flow = fields(record["flow"], "flow", "unit src dst rail amount")
-    unit, (src, dst, amount, rail) = (
-        integer(flow["unit"], "unit", 1),
-        (integers(flow[c], c) for c in ("src", "dst", "amount", "rail")),
-    )
-    need(
-        demanded(len(tx), src, dst, amount) == [[unit * d for d in row] for row in demand],
-        "flow: not the demand",
-    )
-    return kind, completion(tx, rx, src, dst, amount, rail)[0] / unit
-
-
-def prove_fluid(
-    tx: Rates, rx: Rates, demand: Rates, bound: Fraction, witness: Any, meter: Meter
-) -> str:
-    """LP duality: at prices a[s][n], b[d][n] a byte, a byte from s to d costs at least the least
-    a[s][n] + b[d][n] of a live rail n; what all bytes cost, over what all NICs can take in a
-    second, is a bound.
-    """
-    if claimed(witness):
-        return claimed(witness)
-    need(
-        fields(witness, "witness", "kind send recv")["kind"] == "fluid",
-        "witness: expected fluid, claimed or node",
-    )
-    nodes, rails, cost = len(tx), len(tx[0]), 0
-    a, b = (matrix(witness[side], side, nodes, rails) for side in ("send", "recv"))
-    meter.spend(nodes * nodes * rails)
-    earned = sum(
-        a[s][n] * tx[s][n] + b[s][n] * rx[s][n] for s in range(nodes) for n in range(rails)
-    )
-    for s, d in ((s, d) for s in range(nodes) for d in range(nodes) if s != d and demand[s][d]):
-        prices = [a[s][n] + b[d][n] for n in range(rails) if tx[s][n] and rx[d][n]]
-        need(bool(prices), f"no live rail from node {s} to node {d}")
-        cost += demand[s][d] * min(prices)
-    need(
-        bound * earned <= cost and (earned > 0 or bound <= 0),
-        f"the prices show {cost}/{earned}, not {bound}",
-    )
-    return "fluid"
-
+# ---------------------------------------------------------------- plan files
 
 ITEM = {
     "|i1": "b",
@@ -680,77 +884,328 @@ ITEM = {
     "<i8": "q",
     "<u8": "Q",
 }
+NPY = re.compile(
+    r"\{'descr': '([|<][iu][1248])', 'fortran_order': False, "
+    r"'shape': (\((?:[0-9]{1,18},?(?: [0-9]{1,18})?)?\)), \} *\n"
+)
+COLUMNS = ("src", "dst", "size", "rail")
 
 
-def read_array(name: str, data: bytes) -> tuple[bytes, array[int]]:
-    """(what a digest covers: name, dtype, shape and bytes; the integers in C order) of a .npy
-    member.
+class PlanFile(NamedTuple):
+    """What a plan file holds: rates, the chunks' columns src, dst and size, how long it takes."""
+
+    tx: Rates
+    rx: Rates
+    chunks: list[Column]
+    value: Fraction
+    digest: str
+
+
+class Member(NamedTuple):
+    """An array of a plan file: its shape, its integers in C order, and what a digest covers of it
+    but for its name.
     """
+
+    shape: tuple[int, ...]
+    values: array[int]
+    covered: bytes
+
+
+def read_member(data: bytes) -> Member:
+    """A .npy array of integers, of one or two dimensions, as numpy writes it."""
     end = 10 + int.from_bytes(data[8:10], "little")
-    header = ast.literal_eval(data[10:end].decode("latin1"))
-    values = array(ITEM[header["descr"]], data[end:])
-    need(
-        data[:7] == b"\x93NUMPY\x01"
-        and sys.byteorder == "little"
-        and not header["fortran_order"]
-        and prod(header["shape"]) == len(values),
-        f"{name} is not an array in C order of a little-endian machine",
-    )
-    return f"{name}|{header['descr']}|{header['shape']}|".encode() + data[end:], values
+    form = NPY.fullmatch(data[10:end].decode("latin1"))
+    if data[:8] != b"\x93NUMPY\x01\x00" or form is None or sys.byteorder != "little":
+        raise ValueError("an array that is not of integers, in C order and little-endian")
+    shape = tuple(int(n) for n in re.findall("[0-9]+", form[2]))
+    item = array(ITEM[form[1]])
+    if prod(shape) * item.itemsize != len(data) - end:
+        raise ValueError(f"an array of shape {form[2]} in {len(data) - end} bytes")
+    item.frombytes(data[end:])
+    return Member(shape, item, f"|{form[1]}|{form[2]}|".encode() + data[end:])
 
 
-def read_plan(path: str) -> tuple[tuple[Rates, Rates], list[Column], Fraction, str]:
-    """(rates, chunks' columns, makespan, digest) of a railopt .npz; what it claims of them and its
-    loads must be so.
-    """
-    covered, arrays = b"", {}
+def unpacked(path: str) -> tuple[dict[str, Any], dict[str, Member]]:
+    """(header, arrays) of a railopt .npz; raises ValueError for anything else."""
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        names = [entry.filename for entry in entries]
+        size = sum(entry.file_size for entry in entries)
+        if len(set(names)) < len(names) or "header.json" not in names:
+            raise ValueError("a member twice, or no header.json")
+        if size > os.path.getsize(path) + MEMORY // 2:
+            raise ValueError(f"it would unpack to {size} bytes")
+        for entry in entries:
+            if entry.flag_bits & 1 or entry.compress_type not in (0, zipfile.ZIP_DEFLATED):
+                raise ValueError("a member that is encrypted or of another compression")
+            if not entry.filename.endswith(".npy") and entry.filename != "header.json":
+                raise ValueError("a member that is no array")
+        header = parsed(archive.read("header.json"))
+        arrays = {
+            name[:-4]: read_member(archive.read(name)) for name in names if name != "header.json"
+        }
+    if not isinstance(header, dict):
+        raise ValueError("a header that is no object")
+    return header, arrays
+
+
+def read_plan(path: str) -> PlanFile:
+    """The plan in a railopt .npz; its digest, loads and makespan must be what its chunks give."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            need(
-                sum(info.file_size for info in archive.infolist()) <= MAX_BYTES,
-                f"more than {MAX_BYTES} bytes",
-            )
-            header = json.loads(archive.read("header.json"))
-            for name in sorted(name[:-4] for name in archive.namelist() if name != "header.json"):
-                described, arrays[name] = read_array(name, archive.read(f"{name}.npy"))
-                covered += described
-        digest, nodes, rails = (
-            header.pop("digest"),
-            header["fabric"]["nodes"],
-            header["fabric"]["rails"],
-        )
-        tx, rx = (
-            [arrays[side][i * rails : (i + 1) * rails].tolist() for i in range(nodes)]
-            for side in ("tx", "rx")
-        )
-        columns: list[Column] = [arrays[column] for column in ("src", "dst", "size", "rail")]
-        stated = header["makespan"], [arrays["send"].tolist(), arrays["recv"].tolist()]
-    except (
-        Exception
-    ) as error:  # whatever a damaged zip, header or array makes the standard library raise
-        raise ValueError(f"{path} is not a readable plan ({error!r})") from error
+        header, arrays = unpacked(path)
+    except OSError:
+        raise
+    except Exception as error:  # whatever a damaged zip makes the standard library raise
+        raise ValueError(f"not a readable plan ({error})") from error
     need(
         header.get("railopt") == "plan" and header.get("version") == 1,
-        f"{path} is not a plan of version 1",
+        "expected a plan of version 1",
     )
-    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-    need(
-        hashlib.blake2b(text + covered, digest_size=16).hexdigest() == digest,
-        f"{path} does not match its digest",
-    )
-    need(
-        {len(row) for row in tx + rx} == {rails} and min(map(min, tx + rx)) >= 0,
-        f"{path}: rates of another fabric",
-    )
+    stated = header.pop("digest", None)
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"))
+    found = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(arrays):
+        found.update(name.encode() + arrays[name].covered)
+    need(found.hexdigest() == stated, "the content does not match its digest")
+    missing = {"tx", "rx", "send", "recv", *COLUMNS} - set(arrays)
+    need(not missing, f"a plan without {', '.join(sorted(missing))}")
+    tx, rx = table(arrays["tx"]), table(arrays["rx"])
+    stated_loads = [arrays["send"].values.tolist(), arrays["recv"].values.tolist()]
+    need(len(rx) == len(tx) and len(rx[0]) == len(tx[0]), "rates of two fabrics")
+    need(min(map(min, tx + rx)) >= 0, "a rate below 0")
+    columns = [arrays[name].values for name in COLUMNS]
     value, loads = completion(tx, rx, *columns)
     need(
-        stated == (str(value), loads),
-        f"{path} claims other loads or makespan than its chunks have, {value} s",
+        header.get("makespan") == str(value) and stated_loads == loads,
+        f"it claims other loads or makespan than its chunks have, {value} s",
     )
-    return (tx, rx), columns[:3], value, digest
+    return PlanFile(tx, rx, list(columns[:3]), value, found.hexdigest())
 
 
+def table(member: Member) -> Rates:
+    """A two-dimensional array as rows."""
+    need(len(member.shape) == 2 and min(member.shape) > 0, "expected a table [node, rail]")
+    values, width = member.values.tolist(), member.shape[1]
+    return [values[i : i + width] for i in range(0, len(values), width)]
+
+
+# ================================================================ certificates
+
+
+class Shown(NamedTuple):
+    """What a certificate shows of its problem.
+
+    kind    of the witness that was checked; or "claimed by NAME"
+    value   what its plan, assignment or flow takes; None if it holds none
+    best    what the best plan known takes, if the certificate holds another than that
+    """
+
+    kind: str
+    value: Fraction | None
+    best: Fraction | None
+
+
+class Problem(NamedTuple):
+    """A certificate's record, its bound, where plan files lie, and the steps to be had."""
+
+    record: dict[str, Any]
+    bound: Fraction
+    directory: str
+    meter: Meter
+
+
+def check_local(problem: Problem) -> Shown:
+    """T7, certificates are sound: What a certificate's witness shows holds for every plan of its
+    instance: the executable check, if it says yes, implies the bound.
+
+    The instance is a list of sizes on `rails` equal rails (bounds in bytes, as at speed 1), or on
+    rails of the `speeds` given.
+    """
+    record, bound, _, meter = problem
+    instance = fields(record["problem"], "problem", "kind sizes", "rails speeds traffic")
+    need(("rails" in instance) != ("speeds" in instance), "problem: expected rails or speeds")
+    sizes = integers(instance["sizes"], "sizes", 1)
+    if "rails" in instance:
+        speeds = [1] * integer(instance["rails"], "rails", 1, 1 << 20)
+    else:
+        speeds = integers(instance["speeds"], "speeds")
+
+    def time_of(assignment: Any) -> Fraction:
+        rails = integers(assignment, "assignment", 0, len(speeds) - 1)
+        need(len(rails) == len(sizes), f"assignment: expected a rail for {len(sizes)} jobs")
+        return slowest(summed(rails, sizes, len(speeds)), speeds)
+
+    witness = record["witness"]
+    by = claimant(witness)
+    kind = f"claimed by {by}" if by else prove_local(sizes, speeds, bound, witness, meter)
+    value = time_of(record["assignment"]) if "assignment" in record else None
+    other = fields(record["best"], "best", "assignment") if "best" in record else None
+    return Shown(kind, value, time_of(other["assignment"]) if other else None)
+
+
+def check_coupled(problem: Problem) -> Shown:
+    """T7, certificates are sound: What a certificate's witness shows holds for every plan of its
+    instance: the executable check, if it says yes, implies the bound.
+
+    The instance is chunks between nodes, in full or as those of a plan file.
+    """
+    record, bound, directory, meter = problem
+    need("flow" not in record, "a flow is for divisible traffic")
+    instance = fields(record["problem"], "problem", "kind nodes rails tx rx", "chunks plan traffic")
+    need(("chunks" in instance) != ("plan" in instance), "problem: expected chunks or a plan")
+    nodes, rails = integer(instance["nodes"], "nodes", 1), integer(instance["rails"], "rails", 1)
+    tx, rx = (matrix(instance[side], side, nodes, rails) for side in ("tx", "rx"))
+    value = None
+    if "plan" in instance:
+        need("assignment" not in record, "an assignment beside a plan")
+        named = read_named(instance["plan"], directory)
+        need((named.tx, named.rx) == (tx, rx), "other rates than those of the plan")
+        chunks, value = named.chunks, named.value
+    else:
+        columns = fields(instance["chunks"], "chunks", "src dst size")
+        chunks = [integers(columns[name], name) for name in ("src", "dst", "size")]
+        demanded(nodes, *chunks)
+        if "assignment" in record:
+            src, dst, size = chunks
+            rail = integers(record["assignment"], "assignment")
+            value = completion(tx, rx, src, dst, size, rail)[0]
+    best = best_of(record["best"], (tx, rx), chunks, directory) if "best" in record else None
+    by, witness = claimant(record["witness"]), record["witness"]
+    if by:
+        lifted = "node " * (kind_of(witness) == "node")
+        return Shown(f"{lifted}claimed by {by}", value, best)
+    kind = kind_of(witness)
+    need(kind in COUPLED, f"witness of kind {kind!r}: expected one of {', '.join(COUPLED)}")
+    return Shown(COUPLED[kind](tx, rx, chunks, bound, witness, meter), value, best)
+
+
+def best_of(
+    best: Any, rates: tuple[Rates, Rates], chunks: Sequence[Column], directory: str
+) -> Fraction:
+    """What the best plan known takes: rails for the same chunks, or a plan file of them."""
+    if isinstance(best, dict) and "file" in best:
+        named = read_named(best, directory)
+        same = [list(a) == list(b) for a, b in zip(named.chunks, chunks, strict=True)]
+        need((named.tx, named.rx) == rates and all(same), "best: a plan of another problem")
+        return named.value
+    rail = integers(fields(best, "best", "assignment")["assignment"], "best")
+    (tx, rx), (src, dst, size) = rates, chunks
+    return completion(tx, rx, src, dst, size, rail)[0]
+
+
+def read_named(named: Any, directory: str) -> PlanFile:
+    """The plan file that a certificate names; it lies beside the certificate."""
+    name, digest = (fields(named, "plan", "file digest")[key] for key in ("file", "digest"))
+    need(
+        isinstance(name, str) and name != "" and os.path.basename(name) == name,
+        "plan: expected a file beside the certificate",
+    )
+    found = read_plan(os.path.join(directory, name))
+    need(
+        found.digest == digest,
+        f"{name} is not the plan that the certificate names: its digest is {found.digest}",
+    )
+    return found
+
+
+def check_fluid(problem: Problem) -> Shown:
+    """T7h, fluid dual: With non-negative prices a byte of a NIC, what all bytes cost at their
+    cheapest live rail over what all NICs earn in a second bounds every plan from below.
+
+    The instance is bytes from node to node that may be cut at will.
+    """
+    record, bound, _, meter = problem
+    need("best" not in record, "divisible traffic has one flow, no best plan beside it")
+    instance = fields(record["problem"], "problem", "kind tx rx demand", "traffic")
+    tx = matrix(instance["tx"], "tx")
+    nodes = len(tx)
+    rx = matrix(instance["rx"], "rx", nodes, len(tx[0]))
+    rows = matrix(instance["demand"], "demand", nodes, nodes)
+    demand = {
+        (k, f): rows[k][f] for k in range(nodes) for f in range(nodes) if k != f and rows[k][f]
+    }
+    by = claimant(record["witness"])
+    kind = f"claimed by {by}" if by else ""
+    kind = kind or prove_fluid(tx, rx, demand, bound, record["witness"], meter)
+    if "flow" not in record:
+        return Shown(kind, None, None)
+    flow = fields(record["flow"], "flow", "unit src dst rail amount")
+    unit = integer(flow["unit"], "unit", 1)
+    src, dst, amount, rail = (integers(flow[name], name) for name in FLOW)
+    wanted = {pair: unit * bytes_ for pair, bytes_ in demand.items()}
+    diagonal = any(rows[k][k] for k in range(nodes))
+    need(demanded(nodes, src, dst, amount) == wanted and not diagonal, "flow: it is not the demand")
+    return Shown(kind, completion(tx, rx, src, dst, amount, rail)[0] / unit, None)
+
+
+FLOW = ("src", "dst", "amount", "rail")
 PROBLEMS = {"local": check_local, "coupled": check_coupled, "fluid": check_fluid}
+
+
+# ================================================================ the verdict
+
+
+class Claim(NamedTuple):
+    """What a certificate says of itself: numbers, whether its plan is optimal, and whether the
+    optimum is known ("proved", "claimed" or "open").
+    """
+
+    bound: Fraction
+    value: Fraction | None
+    best: Fraction | None
+    optimal: bool
+    optimum: str
+
+
+def read_claim(record: Any) -> Claim:
+    """The claim of a certificate of version 1 or 2.  Version 1 has one word, `proved`, for both
+    facts, and no best plan beside its own.
+    """
+    more = "assignment flow best" if record.get("version") == 2 else "assignment flow"
+    fields(record, "certificate", "railopt version problem claim witness", more)
+    if record["version"] == 1:
+        claim = fields(record["claim"], "claim", "bound proved", "value")
+        optimal, optimum = claim["proved"], "proved" if claim["proved"] is True else "open"
+    else:
+        claim = fields(record["claim"], "claim", "bound optimal optimum", "value best")
+        optimal, optimum = claim["optimal"], claim["optimum"]
+    need(isinstance(optimal, bool), "claim: expected true or false")
+    need(optimum in ("proved", "claimed", "open"), "optimum: expected proved, claimed or open")
+    bound, value, best = (
+        fraction(claim[name], name) if name in claim else None
+        for name in ("bound", "value", "best")
+    )
+    assert bound is not None
+    return Claim(bound, value, best, optimal, optimum)
+
+
+def judged(claim: Claim, shown: Shown) -> Verdict:
+    """The verdict, where what is claimed is no more than what is shown."""
+    bound, value = claim.bound, shown.value
+    need(claim.value == value, f"the value attained is {value}, not {claim.value}")
+    need(claim.best in (None, shown.best or value), f"the best value is {shown.best or value}")
+    need(shown.best is None or claim.best is not None, "a best plan without its value")
+    best = value if shown.best is None else shown.best
+    need(best is None or bound <= best, f"the value {best} is below the bound")
+    need(value is None or best is None or best <= value, "the best plan is worse than this one")
+    checked = "claimed by" not in shown.kind
+    optimal = checked and value == bound
+    known = "open" if best != bound else "proved" if checked else "claimed"
+    need(
+        optimal or not claim.optimal,
+        "it claims to be proved, but a value and a checked bound do not meet",
+    )
+    need(claim.optimum in ("open", known), f"it claims an optimum {claim.optimum}, it is {known}")
+    message = (
+        "value and bound meet"
+        if optimal
+        else "the best plan meets the bound"
+        if known == "proved"
+        else "the bound holds"
+        if checked
+        else "nothing is proved"
+    )
+    return Verdict(True, optimal, shown.kind, message, bound, value, best, known)
 
 
 def check_certificate(
@@ -759,80 +1214,69 @@ def check_certificate(
     """Check a certificate (parsed JSON); a plan that it names lies in `directory`; `work` limits
     the steps taken.
     """
-    kind, bound, value = "certificate", None, None
+    kind, bound = "certificate", None
     try:
-        fields(record, "certificate", "railopt version problem claim witness", "assignment flow")
-        need(
-            record["railopt"] == "certificate" and record["version"] == 1,
-            "expected a certificate of version 1",
-        )
-        claim = fields(record["claim"], "claim", "bound proved", "value")
-        problem = str(record["problem"].get("kind")) if isinstance(record["problem"], dict) else ""
-        need(
-            problem in PROBLEMS and isinstance(claim["proved"], bool),
-            f"problem: expected kind {', '.join(PROBLEMS)}",
-        )
-        bound = fraction(claim["bound"], "bound")
-        kind, value = PROBLEMS[problem](record, bound, Meter(work), os.fspath(directory or "."))
-        claimed_value = fraction(claim["value"], "value") if "value" in claim else None
-        need(
-            claimed_value == value and (value is None or value >= bound),
-            f"the value attained is {value}",
-        )
-        proved = value == bound and "claimed" not in kind
-        need(
-            proved or not claim["proved"],
-            "it claims to be proved, but a value and a checked bound do not meet",
-        )
-    except (Rejected, ValueError, OSError, RecursionError) as error:
-        return Verdict(False, False, kind, str(error), bound, value)
-    how = (
-        "value and bound meet"
-        if proved
-        else "nothing is proved"
-        if "claimed" in kind
-        else "the bound holds"
-    )
-    return Verdict(True, proved, kind, how, bound, value)
+        need(isinstance(record, dict) and record.get("railopt") == "certificate", "no certificate")
+        need(record.get("version") in (1, 2), "expected a certificate of version 1 or 2")
+        claim = read_claim(record)
+        bound = claim.bound
+        which = kind_of(record["problem"])
+        need(which in PROBLEMS, f"problem: expected kind {', '.join(PROBLEMS)}")
+        read_traffic(record["problem"])
+        where = os.fspath(directory or ".")
+        shown = PROBLEMS[which](Problem(record, claim.bound, where, Meter(work)))
+        kind = shown.kind
+        return judged(claim, shown)
+    except RecursionError:
+        return Verdict(False, False, kind, "refused: nested too deep", bound)
+    except (Rejected, ValueError, OSError) as error:
+        return Verdict(False, False, kind, printable(error), bound)
+
+
+def read_traffic(problem: dict[str, Any]) -> str:
+    """The digest of the traffic that a problem says it was cut from; empty if it does not say."""
+    named = problem.get("traffic", "")
+    well = isinstance(named, str) and re.fullmatch("([0-9a-f]{32})?", named)
+    need(bool(well), "traffic: expected a digest of 32 hexadecimal digits")
+    return str(named)
 
 
 def check(path: str | os.PathLike[str], work: int = WORK) -> Verdict:
     """Check a certificate, or a plan: its digest, columns, dead rails, loads and makespan; raises
-    OSError or ValueError.
+    OSError or ValueError for a file that is neither.
     """
-    with open(path, "rb") as file:
-        data = file.read(MAX_BYTES)
+    name = os.fspath(path)
+    with open(name, "rb") as file:
+        start = file.read(2)
+        data = b"" if start == b"PK" else start + file.read(MEMORY)
     try:
-        if data[:2] != b"PK":
-            return check_certificate(json.loads(data), os.path.dirname(os.fspath(path)), work)
-        _, (src, *_), value, digest = read_plan(os.fspath(path))
-        return Verdict(
-            True, False, "plan", f"{len(src)} chunks on live rails, digest {digest}", None, value
-        )
+        if start != b"PK":
+            return check_certificate(parsed(data), os.path.dirname(name), work)
+        plan = read_plan(name)
     except Rejected as error:
-        return Verdict(False, False, "plan", str(error))
+        return Verdict(False, False, "plan", printable(error))
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path} is neither a certificate (JSON) nor a plan (.npz): {error}"
+            f"neither a certificate (JSON) nor a plan (.npz): {printable(error)}"
         ) from error
+    said = f"{len(plan.chunks[0])} chunks on live rails, digest {plan.digest}"
+    return Verdict(True, False, "plan", said, None, plan.value, plan.value)
 
 
 def main(paths: Sequence[str]) -> int:
+    """Check the files, a line each; the exit code."""
     code = 0
     for path in paths:
         try:
             verdict = check(path)
-            word, code = (
-                "proved" if verdict.proved else "ok" if verdict.ok else "FAILED",
-                code if verdict.ok else 4,
-            )
-            print(
-                f"{path}: {word}, {verdict.kind}, bound {verdict.bound}, value {verdict.value}: "
-                f"{verdict.message}"
-            )
         except (OSError, ValueError) as error:
-            print(f"{path}: unreadable: {error}", file=sys.stderr)
+            print(f"{printable(path)}: unreadable: {printable(error)}", file=sys.stderr)
             code = code or 1
+            continue
+        word = "proved" if verdict.proved else "ok" if verdict.ok else "FAILED"
+        numbers = f"bound {verdict.bound}, value {verdict.value}, optimum {verdict.optimum}"
+        print(f"{printable(path)}: {word}, {verdict.kind}, {numbers}: {verdict.message}")
+        code = code if verdict.ok else 4
     return code
 
 

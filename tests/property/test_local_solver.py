@@ -20,7 +20,7 @@ import pytest
 from numba import njit
 
 from railopt.certificate import Certificate
-from railopt.check import Meter, cover
+from railopt.check import Meter, Packing, cover
 from railopt.errors import InputError
 from railopt.solver.local.solve import solve_local
 
@@ -97,9 +97,7 @@ def test_the_kernels_cover_decides_as_brute_force_does() -> None:
         ]
         refuted = (
             cover(
-                sizes,
-                capacities,
-                1,
+                Packing(sizes, capacities, 1),
                 {"weights": weights} if rng.random() < 0.5 else {},
                 Meter(10**9),
             )
