@@ -4,8 +4,9 @@
     zipf, dirichlet                            receivers of unequal popularity
     sparse                                     a share of the pairs is silent
     moe                                        tokens x top-k x hidden bytes over experts placed on
-    GPUs
+                                               GPUs
 
+A seed gives the same bytes for ever (`railopt.dice`).
 `from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from railopt.arrays import Array, Floats
 from railopt.chunks import MAX_TOTAL
+from railopt.dice import Dice, falling
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.formats import MAX_RANKS
@@ -26,6 +28,7 @@ from railopt.traffic import Traffic
 from railopt.units import parse_bytes, parse_integer, parse_number, shown
 
 MAX_EXPERTS = 1 << 16
+_MAX_SHARE = 1 << 61
 
 
 def _traffic(fabric: Fabric, matrix: Array) -> Traffic:
@@ -59,13 +62,13 @@ def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> 
     """Every GPU sends `size` to exactly one GPU of another node, each receives from exactly one."""
     if fabric.nodes < 2:
         raise InputError("a permutation between nodes needs at least 2 nodes")
-    rng = np.random.default_rng(seed)
-    shift = int(rng.integers(1, fabric.nodes))
+    dice = Dice(seed, "permutation")
+    shift = 1 + int(dice.below(fabric.nodes - 1)[0])
     matrix = np.zeros((_count(fabric),) * 2, np.int64)
-    nodes = rng.permutation(fabric.nodes)
+    nodes = dice.permutation(fabric.nodes)
     for position, node in enumerate(nodes):
         target = nodes[(position + shift) % fabric.nodes]
-        for gpu, peer in enumerate(rng.permutation(fabric.gpus)):
+        for gpu, peer in enumerate(dice.permutation(fabric.gpus)):
             matrix[node * fabric.gpus + gpu, target * fabric.gpus + peer] = parse_bytes(size)
     return Traffic.from_matrix(matrix, fabric)
 
@@ -92,23 +95,33 @@ def hot_node(
     return _traffic(fabric, matrix)
 
 
-def _popular(fabric: Fabric, weights: Floats, mean: str | int, rng: np.random.Generator) -> Traffic:
-    """Each pair sends `mean` times the receiver's weight (mean 1), jittered by a factor from 0.5 to
-    1.5.
+def _popular(fabric: Fabric, popularity: Floats, mean: str | int, dice: Dice) -> Traffic:
+    """Each pair sends `mean` times the receiver's popularity (over its mean), times a factor from
+    0.5 to 1.5.
+
+    In whole numbers: shares of 2**-40, factors of 2**-31, bytes rounded down.
     """
-    count = _count(fabric)
-    return _traffic(
-        fabric, weights / weights.mean() * rng.uniform(0.5, 1.5, (count, count)) * parse_bytes(mean)
-    )
+    count, average = _count(fabric), parse_bytes(mean)
+    weights = np.rint(popularity * 2.0**40).astype(np.int64).tolist()
+    shares = [average * count * weight // sum(weights) for weight in weights]
+    if max(shares) >= _MAX_SHARE:
+        raise InputError(f"a flow of {max(shares):.3g} bytes: expected less than 2**61")
+    share = np.array(shares, np.int64)
+    factor = (dice.words(count * count) >> np.uint64(33)).astype(np.int64) + (1 << 30)
+    factor = factor.reshape(count, count)
+    # share * factor >> 31, in two parts so that neither passes 63 bits
+    matrix = (share >> 31) * factor + ((share & ((1 << 31) - 1)) * factor >> 31)
+    np.fill_diagonal(matrix, 0)
+    return Traffic.from_matrix(matrix, fabric)
 
 
 def zipf(
     fabric: Fabric, *, mean: str | int = "256KiB", skew: float = 0.8, seed: int = 0
 ) -> Traffic:
     """Receivers' popularity falls as rank ** -skew, in a random order."""
-    rng = np.random.default_rng(seed)
-    weights = np.arange(1, _count(fabric) + 1) ** -_share("skew", skew, 0, 10)
-    return _popular(fabric, rng.permutation(weights), mean, rng)
+    dice, count = Dice(seed, "zipf"), _count(fabric)
+    popularity = falling(count, _share("skew", skew, 0, 10))
+    return _popular(fabric, popularity[dice.permutation(count)], mean, dice)
 
 
 def dirichlet(
@@ -117,13 +130,9 @@ def dirichlet(
     """Receivers' popularity is drawn from a symmetric Dirichlet distribution; small concentrations
     are skewed.
     """
-    rng = np.random.default_rng(seed)
-    return _popular(
-        fabric,
-        rng.dirichlet(np.full(_count(fabric), _share("concentration", concentration, 1e-3, 1e6))),
-        mean,
-        rng,
-    )
+    dice = Dice(seed, "dirichlet")
+    alike = np.full(_count(fabric), float(_share("concentration", concentration, 1e-3, 1e6)))
+    return _popular(fabric, dice.dirichlet(alike), mean, dice)
 
 
 def sparse(
@@ -136,7 +145,7 @@ def sparse(
 ) -> Traffic:
     """As `zipf`, but a share `zeros` of the pairs, chosen at random, is silent."""
     dense = zipf(fabric, mean=mean, skew=skew, seed=seed).bytes
-    silent = np.random.default_rng([seed, 1]).random(dense.shape) < _share("zeros", zeros, 0, 1)
+    silent = Dice(seed, "sparse").unit(dense.shape) < _share("zeros", zeros, 0, 1)
     return Traffic.from_matrix(np.where(silent, 0, dense), fabric)
 
 
@@ -168,13 +177,11 @@ def moe(
         raise InputError(
             f"{tokens} tokens x {top_k} x {hidden} of {count} GPUs: 2**62 bytes or more"
         )
-    rng = np.random.default_rng(seed)
-    popularity = rng.permutation(np.arange(1, number + 1) ** -_share("skew", skew, 0, 10))
-    seen = popularity * rng.gamma(_share("jitter", jitter, 1e-3, 1e9), 1 / jitter, (count, number))
-    seen = (
-        np.rint(seen * 2**30) + 1
-    )  # whole numbers: the last bit of a power differs between machines
-    counts = np.stack([rng.multinomial(tokens * top_k, row / row.sum()) for row in seen])
+    dice = Dice(seed, "moe")
+    popularity = falling(number, _share("skew", skew, 0, 10))[dice.permutation(number)]
+    noise = dice.gamma(_share("jitter", jitter, 1e-3, 1e9), (count, number)) / jitter
+    seen = np.rint(popularity * noise * 2.0**30).astype(np.int64) + 1
+    counts = dice.counts(seen, tokens * top_k)
     matrix = np.zeros((count, count), np.int64)
     np.add.at(matrix.T, np.arange(number) * count // number, counts.T)
     return Traffic.from_matrix(matrix * parse_bytes(hidden), fabric)

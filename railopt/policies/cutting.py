@@ -41,11 +41,11 @@ def cut_row(row: Array, node: int, cap: int, joined: Array, cut: Cut) -> tuple[i
     Returns how many chunks there are; bytes of the largest; and a node that can't be sent to though
     there are bytes for it, or -1.
     """
-    gpus, count, largest = row.shape[0], 0, np.int64(0)
+    gpus, count, largest = row.shape[0], 0, 0
     dst, src_gpu, dst_gpu, offset, size = cut
     for g in range(gpus):
         for h in range(row.shape[1]):
-            flow, f = row[g, h], h // gpus
+            flow, f = int(row[g, h]), h // gpus
             if flow == 0 or f == node:
                 continue
             if flow < 0 or not joined[f]:

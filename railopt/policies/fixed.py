@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from railopt.arrays import Ints
 from railopt.chunks import Chunks
+from railopt.dice import Dice
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
@@ -48,7 +49,7 @@ def hashed(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
 
 def random(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     """Every chunk to a random rail."""
-    draws = np.random.default_rng(seed).integers(0, 2**64, len(chunks), dtype=np.uint64)
+    draws = Dice(seed, "random").words(len(chunks))
     return make_plan(fabric, chunks, _weighted(fabric, chunks, draws), "random")
 
 

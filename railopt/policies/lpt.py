@@ -21,6 +21,7 @@ import numpy as np
 
 from railopt.arrays import Ints, Rails
 from railopt.chunks import Chunks
+from railopt.dice import Dice
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies.common import Columns, Costs, check_alive, costs, make_plan, rail_turns
@@ -105,13 +106,12 @@ def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
 
 def _lpt_drawn(fabric: Fabric, chunks: Chunks, seed: int, rail: Rails) -> None:
     """`lpt` with the chunks and, where they are all alike, each sender's rails in random order."""
-    order = np.random.default_rng(seed).permutation(len(chunks))
+    dice = Dice(seed, "lpt")
+    order = dice.permutation(len(chunks))
     src, dst, size = (column[order] for column in (chunks.src, chunks.dst, chunks.size))
     shuffled = np.empty_like(rail)
     Senders.of(fabric).lpt(Columns(src, dst, size, chunks.largest, chunks.total), shuffled)
-    names = [
-        np.random.default_rng([seed, k]).permutation(fabric.rails) for k in range(fabric.nodes)
-    ]
+    names = [dice.permutation(fabric.rails) for _ in range(fabric.nodes)]
     rail[order] = np.stack(names)[src, shuffled] if fabric.is_uniform else shuffled
 
 

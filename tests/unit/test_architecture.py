@@ -21,6 +21,7 @@ LAYERS = [
     "units",
     "bracket tables archive",
     "arrays processes toml",
+    "dice",
     "formats chunks",
     "fabric",
     "traffic",

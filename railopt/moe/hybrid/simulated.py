@@ -8,7 +8,7 @@ All members of a level are alike (even gating, equal links), so a rotation of th
 flow onto the flows of the same hop distance.  The flows merges the bytes of all workers below a
 member, and of all distances into `HOPS` of them: every link still carries exactly its bytes, and
 every flow shares its links with flows of the same size only, so max-min fairness gives each the
-rate that it has in the full flows.  Cost grows linearly with the members.  `merge=False` keeps every
+rate that it has in the full run.  Cost grows linearly with the members.  `merge=False` keeps every
 distance apart; a test holds the two together.
 """
 

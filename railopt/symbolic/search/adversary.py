@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, islice
-from random import Random
 
 import numpy as np
 
+from railopt.dice import Dice
 from railopt.symbolic.search.oracle import (
     Instance,
     Sizes,
@@ -102,18 +102,11 @@ def climb_lpt(rails: int, *, starts: int = 30, seed: int = 1) -> Found:
     """Where listing everything is too much: climb from random sizes, all neighbours at once; finds
     N = 2, 3 in a second.
     """
-    random, largest, tried = Random(seed), 2 * rails + 1, 0
+    dice, largest, tried = Dice(seed, "climb_lpt"), 2 * rails + 1, 0
     best: tuple[Fraction, int, int, Sizes, int, int] | None = None
     for _ in range(starts):
-        now = tuple(
-            sorted(
-                (
-                    random.randint(1, largest)
-                    for _ in range(random.randint(rails + 1, 2 * rails + 2))
-                ),
-                reverse=True,
-            )
-        )
+        chunks = rails + 1 + int(dice.below(rails + 2)[0])
+        now = tuple(sorted((1 + dice.below(largest, chunks)).tolist(), reverse=True))
         score: tuple[Fraction, int, int, Sizes, int, int] | None = None
         while True:
             options = [now, *_neighbours(now, largest)]
@@ -212,14 +205,11 @@ def worst_receive(rails: int, *, policy: str = "lpt", starts: int = 8, seed: int
     """Climb from random targets on N + 2 nodes (one more than needed), then silence every sender
     that is not needed.
     """
-    random, tried = Random(seed), 0
+    dice, tried = Dice(seed, "worst_receive"), 0
     nodes = rails + 2
     best: tuple[Fraction, int, Targets, int, int] | None = None
     for _ in range(starts):
-        now: Targets = tuple(
-            tuple(sorted(random.sample([f for f in range(nodes) if f != k], rails)))
-            for k in range(nodes)
-        )
+        now: Targets = tuple(_others(k, nodes, rails, dice) for k in range(nodes))
         score: tuple[Fraction, int, Targets, int, int] | None = None
         while True:
             options = [now, *_one_sender_changed(now, rails)]
@@ -236,6 +226,12 @@ def worst_receive(rails: int, *, policy: str = "lpt", starts: int = 8, seed: int
             best = score
     assert best is not None
     return Found(rails, _renumbered(as_instance(best[2])), best[3], best[4], tried)
+
+
+def _others(node: int, nodes: int, number: int, dice: Dice) -> tuple[int, ...]:
+    """So many nodes other than this one, drawn without repetition, in order."""
+    others = [f for f in range(nodes) if f != node]
+    return tuple(sorted(others[i] for i in dice.permutation(len(others))[:number]))
 
 
 def _renumbered(instance: Instance) -> Instance:
