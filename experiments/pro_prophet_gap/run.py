@@ -16,11 +16,11 @@ import numpy as np
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
 from railopt.bracket import gap_between
-from railopt.cli.common import table
 from railopt.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.optimal import optimal
 from railopt.moe.placement.prophet import algorithm1, evaluate, pro_prophet, shadow
+from railopt.tables import table
 
 PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet, path alone", "pro-prophet")
 

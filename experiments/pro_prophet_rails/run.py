@@ -20,7 +20,6 @@ import numpy as np
 
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
-from railopt.cli.common import table
 from railopt.fabric import Fabric
 from railopt.moe.assess import dimensions, rail_plan
 from railopt.moe.placement.placement import Placement
@@ -30,6 +29,7 @@ from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import dispatch
 from railopt.moe.routing.predict import consecutive
 from railopt.moe.routing.trace import Trace
+from railopt.tables import table
 from railopt.traffic import Traffic
 
 WAYS = ("direct", "rails", "placement", "both")
