@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from railopt.cli.common import (
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
+    integer,
     note,
     percent,
     print_json,
+    refuse_idle,
     table,
 )
-from railopt.units import format_bytes, format_time, parse_bytes
+from railopt.errors import InputError, printable
+from railopt.units import format_bytes, format_time, parse_bytes, parse_time, seconds
 
 if TYPE_CHECKING:
     from railopt.moe.assess import Comparison, Side
@@ -50,7 +54,7 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--replicas",
-        type=int,
+        type=integer,
         help="physical experts a layer, homes included (at most, but for replicate)",
     )
     parser.add_argument(
@@ -58,8 +62,7 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--groups",
-        type=int,
-        default=1,
+        type=integer,
         help="expert groups that replicate keeps on one node (default 1)",
     )
     parser.add_argument(
@@ -70,23 +73,21 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=float,
-        default=30.0,
         metavar="SECONDS",
-        help="time a layer for optimal (default 30); exit code 2 if the optimum of a layer is not "
-        "proved",
+        help="time a layer for optimal, e.g. 10s (default 30); exit code 2 if the optimum of a "
+        "layer is not proved",
     )
 
 
 def _add_iteration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--iteration",
-        type=int,
+        type=integer,
         default=-1,
         help="recorded iteration to plan on (default: the last)",
     )
     parser.add_argument(
-        "--evaluate", type=int, help="recorded iteration to evaluate on (default: the same)"
+        "--evaluate", type=integer, help="recorded iteration to evaluate on (default: the same)"
     )
     parser.add_argument(
         "--merge-ranks",
@@ -99,9 +100,11 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-tflops", type=float, default=400.0, help="what a GPU reaches, TFLOP/s (default 400)"
     )
-    parser.add_argument("--tokens", type=int, help="tokens a rank, where the trace does not say")
     parser.add_argument(
-        "--top-k", type=int, help="experts a token, for .pt statistics and .npy (default 1)"
+        "--tokens", type=positive, help="tokens a rank, where the trace does not say"
+    )
+    parser.add_argument(
+        "--top-k", type=positive, help="experts a token, for .pt statistics and .npy (default 1)"
     )
     parser.add_argument(
         "--rule",
@@ -138,6 +141,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.placement.files import read_location
     from railopt.moe.routing.files import read_any
 
+    _check(args)
     if args.rails is None and args.gpus is not None and not args.fabric:
         args.rails = args.gpus
     fabric = fabric_from(args)
@@ -152,9 +156,9 @@ def run(args: argparse.Namespace) -> int:
         args.planner,
         replicas=args.replicas,
         memory=None if args.memory is None else parse_bytes(args.memory),
-        groups=args.groups,
+        groups=1 if args.groups is None else args.groups,
         previous=before,
-        limit_s=args.limit,
+        limit_s=30.0 if args.limit is None else float(seconds(parse_time(args.limit))),
         planned_on=args.iteration,
         evaluated_on=args.evaluate,
         model=args.model,
@@ -176,18 +180,33 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(known.proved for known in made.placed.optima) else 2
 
 
+def _check(args: argparse.Namespace) -> None:
+    """Flags that can't act, and files that are in the way, before anything is computed."""
+    because = f"with --planner {args.planner}"
+    if args.planner != "replicate":
+        refuse_idle(args, "groups", because=because)
+    if args.planner != "optimal":
+        refuse_idle(args, "limit", because=because)
+    if args.trace.endswith(".npz"):
+        refuse_idle(args, "top_k", because="with a railopt trace, which knows it")
+    for path in (args.sglang, args.vllm_ascend, args.gantt):
+        if path and Path(path).is_file() and not args.force:
+            raise InputError(f"{printable(path)} exists: give another name, or --force")
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1: a `type` for argparse."""
+    value = integer(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value}: expected at least 1")
+    return value
+
+
 def _save(args: argparse.Namespace, made: Comparison) -> None:
     """The files that were asked for."""
     from railopt.moe.placement.files import save_expert_map, save_location
 
     placement = made.placed.placement
-    if args.sglang:
-        slots = None if args.replicas is None else -(-args.replicas // placement.devices)
-        save_location(placement, args.sglang, slots, force=args.force)
-        note(f"saved {args.sglang}: sglang --init-expert-location {args.sglang}")
-    if args.vllm_ascend:
-        save_expert_map(placement, args.vllm_ascend, force=args.force)
-        note(f"saved {args.vllm_ascend}")
     if args.gantt:
         from railopt.report.gantt import gantt
         from railopt.report.heatmap import save_figure
@@ -196,6 +215,13 @@ def _save(args: argparse.Namespace, made: Comparison) -> None:
         figure = gantt(lines, title="one iteration before and after")
         save_figure(figure, args.gantt, force=args.force)
         note(f"saved {args.gantt}")
+    if args.sglang:
+        slots = None if args.replicas is None else -(-args.replicas // placement.devices)
+        save_location(placement, args.sglang, slots, force=args.force)
+        note(f"saved {args.sglang}: sglang --init-expert-location {args.sglang}")
+    if args.vllm_ascend:
+        save_expert_map(placement, args.vllm_ascend, force=args.force)
+        note(f"saved {args.vllm_ascend}")
 
 
 def _print(made: Comparison) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from railopt.arrays import whole_number
 from railopt.bracket import Status
 from railopt.errors import InputError
 from railopt.fabric import Fabric
@@ -21,7 +22,7 @@ from railopt.moe.placement.planners import Placed, Problem, place
 from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset, preset
 from railopt.moe.routing.dispatch import dispatch, split
-from railopt.moe.routing.trace import Trace
+from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, Trace
 from railopt.plans import Plan
 from railopt.policies import plan
 from railopt.traffic import Traffic
@@ -44,11 +45,8 @@ def dimensions(trace: Trace, name: str | None) -> Preset:
             "deepseek-v2-lite"
         )
     width, ffn, shared = trace.model_dim, shape.get("ffn"), shape.get("shared", 0)
-    if type(ffn) is not int or type(shared) is not int or ffn < 1 or shared < 0:
-        raise InputError(
-            f"the trace's model has ffn = {ffn!r} and shared = {shared!r}: expected whole numbers, "
-            f"ffn at least 1"
-        )
+    ffn = whole_number(ffn, "ffn of the trace's model", 1, MAX_WIDTH)
+    shared = whole_number(shared, "shared of the trace's model", 0, MAX_EXPERTS)
     dense = 4 * width * width + 3 * width * ffn * shared
     return Preset(
         "the trace's own", len(trace.layers), trace.experts, trace.top_k, width, ffn, dense
@@ -233,7 +231,9 @@ def compare(trace: Trace, fabric: Fabric, question: Question) -> Comparison:
     trace.expect(ranks=fabric.nodes * fabric.gpus)
     sized = dimensions(trace, question.model)
     tokens = question.tokens or trace.tokens_per_rank
-    tokens = tokens or int(trace.counts.sum(axis=3).mean() / trace.top_k)
+    if not tokens:
+        rows = trace.counts.size // trace.experts
+        tokens = int(trace.counts.sum(dtype=np.int64) / rows / trace.top_k)
     model = sized.model(fabric, tokens, gpu_flops=question.gpu_flops)
     expert, previous = sized.expert_bytes(), question.previous
     problem = Problem.of_trace(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.units import PS_PER_S
+from railopt.units import PS_PER_S, shown
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class Preset:
         """The time model of one layer: GPUs that reach `gpu_flops`, `width` bytes a value, rails
         used evenly.
         """
+        if not 1e6 <= gpu_flops <= 1e21:
+            raise InputError(f"{gpu_flops:g} FLOP/s a GPU: expected 1e6 to 1e21")
         return TimeModel.rails(
             fabric,
             token_bytes=self.token_bytes(width),
@@ -110,6 +112,6 @@ def moe_gpt(size: str, experts: int, top_k: int) -> Preset:
 
 def preset(name: str) -> Preset:
     """A preset by name."""
-    if name not in PRESETS:
-        raise InputError(f"unknown model {name!r}; known models: {', '.join(PRESETS)}")
+    if not isinstance(name, str) or name not in PRESETS:
+        raise InputError(f"unknown model {shown(name)}; known models: {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -1,10 +1,10 @@
 """How long one MoE layer takes: Pro-Prophet's performance model (arXiv 2411.10003, eq. 6 and 8) on
 nodes and rails.
 
-    T = 4 A2A + 3 FEC + Trans + Agg                                                   one after the
-    other (eq. 6)
-    T = 4 A2A + 3 FEC + max(0, Trans - FEC - FNEC) + max(0, Agg - 2 FEC - BNEC)       overlapped
-    (eq. 8)
+    T = 4 A2A + 3 FEC + Trans + Agg                                               (eq. 6)
+    T = 4 A2A + 3 FEC + max(0, Trans - FEC - FNEC) + max(0, Agg - 2 FEC - BNEC)   (eq. 8)
+
+one after the other (eq. 6), or overlapped (eq. 8).
 
 A2A    all-to-all: the busiest of every node's tokens in, tokens out, and every GPU's tokens from
        its node-mates
@@ -24,15 +24,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, frozen
+from railopt.arrays import Ints, frozen, total
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.units import PS_PER_S, parse_rate
+from railopt.units import PS_PER_S, parse_rate, shown
+
+MAX_PS = 1 << 56  # a time of one thing: 20 hours
+MAX_SUM_PS = 1 << 59  # any sum of times in one term: 6 days, so that 4 A2A + 3 FEC fits int64
 
 
 class Terms(NamedTuple):
@@ -86,9 +90,15 @@ class TimeModel:
                     f"one a node"
                 )
             object.__setattr__(self, name, rates)
+            if rates.max() > MAX_PS:
+                raise InputError(f"{name} has {rates.max()} ps: at most {MAX_PS} are possible")
         for name in ("up_ps", "token_ps", "copy_up_ps", "copy_mean_ps", "fnec_ps", "bnec_ps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)}: a time can't be negative")
+            if getattr(self, name) > MAX_PS:
+                raise InputError(
+                    f"{name} = {shown(getattr(self, name))}: at most {MAX_PS} ps are possible"
+                )
 
     @property
     def devices(self) -> int:
@@ -118,7 +128,7 @@ class TimeModel:
             1,
             zero + _ps(token_bytes, rate),
             0,
-            round(PS_PER_S / tokens_per_s),
+            _token_ps(tokens_per_s),
             zero,
             0,
             _ps(expert_bytes, rate * devices),
@@ -154,7 +164,7 @@ class TimeModel:
             fabric.gpus,
             np.array(node, np.int64),
             _ps(token_bytes, fabric.scaleup),
-            round(PS_PER_S / tokens_per_s),
+            _token_ps(tokens_per_s),
             np.array(copy, np.int64),
             _ps(expert_bytes, fabric.scaleup),
             fnec_ps=fnec_ps,
@@ -166,8 +176,14 @@ class TimeModel:
         """A copy in which every transfer of parameters costs `weight` times as much, e.g. 0.01
         where a copy serves 100 iterations.
         """
-        if not weight >= 0:
-            raise InputError(f"a weight of {weight} on moves: expected at least 0")
+        if not 0 <= weight < inf:
+            raise InputError(f"a weight of {weight} on moves: expected at least 0, and finite")
+        most = max(int(self.copy_ps.max()), self.copy_up_ps, self.copy_mean_ps)
+        if most * weight > MAX_PS:
+            raise InputError(
+                f"a weight of {weight:g} on moves: a copy would take {most * weight:g} ps, at most "
+                f"{MAX_PS} are possible"
+            )
         copy = np.rint(self.copy_ps * weight).astype(np.int64)
         return replace(
             self,
@@ -205,9 +221,35 @@ class TimeModel:
                 f"model has "
                 f"{self.nodes} nodes x {self.gpus} GPUs = {self.devices}, one rank a GPU"
             )
+        most = int(tokens.view(np.uint64).max())  # a negative one is above 2**63
+        if most * tokens.size * self._longest[0] + tokens.size * self._longest[1] > MAX_SUM_PS:
+            self._check_sums(tokens)
+        return tokens
+
+    @cached_property
+    def _longest(self) -> tuple[int, int]:
+        """Picoseconds that one token, and one copy, can take anywhere."""
+        token = max(int(self.node_ps.max()), self.up_ps, self.token_ps)
+        return token, max(int(self.copy_ps.max()), self.copy_up_ps) + self.copy_mean_ps
+
+    def _check_sums(self, tokens: Ints) -> None:
+        """Refuse counts whose times may not fit the kernels' int64."""
         if tokens.min() < 0:
             raise InputError(f"counts hold {int(tokens.min())}: a count can't be negative")
-        return tokens
+        token_ps, copy_ps = self._longest
+        most = total(tokens) * token_ps + tokens.size * copy_ps
+        if most > MAX_SUM_PS:
+            raise InputError(
+                f"{total(tokens)} tokens of {token_ps} ps and {tokens.size} copies of {copy_ps} "
+                f"ps: more than {MAX_SUM_PS} ps, which is all that is computed with"
+            )
+
+
+def _token_ps(tokens_per_s: float) -> int:
+    """Picoseconds of one token, to the nearest."""
+    if not 0 < tokens_per_s < inf:
+        raise InputError(f"{tokens_per_s} tokens per second: expected more than 0, and finite")
+    return round(PS_PER_S / tokens_per_s)
 
 
 def _ps(size: int, rate: int) -> int:

@@ -7,10 +7,11 @@ import os
 from typing import Any
 
 from railopt.arrays import write_atomic
-from railopt.errors import FormatError, InputError
+from railopt.errors import FormatError, InputError, printable
 from railopt.moe.placement.placement import Placement
+from railopt.moe.routing.trace import MAX_LAYERS
 
-LARGEST = 64 << 20  # bytes of a location file: 256 layers of 10,000 slots are a fifth of it
+LARGEST = 16 << 20  # bytes of a location file: 256 layers of 10,000 slots fill it
 KEY = "physical_to_logical_map"
 
 
@@ -22,23 +23,27 @@ def read_location(path: str | os.PathLike[str], nodes: int, gpus: int, experts: 
         with open(path, "rb") as file:
             text = file.read(LARGEST + 1)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(f"{printable(path)}: {error.strerror or error}") from error
     if len(text) > LARGEST:
-        raise FormatError(f"{path}: more than {LARGEST} bytes, too large for an expert location")
+        raise FormatError(
+            f"{printable(path)}: more than {LARGEST} bytes, too large for an expert location"
+        )
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON ({error})") from error
+        raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
     if not isinstance(data, dict) or set(data) != {KEY}:
-        raise FormatError(f"{path}: expected the one key {KEY!r}")
+        raise FormatError(f"{printable(path)}: expected the one key {KEY!r}")
     try:
         return Placement.from_phy2log(_rows(data[KEY]), nodes, gpus, experts)
     except InputError as error:
-        raise FormatError(f"{path}: {error}") from error
+        raise FormatError(f"{printable(path)}: {error}") from error
 
 
 def _rows(table: Any) -> list[list[int]]:
     """Rows of integers, all as long as the first: what numpy would guess at is refused here."""
+    if isinstance(table, list) and len(table) > MAX_LAYERS:
+        raise InputError(f"{len(table)} layers: at most {MAX_LAYERS} are read")
     good = isinstance(table, list) and all(
         isinstance(row, list) and len(row) == len(table[0]) and all(type(x) is int for x in row)
         for row in table

@@ -23,6 +23,7 @@ from railopt.moe.placement.prophet import evaluate, homes, layer_of, pro_prophet
 from railopt.processes import Heard, ask
 
 EXHAUSTIVE = 20  # (GPU, expert) pairs up to which every placement is tried
+MAX_LIMIT_S = 30 * 86400.0
 LARGEST = 10_000  # pairs up to which an integer program is built
 
 
@@ -86,8 +87,8 @@ def optimal(
     The program runs for at most `limit_s` seconds in a process of its own; what it has found by
     then counts, and the placement is never worse than `pro_prophet`'s.
     """
-    if not limit_s > 0:
-        raise InputError(f"a limit of {limit_s} s: expected more than 0")
+    if not 0 < limit_s < MAX_LIMIT_S:
+        raise InputError(f"a limit of {limit_s} s: expected more than 0, and less than a month")
     layer = _layer(model, counts, home, slots, limit)
     pairs = layer.tokens.size - len(layer.owner)
     if pairs <= EXHAUSTIVE:

@@ -14,6 +14,8 @@ from railopt.arrays import Bools, Int32s, Ints, frozen
 from railopt.errors import InputError
 from railopt.traffic import Traffic
 
+MAX_HELD = 1 << 27  # [layer, GPU, expert] of a map that is read
+
 
 def slot_gpus(replicas: int, gpus: int) -> Int32s:
     """int32 [replicas]: the GPU of each slot where GPUs differ by one slot at most, the fuller ones
@@ -124,6 +126,11 @@ class Placement:
             raise InputError(
                 f"a physical expert map of shape {slots.shape} with entries outside 0 to "
                 f"{experts - 1}"
+            )
+        if len(slots) * nodes * gpus * experts > MAX_HELD:
+            raise InputError(
+                f"{len(slots)} layers of {experts} experts on {nodes * gpus} GPUs: more than "
+                f"{MAX_HELD} places in all"
             )
         owner = slot_gpus(slots.shape[1], nodes * gpus)
         rows = np.arange(len(slots))[:, None]

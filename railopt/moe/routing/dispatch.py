@@ -15,6 +15,7 @@ from railopt.traffic import Traffic
 
 RULES = ("home", "near", "even")
 DEDUP = (None, "gpu", "node")
+MAX_SHARES = 1 << 27  # [source GPU, expert, destination GPU], 8 bytes each
 
 
 def split(
@@ -35,6 +36,11 @@ def split(
     tokens = np.asarray(counts, np.int64)
     owner = np.asarray(home, np.int64)
     devices, experts = tokens.shape
+    if devices * devices * experts > MAX_SHARES:
+        raise InputError(
+            f"{experts} experts on {devices} GPUs: {devices} x {experts} x {devices} shares of "
+            f"tokens, at most {MAX_SHARES} fit in memory"
+        )
     result = np.zeros((devices, experts, devices), np.int64)
     node = np.arange(devices) // gpus
     same = node[:, None] == node[None, :]

@@ -1,60 +1,64 @@
 """Foreign routing records: sglang's expert recorder (.pt), EPLB-style load tensors (.npy), and
 railopt's own traces.
-
-A `.pt` file is a zip with a pickle and raw arrays.  It is read here without PyTorch by an unpickler
-that knows plain values and tensors and refuses everything else, so that no code in the file can
-run.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
-import zipfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array
-from railopt.errors import FormatError, InputError
-from railopt.moe.routing.trace import Trace
+from railopt.arrays import Array, Int32s
+from railopt.errors import FormatError, InputError, printable
+from railopt.moe.routing.torch_file import load_pt
+from railopt.moe.routing.trace import MAX_EXPERTS, MAX_LAYERS, Trace
 
-_STORAGES = {
-    "ByteStorage": "u1",
-    "CharStorage": "i1",
-    "ShortStorage": "i2",
-    "IntStorage": "i4",
-    "LongStorage": "i8",
-    "BoolStorage": "?",
-    "HalfStorage": "f2",
-    "FloatStorage": "f4",
-    "DoubleStorage": "f8",
-}
+MAX_COUNTS = 1 << 26  # entries [step, layer, rank, expert] of a trace that is made here
+MAX_PICKS = 1 << 27  # (token, expert) pairs of per-token records
+BLOCK = 1 << 20  # entries of a load tensor that are split at a time
 
 
 def read_any(path: str | os.PathLike[str], *, ranks: int, top_k: int | None = None) -> Trace:
     """Read by suffix: `.npz` a railopt trace, `.pt` sglang's recorder, `.npy` a load tensor; the
     last two know no source ranks.
     """
-    suffix = Path(path).suffix
+    suffix, name = Path(path).suffix, printable(path)
     if suffix == ".npz":
         return Trace.read(path)
-    if suffix == ".pt":
-        return from_sglang(load_pt(path), ranks=ranks, top_k=top_k)
-    if suffix == ".npy":
-        try:
-            return from_load(np.load(path, allow_pickle=False), ranks=ranks, top_k=top_k or 1)
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file") from None
-        except (ValueError, EOFError) as error:
-            raise FormatError(f"{path}: not a plain array ({error})") from error
-    raise InputError(
-        f"{path}: unknown kind of trace; expected .npz (railopt), .pt (sglang recorder) or .npy "
-        f"(load tensor)"
-    )
+    if suffix not in (".pt", ".npy"):
+        raise InputError(
+            f"{name}: unknown kind of trace; expected .npz (railopt), .pt (sglang recorder) or "
+            f".npy (load tensor)"
+        )
+    data = load_pt(path) if suffix == ".pt" else _load_npy(path)
+    try:
+        if suffix == ".pt":
+            return from_sglang(data, ranks=ranks, top_k=top_k)
+        return from_load(data, ranks=ranks, top_k=top_k or 1)
+    except InputError as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+def _load_npy(path: str | os.PathLike[str]) -> Array:
+    """The array of a `.npy` file, mapped and not read: a shape that the file has no bytes for is
+    refused by its length.
+    """
+    name = printable(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python 2's headers: they are read
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except Exception as error:  # whatever numpy's reader of literals makes of hostile text
+        raise FormatError(f"{name}: not a plain array ({printable(error, 100)})") from error
+    if not isinstance(found, np.ndarray):
+        raise FormatError(f"{name}: not a plain array but an archive of several")
+    return found
 
 
 def from_load(
@@ -71,25 +75,38 @@ def from_load(
         given = given[None]
     if given.ndim != 3 or given.dtype.kind not in "iuf" or 0 in given.shape:
         raise InputError(
-            f"a load tensor of shape {given.shape} and type {given.dtype}: expected numbers "
-            f"[layers, experts] or "
-            "[steps, layers, experts]"
+            f"a load tensor of shape {given.shape} and type {printable(given.dtype, 40)}: expected "
+            f"numbers [layers, experts] or [steps, layers, experts]"
         )
-    if given.dtype.kind == "f":
-        if not np.isfinite(given).all():
-            raise InputError("the load tensor holds infinities or NaN")
-        given = np.rint(given)
-    if given.min() < 0:
-        raise InputError(f"the load tensor holds {given.min()}: a count can't be negative")
-    whole = given.astype(np.int64)
-    share, rest = np.divmod(whole, ranks)
-    turn = (np.arange(ranks)[:, None] + np.arange(whole.shape[2])[None, :]) % ranks
-    counts = share[:, :, None, :] + (turn[None, None] < rest[:, :, None, :])
-    return Trace(
-        _narrow(counts),
-        top_k,
-        meta={"sources": "assumed even: the load tensor has no source ranks", **(meta or {})},
-    )
+    steps, layers, experts = given.shape
+    _check_size(steps, layers, ranks, experts)
+    if given.dtype.kind == "f" and not np.isfinite(given).all():
+        raise InputError("the load tensor holds infinities or NaN")
+    low, high = given.min(), given.max()
+    if low < 0:
+        raise InputError(f"the load tensor holds {low}: a count can't be negative")
+    if high / ranks >= np.iinfo(np.int32).max:
+        raise InputError(f"a load of {high}: beyond int32 a rank; divide the tensor first")
+    counts = _spread(given.reshape(-1, experts), ranks).reshape(steps, layers, ranks, experts)
+    counts.flags.writeable = False
+    sources = "assumed even: the load tensor has no source ranks"
+    return Trace(counts, top_k, meta={"sources": sources, **(meta or {})})
+
+
+def _spread(loads: Array, ranks: int) -> Int32s:
+    """int32 [row, rank, expert] of loads [row, expert]: equal whole shares, what is left over to
+    ranks that differ from expert to expert.
+    """
+    rows, experts = loads.shape
+    turn = (np.arange(ranks)[:, None] + np.arange(experts)[None, :]) % ranks
+    counts = np.empty((rows, ranks, experts), np.int32)
+    block = max(1, BLOCK // experts)
+    for start in range(0, rows, block):
+        some = np.rint(loads[start : start + block]).astype(np.int64)
+        share, rest = np.divmod(some, ranks)
+        for rank in range(ranks):
+            counts[start : start + block, rank] = share + (turn[rank] < rest)
+    return counts
 
 
 def from_sglang(data: Any, *, ranks: int, top_k: int | None = None) -> Trace:
@@ -104,141 +121,92 @@ def from_sglang(data: Any, *, ranks: int, top_k: int | None = None) -> Trace:
             meta={"source": "sglang recorder, statistics"},
         )
     if isinstance(data, dict) and "records" in data:
-        return _from_records(data["records"], ranks, data.get("last_physical_to_logical_map"))
-    keys = sorted(data) if isinstance(data, dict) else type(data).__name__
+        return _from_records(data["records"], ranks)
+    found = printable(list(data)[:8]) if isinstance(data, dict) else type(data).__name__
     raise FormatError(
-        f"not an sglang recorder file: found {keys}, expected 'logical_count' or 'records'"
+        f"not an sglang recorder file: found {found}, expected 'logical_count' or 'records'"
     )
 
 
-def _from_records(records: Any, ranks: int, physical: Any) -> Trace:
+def _from_records(records: Any, ranks: int) -> Trace:
     if not isinstance(records, list) or not records:
         raise FormatError("sglang records: expected a list with at least one record")
-    passes = [
-        _array(r.get("topk_ids_of_layer") if isinstance(r, dict) else None, "topk_ids_of_layer")
-        for r in records
-    ]
-    if any(p.ndim != 3 or p.shape[::2] != passes[0].shape[::2] for p in passes):
+    if not all(isinstance(record, dict) for record in records):
+        raise FormatError("sglang records: expected a dict each")
+    passes = [_array(r.get("topk_ids_of_layer"), "topk_ids_of_layer") for r in records]
+    first = passes[0].shape
+    if any(p.ndim != 3 or p.dtype.kind not in "iu" or p.shape[::2] != first[::2] for p in passes):
         raise FormatError(
-            f"topk_ids_of_layer of shapes {[p.shape for p in passes[:3]]}: expected [layers, "
-            f"tokens, k], alike"
+            f"topk_ids_of_layer of shapes {[p.shape for p in passes[:3]]}: expected whole numbers "
+            f"[layers, tokens, k], alike"
         )
-    experts = 1 + max(int(p.max()) for p in passes if p.size)
-    layers, _, top_k = passes[0].shape
-    counts = np.zeros((len(passes), layers, ranks, experts), np.int64)
+    if sum(p.size for p in passes) > MAX_PICKS:
+        raise FormatError(f"more than {MAX_PICKS} (token, expert) pairs: record fewer steps")
+    experts = 1 + max((int(p.max()) for p in passes if p.size), default=-1)
+    layers, _, top_k = first
+    _check_size(len(passes), layers, ranks, experts)
+    counts = np.zeros((len(passes), layers, ranks, experts), np.int32)
     for step, ids in enumerate(passes):
         rank = np.arange(ids.shape[1]) * ranks // max(ids.shape[1], 1)
-        valid = ids >= 0  # sglang pads with -1
-        layer = np.broadcast_to(np.arange(layers)[:, None, None], ids.shape)[valid]
-        np.add.at(
-            counts[step],
-            (layer, np.broadcast_to(rank[None, :, None], ids.shape)[valid], ids[valid]),
-            1,
-        )
-    rows = [
-        misc["num_tokens_per_rank"]
-        for r in records
-        for misc in r.get("misc_objects") or []
-        if "num_tokens_per_rank" in misc
-    ]
+        for layer in range(layers):
+            counts[step, layer] = _chosen(ids[layer], rank, counts.shape[2:])
+    counts.flags.writeable = False
+    return Trace(counts, int(top_k), meta=_meta(records))
+
+
+def _chosen(ids: Array, rank: Array, shape: tuple[int, ...]) -> Int32s:
+    """int32 [rank, expert]: how often ids [token, k] name each expert, tokens on ranks [token];
+    sglang pads with -1.
+    """
+    ranks, experts = shape
+    key = rank[:, None] * experts + ids.astype(np.int64)
+    found = np.bincount(key[ids >= 0], minlength=ranks * experts)
+    return found.reshape(ranks, experts).astype(np.int32)
+
+
+def _meta(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where the numbers came from, and the tokens of each rank where all records say them."""
     meta: dict[str, Any] = {
         "source": "sglang recorder, per token",
         "sources": "assumed: tokens of a step in equal runs, one a rank",
     }
-    if rows:
-        meta["num_tokens_per_rank"] = [
-            _array(row, "num_tokens_per_rank").reshape(-1).tolist() for row in rows
-        ]
-    return Trace(counts.astype(np.int32), int(top_k), meta=meta)
+    rows = [
+        misc["num_tokens_per_rank"]
+        for record in records
+        for misc in _list(record.get("misc_objects"), "misc_objects")
+        if isinstance(misc, dict) and "num_tokens_per_rank" in misc
+    ]
+    known = [_array(row, "num_tokens_per_rank").reshape(-1) for row in rows]
+    if sum(row.size for row in known) > 1 << 20:
+        raise FormatError("num_tokens_per_rank: more than a million numbers in all")
+    if known:
+        meta["num_tokens_per_rank"] = [row.tolist() for row in known]
+    return meta
 
 
-def _narrow(counts: Array) -> npt.NDArray[np.int32]:
-    if counts.max() > np.iinfo(np.int32).max:
-        raise InputError(f"a count of {counts.max()} a rank: beyond int32; divide the tensor first")
-    return counts.astype(np.int32)
+def _list(value: Any, name: str) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise FormatError(f"{name}: found {type(value).__name__}, expected a list")
+    return value
+
+
+def _check_size(steps: int, layers: int, ranks: int, experts: int) -> None:
+    if ranks < 1:
+        raise InputError(f"{ranks} source ranks: expected at least 1")
+    if experts > MAX_EXPERTS or layers > MAX_LAYERS:
+        raise FormatError(
+            f"{layers} layers of {experts} experts: at most {MAX_LAYERS} of {MAX_EXPERTS} are read"
+        )
+    if steps * layers * ranks * experts > MAX_COUNTS:
+        raise FormatError(
+            f"{steps} steps x {layers} layers x {ranks} ranks x {experts} experts: more than "
+            f"{MAX_COUNTS} counts; use fewer steps"
+        )
 
 
 def _array(value: Any, name: str) -> Array:
     if not isinstance(value, np.ndarray):
         raise FormatError(f"{name}: found {type(value).__name__}, expected a tensor")
     return value
-
-
-class _Plain(pickle.Unpickler):
-    """An unpickler for tensors and plain values; every other name in the file is refused."""
-
-    def __init__(self, file: io.BytesIO, archive: zipfile.ZipFile, root: str) -> None:
-        super().__init__(file)
-        self._archive, self._root = archive, root
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _tensor
-        if module == "torch" and name in _STORAGES:
-            return np.dtype("<" + _STORAGES[name] if _STORAGES[name] != "?" else "?")
-        if (module, name) == ("collections", "OrderedDict"):
-            return dict
-        raise FormatError(
-            f"unsafe .pt file: it asks for {module}.{name}; only tensors and plain values are "
-            f"read, nothing is executed"
-        )
-
-    def persistent_load(self, pid: Any) -> Array:
-        kind, dtype, key, _, count = pid
-        if kind != "storage" or not isinstance(dtype, np.dtype) or not str(key).isalnum():
-            raise FormatError(f"unsafe .pt file: unknown storage {pid!r}")
-        raw = self._archive.read(f"{self._root}/data/{key}")
-        if len(raw) < count * dtype.itemsize:
-            raise FormatError(
-                f"damaged .pt file: storage {key} has {len(raw)} bytes, expected "
-                f"{count * dtype.itemsize}"
-            )
-        return np.frombuffer(raw, dtype, count)
-
-
-def _tensor(
-    storage: Array, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any
-) -> Array:
-    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if all(size) else -1
-    if (
-        not isinstance(storage, np.ndarray)
-        or offset < 0
-        or min(stride, default=0) < 0
-        or min(size, default=0) < 0
-        or last >= len(storage)
-    ):
-        raise FormatError(f"damaged .pt file: a tensor of shape {size} beyond its storage")
-    item = storage.dtype.itemsize
-    return np.lib.stride_tricks.as_strided(
-        storage[offset:], size, [s * item for s in stride]
-    ).copy()
-
-
-def load_pt(path: str | os.PathLike[str]) -> Any:
-    """The plain values and arrays of a `.pt` file (torch.save's zip format); a FormatError for
-    anything else.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            if len(found) != 1:
-                raise FormatError(f"{path}: no data.pkl inside: not a file of torch.save")
-            root = found[0].removesuffix("/data.pkl")
-            return _Plain(io.BytesIO(archive.read(found[0])), archive, root).load()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
-    except (
-        zipfile.BadZipFile,
-        pickle.UnpicklingError,
-        EOFError,
-        KeyError,
-        ValueError,
-        TypeError,
-        IndexError,
-        AttributeError,
-    ) as error:
-        raise FormatError(
-            f"{path}: damaged or foreign, not a readable .pt file ({error})"
-        ) from error

@@ -9,7 +9,6 @@ the numbers came from.
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import zipfile
 from collections.abc import Mapping
@@ -20,11 +19,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import VERSION, Array, Ints, atomic_file, digest, frozen, load_npz
-from railopt.errors import FormatError, InputError
+from railopt.arrays import (
+    VERSION,
+    Array,
+    Int32s,
+    Ints,
+    atomic_file,
+    digest,
+    frozen,
+    load_npz,
+    whole_number,
+)
+from railopt.errors import FormatError, InputError, printable
+from railopt.units import shown
 
 KIND = "trace"
 HEADER = ("top_k", "tokens_per_rank", "model_dim", "meta")
+MAX_EXPERTS = 1 << 15  # `choices` are int16
+MAX_LAYERS = 1 << 12
+MAX_TOKENS = 1 << 40  # a rank
+MAX_WIDTH = 1 << 20  # of a token's hidden vector
 ARRAYS = ("counts", "iterations", "layers", "choices", "choice_iterations", "choice_layers")
 
 
@@ -46,22 +60,28 @@ class Trace:
     meta               JSON values: command, seed, hardware, text
     """
 
-    counts: npt.NDArray[np.int32] = field(repr=False)
+    counts: Int32s = field(repr=False)
     top_k: int
     tokens_per_rank: int = 0
     model_dim: int = 0
     iterations: Ints = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
-    layers: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32), repr=False)
+    layers: Int32s = field(default_factory=lambda: np.empty(0, np.int32), repr=False)
     choices: npt.NDArray[np.int16] = field(
         default_factory=lambda: np.empty((0, 0, 0, 0, 0), np.int16), repr=False
     )
     choice_iterations: Ints = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
-    choice_layers: npt.NDArray[np.int32] = field(
-        default_factory=lambda: np.empty(0, np.int32), repr=False
-    )
+    choice_layers: Int32s = field(default_factory=lambda: np.empty(0, np.int32), repr=False)
     meta: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        for name, low, high in (
+            ("top_k", 0, MAX_EXPERTS),
+            ("tokens_per_rank", 0, MAX_TOKENS),
+            ("model_dim", 0, MAX_WIDTH),
+        ):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, low, high))
+        if not isinstance(self.meta, Mapping):
+            raise InputError(f"meta = {shown(self.meta)}: expected a table")
         shapes = (
             ("counts", np.int32, 4),
             ("iterations", np.int64, 1),
@@ -98,16 +118,18 @@ class Trace:
             raise InputError(
                 f"counts{where} = {self.counts[tuple(where)]}: a count can't be negative"
             )
+        if np.any(np.diff(self.iterations) <= 0) or len(np.unique(self.layers)) < len(self.layers):
+            raise InputError("iterations must ascend, and a layer be there once")
         if not 1 <= self.top_k <= self.experts:
             raise InputError(
                 f"top_k = {self.top_k}: expected 1 to {self.experts}, the number of experts"
             )
-        if self.tokens_per_rank < 0 or self.model_dim < 0:
+        if self.experts > MAX_EXPERTS or len(self.layers) > MAX_LAYERS:
             raise InputError(
-                f"tokens_per_rank = {self.tokens_per_rank}, model_dim = {self.model_dim}: neither "
-                f"can be negative"
+                f"counts has shape {self.counts.shape}: at most {MAX_LAYERS} layers of "
+                f"{MAX_EXPERTS} experts are possible"
             )
-        most = int(self.counts.sum(axis=3, dtype=np.int64).max())
+        most = _largest_row(self.counts.reshape(-1, self.experts))
         if self.tokens_per_rank and most > self.tokens_per_rank * self.top_k:
             raise InputError(
                 f"a rank sends {most} (token, expert) pairs: more than tokens_per_rank * top_k = "
@@ -281,18 +303,24 @@ class Trace:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Trace:
         """Read a trace file; anything else is a FormatError."""
-        try:
-            header, arrays = load_npz(path, KIND)
-        except lzma.LZMAError as error:
-            raise FormatError(
-                f"{path}: damaged or truncated, not a readable trace ({error})"
-            ) from error
+        header, arrays = load_npz(path, KIND)
         if set(header) != set(HEADER) or set(arrays) != set(ARRAYS):
             raise FormatError(
-                f"{path}: holds {sorted(header)} and {sorted(arrays)}, expected {sorted(HEADER)} "
-                f"and {sorted(ARRAYS)}"
+                f"{printable(path)}: holds {printable(sorted(header))} and "
+                f"{printable(sorted(arrays))}, expected {sorted(HEADER)} and {sorted(ARRAYS)}"
             )
         try:
             return cls(arrays.pop("counts"), **header, **arrays)  # type: ignore[arg-type]
         except InputError as error:
-            raise InputError(f"{path}: {error}") from error
+            raise InputError(f"{printable(path)}: {error}") from error
+
+
+def _largest_row(table: Array) -> int:
+    """The largest sum of a row of table [row, expert], block by block: sums take twice the room of
+    int32.
+    """
+    block = max(1, (1 << 20) // table.shape[1])
+    return max(
+        int(table[start : start + block].sum(axis=1, dtype=np.int64).max())
+        for start in range(0, len(table), block)
+    )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -180,7 +184,17 @@ def test_planning_on_one_iteration_and_evaluating_on_another(
         (["--iteration", "1"], "was not recorded"),
         (["--model", "nobody"], "known models"),
         (["--previous", "absent.json"], "No such file"),
-        (["--planner", "optimal", "--limit", "-1"], "expected more than 0"),
+        (["--planner", "optimal", "--limit", "0"], "expected more than 0"),
+        (["--planner", "optimal", "--limit", "-1"], "can't be negative"),
+        (["--planner", "optimal", "--limit", "nan"], "is not a time"),
+        (["--limit", "10s"], "--limit can't do anything with --planner pro-prophet"),
+        (["--groups", "2"], "--groups can't do anything with --planner pro-prophet"),
+        (["--top-k", "2"], "--top-k can't do anything with a railopt trace"),
+        (["--gpu-tflops", "0"], "FLOP/s a GPU"),
+        (["--gpu-tflops", "nan"], "FLOP/s a GPU"),
+        (["--move-weight", "inf"], "and finite"),
+        (["--move-weight", "1e40"], "at most"),
+        (["--planner", "replicate", "--groups", "0"], "groups must divide"),
     ],
 )
 def test_refusals(
@@ -240,3 +254,26 @@ def test_replicate_moves_nothing_that_need_not_move(
     assert main(["place", trace, *options, "--json"]) == 0
     from_contiguous = json.loads(capsys.readouterr().out)["moved_bytes"]
     assert moved["next"] < from_contiguous
+
+
+def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    counts = rng.multinomial(3000, np.arange(16, 0, -1) / 136, (1, 3, 16))
+    trace = Trace(counts, 1, 3000, 64, meta={"model": {"ffn": 4096}})
+    trace.save(tmp_path / "t.npz")
+    command = [sys.executable, "-m", "railopt", "place", str(tmp_path / "t.npz")]
+    command += ["--nodes", "4", "--gpus", "4", "--planner", "optimal", "--limit", "300", "--json"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    solver = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+    deadline = time.monotonic() + 240
+    while not solver.read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    solvers = solver.read_text().split()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=120)
+    assert child.returncode == 130, err
+    assert json.loads(out)["optimum"] == "open"
+    assert len(json.loads(out)["optima"]) == 3
+    assert "Traceback" not in err
+    assert solvers
+    assert not any(Path(f"/proc/{pid}").exists() for pid in solvers)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from railopt.errors import FormatError, InputError
-from railopt.moe.routing.files import from_load, load_pt, read_any
+from railopt.moe.routing.files import from_load, read_any
+from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import Trace
 
 SHIPPED = Path(__file__).resolve().parents[4] / "experiments" / "traces"
