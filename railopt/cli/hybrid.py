@@ -8,7 +8,7 @@ from railopt.cli.common import add_output_arguments, note, print_json, table
 from railopt.errors import InputError
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import Answer, answer
-from railopt.units import format_bytes, format_time
+from railopt.units import format_bytes, format_time, parse_integer
 
 EPILOG = """example:
   railopt hybrid
@@ -57,11 +57,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _sizes(text: str) -> list[int]:
     try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise InputError(
-            f"--sizes {text!r}: expected whole numbers with commas, e.g. 4,1"
-        ) from None
+        return [parse_integer(word, "size", low=1) for word in text.split(",")]
+    except InputError as error:
+        raise InputError(f"--sizes takes whole numbers with commas, e.g. 4,1: {error}") from None
 
 
 def _print_domains(found: Answer) -> None:

@@ -24,7 +24,6 @@ from railopt.moe.hybrid.stream import (
 )
 
 WHAT_IF = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))
-COUNTED = 1 << 14  # workers up to which messages are counted one by one
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Answer:
     """Domains of one block, one a level, beside the best ones.
 
     simulated    seconds of the same block in the flow simulator, or None where it was not run
-    messages     (data messages, expert messages), or None where they were not counted
+    messages     (data messages, expert messages), or None for unequal domains
     closed       (p*, S*) of the closed form, for one level
     what_if      the best domains by the factor on the outermost bandwidth
     """
@@ -101,7 +100,7 @@ def answer(
     stream, unequal = question
     best = optimum(stream, unequal=unequal)
     chosen = best.domains if sizes is None else domains_of_sizes(stream, sizes)
-    counted = all(domain.equal for domain in chosen) and stream.workers <= COUNTED
+    equal = all(domain.equal for domain in chosen)
     simulated = None
     if simulate:
         from railopt.moe.hybrid.simulated import block_time
@@ -113,7 +112,7 @@ def answer(
         chosen,
         latency(stream, chosen),
         simulated,
-        message_counts(stream, chosen) if counted else None,
+        message_counts(stream, chosen) if equal else None,
         closed_form(stream) if len(stream.levels) == 1 else None,
         {f: optimum(scaled(stream, bandwidth=f), unequal=unequal) for f in WHAT_IF},
     )

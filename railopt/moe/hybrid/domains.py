@@ -44,11 +44,7 @@ def meetings(
     there.
     """
     domain = domains[level]
-    if not domain.equal:
-        raise InputError(
-            f"{domain.count} domains of {domain.members} members are not equal: workers have no "
-            f"partners of the same offset"
-        )
+    _expect_equal(domain)
     mine = coordinates(counts)[:, level]
     step = prod(counts[level + 1 :])
     workers = np.arange(prod(counts))
@@ -60,6 +56,14 @@ def meetings(
     source = np.broadcast_to(workers[:, None], peer.shape)
     experts, data = same_domain, ~same_domain & same_offset
     return Messages(source[experts], peer[experts], 0), Messages(source[data], peer[data], 0)
+
+
+def _expect_equal(domain: Domain) -> None:
+    if not domain.equal:
+        raise InputError(
+            f"{domain.count} domains of {domain.members} members are not equal: workers have no "
+            f"partners of the same offset"
+        )
 
 
 def messages(stream: Stream, domains: Sequence[Domain], level: int) -> tuple[Messages, Messages]:
@@ -74,9 +78,13 @@ def messages(stream: Stream, domains: Sequence[Domain], level: int) -> tuple[Mes
 
 def message_counts(stream: Stream, domains: Sequence[Domain]) -> tuple[int, int]:
     """(data messages, expert messages) over all levels; one level: G (G/S - 1) and G (S - 1)."""
-    counts = [one.count for one in stream.levels]
-    found = [meetings(counts, domains, level) for level in range(len(counts))]
-    return sum(len(data.src) for _, data in found), sum(len(experts.src) for experts, _ in found)
+    for domain in domains:
+        _expect_equal(domain)
+    workers = stream.workers
+    return (
+        workers * sum(domain.count - 1 for domain in domains),
+        workers * sum(domain.largest - 1 for domain in domains),
+    )
 
 
 def traffic(

@@ -27,6 +27,7 @@ from railopt.sim import Flows, simulate
 from railopt.units import PS_PER_S
 
 HOPS = 4
+MAX_SIMULATED = 1 << 16  # members of a level
 
 
 def block_time(stream: Stream, domains: Sequence[Domain], *, merge: bool = True) -> Fraction:
@@ -37,6 +38,11 @@ def block_time(stream: Stream, domains: Sequence[Domain], *, merge: bool = True)
         raise InputError(
             "unequal domains can't be simulated: their workers have no partners of the same "
             "offset; give equal sizes with --sizes, or leave out --simulate"
+        )
+    if max(level.count for level in stream.levels) > MAX_SIMULATED:
+        raise InputError(
+            f"a level of more than {MAX_SIMULATED} members takes too long to simulate: leave out "
+            f"--simulate"
         )
     exchange = _levels(stream, domains, experts=False, merge=merge)
     gather = _levels(stream, domains, experts=True, merge=merge)

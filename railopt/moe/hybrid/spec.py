@@ -25,9 +25,13 @@ from math import prod
 from typing import Any, NamedTuple
 
 from railopt import toml
-from railopt.errors import InputError
-from railopt.moe.hybrid.stream import Level, Stream
-from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
+from railopt.arrays import whole_number
+from railopt.errors import InputError, printable
+from railopt.moe.hybrid.stream import MAX_MEMBERS, Level, Stream
+from railopt.units import PS_PER_S, parse_bytes, parse_number, parse_rate, parse_time, shown
+
+MAX_LEVELS = 8
+MAX_TOKENS = 1 << 40  # a worker
 
 _SIZES = {"data", "expert", "pre_expert"}
 _PRESET = {"preset", "tokens", "compute"}
@@ -54,6 +58,8 @@ def parse(data: Mapping[str, Any]) -> Question:
     tables = data.get("level", [])
     if not isinstance(tables, list) or not tables:
         raise InputError("no [[level]]: give at least one, the outermost first")
+    if len(tables) > MAX_LEVELS:
+        raise InputError(f"{len(tables)} levels: at most {MAX_LEVELS} are possible")
     levels = tuple(_level(table, number) for number, table in enumerate(tables))
     sizes = (
         _from_preset(data, prod(level.count for level in levels))
@@ -62,7 +68,7 @@ def parse(data: Mapping[str, Any]) -> Question:
     )
     options: dict[str, Any] = {}
     if "compression" in data:
-        options["compression"] = _number(data["compression"], "compression")
+        options["compression"] = parse_number(data["compression"], "compression")
     for key in ("decode", "encode", "post"):
         if key in data:
             options[key] = _time(data[key])
@@ -70,7 +76,7 @@ def parse(data: Mapping[str, Any]) -> Question:
         options["memory"] = parse_bytes(data["memory"])
     for key in ("gradients", "unequal"):
         if not isinstance(data.get(key, False), bool):
-            raise InputError(f"{key} = {data[key]!r}: expected true or false")
+            raise InputError(f"{key} = {shown(data[key])}: expected true or false")
     stream = Stream(levels, gradients=data.get("gradients", False), **sizes, **options)
     return Question(stream, data.get("unequal", False))
 
@@ -96,13 +102,14 @@ def _from_preset(data: Mapping[str, Any], workers: int) -> dict[str, Any]:
         raise InputError(
             f"preset and {sorted(_SIZES & set(data))[0]} contradict each other: give one of them"
         )
-    if not isinstance(data.get("tokens"), int) or data["tokens"] < 1 or "compute" not in data:
+    if "tokens" not in data or "compute" not in data:
         raise InputError(
             'a preset needs tokens (a whole number, a worker) and compute (e.g. "150TFLOP/s")'
         )
     from railopt.moe.presets import preset
 
-    model, tokens = preset(data["preset"]), data["tokens"]
+    model = preset(data["preset"])
+    tokens = whole_number(data["tokens"], "tokens", 1, MAX_TOKENS)
     held = max(1, -(-model.experts // workers))
     return {
         "data": tokens * model.top_k * model.token_bytes(),
@@ -114,19 +121,22 @@ def _from_preset(data: Mapping[str, Any], workers: int) -> dict[str, Any]:
 def _flops(text: Any) -> Fraction:
     for suffix, scale in (("PFLOP/s", 10**15), ("TFLOP/s", 10**12), ("GFLOP/s", 10**9)):
         if isinstance(text, str) and text.endswith(suffix):
-            rate = _number(text.removesuffix(suffix).strip(), "compute") * scale
+            rate = parse_number(text.removesuffix(suffix).strip(), "rate of compute") * scale
             if rate > 0:
                 return rate
-    raise InputError(f'compute = {text!r}: expected e.g. "150TFLOP/s"')
+    raise InputError(f'compute = {shown(text)}: expected e.g. "150TFLOP/s"')
 
 
 def _level(data: Any, number: int) -> Level:
     toml.only(data, {"name", "count", "bandwidth", "latency"}, f"[[level]] {number}")
-    if not isinstance(data.get("count"), int) or "bandwidth" not in data:
+    if "count" not in data or "bandwidth" not in data:
         raise InputError(f"[[level]] {number}: needs count (a whole number) and bandwidth")
+    name = data.get("name", f"level {number}")
+    if not isinstance(name, str):
+        raise InputError(f"[[level]] {number}: name = {shown(name)}: expected a text")
     return Level(
-        str(data.get("name", f"level {number}")),
-        data["count"],
+        printable(name, 40),
+        whole_number(data["count"], f"[[level]] {number}: count", 1, MAX_MEMBERS),
         parse_rate(data["bandwidth"]),
         _time(data.get("latency", 0)),
     )
@@ -134,10 +144,3 @@ def _level(data: Any, number: int) -> Level:
 
 def _time(text: str | int) -> Fraction:
     return Fraction(parse_time(text), PS_PER_S)
-
-
-def _number(value: Any, name: str) -> Fraction:
-    try:
-        return Fraction(str(value))
-    except ValueError:
-        raise InputError(f"{name} = {value!r}: expected a number") from None

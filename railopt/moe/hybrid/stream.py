@@ -32,8 +32,10 @@ from math import prod
 
 from railopt.bracket import Bracket, Status
 from railopt.errors import InputError
+from railopt.units import shown
 
-MAX_CHOICES = 2_000_000
+MAX_CHOICES = 50_000  # combinations of domain sizes that are tried: a second
+MAX_MEMBERS = 1 << 20  # of a level
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,11 @@ class Level:
     latency: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise InputError(f"level {self.name}: {self.count} members, expected at least 1")
+        if not 1 <= self.count <= MAX_MEMBERS:
+            raise InputError(
+                f"level {self.name}: {self.count} members, expected at least 1 and at most "
+                f"{MAX_MEMBERS}"
+            )
         if self.bandwidth < 1:
             raise InputError(
                 f"level {self.name}: bandwidth {self.bandwidth}: expected at least 1 byte per "
@@ -128,10 +133,10 @@ class Stream:
         for name in ("pre", "post", "decode", "encode"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} = {getattr(self, name)} s: a time can't be negative")
-        if self.compression < 1:
+        if not 1 <= self.compression < 2**63:
             raise InputError(
-                f"compression = {self.compression}: expected at least 1 (dense bytes over sent "
-                f"bytes)"
+                f"compression = {shown(self.compression)}: expected at least 1 (dense bytes over "
+                f"sent bytes), and less than 2**63"
             )
         if self.memory is not None and self.memory < self.expert:
             raise InputError(

@@ -264,7 +264,7 @@ GOOD = {
         ({"memory": "1MB"}, "do not fit"),
         ({"gradients": 3}, "true or false"),
         ({"data": "0B"}, "at least 1 byte"),
-        ({"level": [{"count": 0, "bandwidth": "1Gb/s"}]}, "at least 1"),
+        ({"level": [{"count": 0, "bandwidth": "1Gb/s"}]}, "a whole number from 1"),
         ({"preset": "mixtral-8x7b"}, "contradict"),
     ],
 )
