@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from railopt import Fabric, Traffic, plan
-from railopt.schedule import synthesise
+from railopt.schedule import Schedule, synthesise
 from railopt.schedule.phases import Phases, phases
 from railopt.sim import Assumptions, Flows, simulate
 from railopt.sim.assumptions import ROCE_INCAST
@@ -99,13 +99,19 @@ def startup_bytes(fabric: Fabric, alpha_ps: int) -> int:
     return alpha_ps * fabric.rails * int(fabric.tx[0, 0]) // 10**12
 
 
+def synthesised(kind: str, fabric: Fabric, traffic: Traffic, alpha_ps: int) -> Schedule:
+    """A schedule; a compact one knows what a stage's start-up is worth."""
+    startup = startup_bytes(fabric, alpha_ps) if kind == "compact" else None
+    return synthesise(fabric, traffic, kind, startup=startup)
+
+
 def seconds(method: str, fabric: Fabric, traffic: Traffic, alpha_ps: int, incast: bool) -> float:
     """Completion time of a method: store-and-forward phases, chunks that cut through, or direct
     flows.
     """
     penalty = ROCE_INCAST if incast else Fraction(0)
     if method in STORE_AND_FORWARD:
-        made = synthesise(fabric, traffic, method, startup=startup_bytes(fabric, alpha_ps))
+        made = synthesised(method, fabric, traffic, alpha_ps)
         return float(run_phases(phases(made, alpha_out_ps=alpha_ps), fabric, penalty).completion)
     if method == "spreadout":
         return float(

@@ -151,6 +151,22 @@ def _check_target(target: Path, name: str, mode: int, force: bool) -> None:
         raise InputError(f"{name}: the folder {printable(target.parent)} does not exist")
 
 
+def check_targets(*paths: str | os.PathLike[str] | None, force: bool = False) -> None:
+    """Refuse what `atomic_file` would refuse, before anything is computed or written; None is no
+    file.
+    """
+    for path in paths:
+        if path is not None:
+            name = printable(path)
+            try:
+                target = Path(os.path.realpath(path))
+                mode = target.stat().st_mode if target.exists() else stat.S_IFREG
+            except (OSError, ValueError) as error:
+                raise InputError(f"{name}: not the name of a file") from error
+            if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
+                _check_target(target, name, mode, force)
+
+
 @contextmanager
 def _beside(target: Path) -> Iterator[BinaryIO]:
     """A new file in the folder of `target` that takes its place at the end, or is gone."""

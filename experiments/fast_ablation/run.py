@@ -17,8 +17,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
-from experiments.fast_common import algbw, run_phases, seconds, startup_bytes, workload
-from railopt import Fabric, synthesise
+from experiments.fast_common import algbw, run_phases, seconds, synthesised, workload
+from railopt import Fabric
 from railopt.cli.common import table
 from railopt.schedule.phases import phases
 from railopt.sim.assumptions import ROCE_INCAST
@@ -45,7 +45,7 @@ def measure(
         if label in METHODS:
             row[label] = algbw(traffic, seconds(METHODS[label], fabric, traffic, alpha_ps, incast))
             continue
-        made = synthesise(fabric, traffic, KINDS[label], startup=startup_bytes(fabric, alpha_ps))
+        made = synthesised(KINDS[label], fabric, traffic, alpha_ps)
         found = phases(made, alpha_out_ps=alpha_ps)
         run = run_phases(found, fabric, ROCE_INCAST if incast else Fraction(0))
         wire = found.path[::2] < fabric.nodes * fabric.rails

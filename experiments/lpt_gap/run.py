@@ -21,7 +21,7 @@ from experiments.common import arguments, claim, finish
 from railopt import Chunks, Fabric, Plan, plan
 from railopt.policies.common import make_plan
 from railopt.report.gaps import gap_against_chunk
-from railopt.report.heatmap import save_figure
+from railopt.report.saving import save_figure
 from railopt.units import parse_bytes
 
 COLUMNS = ("lpt", "lpt, random labels", "lpt, receive ties", "lpt-local", "lpt-global", "bracket")

@@ -19,7 +19,7 @@ from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan, workloads
 from railopt.cli.common import table
 from railopt.sim import Assumptions, simulate
-from railopt.sim.timeline import node_bound
+from railopt.sim.summary import node_bound
 from railopt.units import PS_PER_S, format_bytes, parse_bytes, parse_time
 
 

@@ -155,7 +155,8 @@ def _table(title: str, reports: list[GapReport]) -> None:
 
 
 def _picture(reports: list[GapReport], args: argparse.Namespace) -> str:
-    from railopt.report.heatmap import rail_loads, save_figure
+    from railopt.report.heatmap import rail_loads
+    from railopt.report.saving import save_figure
 
     figure = rail_loads(reports, "NIC time over the lower bound, by policy")
     path = PICTURE if args.output is None else str(args.output)

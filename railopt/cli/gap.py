@@ -206,7 +206,7 @@ def _guarantees(known: Guarantee | None) -> list[Any]:
 
 def _figure(rows: list[GapRow], args: argparse.Namespace) -> None:
     from railopt.report.gaps import gap_against_chunk
-    from railopt.report.heatmap import save_figure
+    from railopt.report.saving import save_figure
 
     title = f"{args.traffic[0]}: gap against chunk size"
     save_figure(gap_against_chunk(gap_lines(rows), title), args.figure, force=args.force)

@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     sizes = None if args.sizes is None else _sizes(args.sizes)
     found = answer(spec.read(args.spec), sizes, simulate=args.simulate)
     if args.figure:
-        from railopt.report.heatmap import save_figure
         from railopt.report.hybrid_figure import latency_figure
+        from railopt.report.saving import save_figure
 
         save_figure(latency_figure(found.stream, found.best), args.figure, force=args.force)
         note(f"saved {args.figure}")

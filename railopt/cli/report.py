@@ -6,8 +6,8 @@ import argparse
 import shlex
 from pathlib import Path
 
-from railopt.arrays import write_atomic
-from railopt.cli.common import note
+from railopt.arrays import check_targets, write_atomic
+from railopt.cli.common import note, print_json
 
 EPILOG = """example:
   railopt report results -o report.html
@@ -15,6 +15,7 @@ EPILOG = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `railopt report`."""
     parser.add_argument(
         "results",
         metavar="RESULTS",
@@ -44,35 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from railopt.report import figures, page
-    from railopt.sweep import results
+    """Build the page, write it and the figures, print their data."""
+    from railopt.report import page, rows
+    from railopt.report.figures import all_figures, save_all
     from railopt.symbolic import registry
 
-    found = results.load(*args.results)
+    check_targets(args.output, force=args.force)
+    found = rows.read(*args.results)
+    if found.torn:
+        note(f"{found.torn} lines of the results are torn, no JSON or no UTF-8: left out")
     experiments = page.read_experiments(Path(args.experiments)) if args.experiments else None
-    command = shlex.join(
-        [
-            "railopt",
-            "report",
-            *args.results,
-            *(["--experiments", args.experiments] if args.experiments else []),
-        ]
-    )
+    shown = ["--experiments", args.experiments] if args.experiments else []
+    command = shlex.join(["railopt", "report", *args.results, *shown])
     text = page.build(found, tuple(registry.load().values()), experiments, command, args.title)
-    write_atomic(args.output, text, force=args.force)
-    drawn = figures.all_figures(found.rows) if args.figures or args.json else []
+    drawn = all_figures(found.rows) if args.figures or args.json else []
     if args.figures:
-        from railopt.report.heatmap import save_figure
-
-        Path(args.figures).mkdir(parents=True, exist_ok=True)
-        for figure in drawn:
-            for suffix in ("svg", "pdf"):
-                save_figure(
-                    figure.drawing, Path(args.figures) / f"{figure.name}.{suffix}", force=args.force
-                )
+        save_all(drawn, Path(args.figures), force=args.force)
+    write_atomic(args.output, text, force=args.force)
     if args.json:
-        from railopt.cli.common import print_json
-
         print_json(
             {figure.name: {"columns": figure.columns, "rows": figure.rows} for figure in drawn}
         )

@@ -5,9 +5,8 @@ files.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from railopt.arrays import write_atomic
+from railopt.arrays import check_targets, kind_of, write_atomic
 from railopt.cli.common import (
     TRAFFIC_HELP,
     add_fabric_arguments,
@@ -16,15 +15,12 @@ from railopt.cli.common import (
     note,
     percent,
     print_json,
+    refuse_idle,
     table,
     traffic_from,
 )
-from railopt.schedule.certify import certificate
-from railopt.schedule.kinds import KINDS, ORDERS
-from railopt.schedule.model import LINKS, modelled
-from railopt.schedule.report import Cost, compare, cost
-from railopt.schedule.synthesis import DEFAULT_EPS
-from railopt.schedule.value import Schedule
+from railopt.schedule import KINDS, LINKS, ORDERS, Cost, Schedule, certificate, compare, cost
+from railopt.schedule.model import modelled
 from railopt.units import format_bytes, format_time
 
 HELP = "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"
@@ -38,28 +34,25 @@ examples:
   railopt schedule zipf:skew=0.8 --nodes 4 -o schedule.npz      ours, saved
   railopt schedule zipf:skew=0.8 --nodes 16 --compare           every kind side by side
   railopt schedule matrix.txt --nodes 4 --kind fast --cm fast.cm --plan fast.npz
-  railopt schedule schedule.npz                                 look at (and re-check) a saved schedule"""
+  railopt schedule schedule.npz                                 re-check a saved schedule"""
 )
+
+_FILES = ("output", "plan", "cm", "certificate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `railopt schedule`."""
     parser.add_argument("traffic", metavar="TRAFFIC", help=f"{TRAFFIC_HELP}; or a saved schedule")
-    parser.add_argument(
-        "--kind", default="compact", choices=list(KINDS), help="default compact; see below"
-    )
+    parser.add_argument("--kind", choices=list(KINDS), help="default compact; see below")
     parser.add_argument(
         "--order", choices=ORDERS, help="of the stages, by length (default: that of the kind)"
     )
     parser.add_argument(
-        "--eps",
-        default=str(DEFAULT_EPS),
-        help="compact: the stages may last 1 + EPS times the bound (default 1/50)",
+        "--eps", help="compact: the stages may last 1 + EPS times the bound (default 1/50)"
     )
     parser.add_argument(
         "--startup",
         metavar="SIZE",
-        default="256KiB",
         help="compact: what two servers could exchange while a stage starts; no shorter parts "
         "(default 256KiB)",
     )
@@ -69,10 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(LINKS),
         help="constants of the alpha-beta model",
     )
-    parser.add_argument("--compare", action="store_true", help="every kind side by side")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="every kind side by side; --kind says which one is listed or saved",
+    )
     parser.add_argument(
         "--stages", action="store_true", help="list the stages: who sends how much to whom"
     )
+    _add_files(parser)
+    add_fabric_arguments(parser)
+    add_output_arguments(parser)
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.npz", help="save the schedule")
     parser.add_argument(
         "--plan", metavar="FILE.npz", help="save it as a plan, for railopt check, simulate and send"
@@ -90,44 +93,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.json",
         help="save the proof that L / (m B2) is the optimum, for railopt check",
     )
-    add_fabric_arguments(parser)
-    add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make, load or compare; print; write what was asked for."""
-    links = LINKS[args.links]
-    if _is_schedule(args.traffic):
-        loaded = Schedule.load(args.traffic)
-        costs = [Cost(loaded, modelled(loaded, links), 0.0)]
-    else:
-        fabric = fabric_from(args)
-        traffic = traffic_from(args.traffic, fabric)
-        costs = (
-            compare(fabric, traffic, KINDS, links)
-            if args.compare
-            else [
-                cost(
-                    fabric,
-                    traffic,
-                    args.kind,
-                    order=args.order,
-                    eps=args.eps,
-                    startup=args.startup,
-                    links=links,
-                )
-            ]
-        )
-    made = next(c.schedule for c in costs if c.schedule.kind == args.kind or len(costs) == 1)
+    """Make, load or compare; write what was asked for; print."""
+    _refuse_contradictions(args)
+    check_targets(*(getattr(args, name) for name in _FILES), force=args.force)
+    costs = _costs(args)
+    wanted = args.kind or "compact"
+    made = next(c.schedule for c in costs if c.schedule.kind == wanted or len(costs) == 1)
     _write(args, made)
     if args.json:
         data = [
-            {**c.as_dict(), **({"transfers": _transfers(c.schedule)} if args.stages else {})}
+            {**c.as_dict(), **({"transfers": c.schedule.transfers()} if args.stages else {})}
             for c in costs
         ]
         print_json(data if args.compare else data[0])
         return 0
-    _print_costs(costs)
+    _print_costs(costs, args.links)
     if args.stages:
         print()
         rows = [[s, format_bytes(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
@@ -135,20 +118,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _is_schedule(text: str) -> bool:
-    """A railopt .npz that says it is a schedule; anything else is left to the traffic readers and
-    their errors.
-    """
-    if Path(text).suffix != ".npz" or not Path(text).is_file():
-        return False
-    import json
-    import zipfile
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    """Options that could do nothing beside others."""
+    if args.plan is None:
+        refuse_idle(args, "chunk", because="without --plan")
+    if not any(getattr(args, name) for name in _FILES):
+        refuse_idle(args, "force", because="without a file to write")
+        if args.compare and not args.stages:
+            refuse_idle(args, "kind", because="beside --compare without --stages or a file")
+    if args.compare:
+        refuse_idle(args, "order", "eps", "startup", because="beside --compare")
 
-    try:
-        with zipfile.ZipFile(text) as archive:
-            return bool(json.loads(archive.read("header.json")).get("railopt") == "schedule")
-    except (zipfile.BadZipFile, KeyError, ValueError, AttributeError):
-        return False
+
+def _costs(args: argparse.Namespace) -> list[Cost]:
+    links = LINKS[args.links]
+    if kind_of(args.traffic) == "schedule":
+        making = ("kind", "order", "eps", "startup", "compare")
+        fabric = ("fabric", "nodes", "rails", "gpus", "link", "degrade")
+        refuse_idle(args, *making, *fabric, because=f"to {args.traffic}, a saved schedule")
+        loaded = Schedule.load(args.traffic)
+        return [Cost(loaded, modelled(loaded, links))]
+    made_for = fabric_from(args)
+    traffic = traffic_from(args.traffic, made_for)
+    if args.compare:
+        return compare(made_for, traffic, links=links)
+    options = {name: getattr(args, name) for name in ("order", "eps", "startup")}
+    return [cost(made_for, traffic, args.kind or "compact", **options, links=links)]
 
 
 def _write(args: argparse.Namespace, made: Schedule) -> None:
@@ -167,12 +162,16 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
         note(f"wrote {args.cm}")
 
 
-def _print_costs(costs: list[Cost]) -> None:
+def _print_costs(costs: list[Cost], links: str) -> None:
     made = costs[0].schedule
     side = "sends" if made.bound.side == "send" else "receives"
     print(
         f"{made.fabric.nodes} servers x {made.fabric.gpus} GPUs; server {made.bound.node} {side} "
         f"{format_bytes(made.line_sum)}: no schedule is faster than {format_time(made.bound.value)}"
+    )
+    print(
+        f"modelled on {links} links ({LINKS[links].beta_out:g} us/MB between servers, which makes "
+        f"that bound {costs[0].parts.bound:.1f} us):"
     )
     rows = [
         [
@@ -185,37 +184,12 @@ def _print_costs(costs: list[Cost]) -> None:
             f"{c.parts.redistribution:.1f}",
             f"{c.parts.total:.1f}",
             f"{c.parts.ratio:.3f}",
-            f"{c.synthesis:.0f}" if c.synthesis else "-",
+            "-" if c.synthesis_us is None else f"{c.synthesis_us:.0f}",
         ]
         for c in costs
     ]
-    table(
-        [
-            "kind",
-            "stages",
-            "excess %",
-            "wire us",
-            "start-up",
-            "balance",
-            "redistr.",
-            "total us",
-            "/bound",
-            "synthesis us",
-        ],
-        rows,
-    )
-
-
-def _transfers(made: Schedule) -> list[list[list[int]]]:
-    """[source, target, bytes] of each transfer of each stage."""
-    return [
-        [
-            [i, int(made.peer[s, i]), int(made.sent[s, i])]
-            for i in range(made.fabric.nodes)
-            if made.sent[s, i]
-        ]
-        for s in range(made.stages)
-    ]
+    parts = ["wire us", "start-up", "balance", "redistr.", "total us", "/model's bound"]
+    table(["kind", "stages", "excess %", *parts, "synthesis us"], rows)
 
 
 def _line(made: Schedule, stage: int) -> str:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
-from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-from railopt.arrays import write_atomic
+from railopt.arrays import check_targets, kind_of
 from railopt.cli import common
+from railopt.cli.common import refuse_idle
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies import KNOWN, plan
-from railopt.sim import BALANCERS, Assumptions, Fault, Stuck, Timeline, simulate
+from railopt.report.saving import figure_format, save_figure
+from railopt.report.timeline_figure import timeline_figure
+from railopt.sim import BALANCERS, Assumptions, Fault, Stuck, simulate
 from railopt.sim.assumptions import ROCE_INCAST, STAGES
-from railopt.sim.timeline import node_bound
+from railopt.sim.direct import balancer_named
+from railopt.sim.export import export_htsim
+from railopt.sim.summary import summary
 from railopt.traffic import Traffic
-from railopt.units import PS_PER_S, format_time, parse_time, seconds
+from railopt.units import format_time, parse_number, parse_time, seconds
 
 HELP = "run a plan or direct traffic on the fabric, flow by flow"
 EPILOG = """examples:
@@ -46,10 +48,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(BALANCERS)}",
     )
     parser.add_argument(
-        "--seed", type=int, help="for hashed and random choices, and for the ties of lpt"
+        "--seed", type=common.integer, help="for hashed and random choices, and for the ties of lpt"
     )
     common.add_fabric_arguments(parser)
-    model = parser.add_argument_group("model")
+    _add_assumptions(parser)
+    parser.add_argument(
+        "--timeline", metavar="FILE", help="draw rail by time, as .svg, .png or .pdf"
+    )
+    parser.add_argument(
+        "--export", metavar="DIR", help="write the same run for htsim: run.cm and fabric.topo"
+    )
+    common.add_output_arguments(parser)
+
+
+def _add_assumptions(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("assumptions")
     model.add_argument(
         "--packets",
         action="store_true",
@@ -70,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--stages",
         choices=STAGES,
-        default="barrier",
         help="how the stages of a plan wait for each other (default barrier)",
     )
     model.add_argument(
@@ -84,130 +96,84 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--exact", action="store_true", help="recompute rates after every completion"
     )
-    parser.add_argument("--timeline", metavar="FILE.svg", help="draw rail by time")
-    parser.add_argument(
-        "--export", metavar="DIR", help="write the same run for htsim: run.cm and fabric.topo"
-    )
-    common.add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate, print, and exit 2 with what is stuck where the run can't finish."""
-    model = Assumptions.packets() if args.packets else Assumptions()
-    model = replace(
-        model,
-        alpha_ps=parse_time(args.alpha),
-        incast=_loss(args.incast),
-        exact=args.exact,
-        stages=args.stages,
-    )
+    """Simulate, write, print; exit 2 with what is stuck where the run can't finish."""
+    if args.timeline:
+        figure_format(args.timeline)
+        check_targets(args.timeline, force=args.force)
+    elif not args.export:
+        refuse_idle(args, "force", because="without a file to write")
+    assumed = _assumptions(args)
     what, fabric, setting = _subject(args)
     timeline = simulate(
         what,
         fabric=fabric,
         balancer=args.balancer or "ecmp",
-        assumptions=model,
+        assumptions=assumed,
         seed=args.seed or 0,
         faults=[Fault.parse(text) for text in args.fault],
         partial=True,
     )
-    if args.timeline:
-        from railopt.sim.draw import timeline_svg
-
-        write_atomic(args.timeline, timeline_svg(timeline), force=args.force)
-        common.note(f"wrote {args.timeline}")
     if args.export:
-        from railopt.sim.export import export_htsim
-
-        common.note(
-            f"wrote {', '.join(map(str, export_htsim(timeline, args.export, force=args.force)))}"
-        )
-    summary = {**setting, **_summary(timeline, what)}
+        written = export_htsim(timeline, args.export, force=args.force)
+        common.note(f"wrote {', '.join(map(str, written))}")
+    if args.timeline:
+        save_figure(timeline_figure(timeline), args.timeline, force=args.force)
+        common.note(f"wrote {args.timeline}")
+    found = {**setting, **summary(timeline, what)}
     if args.json:
-        common.print_json(summary)
+        common.print_json(found)
     else:
-        _print(summary)
+        _print(found)
     if len(timeline.stuck):
         raise Stuck(timeline)
     return 0
 
 
-def _loss(text: str | None) -> Fraction:
+def _assumptions(args: argparse.Namespace) -> Assumptions:
     try:
-        return Fraction(text or 0)
-    except (ValueError, ZeroDivisionError) as error:
-        raise InputError(
-            f"--incast {text!r} is not a number: expected e.g. {float(ROCE_INCAST):g}"
-        ) from error
+        incast = parse_number(args.incast or 0)
+    except InputError as error:
+        raise InputError(f"--incast {error}") from error
+    return Assumptions(
+        headers=args.packets,
+        latency=args.packets,
+        alpha_ps=parse_time(args.alpha),
+        incast=incast,
+        exact=args.exact,
+        stages=args.stages or "barrier",
+    )
 
 
 def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str, Any]]:
     """What runs, on which fabric, and how to call it."""
-    if _is_plan(args.what):
-        options = (
-            "policy",
-            "chunk",
-            "balancer",
-            "seed",
-            "fabric",
-            "nodes",
-            "rails",
-            "gpus",
-            "link",
-            "degrade",
-        )
-        given = [name for name in options if getattr(args, name) not in (None, [])]
-        if given:
-            raise InputError(
-                f"{args.what} is a plan with its own fabric and rails: leave out --{given[0]}"
-            )
+    if kind_of(args.what) == "plan":
+        making = ("policy", "chunk", "balancer", "seed")
+        fabric_options = ("fabric", "nodes", "rails", "gpus", "link", "degrade")
+        because = f"to {args.what}, a plan with its own fabric and rails"
+        refuse_idle(args, *making, *fabric_options, because=because)
         stored = Plan.load(args.what)
+        if stored.stage is None:
+            refuse_idle(args, "stages", because=f"to {args.what}, a plan without stages")
         return stored, stored.fabric, {"plan": args.what, "policy": stored.policy}
+    refuse_idle(args, "stages", because="without a saved plan that has stages")
     fabric = common.fabric_from(args)
-    traffic = common.traffic_from(args.what, fabric)
     if args.balancer:
-        if args.policy or args.chunk:
-            raise InputError(
-                "--balancer sends flows directly, --policy and --chunk put chunks on rails: give "
-                "one of them"
+        refuse_idle(
+            args, "policy", "chunk", because="beside --balancer, which sends flows directly"
+        )
+        if not balancer_named(args.balancer).seeded:
+            refuse_idle(
+                args, "seed", because=f"for --balancer {args.balancer}, which draws nothing"
             )
-        return traffic, fabric, {"traffic": args.what, "balancer": args.balancer}
+        direct = common.traffic_from(args.what, fabric)
+        return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
     policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
-    return (
-        plan(fabric, traffic.chunks(chunk), policy, seed=args.seed),
-        fabric,
-        {"traffic": args.what, "policy": policy, "chunk": chunk},
-    )
-
-
-def _is_plan(path: str) -> bool:
-    """Whether the file is a railopt `.npz` that holds a plan; traffic files hold one array only."""
-    import zipfile
-
-    if not (Path(path).suffix == ".npz" and zipfile.is_zipfile(path)):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return "rail.npy" in archive.namelist()
-
-
-def _summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
-    completion = timeline.completion
-    matrix = what.chunks.node_matrix if isinstance(what, Plan) else what.node_matrix
-    assert timeline.fabric is not None
-    return {
-        "flows": len(timeline.flows),
-        "chunks": len(timeline.chunk_ps),
-        "bytes": int(timeline.flows.size.sum()),
-        "completion_ps": timeline.completion_ps,
-        "bound_ps": float(timeline.bound * PS_PER_S),
-        "any_plan_bound_ps": float(node_bound(timeline.fabric, matrix) * PS_PER_S),
-        "over_bound": float(completion / timeline.bound - 1) if timeline.bound else 0.0,
-        "algbw_GBps": timeline.algbw,
-        "busbw_GBps": timeline.busbw,
-        "rail_utilisation": [round(float(share), 6) for share in timeline.utilisation()],
-        "flow_completion_ps": timeline.percentiles(),
-        "stuck": timeline.stuck.tolist(),
-    }
+    chunks = common.traffic_from(args.what, fabric).chunks(chunk)
+    setting = {"traffic": args.what, "policy": policy, "chunk": chunk}
+    return plan(fabric, chunks, policy, seed=args.seed), fabric, setting
 
 
 def _print(summary: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 computed twice.
 
 Text, axes and grid use one marker colour that the page replaces by the text colour, so that figures
-follow the theme.
+follow the theme.  A policy has one colour, whichever others are drawn.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import wraps
 from io import StringIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from railopt.arrays import check_targets
+from railopt.errors import InputError, printable
 from railopt.policies import POLICIES
+from railopt.report.saving import save_figure
 from railopt.sweep.results import Row
 from railopt.units import parse_bytes, parse_rate
 
@@ -33,6 +37,7 @@ COLOURS = (
     "#a5a52e",
     "#2ba5b5",
 )
+GREYS = ("#5a5a5a", "#8f8f8f", "#b5b5b5")
 
 
 class Figure(NamedTuple):
@@ -73,6 +78,7 @@ STYLE = {
     "axes.titlesize": 10,
     "font.size": 9,
     "legend.frameon": False,
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
 }
 
 
@@ -112,6 +118,14 @@ def order(rows: Sequence[Row], column: str) -> list[Any]:
     return sorted(values)
 
 
+def colour(policy: str) -> str:
+    """The same for a policy in every figure; those that railopt does not know share the greys."""
+    known = list(POLICIES)
+    if policy in known:
+        return COLOURS[known.index(policy) % len(COLOURS)]
+    return GREYS[sum(policy.encode()) % len(GREYS)]
+
+
 def _percent(row: Row) -> float:
     return float(Fraction(row["gap"])) * 100
 
@@ -134,7 +148,7 @@ def gap_by_policy(rows: Sequence[Row]) -> Figure:
             quartiles = np.percentile(gaps, (0, 25, 50, 75, 100)).tolist()
             table.append([policy, chunk, len(gaps), *quartiles])
             x = place + (number + 0.5) / (len(policies) + 1) - 0.5
-            width, colour = 0.8 / (len(policies) + 1), COLOURS[number % len(COLOURS)]
+            width, ink = 0.8 / (len(policies) + 1), colour(policy)
             axis.bxp(
                 [
                     {
@@ -149,13 +163,13 @@ def gap_by_policy(rows: Sequence[Row]) -> Figure:
                 widths=width,
                 showfliers=False,
                 patch_artist=True,
-                boxprops={"facecolor": colour, "alpha": 0.55, "edgecolor": colour},
+                boxprops={"facecolor": ink, "alpha": 0.55, "edgecolor": ink},
                 medianprops={"color": INK},
-                whiskerprops={"color": colour},
-                capprops={"color": colour},
+                whiskerprops={"color": ink},
+                capprops={"color": ink},
             )
             axis.plot(
-                [], [], color=colour, linewidth=6, alpha=0.55, label=policy if place == 0 else None
+                [], [], color=ink, linewidth=6, alpha=0.55, label=policy if place == 0 else None
             )
     axis.set_xticks(range(len(chunks)), chunks)
     axis.set(xlabel="largest chunk", ylabel="gap above the certified bound, %")
@@ -179,7 +193,7 @@ def gap_by_nodes(rows: Sequence[Row]) -> Figure:
     policies, sizes = order(rows, "policy"), order(rows, "nodes")
     made, axes = _blank(6.5, 4)
     axis, table = axes[0, 0], []
-    for number, policy in enumerate(policies):
+    for policy in policies:
         points = []
         for nodes in sizes:
             gaps = [
@@ -193,7 +207,7 @@ def gap_by_nodes(rows: Sequence[Row]) -> Figure:
         axis.plot(
             *zip(*points, strict=True),
             marker="o",
-            color=COLOURS[number % len(COLOURS)],
+            color=colour(policy),
             label=policy,
         )
     axis.set(xlabel="nodes", ylabel="median gap, %")
@@ -214,7 +228,7 @@ def gap_by_nodes(rows: Sequence[Row]) -> Figure:
 @styled
 def rail_loads(rows: Sequence[Row]) -> Figure | None:
     """Heat maps of what every NIC sends and receives, for one instance under each policy."""
-    with_loads = [row for row in rows if "loads" in row]
+    with_loads = [row for row in rows if "loads" in row and Fraction(row["bound"])]
     if not with_loads:
         return None
     candidates = [row for row in with_loads if row["instance"]["policy"] == "lpt"] or with_loads
@@ -268,12 +282,16 @@ def completion_times(rows: Sequence[Row]) -> Figure | None:
     """When chunks were delivered in the simulator, as distributions, a line a policy, over the
     bound.
     """
-    done = [row for row in rows if row.get("simulated", {}).get("delivered_ps")]
+    done = [
+        row
+        for row in rows
+        if row.get("simulated", {}).get("delivered_ps") and Fraction(row["bound"])
+    ]
     if not done:
         return None
     made, axes = _blank(6.5, 4)
     axis, table = axes[0, 0], []
-    for number, policy in enumerate(order(done, "policy")):
+    for policy in order(done, "policy"):
         mine = [row for row in done if row["instance"]["policy"] == policy]
         times = np.mean(
             [
@@ -283,7 +301,7 @@ def completion_times(rows: Sequence[Row]) -> Figure | None:
             axis=0,
         )
         shares = np.linspace(0, 1, len(times))
-        axis.plot(times, shares, color=COLOURS[number % len(COLOURS)], label=policy)
+        axis.plot(times, shares, color=colour(policy), label=policy)
         last = [
             float(Fraction(row["simulated"]["completion"]) / Fraction(row["bound"])) for row in mine
         ]
@@ -316,3 +334,16 @@ def all_figures(rows: Sequence[Row]) -> list[Figure]:
     """Every figure that the rows can fill."""
     found = (make(rows) for make in FIGURES) if rows else ()
     return [figure for figure in found if figure is not None]
+
+
+def save_all(figures: Sequence[Figure], folder: Path, *, force: bool = False) -> list[Path]:
+    """Each figure as SVG and PDF in a folder, which is made; the paths."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{printable(folder)}: can't be made: {error.strerror}") from error
+    names = [folder / f"{figure.name}{kind}" for figure in figures for kind in (".svg", ".pdf")]
+    check_targets(*names, force=force)
+    for path, figure in zip(names, (f for f in figures for _ in range(2)), strict=True):
+        save_figure(figure.drawing, path, force=force)
+    return names

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
-from railopt.arrays import write_atomic
 from railopt.gaps import GapReport
 
 
@@ -54,18 +51,3 @@ def rail_loads(reports: Sequence[GapReport], title: str = "") -> Any:
     bar = figure.colorbar(image, ax=grid, shrink=0.6, extend="max")
     bar.set_label("NIC time / lower bound", fontsize=8)
     return figure
-
-
-def save_figure(figure: Any, path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Write a matplotlib figure, format by suffix (.svg, .pdf, .png), whole or not at all; no date
-    inside.
-    """
-    kind = os.fspath(path).rsplit(".", 1)[-1]
-    buffer = BytesIO()
-    figure.savefig(
-        buffer,
-        format=kind,
-        dpi=150,
-        metadata={"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind),
-    )
-    write_atomic(path, buffer.getvalue(), force=force)

@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from railopt import __version__
-from railopt.errors import FormatError, InputError
+from railopt.arrays import read_text
+from railopt.errors import FormatError, InputError, printable
 from railopt.report.figures import Figure, all_figures, order, svg
 from railopt.sweep.results import Results, Row
 from railopt.symbolic.registry import Theorem
 
+CLAIM = ("name", "paper_text", "ours_text", "verdict")
 MAX_ROWS = 400  # instances listed one by one; the rest is in the results
 
 
@@ -59,14 +61,16 @@ def build(
     assets = {
         name: files("railopt.report").joinpath(name).read_text() for name in ("page.css", "page.js")
     }
+    name, made_by = escape(printable(title)), escape(printable(command, 1000))
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{assets['page.css']}</style></head><body><header><h1>{escape(title)}</h1>"
-        f'<button id="theme" type="button" aria-pressed="false">light / dark</button></header>'
-        f'<p class="soft">Made by <code>{escape(command)}</code>, railopt {__version__}.</p>'
-        f"<nav "
-        f'aria-label="contents"><ul>{links}</ul></nav><main>{body}</main><script>{assets["page.js"]}</script></body></html>\n'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{name}</title><style>{assets['page.css']}</style></head>"
+        f"<body><header><h1>{name}</h1>"
+        '<button id="theme" type="button" aria-pressed="false">light / dark</button></header>'
+        f'<p class="soft">Made by <code>{made_by}</code>, railopt {__version__}.</p>'
+        f'<nav aria-label="contents"><ul>{links}</ul></nav><main>{body}</main>'
+        f"<script>{assets['page.js']}</script></body></html>\n"
     )
 
 
@@ -76,16 +80,26 @@ def read_experiments(folder: Path) -> dict[str, list[dict[str, Any]]]:
         raise InputError(
             f"{folder}: no such folder; run `make experiments`, or leave --experiments out"
         )
-    found = {}
-    for path in sorted(folder.glob("*/results.json")):
-        try:
-            claims = json.loads(path.read_text())["comparison"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise FormatError(
-                f"{path}: not the results of an experiment (no readable 'comparison')"
-            ) from error
-        found[path.parent.name] = claims
-    return found
+    return {
+        printable(path.parent.name): _claims(path) for path in sorted(folder.glob("*/results.json"))
+    }
+
+
+def _claims(path: Path) -> list[dict[str, Any]]:
+    """The comparisons of one experiment: texts, cleaned of what does not print."""
+    try:
+        claims = json.loads(read_text(path))["comparison"]
+        return [
+            {
+                **{name: printable(claim[name], 1000) for name in CLAIM},
+                **{name: printable(claim.get(name, ""), 4000) for name in ("source", "note")},
+            }
+            for claim in claims
+        ]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(
+            f"{printable(path)}: not the results of an experiment (no readable 'comparison')"
+        ) from error
 
 
 # ---------------------------------------------------------------- parts
@@ -108,8 +122,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -
     """A sortable table that scrolls inside itself on a narrow screen."""
     text = [all(isinstance(row[i], str) for row in rows) for i in range(len(columns))]
     head = "".join(
-        f'<th scope="col"{" class=text" if text[i] else ""}><button '
-        f'type="button">{escape(name)}</button></th>'
+        f'<th scope="col"{" class=text" if text[i] else ""}>'
+        f'<button type="button">{escape(name)}</button></th>'
         for i, name in enumerate(columns)
     )
     body = "".join(
@@ -161,8 +175,8 @@ def _summary(results: Results) -> str:
         f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn "
         f"lines dropped, from {results.files} files. "
         "The gap is (value - bound) / bound. Values are re-evaluated from their chunks; bounds "
-        "have a witness that the kernel re-checks, "
-        "except where the proof column says claimed: that is a solver's word.</p>"
+        "have a witness that the kernel re-checks, except where the proof column says claimed: "
+        "that is a solver's word.</p>"
     )
     if not rows:
         return text
@@ -187,8 +201,8 @@ def _figure(figure: Figure, command: str) -> str:
     data = table(figure.columns, figure.rows, f"Data: {figure.title}")
     return (
         f'<figure>{picture}<figcaption id="{label}">{escape(figure.caption)}</figcaption>'
-        f"<details><summary>data and "
-        f"command</summary><p><code>{escape(command)}</code></p>{data}</details></figure>"
+        "<details><summary>data and command</summary>"
+        f"<p><code>{escape(printable(command, 1000))}</code></p>{data}</details></figure>"
     )
 
 
@@ -199,8 +213,8 @@ def _comparison(name: str, claims: Sequence[Mapping[str, Any]]) -> str:
             claim["paper_text"],
             claim["ours_text"],
             Marked(claim["verdict"]),
-            claim.get("source", ""),
-            claim.get("note", ""),
+            claim["source"],
+            claim["note"],
         ]
         for claim in claims
     ]

@@ -195,7 +195,9 @@ def _sort_by_target(runs: Array, count: int) -> None:
 
 
 @njit(cache=True)
-def _send(stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int) -> int:
+def _send(
+    stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int
+) -> int:
     """Each rail of a tile sends up to its `share`, in pieces of at most `cap` bytes that become
     rows p, p + 1, ... of `out`; the next row.  `origin`: first GPUs of the two servers.
     """

@@ -1,5 +1,10 @@
 """What a schedule costs, in the parts that one total hides: wire, start-up, balance,
 redistribution, synthesis.
+
+Two bounds have two names.  The *bound* is exact: what the busiest server's NICs need at the rates
+of the fabric (`Schedule.bound`, with a certificate).  The *model's bound* is what they need at the
+constants of the alpha-beta model (`Breakdown.bound`); the modelled parts and their ratio belong to
+it.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from typing import Any
 from railopt.fabric import Fabric
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.model import LINKS, Breakdown, Links, modelled
-from railopt.schedule.synthesis import DEFAULT_EPS, DEFAULT_STARTUP, synthesise
+from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import Schedule
 from railopt.traffic import Traffic
 
@@ -21,12 +26,12 @@ from railopt.traffic import Traffic
 @dataclass(frozen=True)
 class Cost:
     """One schedule: its modelled time in parts, and how long it took to compute (microseconds,
-    hot).
+    hot); None where it was loaded.
     """
 
     schedule: Schedule
     parts: Breakdown
-    synthesis: float
+    synthesis_us: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the schedule's figures, exact ones as "p/q", and the modelled parts in
@@ -47,14 +52,15 @@ class Cost:
                 "side": made.bound.side,
             },
             "modelled_us": self.parts.as_dict(),
-            "synthesis_us": self.synthesis,
+            "synthesis_us": self.synthesis_us,
             "ratio_with_synthesis": self.ratio_with_synthesis,
         }
 
     @property
     def ratio_with_synthesis(self) -> float:
-        """(Modelled time + synthesis) over the bound."""
-        return self.parts.ratio + (self.synthesis / self.parts.bound if self.parts.bound else 0.0)
+        """(Modelled time + synthesis) over the model's bound."""
+        spent = self.synthesis_us or 0.0
+        return self.parts.ratio + (spent / self.parts.bound if self.parts.bound else 0.0)
 
 
 def timed(
@@ -63,8 +69,8 @@ def timed(
     kind: str,
     *,
     order: str | None = None,
-    eps: Fraction | str | int = DEFAULT_EPS,
-    startup: str | int = DEFAULT_STARTUP,
+    eps: Fraction | str | int | None = None,
+    startup: str | int | None = None,
     repeats: int = 3,
 ) -> tuple[Schedule, float]:
     """A schedule and the least time of `repeats` calls after a first one, microseconds."""
@@ -85,8 +91,8 @@ def cost(
     kind: str = "compact",
     *,
     order: str | None = None,
-    eps: Fraction | str | int = DEFAULT_EPS,
-    startup: str | int = DEFAULT_STARTUP,
+    eps: Fraction | str | int | None = None,
+    startup: str | int | None = None,
     links: Links = LINKS["h100-400g"],
 ) -> Cost:
     """Synthesise, time and model one kind."""
@@ -97,7 +103,7 @@ def cost(
 def compare(
     fabric: Fabric,
     traffic: Traffic,
-    kinds: Iterable[str] = KINDS,
+    kinds: Iterable[str] = tuple(KINDS),
     links: Links = LINKS["h100-400g"],
 ) -> list[Cost]:
     """Several kinds side by side on the same traffic."""

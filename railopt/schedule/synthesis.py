@@ -13,7 +13,7 @@ from railopt.schedule.order import by_length, taper
 from railopt.schedule.pieces import node_matrix
 from railopt.schedule.value import Schedule, require_two_levels
 from railopt.traffic import Traffic
-from railopt.units import parse_bytes
+from railopt.units import parse_bytes, parse_number, shown
 
 DEFAULT_EPS = Fraction(1, 50)
 DEFAULT_STARTUP = 1 << 18
@@ -25,19 +25,18 @@ def synthesise(
     kind: str = "compact",
     *,
     order: str | None = None,
-    eps: Fraction | str | int = DEFAULT_EPS,
-    startup: str | int = DEFAULT_STARTUP,
+    eps: Fraction | str | int | None = None,
+    startup: str | int | None = None,
 ) -> Schedule:
     """The schedule of a kind: a pure function of the traffic matrix, so every node computes the
     same one.
 
-    order  "ascending" or "descending" by length, or "built"; default: that of the kind.  An
-           ascending compact schedule has short stages at both ends (see `taper`)
-    eps    compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to n**2
-           stages
-    startup  compact only: what two servers could exchange while a stage starts; no stage is split
-             into shorter parts.
-           The default is 0.7 us of 8 x 400 Gb/s
+    order    "ascending" or "descending" by length, or "built"; default: that of the kind.  An
+             ascending compact schedule has short stages at both ends (see `taper`)
+    eps      compact only: the stages' total is at most (1 + eps) L; 0 gives exactly L, in up to
+             n**2 stages.  Default 1/50
+    startup  compact in ascending order only: what two servers could exchange while a stage starts;
+             no stage is split into shorter parts.  Default 256 KiB, 0.7 us of 8 x 400 Gb/s
     """
     if kind not in KINDS:
         raise InputError(f"unknown kind of schedule {kind!r}; known kinds: {', '.join(KINDS)}")
@@ -45,24 +44,38 @@ def synthesise(
     order = chosen.order if order is None else order
     if order not in ORDERS:
         raise InputError(f"unknown order of stages {order!r}; known orders: {', '.join(ORDERS)}")
+    tapers = chosen.tunable and order == "ascending"
+    if eps is not None and not chosen.tunable:
+        raise InputError(f"eps can't do anything for a schedule of kind {kind}: leave it out")
+    if startup is not None and not tapers:
+        raise InputError(
+            f"startup can't do anything for a schedule of kind {kind} in order {order}: it splits "
+            "the ends of ascending compact ones; leave it out"
+        )
     require_two_levels(fabric, traffic)
     matrix = node_matrix(traffic.bytes, traffic.nodes)
     peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if chosen.tunable else 0)
     if order != "built":
         peer, sent = by_length(peer, sent, order == "descending")
-    if chosen.tunable and order == "ascending":
-        peer, sent = taper(
-            peer, sent, startup if isinstance(startup, int) else parse_bytes(startup)
-        )
+    if tapers:
+        peer, sent = taper(peer, sent, _least(startup))
     peer.flags.writeable = sent.flags.writeable = False
     return Schedule(fabric, traffic, kind, order, peer, sent)
 
 
-def _spare(matrix: Array, eps: Fraction | str | int) -> int:
+def _least(startup: str | int | None) -> int:
+    """The bytes of the shortest part; 0 for no start-up at all."""
+    if startup is None:
+        return DEFAULT_STARTUP
+    return 0 if startup in (0, "0") else parse_bytes(startup)
+
+
+def _spare(matrix: Array, eps: Fraction | str | int | None) -> int:
+    """The bytes that the stages may last beyond L: eps L, rounded down."""
     try:
-        share = eps if isinstance(eps, Fraction) else Fraction(eps)
-    except (ValueError, ZeroDivisionError, TypeError):
-        raise InputError(f"eps = {eps!r}: expected a share such as 0.02 or 1/50") from None
+        share = DEFAULT_EPS if eps is None else parse_number(eps, "share")
+    except InputError as error:
+        raise InputError(f"eps = {error}") from error
     if not 0 <= share <= 1:
-        raise InputError(f"eps = {eps}: expected 0 to 1")
+        raise InputError(f"eps = {shown(eps)}: expected 0 to 1")
     return int(longest_line(matrix)) * share.numerator // share.denominator

@@ -150,6 +150,13 @@ class Schedule:
         )
         return Pieces(*columns)
 
+    def transfers(self) -> list[list[list[int]]]:
+        """[source, target, bytes] of each transfer between servers, by stage."""
+        return [
+            [[i, int(peer[i]), int(sent[i])] for i in np.flatnonzero(sent).tolist()]
+            for peer, sent in zip(self.peer, self.sent, strict=True)
+        ]
+
     def to_cm(self) -> str:
         """As an htsim `.cm`: one connection a transfer and rail, a barrier between stages where the
         kind has them.

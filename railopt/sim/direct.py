@@ -115,16 +115,18 @@ class Balancer(NamedTuple):
 
     choose    the spine of each flow, int64 [flows] from 0 to uplinks - 1
     usable    packets over all spines: the share of the uplinks' capacity that this can use
+    seeded    whether the seed changes anything
     """
 
     choose: Callable[[Crossing], Ints] | None = None
     usable: Callable[[Assumptions], Fraction] | None = None
+    seeded: bool = False
 
 
 BALANCERS: dict[str, Balancer] = {
-    "ecmp": Balancer(hashed),
-    "plb": Balancer(plb),
-    "minrtt": Balancer(minrtt),
+    "ecmp": Balancer(hashed, seeded=True),
+    "plb": Balancer(plb, seeded=True),
+    "minrtt": Balancer(minrtt, seeded=True),
     "adaptive": Balancer(adaptive),
     "spray": Balancer(usable=lambda assumed: assumed.spray),
     "reps": Balancer(usable=lambda assumed: assumed.reps),
@@ -153,6 +155,8 @@ def flows_of_traffic(
 ) -> Flows:
     """Direct traffic, one flow a pair of GPUs."""
     chosen = balancer_named(balancer)
+    if seed < 0:
+        raise InputError(f"a seed of {seed}: expected 0 or more")
     src_gpu, dst_gpu, size = traffic.flows()
     nic, nics = nic_of_gpu(fabric), fabric.nodes * fabric.rails
     src, dst = src_gpu // fabric.gpus, dst_gpu // fabric.gpus

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from railopt.arrays import write_atomic
-from railopt.errors import InputError
+from railopt.arrays import check_targets, write_atomic
+from railopt.errors import InputError, printable
 from railopt.formats import Connection, format_cm
 from railopt.sim.timeline import Timeline
 
@@ -24,10 +24,19 @@ def export_htsim(timeline: Timeline, folder: str | Path, *, force: bool = False)
         )
     texts = {"run.cm": _connections(timeline), "fabric.topo": timeline.fabric.to_topo()}
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    _make_folder(target)
+    check_targets(*(target / name for name in texts), force=force)
     for name, text in texts.items():
         write_atomic(target / name, text, force=force)
     return [target / name for name in texts]
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "not the name of a folder"
+        raise InputError(f"{printable(folder)}: can't be made: {why}") from error
 
 
 def _connections(timeline: Timeline) -> str:

@@ -160,15 +160,3 @@ def _add_ramp(sums: Array, track: Array, position: Array, per_bin: Array) -> Non
     inside = per_bin * (at + 1 - position)
     np.add.at(sums, (track, at), inside)
     np.add.at(sums, (track, at + 1), per_bin - inside)
-
-
-def node_bound(fabric: Fabric, matrix: Ints) -> Fraction:
-    """Seconds below which no plan for int64 [nodes, nodes] bytes gets: the busiest node with all
-    its NICs at work.
-    """
-    best = Fraction(0)
-    for loads, rates in ((matrix.sum(axis=1), fabric.tx), (matrix.sum(axis=0), fabric.rx)):
-        for load, rate in zip(loads.tolist(), rates.sum(axis=1).tolist(), strict=True):
-            if load and rate:
-                best = max(best, Fraction(load, rate))
-    return best

@@ -3,40 +3,58 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from dataclasses import astuple
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from railopt import Plan
-from railopt.cli.main import main
 from railopt.schedule import KINDS, Schedule
+from railopt.units import format_time
+
+Cli = Callable[..., Any]
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = main(["schedule", *words])
-    out, err = capsys.readouterr()
-    return code, out, err
+def test_one_schedule(railopt_cli: Cli) -> None:
+    ran = railopt_cli("schedule", "zipf:skew=0.8", "--nodes", 4, "--stages")
+    assert ran.code == 0
+    assert "no schedule is faster than" in ran.out
+    assert "compact" in ran.out
+    assert "->" in ran.out
 
 
-def test_one_schedule(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "zipf:skew=0.8", "--nodes", "4", "--stages")
-    assert code == 0
-    assert "no schedule is faster than" in out
-    assert "compact" in out
-    assert "->" in out
-
-
-def test_compare_lists_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "zipf:skew=0.8", "--nodes", "4", "--compare", "--json")
-    rows = json.loads(out)
-    assert code == 0
+def test_compare_lists_every_kind(railopt_cli: Cli) -> None:
+    ran = railopt_cli("schedule", "zipf:skew=0.8", "--nodes", 4, "--compare", "--json")
+    rows = json.loads(ran.out)
+    assert ran.code == 0
     assert [row["kind"] for row in rows] == list(KINDS)
     assert all(row["modelled_us"]["ratio"] >= 1 and row["synthesis_us"] > 0 for row in rows)
     assert len({row["line_sum"] for row in rows}) == 1
 
 
-def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_two_bounds_have_two_names(railopt_cli: Cli) -> None:
+    """Each ratio that is printed is the total that is printed over the bound that is named."""
+    ran = railopt_cli("schedule", "zipf:skew=0.8", "--nodes", 4, "--compare")
+    exact, model, columns, _, *rows = ran.out.splitlines()
+    data = json.loads(
+        railopt_cli("schedule", "zipf:skew=0.8", "--nodes", 4, "--compare", "--json").out
+    )
+    seconds = Fraction(data[0]["bound"]["seconds"])
+    assert exact.endswith(f"no schedule is faster than {format_time(seconds)}")
+    named = float(re.search(r"makes that bound ([\d.]+) us", model)[1])  # type: ignore[index]
+    assert named == pytest.approx(data[0]["modelled_us"]["bound"], abs=0.05)
+    assert "/model's bound" in columns
+    for row in rows:
+        *_, total, ratio, _ = row.split()
+        assert float(total) / named == pytest.approx(float(ratio), abs=2e-3)
+
+
+def test_files(railopt_cli: Cli, tmp_path: Path) -> None:
     names = {name: str(tmp_path / name) for name in ("s.npz", "p.npz", "c.cm")}
     words = (
         "uniform",
@@ -59,7 +77,7 @@ def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         "--json",
         "--stages",
     )
-    code, out, err = run(capsys, *words)
+    code, out, err = astuple(railopt_cli("schedule", *words))
     data = json.loads(out)
     assert code == 0
     assert err.count("wrote") == 3
@@ -68,14 +86,14 @@ def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert plan.chunks.largest == 65536
     assert Path(names["c.cm"]).read_text() == schedule.to_cm()
     assert sum(size for stage in data["transfers"] for _, _, size in stage) == plan.chunks.total
-    again = json.loads(run(capsys, names["s.npz"], "--json")[1])
+    again = json.loads(railopt_cli("schedule", names["s.npz"], "--json").out)
     assert {key: again[key] for key in ("stages", "total", "bound", "modelled_us")} == {
         key: data[key] for key in ("stages", "total", "bound", "modelled_us")
     }
-    code, _, err = run(capsys, *words)
+    code, _, err = astuple(railopt_cli("schedule", *words))
     assert code == 1
     assert "exists" in err
-    assert run(capsys, *words, "--force")[0] == 0
+    assert railopt_cli("schedule", *words, "--force").code == 0
 
 
 @pytest.mark.parametrize(
@@ -88,28 +106,70 @@ def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (("uniform", "--nodes", "4", "--plan", "/nowhere/p.npz"), "does not exist"),
     ],
 )
-def test_bad_input(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
-) -> None:
-    code, out, err = run(capsys, *words)
+def test_bad_input(railopt_cli: Cli, words: tuple[str, ...], message: str) -> None:
+    code, out, err = astuple(railopt_cli("schedule", *words))
     assert code == 1
     assert out == ""
     assert message in err
 
 
-def test_servers_that_differ_in_gpus(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_servers_that_differ_in_gpus(railopt_cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "matrix.txt"
     path.write_text("\n".join(" ".join("1" for _ in range(7)) for _ in range(7)) + "\n")
-    code, _, err = run(capsys, str(path), "--nodes", "2", "--rails", "4")
+    code, _, err = astuple(railopt_cli("schedule", path, "--nodes", 2, "--rails", 4))
     assert code == 1
     assert "7 x 7" in err
 
 
-def test_nothing_to_send(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_nothing_to_send(railopt_cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "zero.txt"
     np.savetxt(path, np.zeros((8, 8), np.int64), fmt="%d")
-    code, out, _ = run(capsys, str(path), "--nodes", "2", "--rails", "4", "--json", "--stages")
+    words = ("schedule", path, "--nodes", 2, "--rails", 4, "--stages")
+    code, out, _ = astuple(railopt_cli(*words, "--json"))
     data = json.loads(out)
     assert code == 0
     assert (data["stages"], data["total"], data["transfers"]) == (0, 0, [])
-    assert run(capsys, str(path), "--nodes", "2", "--rails", "4", "--stages", "--compare")[0] == 0
+    assert railopt_cli(*words, "--compare").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (("--chunk", "64KiB"), "--chunk"),
+        (("--force",), "--force"),
+        (("--compare", "--kind", "fast"), "--kind"),
+        (("--compare", "--order", "built", "--stages"), "--order"),
+        (("--compare", "--eps", "0"), "--eps"),
+        (("--compare", "--startup", "1MiB"), "--startup"),
+        (("--kind", "fast", "--eps", "0"), "eps"),
+        (("--kind", "fast", "--startup", "1MiB"), "startup"),
+        (("--order", "built", "--startup", "1MiB"), "startup"),
+    ],
+)
+def test_a_flag_that_can_do_nothing_is_an_error(
+    railopt_cli: Cli, words: tuple[str, ...], flag: str
+) -> None:
+    ran = railopt_cli("schedule", "uniform", "--nodes", 3, "--rails", 2, *words)
+    assert (ran.code, ran.out) == (1, "")
+    assert f"{flag} can't do anything" in ran.err
+
+
+@pytest.mark.parametrize(
+    "words", [("--kind", "fast"), ("--eps", "0"), ("--nodes", "3"), ("--compare",)]
+)
+def test_a_saved_schedule_is_not_made_again(
+    railopt_cli: Cli, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "s.npz"
+    assert railopt_cli("schedule", "uniform", "--nodes", 3, "--rails", 2, "-o", path).code == 0
+    ran = railopt_cli("schedule", path, *words)
+    assert ran.code == 1
+    assert f"{words[0]} can't do anything to" in ran.err
+
+
+def test_nothing_is_written_where_one_of_the_files_exists(railopt_cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "c.cm").write_text("mine")
+    files = ("-o", tmp_path / "s.npz", "--plan", tmp_path / "p.npz", "--cm", tmp_path / "c.cm")
+    ran = railopt_cli("schedule", "uniform", "--nodes", 3, "--rails", 2, *files)
+    assert ran.code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["c.cm"]

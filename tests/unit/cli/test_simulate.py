@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import railopt
-from railopt import Fabric, Plan
-from railopt.cli.main import main
+from railopt import Chunks, Fabric, Plan
 from railopt.errors import InputError
 from railopt.formats import parse_cm, parse_topo
-from railopt.sim import Assumptions, Fault, simulate
-from railopt.sim.draw import timeline_svg
+from railopt.report.timeline_figure import timeline_figure
+from railopt.sim import BALANCERS, Assumptions, Balancer, Fault, simulate
 from railopt.sim.export import export_htsim
 
+Cli = Callable[..., Any]
 SMALL = ["--nodes", "4", "--rails", "4"]
 
 
@@ -27,35 +28,36 @@ def plan() -> Plan:
     return railopt.plan(fabric, railopt.workloads.zipf(fabric, seed=1).chunks("64KiB"), "lpt")
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert main(["simulate", *words, "--json"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
+def run_json(railopt_cli: Cli, *words: object) -> dict[str, Any]:
+    ran = railopt_cli("simulate", *words, "--json")
+    assert ran.code == 0, ran.err
+    found: dict[str, Any] = json.loads(ran.out)
     return found
 
 
-def test_a_saved_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: Plan) -> None:
+def test_a_saved_plan(tmp_path: Path, railopt_cli: Cli, plan: Plan) -> None:
     plan.save(tmp_path / "plan.npz")
-    found = run_json(capsys, str(tmp_path / "plan.npz"))
+    found = run_json(railopt_cli, str(tmp_path / "plan.npz"))
     assert found["policy"] == "lpt"
     assert found["completion_ps"] == simulate(plan).completion_ps
     assert found["bound_ps"] == pytest.approx(float(plan.makespan) * 1e12)
-    assert found["any_plan_bound_ps"] <= found["bound_ps"]  # type: ignore[operator]
-    assert set(found["flow_completion_ps"]) == {"p50", "p90", "p99", "p100"}  # type: ignore[call-overload]
+    assert found["any_plan_bound_ps"] <= found["bound_ps"]
+    assert set(found["flow_completion_ps"]) == {"p50", "p90", "p99", "p100"}
 
 
-def test_traffic_by_policy_and_by_balancer(capsys: pytest.CaptureFixture[str]) -> None:
-    planned = run_json(capsys, "zipf:seed=1", "--policy", "lpt", "--chunk", "64KiB", *SMALL)
-    direct = run_json(capsys, "zipf:seed=1", "--balancer", "ecmp", *SMALL)
+def test_traffic_by_policy_and_by_balancer(railopt_cli: Cli) -> None:
+    planned = run_json(railopt_cli, "zipf:seed=1", "--policy", "lpt", "--chunk", "64KiB", *SMALL)
+    direct = run_json(railopt_cli, "zipf:seed=1", "--balancer", "ecmp", *SMALL)
     assert planned["bytes"] == direct["bytes"]
-    assert planned["busbw_GBps"] > direct["busbw_GBps"]  # type: ignore[operator]
+    assert planned["busbw_GBps"] > direct["busbw_GBps"]
     packets = run_json(
-        capsys, "zipf:seed=1", "--policy", "lpt", "--chunk", "64KiB", "--packets", *SMALL
+        railopt_cli, "zipf:seed=1", "--policy", "lpt", "--chunk", "64KiB", "--packets", *SMALL
     )
     assert packets["completion_ps"] == pytest.approx(
         planned["completion_ps"] * 4150 / 4086 + 1e6, rel=1e-6
-    )  # type: ignore[operator]
+    )
     slow = run_json(
-        capsys,
+        railopt_cli,
         "zipf:seed=1",
         "--chunk",
         "64KiB",
@@ -66,12 +68,11 @@ def test_traffic_by_policy_and_by_balancer(capsys: pytest.CaptureFixture[str]) -
         "--exact",
         *SMALL,
     )
-    assert slow["completion_ps"] > packets["completion_ps"]  # type: ignore[operator]
+    assert slow["completion_ps"] > packets["completion_ps"]
 
 
-def test_the_table_says_what_matters(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "uniform", *SMALL]) == 0
-    text = capsys.readouterr().out
+def test_the_table_says_what_matters(railopt_cli: Cli) -> None:
+    text = railopt_cli("simulate", "uniform", *SMALL).out
     for word in (
         "completion",
         "bound, this run",
@@ -84,68 +85,120 @@ def test_the_table_says_what_matters(capsys: pytest.CaptureFixture[str]) -> None
         assert word in text
 
 
-def test_a_stuck_run_exits_2_with_its_partial_timeline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stuck_run_exits_2_with_its_partial_timeline(tmp_path: Path, railopt_cli: Cli) -> None:
     picture = tmp_path / "run.svg"
-    assert (
-        main(
-            [
-                "simulate",
-                "uniform",
-                "--fault",
-                "20us:1:2=0",
-                "--timeline",
-                str(picture),
-                "--json",
-                *SMALL,
-            ]
-        )
-        == 2
-    )
-    out, err = capsys.readouterr()
-    stuck = json.loads(out)["stuck"]
+    fault = ("--fault", "20us:1:2=0", "--timeline", picture, "--json")
+    ran = railopt_cli("simulate", "uniform", *fault, *SMALL)
+    assert ran.code == 2
+    stuck = json.loads(ran.out)["stuck"]
     assert stuck
-    assert f"{len(stuck)} of 192 chunks can't be delivered" in err
-    assert f"{len(stuck)} chunks stuck" in picture.read_text()
+    assert f"{len(stuck)} of 192 chunks can't be delivered" in ran.err
+    assert picture.read_text().startswith("<?xml")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["uniform", "--balancer", "spray", "--policy", "lpt"], "give one of them"),
-        (["uniform", "--balancer", "luck"], "unknown balancer 'luck'"),
-        (["uniform", "--fault", "soon"], "expected TIME:NODE:RAIL=FRACTION"),
-        (["uniform", "--incast", "much"], "is not a number"),
-        (["uniform", "--degrade", "0:0=0", "--balancer", "ecmp"], "which has a rate of zero"),
-        (["nowhere.npz"], "no such file"),
+        (
+            ["--balancer", "spray", "--policy", "lpt"],
+            "--policy can't do anything beside --balancer",
+        ),
+        (["--balancer", "spray", "--chunk", "1MiB"], "--chunk can't do anything beside --balancer"),
+        (["--balancer", "spray", "--seed", "1"], "--seed can't do anything for --balancer spray"),
+        (["--stages", "node"], "--stages can't do anything"),
+        (["--force"], "--force can't do anything"),
+        (["--balancer", "luck"], "unknown balancer 'luck'"),
+        (["--balancer", "ecmp", "--seed", "-1"], "a seed of -1: expected 0 or more"),
+        (["--fault", "soon"], "expected TIME:NODE:RAIL=FRACTION"),
+        (["--fault", "1us:0:0=1e-999999999"], "expected TIME:NODE:RAIL=FRACTION"),
+        (["--incast", "much"], "--incast 'much' is not a number"),
+        (["--incast", "1/0"], "--incast"),
+        (["--incast", "-1"], "incast = -1"),
+        (["--degrade", "0:0=0", "--balancer", "ecmp"], "which has a rate of zero"),
+        (["--timeline", "run.jpg"], "a figure is written as .svg, .pdf, .png"),
+        (["--timeline", "/nowhere/run.svg"], "does not exist"),
+        (["--export", "/dev/null/here"], "can't be made"),
+        (["--export", "x", "--fault", "1us:0:0=0.5"], "without faults"),
     ],
 )
-def test_bad_usage_exits_1(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+def test_bad_usage_exits_1_and_writes_nothing(
+    words: list[str],
+    message: str,
+    railopt_cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert main(["simulate", *words, *SMALL]) == 1
-    assert message in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    ran = railopt_cli("simulate", "uniform", *words, *SMALL)
+    assert (ran.code, ran.out) == (1, "")
+    assert message in ran.err
+    assert not list(tmp_path.iterdir())
 
 
+def test_no_such_file(railopt_cli: Cli) -> None:
+    ran = railopt_cli("simulate", "nowhere.npz", *SMALL)
+    assert ran.code == 1
+    assert "no such file" in ran.err.lower()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--nodes", 4),
+        ("--policy", "lpt"),
+        ("--seed", 1),
+        ("--balancer", "ecmp"),
+        ("--stages", "node"),
+    ],
+)
 def test_a_plan_brings_its_own_fabric(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: Plan
+    tmp_path: Path, railopt_cli: Cli, plan: Plan, words: tuple[object, ...]
 ) -> None:
     plan.save(tmp_path / "plan.npz")
-    assert main(["simulate", str(tmp_path / "plan.npz"), "--nodes", "4"]) == 1
-    assert "leave out --nodes" in capsys.readouterr().err
+    ran = railopt_cli("simulate", tmp_path / "plan.npz", *words)
+    assert ran.code == 1
+    assert f"{words[0]} can't do anything to" in ran.err
 
 
-def test_the_picture_is_svg_with_a_row_a_rail(plan: Plan) -> None:
-    root = ElementTree.fromstring(timeline_svg(simulate(plan)))
-    texts = [element.text or "" for element in root.iter() if element.tag.endswith("text")]
-    assert [text for text in texts if text.startswith("rail ")] == [f"rail {n}" for n in range(4)]
-    assert len([element for element in root.iter() if element.tag.endswith("polygon")]) == 4
+def test_the_stages_of_a_saved_plan_wait_as_told(tmp_path: Path, railopt_cli: Cli) -> None:
+    """2 -> 3 waits for nobody but a barrier, 0 -> 5 for 0 -> 1."""
+    chunks = Chunks.from_arrays(src=[0, 2, 0], dst=[1, 3, 5], size=[2**21, 2**20, 2**20])
+    stage, rail = np.arange(3), np.zeros(3, np.int16)
+    path = tmp_path / "plan.npz"
+    Plan(Fabric.uniform(6, 1), chunks, rail, stage=stage).save(path)
+    barrier = run_json(railopt_cli, path)
+    node = run_json(railopt_cli, path, "--stages", "node")
+    assert barrier["completion_ps"] * 3 == node["completion_ps"] * 4
 
 
-def test_the_export_is_the_same_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: Plan
+def test_the_picture_has_a_row_a_rail(plan: Plan) -> None:
+    drawn = timeline_figure(simulate(plan))
+    assert [axis.get_ylabel() for axis in drawn.axes] == [f"rail {n}" for n in range(4)]
+    assert "transmit rate in use" in drawn.get_suptitle()
+    timeline = simulate(plan, faults=[Fault(20_000_000, 1, 2)], partial=True)
+    assert f"{len(timeline.stuck)} chunks stuck" in timeline_figure(timeline).get_suptitle()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?")]
+)
+def test_the_suffix_decides_what_the_timeline_is(
+    tmp_path: Path, railopt_cli: Cli, suffix: str, start: bytes
 ) -> None:
+    path = tmp_path / f"run.{suffix}"
+    assert railopt_cli("simulate", "uniform", "--timeline", path, *SMALL).code == 0
+    assert path.read_bytes().startswith(start)
+
+
+def test_a_balancer_is_one_entry(monkeypatch: pytest.MonkeyPatch, railopt_cli: Cli) -> None:
+    """The first spine for everybody: the worst there is, and known to the command line at once."""
+    monkeypatch.setitem(BALANCERS, "first", Balancer(lambda flows: np.zeros_like(flows.size)))
+    crowded = run_json(railopt_cli, "uniform", "--balancer", "first", *SMALL)
+    spread = run_json(railopt_cli, "uniform", "--balancer", "adaptive", *SMALL)
+    assert crowded["completion_ps"] > 2 * spread["completion_ps"]
+
+
+def test_the_export_is_the_same_run(tmp_path: Path, railopt_cli: Cli, plan: Plan) -> None:
     export_htsim(simulate(plan), tmp_path / "htsim")
     nics, connections = parse_cm((tmp_path / "htsim" / "run.cm").read_text())
     assert nics == 16
@@ -156,20 +209,8 @@ def test_the_export_is_the_same_run(
         sent[src, rail] += connection.size
     assert np.array_equal(sent, plan.send)
     assert parse_topo((tmp_path / "htsim" / "fabric.topo").read_text())[:4] == (4, 4, 400, 500)
-    assert (
-        main(
-            [
-                "simulate",
-                "uniform",
-                "--balancer",
-                "ecmp",
-                "--export",
-                str(tmp_path / "direct"),
-                *SMALL,
-            ]
-        )
-        == 0
-    )
+    export = ("--export", tmp_path / "direct")
+    assert railopt_cli("simulate", "uniform", "--balancer", "ecmp", *export, *SMALL).code == 0
     assert len(parse_cm((tmp_path / "direct" / "run.cm").read_text())[1]) == 16 * 12
 
 
@@ -189,3 +230,10 @@ def test_what_htsim_cannot_express_is_refused(tmp_path: Path, plan: Plan) -> Non
     with pytest.raises(InputError, match="one link rate"):
         export_htsim(simulate(slow), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_export_is_whole_or_absent(tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / "fabric.topo").write_text("mine")
+    with pytest.raises(InputError, match="exists"):
+        export_htsim(simulate(plan), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["fabric.topo"]

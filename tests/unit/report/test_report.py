@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from railopt.report import figures
+from railopt.errors import FormatError, InputError
+from railopt.policies import POLICIES
+from railopt.report import figures, page
+from railopt.report import rows as report_rows
+from railopt.report.saving import save_figure
 from railopt.sweep import instance, results, spec
+
+Cli = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_page_and_figures(folder: Path, tmp_path: Path, railopt_cli: Callable[..., object]) -> None:
-    out, experiments = tmp_path / "report.html", tmp_path / "out"
-    (experiments / "sample").mkdir(parents=True)
+def claims(folder: Path, **changes: object) -> Path:
+    """A folder with one experiment's results."""
     claim = {
         "name": "<claim>",
         "paper_text": "2x",
@@ -47,48 +55,216 @@ def test_page_and_figures(folder: Path, tmp_path: Path, railopt_cli: Callable[..
         "verdict": "contradicted",
         "source": "s",
         "note": "because",
+        **changes,
     }
-    (experiments / "sample" / "results.json").write_text(json.dumps({"comparison": [claim]}))
+    (folder / "sample").mkdir(parents=True)
+    (folder / "sample" / "results.json").write_text(json.dumps({"comparison": [claim]}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> str:
+    return page.build(report_rows.read(folder))
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """Results without rows: no figure to draw."""
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
+
+
+def test_the_page_stands_alone(text: str) -> None:
+    assert len(text) < 2_000_000
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
+
+
+def test_the_page_holds_every_exact_number(folder: Path, text: str) -> None:
+    for row in results.load(folder).rows:
+        for scale, name in ((10**6, "value"), (10**6, "bound"), (100, "gap")):
+            assert f'title="{Fraction(row[name]) * scale}"' in text
+
+
+def test_papers_stand_beside_ours(empty: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    out = tmp_path / "report.html"
+    experiments = claims(tmp_path / "out")
+    assert railopt_cli("report", empty, "-o", out, "--experiments", experiments).code == 0
+    assert "&lt;claim&gt;" in out.read_text()
+
+
+def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    figures_folder = tmp_path / "figures"
+    ran = railopt_cli("report", folder, "-o", tmp_path / "r.html", "--figures", figures_folder)
+    assert ran.code == 0
+    assert {path.name for path in figures_folder.iterdir()} == {
+        f"{name}.{kind}"
+        for name in ("gap-by-policy", "gap-by-nodes", "rail-loads", "completion-times")
+        for kind in ("svg", "pdf")
+    }
+
+
+def test_the_data_behind_the_figures(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    data = json.loads(railopt_cli("report", folder, "-o", tmp_path / "r.html", "--json").out)
+    assert data["gap-by-nodes"]["columns"] == ["policy", "nodes", "instances", "median %"]
+
+
+def test_a_page_that_exists_is_kept(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    out = tmp_path / "report.html"
+    out.write_text("mine")
+    ran = railopt_cli("report", folder, "-o", out, "--figures", tmp_path / "figures")
+    assert (ran.code, out.read_text()) == (1, "mine")
+    assert not (tmp_path / "figures").exists()
+
+
+@pytest.mark.parametrize("missing", ["results", "experiments"])
+def test_folders_that_are_not_there(
+    empty: Path, tmp_path: Path, railopt_cli: Cli, missing: str
+) -> None:
+    nowhere = tmp_path / "none"
+    rest = ["--experiments", nowhere] if missing == "experiments" else []
+    place = nowhere if missing == "results" else empty
+    assert railopt_cli("report", place, "-o", tmp_path / "r.html", *rest).code == 1
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}",
+        b"\xff\xfe",
+        b'{"comparison": 3}',
+        b'{"comparison": [[]]}',
+        b"[" * 100_000,
+        b"9" * 5000,
+    ],
+)
+def test_experiments_that_are_none(
+    empty: Path, tmp_path: Path, railopt_cli: Cli, content: bytes
+) -> None:
+    (tmp_path / "out" / "sample").mkdir(parents=True)
+    (tmp_path / "out" / "sample" / "results.json").write_bytes(content)
+    ran = railopt_cli("report", empty, "-o", tmp_path / "r.html", "--experiments", tmp_path / "out")
+    assert ran.code == 1
+    assert len(ran.err.strip().splitlines()) == 1
+    assert not (tmp_path / "r.html").exists()
+
+
+HOSTILE = "<script>alert(1)</script>$\\frac{\x1b[2J\n\ud800"
+
+
+def test_text_from_results_is_escaped(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    """A policy's name, a failure and a paper's claim that would be markup, a formula or a forged
+    line.
+    """
+    row = results.load(folder).rows[0]
+    changed = {**row, "key": "other", "instance": {**row["instance"], "policy": HOSTILE}}
+    failed = {**row, "key": "third", "status": "failed", "error": HOSTILE}
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps(r) + "\n" for r in (row, changed, failed))
+    )
+    out = tmp_path / "r.html"
+    experiments = claims(tmp_path / "out", note=HOSTILE, verdict=HOSTILE)
     ran = railopt_cli(
         "report",
-        folder,
+        tmp_path / "rows.jsonl",
         "-o",
         out,
         "--experiments",
         experiments,
         "--figures",
         tmp_path / "figures",
-        "--json",
+        "--title",
+        HOSTILE,
     )
     assert ran.code == 0
     text = out.read_text()
-    assert len(text) < 2_000_000
-    assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
-    assert "&lt;claim&gt;" in text
-    for row in results.load(folder).rows:
-        for scale, name in ((10**6, "value"), (10**6, "bound"), (100, "gap")):
-            assert f'title="{Fraction(row[name]) * scale}"' in text
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
-        f"{name}.{kind}"
-        for name in ("gap-by-policy", "gap-by-nodes", "rail-loads", "completion-times")
-        for kind in ("svg", "pdf")
-    }
-    data = json.loads(ran.out)
-    assert data["gap-by-nodes"]["columns"] == ["policy", "nodes", "instances", "median %"]
-    assert railopt_cli("report", folder, "-o", out).code == 1  # it exists
-    assert railopt_cli("report", tmp_path / "none", "-o", tmp_path / "r.html").code == 1
-    assert (
-        railopt_cli(
-            "report", folder, "-o", tmp_path / "r.html", "--experiments", tmp_path / "none"
-        ).code
-        == 1
-    )
-    (experiments / "sample" / "results.json").write_text("{}")
-    assert (
-        railopt_cli("report", folder, "-o", tmp_path / "r.html", "--experiments", experiments).code
-        == 1
-    )
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text
+    assert "\x1b" not in text
+    for path in (tmp_path / "figures").glob("*.svg"):
+        ElementTree.parse(path)
+
+
+def test_rows_that_are_no_utf8_are_counted(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    good = next(folder.glob("*.jsonl")).read_bytes()
+    bad = b'{"key": "\xff\xfe", "status": "ok"}\n' + b"[" * 50_000 + b"\n" + b"9" * 5000 + b"\n"
+    (tmp_path / "rows.jsonl").write_bytes(bad + good)
+    ran = railopt_cli("report", tmp_path / "rows.jsonl", "-o", tmp_path / "r.html")
+    assert ran.code == 0
+    assert "3 lines of the results are torn, no JSON or no UTF-8: left out" in ran.err
+    assert "3 torn lines dropped" in (tmp_path / "r.html").read_text()
+
+
+ODD: tuple[object, ...] = (
+    None,
+    -1,
+    2**70,
+    1.5,
+    float("nan"),
+    "1/0",
+    "1e-999999999",
+    "nan",
+    "-1",
+    "x",
+    [],
+    {},
+    [[1]],
+    True,
+)
+
+
+def test_spoilt_rows_are_one_sentence(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    """200 rows with one value replaced or gone: each is refused, or can be shown."""
+    rows = results.load(folder).rows
+    dice = random.Random(5)
+    shown, messages = [], []
+    for case in range(200):
+        row = json.loads(json.dumps(dice.choice(rows)))
+        place = dice.choice([row, row["instance"], row["loads"], row["simulated"]])
+        name = dice.choice(sorted(place))
+        if dice.random() < 0.2:
+            del place[name]
+        else:
+            place[name] = dice.choice(ODD)
+        path = tmp_path / f"{case}.jsonl"
+        path.write_text(json.dumps(row) + "\n")
+        try:
+            shown.append(report_rows.read(path).rows)
+        except FormatError as error:
+            messages.append((path, str(error)))
+    assert len(messages) > 50
+    assert not any("\n" in text for _, text in messages)
+    assert len(shown) > 20
+    everything = tuple(row for found in shown for row in found)
+    assert page.build(results.Results(everything, (), 0, 1))
+    ran = railopt_cli("report", messages[0][0], "-o", tmp_path / "r.html")
+    assert ran.code == 1
+    assert len(ran.err.strip().splitlines()) == 1
     assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize("name", ["run.jpg", "run", "run.svg.txt", ".svg"])
+def test_a_figure_under_an_unknown_suffix_is_not_written(tmp_path: Path, name: str) -> None:
+    from matplotlib.figure import Figure
+
+    with pytest.raises(InputError, match=r"written as \.svg, \.pdf, \.png"):
+        save_figure(Figure(), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("a.svg", b"<?xml"), ("a.PDF", b"%PDF"), ("a.png", b"\x89PNG")]
+)
+def test_the_suffix_decides_the_format(tmp_path: Path, name: str, start: bytes) -> None:
+    from matplotlib.figure import Figure
+
+    save_figure(Figure(), tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_a_policy_keeps_its_colour() -> None:
+    assert len({figures.colour(name) for name in list(POLICIES)[:10]}) == min(10, len(POLICIES))
+    assert figures.colour("mine:plan") == figures.colour("mine:plan") in figures.GREYS
 
 
 def test_figures_show_the_rows_numbers(folder: Path) -> None:
@@ -110,9 +286,6 @@ def test_figures_show_the_rows_numbers(folder: Path) -> None:
     assert figures.INK not in text
 
 
-def test_an_empty_folder_still_makes_a_page(
-    tmp_path: Path, railopt_cli: Callable[..., object]
-) -> None:
-    (tmp_path / "empty").mkdir()
-    assert railopt_cli("report", tmp_path / "empty", "-o", tmp_path / "r.html").code == 0
+def test_an_empty_folder_still_makes_a_page(empty: Path, tmp_path: Path, railopt_cli: Cli) -> None:
+    assert railopt_cli("report", empty, "-o", tmp_path / "r.html").code == 0
     assert "0 instances" in (tmp_path / "r.html").read_text()

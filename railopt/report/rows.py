@@ -1,0 +1,126 @@
+"""Result rows as the report needs them: every value that a figure or a table uses is checked.
+
+Rows come from files that anybody may have written.  A row that lacks something, or holds it in
+another type, is one sentence; texts are cleaned of what does not print.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from railopt.errors import FormatError, InputError, printable
+from railopt.sweep import results
+from railopt.sweep.instance import QUANTILES
+from railopt.sweep.results import Results, Row
+from railopt.units import parse_bytes, parse_number, parse_rate
+
+TEXTS = ("traffic", "chunk", "policy", "link")
+NUMBERS = ("nodes", "rails", "seed")
+EXACT = ("value", "bound", "gap")
+MAX_NICS = 1 << 16
+SMALL = Fraction(1, 10**30)
+
+
+def read(*places: str | os.PathLike[str]) -> Results:
+    """The results of folders and files, every row checked."""
+    return checked(results.load(*places))
+
+
+def checked(found: Results) -> Results:
+    """The same results with clean texts; FormatError for a row that can't be shown."""
+    return replace(
+        found,
+        rows=tuple(map(_good, found.rows)),
+        failed=tuple(map(_failed, found.failed)),
+    )
+
+
+def _good(row: Row) -> Row:
+    name = printable(row.get("key"), 40)
+    try:
+        instance = _instance(row)
+        for column in EXACT:
+            _check_exact(row[column], column)
+        checked = {
+            **row,
+            "instance": instance,
+            "proof": _text(row["proof"]),
+            "worst_side": _text(row["worst_side"]),
+            "optimal": _of(row["optimal"], bool),
+        }
+        parse_rate(instance["link"])
+        if instance["chunk"] != "flow":
+            parse_bytes(instance["chunk"])
+        if "loads" in row:
+            _check_loads(row["loads"], instance)
+        if "simulated" in row:
+            _check_simulated(row["simulated"])
+    except (KeyError, TypeError, AttributeError, InputError) as error:
+        raise FormatError(
+            f"results row {name}: not a row that railopt sweep writes ({printable(error)})"
+        ) from error
+    return checked
+
+
+def _failed(row: Row) -> Row:
+    try:
+        return {**row, "instance": _instance(row), "error": printable(row["error"], 1000)}
+    except (KeyError, TypeError, AttributeError, InputError) as error:
+        name = printable(row.get("key"), 40)
+        raise FormatError(
+            f"results row {name}: not a failure that railopt sweep writes ({printable(error)})"
+        ) from error
+
+
+def _instance(row: Row) -> dict[str, Any]:
+    given = _of(row["instance"], dict)
+    return {
+        **given,
+        **{column: _text(given[column]) for column in TEXTS},
+        **{column: _of(given[column], int) for column in NUMBERS},
+    }
+
+
+def _check_loads(loads: Any, instance: Mapping[str, Any]) -> None:
+    nodes, rails = instance["nodes"], instance["rails"]
+    for side in ("send", "recv"):
+        matrix = _of(loads[side], list)
+        if len(matrix) != nodes or any(len(_of(line, list)) != rails for line in matrix):
+            raise InputError(f"loads of {side} are not {nodes} x {rails}")
+        if nodes * rails > MAX_NICS:
+            raise InputError(f"loads of more than {MAX_NICS} NICs")
+        for line in matrix:
+            for load in line:
+                if not 0 <= _of(load, int) < 2**63:
+                    raise InputError(f"a load of {side} beyond int64")
+
+
+def _check_simulated(simulated: Any) -> None:
+    _check_exact(simulated["completion"], "completion")
+    if len(_of(simulated["delivered_ps"], list)) not in (0, QUANTILES):
+        raise InputError(f"delivered_ps does not have {QUANTILES} entries")
+    for time in simulated["delivered_ps"]:
+        if not -1 <= _of(time, int) < 2**63:
+            raise InputError("a time of delivery beyond int64")
+
+
+def _check_exact(value: Any, what: str) -> None:
+    """A number that is far from the edges of float64."""
+    number = parse_number(_of(value, str), what)
+    if number and not SMALL <= number <= 1 / SMALL:
+        raise InputError(f"{what} is negative, or out of all proportion")
+
+
+def _text(value: Any) -> str:
+    return printable(_of(value, str))
+
+
+def _of(value: Any, kind: type) -> Any:
+    """The value if it is of this type (an integer is no truth value)."""
+    if type(value) is not kind:
+        raise InputError(f"found a {type(value).__name__}, expected a {kind.__name__}")
+    return value

@@ -1,0 +1,52 @@
+"""What a run came to, as JSON values: times beside their bounds, bandwidths, utilisation."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from railopt.arrays import Ints
+from railopt.fabric import Fabric
+from railopt.plans import Plan
+from railopt.sim.timeline import Timeline
+from railopt.traffic import Traffic
+from railopt.units import PS_PER_S
+
+
+def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
+    """The figures of a run of this plan or traffic; picoseconds and GB/s as floats.
+
+    bound_ps            what the busiest port of this run needs for its bytes
+    any_plan_bound_ps   what the busiest node needs with all its NICs at work: no plan is faster
+    over_bound          completion / bound - 1
+    """
+    matrix = what.chunks.node_matrix if isinstance(what, Plan) else what.node_matrix
+    fabric = what.fabric if isinstance(what, Plan) else timeline.fabric
+    any_plan = node_bound(fabric, matrix) if fabric else Fraction(0)
+    bound = timeline.bound
+    return {
+        "flows": len(timeline.flows),
+        "chunks": len(timeline.chunk_ps),
+        "bytes": int(timeline.flows.size.sum()),
+        "completion_ps": timeline.completion_ps,
+        "bound_ps": float(bound * PS_PER_S),
+        "any_plan_bound_ps": float(any_plan * PS_PER_S),
+        "over_bound": float(timeline.completion / bound - 1) if bound else 0.0,
+        "algbw_GBps": timeline.algbw,
+        "busbw_GBps": timeline.busbw,
+        "rail_utilisation": [round(float(share), 6) for share in timeline.utilisation()],
+        "flow_completion_ps": timeline.percentiles(),
+        "stuck": timeline.stuck.tolist(),
+    }
+
+
+def node_bound(fabric: Fabric, matrix: Ints) -> Fraction:
+    """Seconds below which no plan for int64 [nodes, nodes] bytes gets: the busiest node with all
+    its NICs at work.
+    """
+    best = Fraction(0)
+    for loads, rates in ((matrix.sum(axis=1), fabric.tx), (matrix.sum(axis=0), fabric.rx)):
+        for load, rate in zip(loads.tolist(), rates.sum(axis=1).tolist(), strict=True):
+            if load and rate:
+                best = max(best, Fraction(load, rate))
+    return best
