@@ -1,4 +1,4 @@
-"""`python tests/lowest.py EXTRA...`: pip constraints that pin each dependency to its lower bound."""
+"""`python tests/lowest.py EXTRA...`: pip constraints that pin dependencies to lower bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def constraints(extras: list[str]) -> list[str]:
-    """Each `name>=version` of pyproject.toml's dependencies and these extras, as `name==version`."""
+    """Each `name>=version` of pyproject.toml's dependencies and extras, as `name==version`."""
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
     asked = [*project["dependencies"]]

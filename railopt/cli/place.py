@@ -209,7 +209,7 @@ def _save(args: argparse.Namespace, made: Comparison) -> None:
     placement = made.placed.placement
     if args.gantt:
         from railopt.report.gantt import gantt
-        from railopt.report.heatmap import save_figure
+        from railopt.report.saving import save_figure
 
         lines = [made.before.timeline, made.after.timeline]
         figure = gantt(lines, title="one iteration before and after")
