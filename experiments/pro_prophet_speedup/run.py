@@ -21,7 +21,7 @@ from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_proph
 from railopt.moe.presets import moe_gpt
 from railopt.moe.routing.predict import consecutive
 from railopt.report.gantt import gantt
-from railopt.report.heatmap import save_figure
+from railopt.report.saving import save_figure
 from railopt.tables import table
 
 PAIRS = (

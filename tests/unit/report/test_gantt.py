@@ -6,7 +6,7 @@ from pathlib import Path
 
 from railopt.moe.iteration.timeline import Event, Timeline
 from railopt.report.gantt import gantt
-from railopt.report.heatmap import save_figure
+from railopt.report.saving import save_figure
 
 
 def line(style: str, count: int) -> Timeline:
