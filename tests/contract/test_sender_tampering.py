@@ -146,11 +146,13 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
 def idle_strangers(port: int, count: int) -> Iterator[None]:
     """`count` connections that say nothing, each made anew when it is dropped."""
     over = threading.Event()
+    held: set[socket.socket] = set()
 
     def one() -> None:
         while not over.is_set():
             try:
-                with socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
+                with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+                    held.add(sock)
                     while not over.is_set() and sock.recv(4096):
                         pass
             except OSError:
@@ -163,6 +165,8 @@ def idle_strangers(port: int, count: int) -> Iterator[None]:
         yield
     finally:
         over.set()
+        for sock in list(held):
+            wire.hang_up(sock)
         for thread in threads:
             thread.join(5)
 
@@ -171,7 +175,8 @@ def launch(rank: int, size: int = 3) -> Launch:
     return Launch("hosts", rank, size, ("127.0.0.1",) * size, "job")
 
 
-def test_idle_strangers_never_keep_a_rank_out() -> None:
+def test_idle_strangers_never_keep_a_rank_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "HELLO_S", 60.0)  # they don't leave by themselves
     port, groups = free_port(), [None] * 3  # type: int, list[Any]
 
     def rank(k: int) -> None:

@@ -21,6 +21,7 @@ HELLO = Hello(1, 2, "run", "host")
 def ends() -> Iterator[tuple[socket.socket, Channel]]:
     """The bytes that a client's channel writes, and a server's channel that reads bytes."""
     raw, far = socket.socketpair()
+    far.settimeout(5)
     with raw, far:
         yield raw, Session(SECRET, *NONCES, HELLO).channel(far, "server")
 
@@ -73,6 +74,7 @@ def test_every_changed_bit_is_found() -> None:
         changed = bytearray(whole)
         changed[rng.randrange(4, len(whole))] ^= rng.choice([1 << rng.randrange(8), 255])
         raw, far = socket.socketpair()
+        far.settimeout(5)
         with raw, far:
             raw.sendall(changed)
             with pytest.raises(wire.Refused):
