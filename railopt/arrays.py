@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -170,14 +171,13 @@ def check_targets(*paths: str | os.PathLike[str] | None, force: bool = False) ->
 @contextmanager
 def _beside(target: Path) -> Iterator[BinaryIO]:
     """A new file in the folder of `target` that takes its place at the end, or is gone."""
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".railopt-")
+    temporary = target.parent / f".railopt-{secrets.token_hex(8)}"
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             yield file
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -199,12 +199,6 @@ def write_atomic(path: str | os.PathLike[str], data: bytes | str, *, force: bool
     """Write bytes or text through `atomic_file`."""
     with atomic_file(path, force=force) as file:
         file.write(data.encode() if isinstance(data, str) else data)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def read_text(path: str | os.PathLike[str], limit: int = MAX_TEXT) -> str:

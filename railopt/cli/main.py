@@ -131,8 +131,9 @@ def _forget_output() -> None:
 
 def entry() -> None:
     """The console script."""
-    if sys.stdout is None:  # closed by whoever started us: as good as thrown away
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it stays open
+    # A stream that was closed by whoever started us is as good as thrown away.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be no UTF-8

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from railopt.cli.common import note, percent, print_json, refuse_idle, table
 from railopt.errors import InputError
 from railopt.sweep import results
-from railopt.units import format_time, shown
+from railopt.units import format_time, parse_number, shown
 
 EPILOG = """example:
   railopt results results
@@ -81,10 +80,10 @@ def _print(rows: list[results.Row], most: int | None) -> None:
         [
             [
                 *_instance(row, GOOD),
-                format_time(Fraction(row["value"])),
-                percent(Fraction(row["gap"])),
-                row["proof"],
-                row["worst_side"],
+                format_time(parse_number(row["value"])),
+                percent(parse_number(row["gap"])),
+                row.get("proof", ""),
+                row.get("worst_side", ""),
             ]
             for row in shown
         ],
@@ -94,7 +93,7 @@ def _print(rows: list[results.Row], most: int | None) -> None:
 
 
 def _instance(row: results.Row, names: Sequence[str]) -> list[Any]:
-    return [row["instance"][name] for name in names]
+    return [row["instance"].get(name, "") for name in names]
 
 
 def _condition(text: str) -> tuple[str, str]:

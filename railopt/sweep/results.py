@@ -25,6 +25,7 @@ from typing import Any
 
 from railopt.arrays import write_atomic
 from railopt.errors import InputError
+from railopt.units import parse_number
 
 Row = dict[str, Any]
 _SEAL = b',"~crc32":"%08x"}'
@@ -44,13 +45,21 @@ def _sealed(line: bytes) -> bool:
 
 
 def decode(line: bytes) -> Row | None:
-    """The row of a line, its checksum left out; None where it is torn, changed or no row."""
+    """The row of a line, its checksum left out; None where it is torn, changed, or not a row that
+    can be listed.
+    """
     try:
         row = json.loads(line) if _sealed(line) else {}
         del row["~crc32"]
-        return row if isinstance(row["key"], str) and isinstance(row["status"], str) else None
-    except (ValueError, RecursionError, KeyError, TypeError):
+        sound = isinstance(row["key"], str) and isinstance(row["instance"], dict)
+        if row["status"] == "ok":
+            for name in ("value", "bound", "gap"):
+                parse_number(row[name])
+        else:
+            sound = sound and "error" in row
+    except (ValueError, RecursionError, KeyError, TypeError, InputError):
         return None
+    return row if sound else None
 
 
 class Writer:

@@ -363,3 +363,50 @@ def test_a_sweep_in_which_all_fail_says_why_and_fails(
     assert ran.code == 2
     assert "failed 2 x: no living rail from node 0 to node 1" in ran.err
     assert len(results.load(tmp_path / "r").failed) == 2
+
+
+def _good_row() -> dict[str, Any]:
+    return {
+        "key": "k",
+        "status": "ok",
+        "instance": {"nodes": 2},
+        "value": "1/2",
+        "bound": "1/2",
+        "gap": "0",
+        "proof": "proved",
+        "worst_side": "send",
+    }
+
+
+HOSTILE = {
+    "no UTF-8": b'{"key": "\xff"}',
+    "no object": b"[1, 2]",
+    "a number": b"7",
+    "deep": b"[" * 100_000,
+    "5000 digits": b"9" * 5000,
+    "a key that is a list": results.encode({**_good_row(), "key": []}),
+    "no instance": results.encode({**_good_row(), "instance": 3}),
+    "an exponent": results.encode({**_good_row(), "value": "1e-999999999"}),
+    "divides by zero": results.encode({**_good_row(), "gap": "1/0"}),
+    "nan": results.encode({**_good_row(), "bound": "nan"}),
+    "failed without a reason": results.encode({"key": "x", "status": "failed", "instance": {}}),
+}
+
+
+def test_rows_that_nobody_wrote_so_are_counted_as_torn(railopt_cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join([*HOSTILE.values(), results.encode(_good_row())]) + b"\n")
+    found = results.load(path)
+    assert (len(found.rows), len(found.failed), found.torn) == (1, 0, len(HOSTILE))
+    for flags in ([], ["--json"], ["--failed"], ["--all"], ["--export", tmp_path / "x.csv"]):
+        ran = railopt_cli("results", path, *flags)
+        assert ran.code == 0
+        assert f"{len(HOSTILE)} torn lines" in ran.err
+
+
+def test_foreign_text_in_rows_stays_in_its_line(railopt_cli: Any, tmp_path: Path) -> None:
+    row = {**_good_row(), "worst_side": "send\nproved\x1b[2J"}
+    (tmp_path / "rows.jsonl").write_bytes(results.encode(row) + b"\n")
+    ran = railopt_cli("results", tmp_path / "rows.jsonl")
+    assert len(ran.out.splitlines()) == 3
+    assert "\x1b" not in ran.out
