@@ -22,8 +22,8 @@ from railopt.errors import FormatError, InputError
 from railopt.units import INT64_MAX, parse_integer, shown
 
 INT32_MAX = 2**31 - 1
-MAX_RANKS = 1 << 14  # GPUs of a matrix: 2 GiB
-MAX_LINE = 24 * MAX_RANKS
+MAX_RANKS = 1 << 13  # GPUs of a matrix: 512 MiB, and more flows than a plan may have chunks
+MAX_LINE, MAX_LINES = 24 * MAX_RANKS, 4 * MAX_RANKS
 
 _PLAIN = re.compile(r"[ \t]*(?:[0-9]{1,18}(?:[ \t]+|\Z))+")  # numbers that fit int64
 
@@ -31,6 +31,8 @@ _PLAIN = re.compile(r"[ \t]*(?:[0-9]{1,18}(?:[ \t]+|\Z))+")  # numbers that fit 
 def parse_matrix(text: str, name: str = "matrix") -> Ints:
     """Text of an nccl-tests alltoallv matrix -> int64 [ranks, ranks]."""
     rows: list[Ints] = []
+    if text.count("\n") + text.count("\r") > MAX_LINES:
+        raise FormatError(f"{name}: more than {MAX_LINES} lines, not a matrix of bytes")
     for found in re.finditer(r"[^\r\n]+", text):
         where = f"{name} row {len(rows)}"
         if len(found[0]) > MAX_LINE:

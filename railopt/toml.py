@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from importlib.resources.abc import Traversable
@@ -15,6 +16,10 @@ from railopt.units import shown
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
+# a.b.c... of 64 parts: tomllib takes time with the square of their number
+_DEEP_KEY = re.compile(
+    r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}"""
+)
 
 
 def read(
@@ -31,7 +36,10 @@ def read(
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise FormatError(f"{name}: more than {MAX_BYTES} bytes, not a description")
-        table = tomllib.loads(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        if _DEEP_KEY.search(text):
+            raise FormatError(f"{name}: nested too deeply")
+        table = tomllib.loads(text)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:  # not UTF-8, not TOML, a number of thousands of digits

@@ -136,6 +136,8 @@ def test_not_toml(tmp_path: Path) -> None:
         "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nfraction = '1/0'",
         "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\ntx = false",
         "x = " + "[" * 3000,
+        "x" + ".x" * 200_000 + " = 1",
+        "['x'" + ' . "x y"' * 50_000 + "]",
         "x" * (2 << 20),
         "x = " + "9" * 5000,
         "nodes = 2\0",

@@ -143,7 +143,7 @@ BAD = [
     (["plan", "moe:seed=-1"], "whole number from 0"),
     (["plan", "moe:skew=nan"], "is not a number"),
     (["plan", "moe", "--nodes", "1000000", "--rails", "4000"], "NICs"),
-    (["plan", "moe", "--nodes", "100000"], "at most 16384"),
+    (["plan", "moe", "--nodes", "100000"], "at most 8192"),
     (["plan", "moe", "--chunk", "4B"], "use larger chunks"),
     (["plan", "x" * 300], "neither a file nor a workload"),
     (["plan", "moe", "--fabric", "/"], "Is a directory"),
