@@ -148,14 +148,7 @@ class Fabric:
                 )
             fraction = parse_fraction(text)
             for rates in (tx, rx):
-                rates[node, rail] = slowed = (
-                    int(rates[node, rail]) * fraction.numerator // fraction.denominator
-                )
-                if fraction and not slowed:
-                    raise InputError(
-                        f"NIC ({node}, {rail}) at {shown(text)}: less than 1 byte per second "
-                        f'(write "0" for a dead NIC)'
-                    )
+                rates[node, rail] = _slowed(int(rates[node, rail]), fraction, node, rail)
         return replace(self, tx=tx, rx=rx)
 
     @cached_property
@@ -263,8 +256,13 @@ class Fabric:
                 f"{self.nodes} and a rail below {self.rails}"
             )
         if "fraction" in nic:
-            slowed = self.degraded({(node, rail): nic["fraction"]})
-            tx[node, rail], rx[node, rail] = slowed.tx[node, rail], slowed.rx[node, rail]
+            if {"rate", "tx", "rx"} & set(nic):
+                raise InputError(
+                    f"[[nic]] node {node}, rail {rail}: fraction and a rate contradict each other"
+                )
+            fraction = parse_fraction(nic["fraction"])
+            for rates in (tx, rx):
+                rates[node, rail] = _slowed(int(rates[node, rail]), fraction, node, rail)
         for side, rates in (("tx", tx), ("rx", rx)):
             rate = nic.get(side, nic.get("rate"))
             if rate is not None:
@@ -393,6 +391,17 @@ def parse_nics(texts: Iterable[str]) -> dict[tuple[int, int], Fraction]:
             raise InputError(f"{shown(text)}: NIC {where} is given twice")
         nics[where] = fraction
     return nics
+
+
+def _slowed(rate: int, fraction: Fraction, node: int, rail: int) -> int:
+    """A fraction of a rate in whole bytes per second, rounded down; 0 is for dead NICs alone."""
+    slowed = rate * fraction.numerator // fraction.denominator
+    if fraction and rate and not slowed:
+        raise InputError(
+            f'NIC ({node}, {rail}) at {fraction}: less than 1 byte per second (write "0" for a '
+            f"dead NIC)"
+        )
+    return slowed
 
 
 def _below(value: Any, most: int) -> bool:

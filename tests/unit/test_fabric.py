@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -135,6 +136,7 @@ def test_not_toml(tmp_path: Path) -> None:
         "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nfraction = nan",
         "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nfraction = '1/0'",
         "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\ntx = false",
+        "nodes = 2\nrails = 2\nlink = '1Gb/s'\n[[nic]]\nnode = 0\nrail = 1\nfraction = 1\ntx = '0'",
         "x = " + "[" * 3000,
         "x" + ".x" * 200_000 + " = 1",
         "['x'" + ' . "x y"' * 50_000 + "]",
@@ -177,6 +179,15 @@ def test_fuzzed_fabrics_are_read_or_refused(tmp_path: Path, suffix: str) -> None
             refused.append(str(error))
     assert 200 < len(refused) < 1000
     assert all(line.isprintable() and len(line) < 500 for line in refused)
+
+
+def test_many_slow_nics_of_a_large_fabric_are_read_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    nics = "".join(f"[[nic]]\nnode = {k}\nrail = 0\nfraction = 0.5\n" for k in range(5000))
+    path.write_text(f"nodes = 100000\nrails = 8\nlink = '400Gb/s'\n{nics}")
+    start = time.process_time()
+    assert (Fabric.read(path).tx[:, 0] == 25 * 10**9).sum() == 5000
+    assert time.process_time() - start < 5
 
 
 def test_nics_by_their_places() -> None:
