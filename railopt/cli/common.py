@@ -33,6 +33,7 @@ __all__ = [
     "percent",
     "print_json",
     "refuse_idle",
+    "seed",
     "table",
     "traffic_from",
     "write_json",
@@ -51,6 +52,14 @@ def integer(text: str) -> int:
     """A whole number on the command line, within int64: a `type` for argparse."""
     try:
         return parse_integer(text, "number")
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def seed(text: str) -> int:
+    """What dice start from, a whole number of at least 0: a `type` for argparse."""
+    try:
+        return parse_integer(text, "seed", low=0)
     except InputError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

@@ -9,11 +9,11 @@ from railopt.cli.common import (
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
-    integer,
     note,
     percent,
     print_json,
     refuse_idle,
+    seed,
     table,
     traffic_from,
 )
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
     )
     parser.add_argument("--policy", default="lpt", help=f"one of {KNOWN} (default lpt)")
-    parser.add_argument("--seed", type=integer, help="for hash and random, and for the ties of lpt")
+    parser.add_argument("--seed", type=seed, help="for hash and random, and for the ties of lpt")
     parser.add_argument(
         "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
     )

@@ -44,6 +44,14 @@ def test_usage_errors_are_exit_code_1(railopt_cli: Cli) -> None:
         assert ran.out == ""
 
 
+@pytest.mark.parametrize("seed", ["-1", "1.5", "nan", "9223372036854775808", "9" * 5000, "x\ny"])
+def test_seeds_are_whole_numbers(railopt_cli: Cli, seed: str) -> None:
+    ran = railopt_cli("plan", "moe", "--policy", "random", f"--seed={seed}")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.splitlines()[-1].startswith("railopt plan: error: argument --seed: ")
+    assert len(ran.err.splitlines()[-1]) < 200
+
+
 def test_plan_and_convert(railopt_cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "plan.npz"
     ran = railopt_cli(
