@@ -18,7 +18,8 @@ from typing import Any
 from railopt import errors, units, workloads
 from railopt.bracket import Bracket, Status
 from railopt.certificate import Certificate
-from railopt.check import Verdict, check
+from railopt.check import Verdict
+from railopt.checking import check
 from railopt.chunks import Chunks
 from railopt.conversion import convert
 from railopt.fabric import Fabric, Spine
@@ -28,6 +29,7 @@ from railopt.policies import POLICIES, plan
 from railopt.sources import traffic_from
 from railopt.traffic import Traffic
 
+kernel = importlib.import_module("railopt.check")  # the module, whose name the function has
 __version__ = "0.2.0.dev0"
 
 # Public names whose modules are heavy, and the rooms of the package: resolved on first use.
@@ -70,6 +72,7 @@ __all__ = [
     "convert",
     "errors",
     "gap",
+    "kernel",
     "moe",
     "plan",
     "policies",

@@ -1,54 +1,67 @@
 """Certificates: the record of a lower bound, or of an optimality claim, that `check.py` re-checks
 without a solver.
 
-As canonical JSON (sorted keys, no spaces):
+As canonical JSON (sorted keys, no spaces), version 2:
 
-    {"railopt": "certificate", "version": 1,
-     "problem":  {"kind": "local", "sizes": [...], "rails": N}                         equal rails,
-                 bounds in bytes
-               | {"kind": "local", "sizes": [...], "speeds": [bytes per second, ...]}  0 = dead,
-               bounds in seconds | {"kind": "coupled", "nodes": M, "rails": N, "tx": [[...]], "rx":
-               [[...]],
-                  "chunks": {"src": [...], "dst": [...], "size": [...]}  or  "plan": {"file": name,
-                  "digest": hex}}
-               | {"kind": "fluid", "tx": [[...]], "rx": [[...]], "demand": [[...]]},
-     "claim":    {"bound": "p/q", "value": "p/q" (optional), "proved": bool},
-     "witness":  {"kind": ...}, why nothing is faster than the bound: see `check.py`,
-     "assignment": [rail of each size or chunk]  or  "flow": {"unit": d, "src", "dst", "rail",
-     "amount": [...]},
-                 what attains the value (a certificate that names a plan has it there)}
+    railopt, version   "certificate", 2
+    problem     {"kind": "local", "sizes": [...], "rails": N}              bounds in bytes
+                {"kind": "local", "sizes": [...], "speeds": [v, ...]}      bytes per second, 0 dead
+                {"kind": "coupled", "nodes": M, "rails": N, "tx": [[...]], "rx": [[...]],
+                 "chunks": {"src": [...], "dst": [...], "size": [...]}}
+                {"kind": "coupled", ..., "plan": {"file": name, "digest": hex}}
+                {"kind": "fluid", "tx": [[...]], "rx": [[...]], "demand": [[...]]}
+                and perhaps "traffic": hex, the digest of the `Traffic` between nodes that the
+                chunks were cut from
+    claim       "bound"     "p/q": nothing is faster
+                "value"     "p/q": what this plan takes; left out where there is none
+                "optimal"   whether this plan meets the bound, by a witness
+                "best"      "p/q": what the best plan known takes, where that is another
+                "optimum"   of the problem: "proved", "claimed" or "open"
+    witness     {"kind": ...}: why nothing is faster than the bound, see `check.py`
+    assignment  [rail of each size or chunk], or
+    flow        {"unit": d, "src", "dst", "rail", "amount": [...]}: what takes the value; a
+                certificate that names a plan has it there
+    best        {"assignment": [...]} or {"file": name, "digest": hex}: what takes the best value,
+                where that is another plan
 
 A flow's amounts are bytes times `unit`.  A witness of kind "claimed" rests on a solver's word and
-proves nothing.
+proves nothing.  Version 1, which is still read, has one word "proved" in its claim for both facts
+and no best plan.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from railopt import archive
 from railopt.arrays import write_atomic
-from railopt.bracket import Bracket
-from railopt.check import Verdict, check_certificate
+from railopt.bracket import Bracket, Status
+from railopt.check import MEMORY, Rejected, Verdict, check_certificate, fraction, parsed
 from railopt.chunks import Chunks
-from railopt.errors import CheckFailed, FormatError, InputError
+from railopt.errors import CheckFailed, FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.plans import Plan
+from railopt.traffic import Traffic
 
-VERSION = 1
+VERSION = 2
 INLINE = 20_000  # chunks: beyond this a certificate names the plan's file instead of listing them
+NAMED = 4096  # GPUs: up to so many a certificate names its traffic, whose matrix it takes to do so
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A problem, a bound with its witness, and optionally a value with what attains it (all as JSON
-    values).
+    """A problem, a bound with its witness, and what is known to attain (all as JSON values).
+
+    value, attained        this plan, assignment or flow, if there is one
+    best, best_attained    the best one known, where that is another
     """
 
     problem: Mapping[str, Any] = field(repr=False)
@@ -56,6 +69,8 @@ class Certificate:
     witness: Mapping[str, Any]
     value: Fraction | None = None
     attained: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    best: Fraction | None = None
+    best_attained: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def local(
@@ -109,9 +124,9 @@ class Certificate:
         rail: Sequence[int] | None = None,
     ) -> Certificate:
         """All chunks at once, in full; `rail` attains `value`.  For many chunks use `of_plan`."""
-        columns = {name: getattr(chunks, name).tolist() for name in ("src", "dst", "size")}
         attained = {} if rail is None else {"assignment": list(map(int, rail))}
-        return cls({**_rates(fabric), "chunks": columns}, bound, witness, value, attained)
+        problem = {**_rates(fabric), "chunks": _columns(chunks)}
+        return cls(problem, bound, witness, value, attained)
 
     @classmethod
     def of_plan(
@@ -133,19 +148,41 @@ class Certificate:
         """Whose word the bound rests on, or None where its witness is checked."""
         inner: Any = self.witness
         while isinstance(inner, Mapping) and inner.get("kind") == "node":
-            inner = inner["witness"]
-        return str(inner["by"]) if inner.get("kind") == "claimed" else None
+            inner = inner.get("witness")
+        claimed = isinstance(inner, Mapping) and inner.get("kind") == "claimed"
+        return str(inner.get("by")) if claimed else None
 
     @property
-    def proved(self) -> bool:
-        """Whether it claims optimality: value == bound, and the bound rests on a witness."""
+    def optimal(self) -> bool:
+        """Whether it claims that this plan is optimal: value == bound, by a witness."""
         return self.value == self.bound and self.claimed_by is None
 
-    def record(self) -> dict[str, Any]:
-        """As JSON values; `from_record` is the way back."""
-        claim = {"bound": str(self.bound), "proved": self.proved}
+    @property
+    def bracket(self) -> Bracket:
+        """What it claims of the optimum of its problem."""
+        known = self.value if self.best is None else self.best
+        status = Status.OPEN
+        if known == self.bound:
+            status = Status.PROVED if self.claimed_by is None else Status.CLAIMED
+        return Bracket(known, self.bound, status, self.witness, self.claimed_by or "")
+
+    @property
+    def traffic(self) -> str | None:
+        """The digest of the traffic between nodes that its chunks were cut from, if it says."""
+        return self.problem.get("traffic")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values; `from_dict` is the way back."""
+        claim: dict[str, Any] = {
+            "bound": str(self.bound),
+            "optimal": self.optimal,
+            "optimum": str(self.bracket.status),
+        }
         if self.value is not None:
             claim["value"] = str(self.value)
+        if self.best is not None:
+            claim["best"] = str(self.best)
+        best = {"best": dict(self.best_attained)} if self.best is not None else {}
         return {
             "railopt": "certificate",
             "version": VERSION,
@@ -153,35 +190,44 @@ class Certificate:
             "claim": claim,
             "witness": dict(self.witness),
             **self.attained,
+            **best,
         }
 
     @classmethod
-    def from_record(cls, record: Any) -> Certificate:
-        """The certificate in parsed JSON; its form is checked, its truth is not (see `check`)."""
+    def from_dict(cls, record: Any) -> Certificate:
+        """The certificate in parsed JSON, of version 1 or 2; its form is checked, its truth is not
+        (see `check`).
+        """
         try:
-            if record["railopt"] != "certificate" or record["version"] != VERSION:
+            if record["railopt"] != "certificate" or record["version"] not in (1, VERSION):
                 raise FormatError(
-                    f"a {record['railopt']!r} of version {record['version']!r}, "
-                    f"expected a certificate of version {VERSION}"
+                    f"a {printable(record['railopt'])!r} of version "
+                    f"{printable(record['version'])!r}, expected a certificate of version 1 or 2"
                 )
             claim = record["claim"]
-            attained = {key: record[key] for key in ("assignment", "flow") if key in record}
-            value = Fraction(claim["value"]) if "value" in claim else None
-            certificate = cls(
-                record["problem"], Fraction(claim["bound"]), record["witness"], value, attained
+            bound, value, best = (
+                fraction(claim[name], name) if name in claim else None
+                for name in ("bound", "value", "best")
             )
-            if certificate.record() != record:
+            if bound is None:
+                raise FormatError("a claim without a bound")
+            attained = {key: record[key] for key in ("assignment", "flow") if key in record}
+            other = record.get("best", {})
+            made = cls(record["problem"], bound, record["witness"], value, attained, best, other)
+            if record != (made.as_dict() if record["version"] == VERSION else _version_1(made)):
                 raise FormatError(
                     "not the canonical form of a certificate: a field is unknown or contradicts "
                     "another"
                 )
-        except (KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
-            raise FormatError(f"not a certificate ({error!r})") from error
-        return certificate
+        except (KeyError, TypeError, AttributeError, ValueError, InputError, Rejected) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"not a certificate ({printable(repr(error))})") from error
+        return made
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, a newline at the end."""
-        return json.dumps(self.record(), sort_keys=True, separators=(",", ":")) + "\n"
+        return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":")) + "\n"
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the file whole or not at all; an existing one is replaced only with `force`."""
@@ -190,22 +236,24 @@ class Certificate:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Certificate:
         """Read a saved certificate; its form is checked, its truth is not (see `check`)."""
+        name = printable(path)
         try:
-            record = json.loads(Path(path).read_bytes())
+            with open(path, "rb") as file:
+                record = parsed(file.read(MEMORY))
         except OSError as error:
-            raise InputError(f"{path}: {error.strerror}") from error
+            raise InputError(f"{name}: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path}: not JSON ({error})") from error
+            raise FormatError(f"{name}: not JSON ({printable(error)})") from error
         try:
-            return cls.from_record(record)
+            return cls.from_dict(record)
         except FormatError as error:
-            raise FormatError(f"{path}: {error}") from error
+            raise FormatError(f"{name}: {error}") from error
 
     def check(self, directory: str | os.PathLike[str] | None = None) -> Verdict:
         """The trusted kernel's verdict; a plan that the certificate names is looked for in
         `directory`.
         """
-        return check_certificate(self.record(), directory)
+        return check_certificate(self.as_dict(), directory)
 
     def require(self, directory: str | os.PathLike[str] | None = None) -> Certificate:
         """Itself if the kernel accepts it; else CheckFailed."""
@@ -215,15 +263,26 @@ class Certificate:
         return self
 
 
+def _version_1(made: Certificate) -> dict[str, Any]:
+    """The same certificate as version 1 writes it."""
+    record = made.as_dict()
+    claim = {name: record["claim"][name] for name in ("bound", "value") if name in record["claim"]}
+    return {**record, "version": 1, "claim": {**claim, "proved": made.optimal}}
+
+
 def certify(plan: Plan, bracket: Bracket, best: Plan | None = None) -> Certificate:
-    """The certificate of a plan's value and of a bound on every plan of its chunks, in full."""
-    return Certificate.coupled(
-        plan.fabric,
-        plan.chunks,
+    """The certificate of a plan and of what is known of the optimum of its chunks, in full; `best`
+    is the best plan known, where that is another.
+    """
+    better = _better(plan, best)
+    return Certificate(
+        {**_problem(plan), "chunks": _columns(plan.chunks)},
         bracket.bound,
         _witness(bracket),
-        value=plan.makespan,
-        rail=plan.rail.tolist(),
+        plan.makespan,
+        {"assignment": plan.rail.tolist()},
+        None if better is None else better.makespan,
+        {} if better is None else {"assignment": better.rail.tolist()},
     )
 
 
@@ -234,19 +293,46 @@ def save_certificate(
     best: Plan | None = None,
     force: bool = False,
 ) -> list[Path]:
-    """Write a certificate; one of more than `INLINE` chunks names a plan file that is written
-    beside it.  The files written.
+    """Write a certificate; one of more than `INLINE` chunks names plan files that are written
+    beside it, NAME.plan.npz and, for another best plan, NAME.best.npz.  The files written.
     """
     target = Path(path)
     if len(plan.chunks) <= INLINE:
         certify(plan, bracket, best).save(target, force=force)
         return [target]
-    beside = target.with_suffix(".plan.npz")
-    plan.save(beside, force=force)
-    Certificate.of_plan(plan.fabric, beside, bracket.bound, _witness(bracket), plan.makespan).save(
-        target, force=force
-    )
-    return [target, beside]
+    better = _better(plan, best)
+    plans = {target.with_suffix(".plan.npz"): plan}
+    if better is not None:
+        plans[target.with_suffix(".best.npz")] = better
+    written = [target, *plans]
+    for file in written:
+        if file.exists() and not force:
+            raise InputError(
+                f"{printable(file)} exists: give another name, or --force (force=True) to replace "
+                f"it"
+            )
+    for file, made in plans.items():
+        made.save(file, force=force)
+    here, *others = [{"file": file.name, "digest": plan_digest(file)} for file in plans]
+    Certificate(
+        {**_problem(plan), "plan": here},
+        bracket.bound,
+        _witness(bracket),
+        plan.makespan,
+        {},
+        None if better is None else better.makespan,
+        others[0] if others else {},
+    ).save(target, force=force)
+    return written
+
+
+def _better(plan: Plan, best: Plan | None) -> Plan | None:
+    """`best`, if it is better than the plan and says so of the same problem."""
+    if best is None or best.makespan >= plan.makespan:
+        return None
+    if best.fabric.digest != plan.fabric.digest or best.chunks.digest != plan.chunks.digest:
+        raise InputError("the best plan is one of another fabric or of other chunks")
+    return best
 
 
 def _witness(bracket: Bracket) -> Mapping[str, Any]:
@@ -254,13 +340,33 @@ def _witness(bracket: Bracket) -> Mapping[str, Any]:
     return bracket.witness or {"kind": "claimed", "by": bracket.by}
 
 
+def _problem(plan: Plan) -> dict[str, Any]:
+    """Rates, and the traffic by name if the chunks are all of one traffic between nodes."""
+    chunks, problem = plan.chunks, _rates(plan.fabric)
+    if chunks.nodes * chunks.gpus <= NAMED:
+        traffic = Traffic.from_chunks(chunks)
+        if not plan.misses(traffic):
+            problem["traffic"] = traffic.digest
+    return problem
+
+
+def between_nodes(traffic: Traffic) -> Traffic:
+    """The traffic without what stays inside a node, as chunks and certificates know it."""
+    node = np.arange(len(traffic.bytes)) // traffic.gpus
+    return Traffic(np.where(node[:, None] == node, 0, traffic.bytes), traffic.nodes)
+
+
 def plan_digest(path: str | os.PathLike[str]) -> str:
     """The digest that a saved plan carries in its header."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return str(json.loads(archive.read("header.json"))["digest"])
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise FormatError(f"{path}: not a railopt .npz ({error!r})") from error
+    with archive.opened(path) as members:
+        try:
+            return str(json.loads(members.text("header.json"))["digest"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise FormatError(f"{printable(path)}: not a railopt .npz") from error
+
+
+def _columns(chunks: Chunks) -> dict[str, list[int]]:
+    return {name: getattr(chunks, name).tolist() for name in ("src", "dst", "size")}
 
 
 def _rates(fabric: Fabric) -> dict[str, Any]:

@@ -39,8 +39,8 @@ from operator import sub
 from typing import Any, NamedTuple
 
 WORK = 40_000_000  # steps of one check
-MEMORY = 1 << 29  # bytes that a parsed certificate, or what a plan unpacks to beyond its own
-# length, may take
+MEMORY = 1 << 29  # bytes of a parsed certificate, or twice what a plan unpacks to beyond its file
+DIRECTORY = 1 << 16  # bytes of a plan file's list of members
 SETS = 1_500_000  # sets of jobs in either half of a cover's list, of some 200 bytes each
 DIGITS = 1300  # of one whole number
 PRINTED = 200  # characters of a message
@@ -383,18 +383,15 @@ def heaviest(
         meter.spend(10 * len(kept) + 10)
         with_it = [(s + size, w + weight) for s, w in kept if s + size <= capacity]
         smallest_after.pop()
-        to_come -= weight
+        fits, to_come = smallest_after[-1], to_come - weight
         met, kept, heaviest_below = sorted(kept + with_it), [], -1
         for s, w in met:
-            if w <= heaviest_below:
-                continue
-            heaviest_below, best, room = w, max(best, w), capacity - s
-            if (
-                room >= smallest_after[-1]
-                and w + to_come > best
-                and w * size + room * weight > best * size
-            ):
-                kept.append((s, w))
+            if w > heaviest_below:
+                heaviest_below, room = w, capacity - s
+                if w > best:
+                    best = w
+                if fits <= room and w + to_come > best and w * size + room * weight > best * size:
+                    kept.append((s, w))
     return best
 
 
@@ -714,7 +711,7 @@ def named_sides(
     src, dst, size = chunks
     unit, sides = gcd(*size) or 1, []
     for name, ends, rates in (("send", src, tx), ("recv", dst, rx)):
-        for which in integers(witness[name], name, 0, len(rates) - 1):
+        for which in dict.fromkeys(integers(witness[name], name, 0, len(rates) - 1)):
             meter.spend(len(ends) * 4 + len(rates[which]) * 20)
             taken = [
                 bytes_ // unit if end == which else 0
@@ -927,6 +924,7 @@ def read_member(data: bytes) -> Member:
 
 def unpacked(path: str) -> tuple[dict[str, Any], dict[str, Member]]:
     """(header, arrays) of a railopt .npz; raises ValueError for anything else."""
+    need_plain_zip(path)
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         names = [entry.filename for entry in entries]
@@ -947,6 +945,20 @@ def unpacked(path: str) -> tuple[dict[str, Any], dict[str, Member]]:
     if not isinstance(header, dict):
         raise ValueError("a header that is no object")
     return header, arrays
+
+
+def need_plain_zip(path: str) -> None:
+    """A zip ends with its directory and a record that says how long that is: refuse a long one, and
+    other ways to end, before the directory is read.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 42))
+        end = file.read()
+    directory = int.from_bytes(end[-10:-6], "little")
+    large = end[:4] == b"PK\x06\x07"  # a record for files beyond 4 GiB
+    if end[-22:-18] != b"PK\x05\x06" or large or directory > DIRECTORY:
+        raise ValueError("a zip with a comment, of many members or beyond 4 GiB")
 
 
 def read_plan(path: str) -> PlanFile:
@@ -1273,8 +1285,9 @@ def main(paths: Sequence[str]) -> int:
             print(f"{printable(path)}: unreadable: {printable(error)}", file=sys.stderr)
             code = code or 1
             continue
-        word = "proved" if verdict.proved else "ok" if verdict.ok else "FAILED"
-        numbers = f"bound {verdict.bound}, value {verdict.value}, optimum {verdict.optimum}"
+        word = "optimal" if verdict.proved else "ok" if verdict.ok else "FAILED"
+        bound, value = printable(verdict.bound), printable(verdict.value)
+        numbers = f"bound {bound}, value {value}, optimum {verdict.optimum}"
         print(f"{printable(path)}: {word}, {verdict.kind}, {numbers}: {verdict.message}")
         code = code if verdict.ok else 4
     return code

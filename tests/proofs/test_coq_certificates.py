@@ -101,7 +101,7 @@ TRUE = {
 def test_every_kind_of_local_witness_is_proved(theory: Path, name: str) -> None:
     certificate = TRUE[name]
     assert certificate.check().ok
-    proved = prove(certificate.record())
+    proved = prove(certificate.as_dict())
     assert proved.optimal == certificate.proved
     assert "forall" in proved.statement
     assert "exists" in proved.statement
@@ -139,7 +139,7 @@ def test_a_false_one_is_rejected_by_the_kernel(
     theory: Path, name: str, change: Callable[[dict[str, Any]], None]
 ) -> None:
     with pytest.raises(CheckFailed, match="kernel does not accept"):
-        prove(falsified(change, TRUE[name].record()))
+        prove(falsified(change, TRUE[name].as_dict()))
 
 
 def test_eight_nodes_by_eight_rails(theory: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_plan_in_a_file_and_one_that_was_swapped(theory: Path, tmp_path: Path) -
 def test_degraded_fabric_and_fluid_prices_on_chunks(theory: Path) -> None:
     fabric = Fabric.uniform(nodes=3, rails=2).degraded({(0, 1): "0.5", (2, 0): "0"})
     chunks = skewed(3, 2, 20)[1]
-    record = of_plan(plan(fabric, chunks, "lpt-global")).record()
+    record = of_plan(plan(fabric, chunks, "lpt-global")).as_dict()
     assert prove(record).kind.startswith("node")
     prices = falsified(
         lambda r: r.update(
@@ -194,7 +194,7 @@ def coupled_gap() -> dict[str, Any]:
     )
     assert (outcome.status, outcome.witness["kind"]) == ("proved", "joint")
     assert outcome.certificate is not None
-    return outcome.certificate.record()
+    return outcome.certificate.as_dict()
 
 
 def test_several_sides_at_once(theory: Path) -> None:
@@ -219,7 +219,7 @@ def test_several_sides_at_once(theory: Path) -> None:
 
 def test_more_ways_than_coq_can_follow_are_not_proved(theory: Path) -> None:
     fabric, chunks = skewed(8, 8, 200)
-    record = of_plan(plan(fabric, chunks, "lpt-global")).record()
+    record = of_plan(plan(fabric, chunks, "lpt-global")).as_dict()
     everything = falsified(
         lambda r: r.update(
             witness={"kind": "joint", "send": list(range(8)), "recv": list(range(8))}
@@ -248,10 +248,12 @@ def test_fluid_bound_and_flow(theory: Path) -> None:
 def test_words_and_nothing_are_not_proofs(theory: Path, tmp_path: Path) -> None:
     with pytest.raises(NotProved, match="claimed by solver 1"):
         prove(
-            Certificate.local([7, 5, 4], 9, {"kind": "claimed", "by": "solver 1"}, rails=2).record()
+            Certificate.local(
+                [7, 5, 4], 9, {"kind": "claimed", "by": "solver 1"}, rails=2
+            ).as_dict()
         )
     with pytest.raises(NotProved, match="bound of 0"):
-        prove(Certificate.local([], 0, AVERAGE, rails=2).record())
+        prove(Certificate.local([], 0, AVERAGE, rails=2).as_dict())
     with pytest.raises(InputError, match="No such file"):
         check_certificate(tmp_path / "absent.json")
     (tmp_path / "c.json").write_text("[]")
@@ -263,4 +265,4 @@ def test_a_check_that_takes_too_long_is_stopped(theory: Path) -> None:
     hard = [99991 + 7919 * i % 65537 for i in range(36)]
     certificate = Certificate.local(hard, -(-sum(hard) // 9) + 1, {"kind": "cover"}, rails=9)
     with pytest.raises(NotProved, match=r"more than 0\.2 s"):
-        prove(certificate.record(), timeout_s=0.2)
+        prove(certificate.as_dict(), timeout_s=0.2)

@@ -152,7 +152,7 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
         rng = np.random.default_rng([8, seed])
         fabric, chunks = instance(rng)
         record = changed(
-            gap(plan(fabric, chunks, "lpt-global"), limit_s=0).certificate.record(), rng
+            gap(plan(fabric, chunks, "lpt-global"), limit_s=0).certificate.as_dict(), rng
         )
         rejected += not still_true(record)
     assert rejected > INSTANCES // 20

@@ -32,9 +32,9 @@ def verdict_on(
     witness = {"kind": "joint", "send": send, "recv": recv}
     record = certify(
         plan(fabric, chunks, "lpt-global"), Bracket(None, bound, Status.OPEN, witness)
-    ).record()
+    ).as_dict()
     del record["assignment"], record["claim"]["value"]
-    record["claim"]["proved"] = False
+    record["claim"].update(optimal=False, optimum="open")
     return check_certificate(record, **more)
 
 
@@ -78,7 +78,7 @@ def test_an_optimum_above_every_node_is_proved() -> None:
     verdict = outcome.certificate.check()
     assert (verdict.ok, verdict.proved, verdict.kind) == (True, True, "joint"), verdict
     assert "T7_joint_sound [(Receive, 2); (Send, 1)] 4 4 tx rx chunks 169%N" in certificate_theorem(
-        outcome.certificate.record()
+        outcome.certificate.as_dict()
     )
 
 
@@ -86,7 +86,7 @@ def test_what_a_joint_certificate_names_is_checked() -> None:
     fabric, chunks = coupled_gap()
     outcome = solve(fabric, chunks, limit_s=10)
     assert outcome.certificate is not None
-    record = outcome.certificate.record()
+    record = outcome.certificate.as_dict()
     witness = record["witness"]
     for wrong in (
         {"send": [], "recv": []},
@@ -109,7 +109,7 @@ def test_what_a_joint_certificate_names_is_checked() -> None:
     weaker = copy.deepcopy(
         record
     )  # a lower bound by the same sides is true, but no longer meets the value
-    weaker["claim"].update(bound="168", proved=False)
+    weaker["claim"].update(bound="168", optimal=False, optimum="open")
     assert (check_certificate(weaker).ok, check_certificate(weaker).proved) == (True, False)
     more = {**record, "witness": {"kind": "joint", "send": [0, 1], "recv": [2, 2]}}
     assert check_certificate(more).proved
@@ -123,7 +123,7 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
         nodes = list(range(fabric.nodes))
         witness = {"kind": "joint", "send": nodes, "recv": nodes}
         bracket = Bracket(None, optimum(fabric, chunks), Status.OPEN, witness)
-        true = certify(plan(fabric, chunks, "lpt-global"), bracket).record()
+        true = certify(plan(fabric, chunks, "lpt-global"), bracket).as_dict()
         assert check_certificate(true).ok
         rejected += not still_true(changed(true, rng))
     assert rejected > INSTANCES // 4

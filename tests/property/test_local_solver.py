@@ -175,8 +175,8 @@ def test_a_changed_certificate_is_rejected_unless_still_true(
 ) -> None:
     outcome = solve_local(sizes, rails, limit_s=60)
     assert outcome.proved
-    record = outcome.certificate(sizes, rails=rails).record()
-    assert Certificate.from_record(json.loads(json.dumps(record))).check().proved
+    record = outcome.certificate(sizes, rails=rails).as_dict()
+    assert Certificate.from_dict(json.loads(json.dumps(record))).check().proved
     from railopt.check import check_certificate
 
     accepted = 0

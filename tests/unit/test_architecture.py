@@ -30,7 +30,7 @@ LAYERS = [
     "bounds sources",
     "policies conversion",
     "solver symbolic sim runtime schedule",
-    "gaps moe",
+    "gaps moe checking",
     "railopt",
     "sweep",
     "report",

@@ -31,7 +31,7 @@ def test_round_trip_is_canonical(tmp_path: Path) -> None:
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":")) + "\n"
     loaded = Certificate.load(path)
     assert loaded == BEST
-    assert loaded.proved
+    assert loaded.optimal
     assert loaded.check().proved
     with pytest.raises(InputError, match="exists"):
         BEST.save(path)
@@ -45,8 +45,10 @@ def test_form_is_checked_on_load(tmp_path: Path) -> None:
         "{",
         "[]",
         '{"railopt":"plan","version":1}',
-        BEST.to_json().replace('"proved":true', '"proved":false'),
-        BEST.to_json().replace('"version":1', '"version":2'),
+        BEST.to_json().replace('"optimal":true', '"optimal":false'),
+        BEST.to_json().replace('"optimum":"proved"', '"optimum":"open"'),
+        BEST.to_json().replace('"version":2', '"version":1'),
+        BEST.to_json().replace('"version":2', '"version":3'),
         BEST.to_json().replace('"9"', '"9/0"'),
     ):
         path.write_text(text)
@@ -61,7 +63,7 @@ def test_a_claim_is_never_proved() -> None:
         [7, 5, 4], 9, {"kind": "claimed", "by": "solver 1.0"}, rails=2, assignment=[0, 1, 1]
     )
     assert word.value == word.bound
-    assert not word.proved
+    assert not word.optimal
     assert word.claimed_by == "solver 1.0"
     assert word.check().ok
     assert not word.check().proved

@@ -117,8 +117,8 @@ def certificate_theorem(record: Record, *, directory: Path = Path(".")) -> str:
     `certified`.
     """
     try:
-        if record["railopt"] != "certificate" or record["version"] != 1:
-            raise FormatError("expected a railopt certificate of version 1")
+        if record["railopt"] != "certificate" or record["version"] not in (1, 2):
+            raise FormatError("expected a railopt certificate of version 1 or 2")
         if exact(record["claim"]["bound"]) <= 0:
             raise NotProved("a bound of 0 says nothing: there is nothing to prove")
         definitions, claims = _PROBLEMS[record["problem"]["kind"]](record, directory)

@@ -19,7 +19,6 @@ A file `proofs/counterexamples/*.json` holds
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -27,9 +26,17 @@ from typing import Any
 
 import numpy as np
 
-from railopt.check import check_certificate, completion, slowest, summed
+from railopt.check import (
+    Rejected,
+    check_certificate,
+    completion,
+    fraction,
+    parsed,
+    slowest,
+    summed,
+)
 from railopt.chunks import Chunks
-from railopt.errors import FormatError
+from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.policies import plan
 from railopt.symbolic.registry import proofs_folder
@@ -39,6 +46,7 @@ from railopt.symbolic.statements.fast import Hot
 from railopt.symbolic.statements.hot_gpu import cuts
 
 Record = dict[str, Any]
+MOST_WAYS = 100_000  # assignments that a replay tries
 KEYS = {
     "railopt",
     "version",
@@ -62,25 +70,65 @@ def files() -> list[Path]:
 def read(path: Path) -> Record:
     """One counterexample; unknown or missing keys are errors."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: not a readable counterexample ({error})") from error
+        record = parsed(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{printable(path)}: not a readable counterexample ({printable(error)})"
+        ) from error
+    return validated(record, path)
+
+
+def validated(record: Any, path: Path) -> Record:
+    """The record of a counterexample, if it has the form of one and is small enough to replay."""
+    name = printable(path)
     if (
         not isinstance(record, dict)
         or set(record) != KEYS
         or (record["railopt"], record["version"]) != ("counterexample", 1)
     ):
         raise FormatError(
-            f"{path}: expected a counterexample of version 1 with the keys "
+            f"{name}: expected a counterexample of version 1 with the keys "
             f"{', '.join(sorted(KEYS))}"
         )
     if record["kind"] not in REPLAY:
-        raise FormatError(f"{path}: kind {record['kind']!r}, expected one of {', '.join(REPLAY)}")
+        raise FormatError(
+            f"{name}: kind {printable(record['kind'])!r}, expected one of {', '.join(REPLAY)}"
+        )
+    try:
+        for number in ("value", "optimum", "at_most"):
+            fraction(record[number], number)
+        if not set(record["where"]) <= set(WHERE) or not _small(record):
+            raise FormatError(
+                f"{name}: more ways to try than {MOST_WAYS}, or hypotheses other than "
+                f"{', '.join(WHERE)}"
+            )
+    except (KeyError, TypeError, AttributeError, Rejected) as error:
+        raise FormatError(f"{name}: not a counterexample ({printable(error)})") from error
     return record
+
+
+def _small(record: Record) -> bool:
+    """Whether a replay that tries every assignment, cut or stage has few enough of them."""
+    best = record["best"]
+    if record["kind"] == "all":
+        rails, chunks = best["rails"], len(best["chunks"]["size"])
+        return rails >= 1 and chunks <= 20 and rails ** max(0, chunks - 1) <= MOST_WAYS
+    if record["kind"] == "flow":
+        return 1 <= best["rails"] <= 6
+    return record["kind"] == "plan" or len(best["stages"]) <= MOST_WAYS
 
 
 def replay(record: Record) -> list[str]:
     """What is wrong with a counterexample; empty if it refutes its claim."""
+    try:
+        return _wrong(record)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return [f"it can't be replayed ({printable(repr(error))})"]
+    except (InputError, Rejected) as error:
+        return [f"it can't be replayed: {printable(error)}"]
+
+
+def _wrong(record: Record) -> list[str]:
     value, optimum, problems = REPLAY[record["kind"]](record)
     for name, stated, found in (
         ("value", record["value"], value),
@@ -116,8 +164,9 @@ def _replay_plan(record: Record) -> tuple[Fraction, Fraction, list[str]]:
         problems.append(f"the kernel does not prove the optimum: {good.message}")
     attained = {key: bad[key] for key in ("assignment", "flow") if key in bad}
     worse = {
-        **{k: v for k, v in best.items() if k not in ("assignment", "flow")},
+        **{k: v for k, v in best.items() if k not in ("assignment", "flow", "best")},
         **attained,
+        "version": 1,
         "claim": {"bound": best["claim"]["bound"], "value": record["value"], "proved": False},
     }
     shown = check_certificate(worse)

@@ -132,9 +132,9 @@ def test_a_changed_price_or_flow_is_rejected() -> None:
     certificate = solve_fluid(
         Fabric.uniform(4, 4, 1000).degraded({(1, 0): "0.5"}), EVEN
     ).certificate
-    assert check_certificate(certificate.record()).proved
+    assert check_certificate(certificate.as_dict()).proved
     for change in range(4):
-        record = copy.deepcopy(certificate.record())
+        record = copy.deepcopy(certificate.as_dict())
         if change == 0:
             record["claim"]["bound"] = record["claim"]["value"] = str(
                 certificate.bound * Fraction(999, 1000)

@@ -108,14 +108,14 @@ def test_local_theorem_text() -> None:
     certificate = Certificate.local(
         [7, 5, 4], 9, {"kind": "pigeonhole", "jobs": 3, "rails": 1}, rails=2, assignment=[0, 1, 1]
     )
-    text = certificate_theorem(certificate.record())
+    text = certificate_theorem(certificate.as_dict())
     assert "Definition sizes : list N := [7; 5; 4]%N." in text
     assert "forall a, placed 2 sizes a -> (9 <= makespan 2 sizes a)%N." in text
     assert "apply (T7_local (Pigeonhole 3 1) 2 sizes 9%N)" in text
     assert "(makespan 2 sizes a <= 9)%N" in text
     assert "Admitted" not in text
     without = certificate_theorem(
-        Certificate.local([7, 5], 7, {"kind": "average"}, rails=2).record()
+        Certificate.local([7, 5], 7, {"kind": "average"}, rails=2).as_dict()
     )
     assert "Theorem value" not in without
 
@@ -149,13 +149,13 @@ def test_rooms_are_what_a_time_short_of_the_bound_leaves() -> None:
 
 
 def broken(**changes: Any) -> dict[str, Any]:
-    return {**Certificate.local([7, 5], 7, {"kind": "average"}, rails=2).record(), **changes}
+    return {**Certificate.local([7, 5], 7, {"kind": "average"}, rails=2).as_dict(), **changes}
 
 
 @pytest.mark.parametrize(
     "record",
     [
-        broken(version=2),
+        broken(version=3),
         broken(problem={"kind": "other"}),
         broken(problem={"kind": "local", "sizes": [-1], "rails": 2}),
         broken(problem={"kind": "local", "sizes": [True], "rails": 2}),

@@ -1,0 +1,253 @@
+"""railopt.check: whatever can be checked, checked, and held against the traffic that it is for.
+
+    certificates        by the kernel (railopt/check.py), which trusts nothing of railopt
+    plans               by the kernel; that stages of a schedule are free of incast, here
+    schedules           by their constructor: stages, peers and bytes
+    counterexamples     replayed: by the kernel, or by the exact evaluators of railopt.symbolic
+
+The message of a verdict says by what.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from railopt import formats
+from railopt.arrays import Ints, kind_of, read_text
+from railopt.certificate import Certificate, between_nodes
+from railopt.check import MEMORY, Rejected, Verdict, completion, parsed
+from railopt.check import check as check_file
+from railopt.errors import FormatError, InputError, printable
+from railopt.fabric import Fabric
+from railopt.plans import Plan
+from railopt.sources import is_file, traffic_from
+from railopt.traffic import Traffic
+
+if TYPE_CHECKING:
+    from railopt.schedule import Schedule
+
+Given = Traffic | str | os.PathLike[str]  # traffic, its file or its spec
+
+
+def check(
+    what: str | os.PathLike[str] | Certificate | Plan | Schedule,
+    traffic: Given | None = None,
+) -> Verdict:
+    """Check a file, or a value, and that it is about this traffic (a `Traffic`, a file or a spec).
+
+    Raises InputError for what can't be read, and for traffic that `what` can't be held against.
+    """
+    if isinstance(what, Certificate):
+        return _certificate(what.check(), what, Path("."), traffic)
+    if isinstance(what, Plan):
+        return _plan(_computed(what), what, traffic)
+    if isinstance(what, str | os.PathLike):
+        return _file(Path(what), traffic)
+    return _schedule(what, traffic)
+
+
+def _file(path: Path, traffic: Given | None) -> Verdict:
+    name = printable(path)
+    if kind_of(path) == "schedule":
+        from railopt.schedule import Schedule
+
+        try:
+            made = Schedule.load(path)
+        except InputError as error:
+            return Verdict(False, False, "schedule", printable(error))
+        return _schedule(made, traffic)
+    try:
+        record = _json(path)
+        if isinstance(record, Mapping) and record.get("railopt") == "counterexample":
+            return _counterexample(path, record, traffic)
+        verdict = check_file(path)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise FormatError(f"{name}: {printable(error)}") from error
+    if not verdict.ok:
+        return verdict
+    if record is None:
+        return _plan(verdict, Plan.load(path), traffic)
+    return _certificate(verdict, Certificate.from_dict(record), path.parent, traffic)
+
+
+def _json(path: Path) -> Any:
+    """The JSON value in a file; None if the file is a zip."""
+    with open(path, "rb") as file:
+        start = file.read(2)
+        if start == b"PK":
+            return None
+        try:
+            return parsed(start + file.read(MEMORY))
+        except RecursionError as error:
+            raise ValueError("nested too deep") from error
+
+
+# ---------------------------------------------------------------- plans and schedules
+
+
+def _computed(plan: Plan) -> Verdict:
+    """The kernel's verdict on a plan in memory."""
+    fabric, chunks = plan.fabric, plan.chunks
+    columns = [column.tolist() for column in (chunks.src, chunks.dst, chunks.size, plan.rail)]
+    try:
+        value, _ = completion(fabric.tx.tolist(), fabric.rx.tolist(), *columns)
+    except Rejected as error:
+        return Verdict(False, False, "plan", printable(error))
+    return Verdict(
+        True, False, "plan", f"{len(chunks)} chunks on live rails", value=value, best=value
+    )
+
+
+def _plan(verdict: Verdict, plan: Plan, traffic: Given | None) -> Verdict:
+    """The verdict on a plan, given what it has to send, and that stages of a schedule are free of
+    incast.
+    """
+    from railopt.schedule import KINDS, conflicts
+
+    said, wrong = [verdict.message], []
+    if plan.stage is not None and plan.policy in KINDS and KINDS[plan.policy].barriers:
+        wrong += conflicts(plan)
+        said += wrong or ["in each stage every NIC has one peer"]
+    if traffic is not None:
+        missed = plan.misses(_traffic(traffic, plan.fabric))
+        wrong += [missed] if missed else []
+        said.append(missed or f"sends every byte of {_name(traffic)} once")
+    return replace(verdict, ok=not wrong, message="; ".join(said))
+
+
+def _schedule(made: Schedule, traffic: Given | None) -> Verdict:
+    """A schedule is validated by its own constructor: stages, peers and bytes."""
+    said = f"{made.kind}, {made.stages} stages: one peer a GPU and stage, every byte arrives"
+    if traffic is None:
+        return Verdict(True, False, "schedule", said)
+    given = between_nodes(_traffic(traffic, made.fabric))
+    if between_nodes(made.traffic) != given:
+        return Verdict(
+            False, False, "schedule", f"a schedule of other bytes than {_name(traffic)} has"
+        )
+    return Verdict(True, False, "schedule", f"{said}; its bytes are those of {_name(traffic)}")
+
+
+# ---------------------------------------------------------------- certificates
+
+
+def _certificate(
+    verdict: Verdict, certificate: Certificate, folder: Path, traffic: Given | None
+) -> Verdict:
+    """The verdict on a certificate, held against traffic."""
+    if traffic is None or not verdict.ok:
+        return verdict
+    problem = certificate.problem
+    if "plan" in problem:
+        plan = Plan.load(folder / problem["plan"]["file"])
+        missed = plan.misses(_traffic(traffic, plan.fabric))
+        return _held(verdict, missed, f"its plan sends every byte of {_name(traffic)} once")
+    if problem["kind"] == "local":
+        raise InputError(
+            f"a certificate of one list of sizes knows no nodes: it can't be held against "
+            f"{_name(traffic)}"
+        )
+    given = between_nodes(_traffic_of_size(traffic, problem))
+    demand = _demand(problem)
+    missed = _other_bytes(demand, given.node_matrix)
+    if missed or problem["kind"] == "fluid":
+        return _held(verdict, missed, f"its bytes between nodes are those of {_name(traffic)}")
+    if certificate.traffic is None:
+        raise InputError(
+            f"the certificate does not say which traffic its chunks were cut from: it can't be "
+            f"held against {_name(traffic)}"
+        )
+    if certificate.traffic != given.digest:
+        missed = f"it names another traffic than {_name(traffic)}: {certificate.traffic}"
+    return _held(verdict, missed, f"it names {_name(traffic)} and has its bytes between nodes")
+
+
+def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
+    if missed:
+        return Verdict(False, False, verdict.kind, printable(missed), verdict.bound, verdict.value)
+    return replace(verdict, message=f"{verdict.message}; {said}")
+
+
+def _demand(problem: Mapping[str, Any]) -> Ints:
+    """Bytes from node to node, int64 [nodes, nodes]."""
+    if problem["kind"] == "fluid":
+        demand = np.array(problem["demand"], dtype=object)
+        np.fill_diagonal(demand, 0)
+        return demand
+    demand = np.zeros((problem["nodes"], problem["nodes"]), dtype=object)
+    columns = (problem["chunks"][name] for name in ("src", "dst", "size"))
+    for src, dst, size in zip(*columns, strict=True):
+        demand[src, dst] += size
+    return demand
+
+
+def _other_bytes(found: Ints, given: Ints) -> str:
+    """The first pair of nodes whose bytes differ, in words; "" if none does."""
+    if found.shape != given.shape:
+        return f"it is about {len(found)} nodes, the traffic has {len(given)}"
+    differ = np.argwhere(found != given)
+    if not len(differ):
+        return ""
+    k, f = differ[0]
+    return f"node {k} sends node {f} {found[k, f]} bytes, the traffic has {given[k, f]}"
+
+
+# ---------------------------------------------------------------- traffic
+
+
+def _name(traffic: Given) -> str:
+    return f"traffic {traffic.digest}" if isinstance(traffic, Traffic) else printable(traffic)
+
+
+def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
+    return traffic if isinstance(traffic, Traffic) else traffic_from(os.fspath(traffic), fabric)
+
+
+def _traffic_of_size(traffic: Given, problem: Mapping[str, Any]) -> Traffic:
+    """Traffic for a certificate, which does not say how many GPUs a node has: a file says it, and
+    what is generated has as many as there are rails.
+    """
+    if isinstance(traffic, Traffic):
+        return traffic
+    text, nodes = os.fspath(traffic), len(problem["tx"])
+    if is_file(text) and Path(text).suffix == ".npz":
+        return Traffic.load(text)
+    if is_file(text) and Path(text).suffix != ".cm":
+        return Traffic(formats.parse_matrix(read_text(text), printable(text)), nodes)
+    return traffic_from(text, Fabric.uniform(nodes, len(problem["tx"][0])))
+
+
+# ---------------------------------------------------------------- counterexamples
+
+BY = {
+    "plan": "value and optimum by the kernel",
+    "all": "the value by the kernel, the optimum by trying every assignment",
+    "flow": "by a flow and a cut of one size, exactly evaluated",
+    "fast": "by FAST's phases, exactly evaluated",
+}
+
+
+def _counterexample(path: Path, record: Any, traffic: Given | None) -> Verdict:
+    """Replay a counterexample: its bad plan costs more than the claim allows."""
+    from railopt.symbolic.search import counterexamples
+
+    if traffic is not None:
+        raise InputError(f"{printable(path)}: a counterexample can't be held against traffic")
+    counterexamples.validated(record, path)
+    kind = f"counterexample to {printable(record['theorem'])}"
+    wrong = counterexamples.replay(record)
+    if wrong:
+        return Verdict(False, False, kind, printable("; ".join(wrong)))
+    value, optimum = Fraction(record["value"]), Fraction(record["optimum"])
+    said = f"{value} where the claim allows {record['at_most']}; replayed: {BY[record['kind']]}"
+    known = "proved" if record["kind"] == "plan" else "claimed"
+    return Verdict(True, False, kind, said, optimum, value, optimum, known)
