@@ -86,6 +86,28 @@ def test_never_a_wrong_proof(part: int) -> None:
     assert proved > 0.8 * total
 
 
+@pytest.mark.parametrize("less", [0, 1])
+def test_never_a_wrong_proof_on_large_multiples(less: int) -> None:
+    """Sizes x 2**40, and with a chunk less a byte, so that no common divisor makes them small."""
+    proved = total = 0
+    for seed in range(INSTANCES // 8):
+        fabric, chunks = instance(np.random.default_rng([9, seed]))
+        small, size = optimum(fabric, chunks), chunks.size * (1 << 40)
+        size[seed % len(size)] -= less
+        given = Chunks.from_arrays(src=chunks.src, dst=chunks.dst, size=size, nodes=chunks.nodes)
+        best = optimum(fabric, given)
+        assert small * (1 << 40) - less <= best <= small * (1 << 40)
+        outcome = solve(fabric, given, 0.05, seed=seed)
+        assert outcome.value is not None
+        assert outcome.bound <= best <= outcome.value, f"seed {seed}"
+        assert outcome.notes == (), f"seed {seed}"
+        assert outcome.certificate is not None
+        verdict = outcome.certificate.check()
+        assert (verdict.ok, verdict.proved) == (True, outcome.proved), f"seed {seed}: {verdict}"
+        total, proved = total + 1, proved + outcome.proved
+    assert proved > 0.6 * total
+
+
 def changed(record: Any, rng: np.random.Generator) -> Any:
     """A copy with one number, somewhere inside, off by one."""
     places: list[tuple[Any, Any]] = []

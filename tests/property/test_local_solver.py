@@ -25,6 +25,7 @@ from railopt.errors import InputError
 from railopt.solver.local.solve import solve_local
 
 INSTANCES = 10_000 if os.environ.get("CI") else 300
+LARGE = 1000 if os.environ.get("CI") else 100
 
 
 def brute_force(sizes: list[int], speeds: list[int]) -> Fraction:
@@ -78,6 +79,32 @@ def test_never_wrong_against_brute_force() -> None:
         assert verdict.proved
         kinds[verdict.kind] += 1
     assert {"pigeonhole", "average", "count", "cover"} <= set(kinds), kinds
+
+
+def test_never_wrong_on_large_multiples() -> None:
+    """Sizes x 2**40, and the same less a few bytes, so that no common divisor makes them small: at
+    most that much below the multiple of the small optimum.
+    """
+    rng, odd, large = np.random.default_rng(40), 0, 1 << 40
+    for _ in range(LARGE):
+        sizes, speeds = random_instance(rng)
+        sizes = [size % 1000 + 1 for size in sizes]
+        shape: dict[str, Any] = {"rails": len(speeds)} if set(speeds) == {1} else {"speeds": speeds}
+        best = brute_force(sizes, speeds)
+        whole = solve_local([size * large for size in sizes], **shape, limit_s=60)
+        assert (whole.value, whole.proved, whole.notes) == (best * large, True, ()), (sizes, shape)
+        less = rng.integers(0, 100, len(sizes)).tolist()
+        given = [size * large - off for size, off in zip(sizes, less, strict=True)]
+        near = solve_local(given, **shape, limit_s=1)
+        exact = brute_force(given, speeds)
+        assert near.bound <= exact <= near.value, (given, shape)
+        assert best * large - sum(less) <= exact <= best * large
+        assert near.closed <= (near.value == exact)
+        assert near.notes == ()
+        odd += near.closed
+        verdict = near.certificate(given, **shape).check()
+        assert verdict.ok, (given, shape, verdict)
+    assert odd > LARGE // 2
 
 
 def test_the_kernels_cover_decides_as_brute_force_does() -> None:

@@ -185,7 +185,7 @@ def _fluid(race: Race) -> None:
 
 def _search(race: Race, steps: int, start: Rails, by: str, locked: Bools | None = None) -> None:
     """Improve a plan, aimed at the bound, in as many of the steps as the time left allows."""
-    if race.step_s * steps > race.left_s:
+    if race.step_s and race.step_s * steps > race.left_s:
         steps = max(LEAST_STEPS, int(race.left_s / race.step_s))
     began = race.time_s
     rail, value = improve(

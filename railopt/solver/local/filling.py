@@ -21,7 +21,7 @@ def resplits(state: State, start: Ints) -> None:
     width, assignment = pool_width(state.sizes), start.copy()
     loads = values.loads_of(state.sizes, assignment, state.rails)
     subsets.seeded(state.seed)
-    round_s = 2e-9 * len(state.sizes) + 2e-8 * (1 << (width + 1) // 2)
+    round_s = 4e-9 * len(state.sizes) + 4e-8 * (1 << (width + 1) // 2)
     rounds = max(1, state.deadline.afford(100 * state.rails, 1 / round_s))
     fill.resplit(state.sizes, assignment, loads, state.bound, rounds, width)
     state.improve(assignment, "re-split")
@@ -40,8 +40,10 @@ def perfect(state: State, budget_s: float = BUDGET_S) -> None:
         return
     stop = state.deadline.within(budget_s if state.lp is None else budget_s / 3)
     for attempt in fittings(state):
-        if attempt() or state.over() or stop.over:
+        before_s = state.deadline.left_s
+        if before_s < state.attempt_s or attempt() or state.over() or stop.over:
             return
+        state.attempt_s = max(state.attempt_s, before_s - state.deadline.left_s)
 
 
 def fittings(state: State) -> Iterator[Callable[[], bool]]:

@@ -25,6 +25,7 @@ class State:
     value       the fullest rail of `assignment` int64 [n]
     lp          the configuration LP, once a step has built it
     notes       steps that failed, and how
+    attempt_s   the longest that an attempt to fill all rails has taken
     """
 
     def __init__(self, sizes: Ints, rails: int, unit: int, deadline: Deadline, seed: int) -> None:
@@ -36,6 +37,7 @@ class State:
         self.assignment = np.zeros(len(sizes), np.int64)
         self.lp: ConfigurationLP | None = None
         self.notes: list[str] = []
+        self.attempt_s = 0.0
 
     @property
     def done(self) -> bool:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import subprocess
+import sys
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,11 +15,13 @@ import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan, certificate, check, workloads
+from railopt.chunks import MAX_TOTAL
 from railopt.errors import InputError
 from railopt.solver.coupled import nodes
 from railopt.solver.coupled import solve as coupled
 from railopt.solver.coupled import steps as coupled_steps
-from railopt.solver.coupled.race import Progress, Race
+from railopt.solver.coupled.fallback import first_bound, plain_lpt
+from railopt.solver.coupled.race import Clock, Progress, Race
 from railopt.solver.coupled.search import Cells, anchor, construct, improve
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.remainders import filled
@@ -242,3 +249,143 @@ def test_arrangements_keep_off_dead_rails() -> None:
         assert np.all(
             np.bincount(second, chunks.size[cells.node_chunks("send", 1)], 4) <= 3 * rates[1]
         )
+
+
+def large_problem(seed: int, bits: int) -> tuple[Fabric, Chunks]:
+    """Chunks of up to 2**bits bytes, mostly of one size, as many as stay below 2**62 together."""
+    rng = np.random.default_rng([seed, bits])
+    count = 90
+    src = rng.integers(0, 3, count)
+    most = min(1 << bits, (MAX_TOTAL - 1) // count)
+    size = np.where(rng.random(count) < 0.8, most, rng.integers(1, most, count))
+    chunks = Chunks.from_arrays(src=src, dst=(src + 1 + seed % 2) % 3, size=size, nodes=3)
+    fabric = Fabric.uniform(3, 4)
+    return fabric.degraded({(0, 0): "0.5", (1, 3): "0"}) if seed % 2 else fabric, chunks
+
+
+@pytest.mark.parametrize("bits", [33, 45, 61])
+def test_time_and_memory_hold_whatever_the_sizes(bits: int) -> None:
+    """In CPU seconds, so that a busy machine does not decide."""
+    limit_s = 0.3
+    coupled.solve(*large_problem(0, 20), 2)  # loads the kernels, which no limit covers
+    coupled.solve(*large_problem(1, 20), 2)
+    for seed in range(4):
+        race = Race(*large_problem(seed, bits), limit_s, seed, clock=Clock(time.process_time))
+        solved = coupled.settle(race)
+        assert race.time_s <= 1.1 * limit_s + 0.2
+        assert [note for note in solved.notes if "the step fluid failed" not in note] == []
+        assert solved.certificate.check().ok
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20  # KiB
+
+
+def test_loads_beyond_the_limit_are_refused_where_they_are_made() -> None:
+    half = MAX_TOTAL // 2
+    with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
+        Chunks.from_arrays(src=[0, 1], dst=[1, 0], size=[half, half], nodes=2)
+    largest = Chunks.from_arrays(src=[0, 1], dst=[1, 0], size=[half, half - 1], nodes=2)
+    assert coupled.solve(Fabric.uniform(2, 2), largest, 5).proved
+
+
+FAILING = ["_start", "_bounds", "_fluid", "_restart", "_nodes", "_around", "_joint"]
+
+
+@pytest.mark.parametrize("step", [*FAILING, "integer_program"])
+def test_a_failing_step_loses_nothing(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(race: Race, *args: object) -> None:
+        raise MemoryError
+
+    failing.__name__ = step
+    monkeypatch.setattr(coupled_steps, step, failing)
+    rates = np.array([[3, 4, 4, 4]] * 4)
+    src, dst = (np.repeat(ends, 3) for ends in np.nonzero(~np.eye(4, dtype=bool)))
+    size = np.random.default_rng(4).integers(1, 10**6, len(src))
+    chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=4)
+    # no plan is good enough, so that every step is taken
+    never, clock = Fraction(-1), Clock(time.process_time)
+    race = Race(Fabric(4, 4, 4, rates, rates), chunks, 1.0, tolerance=never, clock=clock)
+    solved = coupled.settle(race)
+    name = step.strip("_").replace("_", " ")
+    assert f"the step {name} failed (MemoryError: it said nothing)" in solved.notes
+    assert solved.plan is not None
+    assert 0 < solved.bound <= solved.value == solved.plan.makespan
+    assert solved.certificate.check().ok
+
+
+def test_a_bound_above_a_plan_is_not_used_and_said() -> None:
+    chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
+    fabric = Fabric(3, 2, 2, np.ones((3, 2), np.int64), np.ones((3, 2), np.int64))
+    race = Race(fabric, chunks, 1.0)
+    race.lift(Fraction(9), {"kind": "claimed", "by": "a mistake"}, "a mistake")
+    race.offer(np.array([0, 1, 1], np.int16), Fraction(9), "a plan")
+    race.offer(np.array([0, 1, 0], np.int16), Fraction(8), "a better plan")
+    assert (race.value, race.bound) == (8, 7)
+    race.lift(Fraction(10), {"kind": "claimed", "by": "another"}, "another")
+    assert race.bound == 7
+    assert [note.split(" is not used")[0] for note in race.notes] == [
+        "a bound of 9 s by a mistake above a plan of 8 s by a better plan",
+        "a bound of 10 s by another above a plan of 8 s by a better plan",
+    ]
+    assert race.outcome().certificate.check().ok
+
+
+def test_plain_lpt_needs_no_kernel_and_keeps_off_dead_rails() -> None:
+    rates = np.array([[4, 0, 2], [0, 3, 3], [4, 4, 4]])
+    rng = np.random.default_rng(1)
+    src = rng.integers(0, 3, 50)
+    dst = (src + rng.integers(1, 3, 50)) % 3
+    chunks = Chunks.from_arrays(src=src, dst=dst, size=rng.integers(1, 99, 50), nodes=3)
+    fabric = Fabric(3, 3, 3, rates, rates)
+    plan = Plan(fabric, chunks, plain_lpt(fabric, chunks))
+    assert plan.send[rates == 0].sum() == plan.recv[rates == 0].sum() == 0
+    healthy = Fabric.uniform(3, 3)
+    alike = Plan(healthy, chunks, plain_lpt(healthy, chunks))
+    assert sorted(map(sorted, alike.send.tolist())) == sorted(
+        map(sorted, railopt.plan(healthy, chunks, "lpt").send.tolist())
+    )
+    bound, witness = first_bound(fabric, chunks)
+    assert witness["kind"] == "node"
+    assert 0 < bound <= railopt.solve(fabric, chunks, 5).value
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import railopt
+from railopt.solver.coupled.solve import solve
+assert "numba" not in sys.modules
+fabric = railopt.Fabric.uniform(4, 8)
+chunks = railopt.workloads.moe(fabric, skew=0.8, seed=1).chunks("64KiB")
+
+
+class Interrupt:
+    def find_spec(self, name, *rest):
+        if name == "numba":
+            sys.meta_path.remove(self)
+            interrupt = os.kill, (os.getpid(), signal.SIGINT)
+            threading.Timer({after}, *interrupt).start() if {after} else interrupt[0](*interrupt[1])
+
+
+sys.meta_path.insert(0, Interrupt())
+solved = solve(fabric, chunks, 600)
+assert solved.notes == ("interrupted",), solved.notes
+assert solved.bound <= solved.value == solved.plan.makespan
+assert solved.certificate.check().ok
+print(solved.plan.policy)
+"""
+
+
+@pytest.mark.parametrize("after", [0, 0.2, 2])
+def test_an_interrupt_is_answered_from_the_first_moment(after: float, tmp_path: Path) -> None:
+    """In a new process, with no compiled kernel: so many seconds after numba begins to be imported,
+    while it still is, or while it compiles.
+    """
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", script + INTERRUPTED.format(after=after)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+    )
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
+    assert ran.stdout.startswith("solve: ")

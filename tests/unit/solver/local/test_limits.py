@@ -1,0 +1,162 @@
+"""The local solver on sizes up to 2**61: limits hold, nothing wraps, no failure loses a result."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from railopt.arrays import Ints
+from railopt.chunks import MAX_TOTAL
+from railopt.errors import InputError
+from railopt.solver.local import configurations, dual, equal, exact, unequal
+from railopt.solver.local.deadline import Deadline
+from railopt.solver.local.remainders import filled
+from railopt.solver.local.solve import solve_local
+from railopt.solver.local.state import State
+
+LIMIT_S = 0.1
+MEMORY = 2 << 30  # bytes
+
+
+def sizes(rng: np.random.Generator, bits: int, jobs: int, kind: str) -> Ints:
+    """Sizes of up to 2**bits bytes, as many as stay below 2**62 together."""
+    most = min(1 << bits, (MAX_TOTAL - 1) // jobs)
+    if kind == "spread":
+        return rng.integers(1, most, jobs, endpoint=True)
+    if kind == "close":
+        return most - rng.integers(0, max(1, most // 50), jobs)
+    return np.where(rng.random(jobs) < 0.8, most, rng.integers(1, most, jobs, endpoint=True))
+
+
+def large_problems() -> Iterator[tuple[Ints, dict[str, Any]]]:
+    rng = np.random.default_rng(15)
+    shapes = (2, 2), (7, 3), (24, 8), (48, 4), (130, 8)
+    for bits, (jobs, rails), kind in product((33, 45, 61), shapes, ("spread", "close", "cut")):
+        speeds = [3, *[4] * (rails - 1)]
+        for shape in ({"rails": rails}, {"speeds": speeds}):
+            yield sizes(rng, bits, jobs, kind), shape
+
+
+def warm_up() -> None:
+    """Load every kernel, which takes time that no limit covers."""
+    for given, shape in ([9, 9, 9, 2, 2], {"rails": 2}), ([9, 8, 7, 5], {"speeds": [3, 2]}):
+        solve_local(given, **shape, limit_s=5)
+    solve_local(np.random.default_rng(0).integers(1, 10**9, 40), 8, limit_s=5)
+
+
+def test_time_and_memory_hold_whatever_the_sizes() -> None:
+    """In CPU seconds, so that a busy machine does not decide."""
+    warm_up()
+    for given, shape in large_problems():
+        began = time.process_time()
+        found = solve_local(given, **shape, limit_s=LIMIT_S, clock=time.process_time)
+        took = time.process_time() - began
+        assert took <= 1.1 * LIMIT_S + 0.2, (given.tolist(), shape, took)
+        assert found.notes == (), (given.tolist(), shape)
+        verdict = found.certificate(given, **shape).check()
+        assert verdict.ok or "refused" in verdict.message, (given.tolist(), shape, verdict)
+        assert verdict.bound is None or verdict.bound <= found.value
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MEMORY
+
+
+@pytest.mark.parametrize("step", equal.STEPS, ids=lambda step: step.__name__)
+def test_each_step_on_equal_rails_holds_alone(step: Callable[[State], None]) -> None:
+    """Bounds stay below what is attained, and loads are what they are said to be."""
+    rng = np.random.default_rng(3)
+    for bits, (jobs, rails) in product((40, 61), ((6, 2), (30, 8), (60, 16))):
+        given = np.sort(sizes(rng, bits, jobs, "spread"))[::-1].copy()
+        state = State(given, rails, 1, Deadline.after(LIMIT_S, time.process_time), 0)
+        equal.first_bound_and_value(state)
+        step(state)
+        loads = [0] * rails
+        for size, rail in zip(given.tolist(), state.assignment.tolist(), strict=True):
+            loads[rail] += size
+        assert max(loads) == state.value >= state.bound >= -(-sum(loads) // rails)
+
+
+def test_packing_takes_no_memory_for_a_wide_gap() -> None:
+    """It made a list as long as the gap in bytes: 11 GB for flows of some GiB."""
+    rng = np.random.default_rng(2)
+    given = np.sort(np.append(np.full(60, 3 << 50), rng.integers(1, 3 << 50, 30)))[::-1].copy()
+    began = time.process_time()
+    packed = configurations.pack(given, 6, Deadline.after(0.5, time.process_time), 0)
+    assert time.process_time() - began < 1.1 * 0.5 + 0.2 + 1.0  # HiGHS is loaded once
+    loads = np.zeros(6, np.int64)
+    np.add.at(loads, packed.rail, given)
+    assert loads.max() == packed.bracket.value
+    assert packed.bracket.bound >= Fraction(int(given.sum()), 6)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MEMORY
+
+
+def test_rails_that_could_wrap_are_not_filled() -> None:
+    given = np.array([1 << 58] * 9 + [3, 2, 1])
+    assert filled(given, 8, 1 << 60, 10, 0) is None
+    assert not exact.Windows(given, 8, 1 << 60).usable
+
+
+@pytest.mark.parametrize("shape", [{"rails": 2}, {"speeds": [2, 1]}])
+def test_sizes_are_below_the_limit_of_chunks(shape: dict[str, Any]) -> None:
+    largest = [MAX_TOTAL // 2, MAX_TOTAL // 2 - 1]
+    assert solve_local(largest, **shape, limit_s=5).closed
+    with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
+        solve_local([MAX_TOTAL // 2, MAX_TOTAL // 2], **shape)
+
+
+def test_products_beyond_64_bits_are_compared_exactly() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(300):
+        a, b, c = (int(rng.integers(0, 2**63)) for _ in range(3))
+        for d in (a * b // max(c, 1) + step for step in (-1, 0, 1)):
+            if 0 <= d < 2**63:
+                assert dual.product_at_most(a, b, c, d) == (a * b <= c * d), (a, b, c, d)
+
+
+def test_the_knapsack_is_exact_for_large_sizes() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        given = np.unique(rng.integers(1 << 55, 1 << 59, 8))
+        weights = rng.integers(1, 10**7, len(given))
+        capacity = int(given.sum() // 2)
+        sets = (np.arange(1 << len(given))[:, None] >> np.arange(len(given))) & 1
+        fitting = sets[sets @ given <= capacity]
+        load = np.zeros(len(given), np.int64)
+        ones = np.ones(len(given), np.int64)
+        found = dual.heaviest_load(given, ones, weights, capacity, 0, 10**6, load)
+        assert found == ((fitting @ weights).max(), True)
+        assert load @ given <= capacity
+
+
+ERRORS = [MemoryError(), OverflowError("int too big to convert"), ValueError("no exact answer")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_failing_step_loses_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def single_jobs(state: State) -> None:
+        raise error
+
+    steps = [single_jobs if step is equal.single_jobs else step for step in equal.STEPS]
+    monkeypatch.setattr(equal, "STEPS", steps)
+    found = solve_local([9, 9, 9, 2], 2, limit_s=20)
+    assert (found.value, found.proved) == (18, True)
+    assert not found.notes  # met before that step
+    found = solve_local(np.random.default_rng(7).integers(1, 10**4, 24), 8, limit_s=20)
+    assert found.proved
+    (note,) = found.notes
+    assert note.startswith(f"the step single jobs failed ({type(error).__name__}: ")
+
+
+def test_a_failing_step_on_unequal_rails_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exact_(self: unequal.Unequal) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(unequal.Unequal, "exact", exact_)
+    found = solve_local([7, 6, 5, 5, 3], speeds=[3, 2], limit_s=0.5)
+    assert found.value >= found.bound > 0
+    assert all("MemoryError" in note for note in found.notes)
