@@ -38,7 +38,7 @@ class Deadline:
 
     def afford(self, most: int, a_second: float) -> int:
         """How many steps, at most `most`, fit into the time left at `a_second` of them."""
-        return max(0, min(most, int(a_second * self.left_s)))
+        return int(min(float(most), max(0.0, a_second * self.left_s)))
 
 
 class TimedMeter(Meter):
