@@ -22,6 +22,7 @@ from railopt.cli.common import (
     table,
     traffic_from,
 )
+from railopt.cli.interrupts import KeepInterrupts
 from railopt.errors import InputError, RailoptError
 from railopt.gaps import (
     DEFAULT_POLICIES,
@@ -81,9 +82,11 @@ def run(args: argparse.Namespace) -> int:
     rows: list[GapRow] = []
     interrupted = False
     try:
-        for row in _rows(args):
-            rows.append(row)
-            interrupted = interrupted or row.report.interrupted
+        with KeepInterrupts() as kept:
+            for row in _rows(args):
+                rows.append(row)
+                interrupted = interrupted or row.report.interrupted
+        interrupted = interrupted or kept.lost
     except KeyboardInterrupt:
         interrupted = True
     for text in dict.fromkeys(text for row in rows for text in row.report.notes):

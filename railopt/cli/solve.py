@@ -21,6 +21,7 @@ from railopt.cli.common import (
     table,
     traffic_from,
 )
+from railopt.cli.interrupts import KeepInterrupts
 from railopt.errors import BackendError, NotProved
 from railopt.fabric import Fabric
 from railopt.plans import Plan
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         note(f"wrote {args.write_model}")
         if not (args.output or args.certificate):
             return 0
-    with Ticker() as ticker:
+    with Ticker() as ticker, KeepInterrupts() as kept:
         told = partial(ticker, backend)
         outcome = solve(fabric, chunks, limit_s, backend, seed=args.seed or 0, report=told)
     for text in outcome.notes:
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if outcome.plan is not None and args.certificate:
         for path in outcome.save_certificate(args.certificate, force=args.force):
             note(f"saved {path}")
-    if outcome.interrupted:
+    if outcome.interrupted or kept.lost:
         return 130
     if backend != "native" and outcome.notes:
         return BackendError.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 
 from railopt import Fabric, Plan, check, plan, workloads
 from railopt.cli import progress
+from railopt.cli.interrupts import AGAIN_S, KeepInterrupts
 from railopt.solver.coupled.race import Progress
 
 Cli = Callable[..., Any]
@@ -187,6 +189,35 @@ def test_ctrl_c_before_the_first_row(railopt_cli: Cli, monkeypatch: pytest.Monke
     ran = railopt_cli("gap", "moe:tokens=64", *SMALL, "--json")
     assert ran.code == 130
     assert json.loads(ran.out) == {"interrupted": True, "rows": []}
+
+
+def lose_an_interrupt(then_s: float) -> None:
+    """As numba's compiler does: Ctrl-C while C calls Python back; and go on for a while."""
+
+    @ctypes.CFUNCTYPE(None)
+    def called_back() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+    called_back()
+    time.sleep(then_s)
+
+
+def test_a_ctrl_c_lost_in_foreign_code_arrives_all_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), KeepInterrupts():
+        lose_an_interrupt(then_s=10)
+    assert time.monotonic() - began < 5
+    with KeepInterrupts() as kept:
+        lose_an_interrupt(then_s=0)
+    assert kept.lost
+    time.sleep(3 * AGAIN_S)  # it is not sent any more
+    with KeepInterrupts() as kept:
+        pass
+    assert not kept.lost
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.5, 1.5, 4.0])
