@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, lcm
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +13,21 @@ from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 
-__all__ = ["MAX_TURNS", "Columns", "Costs", "check_alive", "costs", "make_plan", "rail_turns"]
+__all__ = [
+    "MAX_COST",
+    "MAX_TURNS",
+    "MIN_COST",
+    "Columns",
+    "Costs",
+    "check_alive",
+    "costs",
+    "make_plan",
+    "rail_turns",
+]
 
 MAX_TURNS = 256
+MAX_COST = 1 << 20
+MIN_COST = 1 << 10
 
 
 class Columns(NamedTuple):
@@ -39,10 +51,10 @@ class Columns(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What a byte costs at each NIC, relative to the fastest one; infinity where it is dead.
+    """What a byte costs at each NIC, in whole numbers on one scale; 0 where it is dead.
 
-    tx      float64 [senders, rails]: of the senders, of which the first is node `first`
-    rx      float64 [nodes, rails]
+    tx      int64 [senders, rails]: of the senders, of which the first is node `first`
+    rx      int64 [nodes, rails]
     """
 
     tx: Array
@@ -95,7 +107,23 @@ def rail_turns(fabric: Fabric) -> Ints | None:
 
 
 def costs(fabric: Fabric) -> Costs:
-    """The costs of all nodes of a fabric."""
-    fastest = max(int(fabric.tx.max()), int(fabric.rx.max()))
-    with np.errstate(divide="ignore"):
-        return Costs(fastest / fabric.tx, fastest / fabric.rx)
+    """The costs of all nodes of a fabric: scale / rate.
+
+    The scale is the rates' least common multiple, so that costs are exact, where the slowest NIC's
+    cost then is at most `MAX_COST`; else it is such that the slowest NIC's is `MAX_COST` and the
+    fastest one's at least `MIN_COST`, and costs are rounded to the nearest.
+    """
+    if fabric.is_uniform:
+        ones = np.ones(fabric.tx.shape, np.int64)
+        return Costs(ones, ones)
+    rates, place = np.unique(np.stack([fabric.tx, fabric.rx]), return_inverse=True)
+    live = [rate for rate in rates.tolist() if rate]
+    scale, slowest = 1, live[0] if live else 1
+    for rate in live:
+        scale = lcm(scale, rate)
+        if scale // slowest > MAX_COST:
+            scale = max(MAX_COST * slowest, MIN_COST * live[-1])
+            break
+    cost = [(2 * scale + rate) // (2 * rate) if rate else 0 for rate in rates.tolist()]
+    tx, rx = np.array(cost, np.int64)[place.reshape(2, *fabric.tx.shape)]
+    return Costs(tx, rx)

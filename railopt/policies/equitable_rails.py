@@ -66,7 +66,8 @@ def _expand(unfinished: Unfinished, parts: Array, colours: Array, rail: Array) -
 
 def assign(chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
-    unfinished = whole_rounds(chunks, nodes, nodes, colours, rail)
+    largest = np.full(nodes, chunks.largest)
+    unfinished = whole_rounds(chunks, largest, nodes, colours, rail)
     if len(unfinished.others) == 0:
         _expand(unfinished, split_counts(unfinished.turn, colours.size), colours, rail)
         return

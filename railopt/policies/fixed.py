@@ -13,6 +13,8 @@ its rate.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 import numpy.typing as npt
 
@@ -111,9 +113,8 @@ def _weighted(fabric: Fabric, chunks: Chunks, draws: npt.NDArray[np.uint64]) -> 
     pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
     order = np.argsort(pair, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(pair[order])) + 1) if len(order) else []:
-        width = np.minimum(fabric.tx[chunks.src[rows[0]]], fabric.rx[chunks.dst[rows[0]]]).astype(
-            np.float64
-        )
-        share = np.cumsum(width) / width.sum() * 2**32
+        rates = np.minimum(fabric.tx[chunks.src[rows[0]]], fabric.rx[chunks.dst[rows[0]]]).tolist()
+        # a draw below 2**32 * (rates so far) / (all rates): in whole numbers, below its ceiling
+        share = [-(-reached * 2**32 // sum(rates)) for reached in accumulate(rates)]
         rail[rows] = np.searchsorted(share, upper[rows], side="right")
     return rail

@@ -65,7 +65,8 @@ class Senders:
         if self.alike and equal_rails.fits(chunks, self.count, self.fabric.rails):
             equal_rails.lpt(chunks, self.count, self.fabric.rails, rail)
         else:
-            unequal_rails.lpt(by_size.largest_first(chunks.size), chunks, self.costs, rail)
+            kernel, costs = unequal_rails.summed(unequal_rails.lpt, self.costs, chunks)
+            kernel(by_size.largest_first(chunks.size), chunks, costs, rail)
 
     def lpt_local(self, chunks: Columns, rail: Rails) -> None:
         """Fill `rail`, int16 [C]: whole rounds of largest chunks for a receiver go one to each
@@ -88,7 +89,10 @@ class Senders:
             equal_pairs.lpt_local(chunks, rows, spread, rail)
         else:
             words = by_size.largest_first(chunks.size[rows])
-            unequal_rails.lpt_local(words, rows, chunks, self.costs, PAIR_WEIGHT, rail)
+            kernel, costs = unequal_rails.summed(
+                unequal_rails.lpt_local, self.costs, chunks, 1 + PAIR_WEIGHT
+            )
+            kernel(words, rows, chunks, costs, PAIR_WEIGHT, rail)
 
 
 def lpt(fabric: Fabric, chunks: Chunks, *, seed: int | None = None) -> Plan:
@@ -134,6 +138,6 @@ def lpt_global(fabric: Fabric, chunks: Chunks) -> Plan:
     if len(chunks) and fabric.is_uniform and equal_pairs.fits(columns, fabric.nodes, fabric.rails):
         equal_pairs.lpt_global(columns, fabric.nodes, fabric.rails, rail)
     else:
-        words = by_size.largest_first(chunks.size)
-        unequal_rails.lpt_global(words, columns, costs(fabric), rail)
+        kernel, paid = unequal_rails.summed(unequal_rails.lpt_global, costs(fabric), columns, 2)
+        kernel(by_size.largest_first(chunks.size), columns, paid, rail)
     return make_plan(fabric, chunks, rail, "lpt-global")

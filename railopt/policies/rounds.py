@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from railopt.arrays import Array
+from railopt.arrays import Array, Ints
 from railopt.policies.common import Columns, Costs
 
 __all__ = ["Unfinished", "left_by_rounds", "left_over", "round_robin", "whole_rounds"]
@@ -28,22 +28,23 @@ class Unfinished(NamedTuple):
 
 @njit(cache=True)
 def whole_rounds(
-    chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
+    chunks: Columns, largest: Ints, receivers: int, turns: Array, rail: Array
 ) -> Unfinished:
-    """Whole rounds of largest chunks of each (sender, receiver): one chunk to each entry of `turns`
-    (the rails, faster ones more often).
+    """Whole rounds of largest chunks of each (sender, receiver), `largest` [senders] bytes: one
+    chunk to each entry of `turns` (the rails, faster ones more often).
 
     They load all rails alike at both ends, so what is left can be planned without them.
     """
-    n = turns.size
-    src, dst, size, largest = chunks.src, chunks.dst, chunks.size, chunks.largest
+    n, senders = turns.size, largest.size
+    src, dst, size = chunks.src, chunks.dst, chunks.size
     turn = np.zeros(senders * receivers, np.int32)
     started = np.empty(senders * receivers * n, np.int32)
     others, found = np.empty(size.size, np.int32), 0
     for c in range(size.size):
         # unsigned indices: numba does not ask whether they count from the end
-        if size[c] == largest:
-            pair = np.uint64(src[c]) * np.uint64(receivers) + np.uint64(dst[c])
+        k = np.uint64(src[c])
+        if size[c] == largest[k]:
+            pair = k * np.uint64(receivers) + np.uint64(dst[c])
             t = turn[pair]
             rail[c] = turns[np.uint32(t)]
             started[pair * np.uint64(n) + np.uint64(t)] = c
@@ -77,8 +78,12 @@ def left_over(unfinished: Unfinished) -> Array:
 def left_by_rounds(
     chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
 ) -> Array:
-    """`whole_rounds`, and the chunks that they leave; int64."""
-    return left_over(whole_rounds(chunks, senders, receivers, turns, rail))
+    """`whole_rounds` of each sender's own largest chunks, and the chunks that they leave; int64."""
+    largest = np.zeros(senders, np.int64)
+    for c in range(chunks.size.size):
+        k = np.uint64(chunks.src[c])
+        largest[k] = max(largest[k], chunks.size[c])
+    return left_over(whole_rounds(chunks, largest, receivers, turns, rail))
 
 
 @njit(cache=True)
@@ -92,11 +97,11 @@ def round_robin(src: Array, dst: Array, costs: Costs, turned: bool, rail: Array)
     sent = np.zeros((nodes, nodes, rails), np.int64)
     for c in range(src.size):
         k, f = src[c], dst[c]
-        best, soonest = -1, np.inf
+        best, soonest = -1, np.int64(0)
         for i in range(rails):
             n = (i + k + f) % rails if turned else i
             finish = (sent[k, f, n] + 1) * max(tx[k, n], rx[f, n])
-            if finish < soonest:
+            if tx[k, n] > 0 and rx[f, n] > 0 and (best < 0 or finish < soonest):
                 best, soonest = n, finish
         rail[c] = best
         sent[k, f, best] += 1

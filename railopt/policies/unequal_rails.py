@@ -2,12 +2,14 @@
 kernel a policy.
 
 Chunks are visited largest first, as sorted words that hold the chunk's index in their low bits
-(by_size.py).  Costs are seconds a byte relative to the fastest NIC (float64: 1 on healthy rails, so
-that finishing times there are whole bytes and ties are exact; infinity on dead ones, which
-therefore never win).
+(by_size.py).  Times are whole numbers, bytes times `Costs`, so that a tie is a tie on every
+machine; a rail that is dead at either end is passed over.  Where sums may pass 63 bits, the same
+code runs uncompiled on Python's integers (`exact`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numba import njit
@@ -16,9 +18,33 @@ from railopt.arrays import Array
 from railopt.policies.by_size import INDEX
 from railopt.policies.common import Columns, Costs
 
-__all__ = ["lpt", "lpt_global", "lpt_local"]
+__all__ = ["lpt", "lpt_global", "lpt_local", "summed"]
+
+Kernel = Callable[..., None]
 
 _BLOCK = 1024
+_SUMS = 1 << 62  # sums of times stay below it
+
+
+def summed(kernel: Kernel, costs: Costs, chunks: Columns, times: int = 1) -> tuple[Kernel, Costs]:
+    """The kernel and the costs to call it with so that no sum is too long, where it adds up so many
+    times what a node sends or receives.
+    """
+    dearest = times * max(int(costs.tx.max()), int(costs.rx.max()))
+    if chunks.total * dearest < _SUMS or _busiest(chunks) * dearest < _SUMS:
+        return kernel, costs
+    exact = Costs(costs.tx.astype(object), costs.rx.astype(object), costs.first)
+    return getattr(kernel, "py_func", kernel), exact
+
+
+def _busiest(chunks: Columns) -> int:
+    """Bytes of the node that sends or receives most."""
+    most = 0
+    for end in (chunks.src, chunks.dst):
+        bytes_of = np.zeros(int(end.max()) + 1, np.int64)
+        np.add.at(bytes_of, end, chunks.size)
+        most = max(most, int(bytes_of.max()))
+    return most
 
 
 @njit(cache=True)
@@ -29,16 +55,16 @@ def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
     src, dst, size = chunks.src, chunks.dst, chunks.size
     tx, rx = costs.tx, costs.rx
     senders, rails = tx.shape
-    busy = np.zeros((senders, rails), np.float64)
+    busy = np.zeros((senders, rails), tx.dtype)
     for i in range(words.size):
         c = words[i] & INDEX
         k, f = src[c], dst[c]
-        best, soonest = -1, np.inf
+        s, best, soonest = int(size[c]), -1, busy[k, 0]
         for n in range(rails):
-            finish = busy[k, n] + size[c] * max(tx[k, n], rx[f, n])
-            better = finish < soonest
+            finish = busy[k, n] + s * max(tx[k, n], rx[f, n])
+            better = (tx[k, n] > 0) & (rx[f, n] > 0) & ((best < 0) | (finish < soonest))
             best = n if better else best
-            soonest = min(finish, soonest)
+            soonest = finish if better else soonest
         rail[c] = best
         busy[k, best] = soonest
 
@@ -53,36 +79,37 @@ def lpt_local(
     Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang up on
     one rail.
     """
+    src, dst, size = chunks.src, chunks.dst, chunks.size
     tx, rx = costs.tx, costs.rx
     senders, rails = tx.shape
-    busy = np.zeros((senders, rails), np.float64)
-    pair = np.zeros((senders, rx.shape[0], rails), np.float64)
+    busy = np.zeros((senders, rails), tx.dtype)
+    pair = np.zeros((senders, rx.shape[0], rails), tx.dtype)
     chunk, ks, fs, sizes = (
         np.empty(_BLOCK, np.int64),
         np.empty(_BLOCK, np.int64),
         np.empty(_BLOCK, np.int64),
-        np.empty(_BLOCK, np.float64),
+        np.empty(_BLOCK, tx.dtype),
     )
     for begin in range(0, words.size, _BLOCK):
         block = words[begin : begin + _BLOCK]
         for i in range(block.size):  # a block ahead, as in lpt_global
             c = rows[block[i] & INDEX]
-            chunk[i], ks[i], fs[i], sizes[i] = c, chunks.src[c], chunks.dst[c], chunks.size[c]
+            chunk[i], ks[i], fs[i], sizes[i] = c, src[c], dst[c], int(size[c])
         for i in range(block.size):
             k, f, s = ks[i], fs[i], sizes[i]
             out, mine, out_cost, in_cost = busy[k], pair[k, f], tx[k], rx[f]
             start = (costs.first + k + f) % rails
-            best, lowest, cost = -1, np.inf, 0.0
+            best, lowest = -1, out[0]
             for n in range(rails):
-                time = s * max(out_cost[n], in_cost[n])
-                score = out[n] + weight * mine[n] + time
+                score = out[n] + weight * mine[n] + s * max(out_cost[n], in_cost[n])
                 better = (score < lowest) | ((score == lowest) & (n >= start) & (best < start))
+                better = (out_cost[n] > 0) & (in_cost[n] > 0) & ((best < 0) | better)
                 best = n if better else best
                 lowest = score if better else lowest
-                cost = time if better else cost
             rail[chunk[i]] = best
-            out[best] += cost
-            mine[best] += cost
+            time = s * max(out_cost[best], in_cost[best])
+            out[best] += time
+            mine[best] += time
 
 
 @njit(cache=True)
@@ -93,27 +120,29 @@ def lpt_global(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None
     Chunks are fetched a block ahead: in sorted order their columns are far apart, and waiting for
     them would cost more than choosing their rails.
     """
+    src, dst, size = chunks.src, chunks.dst, chunks.size
     tx, rx = costs.tx, costs.rx
     nodes, rails = tx.shape
-    send, recv = np.zeros((nodes, rails), np.float64), np.zeros((nodes, rails), np.float64)
+    send, recv = np.zeros((nodes, rails), tx.dtype), np.zeros((nodes, rails), tx.dtype)
     ks, fs, sizes = (
         np.empty(_BLOCK, np.int64),
         np.empty(_BLOCK, np.int64),
-        np.empty(_BLOCK, np.float64),
+        np.empty(_BLOCK, tx.dtype),
     )
     for begin in range(0, words.size, _BLOCK):
         block = words[begin : begin + _BLOCK]
         for i in range(block.size):
             c = block[i] & INDEX
-            ks[i], fs[i], sizes[i] = chunks.src[c], chunks.dst[c], chunks.size[c]
+            ks[i], fs[i], sizes[i] = src[c], dst[c], int(size[c])
         for i in range(block.size):
             s = sizes[i]
             out, into, out_cost, in_cost = send[ks[i]], recv[fs[i]], tx[ks[i]], rx[fs[i]]
-            best, latest, both = 0, np.inf, np.inf
+            best, latest, both = -1, out[0], out[0]
             for n in range(rails):
                 a, b = out[n] + s * out_cost[n], into[n] + s * in_cost[n]
                 later, together = max(a, b), a + b
                 better = (later < latest) | ((later == latest) & (together < both))
+                better = (out_cost[n] > 0) & (in_cost[n] > 0) & ((best < 0) | better)
                 best = n if better else best
                 latest = later if better else latest
                 both = together if better else both

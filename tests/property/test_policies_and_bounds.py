@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railopt import POLICIES, Chunks, Fabric, gap, plan
+from railopt import POLICIES, Chunks, Fabric, Planner, Traffic, gap, plan
 from railopt.bounds import local_bound, lower_bound
 from railopt.check import check_certificate
+from railopt.policies.lpt import PAIR_WEIGHT
 
 
 @st.composite
@@ -154,3 +155,91 @@ def test_equitable_spreads_any_sizes_within_the_largest_chunk(
     made = plan(Fabric.uniform(nodes, rails), chunks, "equitable")
     for loads in (made.send, made.recv):
         assert (loads.max(axis=1) - loads.min(axis=1)).max() <= chunks.largest
+
+
+def textbook_lpt(fabric: Fabric, chunks: Chunks, policy: str) -> list[int]:
+    """`lpt`, and the part of `lpt-local` and `lpt-global` that follows whole rounds, in fractions:
+    the first rail, from the one that wins ties, whose score is lowest.
+    """
+    sent: dict[tuple[int, int], Fraction] = {}
+    received: dict[tuple[int, int], Fraction] = {}
+    between: dict[tuple[int, int, int], Fraction] = {}
+    rails = [0] * len(chunks)
+    for c in sorted(range(len(chunks)), key=lambda c: (-int(chunks.size[c]), c)):
+        k, f, size = int(chunks.src[c]), int(chunks.dst[c]), int(chunks.size[c])
+        scores = []
+        for n in range(fabric.rails):
+            tx, rx = int(fabric.tx[k, n]), int(fabric.rx[f, n])
+            if not tx or not rx:
+                continue
+            out, into = sent.get((k, n), Fraction(0)), received.get((f, n), Fraction(0))
+            both = between.get((k, f, n), Fraction(0))
+            time = Fraction(size, min(tx, rx))
+            if policy == "lpt":
+                score: tuple[Fraction, ...] = (out + time, Fraction(n))
+            elif policy == "lpt-local":
+                turn = Fraction((n - k - f) % fabric.rails)
+                score = (out + PAIR_WEIGHT * both + time, turn)
+            else:
+                ends = out + Fraction(size, tx), into + Fraction(size, rx)
+                score = (max(ends), sum(ends, Fraction(0)), Fraction(n))
+            scores.append((score, n, time))
+        _, n, time = min(scores)
+        rails[c] = n
+        alone = policy != "lpt-global"
+        sent[k, n] = sent.get((k, n), Fraction(0)) + (
+            time if alone else Fraction(size, int(fabric.tx[k, n]))
+        )
+        received[f, n] = received.get((f, n), Fraction(0)) + Fraction(size, int(fabric.rx[f, n]))
+        between[k, f, n] = between.get((k, f, n), Fraction(0)) + time
+    return rails
+
+
+@given(instances(most=24, rails_most=5), st.sampled_from(["lpt", "lpt-local", "lpt-global"]))
+def test_lpt_on_rails_that_differ_is_exact(instance: tuple[Fabric, Chunks], policy: str) -> None:
+    """Ties of times are ties of fractions, not of rounded numbers."""
+    fabric, chunks = instance
+    tx = fabric.tx.copy()
+    tx[0, 0] = 5 if tx[0, 0] != 5 else 7  # nodes differ: no whole rounds, no equal rails
+    fabric = Fabric(fabric.nodes, fabric.rails, 1, tx, fabric.rx)
+    assert plan(fabric, chunks, policy).rail.tolist() == textbook_lpt(fabric, chunks, policy)
+
+
+@given(instances(most=24, rails_most=5), st.sampled_from(["lpt", "lpt-local", "lpt-global"]))
+def test_sums_beyond_63_bits_follow_the_same_rule(
+    instance: tuple[Fabric, Chunks], policy: str
+) -> None:
+    """Sizes a power of two larger, where times need Python's integers: the same rails."""
+    fabric, chunks = instance
+    tx = fabric.tx.copy()
+    tx[0, 0] = 5 if tx[0, 0] != 5 else 7
+    fabric = Fabric(fabric.nodes, fabric.rails, 1, tx, fabric.rx)
+    if len(chunks):
+        huge = chunks.size << (61 - int(chunks.total).bit_length())
+        large = Chunks.from_arrays(src=chunks.src, dst=chunks.dst, size=huge, nodes=chunks.nodes)
+        assert np.array_equal(plan(fabric, large, policy).rail, plan(fabric, chunks, policy).rail)
+
+
+@st.composite
+def traffics(draw: st.DrawFn) -> tuple[Fabric, Traffic]:
+    """Fabrics of every kind, and flows of which some nodes have only small ones."""
+    nodes, gpus, rails = draw(st.integers(2, 4)), draw(st.integers(1, 2)), draw(st.integers(1, 4))
+    kind = draw(fabrics(nodes, rails))
+    fabric = Fabric(nodes, rails, gpus, kind.tx, kind.rx)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    largest = rng.choice([3, 17, 40], nodes * gpus)
+    matrix = rng.integers(0, largest[:, None] + 1, (nodes * gpus, nodes * gpus))
+    return fabric, Traffic.from_matrix(matrix.astype(np.int64), fabric)
+
+
+@given(traffics(), st.integers(1, 20), st.sampled_from(["lpt", "lpt-local"]))
+def test_a_planner_is_the_plan_restricted_to_its_node(
+    given_: tuple[Fabric, Traffic], cap: int, policy: str
+) -> None:
+    fabric, traffic = given_
+    chunks = traffic.chunks(cap)
+    whole = plan(fabric, chunks, policy)
+    for node in range(fabric.nodes):
+        row = traffic.bytes[node * fabric.gpus : (node + 1) * fabric.gpus]
+        own = Planner(fabric, node, cap, policy).plan(np.ascontiguousarray(row))
+        assert np.array_equal(own.rail, whole.rail[chunks.src == node])
