@@ -64,11 +64,13 @@ class World:
 
     def vanish(self, node: int) -> None:
         """What the others see of a process that was killed: its connections end without a
-        goodbye.
+        goodbye. Without rank 0 all end.
         """
-        for rank, relay in self.relays.items():
-            if node in (0, rank):
-                relay.cut()
+        gone = [relay for rank, relay in self.relays.items() if node in (0, rank)]
+        for relay in gone:
+            relay.mute = True  # a dead rank 0 does not tell one rank that another was cut off
+        for relay in gone:
+            relay.cut()
 
     def run(self, work: Callable[[Verbs], Any], size: int = 1 << 20) -> list[Any]:
         """Call `work(sender)` on every node, each in its thread; an exception is that node's
