@@ -33,6 +33,7 @@ from railopt.units import shown
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
 Rails = npt.NDArray[np.int16]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -21,12 +21,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Floats, Ints
+from railopt.arrays import Bools, Floats, Ints, Words
 from railopt.errors import InputError
 
 __all__ = ["Dice", "exp", "falling", "ln"]
 
-Words = npt.NDArray[np.uint64]
 Shape = int | tuple[int, ...]
 
 _LN2 = 0.6931471805599453

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, plan, workloads
-from railopt.cli.common import table
+from railopt.tables import table
 
 SIDES = ("send", "receive")
 

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan, workloads
-from railopt.cli.common import table
 from railopt.sim import Assumptions, simulate
+from railopt.tables import table
 from railopt.units import parse_bytes
 
 PACKETS = Assumptions.packets()

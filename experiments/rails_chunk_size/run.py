@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan, workloads
-from railopt.cli.common import table
 from railopt.sim import Assumptions, simulate
 from railopt.sim.summary import node_bound
+from railopt.tables import table
 from railopt.units import PS_PER_S, format_bytes, parse_bytes, parse_time
 
 

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, claim, figure, finish
 from railopt import Chunks, Fabric, Plan, plan, workloads
 from railopt.bounds import lower_bound
-from railopt.cli.common import table
 from railopt.sim import Fault, simulate
+from railopt.tables import table
 from railopt.units import PS_PER_S
 
 
