@@ -216,7 +216,7 @@ def command(args: argparse.Namespace, name: str) -> str:
     )
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -241,7 +241,51 @@ def main() -> None:
     parser.add_argument(
         "--tiny", action="store_true", help="a toy model, to try the script on a CPU"
     )
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def run_of(args: argparse.Namespace, name: str) -> Run:
+    """The trace's training run, as the arguments change it."""
+    run = RUNS[name]
+    if args.tiny:
+        run = replace(
+            run,
+            shape=replace(run.shape, **TINY),
+            sequences=1,
+            token_layers=run.token_layers[:1],
+            token_limit=16,
+        )
+    return replace(run, iterations=args.iterations) if args.iterations else run
+
+
+def record(args: argparse.Namespace, name: str, corpus: text.Corpus, device: str) -> None:
+    """Train one model and write its trace."""
+    run, began = run_of(args, name), time.monotonic()
+    trace, log = train(run, corpus, args.seed, device, began + args.seconds)
+    took = round(time.monotonic() - began, 1)
+    meta = {
+        "command": command(args, name),
+        "seed": args.seed,
+        "hardware": hardware(device),
+        "seconds": took,
+        "model": asdict(run.shape),
+        "text": corpus.source,
+        "rank_text": "one kind" if run.kinds else "mixed",
+        **log,
+    }
+    path = args.out / f"{name}.npz"
+    replace(trace, meta=meta).save(path, force=True)
+    skew = trace.load.max(axis=2) / trace.load.mean(axis=2)
+    print(
+        f"{name}: {log['iterations_run']} iterations in {took} s, {len(trace.iterations)} "
+        f"recorded, {path.stat().st_size} bytes, "
+        f"loss {log['loss']}, max/mean first {skew[0].mean():.2f} last {skew[-1].mean():.2f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    args = parsed()
     args.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_float32_matmul_precision("high")
@@ -249,39 +293,7 @@ def main() -> None:
     corpus = text.load(args.text, 4096, args.seed)
     print(f"text: {corpus.source} ({time.monotonic() - began:.0f} s)", flush=True)
     for name in args.trace or list(RUNS):
-        run = RUNS[name]
-        if args.tiny:
-            run = replace(
-                run,
-                shape=replace(run.shape, **TINY),
-                sequences=1,
-                token_layers=run.token_layers[:1],
-                token_limit=16,
-            )
-        if args.iterations:
-            run = replace(run, iterations=args.iterations)
-        began = time.monotonic()
-        trace, log = train(run, corpus, args.seed, device, began + args.seconds)
-        took = round(time.monotonic() - began, 1)
-        meta = {
-            "command": command(args, name),
-            "seed": args.seed,
-            "hardware": hardware(device),
-            "seconds": took,
-            "model": asdict(run.shape),
-            "text": corpus.source,
-            "rank_text": "one kind" if run.kinds else "mixed",
-            **log,
-        }
-        path = args.out / f"{name}.npz"
-        replace(trace, meta=meta).save(path, force=True)
-        skew = trace.load.max(axis=2) / trace.load.mean(axis=2)
-        print(
-            f"{name}: {log['iterations_run']} iterations in {took} s, {len(trace.iterations)} "
-            f"recorded, {path.stat().st_size} bytes, "
-            f"loss {log['loss']}, max/mean first {skew[0].mean():.2f} last {skew[-1].mean():.2f}",
-            flush=True,
-        )
+        record(args, name, corpus, device)
 
 
 if __name__ == "__main__":

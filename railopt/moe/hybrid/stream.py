@@ -24,17 +24,19 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from heapq import nsmallest
 from itertools import product
-from math import prod
+from math import lcm, prod
+from typing import NamedTuple
 
 from railopt.bracket import Bracket, Status
 from railopt.errors import InputError
 from railopt.units import shown
 
-MAX_CHOICES = 50_000  # combinations of domain sizes that are tried: a second
+MAX_CHOICES = 50_000  # combinations of domain sizes that are tried
 MAX_MEMBERS = 1 << 20  # of a level
 
 
@@ -261,21 +263,80 @@ def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDoma
             f"{count} combinations of domain sizes: more than {MAX_CHOICES}; leave out unequal "
             f"domains"
         )
-    found = sorted(
-        _ranked(stream, options), key=lambda entry: (entry[1].total, [d.largest for d in entry[0]])
+    whole = _Whole.of(stream)
+    found = nsmallest(
+        keep,
+        (domains for domains in product(*options) if fits(stream, domains)),
+        key=lambda domains: (whole.total(domains), [d.largest for d in domains]),
     )
     if not found:
         raise InputError(f"no domain sizes fit in {stream.memory} bytes of expert memory")
+    ranking = tuple((domains, latency(stream, domains)) for domains in found)
     plain = latency(stream, plain_domains(stream))
-    return BestDomains(found[0][0], found[0][1], plain, count, tuple(found[:keep]))
+    return BestDomains(*ranking[0], plain, count, ranking)
 
 
-def _ranked(
-    stream: Stream, options: Sequence[Sequence[Domain]]
-) -> Iterator[tuple[tuple[Domain, ...], Latency]]:
-    for domains in product(*options):
-        if fits(stream, domains):
-            yield domains, latency(stream, domains)
+class _Whole(NamedTuple):
+    """A stream in whole multiples of one fraction of a second, so that totals are integers.
+
+    By level: gather, returned  of one copy;  start  a message's latency;  exchange  of one of the
+    level's n-th parts of the data
+    """
+
+    gather: tuple[int, ...]
+    returned: tuple[int, ...]
+    start: tuple[int, ...]
+    exchange: tuple[int, ...]
+    pre: int
+    post: int
+    decode: int
+    encode: int
+    gradients: bool
+
+    @classmethod
+    def of(cls, stream: Stream) -> _Whole:
+        numbers = range(len(stream.levels))
+        shares = [stream.share(i) for i in numbers]
+        gather = [stream.expert / stream.compression / share for share in shares]
+        returned = [stream.expert / share for share in shares]
+        start = [level.latency for level in stream.levels]
+        exchange = [Fraction(stream.data, stream.levels[i].count) / shares[i] for i in numbers]
+        times = [stream.pre, stream.post, stream.decode, stream.encode]
+        every = (*gather, *returned, *start, *exchange, *times)
+        unit = lcm(*(value.denominator for value in every))
+
+        def whole(values: Sequence[Fraction]) -> tuple[int, ...]:
+            return tuple(int(value * unit) for value in values)
+
+        pre, post, decode, encode = whole(times)
+        return cls(
+            whole(gather),
+            whole(returned),
+            whole(start),
+            whole(exchange),
+            pre,
+            post,
+            decode,
+            encode,
+            stream.gradients,
+        )
+
+    def total(self, domains: Sequence[Domain]) -> int:
+        """`latency().total` of these domains, in these multiples."""
+        gather = returned = exchange = 0
+        held = 1
+        for i, domain in enumerate(domains):
+            largest = domain.largest
+            copies, start = held * (largest - 1), self.start[i] * (largest - 1)
+            gather += start + copies * self.gather[i]
+            returned += start + copies * self.returned[i]
+            exchange += self.start[i] * (domain.count - 1)
+            exchange += self.exchange[i] * (domain.members - domain.smallest)
+            held *= largest
+        total = max(self.pre, gather) + self.decode * (held - 1) + 2 * exchange
+        if self.gradients:
+            total += max(self.post, returned) + 2 * exchange
+        return total + self.encode * (held > 1)
 
 
 def plain_domains(stream: Stream) -> tuple[Domain, ...]:

@@ -222,7 +222,8 @@ class TimeModel:
                 f"{self.nodes} nodes x {self.gpus} GPUs = {self.devices}, one rank a GPU"
             )
         most = int(tokens.view(np.uint64).max())  # a negative one is above 2**63
-        if most * tokens.size * self._longest[0] + tokens.size * self._longest[1] > MAX_SUM_PS:
+        token_ps, copy_ps = self._longest
+        if (most * token_ps + copy_ps) * tokens.size > MAX_SUM_PS:
             self._check_sums(tokens)
         return tokens
 

@@ -236,6 +236,12 @@ def free_pairs(devices: int, home: Ints) -> Ints:
 @njit(cache=True, error_model="numpy", _nrt=False)
 def flip(pair: int, state: State) -> None:
     """Toggle a pair that is no home, whatever the limits say."""
+    flip_inline(pair, state)
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def flip_inline(pair: int, state: State) -> None:
+    """`flip` without a call, which hands over a state and takes as long as the flip itself."""
     holds = state.holds
     d, e = pair // len(holds), pair % len(holds)
     change = -1 if holds[e, d] else 1

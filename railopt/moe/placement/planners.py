@@ -23,6 +23,7 @@ from railopt.moe.placement.repair import repaired
 from railopt.moe.placement.replicate import replicate
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
+from railopt.units import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +146,12 @@ class Placed:
     interrupted: bool = False
 
 
-def place(problem: Problem, planner: str = "pro-prophet") -> Placed:
-    """A placement of every layer by the planner of this name."""
+def place(problem: Problem, planner: str | Callable[[Problem], Placed] = "pro-prophet") -> Placed:
+    """A placement of every layer by the planner of this name, or by a function of one's own."""
+    if callable(planner):
+        return planner(problem)
     if planner not in PLANNERS:
-        raise InputError(f"unknown planner {planner!r}; known planners: {', '.join(PLANNERS)}")
+        raise InputError(f"unknown planner {shown(planner)}; known planners: {', '.join(PLANNERS)}")
     return PLANNERS[planner](problem)
 
 

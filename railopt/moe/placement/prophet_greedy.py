@@ -24,7 +24,7 @@ from railopt.moe.placement.layer_times import (
     at_home,
     combine,
     exhaust,
-    flip,
+    flip_inline,
     peak,
     terms,
     toggle,
@@ -95,7 +95,7 @@ def _greedy(state: State, away: Ints) -> int:
     trail = np.empty(min(state.limit, devices * experts), np.int64)
     best, kept, used = _follow(state, path, trail)
     for t in range(used - 1, kept - 1, -1):
-        flip(trail[t], state)
+        flip_inline(trail[t], state)
     a2a, fec, _, _, total, _ = terms(devices, state.times, layer.scalars)
     if total == 4 * a2a + 3 * fec:
         return best  # all transfers are hidden: fewer copies would not shorten anything
@@ -193,12 +193,12 @@ def _fill(device: int, state: State, path: Path) -> None:
 def _prune(best: int, trail: Ints, state: State) -> int:
     """Take back copies, the latest first, where the total does not grow; the total then."""
     for t in range(len(trail) - 1, -1, -1):
-        flip(trail[t], state)
+        flip_inline(trail[t], state)
         total = terms(len(state.layer.place), state.times, state.layer.scalars)[4]
         if total <= best:
             best = total
         else:
-            flip(trail[t], state)
+            flip_inline(trail[t], state)
     return best
 
 

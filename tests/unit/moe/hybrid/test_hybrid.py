@@ -119,6 +119,39 @@ def test_domains_as_traffic_that_the_plan_tools_cut_over_rails() -> None:
         partition.traffic(block, chosen, Fabric.uniform(2, 8))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_optimum_is_the_best_of_all_latencies(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def time(most: int) -> Fraction:
+        return Fraction(int(rng.integers(0, most)), int(rng.integers(1, 10**6)))
+
+    levels = tuple(
+        stream.Level(str(i), int(rng.integers(1, 9)), int(rng.integers(1, 10**9)), time(100))
+        for i in range(1 + seed % 3)
+    )
+    block = stream.Stream(
+        levels,
+        int(rng.integers(1, 10**8)),
+        int(rng.integers(1, 10**8)),
+        time(10**6),
+        compression=1 + time(10**7),
+        decode=time(1000),
+        encode=time(1000),
+        gradients=seed % 2 == 1,
+        post=time(10**6),
+    )
+    tried = product(*(stream.choices(level, unequal=True) for level in levels))
+    every = sorted(
+        (stream.latency(block, domains).total, [d.largest for d in domains]) for domains in tried
+    )
+    best = stream.optimum(block, unequal=True)
+    assert best.tried == len(every)
+    found = [(one.total, [d.largest for d in domains]) for domains, one in best.ranking]
+    assert found == every[:5]
+    assert best.bracket.value == every[0][0]
+
+
 def test_gradients_and_memory_change_the_optimum() -> None:
     block = flat(expert=4 * MB)
     free = stream.optimum(block).domains[0].largest

@@ -119,3 +119,4 @@ def test_a_planner_is_a_function_and_an_entry(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(planners, "PLANNERS", {**PLANNERS, "everywhere": everywhere})
     assert place(PROBLEM, "everywhere").placement.holds.all()
+    assert place(PROBLEM, everywhere).placement.holds.all()
