@@ -1,0 +1,262 @@
+"""railopt.check: files and values of every kind, held against traffic, counterexamples replayed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import railopt
+from railopt import Certificate, Fabric, Plan, Schedule, Traffic, check, plan, workloads
+from railopt.bracket import Bracket, Status
+from railopt.certificate import certify, save_certificate
+from railopt.cli.main import main
+from railopt.errors import InputError
+from railopt.gaps import gap
+from railopt.symbolic.search import counterexamples
+
+FABRIC = Fabric.uniform(3, 2, link="8Gb/s")
+SPEC = "moe:skew=0.5,seed=1"
+
+
+@pytest.fixture(scope="module")
+def traffic() -> Traffic:
+    return railopt.traffic_from(SPEC, FABRIC)
+
+
+@pytest.fixture(scope="module")
+def made(traffic: Traffic) -> Plan:
+    return plan(FABRIC, traffic.chunks("flow"), "lpt")
+
+
+@pytest.fixture
+def certificate(made: Plan) -> Certificate:
+    return gap(made, limit_s=0).certificate
+
+
+def test_the_function_and_the_kernel_have_their_names() -> None:
+    assert callable(check)
+    assert railopt.kernel.__name__ == "railopt.check"
+    assert railopt.Certificate is Certificate
+
+
+def test_a_plan_in_memory_and_on_disk(made: Plan, traffic: Traffic, tmp_path: Path) -> None:
+    made.save(tmp_path / "plan.npz")
+    for what in (made, tmp_path / "plan.npz", str(tmp_path / "plan.npz")):
+        verdict = check(what, traffic)
+        assert verdict.ok, verdict
+        assert (verdict.kind, verdict.value) == ("plan", made.makespan)
+        assert traffic.digest in verdict.message
+        assert not check(what, "moe:skew=0.5,seed=2").ok
+
+
+def test_a_schedule(tmp_path: Path) -> None:
+    fabric = Fabric.uniform(4, 4)
+    traffic = workloads.zipf(fabric, seed=1)
+    schedule = railopt.synthesise(fabric, traffic)
+    schedule.save(tmp_path / "s.npz")
+    for what in (schedule, tmp_path / "s.npz"):
+        assert check(what, traffic).ok
+        assert check(what).ok
+        assert not check(what, workloads.zipf(fabric, seed=2)).ok
+    assert isinstance(schedule, Schedule)
+
+
+def test_a_certificate_is_held_against_its_traffic(
+    certificate: Certificate, traffic: Traffic, tmp_path: Path
+) -> None:
+    certificate.save(tmp_path / "c.json")
+    traffic.save(tmp_path / "same.npz")
+    traffic.save(tmp_path / "same.txt")
+    for given in (traffic, SPEC, tmp_path / "same.npz", tmp_path / "same.txt"):
+        for what in (certificate, tmp_path / "c.json"):
+            verdict = check(what, given)
+            assert verdict.ok, verdict
+            assert "names" in verdict.message
+    other = check(tmp_path / "c.json", "moe:skew=0.5,seed=2")
+    assert not other.ok
+    assert "sends node" in other.message
+
+
+def test_the_same_bytes_between_nodes_may_be_another_traffic(
+    certificate: Certificate, traffic: Traffic
+) -> None:
+    bytes_ = traffic.bytes.copy()
+    bytes_[0, 2], bytes_[0, 3] = bytes_[0, 3] + 1, bytes_[0, 2] - 1
+    verdict = check(certificate, Traffic(bytes_, traffic.nodes))
+    assert not verdict.ok
+    assert "another traffic" in verdict.message
+
+
+def test_what_can_not_be_held_against_traffic_is_refused(
+    certificate: Certificate, traffic: Traffic
+) -> None:
+    unnamed = {key: value for key, value in certificate.problem.items() if key != "traffic"}
+    local = Certificate.local([7, 5, 4], 8, {"kind": "average"}, rails=2)
+    for what, why in ((replace(certificate, problem=unnamed), "does not say"), (local, "no nodes")):
+        assert check(what).ok
+        with pytest.raises(InputError, match=why):
+            check(what, traffic)
+    with pytest.raises(InputError, match="counterexample"):
+        check(counterexamples.files()[0], traffic)
+
+
+def test_the_command_exits_by_the_verdict(
+    certificate: Certificate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "c.json"
+    certificate.save(path)
+    assert main(["check", str(path), "--traffic", SPEC]) == 0
+    assert main(["check", str(path), "--traffic", "moe:skew=0.5,seed=2"]) == 4
+    assert main(["check", str(path), str(tmp_path / "absent")]) == 1
+    capsys.readouterr()
+    assert main(["check", "--json", str(path)]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert {"optimal", "optimum", "bound_float"} <= set(row)
+    assert not {"proved", "status"} & set(row)
+
+
+# ---------------------------------------------------------------- this plan, and the best one
+
+
+@pytest.fixture(scope="module")
+def worse_and_best(traffic: Traffic) -> tuple[Plan, Plan, Bracket]:
+    chunks = traffic.chunks("flow")
+    worse = plan(FABRIC, chunks, "own-nic")
+    outcome = railopt.solve(FABRIC, chunks, limit_s=5)
+    assert outcome.plan is not None
+    assert outcome.proved
+    assert worse.makespan > outcome.plan.makespan
+    return worse, outcome.plan, outcome.bracket
+
+
+def test_the_best_plan_travels_with_a_worse_one(
+    worse_and_best: tuple[Plan, Plan, Bracket],
+) -> None:
+    worse, best, bracket = worse_and_best
+    both = certify(worse, bracket, best)
+    assert not both.optimal
+    assert both.bracket == replace(bracket, by="")
+    verdict = both.check()
+    assert (verdict.ok, verdict.optimal, verdict.optimum) == (True, False, "proved"), verdict
+    assert (verdict.value, verdict.best) == (worse.makespan, best.makespan)
+    alone = certify(worse, bracket).check()
+    assert (alone.ok, alone.optimal, alone.optimum) == (True, False, "open")
+    itself = certify(best, bracket, best)
+    assert itself.best is None
+    assert (itself.check().optimal, itself.check().optimum) == (True, "proved")
+
+
+def test_a_certificate_can_not_claim_more_than_it_holds(
+    worse_and_best: tuple[Plan, Plan, Bracket],
+) -> None:
+    worse, best, bracket = worse_and_best
+    record = certify(worse, bracket, best).as_dict()
+    claim = record["claim"]
+    lies = [
+        {**record, "claim": {**claim, "optimal": True}},
+        {**record, "claim": {**claim, "optimum": "claimed"}},
+        {**record, "claim": {**claim, "optimum": "known"}},
+        {**record, "claim": {**claim, "best": claim["value"]}},
+        {**record, "claim": {name: claim[name] for name in claim if name != "best"}},
+        {**record, "best": {"assignment": record["assignment"]}},
+        {**record, "best": {"assignment": record["best"]["assignment"][1:]}},
+        {**record, "best": {"file": "absent.npz", "digest": "0" * 32}},
+        {name: record[name] for name in record if name != "best"},
+        {**record, "witness": {"kind": "claimed", "by": "solver 1.0"}},
+        {**record, "problem": {**record["problem"], "traffic": "x"}},
+        {**record, "version": 1},
+    ]
+    assert railopt.kernel.check_certificate(record).ok
+    for lie in lies:
+        assert not railopt.kernel.check_certificate(lie).ok, lie["claim"]
+    word = {
+        **record,
+        "witness": {"kind": "claimed", "by": "solver 1.0"},
+        "claim": {**claim, "optimum": "claimed"},
+    }
+    verdict = railopt.kernel.check_certificate(word)
+    assert (verdict.ok, verdict.optimal, verdict.optimum) == (True, False, "claimed")
+
+
+def test_large_plans_lie_beside_their_certificate(
+    worse_and_best: tuple[Plan, Plan, Bracket],
+    traffic: Traffic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worse, best, bracket = worse_and_best
+    monkeypatch.setattr("railopt.certificate.INLINE", 3)
+    files = save_certificate(worse, bracket, tmp_path / "c.json", best)
+    assert [file.name for file in files] == ["c.json", "c.plan.npz", "c.best.npz"]
+    verdict = check(files[0], traffic)
+    assert (verdict.ok, verdict.optimal, verdict.optimum) == (True, False, "proved"), verdict
+    assert not check(files[0], "moe:skew=0.5,seed=2").ok
+    with pytest.raises(InputError, match="exists"):
+        save_certificate(worse, bracket, tmp_path / "c.json", best)
+    files[0].unlink()
+    with pytest.raises(InputError, match="exists"):
+        save_certificate(worse, bracket, tmp_path / "c.json", best)
+    assert not files[0].exists()
+    worse.save(files[2], force=True)
+    save_certificate(worse, bracket, tmp_path / "c.json", best, force=True)
+    worse.save(files[2], force=True)
+    assert not check(files[0]).ok
+
+
+def test_version_1_is_still_read() -> None:
+    record = {
+        "railopt": "certificate",
+        "version": 1,
+        "problem": {"kind": "local", "sizes": [7, 5, 4], "rails": 2},
+        "claim": {"bound": "9", "value": "9", "proved": True},
+        "witness": {"kind": "pigeonhole", "jobs": 3, "rails": 1},
+        "assignment": [0, 1, 1],
+    }
+    read = Certificate.from_dict(record)
+    assert (read.optimal, read.bracket.status) == (True, Status.PROVED)
+    assert read.check().proved
+    assert read.as_dict()["version"] == 2
+    assert railopt.kernel.check_certificate(record).optimum == "proved"
+
+
+# ---------------------------------------------------------------- counterexamples
+
+
+@pytest.mark.parametrize("path", counterexamples.files(), ids=lambda path: path.stem)
+def test_every_committed_counterexample_is_replayed(path: Path) -> None:
+    verdict = check(path)
+    assert verdict.ok, verdict
+    assert "replayed" in verdict.message
+    assert verdict.value is not None
+
+
+@pytest.mark.parametrize("path", counterexamples.files(), ids=lambda path: path.stem)
+def test_a_counterexample_that_shows_nothing_fails(path: Path, tmp_path: Path) -> None:
+    record = json.loads(path.read_text())
+    changes: list[dict[str, object]] = [{"value": "1/7"}, {"at_most": "99"}, {"optimum": "1/9"}]
+    if record["kind"] != "fast":  # which has its phases in `best`
+        changes.append({"bad": {}})
+    for change in changes:
+        changed = tmp_path / "changed.json"
+        changed.write_text(json.dumps({**record, **change}))
+        assert not check(changed).ok, change
+        changed.unlink()
+
+
+def test_a_counterexample_of_another_form_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    whole = json.loads(next(f for f in counterexamples.files() if "T8" in f.name).read_text())
+    many = {**whole["best"], "rails": 50}
+    for change in (
+        {"kind": "x\n"},
+        {"best": {}},
+        {"value": "1e9"},
+        {"where": ["x"]},
+        {"best": many},
+    ):
+        path.write_text(json.dumps({**whole, **change}))
+        with pytest.raises(InputError):
+            check(path)
