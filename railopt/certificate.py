@@ -158,13 +158,20 @@ class Certificate:
         return self.value == self.bound and self.claimed_by is None
 
     @property
-    def bracket(self) -> Bracket:
-        """What it claims of the optimum of its problem."""
+    def optimum(self) -> Status:
+        """What it claims of the optimum of its problem, by the best that it holds."""
         known = self.value if self.best is None else self.best
-        status = Status.OPEN
-        if known == self.bound:
-            status = Status.PROVED if self.claimed_by is None else Status.CLAIMED
-        return Bracket(known, self.bound, status, self.witness, self.claimed_by or "")
+        if known != self.bound:
+            return Status.OPEN
+        return Status.PROVED if self.claimed_by is None else Status.CLAIMED
+
+    @property
+    def bracket(self) -> Bracket:
+        """What is known of the optimum, if it holds: a false certificate may have none, and then
+        this is an InputError.
+        """
+        known = self.value if self.best is None else self.best
+        return Bracket(known, self.bound, self.optimum, self.witness, self.claimed_by or "")
 
     @property
     def traffic(self) -> str | None:
@@ -176,7 +183,7 @@ class Certificate:
         claim: dict[str, Any] = {
             "bound": str(self.bound),
             "optimal": self.optimal,
-            "optimum": str(self.bracket.status),
+            "optimum": str(self.optimum),
         }
         if self.value is not None:
             claim["value"] = str(self.value)
