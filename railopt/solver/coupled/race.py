@@ -46,8 +46,17 @@ class Clock:
         if self.depth == 0:
             self.stood += self.base() - self.since
 
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Stopped while it lasts."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.go_on()
+
     def __call__(self) -> float:
-        return self.base() - self.stood
+        return (self.since if self.depth else self.base()) - self.stood
 
 
 class Progress(NamedTuple):
@@ -218,13 +227,12 @@ class Race:
         """While modules are imported: an interrupt waits until they are whole, and the clock stands
         still.
         """
-        self.clock.stop()
         self.shielded = True
         try:
-            yield
+            with self.clock.standing():
+                yield
         finally:
             self.shielded = False
-            self.clock.go_on()
         if self.interrupted:
             raise KeyboardInterrupt
 

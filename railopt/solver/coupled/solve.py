@@ -74,6 +74,7 @@ def settle(race: Race, backend: str = "native", start: Plan | None = None) -> Ou
             from railopt.solver.coupled import ask, steps
             from railopt.solver.coupled.compiling import not_counted
         with not_counted(race.clock):
+            steps.load_kernels(race)
             if backend == "native":
                 steps.native(race)
             else:

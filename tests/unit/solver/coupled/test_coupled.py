@@ -251,6 +251,31 @@ def test_arrangements_keep_off_dead_rails() -> None:
         )
 
 
+def test_a_clock_stands_still_while_it_is_stopped() -> None:
+    now = [0.0]
+    clock = Clock(lambda: now[0])
+    with clock.standing(), clock.standing():
+        now[0] = 5.0
+        assert clock() == 0.0
+    now[0] = 7.0
+    assert clock() == 2.0
+
+
+def test_loading_kernels_takes_none_of_the_time() -> None:
+    script = (
+        "import time; import railopt\n"
+        "from railopt.solver.coupled.race import Clock, Race\n"
+        "from railopt.solver.coupled.solve import settle\n"
+        "chunks = railopt.Chunks.from_arrays(src=[0, 0, 1], dst=[1, 1, 0], size=[4, 4, 8])\n"
+        "race = Race(railopt.Fabric.uniform(2, 2), chunks, 9, clock=Clock(time.process_time))\n"
+        "assert settle(race).proved; print(race.time_s)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert float(ran.stdout) < 0.2
+
+
 def large_problem(seed: int, bits: int) -> tuple[Fabric, Chunks]:
     """Chunks of up to 2**bits bytes, mostly of one size, as many as stay below 2**62 together."""
     rng = np.random.default_rng([seed, bits])
