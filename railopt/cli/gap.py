@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             for row in _rows(args):
                 rows.append(row)
                 interrupted = interrupted or row.report.interrupted
-        interrupted = interrupted or kept.lost
+        interrupted = interrupted or kept.struck
     except KeyboardInterrupt:
         interrupted = True
     for text in dict.fromkeys(text for row in rows for text in row.report.notes):

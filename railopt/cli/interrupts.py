@@ -1,7 +1,8 @@
-"""A Ctrl-C that strikes inside foreign code.
+"""A Ctrl-C that strikes inside foreign code arrives all the same.
 
-While numba compiles, llvmlite calls Python back from C.  A KeyboardInterrupt raised there can't
-reach its caller: Python prints a traceback and goes on, as if nothing had been pressed.
+A KeyboardInterrupt gets lost where C calls Python back, as llvmlite does while numba compiles
+(Python prints a traceback and goes on), and where a library catches whatever comes, as some do
+while they are imported.
 """
 
 from __future__ import annotations
@@ -13,23 +14,28 @@ import threading
 from types import TracebackType
 from typing import Any
 
-AGAIN_S = 0.1  # after which a lost Ctrl-C is tried again
+AGAIN_S = 1.0  # after which a Ctrl-C that had no effect is sent again
 
 
 class KeepInterrupts:
-    """While it lasts, a lost Ctrl-C prints nothing and is sent again, until it arrives; one that a
-    handler of its own has noted, as a solver's race does, is not.
+    """A context, to be left at Ctrl-C: as long as it is not, the signal is sent again, and nothing
+    is printed of exceptions that were lost.  In other threads than the main one it does nothing.
 
-    lost   whether one was on its way at the end
+    struck   whether Ctrl-C came, whatever became of it
     """
 
     def __init__(self) -> None:
-        self.lost = False
-        self._before: Any = None
-        self._timer: threading.Timer | None = None
+        self.struck = False
+        self._left = threading.Event()
 
     def __enter__(self) -> KeepInterrupts:
-        self._before, sys.unraisablehook = sys.unraisablehook, self._hook
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
+        if threading.current_thread() is threading.main_thread():
+            self._ends = os.pipe()
+            os.set_blocking(self._ends[1], False)
+            self._fd = signal.set_wakeup_fd(self._ends[1], warn_on_full_buffer=False)
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(
@@ -38,15 +44,23 @@ class KeepInterrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        sys.unraisablehook = self._before
-        if self._timer is not None:
-            self.lost = not self._timer.finished.is_set()
-            self._timer.cancel()
+        self._left.set()
+        if threading.current_thread() is threading.main_thread():
+            signal.set_wakeup_fd(self._fd)
+            os.close(self._ends[1])
+            self._thread.join()
+            os.close(self._ends[0])
+        sys.unraisablehook = self._hook
 
-    def _hook(self, unraisable: Any) -> None:
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            self._before(unraisable)
-        elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._timer = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
-            self._timer.daemon = True
-            self._timer.start()
+    def _watch(self) -> None:
+        """Wait for the signal, of which the interpreter writes the number into the pipe."""
+        while numbers := os.read(self._ends[0], 64):
+            if signal.SIGINT in numbers:
+                self.struck = True
+                while not self._left.wait(AGAIN_S):
+                    os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    def _unraisable(self, lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            self._hook(lost)

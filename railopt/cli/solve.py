@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if outcome.plan is not None and args.certificate:
         for path in outcome.save_certificate(args.certificate, force=args.force):
             note(f"saved {path}")
-    if outcome.interrupted or kept.lost:
+    if outcome.interrupted or kept.struck:
         return 130
     if backend != "native" and outcome.notes:
         return BackendError.exit_code
