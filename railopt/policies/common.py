@@ -55,11 +55,13 @@ class Costs(NamedTuple):
 
     tx      int64 [senders, rails]: of the senders, of which the first is node `first`
     rx      int64 [nodes, rails]
+    far     more than any sum of times
     """
 
     tx: Array
     rx: Array
     first: int = 0
+    far: int = (1 << 63) - 1
 
 
 def check_alive(fabric: Fabric, chunks: Chunks) -> None:

@@ -53,7 +53,7 @@ class Senders:
         tx, rx = fabric.tx, fabric.rx
         alike = bool(np.all(tx == tx[:, :1]) and 0 < tx.max() <= rx.min())
         every = costs(fabric)
-        own = every if node is None else Costs(every.tx[node : node + 1], every.rx, node)
+        own = every if node is None else every._replace(tx=every.tx[node : node + 1], first=node)
         return cls(fabric, len(own.tx), own, alike, rail_turns(fabric))
 
     def lpt(self, chunks: Columns, rail: Rails) -> None:

@@ -79,10 +79,13 @@ def left_by_rounds(
     chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
 ) -> Array:
     """`whole_rounds` of each sender's own largest chunks, and the chunks that they leave; int64."""
-    largest = np.zeros(senders, np.int64)
-    for c in range(chunks.size.size):
-        k = np.uint64(chunks.src[c])
-        largest[k] = max(largest[k], chunks.size[c])
+    src, size = chunks.src, chunks.size
+    largest = np.full(senders, chunks.largest if senders == 1 else 0)
+    if senders > 1:
+        for c in range(size.size):
+            k = np.uint64(src[c])
+            if size[c] > largest[k]:
+                largest[k] = size[c]
     return left_over(whole_rounds(chunks, largest, receivers, turns, rail))
 
 
@@ -97,11 +100,11 @@ def round_robin(src: Array, dst: Array, costs: Costs, turned: bool, rail: Array)
     sent = np.zeros((nodes, nodes, rails), np.int64)
     for c in range(src.size):
         k, f = src[c], dst[c]
-        best, soonest = -1, np.int64(0)
+        best, soonest = -1, costs.far
         for i in range(rails):
             n = (i + k + f) % rails if turned else i
             finish = (sent[k, f, n] + 1) * max(tx[k, n], rx[f, n])
-            if tx[k, n] > 0 and rx[f, n] > 0 and (best < 0 or finish < soonest):
+            if finish < soonest and min(tx[k, n], rx[f, n]) > 0:
                 best, soonest = n, finish
         rail[c] = best
         sent[k, f, best] += 1

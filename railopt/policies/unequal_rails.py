@@ -33,7 +33,8 @@ def summed(kernel: Kernel, costs: Costs, chunks: Columns, times: int = 1) -> tup
     dearest = times * max(int(costs.tx.max()), int(costs.rx.max()))
     if chunks.total * dearest < _SUMS or _busiest(chunks) * dearest < _SUMS:
         return kernel, costs
-    exact = Costs(costs.tx.astype(object), costs.rx.astype(object), costs.first)
+    far = 4 * chunks.total * dearest
+    exact = Costs(costs.tx.astype(object), costs.rx.astype(object), costs.first, far)
     return getattr(kernel, "py_func", kernel), exact
 
 
@@ -59,10 +60,10 @@ def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
     for i in range(words.size):
         c = words[i] & INDEX
         k, f = src[c], dst[c]
-        s, best, soonest = int(size[c]), -1, busy[k, 0]
+        s, best, soonest = int(size[c]), -1, costs.far
         for n in range(rails):
             finish = busy[k, n] + s * max(tx[k, n], rx[f, n])
-            better = (tx[k, n] > 0) & (rx[f, n] > 0) & ((best < 0) | (finish < soonest))
+            better = (finish < soonest) & (min(tx[k, n], rx[f, n]) > 0)
             best = n if better else best
             soonest = finish if better else soonest
         rail[c] = best
@@ -99,11 +100,11 @@ def lpt_local(
             k, f, s = ks[i], fs[i], sizes[i]
             out, mine, out_cost, in_cost = busy[k], pair[k, f], tx[k], rx[f]
             start = (costs.first + k + f) % rails
-            best, lowest = -1, out[0]
+            best, lowest = -1, costs.far
             for n in range(rails):
                 score = out[n] + weight * mine[n] + s * max(out_cost[n], in_cost[n])
                 better = (score < lowest) | ((score == lowest) & (n >= start) & (best < start))
-                better = (out_cost[n] > 0) & (in_cost[n] > 0) & ((best < 0) | better)
+                better &= min(out_cost[n], in_cost[n]) > 0
                 best = n if better else best
                 lowest = score if better else lowest
             rail[chunk[i]] = best
@@ -124,6 +125,10 @@ def lpt_global(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None
     tx, rx = costs.tx, costs.rx
     nodes, rails = tx.shape
     send, recv = np.zeros((nodes, rails), tx.dtype), np.zeros((nodes, rails), tx.dtype)
+    for k in range(nodes):  # a dead NIC is later than any other, and never chosen
+        for n in range(rails):
+            send[k, n] = costs.far // 4 if tx[k, n] == 0 else 0
+            recv[k, n] = costs.far // 4 if rx[k, n] == 0 else 0
     ks, fs, sizes = (
         np.empty(_BLOCK, np.int64),
         np.empty(_BLOCK, np.int64),
@@ -137,12 +142,11 @@ def lpt_global(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None
         for i in range(block.size):
             s = sizes[i]
             out, into, out_cost, in_cost = send[ks[i]], recv[fs[i]], tx[ks[i]], rx[fs[i]]
-            best, latest, both = -1, out[0], out[0]
+            best, latest, both = -1, costs.far, costs.far
             for n in range(rails):
                 a, b = out[n] + s * out_cost[n], into[n] + s * in_cost[n]
                 later, together = max(a, b), a + b
                 better = (later < latest) | ((later == latest) & (together < both))
-                better = (out_cost[n] > 0) & (in_cost[n] > 0) & ((best < 0) | better)
                 best = n if better else best
                 latest = later if better else latest
                 both = together if better else both
