@@ -47,7 +47,7 @@ class World:
 
     nodes: int
     rails: int
-    options: Options = field(default_factory=lambda: Options(batch=4, depth=16, stall_s=5))
+    options: Options = field(default_factory=lambda: Options(batch=4, depth=16, stall_s=20))
     max_message: int = 1 << 30
     tamper: dict[int, Tamper] = field(default_factory=dict)
     join_s: float = 10

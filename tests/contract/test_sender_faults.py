@@ -79,6 +79,7 @@ def test_wherever_the_link_breaks_all_bytes_arrive(after: int) -> None:
     """
     plan = small_plan(3, 2)
     for rounds in with_fault(World(3, 2), plan, s.IBV_WC_RETRY_EXC_ERR, after, rounds=3):
+        assert isinstance(rounds, list), rounds
         assert [wrong for wrong, _ in rounds] == [0, 0, 0], rounds
 
 
