@@ -114,6 +114,8 @@ def _groups(schedule: Schedule) -> tuple[list[Array], list[tuple[int, int]]]:
     each needs.
     """
     stages, kind = schedule.stages, KINDS[schedule.kind]
+    if not stages:  # only what stays inside servers moves
+        return [np.zeros(1, np.int64)] * 4, []
     number = np.arange(max(stages, 1))
     if not kind.barriers:
         zero = np.zeros_like(number)

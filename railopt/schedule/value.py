@@ -17,7 +17,7 @@ from numba import njit
 from railopt.arrays import Array, Ints, digest, frozen, load_npz, save_npz, total
 from railopt.bounds import Bound
 from railopt.chunks import Chunks
-from railopt.errors import CheckFailed, FormatError, InputError
+from railopt.errors import CheckFailed, FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.formats import Connection, format_cm
 from railopt.plans import Plan
@@ -25,7 +25,7 @@ from railopt.schedule.decompose import line_sums
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.pieces import Pieces, cut, node_matrix
 from railopt.traffic import Traffic
-from railopt.units import parse_bytes
+from railopt.units import parse_bytes, shown
 
 DEFAULT_CHUNK = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)
@@ -55,7 +55,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.order not in ORDERS:
             raise InputError(
-                f"a schedule of kind {self.kind!r} in order {self.order!r}: "
+                f"a schedule of kind {shown(self.kind)} in order {shown(self.order)}: "
                 f"known kinds are {', '.join(KINDS)}; orders {', '.join(ORDERS)}"
             )
         require_two_levels(self.fabric, self.traffic)
@@ -257,6 +257,12 @@ class Schedule:
                 f"{path}: a schedule holds {sorted(names | columns)}; found "
                 f"{sorted({*header, *arrays})}"
             )
+        for name, kind in (("kind", str), ("order", str), ("total", int), ("line_sum", int)):
+            if type(header[name]) is not kind:
+                raise FormatError(
+                    f"{printable(path)}: {name} is a {type(header[name]).__name__}, expected a "
+                    f"{kind.__name__}"
+                )
         fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
         traffic = Traffic.from_matrix(arrays["bytes"], fabric)
         schedule = cls(

@@ -1,11 +1,12 @@
 """The event loop: flows start, share the ports, finish, and open the groups that wait for them.
 
 Times are int64 picoseconds, sizes bytes; rates are float64 bytes per picosecond, and a completion
-is rounded up to the next picosecond.  While fewer than `2 << shift` flows are active, rates are
-recomputed after every completion: exact.  With more, after every `flows >> shift` completions:
-those few that end inside a step are slowed so that they end with it, and what they leave goes to
-the others at once, so no capacity idles and no port carries more than it can.  A step over n flows
-costs O(n) and ends a fixed share of them: a run costs a fixed number of passes, not one a
+is rounded up to the next picosecond.  While fewer than `2 << shift` flows move, rates are
+recomputed after every completion: exact.  With more, after every `flows >> shift` completions,
+or when the first of them would be put off by more than one in `2**stretch` of its time: those few
+that end inside a step are slowed so that they end with it, and what they leave goes to the others
+at once, so no port carries more than it can.  A step over n flows costs O(n) and ends a fixed share
+of them, or moves the clock by a fixed share: a run costs a fixed number of passes, not one a
 completion.
 """
 
@@ -91,11 +92,13 @@ class Parts(NamedTuple):
 class Limits(NamedTuple):
     """How far to run, and how finely.
 
-    shift   rates are recomputed when one in 2**shift of the active flows is done
-    until   picoseconds; NEVER: to the end
+    shift     rates are recomputed when one in 2**shift of the active flows is done
+    stretch   and when a completion would be put off by one in 2**stretch of its time
+    until     picoseconds; NEVER: to the end
     """
 
     shift: int
+    stretch: int
     until: int
 
 
@@ -168,23 +171,25 @@ def _smallest(values: Array, rank: int, buffer: Array) -> float:
 
 
 @njit(cache=True)
-def _window(active: Array, state: State, shift: int, room: int) -> tuple[int, bool]:
+def _window(active: Array, state: State, now: int, limits: Limits, room: int) -> tuple[int, bool]:
     """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends
     lie apart in it.
     """
-    soonest = np.inf
+    soonest, moving = np.inf, 0
     for i in range(active.size):
         f = active[i]
         state.until_done[i] = state.left[f] / state.rate[f] if state.rate[f] > 0.0 else np.inf
         soonest = min(soonest, state.until_done[i])
+        moving += state.until_done[i] < np.inf
     if soonest == np.inf:
         return (-1 if room == NEVER else room), False
     first = _ceil(soonest)
-    batch = active.size >> shift
+    batch = moving >> limits.shift
     if batch < 2 or first >= room:
         return min(first, room), False
     late = _smallest(state.until_done[: active.size], batch - 1, state.sorting)
-    last = room if late >= room else _ceil(late)
+    longest = min(room, first + ((now + first) >> limits.stretch))
+    last = longest if late >= longest else _ceil(late)
     return last, last > first
 
 
@@ -351,7 +356,7 @@ def _run(
         active = state.active[:count]
         fill(among, state.ending[:0], net, state.rate, ports)
         room = following - now if following < NEVER else NEVER
-        step, several = _window(active, state, limits.shift, room)
+        step, several = _window(active, state, now, limits, room)
         if step < 0:
             break
         if several:

@@ -97,6 +97,8 @@ def test_nothing_to_send() -> None:
             synthesise(fabric, Traffic.from_matrix(np.zeros((6, 6), np.int64), fabric), kind)
         )
         assert len(empty.size) == 0
+        local = Traffic.from_matrix(np.kron(np.eye(3, dtype=np.int64), np.full((2, 2), MB)), fabric)
+        assert completion_us(synthesise(fabric, local, kind)) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

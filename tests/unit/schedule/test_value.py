@@ -5,6 +5,7 @@ becomes.
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,6 +22,7 @@ from railopt.formats import parse_cm
 from railopt.schedule import KINDS, Schedule, conflicts, synthesise
 from railopt.schedule.pieces import shares
 from railopt.workloads import zipf
+from tests.damage import damaged
 
 FABRIC = Fabric.uniform(4, 8)
 TRAFFIC = zipf(FABRIC, skew=0.8, seed=3)
@@ -301,3 +303,88 @@ def test_conflicts_are_found(compact: Schedule) -> None:
     assert len(found) == 10
     assert "stage 0: NIC 0 of node 0 sends to 3 nodes" in found
     assert conflicts(replace(plan, stage=None)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": 3},
+        {"kind": ["compact"]},
+        {"order": None},
+        {"order": "\x1b[2J"},
+        {"total": "12"},
+        {"total": True},
+        {"line_sum": 1.5},
+        {"line_sum": None},
+        {"fabric": 7},
+        {"fabric": {}},
+    ],
+)
+def test_headers_of_wrong_types_under_a_valid_digest(
+    compact: Schedule, tmp_path: Path, change: dict[str, object]
+) -> None:
+    header, arrays = compact._content()
+    save_npz(tmp_path / "s.npz", "schedule", {**header, **change}, arrays)
+    with pytest.raises(InputError) as caught:
+        Schedule.load(tmp_path / "s.npz")
+    assert str(caught.value).isprintable()
+
+
+def test_arrays_of_wrong_shapes_under_a_valid_digest(compact: Schedule, tmp_path: Path) -> None:
+    """120 files: each array cut, turned, cast or spoilt; refused, or the schedule that it says."""
+    header, arrays = compact._content()
+    rng = np.random.default_rng(9)
+    refused = 0
+    for case in range(120):
+        name = sorted(arrays)[rng.integers(0, len(arrays))]
+        array = arrays[name].copy()
+        spoil = rng.integers(0, 6)
+        if spoil == 0:
+            array = array[: rng.integers(0, len(array))]
+        elif spoil == 1:
+            array = array.ravel()
+        elif spoil == 2:
+            array = array.astype([np.float64, np.uint64, np.int8, np.bool_][rng.integers(0, 4)])
+        elif spoil == 3:
+            array = array[..., None]
+        elif spoil == 4:
+            array = array.T.copy()
+        else:
+            odd = [-1, -2, 7, 2**31 - 1, 2**62]
+            limit = np.iinfo(array.dtype).max
+            array.flat[rng.integers(0, array.size)] = min(odd[rng.integers(0, 5)], limit)
+        path = tmp_path / f"{case}.npz"
+        save_npz(path, "schedule", header, {**arrays, name: array})
+        try:
+            assert Schedule.load(path).total == header["total"]
+        except (InputError, CheckFailed):
+            refused += 1
+    assert refused > 80
+
+
+def test_damaged_files_are_refused(compact: Schedule, tmp_path: Path) -> None:
+    """150 files with a few bytes changed, cut out, doubled or put in."""
+    compact.save(tmp_path / "s.npz")
+    data, dice = (tmp_path / "s.npz").read_bytes(), random.Random(11)
+    refused = 0
+    for _ in range(150):
+        (tmp_path / "d.npz").write_bytes(damaged(data, dice))
+        try:
+            assert Schedule.load(tmp_path / "d.npz") == compact
+        except InputError:
+            refused += 1
+    assert refused > 100
+
+
+def test_pieces_of_no_bytes_or_of_no_server_are_refused(compact: Schedule) -> None:
+    with pytest.raises(InputError, match="at most 0 bytes: expected 1 or more"):
+        compact.pieces(0)
+    with pytest.raises(InputError, match="server 4: expected 0 to 3"):
+        compact.pieces(node=4)
+
+
+def test_options_that_can_do_nothing_are_refused() -> None:
+    with pytest.raises(InputError, match="eps can't do anything"):
+        synthesise(FABRIC, TRAFFIC, "fast", eps=0)
+    with pytest.raises(InputError, match="startup can't do anything"):
+        synthesise(FABRIC, TRAFFIC, order="built", startup=1)

@@ -285,3 +285,20 @@ def test_direct_traffic_needs_a_fabric_and_a_known_balancer(fabric: Fabric) -> N
         simulate(traffic)
     with pytest.raises(InputError, match="unknown balancer 'magic'; known balancers: ecmp"):
         simulate(traffic, fabric=fabric, balancer="magic")
+
+
+def test_flows_that_stand_still_do_not_blur_the_others() -> None:
+    """630 of 640 flows lose a port for good; the ten others share theirs to the last byte."""
+    first = np.concatenate([[0], np.cumsum([2] * 630 + [1] * 10)])
+    path = np.array([0, 1] * 630 + [1] * 10, np.int32)
+    flows = Flows(
+        np.array([10**10, 10**10]),
+        first,
+        path,
+        np.arange(1, 641) * 1000,
+        changes=[Change(10**5, 0, 0)],
+    )
+    exact = simulate(flows, partial=True, assumptions=Assumptions(exact=True))
+    timeline = simulate(flows, partial=True)
+    assert len(timeline.stuck) == 630
+    assert timeline.completion_ps == exact.completion_ps
