@@ -99,116 +99,113 @@ def draw(
     axes.grid(alpha=0.3)
 
 
-def main() -> None:
-    folder, spec, expected, args = arguments(__file__, __doc__)
-    alpha_ps = spec["alpha_us"] * 10**6
-    fabric = Fabric.uniform(spec["servers"], spec["gpus"], spec["link"], scaleup=spec["scaleup"])
-    by_size = {
-        size: mean(fabric, "random", size, spec["seeds"], alpha_ps) for size in spec["sizes_mb"]
-    }
-    by_skew = {
-        skew: mean(fabric, f"pairs-{skew}", 520, spec["seeds"], alpha_ps) for skew in spec["skews"]
-    }
-    columns = [
-        "FAST",
-        "ablation",
-        "compact",
-        "pipelined",
-        "SpreadOut",
-        "FAST wire",
-        "ablation wire",
-    ]
+COLUMNS = ["FAST", "ablation", "compact", "pipelined", "SpreadOut", "FAST wire", "ablation wire"]
+
+
+def print_sweeps(
+    by_size: dict[float, dict[str, float]], by_skew: dict[float, dict[str, float]]
+) -> None:
+    """GB/s a GPU by size, and by skew of the pair sizes."""
     table(
-        ["random, MB a GPU", *columns],
-        [[size, *(f"{row[c]:.2f}" for c in columns)] for size, row in by_size.items()],
+        ["random, MB a GPU", *COLUMNS],
+        [[size, *(f"{row[c]:.2f}" for c in COLUMNS)] for size, row in by_size.items()],
         title="GB/s a GPU; wire in ms",
     )
     print()
     table(
-        ["pair sizes Zipf, 520 MB", *columns],
-        [[skew, *(f"{row[c]:.2f}" for c in columns)] for skew, row in by_skew.items()],
+        ["pair sizes Zipf, 520 MB", *COLUMNS],
+        [[skew, *(f"{row[c]:.2f}" for c in COLUMNS)] for skew, row in by_skew.items()],
     )
-    rows: list[dict[str, Any]] = [
-        {"workload": "random", "mb": size, **row} for size, row in by_size.items()
-    ]
-    rows += [{"workload": f"pairs-{skew}", "mb": 520, **row} for skew, row in by_skew.items()]
     print()
-    shown = []
+
+
+def incast_rows(spec: dict[str, Any], alpha_ps: int) -> list[dict[str, Any]]:
+    """Each scheme on more servers, the incast penalty off and on."""
+    rows: list[dict[str, Any]] = []
     for servers in spec["incast_servers"]:
         wide = Fabric.uniform(servers, spec["gpus"], spec["link"], scaleup=spec["scaleup"])
+        # FAST has n**2 stages to simulate
+        labels = list(KINDS) if servers <= 16 else ["ablation", "compact"]
         for incast in (False, True):
-            labels = (
-                list(KINDS) if servers <= 16 else ["ablation", "compact"]
-            )  # FAST has n**2 stages to simulate
+            setting = {"workload": "random", "mb": spec["incast_mb"]}
             row = measure(labels, wide, "random", spec["incast_mb"], 0, alpha_ps, incast)
-            rows.append(
-                {
-                    "workload": "random",
-                    "mb": spec["incast_mb"],
-                    "servers": servers,
-                    "incast": incast,
-                    **row,
-                }
-            )
-            shown.append(
-                [
-                    servers,
-                    "on" if incast else "off",
-                    *(f"{row[c]:.2f}" if c in row else "-" for c in KINDS),
-                ]
-            )
-    table(
-        ["servers", "incast penalty", *KINDS],
-        shown,
-        title=f"random, {spec['incast_mb']} MB a GPU, GB/s a GPU",
-    )
+            rows.append({**setting, "servers": servers, "incast": incast, **row})
+    return rows
+
+
+def print_incast(rows: list[dict[str, Any]], size_mb: float) -> None:
+    shown = [
+        [
+            row["servers"],
+            "on" if row["incast"] else "off",
+            *(f"{row[c]:.2f}" if c in row else "-" for c in KINDS),
+        ]
+        for row in rows
+    ]
+    title = f"random, {size_mb} MB a GPU, GB/s a GPU"
+    table(["servers", "incast penalty", *KINDS], shown, title=title)
+
+
+def bandwidth_claims(
+    expected: dict[str, Any],
+    by_size: dict[float, dict[str, float]],
+    by_skew: dict[float, dict[str, float]],
+) -> list[dict[str, Any]]:
+    """The figures of single runs."""
     claims = [
         claim(expected, f"{label} GB/s, random, {size} MB", by_size[size][label])
         for label in ("FAST", "ablation", "SpreadOut")
         for size in (8, 33, 130, 520, 2080)
     ]
     claims += [
-        claim(expected, f"FAST wire ms, random, {size} MB", by_size[size]["FAST wire"])
-        for size in (33, 130, 520, 2080)
-    ]
-    claims += [
-        claim(expected, f"ablation wire ms, random, {size} MB", by_size[size]["ablation wire"])
-        for size in (520, 2080)
+        claim(expected, f"{label} wire ms, random, {size} MB", by_size[size][f"{label} wire"])
+        for label, sizes in (("FAST", (33, 130, 520, 2080)), ("ablation", (520, 2080)))
+        for size in sizes
     ]
     claims += [
         claim(expected, f"FAST GB/s, 520 MB, skew {skew}", by_skew[skew]["FAST"])
         for skew in (0.1, 0.5, 0.9)
     ]
+    return claims
+
+
+def ablation_claims(
+    expected: dict[str, Any],
+    sizes_mb: list[float],
+    by_size: dict[float, dict[str, float]],
+    by_skew: dict[float, dict[str, float]],
+) -> list[dict[str, Any]]:
+    """What each part of FAST gives."""
     big = [by_size[520], by_size[2080]]
-    claims.append(
-        claim(
-            expected,
-            "share of the gain over SpreadOut that balance alone gives, 520 MB",
-            (big[0]["ablation"] - big[0]["SpreadOut"]) / (big[0]["FAST"] - big[0]["SpreadOut"]),
-        )
-    )
-    claims.append(
-        claim(expected, "stages lose below, MB a GPU", crossing(spec["sizes_mb"], by_size))
-    )
-    claims.append(
-        claim(
-            expected,
-            "stages lengthen the wire phase by, %, 520 MB and more",
-            [100 * (row["FAST wire"] / row["ablation wire"] - 1) for row in big],
-        )
-    )
-    claims.append(
-        claim(
-            expected,
-            "hiding redistribution gives, FAST over ablation, 520 MB",
-            [row["FAST"] / row["ablation"] for row in [big[0], *by_skew.values()]],
-        )
-    )
-    figure(
-        Path(args.out) / "ablation.svg",
-        lambda made: draw(made, spec["sizes_mb"], by_size, expected),
-    )
-    finish(folder, args, rows, claims)
+    gain = (big[0]["ablation"] - big[0]["SpreadOut"]) / (big[0]["FAST"] - big[0]["SpreadOut"])
+    longer = [100 * (row["FAST wire"] / row["ablation wire"] - 1) for row in big]
+    hidden = [row["FAST"] / row["ablation"] for row in [big[0], *by_skew.values()]]
+    found: dict[str, Any] = {
+        "share of the gain over SpreadOut that balance alone gives, 520 MB": gain,
+        "stages lose below, MB a GPU": crossing(sizes_mb, by_size),
+        "stages lengthen the wire phase by, %, 520 MB and more": longer,
+        "hiding redistribution gives, FAST over ablation, 520 MB": hidden,
+    }
+    return [claim(expected, name, ours) for name, ours in found.items()]
+
+
+def main() -> None:
+    folder, spec, expected, args = arguments(__file__, __doc__)
+    alpha_ps, sizes, seeds = spec["alpha_us"] * 10**6, spec["sizes_mb"], spec["seeds"]
+    fabric = Fabric.uniform(spec["servers"], spec["gpus"], spec["link"], scaleup=spec["scaleup"])
+    by_size = {size: mean(fabric, "random", size, seeds, alpha_ps) for size in sizes}
+    by_skew = {skew: mean(fabric, f"pairs-{skew}", 520, seeds, alpha_ps) for skew in spec["skews"]}
+    print_sweeps(by_size, by_skew)
+    wide = incast_rows(spec, alpha_ps)
+    print_incast(wide, spec["incast_mb"])
+    rows: list[dict[str, Any]] = [
+        {"workload": "random", "mb": size, **row} for size, row in by_size.items()
+    ]
+    rows += [{"workload": f"pairs-{skew}", "mb": 520, **row} for skew, row in by_skew.items()]
+    claims = bandwidth_claims(expected, by_size, by_skew)
+    claims += ablation_claims(expected, sizes, by_size, by_skew)
+    figure(Path(args.out) / "ablation.svg", lambda made: draw(made, sizes, by_size, expected))
+    finish(folder, args, [*rows, *wide], claims)
 
 
 if __name__ == "__main__":
