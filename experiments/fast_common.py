@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from railopt import Fabric, Traffic, plan
+from railopt.dice import Dice, falling
 from railopt.schedule import Schedule, synthesise
 from railopt.schedule.phases import Phases, phases
 from railopt.sim import Assumptions, Flows, simulate
@@ -34,20 +35,18 @@ def workload(name: str, fabric: Fabric, mb_per_gpu: float, seed: int) -> Traffic
 
     Scaled so that a GPU sends `mb_per_gpu` on average, what stays inside its server included.
     """
-    rng, count = np.random.default_rng(seed), fabric.nodes * fabric.gpus
+    dice, count = Dice(seed, "fast", name), fabric.nodes * fabric.gpus
     kind, _, skew = name.partition("-")
     if kind == "balanced":
         weights = np.ones((count, count))
     elif kind == "random":
-        weights = rng.random((count, count))
+        weights = dice.unit((count, count))
     elif kind == "pairs":
-        weights = rng.permutation(np.arange(1.0, count * count + 1) ** -float(skew)).reshape(
-            count, count
-        )
+        falling_off = falling(count * count, float(skew))
+        weights = falling_off[dice.permutation(count * count)].reshape(count, count)
     else:
-        weights = rng.permutation(np.arange(1.0, count + 1) ** -float(skew)) * rng.uniform(
-            0.5, 1.5, (count, count)
-        )
+        popular = falling(count, float(skew))[dice.permutation(count)]
+        weights = popular * dice.uniform(0.5, 1.5, (count, count))
     np.fill_diagonal(weights, 0)
     return Traffic.from_matrix(
         np.rint(weights * (mb_per_gpu * MB * count / weights.sum())).astype(np.int64), fabric

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, claim, figure, finish
 from experiments.fast_common import MB
 from railopt import Fabric, Traffic
+from railopt.dice import Dice
 from railopt.schedule import modelled, synthesise
 from railopt.schedule.report import timed
 from railopt.tables import table
@@ -28,8 +29,8 @@ def measure(servers: int, spec: dict[str, Any]) -> dict[str, Any]:
     fabric = Fabric.uniform(servers, spec["gpus"])
     found: dict[str, list[float]] = {}
     for seed in range(spec["seeds"]):
-        matrix = np.random.default_rng([servers, seed]).integers(
-            0, 2 * spec["pair_mb"] * MB, (servers * spec["gpus"],) * 2
+        matrix = Dice(servers, seed, "fast_synthesis").below(
+            2 * spec["pair_mb"] * MB, (servers * spec["gpus"],) * 2
         )
         traffic = Traffic.from_matrix(matrix, fabric)
         for kind in KINDS:

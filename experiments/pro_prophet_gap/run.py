@@ -16,6 +16,7 @@ import numpy as np
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
 from railopt.bracket import gap_between
+from railopt.dice import Dice, falling
 from railopt.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.optimal import optimal
@@ -25,14 +26,14 @@ from railopt.tables import table
 PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet, path alone", "pro-prophet")
 
 
-def model(nodes: int, gpus: int, rng: np.random.Generator, spec: dict[str, Any]) -> TimeModel:
+def model(nodes: int, gpus: int, dice: Dice, spec: dict[str, Any]) -> TimeModel:
     """A time model with drawn sizes: the paper's flat one (one GPU a node), or nodes with rails."""
     size = {
         "token_bytes": spec["token_bytes"],
-        "expert_bytes": int(rng.choice(spec["expert_kib"])) * 1024,
-        "tokens_per_s": float(rng.choice(spec["tokens_per_s"])),
-        "fnec_ps": int(rng.choice(spec["fnec_us"])) * 10**6,
-        "overlap": bool(rng.integers(2)),
+        "expert_bytes": _one(dice, spec["expert_kib"]) * 1024,
+        "tokens_per_s": float(_one(dice, spec["tokens_per_s"])),
+        "fnec_ps": _one(dice, spec["fnec_us"]) * 10**6,
+        "overlap": bool(_one(dice, [0, 1])),
     }
     if gpus == 1:
         return TimeModel.flat(nodes, bandwidth=spec["link"], **size)
@@ -41,35 +42,29 @@ def model(nodes: int, gpus: int, rng: np.random.Generator, spec: dict[str, Any])
     )
 
 
-def counts(
-    devices: int, experts: int, rng: np.random.Generator, spec: dict[str, Any]
-) -> np.ndarray:
+def counts(devices: int, experts: int, dice: Dice, spec: dict[str, Any]) -> np.ndarray:
     """Half from the shipped 16-rank traces (ranks and experts joined or left out), half Zipf with
     differing ranks.
     """
-    if rng.integers(2):
-        routed = trace(
-            str(rng.choice(["gpt16-top1", "gpt16-top2", "gpt16-top1-aux", "gpt16-top2-aux"]))
-        )
-        one = routed.counts[
-            rng.integers(len(routed.counts)), rng.integers(len(routed.layers))
-        ].astype(np.int64)
-        return one[rng.permutation(16)[:devices]][:, rng.permutation(16)[:experts]] + 0
-    popular = rng.permutation(np.arange(1, experts + 1) ** -float(rng.choice(spec["skews"])))
-    return np.stack(
-        [
-            rng.multinomial(1024, rng.dirichlet(20 * popular / popular.sum() + 1e-3))
-            for _ in range(devices)
-        ]
-    )
+    if _one(dice, [True, False]):
+        name = _one(dice, ["gpt16-top1", "gpt16-top2", "gpt16-top1-aux", "gpt16-top2-aux"])
+        routed = trace(name).counts
+        one = _one(dice, _one(dice, routed)).astype(np.int64)
+        return one[dice.permutation(16)[:devices]][:, dice.permutation(16)[:experts]]
+    popular = falling(experts, _one(dice, spec["skews"]))[dice.permutation(experts)]
+    seen = [dice.dirichlet(20 * popular / popular.sum() + 1e-3) for _ in range(devices)]
+    return dice.counts(np.rint(np.stack(seen) * 2.0**30).astype(np.int64) + 1, 1024)
 
 
-def gaps(
-    nodes: int, gpus: int, experts: int, rng: np.random.Generator, spec: dict[str, Any]
-) -> dict[str, Any]:
+def _one(dice: Dice, choices: Any) -> Any:
+    """One of several, each as likely."""
+    return choices[int(dice.below(len(choices))[0])]
+
+
+def gaps(nodes: int, gpus: int, experts: int, dice: Dice, spec: dict[str, Any]) -> dict[str, Any]:
     """One case: each planner's gap against the certified bound."""
-    timed, devices = model(nodes, gpus, rng, spec), nodes * gpus
-    tokens = counts(devices, experts, rng, spec)
+    timed, devices = model(nodes, gpus, dice, spec), nodes * gpus
+    tokens = counts(devices, experts, dice, spec)
     best = optimal(timed, tokens, limit_s=spec["program_s"]).bracket
     paper = min(evaluate(timed, tokens, algorithm1(timed, tokens, n)).total for n in range(devices))
     found = dict(
@@ -102,8 +97,8 @@ def main() -> int:
     sizes = [tuple(size[:3]) for size in spec["layers"] for _ in range(size[3])]
     rows = []
     for seed in spec["seeds"]:
-        rng = np.random.default_rng(seed)
-        rows += [{"seed": seed, **gaps(*size, rng, spec)} for size in sizes]
+        dice = Dice(seed, "pro_prophet_gap")
+        rows += [{"seed": seed, **gaps(*size, dice, spec)} for size in sizes]
     lines = []
     for layer in dict.fromkeys(r["layer"] for r in rows):
         mine = [r for r in rows if r["layer"] == layer]

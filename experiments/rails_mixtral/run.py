@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan
+from railopt.dice import Dice, falling
 from railopt.moe.routing.trace import Trace
 from railopt.sim import Assumptions, simulate
 from railopt.tables import table
@@ -41,10 +42,9 @@ def popularity(kind: str, ranks: int, layers: int) -> list[np.ndarray[Any, Any]]
         return [counts[layer] / counts[layer].sum(axis=1, keepdims=True) for layer in picked]
     shares = []
     for layer in range(layers):
-        rng = np.random.default_rng([layer, 7])
-        seen = rng.permutation(np.arange(1, EXPERTS + 1) ** -float(kind)) * rng.gamma(
-            16, 1 / 16, (ranks, EXPERTS)
-        )
+        dice = Dice(layer, "rails_mixtral")
+        popular = falling(EXPERTS, float(kind))[dice.permutation(EXPERTS)]
+        seen = popular * dice.gamma(16, (ranks, EXPERTS)) / 16
         shares.append(seen / seen.sum(axis=1, keepdims=True))
     return shares
 

@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Ints
+from railopt.dice import Dice
 from railopt.errors import InputError
 from railopt.fabric import Fabric, Spine
 from railopt.sim.assumptions import Assumptions, Fault
@@ -69,7 +70,7 @@ class Crossing(NamedTuple):
 
 def hashed(flows: Crossing) -> Ints:
     """One uniformly random uplink a flow."""
-    return np.random.default_rng([flows.seed, 0]).integers(0, flows.uplinks, len(flows.size))
+    return Dice(flows.seed, "hash").below(flows.uplinks, len(flows.size))
 
 
 def plb(flows: Crossing) -> Ints:
@@ -77,8 +78,8 @@ def plb(flows: Crossing) -> Ints:
     draw again.
     """
     size, leaf, target, rails, uplinks, seed = flows
-    rng = np.random.default_rng([seed, 1])
-    chosen = rng.integers(0, uplinks, len(size))
+    dice = Dice(seed, "plb")
+    chosen = dice.below(uplinks, len(size))
     mean_up = np.bincount(leaf, size, rails)[leaf] / uplinks
     mean_down = np.bincount(target, size, rails)[target] / uplinks
     for _ in range(PLB_ROUNDS):
@@ -86,14 +87,14 @@ def plb(flows: Crossing) -> Ints:
         up = np.bincount(going, size, rails * uplinks)[going]
         down = np.bincount(coming, size, rails * uplinks)[coming]
         crowded = (up > PLB_CROWDED * mean_up) | (down > PLB_CROWDED * mean_down)
-        again = crowded & (rng.random(len(size)) < 0.5)
-        chosen = np.where(again, rng.integers(0, uplinks, len(size)), chosen)
+        again = crowded & (dice.below(2, len(size)) == 0)
+        chosen = np.where(again, dice.below(uplinks, len(size)), chosen)
     return chosen
 
 
 def minrtt(flows: Crossing) -> Ints:
     """In random order, each flow to the path with the fewest flows."""
-    order = np.random.default_rng([flows.seed, 2]).permutation(len(flows.size))
+    order = Dice(flows.seed, "minrtt").permutation(len(flows.size))
     return _least_loaded(order, np.ones(len(flows.size), np.int64), flows)
 
 
