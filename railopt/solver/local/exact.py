@@ -15,7 +15,14 @@ from railopt.solver.local.dual import PRICING_NODES, heaviest_load
 from railopt.solver.local.fill import spread
 from railopt.solver.local.outcome import Witness
 from railopt.solver.local.state import LARGEST
-from railopt.solver.local.window import codes_fit, count_window, half_sums, interleaved, list_window
+from railopt.solver.local.window import (
+    Half,
+    codes_fit,
+    count_window,
+    interleaved,
+    list_window,
+    sums_and_codes,
+)
 
 HALF = 1 << 21  # sets of one half of the types: 32 MiB each
 SETS_A_SECOND = 3_000_000  # listed and sorted
@@ -52,8 +59,9 @@ class Windows:
         middle = (len(self.types) + 1) // 2
         self.usable = rails * high < LARGEST and bool(codes_fit(self.counts))
         if self.usable:
-            self.left = half_sums(self.types[:middle], self.counts[:middle], high, half)
-            self.right = half_sums(self.types[middle:], self.counts[middle:], high, half)
+            left = sums_and_codes(self.types[:middle], self.counts[:middle], high, half)
+            right = sums_and_codes(self.types[middle:], self.counts[middle:], high, half)
+            self.left, self.right = Half(*left), Half(*right)
             self.usable = len(self.left.sums) > 0 and len(self.right.sums) > 0
 
     def count(self, capacity: int, limit: int) -> int:

@@ -30,9 +30,9 @@ from railopt.solver.local.window import (
     Half,
     codes_fit,
     count_window,
-    half_sums,
     interleaved,
     list_window,
+    sums_and_codes,
 )
 
 MOST_LOADS = 300_000  # of all rails together that the exact search lists
@@ -188,8 +188,8 @@ class Unequal:
             return None
         highest, middle = max(self.capacities(self.value)), (len(types) + 1) // 2
         most = affordable_half(HALF, self.deadline)
-        left = half_sums(types[:middle], counts[:middle], highest, most)
-        right = half_sums(types[middle:], counts[middle:], highest, most)
+        left = Half(*sums_and_codes(types[:middle], counts[:middle], highest, most))
+        right = Half(*sums_and_codes(types[middle:], counts[middle:], highest, most))
         return Sets(types, counts, left, right) if min(len(left.sums), len(right.sums)) else None
 
     def capacities(self, goal: Fraction) -> list[int]:

@@ -32,7 +32,17 @@ class Half(NamedTuple):
 def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
     """The sets of types (int64 [types], and how many of each) with a sum of at most `high`; none
     where there are more than `limit`.
+
+    For kernels; Python takes Half(*sums_and_codes(...)): a Ctrl-C that waits while numba makes a
+    named tuple of a kernel's result ends the process.
     """
+    sums, codes = sums_and_codes(sizes, counts, high, limit)
+    return Half(sums, codes)
+
+
+@njit(cache=True)
+def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[Array, Array]:
+    """What `half_sums` has, as a plain tuple."""
     sums, codes = np.empty(limit, np.int64), np.empty(limit, np.int64)
     sums[0], codes[0] = 0, 0
     size, radix = 1, np.int64(1)
@@ -45,12 +55,12 @@ def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
                 if total > high:
                     break
                 if sums.size == size:
-                    return Half(sums[:0], codes[:0])
+                    return sums[:0], codes[:0]
                 sums[size], codes[size] = total, code
                 size += 1
         radix *= counts[t] + 1
     order = np.argsort(sums[:size])
-    return Half(sums[:size][order], codes[:size][order])
+    return sums[:size][order], codes[:size][order]
 
 
 @njit(cache=True)
