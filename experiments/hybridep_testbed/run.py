@@ -5,8 +5,8 @@ migration adds.
 
 Three parameters that the paper does not give are fitted to three of its figures (the iteration
 times of both systems on Cluster-L at 192 MB, and the speed-up at 6 MB): MoE layers, compute a byte
-of data, and the constant that the paper adds for the backward pass of
-migrated experts.  Every other row is then a prediction of the stream model.
+of data, and the constant that the paper adds for the backward pass of migrated experts.  Every
+other row is then a prediction of the stream model.
 """
 
 from __future__ import annotations

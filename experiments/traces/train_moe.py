@@ -3,9 +3,9 @@
     python3 experiments/traces/train_moe.py --out out/traces --trace fine-mixed --trace fine-kinds
 
 Source ranks are data-parallel workers: each reads its own sequences.  In a "-mixed" trace every
-rank reads all kinds of
-text, in a "-kinds" trace consecutive ranks read one kind, so that whole nodes differ.  Needs
-PyTorch and numpy; all ranks are simulated on one device, which changes nothing about the routing.
+rank reads all kinds of text, in a "-kinds" trace consecutive ranks read one kind, so that whole
+nodes differ.  Needs PyTorch and numpy; all ranks are simulated on one device, which changes nothing
+about the routing.
 """
 
 from __future__ import annotations

@@ -76,13 +76,13 @@ def run(args: argparse.Namespace) -> int:
 def _print(rows: list[results.Row], most: int | None) -> None:
     shown = rows[:most]
     table(
-        [*GOOD, "time", "gap %", "proof", "worst"],
+        [*GOOD, "time", "gap %", "optimum", "worst"],
         [
             [
                 *_instance(row, GOOD),
                 format_time(parse_number(row["value"])),
                 percent(parse_number(row["gap"])),
-                row.get("proof", ""),
+                row.get("optimum", ""),
                 row.get("worst_side", ""),
             ]
             for row in shown

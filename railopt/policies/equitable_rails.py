@@ -67,7 +67,7 @@ def _expand(unfinished: Unfinished, parts: Array, colours: Array, rail: Array) -
 def assign(chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
     """Fill `rail` with the equitable assignment; `colours` int64, the rail of each colour."""
     largest = np.full(nodes, chunks.largest)
-    unfinished = whole_rounds(chunks, largest, nodes, colours, rail)
+    unfinished = Unfinished(*whole_rounds(chunks, largest, nodes, colours, rail))
     if len(unfinished.others) == 0:
         _expand(unfinished, split_counts(unfinished.turn, colours.size), colours, rail)
         return

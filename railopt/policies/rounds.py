@@ -29,11 +29,13 @@ class Unfinished(NamedTuple):
 @njit(cache=True)
 def whole_rounds(
     chunks: Columns, largest: Ints, receivers: int, turns: Array, rail: Array
-) -> Unfinished:
+) -> tuple[Array, Array, Array]:
     """Whole rounds of largest chunks of each (sender, receiver), `largest` [senders] bytes: one
     chunk to each entry of `turns` (the rails, faster ones more often).
 
-    They load all rails alike at both ends, so what is left can be planned without them.
+    They load all rails alike at both ends, so what is left can be planned without them.  Returns
+    the parts of an `Unfinished`; a plain tuple, because numba crashes where Ctrl-C strikes while it
+    makes a named one for Python.
     """
     n, senders = turns.size, largest.size
     src, dst, size = chunks.src, chunks.dst, chunks.size
@@ -52,7 +54,7 @@ def whole_rounds(
         else:
             others[found] = c
             found += 1
-    return Unfinished(
+    return (
         turn.reshape((senders, receivers)),
         started.reshape((senders, receivers, n)),
         others[:found],
@@ -86,7 +88,8 @@ def left_by_rounds(
             k = np.uint64(src[c])
             if size[c] > largest[k]:
                 largest[k] = size[c]
-    return left_over(whole_rounds(chunks, largest, receivers, turns, rail))
+    turn, started, others = whole_rounds(chunks, largest, receivers, turns, rail)
+    return left_over(Unfinished(turn, started, others))
 
 
 @njit(cache=True)

@@ -175,7 +175,7 @@ def _summary(results: Results) -> str:
         f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn "
         f"lines dropped, from {results.files} files. "
         "The gap is (value - bound) / bound. Values are re-evaluated from their chunks; bounds "
-        "have a witness that the kernel re-checks, except where the proof column says claimed: "
+        "have a witness that the kernel re-checks, except where the optimum is said to be claimed: "
         "that is a solver's word.</p>"
     )
     if not rows:
@@ -244,7 +244,7 @@ def _instances(rows: Sequence[Row]) -> str:
             Fraction(row["value"]) * 10**6,
             Fraction(row["bound"]) * 10**6,
             Fraction(row["gap"]) * 100,
-            Marked(row["proof"]),
+            Marked(row["optimum"]),
             row["worst_side"],
         ]
         for row in rows[:MAX_ROWS]
@@ -265,7 +265,7 @@ def _instances(rows: Sequence[Row]) -> str:
             "time us",
             "bound us",
             "gap %",
-            "proof",
+            "optimum",
             "worst side",
         ],
         listed,

@@ -48,7 +48,7 @@ def _good(row: Row) -> Row:
         checked = {
             **row,
             "instance": instance,
-            "proof": _text(row["proof"]),
+            "optimum": _text(row["optimum"]),
             "worst_side": _text(row["worst_side"]),
             "optimal": _of(row["optimal"], bool),
         }

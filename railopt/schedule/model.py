@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from railopt.arrays import Array
+from railopt.arrays import Array, Floats
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.pieces import Pieces
 from railopt.schedule.value import DEFAULT_CHUNK, Schedule
@@ -137,9 +137,12 @@ def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> in
 
 
 @njit(cache=True)
-def inside(pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: float) -> Inside:
+def inside(
+    pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: float
+) -> tuple[Floats, Floats, Floats, Floats]:
     """What the pieces of a schedule (see `cut`: tile by tile, stage by stage) cost inside servers
-    of m GPUs.
+    of m GPUs: the parts of an `Inside`, as a plain tuple, because numba crashes where Ctrl-C
+    strikes while it makes a named one for Python.
     """
     balance, after, whole = np.zeros(stages), np.zeros(stages), np.zeros(nodes)
     arrived = np.zeros((nodes, m, m), np.int64)
@@ -160,7 +163,7 @@ def inside(pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: 
     late = np.zeros(nodes)
     for j in range(nodes):
         late[j] = spread(arrived[j], alpha, beta)
-    return Inside(balance, after, whole, late)
+    return balance, after, whole, late
 
 
 def local_time(traffic: Traffic, links: Links) -> float:
@@ -177,13 +180,15 @@ def modelled(schedule: Schedule, links: Links = LINKS["h100-400g"]) -> Breakdown
     stay = local_time(schedule.traffic, links)
     if not schedule.stages:
         return Breakdown(bound, 0.0, 0.0, 0.0, stay)
-    found: Inside = inside(
-        schedule.pieces(),
-        schedule.stages,
-        schedule.fabric.nodes,
-        m,
-        links.alpha_in,
-        links.beta_in,
+    found = Inside(
+        *inside(
+            schedule.pieces(),
+            schedule.stages,
+            schedule.fabric.nodes,
+            m,
+            links.alpha_in,
+            links.beta_in,
+        )
     )
     if not kind.barriers:
         return _at_once(schedule, links, bound, stay, found)

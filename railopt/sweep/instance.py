@@ -54,7 +54,7 @@ def run(instance: Instance) -> dict[str, Any]:
         "value": str(report.value),
         "bound": str(report.bound),
         "gap": str(report.gap),
-        "proof": str(report.optimum),
+        "optimum": str(report.optimum),
         "optimal": report.proved,
         "send": str(made.side_time("send")),
         "recv": str(made.side_time("recv")),

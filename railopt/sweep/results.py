@@ -171,7 +171,7 @@ def flat(row: Row) -> dict[str, Any]:
         "value",
         "bound",
         "gap",
-        "proof",
+        "optimum",
         "optimal",
         "send",
         "recv",

@@ -2,9 +2,8 @@
 programs in the same run.
 
 Times are CPU seconds of a single thread, so that a busy machine does not decide what is proved;
-ratios are geometric
-means over the instances that both prove.  Families: the grid (`grid`), the França/Frangioni classes
-(`classes`) and rails of different speeds (`unequal`).
+ratios are geometric means over the instances that both prove.  Families: the grid (`grid`), the
+França/Frangioni classes (`classes`) and rails of different speeds (`unequal`).
 
     --quick                          one seed, 2 s for the peers, the grid alone
     --peers cpsat,highs,pulp         the plain program in CP-SAT, HiGHS, CBC (pulp), scipy; on the

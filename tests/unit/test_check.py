@@ -283,7 +283,7 @@ CHECKERS = [
 ]
 
 
-@pytest.mark.parametrize(("where", "checker"), CHECKERS, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("where", "checker"), CHECKERS, ids=[where for where, _ in CHECKERS])
 def test_every_checker_is_headed_by_its_theorem_in_the_registrys_words(
     where: str, checker: Any
 ) -> None:

@@ -3,8 +3,8 @@ anew.
 
 Packing afresh moves most replicas even where loads changed a little.  Here replica counts follow
 the loads as in `railopt.moe.placement.replicate`; surplus replicas leave the fullest GPUs, missing
-ones fill the slots that became free, and exchanges with
-the fullest GPU follow.  The balance is a little worse, the movement much less.
+ones fill the slots that became free, and exchanges with the fullest GPU follow.  The balance is a
+little worse, the movement much less.
 """
 
 from __future__ import annotations

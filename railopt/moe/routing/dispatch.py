@@ -93,10 +93,9 @@ def dispatch(
 
     iteration  a recorded training iteration (-1: the last); layer  a layer of the trace
     dedup      None: a token is sent once for each of its experts; "gpu": once for each GPU; "node":
-               once for each node, to the
-               GPU there with the sender's local index, which passes it on over scale-up.  The last
-               two need per-token choices; they are scaled to all tokens of the rank where only some
-               were recorded.
+               once for each node, to the GPU there with the sender's local index, which passes it
+               on over scale-up.  The last two need per-token choices; they are scaled to all tokens
+               of the rank where only some were recorded.
     """
     trace.expect(ranks=placement.devices, experts=placement.experts)
     column = _column(trace, placement, layer)

@@ -5,8 +5,8 @@
     check_certificate(path)       compiles it against `proofs/coq` and says what was proved
 
 The numbers are copied, nothing is decided here: the check that the kernel runs (`vm_compute`) and
-its soundness are
-in `proofs/coq`.  What one trusts is the kernel, the printed statement and that it speaks of the
+its soundness are in `proofs/coq`.  What one trusts is the kernel, the printed statement and that it
+speaks of the
                   instance meant.
 
     witness        theorem used        what the kernel computes

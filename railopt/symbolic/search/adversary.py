@@ -4,8 +4,7 @@ to make things worse.
     worst_lpt(N)        one sender: sizes that maximise lpt / optimum.  Rediscovers Graham's family,
                         4/3 - 1/(3N)
     worst_receive(N)    whole unit flows, every sender perfectly balanced: who sends to whom, so
-                        that `lpt` makes a receiver as late
-                        as possible.  Rediscovers the factor N
+                        that `lpt` makes a receiver as late as possible.  Rediscovers the factor N
     smallest_gap()      the smallest instance whose coupled optimum is above that of every node
                         alone
 

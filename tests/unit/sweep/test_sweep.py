@@ -373,7 +373,7 @@ def _good_row() -> dict[str, Any]:
         "value": "1/2",
         "bound": "1/2",
         "gap": "0",
-        "proof": "proved",
+        "optimum": "proved",
         "worst_side": "send",
     }
 
