@@ -24,7 +24,8 @@ from railopt.report.figures import Figure, all_figures, order, svg
 from railopt.sweep.results import Results, Row
 from railopt.symbolic.registry import Theorem
 
-CLAIM = ("name", "paper_text", "ours_text", "verdict")
+COMPARED = {"comparison": "paper_text", "own": "expected_text"}
+"""Lists of an experiment's results.json, and what each holds ours against."""
 MAX_ROWS = 400  # instances listed one by one; the rest is in the results
 
 
@@ -86,15 +87,20 @@ def read_experiments(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _claims(path: Path) -> list[dict[str, Any]]:
-    """The comparisons of one experiment: texts, cleaned of what does not print."""
+    """What one experiment compared, with papers and with what no paper says: texts, cleaned of what
+    does not print.
+    """
     try:
-        claims = json.loads(read_text(path))["comparison"]
+        record = json.loads(read_text(path))
         return [
             {
-                **{name: printable(claim[name], 1000) for name in CLAIM},
+                **{name: printable(claim[name], 1000) for name in ("name", "ours_text", "verdict")},
                 **{name: printable(claim.get(name, ""), 4000) for name in ("source", "note")},
+                "said": printable(claim[said], 1000),
+                "paper": place == "comparison",
             }
-            for claim in claims
+            for place, said in COMPARED.items()
+            for claim in (record[place] if place == "comparison" else record.get(place, []))
         ]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
@@ -207,22 +213,25 @@ def _figure(figure: Figure, command: str) -> str:
 
 
 def _comparison(name: str, claims: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        [
-            claim["name"],
-            claim["paper_text"],
-            claim["ours_text"],
-            Marked(claim["verdict"]),
-            claim["source"],
-            claim["note"],
+    """One table of a paper's figures beside ours, and one of goals and runs of our own."""
+    tables = []
+    for paper, said, title in ((True, "paper", ""), (False, "expected", ", what no paper says")):
+        rows = [
+            [
+                claim["name"],
+                claim["said"],
+                claim["ours_text"],
+                Marked(claim["verdict"]),
+                claim["source"],
+                claim["note"],
+            ]
+            for claim in claims
+            if claim["paper"] == paper
         ]
-        for claim in claims
-    ]
-    return table(
-        ["claim", "paper", "ours", "verdict", "source", "note"],
-        rows,
-        f"{name}: python -m experiments.{name}.run",
-    )
+        columns = ["claim", said, "ours", "verdict", "source", "note"]
+        if rows:
+            tables.append(table(columns, rows, f"{name}{title}: python -m experiments.{name}.run"))
+    return "".join(tables)
 
 
 def _theorems(theorems: Sequence[Theorem]) -> str:

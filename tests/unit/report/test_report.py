@@ -92,6 +92,28 @@ def test_papers_stand_beside_ours(empty: Path, tmp_path: Path, railopt_cli: Cli)
     assert "&lt;claim&gt;" in out.read_text()
 
 
+def test_what_no_paper_says_stands_in_a_table_of_its_own(
+    empty: Path, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    own = {
+        "name": "median gap",
+        "expected_text": "3 %",
+        "ours_text": "3.1 %",
+        "verdict": "reproduced",
+        "source": "an earlier run",
+    }
+    (tmp_path / "runs" / "again").mkdir(parents=True)
+    record = json.dumps({"comparison": [], "own": [own]})
+    (tmp_path / "runs" / "again" / "results.json").write_text(record)
+    out = tmp_path / "page.html"
+    ran = railopt_cli("report", empty, "--experiments", tmp_path / "runs", "-o", out)
+    assert ran.code == 0
+    page = out.read_text()
+    assert "again, what no paper says" in page
+    assert "reproduced" in page
+    assert ">paper<" not in page.split("what no paper says")[1]
+
+
 def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     figures_folder = tmp_path / "figures"
     ran = railopt_cli("report", folder, "-o", tmp_path / "r.html", "--figures", figures_folder)
