@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from railopt import archive
-from railopt.arrays import write_atomic
+from railopt.arrays import Ints, write_atomic
 from railopt.bracket import Bracket, Status
 from railopt.check import MEMORY, Rejected, Verdict, check_certificate, fraction, parsed
 from railopt.chunks import Chunks
@@ -142,6 +142,21 @@ class Certificate:
         """
         named = {"file": Path(path).name, "digest": plan_digest(path)}
         return cls({**_rates(fabric), "plan": named}, bound, witness, value)
+
+    @classmethod
+    def fluid(
+        cls, fabric: Fabric, demand: Ints, bracket: Bracket, flow: Mapping[str, Any]
+    ) -> Certificate:
+        """Divisible traffic, `demand` bytes [node, node]; `flow` attains the bracket's value: lists
+        src, dst, rail and amount, in bytes times `unit`.
+        """
+        problem = {
+            "kind": "fluid",
+            "tx": fabric.tx.tolist(),
+            "rx": fabric.rx.tolist(),
+            "demand": demand.tolist(),
+        }
+        return cls(problem, bracket.bound, bracket.witness, bracket.value, {"flow": dict(flow)})
 
     @property
     def claimed_by(self) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from railopt.bracket import Bracket, Status
 from railopt.certificate import Certificate
 from railopt.schedule.value import Schedule
 
@@ -36,17 +37,9 @@ def certificate(schedule: Schedule) -> Certificate:
         "rail": np.tile(np.arange(rails), len(src)).tolist(),
         "amount": amount,
     }
-    problem = {
-        "kind": "fluid",
-        "tx": fabric.tx.tolist(),
-        "rx": fabric.rx.tolist(),
-        "demand": demand.tolist(),
-    }
     witness = {"kind": "fluid", **{side: price.tolist() for side, price in prices.items()}}
-    return Certificate(
-        problem,
-        bound.value,
-        witness,
-        Fraction(schedule.line_sum, rails * int(fabric.tx[0, 0])),
-        {"flow": flow},
+    even = Fraction(schedule.line_sum, rails * int(fabric.tx[0, 0]))
+    status = Status.PROVED if even == bound.value else Status.OPEN
+    return Certificate.fluid(
+        fabric, demand, Bracket(even, bound.value, status, witness, "even split"), flow
     )

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -200,18 +199,13 @@ def _certified(fabric: Fabric, demand: Ints, split: Flow, prices: dict[Cell, Fra
         },
     }
     value = _completion(fabric, split)
-    problem: dict[str, Any] = {
-        "kind": "fluid",
-        "tx": fabric.tx.tolist(),
-        "rx": fabric.rx.tolist(),
-        "demand": demand.tolist(),
-    }
     witness = {"kind": "fluid", "send": price[0], "recv": price[1]}
-    certificate = Certificate(problem, value, witness, value, {"flow": flow})
+    bracket = Bracket(value, value, Status.PROVED, witness, "fluid")
+    certificate = Certificate.fluid(fabric, demand, bracket, flow)
     verdict = certificate.check()
     if not verdict.proved:
         raise NotProved(f"the fluid optimum could not be proved: {verdict.message}")
-    return Fluid(Bracket(value, value, Status.PROVED, witness, "fluid"), split, certificate)
+    return Fluid(bracket, split, certificate)
 
 
 def _completion(fabric: Fabric, split: Flow) -> Fraction:
