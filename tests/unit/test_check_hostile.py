@@ -164,6 +164,7 @@ CERTIFICATES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CERTIFICATES)
 def test_a_hostile_certificate_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
@@ -306,6 +307,7 @@ PLANS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 def test_a_hostile_plan_is_refused(name: str, plan_file: Path) -> None:
     PLANS[name](plan_file)

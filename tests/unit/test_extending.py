@@ -22,6 +22,7 @@ def sections() -> list[tuple[str, list[tuple[str, str]]]]:
     return [(part.partition("\n")[0], BLOCK.findall(part)) for part in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("title", "blocks"), sections(), ids=[title for title, _ in sections()])
 def test_its_blocks_run(
     title: str, blocks: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

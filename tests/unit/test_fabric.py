@@ -163,6 +163,7 @@ def test_a_fraction_may_be_a_number_of_toml(tmp_path: Path) -> None:
     assert Fabric.read(path) == Fabric.uniform(2, 2, "1Gb/s").degraded({(0, 1): "1/10"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".toml", ".topo"])
 def test_fuzzed_fabrics_are_read_or_refused(tmp_path: Path, suffix: str) -> None:
     dice = random.Random(suffix)

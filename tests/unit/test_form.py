@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import railopt
 
 ROOT = Path(railopt.__file__).parent
@@ -33,6 +35,7 @@ def lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or 0) - function.lineno + 1
 
 
+@pytest.mark.slow
 def test_no_function_has_more_than_eight_parameters() -> None:
     wrong = [f"{at}: {parameters(f)}" for at, f in _functions() if parameters(f) > MAX_PARAMETERS]
     assert wrong == []

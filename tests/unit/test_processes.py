@@ -86,6 +86,7 @@ def test_memory_is_limited(child: Callable[[str], str]) -> None:
     assert heard.failure == "crashed (exit code 1): MemoryError"
 
 
+@pytest.mark.slow
 def test_what_a_child_started_is_killed_with_it(
     child: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_what_a_child_started_is_killed_with_it(
     assert not alive(int(pid.read_text()))
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_at_once(child: Callable[[str], str]) -> None:
     name = child("open(answers, 'a').write('[1]\\n'); time.sleep(60)")
     timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT))

@@ -257,6 +257,7 @@ def test_more_gpus_than_a_matrix_has_are_refused() -> None:
         workloads.uniform(Fabric.uniform(nodes=100_000, rails=8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".txt", ".cm"])
 def test_fuzzed_text_is_read_or_refused(tmp_path: Path, suffix: str) -> None:
     dice = random.Random(suffix)

@@ -216,6 +216,7 @@ def lose(how: Callable[[], None], then_s: float) -> None:
     time.sleep(then_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [lost_in_a_callback, lost_in_a_bare_except])
 def test_a_lost_ctrl_c_arrives_all_the_same(
     how: Callable[[], None], capsys: pytest.CaptureFixture[str]
@@ -235,6 +236,7 @@ def test_a_lost_ctrl_c_arrives_all_the_same(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.5, 1.5, 4.0])
 def test_ctrl_c_at_any_moment_leaves_no_traceback(after_s: float) -> None:
     """Of the command or of a child; the whole group of processes is struck, as by a terminal."""

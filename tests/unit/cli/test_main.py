@@ -268,6 +268,7 @@ def test_what_the_system_refuses_is_one_line(
         assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["/dev/full", "closed"])
 def test_an_output_that_takes_no_more_is_no_traceback(target: str) -> None:
     small = "plan uniform:size=1KiB --nodes 2 --rails 2 --json"
@@ -335,6 +336,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 def test_odd_command_lines_are_done_or_refused(
     railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,6 +368,7 @@ def test_an_existing_output_is_kept(railopt_cli: Cli, tmp_path: Path) -> None:
     assert Plan.load(out).policy == "lpt"
 
 
+@pytest.mark.slow
 def test_demo(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ran = railopt_cli("demo")
@@ -387,6 +390,7 @@ def test_demo(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert gaps["lpt-global"] <= gaps["lpt-local"] < gaps["lpt"] < gaps["pxn"]
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_a_traceback() -> None:
     ran = subprocess.run(
         f"{sys.executable} -m railopt plan uniform:size=1KiB --nodes 2 --rails 2 --json | true",

@@ -34,6 +34,7 @@ def trace(tmp_path: Path) -> str:
     return str(tmp_path / "t.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", ["contiguous", "replicate", "shadow", "pro-prophet", "optimal"])
 def test_every_planner_reports(
     planner: str, trace: str, capsys: pytest.CaptureFixture[str]
@@ -54,6 +55,7 @@ def test_every_planner_reports(
         assert data["after"]["iteration_s"] <= data["before"]["iteration_s"]
 
 
+@pytest.mark.slow
 def test_optimal_says_on_whose_word_it_is(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     two = ["--nodes", "2", "--gpus", "1", "--merge-ranks"]
     assert main(["place", trace, *two, "--planner", "optimal", "--json"]) == 0
@@ -128,6 +130,7 @@ def test_exports_are_what_the_placement_is(
     assert json.loads(capsys.readouterr().out)["moved_bytes"] == 0
 
 
+@pytest.mark.slow
 def test_what_is_there_already_is_kept_and_moves_have_a_weight(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

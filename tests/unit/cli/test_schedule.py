@@ -28,6 +28,7 @@ def test_one_schedule(railopt_cli: Cli) -> None:
     assert "->" in ran.out
 
 
+@pytest.mark.slow
 def test_compare_lists_every_kind(railopt_cli: Cli) -> None:
     ran = railopt_cli("schedule", "zipf:skew=0.8", "--nodes", 4, "--compare", "--json")
     rows = json.loads(ran.out)

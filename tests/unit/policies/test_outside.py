@@ -77,6 +77,7 @@ def test_a_function_itself() -> None:
     assert plan(FABRIC, CHUNKS, POLICIES["lpt-global"]).policy == "lpt-global"
 
 
+@pytest.mark.slow
 def test_a_seed_goes_to_policies_that_draw_and_to_no_other() -> None:
     assert plan(FABRIC, CHUNKS, "policies_of_mine:drawn", seed=2).rail.tolist() == (
         ((CHUNKS.dst + 2) % 4).tolist()

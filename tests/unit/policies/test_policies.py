@@ -93,6 +93,7 @@ def test_lpt_random_ties_keep_every_sender_as_balanced() -> None:
     assert drawn == plan(fabric, chunks, "lpt", seed=7)
 
 
+@pytest.mark.slow
 def test_equal_rails_and_rails_that_differ_follow_the_same_rule() -> None:
     """Equal rails take the packed kernels, others the general ones: the same rails, chunk by
     chunk.
@@ -172,6 +173,7 @@ def test_equitable_on_rails_of_different_speed() -> None:
     assert made.makespan == lower_bound(fabric, chunks).value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lpt", "lpt-local"])
 @pytest.mark.parametrize("nics", [{}, {(1, 2): "0.5"}, {(3, 0): "0"}])
 def test_planner_is_the_policy_of_one_node(policy: str, nics: dict[tuple[int, int], str]) -> None:
@@ -208,6 +210,7 @@ def test_planner_refuses() -> None:
     assert len(planner.plan(np.zeros((2, 4), np.int64)).rail) == 0
 
 
+@pytest.mark.slow
 def test_plans_are_the_same_without_numba() -> None:
     code = (
         "from railopt import POLICIES, Fabric, plan, workloads\n"

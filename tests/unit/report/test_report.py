@@ -114,6 +114,7 @@ def test_what_no_paper_says_stands_in_a_table_of_its_own(
     assert ">paper<" not in page.split("what no paper says")[1]
 
 
+@pytest.mark.slow
 def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     figures_folder = tmp_path / "figures"
     ran = railopt_cli("report", folder, "-o", tmp_path / "r.html", "--figures", figures_folder)
@@ -235,6 +236,7 @@ ODD: tuple[object, ...] = (
 )
 
 
+@pytest.mark.slow
 def test_spoilt_rows_are_one_sentence(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     """200 rows with one value replaced or gone: each is refused, or can be shown."""
     rows = results.load(folder).rows

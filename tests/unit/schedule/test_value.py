@@ -62,6 +62,7 @@ def test_every_kind_becomes_a_plan_that_moves_every_byte_once(kind: str, order: 
     assert plan.policy == kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_loads_are_within_a_byte_a_peer_of_the_bound(kind: str) -> None:
     schedule = synthesise(FABRIC, TRAFFIC, kind)
@@ -169,6 +170,7 @@ def test_the_same_matrix_gives_the_same_schedule() -> None:
         assert again == synthesise(FABRIC, TRAFFIC, kind)
 
 
+@pytest.mark.slow
 def test_compiled_and_plain_python_agree() -> None:
     """What one node computes with numba another may compute without."""
     code = (

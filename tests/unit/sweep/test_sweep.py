@@ -163,6 +163,7 @@ def test_ten_thousand_rows_resume_quickly(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- boxes, shards, commands
+@pytest.mark.slow
 def test_a_box_survives_what_its_instances_do() -> None:
     points = spec.parse({"grid": GRID}).instances
     mine = box.Box(memory=4 << 30, threads=1)
@@ -184,6 +185,7 @@ def test_a_box_survives_what_its_instances_do() -> None:
         mine.close()
 
 
+@pytest.mark.slow
 def test_memory_is_limited() -> None:
     point = replace(
         spec.parse({"grid": GRID}).instances[0],
@@ -200,6 +202,7 @@ def test_memory_is_limited() -> None:
         mine.close()
 
 
+@pytest.mark.slow
 def test_shards_resume_and_cover_everything(
     tmp_path: Path, railopt_cli: Callable[..., object]
 ) -> None:
@@ -333,6 +336,7 @@ threads = [threading.Thread(target=work, args=(f"{sys.argv[2]}{n}",)) for n in r
 """
 
 
+@pytest.mark.slow
 def test_six_writers_on_a_full_disk_killed_in_the_middle(small_disk: Path) -> None:
     said: set[str] = set()
     for turn in range(4):

@@ -103,6 +103,7 @@ def test_messages_are_as_many_as_pairs_that_meet(counts: tuple[int, ...]) -> Non
         assert message_counts(block, chosen) == (data, experts)
 
 
+@pytest.mark.slow
 def test_damaged_specs_are_read_or_refused(railopt_cli: Callable[..., Any], tmp_path: Path) -> None:
     whole = (Path(spec.__file__).parent / "default.toml").read_text()
     path, dice = tmp_path / "x.toml", random.Random(15)

@@ -29,6 +29,7 @@ def duplicates(phy2log: np.ndarray, gpus: int) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [4, 9, 18])
 def test_replicate_is_no_worse_than_plain_eplb_and_never_duplicates(nodes: int) -> None:
     weight = zipf(6, 256, seed=nodes)
@@ -164,6 +165,7 @@ def test_replicas_keep_their_gpus_where_they_can() -> None:
     np.testing.assert_array_equal(kept.copies, plain.copies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 4])
 def test_a_repair_moves_less_and_balances_nearly_as_well(groups: int) -> None:
     weight = zipf(6, 32, seed=4)

@@ -71,6 +71,7 @@ def draw(devices: int, experts: int, seed: int, skew: float = 1.0) -> np.ndarray
     )
 
 
+@pytest.mark.slow
 def test_the_papers_equations_on_a_case_done_by_hand() -> None:
     counts = np.array([[10, 5, 0], [20, 1, 1], [30, 0, 2]])
     model = flat(3)
@@ -92,6 +93,7 @@ def test_the_papers_equations_on_a_case_done_by_hand() -> None:
     assert overlapped.total == 4 * after.a2a + 3 * after.fec + hidden
 
 
+@pytest.mark.slow
 def test_nodes_fetch_an_expert_once_and_pass_it_on() -> None:
     counts = np.full((6, 1), 10)
     model = rails(3, 2)
@@ -132,6 +134,7 @@ def test_evaluate_agrees_with_the_split_of_single_flows(seed: int) -> None:
     np.testing.assert_array_equal(loads(model, counts, holds, home=home), shares.sum(axis=(0, 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_small_layers_are_planned_optimally(seed: int) -> None:
     for model in (
@@ -153,6 +156,7 @@ def test_layers_of_twenty_pairs_are_planned_within_two_percent(seed: int) -> Non
     assert gap_between(Fraction(planned), best.bound) <= Fraction(2, 100)
 
 
+@pytest.mark.slow
 def test_the_integer_program_agrees_with_trying_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed, model in (
         (0, flat(4)),
@@ -191,6 +195,7 @@ def solver_that(does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> B
     return optimum.optimal(rails(2, 3), draw(6, 6, 1), limit_s=0.3).bracket
 
 
+@pytest.mark.slow
 def test_what_a_solver_said_outlives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = evaluate(rails(2, 3), draw(6, 6, 1), pro_prophet(rails(2, 3), draw(6, 6, 1))).total
     answer = '{"chosen": null, "bound": 700.5}'
@@ -234,6 +239,7 @@ def test_limits_on_slots_and_copies_hold(search: bool) -> None:
     assert shadow(model, counts, slots=2).sum() == 16
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_the_path_alone_does_not() -> None:
     for model in (rails(2, 4), flat(8, overlap=True)):
         counts = draw(8, 8, 5)
@@ -283,6 +289,7 @@ def test_splitting_tokens_over_replicas_helps_a_batch_that_drifted() -> None:
         split_tokens(model, drifted, np.zeros((8, 8), bool))
 
 
+@pytest.mark.slow
 def test_prediction_and_staleness_on_a_known_trace() -> None:
     steady = np.stack([draw(4, 8, 1)] * 3 + [draw(4, 8, 2)])[:, None]
     trace = Trace(steady, 1, iterations=np.array([0, 1, 2, 6]))

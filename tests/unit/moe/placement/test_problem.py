@@ -30,6 +30,7 @@ COUNTS = np.random.default_rng(0).multinomial(900, np.arange(8, 0, -1) / 36, (3,
 PROBLEM = Problem(MODEL, COUNTS, limit_s=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", PLANNERS)
 @pytest.mark.parametrize("limits", [{"replicas": 13}, {"slots": 3}, {"replicas": 9, "slots": 4}])
 def test_every_planner_keeps_to_replicas_and_slots(planner: str, limits: dict[str, int]) -> None:
@@ -41,6 +42,7 @@ def test_every_planner_keeps_to_replicas_and_slots(planner: str, limits: dict[st
     assert placed.holds.sum(axis=2).max() <= most
 
 
+@pytest.mark.slow
 def test_only_optimal_says_what_is_known() -> None:
     for planner in PLANNERS:
         placed = place(PROBLEM, planner)
@@ -65,6 +67,7 @@ def test_problems_that_do_not_fit_are_refused() -> None:
         Problem(MODEL, COUNTS * 10**12)
 
 
+@pytest.mark.slow
 def test_optimal_refuses_copies_that_it_would_count_as_sent() -> None:
     before = place(replace(PROBLEM, replicas=12), "replicate").placement
     with pytest.raises(InputError, match="use pro-prophet"):

@@ -368,6 +368,7 @@ def test_damaged_files_are_read_or_refused(
     assert "\n" not in "".join(refusals)
 
 
+@pytest.mark.slow
 def test_damaged_pickles_in_sound_zips_are_read_or_refused(tmp_path: Path) -> None:
     """The zip's checksums catch most damage above; here the opcodes themselves are damaged."""
     _records(tmp_path / "x.pt")

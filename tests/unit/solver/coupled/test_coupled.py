@@ -211,6 +211,7 @@ def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> 
     assert cells.loads(rail)[1, 2].tolist() == wanted.tolist()
 
 
+@pytest.mark.slow
 def test_several_nodes_of_one_side_are_anchored_at_once_in_new_ways() -> None:
     """Eight nodes and rails, four chunks a pair: three senders may waste 5, 9 and 13 bytes; around
     one arrangement there is no plan.
@@ -288,6 +289,7 @@ def large_problem(seed: int, bits: int) -> tuple[Fabric, Chunks]:
     return fabric.degraded({(0, 0): "0.5", (1, 3): "0"}) if seed % 2 else fabric, chunks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [33, 45, 61])
 def test_time_and_memory_hold_whatever_the_sizes(bits: int) -> None:
     """In CPU seconds, so that a busy machine does not decide."""
@@ -398,6 +400,7 @@ print(solved.plan.policy)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 0.2, 2])
 def test_an_interrupt_is_answered_from_the_first_moment(after: float, tmp_path: Path) -> None:
     """In a new process, with no compiled kernel: so many seconds after numba begins to be imported,

@@ -63,6 +63,7 @@ def clock() -> Iterator[Clock]:
         yield made
 
 
+@pytest.mark.slow
 def test_time_and_memory_hold_whatever_the_sizes(clock: Clock) -> None:
     warm_up()
     for given, shape in large_problems():
