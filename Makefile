@@ -28,15 +28,15 @@ setup: $(VENV)/.base            ## create .venv and install railopt into it
 demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture
 	$(VENV)/bin/railopt demo
 test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root
-	$(PYTEST) tests/unit tests/property tests/contract
+	$(PYTEST) $(PYTEST_ARGS) tests/unit tests/property tests/contract
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
 test-newest:                    ## the tests on the newest Python on this machine, with the newest dependencies
 	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
-test-lowest:                    ## the tests with the lowest dependencies that pyproject.toml allows
+test-lowest:                    ## the tests, slow ones left out, with the lowest dependencies that pyproject.toml allows
 	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
-	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt \
+	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt PYTEST_ARGS="-m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: never a wrong "proved"
 	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py \
