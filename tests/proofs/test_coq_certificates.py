@@ -102,7 +102,7 @@ def test_every_kind_of_local_witness_is_proved(theory: Path, name: str) -> None:
     certificate = TRUE[name]
     assert certificate.check().ok
     proved = prove(certificate.as_dict())
-    assert proved.optimal == certificate.proved
+    assert proved.optimal == certificate.optimal
     assert "forall" in proved.statement
     assert "exists" in proved.statement
 
