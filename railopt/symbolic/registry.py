@@ -4,20 +4,18 @@ how it is checked.
     load()              every theorem, by id, validated
     proofs_folder()     `proofs/` of the checkout, or the copy of the registry and the
                         counterexamples inside the wheel
-    table()             the README's table; `python -m railopt.symbolic.registry --readme` rewrites
-                        it, `--check` compares
+    table()             the theorems as a Markdown table; `python -m railopt.symbolic.registry`
+                        prints it
 
 Loads neither SymPy nor Coq: the checkers are only named here, and imported when they run.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import re
-import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from railopt.errors import FormatError, InputError
 
 STATUSES = ("proved-kernel", "proved-symbolic", "checked-exhaustively", "cited", "refuted", "open")
 ID = re.compile(r"[A-Z]\d{1,2}[a-z]?")
-BEGIN, END = "<!-- theorems:begin -->", "<!-- theorems:end -->"
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ def checker(name: str) -> Callable[..., Any]:
     return found
 
 
-# ---------------------------------------------------------------- the README's table
+# ---------------------------------------------------------------- as a table
 def table() -> str:
     """The theorems as a Markdown table."""
     rows = ["| id | says | status | checked by |", "|---|---|---|---|"]
@@ -204,42 +201,5 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def with_table(text: str) -> str:
-    """A README with the region between the two markers replaced by the table."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise InputError(f"the README needs {BEGIN} and {END}, once each, in this order")
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table, write it into README.md, or compare: 4 if they differ."""
-    parser = argparse.ArgumentParser(
-        prog="python -m railopt.symbolic.registry", description=main.__doc__
-    )
-    parser.add_argument(
-        "--readme", action="store_true", help="rewrite the table in README.md of the checkout"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="exit 4 if README.md has another table"
-    )
-    args = parser.parse_args(argv)
-    path = proofs_folder().parent / "README.md"
-    if not (args.readme or args.check):
-        print(table())
-        return 0
-    text = path.read_text(encoding="utf-8")
-    if args.check and text != with_table(text):
-        print(
-            f"{path}: the theorems' table is not the registry's; run python -m "
-            f"railopt.symbolic.registry --readme",
-            file=sys.stderr,
-        )
-        return 4
-    if args.readme:
-        path.write_text(with_table(text), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(table())

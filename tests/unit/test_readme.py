@@ -1,5 +1,5 @@
-"""What the README shows is what the code does.  `python -m tests.unit.test_readme` rewrites the
-generated parts.
+"""What the README and the Start page show is what the code does.  `python -m
+tests.unit.test_readme` rewrites the generated parts.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+START = ROOT / "docs" / "start.md"
+LIMIT = 8 * 1024  # bytes: one screen of claim, one script, one table, links
 
 
-def region(name: str) -> str:
+def region(page: Path, name: str) -> str:
     """The text between <!-- name:begin --> and <!-- name:end -->."""
     found = re.search(
-        rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", README.read_text(), re.DOTALL
+        rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", page.read_text(), re.DOTALL
     )
-    assert found, f"README.md has no region {name!r}"
+    assert found, f"{page.name} has no region {name!r}"
     return found[1]
 
 
-def replace(name: str, text: str) -> None:
-    whole = README.read_text()
-    README.write_text(
+def replace(page: Path, name: str, text: str) -> None:
+    whole = page.read_text()
+    page.write_text(
         re.sub(
             rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)",
             lambda m: m[1] + text + m[2],
@@ -45,7 +48,7 @@ def fenced(text: str) -> str:
 def printed_by_the_script() -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(fenced(region("script")), "README.md", "exec"), {})
+        exec(compile(fenced(region(README, "script")), "README.md", "exec"), {})
     return out.getvalue()
 
 
@@ -56,40 +59,57 @@ def printed_by_the_demo(folder: Path) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         assert main(["demo", "-o", str(folder / "demo.svg")]) == 0
-    table, counterexample = re.search(
+    found = re.search(
         r"(Every policy.*?)\n\n.*?(\"Uniform sending.*?)\n\n", out.getvalue(), re.DOTALL
-    ).groups()  # type: ignore[union-attr]
-    return f"```\n{table}\n\n{counterexample}\n```\n"
+    )
+    assert found
+    return f"```text\n{found[1]}\n\n{found[2]}\n```\n"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_bytes()) <= LIMIT
 
 
 def test_the_script_is_short_and_prints_what_the_readme_says() -> None:
-    assert len([line for line in fenced(region("script")).splitlines() if line.strip()]) <= 15
-    assert printed_by_the_script() == fenced(region("output"))
+    script = fenced(region(README, "script"))
+    assert len([line for line in script.splitlines() if line.strip()]) <= 15
+    assert printed_by_the_script() == fenced(region(README, "output"))
 
 
-@pytest.mark.slow
-def test_the_demo_prints_what_the_readme_says(tmp_path: Path) -> None:
-    assert printed_by_the_demo(tmp_path) == region("demo")
+def test_the_demo_prints_what_the_start_page_says(tmp_path: Path) -> None:
+    assert printed_by_the_demo(tmp_path) == region(START, "demo")
 
 
-def test_commands_named_in_the_readme_exist() -> None:
+def test_the_readme_names_every_command_and_no_other() -> None:
     from railopt.cli.main import COMMANDS
 
-    named = set(re.findall(r"`railopt ([a-z-]+)", README.read_text()))
-    assert named <= set(COMMANDS)
+    assert set(re.findall(r"`railopt ([a-z-]+)", README.read_text())) == set(COMMANDS)
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", README.read_text())
+    assert len(links) > 20
+    assert [link for link in links if "//" not in link and not (ROOT / link).is_file()] == []
 
 
 @pytest.mark.parametrize(
-    "target", sorted(set(re.findall(r"`?make ([a-z-]+)", README.read_text())) - {"a", "sure"})
+    "target",
+    sorted(
+        {
+            target
+            for page in [README, *(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"]
+            for target in re.findall(r"`make ([a-z-]+)", page.read_text())
+        }
+    ),
 )
-def test_make_targets_named_in_the_readme_exist(target: str) -> None:
-    assert re.search(rf"^{target}:", (README.parent / "Makefile").read_text(), re.MULTILINE)
+def test_make_targets_that_pages_name_exist(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 if __name__ == "__main__":
     import tempfile
 
-    replace("output", f"```\n{printed_by_the_script()}```\n")
+    replace(README, "output", f"```\n{printed_by_the_script()}```\n")
     with tempfile.TemporaryDirectory() as folder:
-        replace("demo", printed_by_the_demo(Path(folder)))
+        replace(START, "demo", printed_by_the_demo(Path(folder)))
     sys.exit(0)
