@@ -1,0 +1,316 @@
+"""What the site has beyond its Markdown files: pages generated when it is built, and formulas as
+MathML.
+
+    theory/registry.md         proofs/THEOREMS.toml, formulas typeset (theory/formulas.toml)
+    theory/T*.md               proofs/notes, each headed by its formulas
+    experiments/NAME.md        an experiment's README and the paper's figures (expected.json)
+    reference/commands/*.md    every command's help, from its parser
+    reference/api/*.md         the API, from docstrings (mkdocstrings)
+
+MkDocs calls the functions that are named on_*.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+NOTES = ROOT / "proofs" / "notes"
+EXPERIMENTS = ROOT / "experiments"
+PAPERS = {
+    "rails": "RailS, arXiv 2510.19262",
+    "lpt": "RailS, arXiv 2510.19262",
+    "fast": "FAST, arXiv 2505.09764",
+    "hybridep": "HybridEP, arXiv 2510.19470",
+    "pro": "Pro-Prophet, arXiv 2411.10003",
+}
+
+# The rooms of the API, a page each: title -> the modules whose public names it shows.
+ROOMS = {
+    "Values": ["fabric", "traffic", "chunks", "plans", "bracket", "certificate"],
+    "Making plans": ["policies", "policies.planner", "workloads", "sources", "conversion"],
+    "Gaps, bounds and checks": ["gaps", "bounds", "checking", "check"],
+    "Solver": ["solver.coupled.solve", "solver.outcome", "solver.fluid", "solver.local.solve"],
+    "Schedules": ["schedule.synthesis", "schedule.value", "schedule.model"],
+    "Simulator": ["sim.run", "sim.flows", "sim.assumptions", "sim.direct", "sim.timeline"],
+    "Runtime": [
+        "runtime",
+        "runtime.senders.protocol",
+        "runtime.senders.setting",
+        "runtime.senders.loopback",
+        "runtime.senders.record",
+        "runtime.senders.verbs",
+        "runtime.rendezvous.launch",
+        "runtime.rendezvous.join",
+        "runtime.carried",
+        "runtime.benchmark",
+    ],
+    "MoE": [
+        "moe.routing.trace",
+        "moe.routing.files",
+        "moe.routing.dispatch",
+        "moe.routing.predict",
+        "moe.placement.placement",
+        "moe.placement.planners",
+        "moe.placement.replicate",
+        "moe.placement.files",
+        "moe.placement.token_split",
+        "moe.iteration.timeline",
+        "moe.assess",
+        "moe.presets",
+    ],
+    "Hybrid": ["moe.hybrid.spec", "moe.hybrid.answer", "moe.hybrid.gating", "moe.hybrid.migrate"],
+    "Sweeps and reports": [
+        "sweep.spec",
+        "sweep.client",
+        "sweep.results",
+        "report.figures",
+        "report.page",
+        "report.gantt",
+    ],
+    "Theorems": ["symbolic.registry", "symbolic.run"],
+    "Units and errors": ["units", "errors"],
+}
+
+
+# ---------------------------------------------------------------- MkDocs calls these
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Generated pages get their places in the navigation."""
+    pages = generated()
+    places: dict[str, list[Any]] = {
+        "Theory": [name for name in pages if name.startswith("theory/") and name.endswith(".md")],
+        "Experiments": [name for name in pages if name.startswith("experiments/")],
+        "Reference": [
+            {"Commands": [name for name in pages if name.startswith("reference/commands/")]},
+            {"API": [name for name in pages if name.startswith("reference/api/")]},
+        ],
+    }
+    for entry in config.nav or []:
+        for title, listed in entry.items():
+            if title in places:
+                listed.extend(places[title])
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Generated pages and the notes' pictures join the files of docs/."""
+    for name, text in generated().items():
+        files.append(File.generated(config, name, content=text))
+    for picture in sorted(NOTES.glob("*.svg")):
+        files.append(File.generated(config, f"theory/{picture.name}", abs_src_path=str(picture)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """The list of experiments, where its page wants it."""
+    if page.file.src_uri != "experiments/index.md":
+        return markdown
+    return markdown.replace("<!-- generated:experiments -->", _list_of_experiments())
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """What arithmatex marked as TeX becomes MathML."""
+    content = re.sub(
+        r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>',
+        lambda found: mathml(found[1], "block"),
+        content,
+        flags=re.DOTALL,
+    )
+    return re.sub(
+        r'<span class="arithmatex">\\\((.*?)\\\)</span>',
+        lambda found: mathml(found[1], "inline"),
+        content,
+        flags=re.DOTALL,
+    )
+
+
+def mathml(tex: str, display: str) -> str:
+    """TeX, escaped as in HTML -> MathML."""
+    return str(convert(html.unescape(tex).strip(), display=display))
+
+
+# ---------------------------------------------------------------- pages
+_PAGES: dict[str, str] = {}
+
+
+def generated() -> dict[str, str]:
+    """Every generated page, path -> Markdown; made once."""
+    if not _PAGES:
+        makers: list[Callable[[], dict[str, str]]] = [theory, experiments, commands, api]
+        for maker in makers:
+            _PAGES.update(maker())
+    return _PAGES
+
+
+def theory() -> dict[str, str]:
+    """The registry, and a page a theorem."""
+    theorems = tomllib.loads((ROOT / "proofs" / "THEOREMS.toml").read_text(encoding="utf-8"))
+    formulas = tomllib.loads((ROOT / "docs" / "theory" / "formulas.toml").read_text("utf-8"))
+    entries: list[dict[str, Any]] = theorems["theorem"]
+    pages = {"theory/registry.md": registry(entries, formulas)}
+    for path in sorted(NOTES.glob("T*.md"), key=lambda path: int(path.stem[1:])):
+        parts = [e for e in entries if re.match(r"T\d+", e["id"])[0] == path.stem]  # type: ignore[index]
+        pages[f"theory/{path.name}"] = note(path.read_text(encoding="utf-8"), parts, formulas)
+    return pages
+
+
+def registry(entries: list[dict[str, Any]], formulas: dict[str, str]) -> str:
+    """A section a theorem: statement, formula, hypotheses, what checks it."""
+    lines = [
+        "# The registry of theorems",
+        "",
+        "Generated from `proofs/THEOREMS.toml`. [Theory](index.md) explains statuses and symbols.",
+        "",
+        "| id | says | formula | status |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| [{entry['id']}](#{entry['id'].lower()}) | {entry['title']} | "
+        f"${formulas[entry['id']]}$ | {entry['status']} |"
+        for entry in entries
+    ]
+    for entry in entries:
+        page = re.match(r"T\d+", entry["id"])[0]  # type: ignore[index]
+        lines += ["", f"## {entry['id']} {entry['title']} {{ #{entry['id'].lower()} }}", ""]
+        lines += [entry["statement"], "", f"$$\n{formulas[entry['id']]}\n$$", ""]
+        facts = {
+            "status": entry["status"],
+            "range": entry.get("range"),
+            "source": entry["source"],
+            "hypotheses": "; ".join(entry.get("hypotheses", [])),
+            "Coq": ", ".join(f"`{name}`" for name in entry.get("coq", [])),
+            "checks": ", ".join(f"`{name}`" for name in entry.get("checks", [])),
+            "counterexamples": ", ".join(f"`{name}`" for name in entry.get("counterexamples", [])),
+            "page": f"[{page}]({page}.md)",
+        }
+        lines += [f"- {name}: {fact}" for name, fact in facts.items() if fact]
+    return "\n".join(lines) + "\n"
+
+
+def note(text: str, parts: list[dict[str, Any]], formulas: dict[str, str]) -> str:
+    """A page of proofs/notes, with the formulas of its theorems under the title."""
+    head, _, rest = text.partition("\n")
+    rows = "\n".join(
+        f"| [{part['id']}](registry.md#{part['id'].lower()}) | ${formulas[part['id']]}$ | "
+        f"{part['status']} |"
+        for part in parts
+    )
+    return f"{head}\n\n| | formula | status |\n|---|---|---|\n{rows}\n{typeset(rest)}"
+
+
+_INDEXED = re.compile(
+    r"(?<![\w`])(?P<var>[A-Z]|tx|rx|[abxyuvw])\[(?P<at>[a-z0-9](?:,[a-z0-9])*)\]"
+    r"|(?<![\w`])(?P<name>[rcspwb])_(?P<sub>[kfnij]|max|last)(?!\w)"
+)
+
+
+def typeset(text: str) -> str:
+    """Plain text's S[k,n] and r_k as italics with an index; code and links stay as they are."""
+    pieces = re.split(r"(```.*?```|`[^`\n]*`|\]\([^)]*\))", text, flags=re.DOTALL)
+    for i in range(0, len(pieces), 2):
+        pieces[i] = _INDEXED.sub(
+            lambda m: f"<i>{m['var'] or m['name']}</i><sub>{m['at'] or m['sub']}</sub>",
+            pieces[i],
+        )
+    return "".join(pieces)
+
+
+def _folders() -> list[Path]:
+    return sorted(path.parent for path in EXPERIMENTS.glob("*/expected.json"))
+
+
+def _paper(folder: Path) -> str:
+    return PAPERS[folder.name.split("_")[0]]
+
+
+def experiments() -> dict[str, str]:
+    """A page an experiment, and the traces'."""
+    pages = {f"experiments/{folder.name}.md": experiment(folder) for folder in _folders()}
+    pages["experiments/traces.md"] = _outward((EXPERIMENTS / "traces/README.md").read_text("utf-8"))
+    return pages
+
+
+def experiment(folder: Path) -> str:
+    """The README, then the paper's figures as a table."""
+    text = _outward((folder / "README.md").read_text(encoding="utf-8"))
+    expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    rows = [
+        "",
+        "## The paper's figures",
+        "",
+        f"`expected.json`, from {expected.get('source', _paper(folder))}. "
+        f"`python -m experiments.{folder.name}.run` prints ours beside each of them.",
+        "",
+        "| figure | paper | tolerance | source | note |",
+        "|---|---|---|---|---|",
+    ]
+    for name, figure in expected.get("figures", {}).items():
+        cells = [name, *(figure.get(key, "") for key in ("paper", "tolerance", "source", "note"))]
+        rows.append("| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |")
+    return text.rstrip() + "\n" + ("\n".join(rows) + "\n" if expected.get("figures") else "")
+
+
+def _outward(text: str) -> str:
+    """A README's links to files of the checkout become their names: the site does not hold them."""
+    return re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?://|#)[^)]*\)", r"\1", text)
+
+
+def _list_of_experiments() -> str:
+    rows = ["| experiment | what | paper |", "|---|---|---|"]
+    for folder in _folders():
+        title = (folder / "README.md").read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        rows.append(f"| [`{folder.name}`]({folder.name}.md) | {title} | {_paper(folder)} |")
+    rows.append("| [`traces`](traces.md) | routing traces that the experiments use | |")
+    return "\n".join(rows)
+
+
+def commands() -> dict[str, str]:
+    """A page a command: its help, as a terminal of 100 columns shows it."""
+    from railopt.cli.main import COMMANDS
+
+    before, os.environ["COLUMNS"] = os.environ.get("COLUMNS"), "100"
+    try:
+        return {
+            f"reference/commands/{name}.md": f"# railopt {name}\n\n{text[0].upper()}{text[1:]}.\n\n"
+            f"```text\n{help_of(name)}```\n"
+            for name, (_, text) in COMMANDS.items()
+        }
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+
+
+def help_of(command: str) -> str:
+    """What `railopt COMMAND --help` prints."""
+    from railopt.cli.main import _parser
+
+    parser = _parser(command)
+    subparsers = next(
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    return str(subparsers.choices[command].format_help())
+
+
+def api() -> dict[str, str]:
+    """A page a room, its public names from docstrings."""
+    pages = {}
+    for title, modules in ROOMS.items():
+        name = re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
+        parts = [f"# {title}\n"]
+        parts += [f"::: railopt.{module}\n" for module in modules]
+        pages[f"reference/api/{name}.md"] = "\n".join(parts)
+    return pages
