@@ -1,0 +1,34 @@
+# %% [markdown]
+# # Expert placement for sglang
+#
+# Recorded routing in, `--init-expert-location` out, and what the placement does to GPUs and rails.
+# The trace is one of the repository's own; a file of sglang's expert recorder (`.pt`) is read by
+# the same function.
+
+# %%
+import json
+from pathlib import Path
+
+import railopt
+from railopt.moe.assess import Question, compare
+from railopt.moe.placement.files import save_location
+from railopt.moe.routing.files import read_any
+
+OUT = Path("out/examples")
+OUT.mkdir(parents=True, exist_ok=True)
+TRACE = Path(__file__).parents[1] / "experiments" / "traces" / "fine-kinds.npz"
+
+# %%
+fabric = railopt.Fabric.uniform(nodes=4, rails=8, link="400Gb/s")
+trace = read_any(TRACE, ranks=fabric.nodes * fabric.gpus)
+answer = compare(trace, fabric, Question("replicate", replicas=96))
+record = answer.as_dict()
+print(json.dumps(record, indent=1)[:600], "...")
+
+# %%
+location = OUT / "location.json"
+save_location(answer.placed.placement, location, force=True)
+table = json.loads(location.read_text())["physical_to_logical_map"]
+print(f"{location}: {len(table)} layers of {len(table[0])} physical experts")
+print(f"python -m sglang.launch_server ... --init-expert-location {location}")
+assert len(table[0]) == 96
