@@ -8,7 +8,7 @@ INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
-  experiments test-browser proofs test-rdma bench-solver clean
+  experiments test-browser proofs test-rdma bench-solver docs test-docs test-examples clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -42,9 +42,18 @@ test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: ne
 	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py \
 	  tests/property/test_joint.py tests/property/test_local_solver.py
 lint: $(VENV)/.lint             ## ruff (rules, and the format at 100 columns) and mypy --strict
-	$(VENV)/bin/ruff check railopt tests experiments proofs
-	$(VENV)/bin/ruff format --check railopt tests experiments proofs
+	$(VENV)/bin/ruff check railopt tests experiments proofs docs/hooks.py examples
+	$(VENV)/bin/ruff format --check railopt tests experiments proofs docs/hooks.py examples
 	$(VENV)/bin/mypy
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) -e '.[test,docs]' && touch $@ $(VENV)/.test $(VENV)/.base
+docs: $(VENV)/.docs             ## the site into out/site, to be read without a network; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "out/site/index.html"
+test-docs: $(VENV)/.docs        ## every code block of the site runs; the site is whole and loads nothing from elsewhere
+	NO_MKDOCS_2_WARNING=1 $(PYTEST) tests/docs --ignore tests/docs/test_examples.py
+test-examples: $(VENV)/.docs    ## every script of examples/ runs
+	$(PYTEST) tests/docs/test_examples.py
 bench: $(VENV)/.test            ## speed as ratios against named peers, side by side (BENCH_ARGS=--json for data)
 	$(PY) -m tests.bench $(BENCH_ARGS)
 bench-solver: $(VENV)/.test     ## the exact solver against its goals, CP-SAT in the same run (BENCH_ARGS=--quick, --json)

@@ -90,7 +90,7 @@ def test_indented_code_names_only_commands_that_exist() -> None:
     from railopt.cli.main import COMMANDS
 
     for page in PAGES:
-        for command in re.findall(r"(?:^|[`$ ])railopt ([a-z][a-z-]*)\b", _code(page), re.M):
+        for command in re.findall(r"^(?:\$ )?railopt ([a-z][a-z-]*)\b", _code(page), re.M):
             assert command in COMMANDS, f"{page.name}: railopt {command}"
 
 
@@ -99,5 +99,5 @@ def _code(page: Path) -> str:
     text = page.read_text(encoding="utf-8")
     spans = re.findall(r"`(railopt [^`]+)`", text)
     return "\n".join(
-        [*spans, *(block for _, block in blocks(page)), *re.findall(r"^ {4}(.*)", text)]
+        [*spans, *(block for _, block in blocks(page)), *re.findall(r"^ {4}(.*)", text, re.M)]
     )
