@@ -71,10 +71,15 @@ proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)
 	tests/hardware/guest/prepare.sh .cache/guest
 	$(PY) -m pytest tests/hardware
-test-wheel: $(VENV)/.test       ## build the wheel, install it into an empty environment, run railopt demo from there
+test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with numpy and numba alone; built twice, the same bytes
 	rm -rf dist .cache/wheel && $(PIP) wheel --no-deps -w dist . && $(PY) -m venv .cache/wheel
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl
 	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
+	$(PIP) wheel --no-deps -w .cache/again . && cmp dist/railopt-*.whl .cache/again/railopt-*.whl
+	rm -rf .cache/slim .cache/again && $(PY) -m venv .cache/slim
+	.cache/slim/bin/python -m pip --disable-pip-version-check -q install --no-deps dist/railopt-*.whl
+	.cache/slim/bin/python -m pip --disable-pip-version-check -q install numpy numba
+	cd .cache && slim/bin/python -P ../tests/slim.py
 $(VENV)/.browser: pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) -e '.[test,browser]' && touch $@ $(VENV)/.test $(VENV)/.base
 test-browser: $(VENV)/.browser  ## the report in headless Chromium (installs Debian's chromium and chromium-driver as root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,14 @@ IMPORTS = {name: imports(path) for name, path in MODULES.items()}
 def _layer(module: str) -> str:
     """The name in LAYERS that a module belongs to."""
     return "cli" if module == "railopt.__main__" else [*module.split("."), "railopt"][1]
+
+
+def test_the_drawing_of_the_layers_is_this_list() -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text()
+    drawn = re.search(r"<!-- layers:begin -->\n```text\n(.*?)```", page, re.DOTALL)
+    assert drawn
+    lines = [line.partition("  ")[0] for line in drawn[1].splitlines()]
+    assert [set(line.split()) for line in reversed(lines)] == [set(x.split()) for x in LAYERS]
 
 
 def test_imports_go_down_only() -> None:
