@@ -81,8 +81,8 @@ test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with n
 	.cache/slim/bin/python -m pip --disable-pip-version-check -q install numpy numba
 	cd .cache && slim/bin/python -P ../tests/slim.py
 $(VENV)/.browser: pyproject.toml | $(VENV)/bin/python
-	$(INSTALL) -e '.[test,browser]' && touch $@ $(VENV)/.test $(VENV)/.base
-test-browser: $(VENV)/.browser  ## the report in headless Chromium (installs Debian's chromium and chromium-driver as root)
+	$(INSTALL) -e '.[test,browser,docs]' && touch $@ $(VENV)/.docs $(VENV)/.test $(VENV)/.base
+test-browser: $(VENV)/.browser  ## the report and the site in headless Chromium (installs Debian's chromium and chromium-driver as root)
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -q && apt-get install -qy --no-install-recommends chromium chromium-driver fonts-dejavu-core; \

@@ -1,47 +1,47 @@
 /* Browsers start no Worker from file:// pages.  The search of the theme runs in one, so that on such pages a hidden frame
-   takes its place: the same script, messages passed by postMessage.  Written for this site; loads nothing. */
+   takes its place: the same script, its messages passed as events.  Loads nothing from elsewhere. */
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  window.IFrameWorker = window.Worker = class extends EventTarget {
     constructor(url) {
       super()
+      this.ready = false
       this.waiting = []
-      const frame = document.createElement("iframe")
-      frame.hidden = true
-      document.body.appendChild(frame)
-      this.frame = frame
-      const inside = frame.contentWindow
-      window.addEventListener("message", event => {
-        if (event.source !== inside) return
-        const message = new MessageEvent("message", { data: event.data })
-        this.dispatchEvent(message)
-        if (this.onmessage) this.onmessage(message)
-      })
-      const script = document.createElement("script")
-      inside.document.open()
-      inside.document.write("<!doctype html><base href=\"" + location.href + "\"><body></body>")
-      inside.document.close()
-      inside.postMessage = data => parent.dispatchEvent(new MessageEvent("message", { data, source: inside }))
-      inside.importScripts = (...urls) => urls.reduce((before, next) => before.then(() => new Promise((done, failed) => {
-        const part = inside.document.createElement("script")
-        part.src = next
-        part.onload = done
-        part.onerror = failed
-        inside.document.body.appendChild(part)
-      })), Promise.resolve())
-      script.src = url
-      script.onload = () => {
+      this.frame = document.createElement("iframe")
+      this.frame.hidden = true
+      document.body.appendChild(this.frame)
+      const inside = this.frame.contentWindow
+      inside.postMessage = data => {
+        const event = new MessageEvent("message", { data })
+        this.dispatchEvent(event)
+        if (this.onmessage) this.onmessage(event)
+      }
+      inside.importScripts = (...urls) =>
+        urls.reduce((before, next) => before.then(() => this.load(next)), Promise.resolve())
+      this.load(url).then(() => {
         this.ready = true
         this.waiting.splice(0).forEach(data => this.deliver(data))
-      }
-      inside.document.body.appendChild(inside.document.importNode(script, true)).onload = script.onload
+      })
+    }
+
+    load(url) {
+      const page = this.frame.contentDocument
+      const script = page.createElement("script")
+      script.src = url
+      return new Promise((loaded, failed) => {
+        script.onload = loaded
+        script.onerror = failed
+        page.body.appendChild(script)
+      })
     }
 
     deliver(data) {
-      this.frame.contentWindow.dispatchEvent(new MessageEvent("message", { data, source: window }))
+      const inside = this.frame.contentWindow
+      inside.dispatchEvent(new inside.MessageEvent("message", { data }))
     }
 
     postMessage(data) {
-      this.ready ? this.deliver(data) : this.waiting.push(data)
+      if (this.ready) this.deliver(data)
+      else this.waiting.push(data)
     }
 
     terminate() {
