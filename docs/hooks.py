@@ -121,8 +121,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return markdown.replace("<!-- generated:experiments -->", _list_of_experiments())
 
 
-def on_page_content(content: str, **_: Any) -> str:
-    """What arithmatex marked as TeX becomes MathML."""
+def on_page_content(content: str, page: Page, **_: Any) -> str:
+    """What arithmatex marked as TeX becomes MathML; columns in docstrings stay columns."""
+    if page.file.src_uri.startswith("reference/api/"):
+        content = re.sub(r"<p>(.*?)</p>", _columns, content, flags=re.DOTALL)
     content = re.sub(
         r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>',
         lambda found: mathml(found[1], "block"),
@@ -135,6 +137,13 @@ def on_page_content(content: str, **_: Any) -> str:
         content,
         flags=re.DOTALL,
     )
+
+
+def _columns(paragraph: re.Match[str]) -> str:
+    """A paragraph whose words stand in columns, as it was written."""
+    if re.search(r"\S {2,}\S", paragraph[1]) and "\n" in paragraph[1]:
+        return f'<pre class="columns">{paragraph[1]}</pre>'
+    return paragraph[0]
 
 
 def mathml(tex: str, display: str) -> str:
@@ -174,12 +183,12 @@ def registry(entries: list[dict[str, Any]], formulas: dict[str, str]) -> str:
         "",
         "Generated from `proofs/THEOREMS.toml`. [Theory](index.md) explains statuses and symbols.",
         "",
-        "| id | says | formula | status |",
+        "| id | says | status | formula |",
         "|---|---|---|---|",
     ]
     lines += [
-        f"| [{entry['id']}](#{entry['id'].lower()}) | {entry['title']} | "
-        f"${formulas[entry['id']]}$ | {entry['status']} |"
+        f"| [{entry['id']}](#{entry['id'].lower()}) | {entry['title']} | {entry['status']} | "
+        f"${formulas[entry['id']]}$ |"
         for entry in entries
     ]
     for entry in entries:
