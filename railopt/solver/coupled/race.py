@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -210,8 +211,15 @@ class Race:
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         )
+        hook = sys.unraisablehook
+
+        def lost(what: sys.UnraisableHookArgs) -> None:
+            if not isinstance(what.exc_value, KeyboardInterrupt):  # which is remembered
+                hook(what)
+
         if ours:
             signal.signal(signal.SIGINT, remember)
+            sys.unraisablehook = lost
         try:
             yield
         except KeyboardInterrupt:
@@ -219,6 +227,7 @@ class Race:
         finally:
             if ours:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
+                sys.unraisablehook = hook
             if self.interrupted:
                 self.note("interrupted")
 

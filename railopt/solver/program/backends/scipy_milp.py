@@ -19,9 +19,8 @@ def solve(
     """One call; milp knows neither hints nor threads."""
     matrix = linear(program)
     columns = len(matrix.upper)
-    table = csc_array(
-        (matrix.values, (matrix.rows, matrix.columns)), shape=(len(matrix.row_lower), columns)
-    )
+    places = matrix.rows.astype(np.int32), matrix.columns.astype(np.int32)  # SciPy 1.14 wants these
+    table = csc_array((matrix.values, places), shape=(len(matrix.row_lower), columns))
     result = milp(
         np.append(np.zeros(columns - 1), 1.0),
         integrality=np.append(np.ones(columns - 1), float(program.exact)),
