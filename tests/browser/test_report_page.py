@@ -62,7 +62,8 @@ def path(rows: list[dict[str, Any]]) -> Path:
         "sample": [
             {
                 "name": "a claim",
-                "paper_text": "1.5x",
+                "said": "1.5x",
+                "paper": True,
                 "ours_text": "1.4x",
                 "verdict": "confirmed",
                 "source": "s",
@@ -70,7 +71,8 @@ def path(rows: list[dict[str, Any]]) -> Path:
             },
             {
                 "name": "another",
-                "paper_text": "2x",
+                "said": "2x",
+                "paper": True,
                 "ours_text": "1x",
                 "verdict": "contradicted",
                 "source": "s",
