@@ -31,8 +31,8 @@ test: $(VENV)/.test             ## unit, property and contract tests; no system 
 	$(PYTEST) $(PYTEST_ARGS) tests/unit tests/property tests/contract
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
-test-newest:                    ## the tests on the newest Python on this machine, with the newest dependencies
-	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" \
+test-newest:                    ## the tests, slow ones left out, on the newest Python of this machine, with the newest dependencies
+	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" PYTEST_ARGS="-m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
 test-lowest:                    ## the tests, slow ones left out, with the lowest dependencies that pyproject.toml allows
 	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
