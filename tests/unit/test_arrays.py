@@ -53,6 +53,7 @@ def test_a_pipe_gets_the_bytes_if_someone_reads(tmp_path: Path) -> None:
         write_atomic(pipe, "nobody listens", force=True)
     got: list[bytes] = []
     handle = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    held = os.open(pipe, os.O_WRONLY)  # so that the listener does not see the end before the begin
     os.set_blocking(handle, True)
 
     def listen() -> None:
@@ -64,6 +65,7 @@ def test_a_pipe_gets_the_bytes_if_someone_reads(tmp_path: Path) -> None:
     write.start()
     listener.start()
     write.join(10)
+    os.close(held)
     listener.join(10)
     assert got == [b"x" * 300_000]
     assert stat.S_ISFIFO(os.stat(pipe).st_mode)
