@@ -358,6 +358,7 @@ def refused_by_both(path: Path) -> bool:
     return refused
 
 
+@pytest.mark.slow
 def test_damaged_plans_are_refused(plan_file: Path, tmp_path: Path) -> None:
     dice, whole, refused = random.Random(5), plan_file.read_bytes(), 0
     path = tmp_path / "damaged.npz"

@@ -76,6 +76,7 @@ def test_the_script_is_short_and_prints_what_the_readme_says() -> None:
     assert printed_by_the_script() == fenced(region(README, "output"))
 
 
+@pytest.mark.slow
 def test_the_demo_prints_what_the_start_page_says(tmp_path: Path) -> None:
     assert printed_by_the_demo(tmp_path) == region(START, "demo")
 

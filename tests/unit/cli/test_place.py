@@ -167,6 +167,7 @@ def test_what_is_there_already_is_kept_and_moves_have_a_weight(
     assert "expected at least 0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_planning_on_one_iteration_and_evaluating_on_another(
     trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

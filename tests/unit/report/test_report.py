@@ -126,6 +126,7 @@ def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli:
     }
 
 
+@pytest.mark.slow
 def test_the_data_behind_the_figures(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     data = json.loads(railopt_cli("report", folder, "-o", tmp_path / "r.html", "--json").out)
     assert data["gap-by-nodes"]["columns"] == ["policy", "nodes", "instances", "median %"]

@@ -346,6 +346,7 @@ def _records(path: Path) -> None:
     pt({"records": [record, record]}, path, **storages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "suffix", "cases"),
     [(_npz, "npz", 250), (_npy, "npy", 400), (good, "pt", 250), (_records, "pt", 400)],
