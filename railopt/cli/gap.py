@@ -22,7 +22,6 @@ from railopt.cli.common import (
     table,
     traffic_from,
 )
-from railopt.cli.interrupts import KeepInterrupts
 from railopt.errors import InputError, RailoptError
 from railopt.gaps import (
     DEFAULT_POLICIES,
@@ -34,6 +33,7 @@ from railopt.gaps import (
     policy_gaps,
     save_certificates,
 )
+from railopt.interrupts import KeepInterrupts
 from railopt.policies import KNOWN
 from railopt.units import format_time, parse_time, seconds
 

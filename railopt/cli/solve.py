@@ -21,9 +21,9 @@ from railopt.cli.common import (
     table,
     traffic_from,
 )
-from railopt.cli.interrupts import KeepInterrupts
 from railopt.errors import BackendError, NotProved
 from railopt.fabric import Fabric
+from railopt.interrupts import KeepInterrupts
 from railopt.plans import Plan
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS

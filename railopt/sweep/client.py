@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from railopt.errors import BackendError, InputError
+from railopt.interrupts import KeepInterrupts
 from railopt.sweep import box, instance, results
 from railopt.sweep.progress import counting
 from railopt.sweep.spec import Instance, Sweep
@@ -112,14 +113,15 @@ def run(
     ]
     count = max(1, workers or (os.cpu_count() or 1) // sweep.threads)
     reasons: Tally[str] = Tally()
+    crew = _threads(todo, count) if shard is not None else _dask(todo, cluster, count)
+    kept = KeepInterrupts()
+    interrupted = False
     with counting(len(todo)) as counter:
         try:
-            for why in (
-                _in_threads(todo, count) if shard is not None else _on_dask(todo, cluster, count)
-            ):
-                counter.add(not why)
-                reasons.update([why] if why else [])
-            interrupted = False
+            with crew as outcomes, kept:  # `kept` is left first: a crew goes home undisturbed
+                for why in outcomes:
+                    counter.add(not why)
+                    reasons.update([why] if why else [])
         except KeyboardInterrupt:
             interrupted = True
     return Summary(
@@ -127,18 +129,20 @@ def run(
         len(points) - len(todo),
         counter.done - counter.failed,
         counter.failed,
-        interrupted,
+        interrupted or kept.struck,
         dict(reasons.most_common()),
     )
 
 
-def _in_threads(todo: Sequence[Task], workers: int) -> Iterator[str]:
-    """Without Dask: threads that each keep a box and share this process's file of results."""
+@contextmanager
+def _threads(todo: Sequence[Task], workers: int) -> Iterator[Iterator[str]]:
+    """The outcomes without Dask: threads that each keep a box and share this process's file of
+    results.
+    """
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(run_one, task) for task in todo]
         try:
-            for future in threads_completed(futures):
-                yield future.result()
+            yield (future.result() for future in threads_completed(futures))
         finally:
             for future in futures:
                 future.cancel()
@@ -146,31 +150,39 @@ def _in_threads(todo: Sequence[Task], workers: int) -> Iterator[str]:
             box.close_all()
 
 
-def _on_dask(todo: Sequence[Task], cluster: str | None, workers: int) -> Iterator[str]:
-    """On Dask workers, at most `IN_FLIGHT` tasks a worker thread handed out at a time."""
+@contextmanager
+def _dask(todo: Sequence[Task], cluster: str | None, workers: int) -> Iterator[Iterator[str]]:
+    """The outcomes on Dask's workers."""
     if not todo:
+        yield iter(())
         return
     try:
-        from distributed import as_completed
+        import distributed  # noqa: F401
     except ImportError as error:
         raise BackendError(
             "a sweep needs dask and distributed: pip install 'railopt[sweep]', or use --shard 0/1"
         ) from error
     with _dask_client(cluster, workers) as client:
-        slots = sum(client.nthreads().values()) or workers
-        waiting = iter(todo)
-        given = {
-            client.submit(run_one, task, pure=False, retries=0): task
-            for task in islice(waiting, IN_FLIGHT * slots)
-        }
-        running: Any = as_completed(list(given))
-        for future in running:
-            following = next(waiting, None)
-            if following is not None:
-                submitted = client.submit(run_one, following, pure=False, retries=0)
-                given[submitted] = following
-                running.add(submitted)
-            yield _outcome(future, given.pop(future))
+        yield _outcomes(client, todo, sum(client.nthreads().values()) or workers)
+
+
+def _outcomes(client: Any, todo: Sequence[Task], slots: int) -> Iterator[str]:
+    """Of all tasks, as they end; at most `IN_FLIGHT` a worker's thread are handed out at a time."""
+    from distributed import as_completed
+
+    waiting = iter(todo)
+    given = {
+        client.submit(run_one, task, pure=False, retries=0): task
+        for task in islice(waiting, IN_FLIGHT * slots)
+    }
+    running: Any = as_completed(list(given))
+    for future in running:
+        following = next(waiting, None)
+        if following is not None:
+            submitted = client.submit(run_one, following, pure=False, retries=0)
+            given[submitted] = following
+            running.add(submitted)
+        yield _outcome(future, given.pop(future))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ LAYERS = [
     "check errors",
     "units",
     "bracket tables archive",
-    "arrays processes toml",
+    "arrays interrupts processes toml",
     "dice",
     "formats chunks",
     "fabric",

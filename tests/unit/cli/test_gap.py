@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -19,7 +17,6 @@ import pytest
 
 from railopt import Fabric, Plan, check, plan, workloads
 from railopt.cli import progress
-from railopt.cli.interrupts import AGAIN_S, KeepInterrupts
 from railopt.solver.coupled.race import Progress
 
 Cli = Callable[..., Any]
@@ -190,50 +187,6 @@ def test_ctrl_c_before_the_first_row(railopt_cli: Cli, monkeypatch: pytest.Monke
     ran = railopt_cli("gap", "moe:tokens=64", *SMALL, "--json")
     assert ran.code == 130
     assert json.loads(ran.out) == {"interrupted": True, "rows": []}
-
-
-def lost_in_a_callback() -> None:
-    """As in numba's compiler: Ctrl-C while C calls Python back."""
-
-    @ctypes.CFUNCTYPE(None)
-    def called_back() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-
-    called_back()
-
-
-def lost_in_a_bare_except() -> None:
-    """As in libraries that try an import and take any failure for an answer."""
-    with contextlib.suppress(BaseException):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-
-
-def lose(how: Callable[[], None], then_s: float) -> None:
-    """Lose a Ctrl-C, and go on for a while."""
-    how()
-    time.sleep(then_s)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [lost_in_a_callback, lost_in_a_bare_except])
-def test_a_lost_ctrl_c_arrives_all_the_same(
-    how: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), KeepInterrupts():
-        lose(how, then_s=10)
-    assert time.monotonic() - began < 5
-    with KeepInterrupts() as kept:
-        lose(how, then_s=0.1)
-    assert kept.struck
-    time.sleep(1.5 * AGAIN_S)  # it is not sent any more
-    assert signal.set_wakeup_fd(-1) == -1
-    with KeepInterrupts() as kept:
-        pass
-    assert not kept.struck
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.slow

@@ -1,0 +1,91 @@
+"""A Ctrl-C that foreign code lost arrives all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from railopt.interrupts import AGAIN_S, KeepInterrupts
+from railopt.sweep import client, spec
+
+
+def lost_in_a_callback() -> None:
+    """As in numba's compiler: Ctrl-C while C calls Python back."""
+
+    @ctypes.CFUNCTYPE(None)
+    def called_back() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+    called_back()
+
+
+def lost_in_a_bare_except() -> None:
+    """As in libraries that try an import and take any failure for an answer."""
+    with contextlib.suppress(BaseException):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+
+def lose(how: Callable[[], None], then_s: float) -> None:
+    """Lose a Ctrl-C, and go on for a while."""
+    how()
+    time.sleep(then_s)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [lost_in_a_callback, lost_in_a_bare_except])
+def test_a_lost_ctrl_c_arrives_all_the_same(
+    how: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), KeepInterrupts():
+        lose(how, then_s=10)
+    assert time.monotonic() - began < 5
+    with KeepInterrupts() as kept:
+        lose(how, then_s=0.1)
+    assert kept.struck
+    time.sleep(1.5 * AGAIN_S)  # it is not sent any more
+    assert signal.set_wakeup_fd(-1) == -1
+    with KeepInterrupts() as kept:
+        pass
+    assert not kept.struck
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more", [5.0, 0.1]
+)  # the sweep is still at work as it is sent again, or done
+def test_a_sweep_that_loses_a_ctrl_c_says_so(
+    more: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def crew(*_: object) -> Iterator[Iterator[str]]:
+        def outcomes() -> Iterator[str]:
+            yield ""
+            lose(lost_in_a_bare_except, more)
+            yield ""
+
+        yield outcomes()
+        gone.append(True)
+
+    gone: list[bool] = []
+    monkeypatch.setattr(client, "_threads", crew)
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        "[grid]\nnodes = [2]\nrails = [2]\ngpus = [2]\nseed = [0, 1]\n"
+        'traffic = ["uniform:mean=1MiB"]\nchunk = ["1MiB"]\npolicy = ["lpt"]\n'
+    )
+    began = time.monotonic()
+    summary = client.run(spec.read(path), tmp_path / "results", shard=(0, 1))
+    assert summary.interrupted
+    assert time.monotonic() - began < 4
+    assert gone == ([] if more > 1 else [True])
