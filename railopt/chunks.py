@@ -3,19 +3,24 @@
 A flow is the traffic of one (source GPU, destination GPU) pair between different nodes; it is cut
 into pieces of at most `cap` bytes, the remainder last.  Traffic inside a node never touches a rail
 and has no chunk.
+
+A unit is a chunk that goes once to a node and there to every GPU that needs it, its targets: what a
+dispatcher makes of a token that chose several experts of one node.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Int32s, Ints, digest, frozen, total, whole_number
+from railopt.arrays import Array, Bools, Int32s, Ints, digest, frozen, total, whole_number
 from railopt.errors import InputError
+from railopt.fabric import Fabric
 from railopt.units import INT64_MAX
 
 COLUMNS = {
@@ -39,6 +44,8 @@ class Chunks:
     src_gpu, dst_gpu  int32 [C], GPU ids (node * gpus + local index)
     flow              int32 [C], chunks of one flow share its number
     offset, size      int64 [C], bytes: where the chunk starts in its flow, and how long it is
+    targets           bool [C, gpus]: the GPUs of node dst that need the chunk, dst_gpu among them,
+                      or none where it only has to reach the node; None where dst_gpu alone needs it
     """
 
     nodes: int
@@ -50,6 +57,7 @@ class Chunks:
     flow: Int32s = field(repr=False)
     offset: Ints = field(repr=False)
     size: Ints = field(repr=False)
+    targets: Bools | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("nodes", "gpus"):
@@ -60,14 +68,16 @@ class Chunks:
         lengths = {name: len(getattr(self, name)) for name in COLUMNS}
         if len(set(lengths.values())) != 1:
             raise InputError(f"columns of different lengths: {lengths}")
+        if self.targets is not None:
+            object.__setattr__(self, "targets", _targets(self.targets, len(self), self.gpus))
         if len(self) == 0:
             return
         everywhere = self.nodes * self.gpus
         for name, most in (
-            ("src", self.nodes),
-            ("dst", self.nodes),
             ("src_gpu", everywhere),
             ("dst_gpu", everywhere),
+            ("src", self.nodes),
+            ("dst", self.nodes),
         ):
             column = getattr(self, name)
             if column.min() < 0 or column.max() >= most:
@@ -92,6 +102,16 @@ class Chunks:
             self.dst_gpu // self.gpus != self.dst
         ):
             raise InputError("src_gpu and dst_gpu must lie in the nodes src and dst")
+        if self.targets is not None:
+            listed = self.targets[np.arange(len(self)), self.dst_gpu % self.gpus]
+            for row in np.flatnonzero(self.targets.any(axis=1) & ~listed)[:1]:
+                raise InputError(f"chunk {row}: its dst_gpu is not one of its targets")
+            most = 1 + int(self.targets.sum(axis=1).max())  # how often a byte may be moved
+            if total(self.size) * most > INT64_MAX:
+                raise InputError(
+                    f"{total(self.size)} bytes, each moved up to {most} times: beyond int64; count "
+                    f"in a larger unit than bytes"
+                )
         check_total(self.size)
 
     def __len__(self) -> int:
@@ -169,15 +189,70 @@ class Chunks:
             nodes, gpus, source // gpus, target // gpus, source, target, numbers, offset, sizes
         )
 
+    @classmethod
+    def from_units(
+        cls,
+        fabric: Fabric,
+        *,
+        src_gpu: npt.ArrayLike,
+        dst: npt.ArrayLike,
+        size: npt.ArrayLike,
+        targets: npt.ArrayLike | None = None,
+        cap: int | None = None,
+    ) -> Chunks:
+        """Units of a fabric's GPUs: from GPU `src_gpu` once to node `dst`, there to `targets`.
+
+        src_gpu   [U], GPU ids (node * gpus + local index)
+        dst       [U], node indices
+        size      [U], bytes
+        targets   bool [U, gpus], the GPUs of the node that need the unit; None: it only has to
+                  reach the node, and nothing is passed on there
+        cap       units longer than this are cut into pieces, each with its unit's targets
+        """
+        source, node = frozen(src_gpu, np.int32, "src_gpu", 1), frozen(dst, np.int32, "dst", 1)
+        sizes = frozen(size, np.int64, "size", 1)
+        if not len(source) == len(node) == len(sizes):
+            raise InputError(
+                f"units of {len(source)} src_gpu, {len(node)} dst and {len(sizes)} size: expected "
+                f"as many of each"
+            )
+        given = np.zeros((len(sizes), fabric.gpus), np.bool_) if targets is None else targets
+        needed = _targets(given, len(sizes), fabric.gpus)
+        if len(sizes) and (sizes.min() < 1 or node.min() < 0 or node.max() >= fabric.nodes):
+            raise InputError(
+                f"units to nodes {node.min()} to {node.max()}, the smallest of {sizes.min()} "
+                f"bytes: expected nodes below {fabric.nodes} and at least 1 byte"
+            )
+        first = np.where(needed.any(axis=1), needed.argmax(axis=1), source % fabric.gpus)
+        target = node.astype(np.int64) * fabric.gpus + first
+        whole = cls.from_flows(fabric.nodes, fabric.gpus, source, target, sizes, cap)
+        return replace(whole, targets=needed[whole.flow])
+
     def columns(self) -> dict[str, Array]:
-        """The columns by name."""
-        return {name: getattr(self, name) for name in COLUMNS}
+        """The columns by name; `targets` packed into bits, where there are any."""
+        found: dict[str, Array] = {name: getattr(self, name) for name in COLUMNS}
+        if self.targets is not None:
+            found["targets"] = np.packbits(self.targets, axis=1)
+        return found
+
+    @classmethod
+    def from_columns(cls, nodes: int, gpus: int, columns: Mapping[str, Array]) -> Chunks:
+        """The way back from `columns`."""
+        packed = columns.get("targets")
+        targets = None
+        if packed is not None:
+            if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != -(-gpus // 8):
+                raise InputError(
+                    f"targets of {packed.dtype}, shape {packed.shape}: expected bits of {gpus} GPUs"
+                )
+            targets = np.unpackbits(packed, axis=1, count=gpus).astype(np.bool_)
+        return cls(nodes, gpus, **{name: columns[name] for name in COLUMNS}, targets=targets)
 
     def take(self, rows: npt.NDArray[Any]) -> Chunks:
         """The chunks of these rows (indices or a mask), flow numbers and offsets kept."""
-        return Chunks(
-            self.nodes, self.gpus, **{name: column[rows] for name, column in self.columns().items()}
-        )
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        targets = None if self.targets is None else self.targets[rows]
+        return Chunks(self.nodes, self.gpus, **columns, targets=targets)
 
     @cached_property
     def digest(self) -> str:
@@ -188,6 +263,20 @@ class Chunks:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+def _targets(targets: npt.ArrayLike, count: int, gpus: int) -> Bools:
+    """`targets` as read-only truth values [count, gpus]."""
+    given = np.asarray(targets)
+    if given.dtype != np.bool_ or given.shape != (count, gpus):
+        raise InputError(
+            f"targets are {given.dtype} of shape {given.shape}: expected truth values of shape "
+            f"{(count, gpus)} = (units, GPUs of a node)"
+        )
+    if given.flags.writeable or not given.flags.c_contiguous:
+        given = np.array(given, order="C")
+        given.flags.writeable = False
+    return given
 
 
 def check_total(sizes: Ints) -> None:

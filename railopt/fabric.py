@@ -20,10 +20,10 @@ from railopt import toml
 from railopt.arrays import Array, Ints, digest, frozen, read_text, whole_number, write_atomic
 from railopt.errors import FormatError, InputError, printable
 from railopt.formats import format_topo, parse_topo
+from railopt.inside import Inside, toml_rate
 from railopt.units import (
     INT64_MAX,
     PS_PER_S,
-    format_rate,
     parse_fraction,
     parse_integer,
     parse_rate,
@@ -61,6 +61,7 @@ class Fabric:
                 direction
     latency_ps  one-way latency of a rail, picoseconds
     spine       the tier that joins the rails, or None for a pure rail fabric
+    inside      which NICs belong to which GPU, or None for the usual order (`node` has it then)
     """
 
     nodes: int
@@ -71,6 +72,7 @@ class Fabric:
     scaleup: int = 450 * 10**9
     latency_ps: int = 1_000_000
     spine: Spine | None = None
+    inside: Inside | None = None
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -101,6 +103,18 @@ class Fabric:
             object.__setattr__(self, name, rates)
         if self.spine is not None and not isinstance(self.spine, Spine):
             raise InputError(f"spine = {shown(self.spine)}: expected a Spine or None")
+        if self.inside is not None and not isinstance(self.inside, Inside):
+            raise InputError(f"inside = {shown(self.inside)}: expected an Inside or None")
+        if self.inside is not None and self.inside.near.shape != (self.gpus, self.rails):
+            raise InputError(
+                f"near has shape {self.inside.near.shape}, expected {(self.gpus, self.rails)} = "
+                f"(gpus, rails)"
+            )
+
+    @cached_property
+    def node(self) -> Inside:
+        """The inside of every node: as given, or GPUs and NICs in their usual order."""
+        return self.inside or Inside.usual(self.gpus, self.rails)
 
     @classmethod
     def uniform(
@@ -113,6 +127,7 @@ class Fabric:
         scaleup: str | int = "450GB/s",
         latency: str = "1us",
         spine: Spine | None = None,
+        inside: Inside | None = None,
     ) -> Fabric:
         """A healthy fabric: every NIC sends and receives at `link`; `gpus` a node defaults to
         `rails`.
@@ -131,6 +146,7 @@ class Fabric:
             parse_rate(scaleup),
             parse_time(latency),
             spine,
+            inside,
         )
 
     def degraded(self, nics: Mapping[tuple[int, int], str | int | float | Fraction]) -> Fabric:
@@ -176,6 +192,7 @@ class Fabric:
         spine = (
             None if self.spine is None else {"uplinks": self.spine.uplinks, "rate": self.spine.rate}
         )
+        inside = {} if self.inside is None else {"inside": self.inside.as_dict()}
         return {
             "nodes": self.nodes,
             "rails": self.rails,
@@ -183,13 +200,14 @@ class Fabric:
             "scaleup": self.scaleup,
             "latency_ps": self.latency_ps,
             "spine": spine,
+            **inside,
         }
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], tx: Array, rx: Array) -> Fabric:
         """The fabric whose `header()` and rates these are."""
-        known = {f.name for f in fields(cls)} - {"tx", "rx"}
-        if not isinstance(header, Mapping) or set(header) != known:
+        known = {f.name for f in fields(cls)} - {"tx", "rx", "inside"}
+        if not isinstance(header, Mapping) or set(header) - {"inside"} != known:
             raise FormatError(
                 f"a fabric header of {shown(header)}, expected the keys {sorted(known)}"
             )
@@ -198,7 +216,11 @@ class Fabric:
             if not isinstance(spine, Mapping) or set(spine) != {"uplinks", "rate"}:
                 raise FormatError(f"a spine of {shown(spine)}, expected uplinks and rate")
             spine = Spine(**spine)
-        return cls(**{**header, "spine": spine}, tx=tx, rx=rx)
+        made = cls(**{**header, "spine": spine, "inside": None}, tx=tx, rx=rx)
+        inside = header.get("inside")
+        if inside is None:
+            return made
+        return replace(made, inside=Inside.from_dict(inside, made.gpus, made.rails))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Fabric:
@@ -212,10 +234,12 @@ class Fabric:
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> Fabric:
         """Build from parsed TOML: nodes, rails, link, and optionally gpus, scaleup, latency,
-        [spine], [[nic]].
+        [spine], [inside], [[nic]].
         """
         toml.only(
-            data, {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "nic"}, "fabric"
+            data,
+            {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "nic", "inside"},
+            "fabric",
         )
         for key in ("nodes", "rails", "link"):
             if key not in data:
@@ -236,6 +260,9 @@ class Fabric:
             scaleup=_text(data, "scaleup", "450GB/s"),
             latency=_text(data, "latency", "1us"),
         )
+        if "inside" in data:
+            inside = Inside.from_toml(data["inside"], fabric.gpus, fabric.rails)
+            fabric = replace(fabric, inside=inside)
         tx, rx = fabric.tx.copy(), fabric.rx.copy()
         nics = data.get("nic", [])
         if not isinstance(nics, list):
@@ -335,6 +362,8 @@ class Fabric:
                 f"uplinks = {self.spine.uplinks}",
                 f"rate = {_rate(self.spine.rate)}",
             ]
+        if self.inside:
+            lines += ["", *self.inside.to_toml()]
         for node, rail in np.argwhere((self.tx != link) | (self.rx != link)).tolist():
             lines += [
                 "",
@@ -417,5 +446,4 @@ def _text(data: Mapping[str, Any], key: str, default: str = "") -> str:
 
 
 def _rate(rate: int) -> str:
-    text = format_rate(rate) if rate else "0"
-    return f'"{text}"' if rate and parse_rate(text) == rate else (f'"{rate}B/s"' if rate else '"0"')
+    return toml_rate(rate) if rate else '"0"'

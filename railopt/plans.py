@@ -18,6 +18,7 @@ from railopt.errors import FOREIGN, FormatError, InputError, printable
 from railopt.fabric import SIDES as SIDES
 from railopt.fabric import Fabric, check_side
 from railopt.formats import Connection, format_cm
+from railopt.moves import Moves, moves_of
 from railopt.traffic import Traffic
 from railopt.units import shown
 
@@ -128,6 +129,31 @@ class Plan:
         return Fraction(self.bottleneck.load, self.bottleneck.rate)
 
     @cached_property
+    def moves(self) -> Moves:
+        """What the plan moves between the GPUs of each node, before and after the rails."""
+        return moves_of(self.fabric, self.chunks, self.rail)
+
+    @property
+    def staged(self) -> int:
+        """Bytes that are moved to the GPU of a NIC before a rail."""
+        return self.moves.staged
+
+    @property
+    def passed_on(self) -> int:
+        """Bytes that are moved from the GPU of a NIC to those that need them after a rail."""
+        return self.moves.passed_on
+
+    @property
+    def moved(self) -> int:
+        """All bytes that go over scale-up: staged and passed on."""
+        return self.moves.staged + self.moves.passed_on
+
+    @cached_property
+    def scaleup_time(self) -> Fraction:
+        """Seconds that the busiest scale-up port, or pair of GPUs, needs for what is moved."""
+        return self.moves.time(self.fabric)
+
+    @cached_property
     def digest(self) -> str:
         return digest(*self._content())
 
@@ -172,7 +198,7 @@ class Plan:
         missing = (needed - set(arrays)) | (
             {"policy", "fabric", "chunk_gpus", "makespan"} - set(header)
         )
-        unknown = set(arrays) - needed - {"stage"}
+        unknown = set(arrays) - needed - {"stage", "targets"}
         if missing or unknown:
             raise FormatError(
                 f"{printable(path)}: a plan without {sorted(missing)} and with unknown "
@@ -180,8 +206,7 @@ class Plan:
             )
         try:
             fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
-            columns = {name: arrays[name] for name in COLUMNS}
-            chunks = Chunks(fabric.nodes, header["chunk_gpus"], **columns)
+            chunks = Chunks.from_columns(fabric.nodes, header["chunk_gpus"], arrays)
             plan = cls(fabric, chunks, arrays["rail"], header["policy"], arrays.get("stage"))
         except InputError as error:
             raise FormatError(f"{printable(path)}: {error}") from error
@@ -198,6 +223,10 @@ class Plan:
         in words; "" if nothing.
         """
         chunks = self.chunks
+        if chunks.targets is not None:
+            return (
+                "a plan of units: what several GPUs need is sent once, a traffic has it each time"
+            )
         if (chunks.nodes, chunks.gpus) != (traffic.nodes, traffic.gpus):
             return (
                 f"a plan for {chunks.nodes} nodes x {chunks.gpus} GPUs, the traffic has "

@@ -30,9 +30,7 @@ __all__ = ["hashed", "own_nic", "pxn", "random", "rotate", "round_robin"]
 
 
 def own_nic(fabric: Fabric, chunks: Chunks) -> Plan:
-    """The rail of the source GPU.  With more rails than GPUs a GPU owns a block of rails and takes
-    them in turn.
-    """
+    """The rail of the source GPU; one that is near several NICs takes them in turn."""
     return make_plan(fabric, chunks, _of_gpu(fabric, chunks, chunks.src_gpu), "own-nic")
 
 
@@ -81,10 +79,12 @@ def _of_gpu(fabric: Fabric, chunks: Chunks, gpu: npt.NDArray[np.int32]) -> Ints:
             "own-nic and pxn need to know the GPUs of each chunk: cut them from a Traffic, not "
             "from_arrays"
         )
+    near = fabric.node.near
+    counts = near.sum(axis=1)
+    owned = np.argsort(~near, axis=1, kind="stable")  # a GPU's own rails come first, in order
     local = gpu.astype(np.int64) % fabric.gpus
-    first, past = local * fabric.rails // fabric.gpus, (local + 1) * fabric.rails // fabric.gpus
     other = chunks.dst if gpu is chunks.src_gpu else chunks.src
-    rail = first + (other + chunks.flow) % np.maximum(past - first, 1)
+    rail = owned[local, (other + chunks.flow) % counts[local]]
     for _ in range(fabric.rails):
         dead = (fabric.tx[chunks.src, rail] == 0) | (fabric.rx[chunks.dst, rail] == 0)
         if not dead.any():

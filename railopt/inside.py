@@ -1,0 +1,120 @@
+"""The inside of a node: which GPUs a NIC hangs on, and how fast bytes go from GPU to GPU.
+
+A GPU puts its bytes on a NIC that it is *near* by itself.  For any other NIC they are *staged*:
+moved over scale-up (NVLink, xGMI, PCIe) to the NIC's *owner*, the first GPU that is near it.  Far
+NICs are never used directly: across a host bridge two NICs of one GPU can be slower together than
+the near one alone.  Every node of a fabric has the same inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt import toml
+from railopt.arrays import Bools, Ints, whole_number
+from railopt.errors import InputError
+from railopt.units import INT64_MAX, format_rate, parse_rate, shown
+
+MAX_PLACES = 1 << 22  # GPUs x NICs of a node
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """The inside of every node.
+
+    near   bool [gpus, rails]: whether the GPU puts bytes on the rail's NIC without another GPU
+    pair   bytes per second from one GPU to one other over scale-up, or None where only a GPU's own
+           port limits it (a crossbar such as NVSwitch)
+    """
+
+    near: Bools = field(repr=False)
+    pair: int | None = None
+
+    def __post_init__(self) -> None:
+        near = np.array(self.near)
+        if near.ndim != 2 or near.dtype != np.bool_ or not near.size:
+            raise InputError(
+                f"near is {near.dtype} of shape {near.shape}: expected truth values [GPUs, rails]"
+            )
+        for rail in np.flatnonzero(~near.any(axis=0))[:1]:
+            raise InputError(f"rail {rail} belongs to no GPU: near must name one for it")
+        for gpu in np.flatnonzero(~near.any(axis=1))[:1]:
+            raise InputError(f"GPU {gpu} has no NIC: near must name one of its own or a shared one")
+        near.flags.writeable = False
+        object.__setattr__(self, "near", near)
+        if self.pair is not None:
+            object.__setattr__(self, "pair", whole_number(self.pair, "pair", 1, INT64_MAX))
+
+    @cached_property
+    def owner(self) -> Ints:
+        """int64 [rails]: the GPU through which a rail's staged bytes go, the first that is near."""
+        return np.argmax(self.near, axis=0).astype(np.int64)
+
+    @classmethod
+    def usual(cls, gpus: int, rails: int) -> Inside:
+        """GPUs and NICs in order: as many NICs a GPU, or GPUs a NIC, as there are."""
+        near = np.zeros((gpus, rails), np.bool_)
+        for gpu in range(gpus):
+            first, past = gpu * rails // gpus, (gpu + 1) * rails // gpus
+            near[gpu, first : max(past, first + 1)] = True
+        return cls(near)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: the GPUs that each rail is near, and the rate of a pair."""
+        return {
+            "near": [np.flatnonzero(column).tolist() for column in self.near.T],
+            "pair": self.pair,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
+        """The way back from `as_dict`, for nodes of so many GPUs and rails."""
+        if not isinstance(data, Mapping) or set(data) != {"near", "pair"}:
+            raise InputError(f"an inside of {shown(data)}: expected near and pair")
+        return cls(near_matrix(data["near"], gpus, rails), data["pair"])
+
+    @classmethod
+    def from_toml(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
+        """From the table [inside] of a fabric: near, pair, each optional."""
+        toml.only(data, {"near", "pair"}, "[inside]")
+        pair = data.get("pair")
+        if pair is not None and not isinstance(pair, str):
+            raise InputError(f"pair = {shown(pair)}: expected a text with a unit in quotes")
+        near = data.get("near")
+        usual = cls.usual(gpus, rails)
+        return cls(
+            usual.near if near is None else near_matrix(near, gpus, rails),
+            None if pair is None else parse_rate(pair),
+        )
+
+    def to_toml(self) -> list[str]:
+        """The lines that `from_toml` understands."""
+        lines = ["[inside]", f"near = {self.as_dict()['near']}  # the GPUs of each rail"]
+        return lines if self.pair is None else [*lines, f"pair = {toml_rate(self.pair)}"]
+
+
+def toml_rate(rate: int) -> str:
+    """A rate in quotes that reads back as exactly that rate."""
+    text = format_rate(rate)
+    return f'"{text}"' if parse_rate(text) == rate else f'"{rate}B/s"'
+
+
+def near_matrix(near: Any, gpus: int, rails: int) -> npt.NDArray[np.bool_]:
+    """bool [gpus, rails] from a list of GPUs a rail."""
+    if gpus * rails > MAX_PLACES:
+        raise InputError(f"{gpus} GPUs x {rails} rails a node: more than {MAX_PLACES} places")
+    if not isinstance(near, list) or len(near) != rails:
+        raise InputError(f"near = {shown(near)}: expected a list of GPUs for each of {rails} rails")
+    matrix = np.zeros((gpus, rails), np.bool_)
+    for rail, some in enumerate(near):
+        if not isinstance(some, list):
+            raise InputError(f"near of rail {rail} = {shown(some)}: expected a list of GPUs")
+        for gpu in some:
+            matrix[whole_number(gpu, f"near of rail {rail}", 0, gpus - 1), rail] = True
+    return matrix
