@@ -66,11 +66,12 @@ def needed_by(fabric: Fabric, chunks: Chunks) -> Bools:
 
 def rail_costs(fabric: Fabric, chunks: Chunks) -> Array:
     """int16 [C, rails]: how often each byte of a chunk is moved inside nodes, by the rail."""
-    needed, near = needed_by(fabric, chunks), fabric.node.near
-    reached = needed.astype(np.float32) @ near.astype(np.float32) > 0
-    staged = ~near[chunks.src_gpu % fabric.gpus]
-    targets = needed.sum(axis=1, dtype=np.int16)[:, None]
-    return targets + staged.astype(np.int16) - reached.astype(np.int16)
+    from railopt import rail_moves
+
+    moves = np.empty((len(chunks), fabric.rails), np.int16)
+    source = chunks.src_gpu % fabric.gpus
+    rail_moves.count(needed_by(fabric, chunks), source, fabric.node.near, moves)
+    return moves
 
 
 def moves_of(fabric: Fabric, chunks: Chunks, rail: Array) -> Moves:

@@ -14,8 +14,10 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies import outside
 from railopt.policies.equitable import equitable
+from railopt.policies.even_excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.lpt import lpt, lpt_global, lpt_local
+from railopt.policies.spill import spill
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
 
@@ -32,6 +34,8 @@ POLICIES: dict[str, Policy] = {
     "lpt-local": lpt_local,
     "lpt-global": lpt_global,
     "equitable": equitable,
+    "even-excess": even_excess,
+    "spill": spill,
 }
 KNOWN = f"{', '.join(POLICIES)}, or your own as module:function"
 """The names that a `--policy` takes, in words."""

@@ -1,14 +1,15 @@
-"""A planner for the training loop: one node plans its own row again and again, with buffers that it
-keeps.
+"""A planner for the training loop: one node plans what it sends again and again, with buffers that
+it keeps.
 
-MoE traffic changes with every layer and iteration, and RailS-like policies (`lpt`, `lpt-local`)
-need nothing but the node's own row.  `Planner` cuts that row into chunks and puts them on rails in
-a few tens of microseconds; the result is the same as `railopt.plan` on the whole matrix, restricted
-to the node's chunks.
+MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local` and `even-excess` need
+nothing but the node's own row, and `Planner` cuts that row into chunks and puts them on rails in a
+few tens of microseconds; `spill` takes the whole matrix, which every rank has after the exchange of
+counts.  The result is that of `railopt.plan` on the whole matrix, restricted to the node's chunks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,16 +18,44 @@ from railopt.arrays import Int32s, Ints, Rails
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.policies.common import Columns
-from railopt.policies.cutting import cut_row, room_for
+from railopt.policies.cutting import Cut, cut_row, room_for
+from railopt.policies.even_excess import EvenSenders
 from railopt.policies.lpt import Senders
+from railopt.policies.spill import spill
+from railopt.traffic import Traffic
 from railopt.units import parse_bytes
 
 __all__ = ["NodePlan", "Planner"]
 
-_RULES = {"lpt": Senders.lpt, "lpt-local": Senders.lpt_local}
 _MAX_CAP = 2**31
 _INT64 = np.dtype(np.int64)
 _FIRST_ROOM = 4096
+
+# (zeros [C], columns [C], bytes of the largest chunk, rails [C] to be filled)
+Rule = Callable[[Int32s, Cut, int, Rails], None]
+
+
+def _lpt(fabric: Fabric, node: int) -> Rule:
+    senders = Senders.of(fabric, node)
+    return lambda zeros, cut, largest, rail: senders.lpt(_columns(zeros, cut, largest), rail)
+
+
+def _lpt_local(fabric: Fabric, node: int) -> Rule:
+    senders = Senders.of(fabric, node)
+    return lambda zeros, cut, largest, rail: senders.lpt_local(_columns(zeros, cut, largest), rail)
+
+
+def _even_excess(fabric: Fabric, node: int) -> Rule:
+    senders = EvenSenders.of(fabric, node)
+    return lambda zeros, cut, _, rail: senders.assign(zeros, cut.src_gpu, cut.dst, cut.size, rail)
+
+
+def _columns(zeros: Int32s, cut: Cut, largest: int) -> Columns:
+    return Columns(zeros, cut.dst, cut.size, largest, len(zeros) * largest)
+
+
+_RULES = {"lpt": _lpt, "lpt-local": _lpt_local, "even-excess": _even_excess}
+_WHOLE = "spill"  # knows every node's traffic
 
 
 class NodePlan(NamedTuple):
@@ -44,7 +73,8 @@ class NodePlan(NamedTuple):
 
 
 class Planner:
-    """Plans what `node` sends, chunks of at most `cap` bytes, with `policy` "lpt" or "lpt-local".
+    """Plans what `node` sends, chunks of at most `cap` bytes, with `policy` "lpt", "lpt-local",
+    "even-excess" or "spill".
 
     >>> planner = Planner(fabric, node=3, cap="1MiB")
     >>> node_plan = planner.plan(row)    # int64 [gpus, nodes * gpus], bytes from this node's GPUs
@@ -55,30 +85,33 @@ class Planner:
     ) -> None:
         if not 0 <= node < fabric.nodes:
             raise InputError(f"node {node}: expected 0 to {fabric.nodes - 1}")
-        if policy not in _RULES:
+        if policy not in (*_RULES, _WHOLE):
             raise InputError(
-                f"policy {policy!r} needs more than one node's traffic; a Planner takes "
-                f"{' or '.join(_RULES)}"
+                f"policy {policy!r} is not made for a training loop; a Planner takes "
+                f"{', '.join(_RULES)} or {_WHOLE}"
             )
         self.fabric, self.node, self.policy = fabric, node, policy
         self.cap = parse_bytes(cap)
         if self.cap >= _MAX_CAP:
             raise InputError(f"chunks of {self.cap} bytes: a Planner cuts below {_MAX_CAP} bytes")
-        self._senders, self._rule = Senders.of(fabric, node), _RULES[policy]
-        self._shape = (fabric.gpus, fabric.nodes * fabric.gpus)
+        ranks = fabric.nodes * fabric.gpus
+        self._shape = (ranks if policy == _WHOLE else fabric.gpus, ranks)
+        self._rule = None if policy == _WHOLE else _RULES[policy](fabric, node)
         self._joined = np.any((fabric.tx[node] > 0) & (fabric.rx > 0), axis=1)
         self._grow(_FIRST_ROOM)
 
     def _grow(self, length: int) -> None:
         self._cut, self._rail = room_for(length), np.empty(length, np.int16)
-        self._sender = np.zeros(length, np.int32)
+        self._zeros = np.zeros(length, np.int32)
 
     def plan(self, row: Ints) -> NodePlan:
-        """Chunks and rails for the bytes `row[local GPU, destination GPU]`; bytes to the own node
-        are left out.
+        """Chunks and rails for the bytes `row[local GPU, destination GPU]` (with "spill": of every
+        GPU to every GPU, `row[GPU, GPU]`); bytes to the own node are left out.
         """
         if row.shape != self._shape or row.dtype != _INT64:
             raise InputError(f"row is {row.dtype} {row.shape}, expected int64 {self._shape}")
+        if self._rule is None:
+            return self._plan_whole(row)
         count, largest, stuck = cut_row(row, self.node, self.cap, self._joined, self._cut)
         if stuck >= 0:
             raise InputError(
@@ -88,9 +121,15 @@ class Planner:
         if count > len(self._rail):
             self._grow(2 * count)
             return self.plan(row)
-        cut, rail = self._cut, self._rail[:count]
-        dst, size = cut.dst[:count], cut.size[:count]
+        cut, rail = Cut(*(column[:count] for column in self._cut)), self._rail[:count]
         if count:
-            chunks = Columns(self._sender[:count], dst, size, largest, count * largest)
-            self._rule(self._senders, chunks, rail)
-        return NodePlan(cut.src_gpu[:count], cut.dst_gpu[:count], cut.offset[:count], size, rail)
+            self._rule(self._zeros[:count], cut, largest, rail)
+        return NodePlan(cut.src_gpu, cut.dst_gpu, cut.offset, cut.size, rail)
+
+    def _plan_whole(self, matrix: Ints) -> NodePlan:
+        """The node's part of a plan for all."""
+        chunks = Traffic(matrix, self.fabric.nodes).chunks(self.cap)
+        own = chunks.src == self.node
+        columns = (chunks.src_gpu, chunks.dst_gpu, chunks.offset, chunks.size)
+        rail = spill(self.fabric, chunks).rail
+        return NodePlan(*(column[own] for column in (*columns, rail)))

@@ -23,7 +23,7 @@ LAYERS = [
     "bracket tables archive",
     "arrays interrupts processes toml",
     "dice",
-    "formats inside",
+    "formats inside rail_moves",
     "fabric",
     "chunks",
     "traffic moves",

@@ -1,0 +1,130 @@
+"""The NIC optimum while hardly a byte changes its GPU.
+
+`own-nic` moves nothing before a rail but is as slow as the busiest GPU of a node; `lpt` and
+`equitable` even the rails out but move seven of eight bytes.  `spill` keeps every unit on the rail
+that moves it least, and moves only what full NICs spill over: of all plans that take the least
+time, about the one of least moved bytes.  It knows every node's traffic, as every rank does after
+the exchange of counts that an all-to-all needs anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from railopt.arrays import Array, Rails
+from railopt.chunks import Chunks
+from railopt.fabric import Fabric
+from railopt.moves import rail_costs
+from railopt.plans import Plan
+from railopt.policies.common import Costs, check_alive, costs, make_plan
+from railopt.policies.equitable import equitable
+from railopt.policies.lpt import lpt_global
+
+if TYPE_CHECKING:
+    from railopt.policies.spill_rails import Units
+
+__all__ = ["spill"]
+
+WINDOWS = (1, 2, 3, 4, 6, 8, 10, 12, 14)  # one round each, of width time / 2**window
+ROUNDS_HOME = 3
+CLOSE = 1 << 11  # a time within one part in so many is taken for the one that was to be kept
+LARGEST = 1 << 61  # what sums of times stay below
+
+
+def spill(fabric: Fabric, chunks: Chunks) -> Plan:
+    """The least time first, then the least bytes over scale-up."""
+    check_alive(fabric, chunks)
+    rail = np.empty(len(chunks), np.int16)
+    if len(chunks):
+        rail = _spill(fabric, chunks, rail)
+    return make_plan(fabric, chunks, rail, "spill")
+
+
+def _spill(fabric: Fabric, chunks: Chunks, rail: Rails) -> Rails:
+    """The best of several settled plans; the first is the best where units are small, and where
+    its time meets the nodes' bound no other is tried.
+    """
+    from railopt.policies import spill_rails
+
+    prices = _within_range(costs(fabric), chunks.total)
+    units = spill_rails.Units(chunks.src, chunks.dst, chunks.size, rail_costs(fabric, chunks))
+    spill_rails.begin(units, prices, fabric.node.near, chunks.src_gpu % fabric.gpus, rail)
+    bound = _least_time(fabric, chunks, prices)
+    settled = [_settled(units, prices, rail, bound)]
+    if settled[0].time > bound + bound // CLOSE:
+        late = settled[0].time - bound
+        settled += [_settled(units, prices, rail, bound + late * part // 4) for part in (1, 3)]
+        others = (made(fabric, chunks).rail for made in (lpt_global, equitable))
+        settled += [_gone_home(units, prices, other) for other in others]
+        return min(settled, key=lambda one: one.rank(units)).rail
+    return settled[0].rail
+
+
+class Settled(NamedTuple):
+    """Rails, and how long the slowest NIC is busy, in the unit of `Costs`."""
+
+    rail: Rails
+    time: int
+
+    def rank(self, units: Units) -> tuple[int, float]:
+        """The time, then bytes times grades: the least is best."""
+        grades = units.grade[np.arange(len(self.rail)), self.rail]
+        return self.time, float((grades * units.size.astype(np.float64)).sum())
+
+
+def _settled(units: Units, prices: Costs, start: Rails, kept: int) -> Settled:
+    """From the rails of fewest moves, pressed below a time to be kept: few moves, about that time
+    where units are small.
+    """
+    from railopt.policies import spill_rails
+
+    rail = start.copy()
+    busy = spill_rails.times(units, prices, rail)
+    for window in WINDOWS:
+        width = (kept >> window).bit_length()
+        spill_rails.settle(units, prices, busy, kept - (1 << width), width, rail)
+    return Settled(rail, _longest(busy))
+
+
+def _gone_home(units: Units, prices: Costs, start: Rails) -> Settled:
+    """From a plan that ignores moves, without a longer time: that of the plan, and fewer moves."""
+    from railopt.policies import spill_rails
+
+    rail = start.copy()
+    busy = spill_rails.times(units, prices, rail)
+    kept = _longest(busy)
+    for _ in range(ROUNDS_HOME):
+        if not spill_rails.go_home(units, prices, busy, kept, rail):
+            break
+    return Settled(rail, _longest(busy))
+
+
+def _longest(busy: tuple[Array, Array]) -> int:
+    return int(max(busy[0].max(), busy[1].max()))
+
+
+def _least_time(fabric: Fabric, chunks: Chunks, prices: Costs) -> int:
+    """What no plan is faster than: a node's bytes over its rails, as fast as they are together."""
+    most = 0
+    for axis, cost in ((1, prices.tx), (0, prices.rx)):
+        for total, row in zip(
+            chunks.node_matrix.sum(axis=axis).tolist(), cost.tolist(), strict=True
+        ):
+            speed = sum(1 / c for c in row if c)
+            most = max(most, int(total / speed) if speed else 0)
+    return most
+
+
+def _within_range(prices: Costs, total: int) -> Costs:
+    """Costs a byte so small that no sum of times wraps."""
+    largest = int(max(prices.tx.max(), prices.rx.max()))
+    shift = max(0, (largest * total // LARGEST).bit_length())
+    if not shift:
+        return prices
+    return prices._replace(tx=_shifted(prices.tx, shift), rx=_shifted(prices.rx, shift))
+
+
+def _shifted(cost: Array, shift: int) -> Array:
+    return np.where(cost > 0, np.maximum(cost >> shift, 1), 0)

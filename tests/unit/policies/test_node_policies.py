@@ -1,0 +1,211 @@
+"""`even-excess` and `spill`: balance while hardly a byte changes its GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from railopt import Chunks, Fabric, Plan, Planner, Traffic, plan, workloads
+from railopt.arrays import Ints
+from railopt.errors import InputError
+from railopt.inside import Inside
+from railopt.moves import rail_costs
+
+FABRIC = Fabric.uniform(4, 4, gpus=4)
+DEGRADED = FABRIC.degraded({(0, 1): "0.5", (2, 3): "0"})
+SHARED = Fabric.uniform(3, 2, gpus=4)
+SEVERAL = Fabric.uniform(3, 6, gpus=3)
+CROSSED = replace(FABRIC, inside=Inside(np.eye(4, dtype=np.bool_)[::-1]))
+
+
+def tokens(fabric: Fabric, seed: int, most: int = 12, size: int = 100) -> Chunks:
+    """Single tokens from ragged ranks, each to the GPUs of one other node that need it."""
+    rng = np.random.default_rng(seed)
+    ranks = fabric.nodes * fabric.gpus
+    counts = rng.integers(0, 4 * most, (ranks, fabric.nodes))
+    counts[np.arange(ranks), np.arange(ranks) // fabric.gpus] = 0
+    src_gpu, dst = np.nonzero(counts)
+    repeats = counts[src_gpu, dst]
+    src_gpu, dst = np.repeat(src_gpu, repeats), np.repeat(dst, repeats)
+    targets = rng.random((len(dst), fabric.gpus)) < 0.3
+    sizes = np.full(len(dst), size)
+    return Chunks.from_units(fabric, src_gpu=src_gpu, dst=dst, size=sizes, targets=targets)
+
+
+def nodes_bound(chunks: Chunks, fabric: Fabric) -> Fraction:
+    """A node's bytes over the rates of all its NICs."""
+    sides = (
+        (chunks.node_matrix.sum(axis=1), fabric.tx),
+        (chunks.node_matrix.sum(axis=0), fabric.rx),
+    )
+    return max(
+        Fraction(int(total), int(rates.sum()))
+        for totals, matrix in sides
+        for total, rates in zip(totals, matrix, strict=True)
+    )
+
+
+def least_moved(fabric: Fabric, chunks: Chunks, time: Fraction) -> float:
+    """The linear program: units that divide, NICs that keep the time."""
+    from scipy.optimize import linprog
+
+    moves, rails = rail_costs(fabric, chunks), fabric.rails
+    count = len(chunks)
+    sums, nics = np.zeros((count, count * rails)), np.zeros((2, fabric.nodes, rails, count * rails))
+    for unit in range(count):
+        for n in range(rails):
+            place = unit * rails + n
+            sums[unit, place] = 1
+            nics[0, chunks.src[unit], n, place] = chunks.size[unit]
+            nics[1, chunks.dst[unit], n, place] = chunks.size[unit]
+    room = float(time) * np.stack([fabric.tx, fabric.rx]).ravel()
+    answer = linprog(
+        (moves * chunks.size[:, None]).ravel(),
+        A_ub=nics.reshape(-1, count * rails) / room[:, None],
+        b_ub=np.ones(len(room)),
+        A_eq=sums,
+        b_eq=np.ones(count),
+    )
+    assert answer.success
+    return float(answer.fun)
+
+
+@pytest.mark.parametrize("policy", ["even-excess", "spill"])
+@pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL, CROSSED])
+def test_close_to_the_nodes_bound(policy: str, fabric: Fabric) -> None:
+    for seed in range(5):
+        chunks = tokens(fabric, seed, most=60)
+        made = plan(fabric, chunks, policy)
+        slack = {"even-excess": 1.08, "spill": 1.002}[policy] if fabric is not DEGRADED else 1.15
+        token = Fraction(100, int(fabric.tx.max()))
+        assert made.makespan <= slack * nodes_bound(chunks, fabric) + token
+        assert made.moved < plan(fabric, chunks, "lpt").moved
+        assert made.staged < 0.5 * chunks.total
+
+
+def test_the_excess_and_nothing_else_is_staged() -> None:
+    """Traffic that divides: every (node, destination) is even, by moving only the excess."""
+    counts = np.random.default_rng(1).integers(0, 50, (4, 4, 4))
+    counts -= counts.sum(axis=1, keepdims=True) % 4 * (np.arange(4) == 0)[None, :, None]
+    counts = np.maximum(counts, 0)
+    counts[:, 0] += (-counts.sum(axis=1)) % 4
+    src_gpu, dst = np.nonzero(counts.reshape(16, 4) * (np.arange(16)[:, None] // 4 != np.arange(4)))
+    repeats = counts.reshape(16, 4)[src_gpu, dst]
+    src_gpu, dst = np.repeat(src_gpu, repeats), np.repeat(dst, repeats)
+    chunks = Chunks.from_units(FABRIC, src_gpu=src_gpu, dst=dst, size=np.full(len(dst), 7))
+    made = plan(FABRIC, chunks, "even-excess")
+    own = np.zeros((4, 4, 4), np.int64)
+    np.add.at(own, (chunks.src, chunks.src_gpu % 4, chunks.dst), chunks.size)
+    assert made.staged == np.maximum(own - own.sum(axis=1, keepdims=True) // 4, 0).sum()
+    carried = np.zeros((4, 4, 4), np.int64)
+    np.add.at(carried, (chunks.src, made.rail, chunks.dst), chunks.size)
+    assert np.array_equal(carried, np.broadcast_to(carried[:, :1], carried.shape))
+    assert made.makespan == nodes_bound(chunks, FABRIC)
+
+
+def plain_even_excess(fabric: Fabric, chunks: Chunks) -> list[int]:
+    """The rule of `even-excess` on a healthy fabric with a NIC a GPU, word for word."""
+    rails, rail = fabric.rails, [-1] * len(chunks)
+    for k in range(fabric.nodes):
+        debt = [0] * rails
+        due = [chunks.node_matrix[k, f] // rails for f in range(fabric.nodes)]
+        over = {(f, n): -int(due[f]) for f in range(fabric.nodes) for n in range(rails)}
+
+        def put(c: int, n: int, over: dict = over, debt: list = debt) -> None:  # type: ignore[type-arg]
+            f, size = int(chunks.dst[c]), int(chunks.size[c])
+            debt[n] += max(over[f, n] + size, 0) - max(over[f, n], 0)
+            over[f, n] += size
+            rail[c] = n
+
+        rows = np.flatnonzero(chunks.src == k).tolist()
+        for c in rows:
+            own = int(chunks.src_gpu[c]) % rails
+            if over[int(chunks.dst[c]), own] + int(chunks.size[c]) // 2 <= 0:
+                put(c, own)
+        for c in rows:
+            if rail[c] < 0:
+                f, own = int(chunks.dst[c]), int(chunks.src_gpu[c]) % rails
+                order = [own, *((i + k + f) % rails for i in range(rails))]
+                put(c, min(order, key=lambda n: over[f, n] + debt[n] // 4))
+    return rail
+
+
+def test_even_excess_is_its_rule() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        chunks = tokens(FABRIC, seed)
+        chunks = replace(chunks, size=rng.integers(1, 1000, len(chunks)))
+        assert plan(FABRIC, chunks, "even-excess").rail.tolist() == plain_even_excess(
+            FABRIC, chunks
+        )
+
+
+@pytest.mark.parametrize("fabric", [FABRIC, SHARED, CROSSED])
+def test_spill_moves_about_the_least(fabric: Fabric) -> None:
+    for seed in range(3):
+        chunks = tokens(fabric, seed, most=6)
+        made = plan(fabric, chunks, "spill")
+        assert made.moved <= 1.05 * least_moved(fabric, chunks, made.makespan) + 200
+
+
+def test_spill_is_never_slower_than_plans_that_ignore_moves() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        matrix = rng.integers(1, 10**6, (16, 16)) * (rng.random((16, 16)) < 0.5)
+        chunks = Traffic(matrix, 4).chunks("flow")
+        made = plan(FABRIC, chunks, "spill")
+        for other in ("lpt-global", "equitable", "own-nic"):
+            assert made.makespan <= plan(FABRIC, chunks, other).makespan * Fraction(2049, 2048)
+
+
+def test_own_nics_that_are_even_stay_as_they_are() -> None:
+    matrix = np.full((16, 16), 1000)
+    chunks = Traffic(matrix, 4).chunks("flow")
+    for policy in ("even-excess", "spill"):
+        assert plan(FABRIC, chunks, policy).staged == 0
+
+
+@pytest.mark.parametrize("policy", ["even-excess", "spill"])
+def test_a_dead_nic_makes_its_gpu_stage(policy: str) -> None:
+    fabric = FABRIC.degraded({(0, 1): "0"})
+    chunks = tokens(fabric, 3)
+    made = plan(fabric, chunks, policy)
+    stuck = chunks.size[chunks.src_gpu == 1].sum()
+    assert stuck <= made.staged < stuck + 0.3 * chunks.total
+
+
+@pytest.mark.parametrize("policy", ["even-excess", "spill"])
+def test_sizes_at_the_limit(policy: str) -> None:
+    chunks = Chunks.from_units(
+        FABRIC, src_gpu=[0, 1, 2, 5], dst=[1, 1, 1, 0], size=[1 << 59, 1 << 60, 3, 1 << 59]
+    )
+    made = plan(FABRIC.degraded({(0, 0): "1/3"}), chunks, policy)
+    assert isinstance(made, Plan)
+    assert plan(FABRIC, chunks.take(np.zeros(0, np.int64)), policy).makespan == 0
+
+
+def test_chunks_must_name_their_gpus() -> None:
+    chunks = Chunks.from_arrays(src=[0], dst=[1], size=[5], nodes=4)
+    for policy in ("even-excess", "spill"):
+        with pytest.raises(InputError, match="from_units"):
+            plan(FABRIC, chunks, policy)
+
+
+@pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
+@pytest.mark.parametrize("policy", ["even-excess", "spill"])
+def test_a_planner_makes_them(fabric: Fabric, policy: str) -> None:
+    traffic = workloads.moe(fabric, skew=0.8, seed=2)
+    whole = plan(fabric, traffic.chunks("64KiB"), policy)
+    for node in range(fabric.nodes):
+        planner = Planner(fabric, node, "64KiB", policy)
+        mine: Ints = traffic.bytes
+        if policy == "even-excess":
+            mine = traffic.bytes[node * fabric.gpus : (node + 1) * fabric.gpus]
+        made, own = planner.plan(mine), whole.chunks.src == node
+        assert np.array_equal(made.rail, whole.rail[own])
+        assert np.array_equal(made.size, whole.chunks.size[own])
+    with pytest.raises(InputError, match="expected int64"):
+        planner.plan(traffic.bytes[:1])
