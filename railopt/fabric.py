@@ -267,16 +267,25 @@ class Fabric:
         nics = data.get("nic", [])
         if not isinstance(nics, list):
             raise InputError(f"nic = {shown(nics)}: expected tables, each under [[nic]]")
+        every = sum(isinstance(nic, Mapping) and "node" not in nic for nic in nics)
+        if every > fabric.rails:
+            raise InputError(
+                f"{every} tables [[nic]] name no node: expected one a rail, at most {fabric.rails}"
+            )
         for nic in nics:
             fabric._set_nic(nic, tx, rx)
         return replace(fabric, tx=tx, rx=rx)
 
     def _set_nic(self, nic: Mapping[str, Any], tx: Ints, rx: Ints) -> None:
-        """One [[nic]] of a TOML description: its fraction or its rates, written into tx and rx."""
+        """One [[nic]] of a TOML description: its fraction or its rates, written into tx and rx of
+        its node, of every node where it names none.
+        """
         toml.only(nic, {"node", "rail", "fraction", "rate", "tx", "rx"}, "[[nic]]")
-        if "node" not in nic or "rail" not in nic:
-            raise InputError(f"[[nic]] {shown(dict(nic))}: needs node and rail")
-        node, rail = nic["node"], nic["rail"]
+        if "rail" not in nic:
+            raise InputError(
+                f"[[nic]] {shown(dict(nic))}: needs a rail, and a node unless it is about all"
+            )
+        node, rail = nic.get("node", 0), nic["rail"]
         if not (_below(node, self.nodes) and _below(rail, self.rails)):
             raise InputError(
                 f"[[nic]] node {shown(node)}, rail {shown(rail)}: expected a node below "
@@ -288,13 +297,15 @@ class Fabric:
                     f"[[nic]] node {node}, rail {rail}: fraction and a rate contradict each other"
                 )
             fraction = parse_fraction(nic["fraction"])
-            for rates in (tx, rx):
-                rates[node, rail] = _slowed(int(rates[node, rail]), fraction, node, rail)
+            for place in [node] if "node" in nic else range(self.nodes):
+                for rates in (tx, rx):
+                    rates[place, rail] = _slowed(int(rates[place, rail]), fraction, place, rail)
+        places = node if "node" in nic else slice(None)
         for side, rates in (("tx", tx), ("rx", rx)):
             rate = nic.get(side, nic.get("rate"))
             if rate is not None:
                 dead = rate in ("0", 0) and not isinstance(rate, bool)
-                rates[node, rail] = 0 if dead else parse_rate(_text({side: rate}, side))
+                rates[places, rail] = 0 if dead else parse_rate(_text({side: rate}, side))
 
     @classmethod
     def from_topo(cls, text: str, name: str = "topology") -> Fabric:
@@ -341,7 +352,7 @@ class Fabric:
 
     def to_toml(self) -> str:
         """The description that `read` understands; NICs that differ from the commonest rate are
-        listed one by one.
+        listed one by one, or once where every node has the same.
         """
         values, counts = np.unique(
             np.concatenate([self.tx[self.tx > 0], self.rx[self.rx > 0]]), return_counts=True
@@ -364,11 +375,14 @@ class Fabric:
             ]
         if self.inside:
             lines += ["", *self.inside.to_toml()]
-        for node, rail in np.argwhere((self.tx != link) | (self.rx != link)).tolist():
+        odd = (self.tx != link) | (self.rx != link)
+        alike = np.all((self.tx == self.tx[0]) & (self.rx == self.rx[0]), axis=0)
+        odd[1:, alike] = False  # the first speaks for all
+        for node, rail in np.argwhere(odd).tolist():
             lines += [
                 "",
                 "[[nic]]",
-                f"node = {node}",
+                *([] if alike[rail] else [f"node = {node}"]),
                 f"rail = {rail}",
                 f"tx = {_rate(int(self.tx[node, rail]))}",
                 f"rx = {_rate(int(self.rx[node, rail]))}",

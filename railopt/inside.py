@@ -4,6 +4,12 @@ A GPU puts its bytes on a NIC that it is *near* by itself.  For any other NIC th
 moved over scale-up (NVLink, xGMI, PCIe) to the NIC's *owner*, the first GPU that is near it.  Far
 NICs are never used directly: across a host bridge two NICs of one GPU can be slower together than
 the near one alone.  Every node of a fabric has the same inside.
+
+What hardware calls otherwise is here what it is for a plan:
+
+    a plane of a NIC        a rail of its own, near the same GPUs as the other planes
+    a bond of NICs          one rail at the rate of its members together
+    a NIC across a bridge   from every GPU: a rail at the rate that the bridge leaves it
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from railopt.errors import InputError
 from railopt.units import INT64_MAX, format_rate, parse_rate, shown
 
 MAX_PLACES = 1 << 22  # GPUs x NICs of a node
+RATES = ("pair", "far", "far_together")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +38,15 @@ class Inside:
     near   bool [gpus, rails]: whether the GPU puts bytes on the rail's NIC without another GPU
     pair   bytes per second from one GPU to one other over scale-up, or None where only a GPU's own
            port limits it (a crossbar such as NVSwitch)
+    far    bytes per second that a GPU would get through a NIC that it is not near, alone; None
+           where nobody measured it.  `far_together`: the same of a near and a far NIC, each, when
+           both are used at once.  Known, shown and saved, and why no plan uses a far NIC directly
     """
 
     near: Bools = field(repr=False)
     pair: int | None = None
+    far: int | None = None
+    far_together: int | None = None
 
     def __post_init__(self) -> None:
         near = np.array(self.near)
@@ -48,8 +60,15 @@ class Inside:
             raise InputError(f"GPU {gpu} has no NIC: near must name one of its own or a shared one")
         near.flags.writeable = False
         object.__setattr__(self, "near", near)
-        if self.pair is not None:
-            object.__setattr__(self, "pair", whole_number(self.pair, "pair", 1, INT64_MAX))
+        for name in RATES:
+            rate = getattr(self, name)
+            if rate is not None:
+                object.__setattr__(self, name, whole_number(rate, name, 1, INT64_MAX))
+        if self.far_together is not None and (self.far is None or self.far_together > self.far):
+            raise InputError(
+                f"far_together = {toml_rate(self.far_together)}: expected at most far, the rate of "
+                f"a far NIC alone ({'not given' if self.far is None else toml_rate(self.far)})"
+            )
 
     @cached_property
     def owner(self) -> Ints:
@@ -66,37 +85,46 @@ class Inside:
         return cls(near)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON values: the GPUs that each rail is near, and the rate of a pair."""
+        """As JSON values: the GPUs that each rail is near, the rate of a pair, and far rates where
+        they are known.
+        """
+        known = {name: getattr(self, name) for name in RATES}
         return {
             "near": [np.flatnonzero(column).tolist() for column in self.near.T],
-            "pair": self.pair,
+            **{name: rate for name, rate in known.items() if name == "pair" or rate is not None},
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
         """The way back from `as_dict`, for nodes of so many GPUs and rails."""
-        if not isinstance(data, Mapping) or set(data) != {"near", "pair"}:
-            raise InputError(f"an inside of {shown(data)}: expected near and pair")
-        return cls(near_matrix(data["near"], gpus, rails), data["pair"])
+        if not isinstance(data, Mapping) or set(data) | set(RATES) != {"near", *RATES}:
+            raise InputError(f"an inside of {shown(data)}: expected near and {', '.join(RATES)}")
+        near = near_matrix(data.get("near"), gpus, rails)
+        return cls(near, **{name: data.get(name) for name in RATES})
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
-        """From the table [inside] of a fabric: near, pair, each optional."""
-        toml.only(data, {"near", "pair"}, "[inside]")
-        pair = data.get("pair")
-        if pair is not None and not isinstance(pair, str):
-            raise InputError(f"pair = {shown(pair)}: expected a text with a unit in quotes")
-        near = data.get("near")
-        usual = cls.usual(gpus, rails)
-        return cls(
-            usual.near if near is None else near_matrix(near, gpus, rails),
-            None if pair is None else parse_rate(pair),
+        """From the table [inside] of a fabric: near, pair, far, far_together, each optional."""
+        toml.only(data, {"near", *RATES}, "[inside]")
+        rates = {name: data[name] for name in RATES if name in data}
+        for name, rate in rates.items():
+            if not isinstance(rate, str):
+                raise InputError(f"{name} = {shown(rate)}: expected a text with a unit in quotes")
+        near = (
+            near_matrix(data["near"], gpus, rails)
+            if "near" in data
+            else cls.usual(gpus, rails).near
         )
+        return cls(near, **{name: parse_rate(rate) for name, rate in rates.items()})
 
     def to_toml(self) -> list[str]:
         """The lines that `from_toml` understands."""
-        lines = ["[inside]", f"near = {self.as_dict()['near']}  # the GPUs of each rail"]
-        return lines if self.pair is None else [*lines, f"pair = {toml_rate(self.pair)}"]
+        rates = {name: getattr(self, name) for name in RATES}
+        return [
+            "[inside]",
+            f"near = {self.as_dict()['near']}  # the GPUs of each rail",
+            *(f"{name} = {toml_rate(rate)}" for name, rate in rates.items() if rate is not None),
+        ]
 
 
 def toml_rate(rate: int) -> str:

@@ -216,3 +216,21 @@ def test_rates_whose_sum_would_wrap_are_refused() -> None:
     rates = np.full((2, 4), 2**61)
     with pytest.raises(InputError, match="beyond int64"):
         Fabric(2, 4, 4, rates, rates)
+
+
+def test_a_nic_without_a_node_is_every_nodes(tmp_path: Path) -> None:
+    """A bond, or a NIC that a bridge slows down: a rail of another rate."""
+    path = tmp_path / "fabric.toml"
+    base = 'nodes = 3\nrails = 2\nlink = "400Gb/s"\n'
+    path.write_text(base + '[[nic]]\nrail = 1\nrate = "234Gb/s"\n')
+    fabric = Fabric.read(path)
+    assert fabric.tx.tolist() == fabric.rx.tolist() == [[50 * 10**9, 29_250_000_000]] * 3
+    assert fabric.to_toml().count("[[nic]]") == 1
+    fabric.save(tmp_path / "again.toml")
+    assert Fabric.read(tmp_path / "again.toml") == fabric
+    path.write_text(base + '[[nic]]\nrail = 1\nfraction = "0.5"\n')
+    slowed = Fabric.read(path)
+    assert slowed.tx.tolist() == [[50 * 10**9, 25 * 10**9]] * 3
+    path.write_text(base + '[[nic]]\nrail = 1\nrate = "1Gb/s"\n' * 3)
+    with pytest.raises(InputError, match="3 tables \\[\\[nic\\]\\] name no node"):
+        Fabric.read(path)
