@@ -1,7 +1,8 @@
 """Files from one format into another, by suffix.
 
 Traffic: `.npz` (railopt), `.cm` (htsim), anything else is an nccl-tests alltoallv matrix.
-Plans (`.npz`) become `.cm`.  Fabrics: `.toml` (railopt) and `.topo` (htsim).
+Plans (`.npz`) become `.cm`.  Fabrics: `.toml` (railopt) and `.topo` (htsim), and the topology of
+one node (`railopt.topology`), which becomes a fabric of many.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from pathlib import Path
 
 from railopt.arrays import kind_of
 from railopt.errors import InputError, printable
-from railopt.fabric import Fabric
+from railopt.fabric import Fabric, described
 from railopt.plans import Plan
 from railopt.sources import traffic_from
+from railopt.topology import describes_node
 from railopt.traffic import Traffic
 
 FABRICS = (".toml", ".topo")
@@ -24,28 +26,37 @@ def convert(
     target: str | os.PathLike[str],
     fabric: Fabric | None = None,
     *,
+    nodes: int | None = None,
+    link: str | None = None,
     force: bool = False,
-) -> None:
+) -> tuple[str, ...]:
     """Write what `source` holds (a file, or a workload's spec) as `target`'s suffix says.
 
     `fabric` is what foreign traffic and workloads are read for, 8 nodes x 8 rails by default; a
-    file that says so itself (a fabric, a plan, traffic in `.npz`) takes none.
+    file that says so itself (a fabric, a plan, traffic in `.npz`) takes none.  The topology of one
+    node takes how many `nodes` there are, and perhaps the `link` rate of its NICs; what was assumed
+    of it is returned in words.
     """
     text, suffix = os.fspath(source), Path(target).suffix
-    fabric_in, fabric_out = Path(text).suffix in FABRICS, suffix in FABRICS
+    node = describes_node(text)
+    fabric_in, fabric_out = node or Path(text).suffix in FABRICS, suffix in FABRICS
     if fabric_in != fabric_out:
         raise InputError(
             f"{printable(target)}: a fabric is written as .toml or .topo"
             if fabric_in
-            else f"{printable(target)}: a fabric comes from a .toml or .topo file, not from "
-            f"{printable(text)}"
+            else f"{printable(target)}: a fabric comes from a .toml or .topo file or the topology "
+            f"of a node, not from {printable(text)}"
         )
+    if not fabric_in and not (nodes is None and link is None):
+        raise InputError(f"{printable(text)}: nodes and link are for the topology of one node")
     kind = "fabric" if fabric_in else kind_of(text) if Path(text).suffix == ".npz" else None
     if fabric is not None and kind in ("fabric", "plan", "traffic"):
         raise InputError(f"{printable(text)} is a {kind} of its own size: give no fabric with it")
     if kind == "fabric":
-        Fabric.read(text).save(target, force=force)
-    elif kind == "plan":
+        made = described(text, nodes=nodes, link=link)
+        made.fabric.save(target, force=force)
+        return made.assumed if node else ()
+    if kind == "plan":
         if suffix != ".cm":
             raise InputError(f"{printable(target)}: a plan is written as .cm")
         Plan.load(text).save(target, force=force)
@@ -53,3 +64,4 @@ def convert(
         Traffic.load(text).save(target, force=force)
     else:
         traffic_from(text, fabric or Fabric.uniform()).save(target, force=force)
+    return ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from railopt.arrays import Array, Ints, digest, frozen, read_text, whole_number,
 from railopt.errors import FormatError, InputError, printable
 from railopt.formats import format_topo, parse_topo
 from railopt.inside import Inside, toml_rate
+from railopt.topology import Node, describes_node, read_node
 from railopt.units import (
     INT64_MAX,
     PS_PER_S,
@@ -223,13 +224,26 @@ class Fabric:
         return replace(made, inside=Inside.from_dict(inside, made.gpus, made.rails))
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Fabric:
-        """Read a `.topo` of htsim (see `from_topo`), or anything else as a TOML description (see
-        `to_toml` for the keys); unknown keys are errors.
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        nodes: int | None = None,
+        link: str | int | None = None,
+    ) -> Fabric:
+        """Read a `.topo` of htsim (see `from_topo`), the topology of one node (`nodes` of it; see
+        `railopt.topology`), or anything else as a TOML description (see `to_toml` for the keys);
+        unknown keys are errors.
         """
-        if Path(path).suffix == ".topo":
-            return cls.from_topo(read_text(path, toml.MAX_BYTES), printable(Path(path).name))
-        return toml.read(path, cls.from_toml)
+        return described(path, nodes=nodes, link=link).fabric
+
+    @classmethod
+    def from_node(cls, node: Node, nodes: int) -> Fabric:
+        """A fabric of so many nodes, each like the one that a topology file describes."""
+        gpus, rails = node.inside.near.shape
+        made = cls.uniform(nodes, rails, gpus=gpus, scaleup=node.scaleup, inside=node.inside)
+        rates = np.broadcast_to(node.rates, made.tx.shape)
+        return replace(made, tx=rates, rx=rates)
 
     @classmethod
     def from_toml(cls, data: Mapping[str, Any]) -> Fabric:
@@ -398,6 +412,64 @@ class Fabric:
     def latency(self) -> Fraction:
         """One-way latency in seconds."""
         return Fraction(self.latency_ps, PS_PER_S)
+
+
+class Described(NamedTuple):
+    """A fabric, and in words what its description did not say or left to be found."""
+
+    fabric: Fabric
+    assumed: tuple[str, ...]
+
+
+DEFAULTS = {
+    "nodes": "8 nodes",
+    "rails": "8 rails",
+    "link": "400Gb/s",
+    "gpus": "as many GPUs as rails",
+    "inside": "GPUs and NICs in their usual order, scale-up a crossbar",
+    "scaleup": "450GB/s a GPU",
+    "latency": "1us",
+}
+
+
+def unsaid(said: Iterable[str]) -> tuple[str, ...]:
+    """In words, what a description assumes that names only the keys `said`."""
+    return tuple(
+        f"{key} is not given: {text} assumed" for key, text in DEFAULTS.items() if key not in said
+    )
+
+
+def described(
+    path: str | os.PathLike[str], *, nodes: int | None = None, link: str | int | None = None
+) -> Described:
+    """What `Fabric.read` reads, with its assumptions.  `nodes` is for the topology of one node, and
+    `link` for NICs whose rate it does not say or says wrongly.
+    """
+    if describes_node(path):
+        if nodes is None:
+            raise InputError(
+                f"{printable(path)} describes one node: say how many there are (--nodes, nodes=)"
+            )
+        found = read_node(path, link)
+        return Described(
+            Fabric.from_node(found, nodes), (*found.assumed, "every node is like this one")
+        )
+    if nodes is not None or link is not None:
+        raise InputError(
+            f"{printable(path)} says its own nodes and rates: nodes and link are for the topology "
+            f"of one node"
+        )
+    if Path(path).suffix == ".topo":
+        fabric = Fabric.from_topo(read_text(path, toml.MAX_BYTES), printable(Path(path).name))
+        return Described(fabric, unsaid({"nodes", "rails", "link", "latency"}))
+    try:
+        return toml.read(path, lambda data: Described(Fabric.from_toml(data), unsaid(data)))
+    except FormatError as error:
+        if Path(path).suffix == ".toml":
+            raise
+        raise FormatError(
+            f"{error}; nor a node's topology: XML, or a matrix from GPU0 on"
+        ) from error
 
 
 def check_side(side: str) -> str:

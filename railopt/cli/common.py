@@ -15,9 +15,10 @@ from typing import Any
 
 from railopt.arrays import write_atomic
 from railopt.errors import InputError, printable
-from railopt.fabric import Fabric, parse_nics
+from railopt.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.sources import traffic_from
 from railopt.tables import percent, table
+from railopt.topology import describes_node
 from railopt.units import MAX_CHARACTERS, parse_integer
 from railopt.workloads import WORKLOADS
 
@@ -26,6 +27,7 @@ __all__ = [
     "TRAFFIC_HELP",
     "add_fabric_arguments",
     "add_output_arguments",
+    "described_by",
     "fabric_from",
     "fabric_given",
     "integer",
@@ -39,7 +41,7 @@ __all__ = [
     "write_json",
 ]
 
-_FABRIC = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
+_FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
 FABRIC_FLAGS = ("fabric", *_FABRIC, "degrade")
 
 TRAFFIC_HELP = (
@@ -70,7 +72,8 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fabric",
         metavar="FILE.toml",
-        help="fabric description (or a .topo of htsim); instead of the options below",
+        help="fabric description, or a .topo of htsim, instead of the options below; or with "
+        "--nodes the topology of one node (NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m)",
     )
     group.add_argument("--nodes", type=integer, help="nodes (default 8)")
     group.add_argument("--rails", type=integer, help="rails = NICs a node (default 8)")
@@ -92,13 +95,30 @@ def fabric_given(args: argparse.Namespace) -> bool:
 
 def fabric_from(args: argparse.Namespace) -> Fabric:
     """The fabric that the options describe."""
-    given = [name for name in _FABRIC if getattr(args, name) is not None]
-    if args.fabric is not None and given:
-        raise InputError(f"--fabric and --{given[0]} contradict each other: give one of them")
-    options: dict[str, Any] = {**_FABRIC, **{name: getattr(args, name) for name in given}}
-    fabric = Fabric.uniform(**options) if args.fabric is None else Fabric.read(args.fabric)
+    return described_by(args).fabric
+
+
+def described_by(args: argparse.Namespace, *, one_node: bool = False) -> Described:
+    """The fabric that the options describe, and what they leave open; `one_node`: the topology of
+    a node needs no --nodes.
+    """
+    given = {name: getattr(args, name) for name in _FABRIC if getattr(args, name) is not None}
+    if args.fabric is None:
+        made = Described(Fabric.uniform(**{**_FABRIC, **given}), unsaid(given))
+    else:
+        topology = describes_node(args.fabric)
+        for name in given:
+            if not topology or name not in ("nodes", "link"):
+                raise InputError(f"--fabric and --{name} contradict each other: give one of them")
+        made = described(
+            args.fabric, **{**({"nodes": 1} if one_node and topology else {}), **given}
+        )
+        if topology and not one_node:
+            note(f"{args.fabric}: railopt fabric show says what is assumed of it")
+    if not args.degrade:
+        return made
     try:
-        return fabric.degraded(parse_nics(args.degrade)) if args.degrade else fabric
+        return made._replace(fabric=made.fabric.degraded(parse_nics(args.degrade)))
     except InputError as error:
         raise InputError(f"--degrade {error}") from error
 

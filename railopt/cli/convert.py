@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from railopt.cli.common import (
     TRAFFIC_HELP,
@@ -10,24 +11,29 @@ from railopt.cli.common import (
     fabric_from,
     fabric_given,
     note,
+    refuse_idle,
 )
 from railopt.conversion import convert
+from railopt.topology import describes_node
 
 EPILOG = """Traffic: .npz (railopt), .cm (htsim), anything else is an nccl-tests alltoallv matrix.
-Plans (.npz) become .cm.  Fabrics: .toml (railopt) and .topo (htsim).
+Plans (.npz) become .cm.  Fabrics: .toml (railopt) and .topo (htsim); the topology of one node
+(NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m) becomes a fabric of --nodes such nodes.
 
 example:
   railopt convert moe:skew=0.8,seed=1 matrix.txt --nodes 8 --rails 8
   railopt convert matrix.txt traffic.cm --nodes 8 --rails 8
   railopt convert plan.npz plan.cm
-  railopt convert fabric.toml fabric.topo"""
+  railopt convert fabric.toml fabric.topo
+  railopt convert topo.xml fabric.toml --nodes 8"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "input",
         metavar="IN",
-        help=f"a fabric (.toml, .topo), a plan (.npz), or traffic: {TRAFFIC_HELP}",
+        help="a fabric (.toml, .topo, the topology of a node), a plan (.npz), or traffic: "
+        + TRAFFIC_HELP,
     )
     parser.add_argument(
         "output", metavar="OUT", help="the file to write; its suffix says the format"
@@ -37,7 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    fabric = fabric_from(args) if fabric_given(args) else None
-    convert(args.input, args.output, fabric, force=args.force)
+    if describes_node(args.input):
+        refuse_idle(args, "fabric", "rails", "gpus", "degrade", because="to a node's topology")
+        size: dict[str, Any] = {"nodes": args.nodes, "link": args.link}
+    else:
+        size = {"fabric": fabric_from(args) if fabric_given(args) else None}
+    for text in convert(args.input, args.output, **size, force=args.force):
+        note(text)
     note(f"saved {args.output}")
     return 0

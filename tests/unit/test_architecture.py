@@ -24,6 +24,7 @@ LAYERS = [
     "arrays interrupts processes toml",
     "dice",
     "formats inside rail_moves",
+    "topology",
     "fabric",
     "chunks",
     "traffic moves",

@@ -10,6 +10,7 @@ import pytest
 import railopt
 from railopt import Fabric, Spine, Traffic
 from railopt.errors import InputError
+from tests.topologies import usual_dump
 
 FABRIC = Fabric.uniform(nodes=2, rails=2)
 
@@ -79,3 +80,23 @@ def test_htsim_connections_become_traffic(tmp_path: Path) -> None:
     railopt.convert(tmp_path / "t.cm", tmp_path / "t.npz", FABRIC)
     crossed = railopt.workloads.zipf(FABRIC, mean="3KiB").node_matrix
     assert np.array_equal(Traffic.load(tmp_path / "t.npz").node_matrix, crossed)
+
+
+def test_a_nodes_topology_becomes_a_fabric(tmp_path: Path) -> None:
+    (tmp_path / "topo.xml").write_text(usual_dump(2))
+    said = railopt.convert(tmp_path / "topo.xml", tmp_path / "f.toml", nodes=5, link="200Gb/s")
+    assert said[-1] == "every node is like this one"
+    fabric = Fabric.read(tmp_path / "f.toml")
+    assert (fabric.nodes, fabric.gpus, int(fabric.tx.max())) == (5, 2, 25 * 10**9)
+    assert railopt.convert(tmp_path / "f.toml", tmp_path / "f.topo") == ()
+    for source, target, options, complaint in (
+        ("topo.xml", "g.toml", {}, "say how many"),
+        ("topo.xml", "g.npz", {"nodes": 2}, "a fabric is written as"),
+        ("topo.xml", "g.toml", {"fabric": FABRIC}, "give no fabric"),
+        ("f.toml", "g.toml", {"nodes": 2}, "says its own nodes"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            railopt.convert(tmp_path / source, tmp_path / target, **options)  # type: ignore[arg-type]
+        assert not (tmp_path / target).exists()
+    with pytest.raises(InputError, match="for the topology of one node"):
+        railopt.convert("uniform", tmp_path / "t.npz", nodes=2)

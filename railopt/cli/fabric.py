@@ -1,0 +1,69 @@
+"""`railopt fabric show`: what a fabric's description says of a node, and what it leaves open."""
+
+from __future__ import annotations
+
+import argparse
+
+from railopt.arrays import check_targets
+from railopt.cli.common import (
+    add_fabric_arguments,
+    add_output_arguments,
+    described_by,
+    integer,
+    note,
+    print_json,
+    refuse_idle,
+)
+from railopt.errors import InputError
+from railopt.report.node import node_figure, node_lines
+from railopt.report.saving import figure_format, save_figure
+
+EPILOG = """FABRIC is a description (.toml), a .topo of htsim, or the topology of one node: the XML
+of NCCL_TOPO_DUMP_FILE, or what nvidia-smi topo -m prints; without it, options describe the fabric.
+
+example:
+  railopt fabric show fabric.toml
+  railopt fabric show topo.xml -o node.svg
+  railopt fabric show --rails 4 --gpus 8 --json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["show"], help="draw a node and list what was assumed")
+    parser.add_argument("path", metavar="FABRIC", nargs="?", help="the same as --fabric")
+    parser.add_argument(
+        "--node", type=integer, default=0, help="the node whose NIC rates are shown (default 0)"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="draw it into a file: .svg, .pdf or .png"
+    )
+    add_fabric_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.path is not None and args.fabric is not None:
+        raise InputError("FABRIC and --fabric contradict each other: give one of them")
+    args.fabric = args.path if args.fabric is None else args.fabric
+    if args.output is None:
+        refuse_idle(args, "force", because="without a file to write")
+    else:
+        figure_format(args.output)
+        check_targets(args.output, force=args.force)
+    fabric, assumed = described_by(args, one_node=True)
+    drawn = node_lines(fabric, args.node)
+    if args.output is not None:
+        save_figure(node_figure(fabric, args.node), args.output, force=args.force)
+        note(f"saved {args.output}")
+    if args.json:
+        rates = {"tx": fabric.tx[args.node], "rx": fabric.rx[args.node]}
+        node = {**fabric.node.as_dict(), "owner": fabric.node.owner}
+        print_json({**fabric.header(), "inside": node, **rates, "assumed": assumed})
+        return 0
+    print(f"nodes: {fabric.nodes}, GPUs a node: {fabric.gpus}, rails: {fabric.rails}")
+    print("\n".join(drawn))
+    if (fabric.tx != fabric.tx[args.node]).any() or (fabric.rx != fabric.rx[args.node]).any():
+        print(f"rates are those of node {args.node}: other nodes have others")
+    print("found and assumed:")
+    for text in assumed:
+        print(f"  {text}")
+    return 0
