@@ -40,7 +40,7 @@ PAPERS = {
 
 # The rooms of the API, a page each: title -> the modules whose public names it shows.
 ROOMS = {
-    "Values": ["fabric", "traffic", "chunks", "plans", "bracket", "certificate"],
+    "Values": ["fabric", "inside", "topology", "traffic", "chunks", "plans", "bracket", "certificate"],
     "Making plans": ["policies", "policies.planner", "workloads", "sources", "conversion"],
     "Gaps, bounds and checks": ["gaps", "bounds", "checking", "check"],
     "Solver": ["solver.coupled.solve", "solver.outcome", "solver.fluid", "solver.local.solve"],
