@@ -13,6 +13,7 @@ from railopt.units import parse_integer, shown
 MAX_LINKS = 18  # no GPU has more: where its row has more in all, they go to a switch
 LINK_RATE = 25 * 10**9
 _GPU = re.compile(r"GPU[0-9]+")
+_DEVICE = re.compile(r"[A-Za-z0-9_.:+-]{1,40}")
 _NVLINK = re.compile(r"NV([0-9]{1,4})")
 _LEGEND = re.compile(r"[ \t]*(NIC[0-9]+):[ \t]*(\S+)[ \t]*")
 
@@ -25,7 +26,8 @@ def parse_smi(text: str, name: str) -> Found:
     end = next((i for i, word in enumerate(words) if word in ("CPU", "NUMA")), len(words))
     names = words[:end]
     gpus = sum(bool(_GPU.fullmatch(word)) for word in names)
-    if len(set(names)) != len(names) or not all(_GPU.fullmatch(word) for word in names[:gpus]):
+    ordered = all(map(_GPU.fullmatch, names[:gpus])) and all(map(_DEVICE.fullmatch, names))
+    if len(set(names)) != len(names) or not ordered:
         raise FormatError(
             f"{name}: columns {printable(' '.join(names), 60)}: expected each GPU once, then NICs"
         )
@@ -81,8 +83,7 @@ def _distance(cells: dict[tuple[str, str], str], gpu: str, nic: str, name: str) 
     word = cells[gpu, nic]
     if word not in DISTANCES:
         raise FormatError(
-            f"{name}: {shown(word)} between {gpu} and {printable(nic, 40)}: expected one of "
-            f"{', '.join(DISTANCES)}"
+            f"{name}: {shown(word)} between {gpu} and {nic}: expected one of {', '.join(DISTANCES)}"
         )
     return DISTANCES.index(word)
 
@@ -114,6 +115,6 @@ def _count(text: str, name: str) -> int:
 
 def _nics(lines: list[str], names: list[str]) -> tuple[Nic, ...]:
     """NICs under the names of the legend, where there is one."""
-    found = [match.groups() for line in lines if (match := _LEGEND.fullmatch(line))]
-    legend = {column: device for column, device in found if column in names}
+    found = [match for line in lines if (match := _LEGEND.fullmatch(line))]
+    legend = {match[1]: match[2] for match in found}
     return tuple(Nic(printable(legend.get(column, column), 40)) for column in names)

@@ -88,6 +88,11 @@ ALONE = dump([bridge(0, gpu(0))])
         (["fabric", "show", "odd.xml"], "odd.xml: of unknown form"),
         (["fabric", "show", "odd.txt"], "nor a node's topology: XML, or a matrix from GPU0 on"),
         (["fabric", "show", "alone.xml"], "alone.xml: no NIC in it"),
+        (["fabric", "show", "laughs.xml"], "laughs.xml: declares types or entities"),
+        (["fabric", "show", "long.xml"], "long.xml: more than 4194304 bytes"),
+        (["fabric", "show", "no-nic.toml"], "no-nic.toml: GPU 1 has no NIC"),
+        (["fabric", "show", "no-gpu.toml"], "no-gpu.toml: rail 1 belongs to no GPU"),
+        (["convert", "no-gpu.toml", "f.toml"], "no-gpu.toml: rail 1 belongs to no GPU"),
         (["fabric", "show", "."], "Is a directory"),
         (["fabric", "show", "topo.xml", "--fabric", "fabric.toml"], "contradict"),
         (["fabric", "show", "topo.xml", "--rails", "4"], "--fabric and --rails contradict"),
@@ -109,6 +114,11 @@ def test_mistakes(arguments: list[str], complaint: str, here: Path, railopt_cli:
     (here / "odd.xml").write_text("hello\n")
     (here / "odd.txt").write_text("hello\n")
     (here / "alone.xml").write_text(ALONE)
+    (here / "laughs.xml").write_text('<!DOCTYPE s [<!ENTITY a "ha">]><system>&a;</system>')
+    (here / "long.xml").write_text("<system>" + " " * (1 << 22))
+    base = 'nodes = 2\nrails = 2\ngpus = 2\nlink = "1Gb/s"\n[inside]\n'
+    (here / "no-nic.toml").write_text(f"{base}near = [[0], [0]]\n")
+    (here / "no-gpu.toml").write_text(f"{base}near = [[0, 1], []]\n")
     before = sorted(path.name for path in here.iterdir())
     ran = railopt_cli(*arguments)
     assert (ran.code, ran.out) == (1, "")

@@ -70,7 +70,8 @@ def test_switches_and_direct_links(count: int, gpus: int, scaleup: int, pair: in
         ("GPU0 NIC0\nGPU0 X PIX\nNIC0 SYS X\n", "'PIX' from GPU0 to NIC0, 'SYS' back"),
         ("GPU0 \nGPU0 X\n", "no NIC in it"),
         ("GPU0 " + " ".join(f"NIC{i}" for i in range(300)), "more than 256 GPUs or NICs"),
-        ("GPU0 \x1b[2J\x07\nGPU0 X \x07\n", "between GPU0 and"),
+        ("GPU0 \x1b[2J\x07\nGPU0 X \x07\n", "expected each GPU once"),
+        ("GPU0 NIC0\nGPU0 X \x1b[2J\n", "between GPU0 and NIC0"),
     ],
 )
 def test_odd_matrices_are_refused(text: str, complaint: str) -> None:
