@@ -29,7 +29,7 @@ NVLINK_RATES = {60: 20, 86: 14, 100: 50, 103: 50}  # nominal GB/s of a link, eac
 NVLINK_RATE, XGMI_RATE = 25, 50
 
 _DECLARATION = re.compile(r"<!(?!--)")  # DOCTYPE, ENTITY, CDATA: NCCL writes none of them
-_TARGET_IS_GPU = "0x03"
+_SWITCH = "0x0680"  # the PCI class of what a link to a switch goes to
 
 
 class Place(NamedTuple):
@@ -39,14 +39,23 @@ class Place(NamedTuple):
     pci: tuple[int, ...]
 
 
+class Link(NamedTuple):
+    """Scale-up links of a GPU: their kind, where they go, whether that is a switch, how many."""
+
+    kind: str
+    target: str
+    switch: bool
+    wires: int
+
+
 class Gpu(NamedTuple):
-    """A GPU and its links: (kind, target's bus id or None for a switch, how many)."""
+    """A GPU and its links."""
 
     dev: int
     sm: int
     busid: str
     place: Place
-    links: list[tuple[str, str | None, int]]
+    links: list[Link]
 
 
 class Net(NamedTuple):
@@ -127,10 +136,10 @@ def _number(attributes: Mapping[str, str], tag: str, key: str, default: int) -> 
     return default if value < 0 else value
 
 
-def _link(tag: str, attributes: Mapping[str, str]) -> tuple[str, str | None, int]:
-    direct = attributes.get("tclass", "").startswith(_TARGET_IS_GPU)
-    target = attributes.get("target", "") if direct else None
-    return tag, target, min(_number(attributes, tag, "count", 1), MAX_DEVICES)
+def _link(tag: str, attributes: Mapping[str, str]) -> Link:
+    switch = attributes.get("tclass", "").startswith(_SWITCH)
+    count = min(_number(attributes, tag, "count", 1), MAX_DEVICES)
+    return Link(tag, attributes.get("target", ""), switch, count)
 
 
 def parse_dump(text: str, name: str) -> Found:
@@ -187,12 +196,13 @@ def _links(gpus: list[Gpu]) -> Links:
     switched = np.zeros(len(gpus), np.int64)
     paired = np.zeros((len(gpus), len(gpus)), np.int64)
     for i, gpu in enumerate(gpus):
-        for _, target, count in gpu.links:
-            if target is None:
-                switched[i] += count
-            elif target in number and number[target] != i:
-                paired[i, number[target]] += count
-    if any(kind == "xgmi" for gpu in gpus for kind, _, _ in gpu.links):
+        for link in gpu.links:
+            other = number.get(link.target, i)
+            if link.switch:
+                switched[i] += link.wires
+            elif other != i:  # what goes to a CPU, or to a GPU that is not in the dump, is no use
+                paired[i, other] += link.wires
+    if any(link.kind == "xgmi" for gpu in gpus for link in gpu.links):
         return Links(LINKS["xgmi"], XGMI_RATE * 10**9, "assumed", switched, paired)
     sm = min((gpu.sm for gpu in gpus), default=0)
     rate = NVLINK_RATES.get(sm, NVLINK_RATE)
