@@ -153,6 +153,11 @@ class Plan:
         """Seconds that the busiest scale-up port, or pair of GPUs, needs for what is moved."""
         return self.moves.time(self.fabric)
 
+    @property
+    def time_with_scaleup(self) -> Fraction:
+        """Seconds until every NIC and every scale-up port is done, all of them working at once."""
+        return max(self.makespan, self.scaleup_time)
+
     @cached_property
     def digest(self) -> str:
         return digest(*self._content())

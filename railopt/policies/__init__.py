@@ -17,7 +17,7 @@ from railopt.policies.equitable import equitable
 from railopt.policies.even_excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.lpt import lpt, lpt_global, lpt_local
-from railopt.policies.spill import spill
+from railopt.policies.spill import SCALE_UP, spill
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
 
@@ -69,19 +69,28 @@ def policy_code(text: str) -> str:
 
 
 def plan(
-    fabric: Fabric, chunks: Chunks, policy: str | Policy = "lpt", *, seed: int | None = None
+    fabric: Fabric,
+    chunks: Chunks,
+    policy: str | Policy = "lpt",
+    *,
+    seed: int | None = None,
+    scale_up: str = "beside",
 ) -> Plan:
     """Put every chunk on a rail, by a policy's name, `"module:function"`, or the function itself.
 
     `seed` draws the ties of `lpt` and the dice of `hash` and `random`; a policy that does not draw
-    takes none.
+    takes none.  `scale_up="in-time"` tells policies that can heed it (`spill`) that scale-up ports
+    count in the time, as in `Plan.time_with_scaleup`.
     """
     chosen = policy_named(policy) if isinstance(policy, str) else _function(policy)
-    if seed is None:
-        return chosen(fabric, chunks)
-    if not outside.takes_seed(chosen):
-        raise InputError(f"policy {policy!r} does not draw: it takes no seed")
-    return chosen(fabric, chunks, seed=seed)
+    if scale_up not in SCALE_UP:
+        raise InputError(f"scale_up {scale_up!r}: expected {' or '.join(SCALE_UP)}")
+    options: dict[str, object] = {"scale_up": scale_up} if chosen is spill else {}
+    if seed is not None:
+        if not outside.takes_seed(chosen):
+            raise InputError(f"policy {policy!r} does not draw: it takes no seed")
+        options["seed"] = seed
+    return chosen(fabric, chunks, **options)
 
 
 def _function(policy: Policy) -> Policy:

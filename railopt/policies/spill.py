@@ -15,6 +15,7 @@ import numpy as np
 
 from railopt.arrays import Array, Rails
 from railopt.chunks import Chunks
+from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.moves import rail_costs
 from railopt.plans import Plan
@@ -30,28 +31,45 @@ __all__ = ["spill"]
 WINDOWS = (1, 2, 3, 4, 6, 8, 10, 12, 14)  # one round each, of width time / 2**window
 ROUNDS_HOME = 3
 CLOSE = 1 << 11  # a time within one part in so many is taken for the one that was to be kept
+STEPS = 16  # times that are tried where scale-up counts too
+SCALE_UP = ("beside", "in-time")
 LARGEST = 1 << 61  # what sums of times stay below
 
 
-def spill(fabric: Fabric, chunks: Chunks) -> Plan:
-    """The least time first, then the least bytes over scale-up."""
+def spill(fabric: Fabric, chunks: Chunks, *, scale_up: str = "beside") -> Plan:
+    """The least time first, then the least bytes over scale-up.
+
+    scale_up   "beside": the time is that of the NICs; "in-time": that of NICs and scale-up ports,
+               so that where scale-up is slow fewer bytes are moved than NICs alone would want
+    """
     check_alive(fabric, chunks)
+    if scale_up not in SCALE_UP:
+        raise InputError(f"scale_up {scale_up!r}: expected {' or '.join(SCALE_UP)}")
     rail = np.empty(len(chunks), np.int16)
     if len(chunks):
-        rail = _spill(fabric, chunks, rail)
+        begun = _begun(fabric, chunks, rail)
+        start = rail
+        rail = _best(fabric, chunks, *begun, start)
+        if scale_up == "in-time":
+            rail = _in_time(fabric, chunks, begun, (start, rail))
     return make_plan(fabric, chunks, rail, "spill")
 
 
-def _spill(fabric: Fabric, chunks: Chunks, rail: Rails) -> Rails:
-    """The best of several settled plans; the first is the best where units are small, and where
-    its time meets the nodes' bound no other is tried.
-    """
+def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[Units, Costs]:
+    """Units with their grades, each on its best `rail`, and what a byte costs at every NIC."""
     from railopt.policies import spill_rails
 
     prices = _within_range(costs(fabric), chunks.total)
     units = spill_rails.Units(chunks.src, chunks.dst, chunks.size, rail_costs(fabric, chunks))
     spill_rails.begin(units, prices, fabric.node.near, chunks.src_gpu % fabric.gpus, rail)
-    bound = _least_time(fabric, chunks, prices)
+    return units, prices
+
+
+def _best(fabric: Fabric, chunks: Chunks, units: Units, prices: Costs, rail: Rails) -> Rails:
+    """The best of several settled plans; the first is the best where units are small, and where
+    its time meets the nodes' bound no other is tried.
+    """
+    bound = _least_time(chunks, prices)
     settled = [_settled(units, prices, rail, bound)]
     if settled[0].time > bound + bound // CLOSE:
         late = settled[0].time - bound
@@ -60,6 +78,22 @@ def _spill(fabric: Fabric, chunks: Chunks, rail: Rails) -> Rails:
         settled += [_gone_home(units, prices, other) for other in others]
         return min(settled, key=lambda one: one.rank(units)).rail
     return settled[0].rail
+
+
+def _in_time(
+    fabric: Fabric, chunks: Chunks, begun: tuple[Units, Costs], ends: tuple[Rails, Rails]
+) -> Rails:
+    """Of plans between two, from the rails of fewest moves to the least NIC time, the one whose
+    NICs and scale-up ports are done first.
+    """
+    from railopt.policies import spill_rails
+
+    units, prices = begun
+    most, least = (_longest(spill_rails.times(units, prices, rail)) for rail in ends)
+    steps = [least + (most - least) * step // STEPS for step in range(1, STEPS)]
+    between = (_settled(units, prices, ends[0], kept).rail for kept in steps)
+    plans = [Plan(fabric, chunks, rail) for rail in (*ends, *between)]
+    return min(plans, key=lambda made: (made.time_with_scaleup, made.moved)).rail
 
 
 class Settled(NamedTuple):
@@ -105,7 +139,7 @@ def _longest(busy: tuple[Array, Array]) -> int:
     return int(max(busy[0].max(), busy[1].max()))
 
 
-def _least_time(fabric: Fabric, chunks: Chunks, prices: Costs) -> int:
+def _least_time(chunks: Chunks, prices: Costs) -> int:
     """What no plan is faster than: a node's bytes over its rails, as fast as they are together."""
     most = 0
     for axis, cost in ((1, prices.tx), (0, prices.rx)):

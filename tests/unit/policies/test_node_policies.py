@@ -209,3 +209,18 @@ def test_a_planner_makes_them(fabric: Fabric, policy: str) -> None:
         assert np.array_equal(made.size, whole.chunks.size[own])
     with pytest.raises(InputError, match="expected int64"):
         planner.plan(traffic.bytes[:1])
+
+
+def test_slow_scale_up_counts_where_it_is_in_the_time() -> None:
+    slow = replace(FABRIC, scaleup=20 * 10**9)
+    for seed in range(5):
+        chunks = tokens(slow, seed, most=60)
+        beside = plan(slow, chunks, "spill")
+        within = plan(slow, chunks, "spill", scale_up="in-time")
+        own = plan(slow, chunks, "own-nic")
+        assert within.time_with_scaleup <= min(beside.time_with_scaleup, own.time_with_scaleup)
+        assert within.time_with_scaleup == max(within.makespan, within.scaleup_time)
+    assert within.makespan > beside.makespan
+    assert plan(slow, chunks, "lpt", scale_up="in-time") == plan(slow, chunks, "lpt")
+    with pytest.raises(InputError, match="beside or in-time"):
+        plan(slow, chunks, "spill", scale_up="never")
