@@ -16,6 +16,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -81,7 +82,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
 
 def _not_integer(given: Array) -> str:
     if given.dtype.kind != "f":
-        return f"{given.dtype} values"
+        return f"{printable(given.dtype, 40)} values"
     odd = given[given != np.floor(given)]
     return (
         f"{odd.flat[0]}"
@@ -285,6 +286,24 @@ def load_npz(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], d
             )
     del header["railopt"], header["version"]
     return header, arrays
+
+
+def load_npy(path: str | os.PathLike[str]) -> Array:
+    """The array of a `.npy` file, mapped and not read: a shape that the file has no bytes for is
+    refused by its length.
+    """
+    name = printable(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python 2's headers: they are read
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except Exception as error:  # whatever numpy's reader of literals makes of hostile text
+        raise FormatError(f"{name}: not a plain array ({printable(error, 100)})") from error
+    if not isinstance(found, np.ndarray):
+        raise FormatError(f"{name}: not a plain array but an archive of several")
+    return found
 
 
 def _header(members: archive.Archive) -> dict[str, Any]:

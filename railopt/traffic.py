@@ -6,16 +6,20 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt import formats
+from railopt import archive, formats, tabular
 from railopt.arrays import (
     MAX_TEXT,
+    Array,
     Ints,
+    atomic_file,
     digest,
     frozen,
+    load_npy,
     load_npz,
     read_text,
     save_npz,
@@ -60,16 +64,20 @@ class Traffic:
         object.__setattr__(self, "nodes", nodes)
 
     @classmethod
-    def from_matrix(cls, matrix: npt.ArrayLike, fabric: Fabric) -> Traffic:
-        """A matrix of bytes `[source GPU, destination GPU]` that fits the fabric."""
-        array = frozen(matrix, np.int64, "traffic", 2)
+    def from_matrix(cls, matrix: npt.ArrayLike | Any, fabric: Fabric) -> Traffic:
+        """A matrix of bytes `[source GPU, destination GPU]` that fits the fabric: an array, nested
+        lists, a torch tensor, or a DataFrame (square, or with columns src, dst, bytes).
+
+        Floats have to be whole numbers: nothing is rounded.
+        """
         gpus = fabric.nodes * fabric.gpus
-        if array.shape != (gpus, gpus):
+        array = tabular.plain(matrix, gpus)
+        if array.ndim == 2 and array.shape != (gpus, gpus):
             raise InputError(
                 f"traffic is {array.shape[0]} x {array.shape[1]}, expected {gpus} x {gpus} "
                 f"({fabric.nodes} nodes x {fabric.gpus} GPUs)"
             )
-        return cls(array, fabric.nodes)
+        return cls(frozen(tabular.whole(array, "traffic"), np.int64, "traffic", 2), fabric.nodes)
 
     @property
     def gpus(self) -> int:
@@ -109,11 +117,10 @@ class Traffic:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], fabric: Fabric) -> Traffic:
-        """Read `.npz` (railopt), `.cm` (htsim), or anything else as an nccl-tests alltoallv
-        matrix.
+        """Read by suffix: `.npz` (railopt, or numpy's with one array), `.npy`, `.csv`, `.cm`
+        (htsim), or anything else as an nccl-tests alltoallv matrix.
         """
-        suffix = Path(path).suffix
-        if suffix == ".npz":
+        if Path(path).suffix == ".npz" and not _is_numpys(path):
             traffic = cls.load(path)
             if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
                 raise InputError(
@@ -121,17 +128,11 @@ class Traffic:
                     f"the fabric has {fabric.nodes} x {fabric.gpus}"
                 )
             return traffic
-        text = read_text(path, MAX_CM if suffix == ".cm" else MAX_TEXT)
-        name = printable(Path(path).name)
-        matrix = (
-            formats.cm_to_matrix(text, fabric.nodes, fabric.gpus, name)
-            if suffix == ".cm"
-            else formats.parse_matrix(text, name)
-        )
+        matrix = _foreign_matrix(path, fabric)
         try:
             return cls.from_matrix(matrix, fabric)
         except InputError as error:
-            raise type(error)(f"{name}: {error}") from error
+            raise type(error)(f"{printable(Path(path).name)}: {error}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Traffic:
@@ -148,14 +149,19 @@ class Traffic:
             raise FormatError(f"{printable(path)}: {error}") from error
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write by suffix: `.npz` (railopt), `.cm` (htsim, direct flows between NICs), else an
-        nccl-tests matrix.
+        """Write by suffix: `.npz` (railopt), `.npy`, `.csv` (square, without labels), `.cm` (htsim,
+        direct flows between NICs), else an nccl-tests matrix.
         """
         suffix = Path(path).suffix
         if suffix == ".npz":
             save_npz(path, "traffic", {"nodes": self.nodes}, {"bytes": self.bytes}, force=force)
         elif suffix == ".cm":
             write_atomic(path, formats.matrix_to_cm(self.bytes, self.nodes), force=force)
+        elif suffix == ".csv":
+            write_atomic(path, tabular.format_csv(self.bytes), force=force)
+        elif suffix == ".npy":
+            with atomic_file(path, force=force) as file:
+                np.lib.format.write_array(file, self.bytes, allow_pickle=False)
         else:
             write_atomic(path, formats.format_matrix(self.bytes), force=force)
 
@@ -168,3 +174,38 @@ class Traffic:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+def _is_numpys(path: str | os.PathLike[str]) -> bool:
+    """Whether a `.npz` is numpy's and not railopt's: it has no header."""
+    with archive.opened(path) as members:
+        return "header.json" not in members.names
+
+
+def _foreign_matrix(path: str | os.PathLike[str], fabric: Fabric) -> Array:
+    """The matrix of a file that is not railopt's; its shape is the caller's to check."""
+    suffix, name = Path(path).suffix, printable(Path(path).name)
+    if suffix == ".npz":
+        return _only_array(path)
+    if suffix == ".npy":
+        mapped = load_npy(path)
+        if mapped.size > formats.MAX_RANKS**2:
+            raise FormatError(f"{name}: {mapped.size} entries, at most {formats.MAX_RANKS} squared")
+        return np.array(mapped)
+    text = read_text(path, MAX_CM if suffix == ".cm" else MAX_TEXT)
+    if suffix == ".cm":
+        return formats.cm_to_matrix(text, fabric.nodes, fabric.gpus, name)
+    if suffix == ".csv":
+        return tabular.parse_csv(text, fabric.nodes * fabric.gpus, name)
+    return formats.parse_matrix(text, name)
+
+
+def _only_array(path: str | os.PathLike[str]) -> Array:
+    """The one array of a `.npz` that numpy wrote."""
+    with archive.opened(path) as members:
+        if len(members.names) != 1 or not members.names[0].endswith(".npy"):
+            raise FormatError(
+                f"{printable(path)}: members {printable(members.names)}: expected one array, the "
+                f"matrix of bytes, or a file that railopt wrote"
+            )
+        return members.array(members.names[0])

@@ -45,7 +45,7 @@ _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/
 FABRIC_FLAGS = ("fabric", *_FABRIC, "degrade")
 
 TRAFFIC_HELP = (
-    "a file (.npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as "
+    "a file (.csv, .npy, .npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as "
     f"moe:skew=0.8,seed=1 ({', '.join(WORKLOADS)})"
 )
 

@@ -16,12 +16,14 @@ from railopt.cli.common import (
 from railopt.conversion import convert
 from railopt.topology import describes_node
 
-EPILOG = """Traffic: .npz (railopt), .cm (htsim), anything else is an nccl-tests alltoallv matrix.
+EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything else is an
+nccl-tests alltoallv matrix.
 Plans (.npz) become .cm.  Fabrics: .toml (railopt) and .topo (htsim); the topology of one node
 (NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m) becomes a fabric of --nodes such nodes.
 
 example:
   railopt convert moe:skew=0.8,seed=1 matrix.txt --nodes 8 --rails 8
+  railopt convert bytes.csv matrix.txt --nodes 8 --rails 8
   railopt convert matrix.txt traffic.cm --nodes 8 --rails 8
   railopt convert plan.npz plan.cm
   railopt convert fabric.toml fabric.topo

@@ -18,6 +18,7 @@ from railopt.policies.even_excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.lpt import lpt, lpt_global, lpt_local
 from railopt.policies.spill import SCALE_UP, spill
+from railopt.traffic import Traffic
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
 
@@ -70,18 +71,24 @@ def policy_code(text: str) -> str:
 
 def plan(
     fabric: Fabric,
-    chunks: Chunks,
+    chunks: Chunks | Traffic,
     policy: str | Policy = "lpt",
     *,
+    chunk: str | int | None = None,
     seed: int | None = None,
     scale_up: str = "beside",
 ) -> Plan:
     """Put every chunk on a rail, by a policy's name, `"module:function"`, or the function itself.
 
+    Traffic is cut into chunks of at most `chunk` ("256KiB", bytes, or "flow"; default "1MiB").
     `seed` draws the ties of `lpt` and the dice of `hash` and `random`; a policy that does not draw
     takes none.  `scale_up="in-time"` tells policies that can heed it (`spill`) that scale-up ports
     count in the time, as in `Plan.time_with_scaleup`.
     """
+    if isinstance(chunks, Traffic):
+        chunks = chunks.chunks("1MiB" if chunk is None else chunk)
+    elif chunk is not None:
+        raise InputError(f"chunk = {chunk!r} with chunks that are cut already: leave it out")
     chosen = policy_named(policy) if isinstance(policy, str) else _function(policy)
     if scale_up not in SCALE_UP:
         raise InputError(f"scale_up {scale_up!r}: expected {' or '.join(SCALE_UP)}")

@@ -25,7 +25,7 @@ LAYERS = [
     "dice",
     "formats inside rail_moves",
     "topology",
-    "fabric",
+    "fabric tabular",
     "chunks",
     "traffic moves",
     "plans",

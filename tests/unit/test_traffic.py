@@ -23,7 +23,7 @@ def some_traffic() -> Traffic:
     return workloads.zipf(FABRIC, mean="3KiB", seed=4)
 
 
-@pytest.mark.parametrize("name", ["t.npz", "t.txt", "t"])
+@pytest.mark.parametrize("name", ["t.npz", "t.npy", "t.csv", "t.txt", "t"])
 def test_round_trip(tmp_path: Path, name: str) -> None:
     traffic = some_traffic()
     traffic.save(tmp_path / name)
@@ -173,7 +173,9 @@ def test_bad_npz(tmp_path: Path) -> None:
         "truncated": whole[: len(whole) // 2],
         "not a zip": b"nothing",
         "flipped byte": whole[:-200] + bytes([whole[-200] ^ 1]) + whole[-199:],
-        "numpy's own": _archive({"bytes.npy": _npy(np.zeros((4, 4), np.int64))}),
+        "two of numpy's": _archive(
+            {f"{name}.npy": _npy(np.zeros((4, 4), np.int64)) for name in "ab"}
+        ),
         "a pickle": _archive(
             {"header.json": header, "bytes.npy": _npy(np.array([{1: 2}], object))}
         ),
@@ -257,16 +259,21 @@ def test_more_gpus_than_a_matrix_has_are_refused() -> None:
         workloads.uniform(Fabric.uniform(nodes=100_000, rails=8))
 
 
+def _damaged_words(text: str, suffix: str, dice: random.Random) -> bytes:
+    mark = "," if suffix == ".csv" else " "
+    return damaged_text(text.replace(mark, " "), dice).replace(" ", mark).encode()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".txt", ".cm"])
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".npy", ".cm"])
 def test_fuzzed_text_is_read_or_refused(tmp_path: Path, suffix: str) -> None:
     dice = random.Random(suffix)
     path = tmp_path / f"t{suffix}"
     some_traffic().save(path)
-    whole, refused = path.read_text(), []
+    whole, refused = path.read_bytes(), []
     for _ in range(1000):
-        text = damaged_text(whole, dice).encode()
-        path.write_bytes(damaged(text, dice) if dice.random() < 0.3 else text)
+        data = whole if suffix == ".npy" else _damaged_words(whole.decode(), suffix, dice)
+        path.write_bytes(damaged(data, dice) if data is whole or dice.random() < 0.3 else data)
         try:
             Traffic.read(path, FABRIC)
         except InputError as error:

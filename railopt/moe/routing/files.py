@@ -5,14 +5,13 @@ railopt's own traces.
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Int32s
+from railopt.arrays import Array, Int32s, load_npy
 from railopt.errors import FormatError, InputError, printable
 from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_LAYERS, Trace
@@ -34,31 +33,13 @@ def read_any(path: str | os.PathLike[str], *, ranks: int, top_k: int | None = No
             f"{name}: unknown kind of trace; expected .npz (railopt), .pt (sglang recorder) or "
             f".npy (load tensor)"
         )
-    data = load_pt(path) if suffix == ".pt" else _load_npy(path)
+    data = load_pt(path) if suffix == ".pt" else load_npy(path)
     try:
         if suffix == ".pt":
             return from_sglang(data, ranks=ranks, top_k=top_k)
         return from_load(data, ranks=ranks, top_k=top_k or 1)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
-
-
-def _load_npy(path: str | os.PathLike[str]) -> Array:
-    """The array of a `.npy` file, mapped and not read: a shape that the file has no bytes for is
-    refused by its length.
-    """
-    name = printable(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Python 2's headers: they are read
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror or error}") from error
-    except Exception as error:  # whatever numpy's reader of literals makes of hostile text
-        raise FormatError(f"{name}: not a plain array ({printable(error, 100)})") from error
-    if not isinstance(found, np.ndarray):
-        raise FormatError(f"{name}: not a plain array but an archive of several")
-    return found
 
 
 def from_load(

@@ -1,0 +1,231 @@
+"""Traffic as tables that other programs make: CSV text, DataFrames, tensors -> plain arrays.
+
+square      one row a source, one column a destination, `[source GPU, destination GPU]`, in bytes;
+            a row of labels above and a column of labels before it may be there or not
+long form   columns `src`, `dst`, `bytes` in any order, named in the first row; pairs that are not
+            listed send nothing, pairs that are listed twice are added up
+
+Labels that are numbers have to count from 0; labels of both sides have to be the same, so that a
+table that was sorted by name is noticed.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from railopt.arrays import Array, Ints, frozen
+from railopt.chunks import check_total
+from railopt.errors import FormatError, InputError, printable
+from railopt.formats import MAX_LINE, MAX_RANKS
+from railopt.units import INT64_MAX, parse_integer, parse_number, shown
+
+LONG = ("src", "dst", "bytes")
+EXACT = 1 << 53  # below it every whole number has a float of its own
+
+_NUMBERS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*+")  # that fit int64
+_TRIPLES = re.compile(r"(?:[0-9]{1,18},[0-9]{1,18},[0-9]{1,18}\n)*+")
+
+
+def parse_csv(text: str, ranks: int, name: str = "traffic") -> Ints:
+    """Text of a CSV, square or in long form -> int64 [ranks, ranks] if it is in long form, else
+    as large as it is.
+    """
+    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip(" ,\t")]
+    if not lines:
+        raise FormatError(f"{name}: no rows; expected a square matrix, or src,dst,bytes")
+    head = _cells(lines[0], f"{name} row 0")
+    columns = [cell.lower() for cell in head]
+    if sorted(columns) == sorted(LONG):
+        return _long(lines[1:], columns, ranks, name)
+    if len(lines) > MAX_RANKS + 1:
+        raise FormatError(f"{name}: {len(lines)} rows, at most {MAX_RANKS} and one of labels")
+    return _square(lines, head, name)
+
+
+def _cells(line: str, where: str) -> list[str]:
+    if len(line) > MAX_LINE:
+        raise FormatError(f"{where}: {len(line)} characters, at most {MAX_LINE}")
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
+    except (csv.Error, StopIteration) as error:
+        raise FormatError(f"{where}: not a line of CSV ({printable(error, 80)})") from error
+
+
+def _square(lines: list[str], head: list[str], name: str) -> Ints:
+    """The matrix, and its labels checked and taken off."""
+    above = head if any(not _is_number(cell) for cell in head) else None
+    rows: list[Ints] = []
+    before: list[str | None] = []
+    for number, line in enumerate(lines[above is not None :], int(above is not None)):
+        label, row = _row(line, f"{name} row {number}")
+        if rows and len(row) != len(rows[0]):
+            raise FormatError(
+                f"{name} row {number}: {len(row)} numbers, the first row has {len(rows[0])}"
+            )
+        rows.append(row)
+        before.append(label)
+    if not rows:
+        raise FormatError(f"{name}: labels and no numbers; expected a square matrix of bytes")
+    matrix: Ints = np.stack(rows)
+    if matrix.shape[0] == matrix.shape[1] + 1 and above is None:
+        above, matrix = [str(n) for n in matrix[0].tolist()], matrix[1:]
+        del before[0]
+    left = None if before[0] is None else [str(label) for label in before]
+    if matrix.shape[1] == matrix.shape[0] + 1 and left is None:
+        left, matrix = [str(n) for n in matrix[:, 0].tolist()], matrix[:, 1:]
+    if matrix.shape[0] != matrix.shape[1]:
+        raise FormatError(
+            f"{name}: {matrix.shape[0]} x {matrix.shape[1]} numbers: expected a square matrix "
+            f"[source, destination] with commas between its cells, or columns src,dst,bytes"
+        )
+    if above is not None and len(above) - len(matrix) not in (0, 1):
+        raise FormatError(f"{name}: {len(above)} labels above {len(matrix)} columns")
+    check_labels(above and above[-len(matrix) :], left, name)
+    return np.ascontiguousarray(matrix)
+
+
+def _row(line: str, where: str) -> tuple[str | None, Ints]:
+    """The label of a row, if its first cell is no number, and its numbers."""
+    if len(line) <= MAX_LINE:
+        if _NUMBERS.fullmatch(line):
+            return None, np.fromstring(line, np.int64, sep=",")
+        label, _, rest = line.partition(",")
+        if _NUMBERS.fullmatch(rest) and not _is_number(label.strip()):
+            return label.strip(' "'), np.fromstring(rest, np.int64, sep=",")
+    entries = _cells(line, where)
+    named = not _is_number(entries[0])
+    numbers = [_bytes(cell, f"{where} column {j}") for j, cell in enumerate(entries[named:])]
+    return entries[0] if named else None, np.array(numbers, np.int64)
+
+
+def _is_number(cell: str) -> bool:
+    return re.fullmatch(r"[+-]?[0-9.][0-9.eE+-]*|[+-]?(?:nan|inf)", cell, re.I | re.A) is not None
+
+
+def _bytes(cell: str, where: str) -> int:
+    """A cell as a whole number of bytes; `1024.0` and `1e6` are whole."""
+    if not cell:
+        raise FormatError(f"{where}: an empty cell: write 0 where nothing is sent")
+    try:
+        value = parse_number(cell, "number of bytes")
+    except InputError as error:
+        raise FormatError(f"{where}: {error}; cells stand between commas") from None
+    if value.denominator != 1 or not 0 <= value <= INT64_MAX:
+        raise FormatError(
+            f"{where}: {shown(cell)} is "
+            + ("negative; bytes are 0 or more" if value < 0 else "not a whole number below 2**63")
+        )
+    return int(value)
+
+
+def check_labels(above: Sequence[str] | None, left: Sequence[str] | None, name: str) -> None:
+    """Refuse labels that count otherwise than 0, 1, 2, ... or that differ between the sides."""
+    for labels, side in ((above, "columns"), (left, "rows")):
+        if labels and all(re.fullmatch(r"[0-9]{1,18}", label, re.ASCII) for label in labels):
+            odd = [i for i, label in enumerate(labels) if int(label) != i]
+            if odd:
+                raise FormatError(
+                    f"{name}: {side} are labelled {printable(labels[odd[0]], 40)!r} where "
+                    f"{odd[0]} was expected: GPUs count from 0, in order"
+                )
+    if above and left:
+        pairs = zip(above, left, strict=True)
+        for column, row in pairs:
+            if column != row:
+                raise FormatError(
+                    f"{name}: column {printable(column, 40)!r} where row {printable(row, 40)!r} "
+                    f"is: rows and columns must name the same GPUs in the same order"
+                )
+
+
+def _long(lines: list[str], columns: list[str], ranks: int, name: str) -> Ints:
+    body = "\n".join(lines) + "\n" if lines else ""
+    if _TRIPLES.fullmatch(body):
+        table = np.fromstring(body.replace("\n", ","), np.int64, sep=",").reshape(-1, 3)
+    else:
+        table = np.array(
+            [_triple(line, f"{name} row {i}") for i, line in enumerate(lines, 1)], np.int64
+        )
+    src, dst, size = (table[:, columns.index(column)] for column in LONG)
+    try:
+        return scatter(src, dst, size, ranks)
+    except InputError as error:
+        raise FormatError(f"{name}: {error}") from error
+
+
+def _triple(line: str, where: str) -> list[int]:
+    entries = _cells(line, where)
+    if len(entries) != len(LONG):
+        raise FormatError(f"{where}: {len(entries)} cells, expected {len(LONG)}")
+    return [_bytes(cell, f"{where} column {j}") for j, cell in enumerate(entries)]
+
+
+def scatter(src: Ints, dst: Ints, size: Ints, ranks: int) -> Ints:
+    """Long form, one entry a pair -> int64 [ranks, ranks]; the same pair twice is added up."""
+    parse_integer(ranks, "number of GPUs", low=1, high=MAX_RANKS)
+    for side, column in (("src", src), ("dst", dst)):
+        if len(column) and (column.min() < 0 or column.max() >= ranks):
+            odd = int(column.min() if column.min() < 0 else column.max())
+            raise InputError(f"{side} {odd}: expected a GPU from 0 to {ranks - 1}")
+    if len(size) and size.min() < 0:
+        raise InputError(f"{int(size.min())} bytes: bytes can't be negative")
+    check_total(size)
+    matrix = np.zeros((ranks, ranks), np.int64)
+    np.add.at(matrix, (src, dst), size)
+    return matrix
+
+
+def plain(given: Any, ranks: int) -> Array:
+    """What numpy makes of it; a DataFrame (square or in long form, labels checked) and a tensor on
+    a device or with a gradient too.  Neither pandas nor torch is imported.
+    """
+    if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+        return _from_frame(given, ranks)
+    if hasattr(given, "detach") and hasattr(given, "cpu"):
+        given = given.detach().cpu()
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, OverflowError) as error:  # ragged, or a type that numpy lacks
+        raise InputError(
+            f"traffic is not a 2-dimensional array of integers ({printable(error, 100)})"
+        ) from error
+
+
+def _from_frame(frame: Any, ranks: int) -> Array:
+    columns = [str(column) for column in frame.columns]
+    lower = [column.lower() for column in columns]
+    if sorted(lower) == sorted(LONG):
+        named = {low: frame[column] for low, column in zip(lower, frame.columns, strict=True)}
+        src, dst, size = (
+            frozen(whole(named[column].to_numpy(), column), np.int64, column, 1) for column in LONG
+        )
+        return scatter(src, dst, size, ranks)
+    index = getattr(frame, "index", None)
+    left = None if index is None else [str(label) for label in index]
+    if left is not None and len(left) == len(columns):
+        check_labels(columns, left, "traffic")
+    return np.asarray(frame.to_numpy())
+
+
+def whole(array: Array, name: str) -> Array:
+    """Floats that are whole numbers as int64; other floats are refused, other types kept."""
+    if array.dtype.kind != "f":
+        return array
+    floats = array.astype(np.float64)
+    fine = np.isfinite(floats) & (floats == np.floor(floats)) & (np.abs(floats) < EXACT)
+    if not fine.all():
+        raise InputError(
+            f"{name} holds {floats[~fine].flat[0]}: expected integers (whole numbers below 2**53 "
+            f"where they are floats)"
+        )
+    return floats.astype(np.int64)
+
+
+def format_csv(matrix: Ints) -> str:
+    """int64 [ranks, ranks] -> a square CSV without labels."""
+    return "\n".join(",".join(map(str, row)) for row in matrix.tolist()) + "\n"
