@@ -1,7 +1,7 @@
 """Files from one format into another, by suffix.
 
-Traffic: `.npz` (railopt; numpy's with one array is read too), `.npy`, `.csv`, `.cm` (htsim), anything
-else is an nccl-tests alltoallv matrix.
+Traffic: `.npz` (railopt; numpy's with one array is read too), `.npy`, `.csv`, `.cm` (htsim),
+anything else is an nccl-tests alltoallv matrix.
 Plans (`.npz`) become `.cm`.  Fabrics: `.toml` (railopt) and `.topo` (htsim), and the topology of
 one node (`railopt.topology`), which becomes a fabric of many.
 """

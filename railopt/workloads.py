@@ -199,8 +199,11 @@ WORKLOADS: dict[str, Callable[..., Traffic]] = {
 }
 
 
-def from_spec(spec: str, fabric: Fabric) -> Traffic:
-    """`"moe:skew=0.8,seed=1"` -> the workload of that name; unknown names and keys are errors."""
+def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic:
+    """`"moe:skew=0.8,seed=1"` -> the workload of that name; unknown names and keys are errors.
+
+    `more` are further options of the workload, which the spec must not give.
+    """
     name, _, rest = spec.partition(":")
     if name not in WORKLOADS:
         raise InputError(f"unknown workload {shown(name)}; known workloads: {', '.join(WORKLOADS)}")
@@ -220,7 +223,10 @@ def from_spec(spec: str, fabric: Fabric) -> Traffic:
         if key in options:
             raise InputError(f"{shown(spec)}: {key} is given twice")
         options[key] = _value(text, known[key], f"{shown(spec)}: {key}")
-    return WORKLOADS[name](fabric, **options)
+    twice = sorted(set(options) & set(more))
+    if twice:
+        raise InputError(f"{shown(spec)}: {twice[0]} is not for the spec to give")
+    return WORKLOADS[name](fabric, **options, **more)
 
 
 def _value(text: str, default: Any, where: str) -> Any:

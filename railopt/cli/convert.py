@@ -16,8 +16,8 @@ from railopt.cli.common import (
 from railopt.conversion import convert
 from railopt.topology import describes_node
 
-EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything else is an
-nccl-tests alltoallv matrix.
+EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
+else is an nccl-tests alltoallv matrix.
 Plans (.npz) become .cm.  Fabrics: .toml (railopt) and .topo (htsim); the topology of one node
 (NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m) becomes a fabric of --nodes such nodes.
 

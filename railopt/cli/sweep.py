@@ -25,7 +25,7 @@ a spec:
   limit = "1s"
   [grid]
   nodes = [4, 8]
-  traffic = ["moe:skew=0.5", "moe:skew=0.8"]
+  traffic = ["moe:skew=0.5", "bytes.csv"]       # workloads, or files in the spec's folder
   chunk = ["256KiB", "1MiB"]
   policy = ["lpt", "lpt-local", "equitable"]
   seed = [0, 1, 2]"""

@@ -25,7 +25,7 @@ from railopt.errors import InputError, RailoptError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 
-__all__ = ["code_of", "did_you_mean", "loaded", "takes_seed", "watched"]
+__all__ = ["code_of", "did_you_mean", "loaded", "look_in", "takes_seed", "watched"]
 
 Policy = Callable[..., Plan]
 
@@ -49,13 +49,18 @@ def loaded(text: str) -> Policy:
     return watched(function, text)
 
 
+def look_in(folder: str) -> None:
+    """Import policies from this folder too, before what is installed."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
 def _module(where: str, text: str) -> ModuleType:
     """Import as `python -m` would: from the current folder first."""
     if not where or not all(part.isidentifier() for part in where.split(".")):
         raise InputError(f"policy {text!r}: expected module:function, for example mine:spread")
     here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    look_in(here)
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:

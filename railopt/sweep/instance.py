@@ -8,7 +8,6 @@ import os
 import platform
 import subprocess
 import time
-from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,37 +16,27 @@ from typing import Any
 import numpy as np
 
 import railopt
-from railopt.fabric import Fabric, parse_nics
 from railopt.gaps import gap
 from railopt.policies import plan
+from railopt.policies.outside import look_in
 from railopt.sweep.spec import Instance
-from railopt.workloads import from_spec
 
 MAX_NICS = 128  # loads of every NIC go into a row up to this many
 QUANTILES = 41
 
 
-def fabric_of(instance: Instance) -> Fabric:
-    """The instance's fabric."""
-    fabric = Fabric.uniform(instance.nodes, instance.rails, instance.link, gpus=instance.gpus)
-    nics = parse_nics(filter(None, instance.degrade.split(",")))
-    return fabric.degraded(nics) if nics else fabric
-
-
 def run(instance: Instance) -> dict[str, Any]:
     """Compute one row; raises what the instance raises."""
     begun = time.time()
-    fabric = fabric_of(instance)
-    separator = "," if ":" in instance.traffic else ":"
-    chunks = from_spec(f"{instance.traffic}{separator}seed={instance.seed}", fabric).chunks(
-        instance.chunk
-    )
+    fabric = instance.fabric()
+    chunks = instance.read_traffic(fabric).chunks(instance.chunk)
+    look_in(instance.folder)
     made = plan(fabric, chunks, instance.policy)
     report = gap(made, limit_s=instance.limit_s)
     worst = report.bottleneck
     row: dict[str, Any] = {
         "key": instance.key,
-        "instance": asdict(instance),
+        "instance": instance.described(),
         "status": "ok",
         "chunks": len(chunks),
         "bytes": chunks.total,
@@ -82,7 +71,7 @@ def failure(instance: Instance, error: str) -> dict[str, Any]:
     """The row of an instance that could not be computed; it is tried again by the next run."""
     return {
         "key": instance.key,
-        "instance": asdict(instance),
+        "instance": instance.described(),
         "status": "failed",
         "error": error,
         **provenance(),

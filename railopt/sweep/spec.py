@@ -10,11 +10,14 @@ simulate = true              # run the plan in the flow simulator too
 [grid]
 nodes = [4, 8]
 rails = [8]
-traffic = ["moe:skew=0.5", "moe:skew=0.8"]      # without a seed
+traffic = ["moe:skew=0.5", "bytes.csv"]     # workloads without a seed, or files
 chunk = ["256KiB", "1MiB"]
 policy = ["lpt", "lpt-local", "equitable"]
 seed = [0, 1, 2]
 # optional: gpus, link, degrade ("3:5=0.5" or "")
+
+Traffic files and modules of own policies are looked for in the spec's folder; a file's content is
+part of the key.  Seeds are for workloads: a file has none.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -32,9 +35,15 @@ from pathlib import Path
 from typing import Any
 
 from railopt import __version__, toml
-from railopt.errors import InputError
+from railopt.arrays import whole_number
+from railopt.errors import InputError, printable
+from railopt.fabric import Fabric, parse_nics
 from railopt.policies import policy_code, policy_named
-from railopt.units import PS_PER_S, parse_bytes, parse_time
+from railopt.policies.outside import look_in
+from railopt.sources import is_file
+from railopt.traffic import Traffic
+from railopt.units import INT64_MAX, PS_PER_S, parse_bytes, parse_time, shown
+from railopt.workloads import WORKLOADS, from_spec
 
 MAX_INSTANCES = 1_000_000
 _DEFAULTS: dict[str, Any] = {
@@ -53,8 +62,10 @@ _OPTIONS = {"name", "limit", "timeout", "memory", "threads", "simulate", "grid",
 
 @dataclass(frozen=True)
 class Instance:
-    """One point of a sweep: a fabric, a workload, a chunk size, a policy, a seed, and what to
-    compute.
+    """One point of a sweep: a fabric, traffic, a chunk size, a policy, a seed, and what to compute.
+
+    folder    where the spec lies, and with it traffic files and modules of policies
+    content   digest of the traffic file; empty for a workload
     """
 
     nodes: int
@@ -69,6 +80,33 @@ class Instance:
     limit_s: float
     simulate: bool
     threads: int
+    folder: str = ""
+    content: str = ""
+
+    def fabric(self) -> Fabric:
+        """Its fabric."""
+        fabric = Fabric.uniform(self.nodes, self.rails, self.link, gpus=self.gpus)
+        nics = parse_nics(filter(None, self.degrade.split(",")))
+        return fabric.degraded(nics) if nics else fabric
+
+    @property
+    def file(self) -> str:
+        """Where its traffic lies, if that is a file."""
+        return os.path.join(self.folder, self.traffic)
+
+    def read_traffic(self, fabric: Fabric) -> Traffic:
+        """Its traffic: the file, which must not have changed since the spec was read, or the
+        workload.
+        """
+        if not self.content:
+            return from_spec(self.traffic, fabric, seed=self.seed)
+        if content_digest(self.file) != self.content:
+            raise InputError(f"{self.traffic}: changed since the sweep was started")
+        return Traffic.read(self.file, fabric)
+
+    def described(self) -> dict[str, Any]:
+        """All of it but where files lie on this machine."""
+        return {key: value for key, value in asdict(self).items() if key != "folder"}
 
     @property
     def key(self) -> str:
@@ -76,7 +114,7 @@ class Instance:
         code, and that of a policy from outside.
         """
         code = code_digest() + policy_code(self.policy)
-        text = json.dumps([asdict(self), __version__, code], sort_keys=True)
+        text = json.dumps([self.described(), __version__, code], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -106,13 +144,25 @@ def code_digest() -> str:
     return state.hexdigest()
 
 
+def content_digest(path: str) -> str:
+    """blake2b of a file's bytes."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
 def read(path: str | os.PathLike[str]) -> Sweep:
-    """Read a spec file."""
-    return toml.read(path, parse)
+    """Read a spec file; traffic files and policies are looked for in its folder."""
+    folder = os.path.dirname(os.path.abspath(path))
+    return toml.read(path, lambda data: parse(data, folder))
 
 
-def parse(data: Mapping[str, Any]) -> Sweep:
-    """A parsed TOML document as a sweep."""
+def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
+    """A parsed TOML document as a sweep, every instance of which can be started: its fabric, its
+    traffic and its policy exist.
+    """
     toml.only(data, _OPTIONS, "sweep")
     threads = data.get("threads", 1)
     if not isinstance(threads, int) or threads < 1:
@@ -120,6 +170,7 @@ def parse(data: Mapping[str, Any]) -> Sweep:
     if not isinstance(data.get("simulate", False), bool):
         raise InputError(f"simulate = {data['simulate']!r}: expected true or false")
     options = {
+        "folder": os.path.abspath(folder or os.curdir),
         "limit_s": _seconds(data.get("limit", 0)),
         "simulate": data.get("simulate", False),
         "threads": threads,
@@ -139,7 +190,12 @@ def parse(data: Mapping[str, Any]) -> Sweep:
             f"{count} instances: more than {MAX_INSTANCES}; make the lists of the grid shorter, "
             f"or split the spec"
         )
-    instances = [_instance(values, options) for values in _points(axes, further)]
+    look_in(options["folder"])
+    contents = cache(content_digest)
+    instances = [_instance(values, options, contents) for values in _points(axes, further)]
+    if "seed" in axes and all(point.content for point in instances):
+        raise InputError("seed = [...] can't do anything: every traffic is a file; leave it out")
+    _check_runnable(instances)
     return Sweep(
         str(data.get("name", "sweep")),
         tuple(dict.fromkeys(instances)),
@@ -158,29 +214,54 @@ def _points(axes: Mapping[str, list[Any]], further: list[Any]) -> Iterator[dict[
         yield dict(table)
 
 
-def _instance(values: Mapping[str, Any], options: Mapping[str, Any]) -> Instance:
-    """Checked as far as that is cheap, so that a typing error does not cost a night."""
+def _instance(
+    values: Mapping[str, Any], options: Mapping[str, Any], contents: Callable[[str], str]
+) -> Instance:
+    """Checked as far as that is cheap, so that a typing error does not cost a night; `contents`
+    gives the digest of a file.
+    """
     full = {**_DEFAULTS, **values}
     for key in ("nodes", "rails", "seed"):
-        if (
-            not isinstance(full[key], int)
-            or isinstance(full[key], bool)
-            or full[key] < (key != "seed")
-        ):
-            raise InputError(
-                f"{key} = {full[key]!r}: expected a whole number of at least {int(key != 'seed')}"
-            )
+        whole_number(full[key], key, int(key != "seed"), INT64_MAX)
     policy_named(str(full["policy"]))
     if full["chunk"] != "flow":
         parse_bytes(full["chunk"])
-    if "seed=" in str(full["traffic"]):
-        raise InputError(
-            f"traffic = {full['traffic']!r}: the seed is an axis of its own, seed = [...]"
-        )
     checked: dict[str, Any] = {
         key: str(value) if isinstance(_DEFAULTS[key], str) else value for key, value in full.items()
     }
-    return Instance(**checked, **options)
+    point = Instance(**checked, **options)
+    if is_file(point.file):
+        return replace(point, content=contents(point.file), seed=0)
+    if point.traffic.partition(":")[0] not in WORKLOADS:
+        raise InputError(
+            f"traffic = {shown(point.traffic)}: neither a file in {printable(point.folder)} nor a "
+            f"workload; known workloads: {', '.join(WORKLOADS)}"
+        )
+    if "seed=" in point.traffic:
+        raise InputError(
+            f"traffic = {point.traffic!r}: the seed is an axis of its own, seed = [...]"
+        )
+    return point
+
+
+def _check_runnable(points: Iterable[Instance]) -> None:
+    """Refuse a fabric that does not exist, a file that does not fit its fabric, and a workload that
+    can't be made, each once: a workload on the smallest of its fabrics.
+    """
+    fabrics: dict[tuple[Any, ...], Fabric] = {}
+    wanted: dict[tuple[Any, ...], tuple[Instance, Fabric]] = {}
+    for point in points:
+        described = (point.nodes, point.rails, point.gpus, point.link, point.degrade)
+        fabric = fabrics.get(described) or fabrics.setdefault(described, point.fabric())
+        size = (fabric.nodes, fabric.gpus) if point.content else ()
+        known = wanted.setdefault((point.traffic, *size), (point, fabric))[1]
+        if fabric.nodes * fabric.gpus < known.nodes * known.gpus:
+            wanted[point.traffic, *size] = (point, fabric)
+    for point, fabric in wanted.values():
+        try:
+            point.read_traffic(fabric)
+        except InputError as error:
+            raise InputError(f"traffic = {shown(point.traffic)}: {error}") from error
 
 
 def _seconds(text: str | int) -> float:

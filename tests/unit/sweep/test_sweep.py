@@ -414,3 +414,83 @@ def test_foreign_text_in_rows_stays_in_its_line(railopt_cli: Any, tmp_path: Path
     ran = railopt_cli("results", tmp_path / "rows.jsonl")
     assert len(ran.out.splitlines()) == 3
     assert "\x1b" not in ran.out
+
+
+# ---------------------------------------------------------------- files beside the spec
+SPEC = """
+[grid]
+nodes = [2]
+rails = [1]
+traffic = ["mine.csv", "uniform:size=1KiB"]
+chunk = ["1KiB"]
+policy = ["lpt", "of_the_spec:first"]
+seed = [0, 1]
+"""
+POLICY = """
+import numpy as np
+from railopt import Plan
+
+def first(fabric, chunks):
+    return Plan(fabric, chunks, np.zeros(len(chunks), np.int16), policy="first")
+"""
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A spec with its traffic and its policy in a folder that is not the current one."""
+    folder, elsewhere = tmp_path / "spec", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "spec.toml").write_text(SPEC)
+    (folder / "mine.csv").write_text("0,5000\n7000,0\n")
+    (folder / "of_the_spec.py").write_text(POLICY)
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield folder
+    sys.modules.pop("of_the_spec", None)
+
+
+@pytest.mark.slow
+def test_files_and_policies_beside_the_spec(beside: Path, tmp_path: Path) -> None:
+    sweep = spec.read(beside / "spec.toml")
+    assert len(sweep.instances) == 2 + 4  # a file has no seeds
+    summary = client.run(sweep, tmp_path / "results", shard=(0, 1), workers=1)
+    assert (summary.done, summary.failed) == (6, 0)
+    rows = results.load(tmp_path / "results").rows
+    mine = [row for row in rows if row["instance"]["traffic"] == "mine.csv"]
+    assert [row["bytes"] for row in mine] == [12_000, 12_000]
+    assert str(beside) not in json.dumps(rows)
+
+
+def test_a_file_is_known_by_its_content(beside: Path) -> None:
+    first = spec.read(beside / "spec.toml").instances[0]
+    (beside / "mine.csv").write_text("0,1\n7000,0\n")
+    second = spec.read(beside / "spec.toml").instances[0]
+    assert first.key != second.key
+    with pytest.raises(InputError, match="changed since"):
+        instance.run(first)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('traffic = ["other.csv"]', "neither a file in"),
+        ('traffic = ["unifrom"]', "neither a file in"),
+        ('traffic = ["mine.csv"]\nrails = [2]', "2 x 2, expected 4 x 4"),
+        ('traffic = ["broken.csv"]', "negative"),
+        ('traffic = ["mine.csv"]\nseed = [0, 1]', "can't do anything"),
+        ('traffic = ["uniform:size=0B"]', "at least 1 byte"),
+        ('traffic = ["moe:skw=1"]', "unknown option"),
+        ('traffic = ["incast:target=64"]', "expected a GPU"),
+        ('link = ["400"]', "has no unit"),
+        ('degrade = ["9:9=0.5"]', "9"),
+        ('policy = ["of_the_spec:second"]', "no function 'second'"),
+        ("seed = [99999999999999999999]", "whole number"),
+    ],
+)
+def test_a_spec_that_can_not_run_is_refused(beside: Path, line: str, complaint: str) -> None:
+    (beside / "broken.csv").write_text("0,-1\n1,0\n")
+    grid = f"[grid]\nnodes = [2]\n{line}\n" + ("rails = [1]\n" if "rails" not in line else "")
+    (beside / "spec.toml").write_text(grid)
+    with pytest.raises(InputError, match=complaint):
+        spec.read(beside / "spec.toml")
