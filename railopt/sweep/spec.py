@@ -191,7 +191,7 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
             f"or split the spec"
         )
     look_in(options["folder"])
-    contents = cache(content_digest)
+    contents = cache(lambda path: content_digest(path) if is_file(path) else "")
     instances = [_instance(values, options, contents) for values in _points(axes, further)]
     if "seed" in axes and all(point.content for point in instances):
         raise InputError("seed = [...] can't do anything: every traffic is a file; leave it out")
@@ -218,7 +218,7 @@ def _instance(
     values: Mapping[str, Any], options: Mapping[str, Any], contents: Callable[[str], str]
 ) -> Instance:
     """Checked as far as that is cheap, so that a typing error does not cost a night; `contents`
-    gives the digest of a file.
+    gives the digest of a file, "" where there is none.
     """
     full = {**_DEFAULTS, **values}
     for key in ("nodes", "rails", "seed"):
@@ -230,8 +230,8 @@ def _instance(
         key: str(value) if isinstance(_DEFAULTS[key], str) else value for key, value in full.items()
     }
     point = Instance(**checked, **options)
-    if is_file(point.file):
-        return replace(point, content=contents(point.file), seed=0)
+    if content := contents(point.file):
+        return replace(point, content=content, seed=0)
     if point.traffic.partition(":")[0] not in WORKLOADS:
         raise InputError(
             f"traffic = {shown(point.traffic)}: neither a file in {printable(point.folder)} nor a "
