@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.cli.common import TRAFFIC_HELP, print_json, traffic_from
+from railopt.cli.common import (
+    TRAFFIC_HELP,
+    add_format_arguments,
+    output_of,
+    print_json,
+    traffic_from,
+)
 from railopt.cli.launching import (
     add_launch_arguments,
     add_rail_arguments,
@@ -62,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[name for name, kind in SENDERS.items() if kind.moves],
         help="default: verbs with a launcher or --hosts",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_format_arguments(parser)
     _add_fabric_arguments(parser)
     add_launch_arguments(parser)
     add_rail_arguments(parser)
@@ -90,15 +96,18 @@ def run(args: argparse.Namespace) -> int:
         args.iters,
     )
     rows = []
-    show = launch.rank == 0 and not args.json
+    form = output_of(args).form
+    show = launch.rank == 0 and form == "text"
     if show:
         _print("# ", COLUMNS)
     for row in measure(benchmark, sender, _setting(args, sender, launch, benchmark)):
         rows.append(row)
         if show:
             _print("  ", row.row())
-    if args.json and launch.rank == 0:
+    if launch.rank == 0 and form == "json":
         print_json(_as_dict(args, sender, fabric, rows))
+    elif launch.rank == 0 and not show:
+        output_of(args).table(COLUMNS, [row.row() for row in rows], left=2)
     if any(row.wrong for row in rows):
         raise CheckFailed(f"{sender}: chunks arrived with wrong bytes: see #wrong")
     return 0

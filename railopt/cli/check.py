@@ -6,7 +6,7 @@ import argparse
 
 from railopt.check import Verdict
 from railopt.checking import check
-from railopt.cli.common import note, print_json
+from railopt.cli.common import add_format_arguments, note, output_of, print_json
 from railopt.errors import CheckFailed, InputError, printable
 
 HELP = "re-check plans, certificates and counterexamples with the trusted kernel"
@@ -23,6 +23,9 @@ of its problem: proved if some plan in the file does, claimed on a solver's word
 exit codes: 0 every file checks, 4 some check failed, 1 some file can't be read"""
 
 
+_COLUMNS = ("kind", "optimal", "optimum", "bound", "value", "best")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files",
@@ -36,9 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also: each plan sends every byte of this traffic (a file or a workload) exactly "
         "once, and each certificate is about it",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON document instead of lines"
-    )
+    add_format_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,10 +55,14 @@ def run(args: argparse.Namespace) -> int:
             continue
         codes.add(0 if verdict.ok else CheckFailed.exit_code)
         results.append({"file": path, **_figures(verdict)})
-        if not args.json:
+        if args.format in (None, "text"):
             print(_line(path, verdict))
-    if args.json:
+    if args.format == "json":
         print_json(results)
+    elif args.format not in (None, "text"):
+        columns = ["file", "ok", *_COLUMNS, "message"]
+        rows = [[_cell(found.get(name)) for name in columns] for found in results]
+        output_of(args).table(columns, rows)
     return max(codes)
 
 
@@ -72,6 +77,10 @@ def _figures(verdict: Verdict) -> dict[str, object]:
         "value": verdict.value,
         "best": verdict.best,
     }
+
+
+def _cell(value: object) -> object:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
 def _line(path: str, verdict: Verdict) -> str:

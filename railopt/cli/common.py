@@ -1,6 +1,6 @@
 """What the commands share: fabric and traffic arguments, JSON, and where output goes.
 
-stdout is data, stderr is talk.  In `--json` an exact number is a string "p/q" under its name, and
+stdout is data, stderr is talk.  In JSON an exact number is a string "p/q" under its name, and
 a float of it stands beside it as NAME_float.
 """
 
@@ -10,14 +10,15 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from railopt.arrays import write_atomic
 from railopt.errors import InputError, printable
 from railopt.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.sources import traffic_from
-from railopt.tables import percent, table
+from railopt.tables import FORMS, Rows, render
 from railopt.topology import describes_node
 from railopt.units import MAX_CHARACTERS, parse_integer
 from railopt.workloads import WORKLOADS
@@ -25,18 +26,19 @@ from railopt.workloads import WORKLOADS
 __all__ = [
     "FABRIC_FLAGS",
     "TRAFFIC_HELP",
+    "Output",
     "add_fabric_arguments",
+    "add_format_arguments",
     "add_output_arguments",
     "described_by",
     "fabric_from",
     "fabric_given",
     "integer",
     "note",
-    "percent",
+    "output_of",
     "print_json",
     "refuse_idle",
     "seed",
-    "table",
     "traffic_from",
     "write_json",
 ]
@@ -124,13 +126,49 @@ def described_by(args: argparse.Namespace, *, one_node: bool = False) -> Describ
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """--json and --force."""
+    """--format, --json and --force."""
+    add_format_arguments(parser)
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
+    """--format, and --json (by `names` too), which is short for one of them."""
+    parser.add_argument(
+        "--format",
+        choices=[*FORMS, "json"],
+        help="of tables (default text); csv has plain numbers: seconds, bytes, percent",
+    )
     parser.add_argument(
         "--json",
-        action="store_true",
-        help='print JSON instead of a table: exact numbers as "p/q", a float beside each',
+        *names,
+        dest="format",
+        action="store_const",
+        const="json",
+        help='the same as --format json: exact numbers as "p/q", a float beside each',
     )
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+class Output(NamedTuple):
+    """What a command prints: with a format for programs, words go to stderr and only tables to
+    stdout.
+    """
+
+    form: str
+
+    def say(self, text: str = "") -> None:
+        """Words around a table."""
+        print(text, file=sys.stdout if self.form == "text" else sys.stderr)
+
+    def table(
+        self, columns: Sequence[str], rows: Rows, title: str | None = None, *, left: int = 1
+    ) -> None:
+        """A table in the format that was asked for."""
+        print(render(columns, rows, title, form=self.form, left=left), end="")
+
+
+def output_of(args: argparse.Namespace) -> Output:
+    """As text, unless --format says otherwise."""
+    return Output(args.format or "text")
 
 
 def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:

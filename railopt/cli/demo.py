@@ -9,18 +9,18 @@ import numpy as np
 
 from railopt.chunks import Chunks
 from railopt.cli.common import (
+    Output,
     add_output_arguments,
     note,
-    percent,
+    output_of,
     print_json,
     refuse_idle,
-    table,
 )
 from railopt.errors import printable
 from railopt.fabric import Fabric
 from railopt.gaps import GapReport, gap
 from railopt.policies import POLICIES, plan
-from railopt.units import format_bytes, format_time
+from railopt.tables import duration, percent, size
 from railopt.workloads import moe
 
 EPILOG = """example:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     note("compiling on the first run, then planning ...")
     demo = measured()
     picture = _picture(demo.healthy, args)
-    if args.json:
+    if args.format == "json":
         print_json(
             {
                 "healthy": [report.as_dict() for report in demo.healthy],
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        _print(demo, picture)
+        _print(demo, picture, output_of(args))
     return 0
 
 
@@ -87,30 +87,30 @@ def measured() -> Demo:
     )
 
 
-def _print(demo: Demo, picture: str) -> None:
-    print(
+def _print(demo: Demo, picture: str, out: Output) -> None:
+    out.say(
         f"A Mixtral-like MoE dispatch: 64 GPUs x 4096 tokens x top-2 x 8 KiB, 8 nodes x 8 rails "
         f"of 400 Gb/s, chunks of {CHUNK}.\n"
     )
-    _table("Every policy against the best possible", demo.healthy)
-    _table("The same with NIC 5 of node 3 at half speed", demo.slow)
-    print(
+    _table("Every policy against the best possible", demo.healthy, out)
+    _table("The same with NIC 5 of node 3 at half speed", demo.slow, out)
+    out.say(
         '"Uniform sending ensures uniform receiving" is false.  A plain uniform all-to-all of '
         "whole flows, M = N + 1 nodes:"
     )
-    table(
+    out.table(
         ["rails", "nodes", "lpt send", "lpt receive", "equitable receive", "bound"],
         [
             [rails, rails + 1, _times(lpt, "send"), _times(lpt, "recv"), _times(even, "recv"), "1"]
             for rails, lpt, even in demo.families
         ],
     )
-    print(
+    out.say(
         "\nEvery sender is perfectly balanced (send = 1), yet one receiving rail gets N times its "
         "share: see theorem T2."
     )
-    print(f"\npicture: {picture}")
-    print(
+    out.say(f"\npicture: {picture}")
+    out.say(
         "next: railopt gap moe:skew=0.5 --policy lpt,lpt-local,equitable --chunk 256KiB,1MiB,4MiB"
     )
 
@@ -133,22 +133,22 @@ def _times(report: GapReport, side: str) -> str:
     return str(report.plan.side_time(side) / report.bound)
 
 
-def _table(title: str, reports: list[GapReport]) -> None:
+def _table(title: str, reports: list[GapReport], out: Output) -> None:
     rows: list[list[Any]] = []
     for report in reports:
         worst = report.bottleneck
         rows.append(
             [
                 report.plan.policy,
-                format_bytes(int(report.plan.send.max())),
-                format_bytes(int(report.plan.recv.max())),
-                format_time(report.value),
-                format_time(report.bound),
+                size(int(report.plan.send.max())),
+                size(int(report.plan.recv.max())),
+                duration(report.value),
+                duration(report.bound),
                 "optimal" if report.proved else percent(report.gap),
                 f"{worst.side} of node {worst.node}",
             ]
         )
-    table(
+    out.table(
         ["policy", "max send", "max receive", "time", "bound", "gap %", "worst side"], rows, title
     )
     print()

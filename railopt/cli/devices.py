@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.cli.common import print_json, table
+from railopt.cli.common import add_format_arguments, output_of, print_json
 from railopt.cli.launching import devices_of, whole
 from railopt.runtime.verbs.devices import COLUMNS, device_rows, list_devices, rail_map
 
@@ -24,16 +24,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ib-port", type=whole(1, 255), default=1, help="port of every device (default 1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_format_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     named = devices_of(args)
     found = list_devices()
     rails = rail_map(named, found, args.ib_port)
-    if args.json:
+    if args.format == "json":
         print_json({"devices": [device.as_dict() for device in found], "rails": rails})
         return 0
-    table(COLUMNS, device_rows(found, rails, args.ib_port))
-    print(f"# rail map: --rails {','.join(rails) or '(no active port)'}")
+    out = output_of(args)
+    out.table(COLUMNS, device_rows(found, rails, args.ib_port))
+    out.say(f"# rail map: --rails {','.join(rails) or '(no active port)'}")
     return 0

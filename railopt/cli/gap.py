@@ -11,15 +11,15 @@ from railopt.arrays import kind_of
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
+    Output,
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
     integer,
     note,
-    percent,
+    output_of,
     print_json,
     refuse_idle,
-    table,
     traffic_from,
 )
 from railopt.errors import InputError, RailoptError
@@ -35,7 +35,8 @@ from railopt.gaps import (
 )
 from railopt.interrupts import KeepInterrupts
 from railopt.policies import KNOWN
-from railopt.units import format_time, parse_time, seconds
+from railopt.tables import Quantity, duration, percent
+from railopt.units import parse_time, seconds
 
 HELP = "how far a plan or a policy is from the best possible"
 EPILOG = """examples:
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         )
     except (RailoptError, OSError) as error:
         failure = error
-    if args.json:
+    if args.format == "json":
         files = [*map(str, saved), *(None for _ in rows[len(saved) :])]
         print_json(
             {
@@ -111,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        _table(rows)
+        _table(rows, output_of(args))
     if failure is not None:
         raise failure
     if saved:
@@ -169,7 +170,7 @@ def _listed(text: str | None, flag: str) -> list[str] | None:
     return parts
 
 
-def _table(rows: list[GapRow]) -> None:
+def _table(rows: list[GapRow], out: Output) -> None:
     columns = ["policy", "chunk", "chunks", "value", "bound"]
     columns += ["gap %", "plan", "optimum", "best %", "time"]
     guaranteed = any(row.report.guarantee for row in rows)
@@ -181,19 +182,19 @@ def _table(rows: list[GapRow]) -> None:
                 report.plan.policy,
                 row.chunk,
                 len(report.plan.chunks),
-                format_time(report.value),
-                format_time(report.bound),
+                duration(report.value),
+                duration(report.bound),
                 percent(report.gap),
                 "optimal" if report.proved else "",
                 report.optimum,
                 percent(report.bracket.gap),
-                f"{report.time_s:.3g}s",
+                Quantity(f"{report.time_s:.3g}s", report.time_s),
             ]
         )
         if guaranteed:
             cells[-1] += _guarantees(report.guarantee)
     sends = ["send: a priori %", "k", "a posteriori %", "measured %"] if guaranteed else []
-    table(columns + sends, cells)
+    out.table(columns + sends, cells)
 
 
 def _guarantees(known: Guarantee | None) -> list[Any]:

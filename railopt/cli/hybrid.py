@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.cli.common import add_output_arguments, note, print_json, table
+from railopt.cli.common import Output, add_output_arguments, note, output_of, print_json
 from railopt.errors import InputError
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import Answer, answer
+from railopt.tables import duration
 from railopt.units import format_bytes, format_time, parse_integer
 
 EPILOG = """example:
@@ -46,12 +47,13 @@ def run(args: argparse.Namespace) -> int:
 
         save_figure(latency_figure(found.stream, found.best), args.figure, force=args.force)
         note(f"saved {args.figure}")
-    if args.json:
+    if args.format == "json":
         print_json(found.as_dict())
     else:
-        _print_domains(found)
-        _print_parts(found)
-        _print_what_if(found)
+        out = output_of(args)
+        _print_domains(found, out)
+        _print_parts(found, out)
+        _print_what_if(found, out)
     return 0
 
 
@@ -62,17 +64,17 @@ def _sizes(text: str) -> list[int]:
         raise InputError(f"--sizes takes whole numbers with commas, e.g. 4,1: {error}") from None
 
 
-def _print_domains(found: Answer) -> None:
+def _print_domains(found: Answer, out: Output) -> None:
     block = found.stream
     where = " x ".join(f"{level.count} {level.name}" for level in block.levels)
-    print(
+    out.say(
         f"{block.workers} workers ({where}), data {format_bytes(block.data)}, expert "
         f"{format_bytes(block.expert)}, "
         f"pre-expert compute {format_time(block.pre)}, compression {block.compression}\n"
     )
     rates = [f"{float(block.share(i) * 8) / 1e9:.4g}Gb/s" for i in range(len(block.levels))]
     ratios = [f"{float(ratio):.3f}" for ratio in found.ratios]
-    table(
+    out.table(
         ["level", "members", "domain", "p", "bandwidth a worker"],
         [
             [level.name, level.count, *row]
@@ -81,7 +83,7 @@ def _print_domains(found: Answer) -> None:
     )
 
 
-def _print_parts(found: Answer) -> None:
+def _print_parts(found: Answer, out: Output) -> None:
     """Where the time goes; the block's name says which passes it has."""
     block, parts, best = found.stream, found.latency, found.best
     whole = "block, forward and backward" if block.gradients else "block, forward"
@@ -99,28 +101,28 @@ def _print_parts(found: Answer) -> None:
     if found.simulated is not None:
         times[f"{whole}, simulated"] = found.simulated
     print()
-    table(["part", "time"], [[name, format_time(time)] for name, time in times.items()])
+    out.table(["part", "time"], [[name, duration(time)] for name, time in times.items()])
     proof = (
         f"optimal: the best of all {best.tried} domain choices"
         if found.optimal
         else f"the optimum is {format_time(best.latency.total)}"
     )
-    print(f"\nspeed-up {float(found.speedup):.3f}x; {proof}")
+    out.say(f"\nspeed-up {float(found.speedup):.3f}x; {proof}")
     if found.closed:
         p, size = found.closed
-        print(f"closed form (T11): p* = {float(p):.4f}, S* = {float(size):.2f}")
+        out.say(f"closed form (T11): p* = {float(p):.4f}, S* = {float(size):.2f}")
 
 
-def _print_what_if(found: Answer) -> None:
+def _print_what_if(found: Answer, out: Output) -> None:
     outer = found.stream.levels[0].name
     print()
-    table(
+    out.table(
         ["what if", "domains", "block", "speed-up"],
         [
             [
                 f"{outer} bandwidth x {factor}",
                 ",".join(map(str, other.domains)),
-                format_time(other.latency.total),
+                duration(other.latency.total),
                 f"{float(other.speedup):.3f}x",
             ]
             for factor, other in found.what_if.items()

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from railopt.cli.common import (
+    Output,
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
     integer,
     note,
-    percent,
+    output_of,
     print_json,
     refuse_idle,
-    table,
 )
 from railopt.errors import InputError, printable
-from railopt.units import format_bytes, format_time, parse_bytes, parse_time, seconds
+from railopt.tables import duration, percent, size
+from railopt.units import format_bytes, parse_bytes, parse_time, seconds
 
 if TYPE_CHECKING:
     from railopt.moe.assess import Comparison, Side
@@ -170,10 +171,10 @@ def run(args: argparse.Namespace) -> int:
     )
     made = compare(trace, fabric, question)
     _save(args, made)
-    if args.json:
+    if args.format == "json":
         print_json(made.as_dict())
     else:
-        _print(made)
+        _print(made, output_of(args))
     if made.placed.interrupted:
         note("railopt: interrupted: the best so far")
         return 130
@@ -224,26 +225,26 @@ def _save(args: argparse.Namespace, made: Comparison) -> None:
         note(f"saved {args.vllm_ascend}")
 
 
-def _print(made: Comparison) -> None:
+def _print(made: Comparison, out: Output) -> None:
     placement = made.placed.placement
-    print(
+    out.say(
         f"{made.planner}: {int(placement.copies.sum())} experts on GPUs in {placement.layers} "
         f"layers of {placement.experts}, at most {int(placement.holds.sum(axis=2).max())} a GPU "
         f"and layer; model: {made.model}"
     )
-    print(f"planned on iteration {made.planned_on}, evaluated on iteration {made.evaluated_on}")
+    out.say(f"planned on iteration {made.planned_on}, evaluated on iteration {made.evaluated_on}")
     if optima := made.placed.optima:
         number = {
             name: sum(known.status == name for known in optima)
             for name in ("proved", "claimed", "open")
         }
-        print(
+        out.say(
             f"layers' optima: {', '.join(f'{count} {name}' for name, count in number.items())}; "
             f"values at most {percent(max(known.gap for known in optima))} % above their bounds "
             f"({'; '.join(sorted({known.by for known in optima}))})"
         )
-    table(["", "before", "after", "gain"], _rows(made.before, made.after))
-    print(
+    out.table(["", "before", "after", "gain"], _rows(made.before, made.after))
+    out.say(
         f"moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes"
     )
@@ -256,11 +257,11 @@ def _rows(before: Side, after: Side) -> list[list[str]]:
     rows = [
         row("balance, max/mean", before.balance, after.balance, "{:.3f}".format),
         row("worst layer", before.worst, after.worst, "{:.3f}".format),
-        row("bytes between nodes", before.internode, after.internode, format_bytes),
+        row("bytes between nodes", before.internode, after.internode, size),
     ]
     for name in before.links:
         (old, slow), (new, fast) = before.links[name], after.links[name]
-        rows.append(row(f"busiest NIC, {name}", old, new, format_bytes))
-        rows.append(row(f"dispatch time, {name}", slow, fast, format_time))
+        rows.append(row(f"busiest NIC, {name}", old, new, size))
+        rows.append(row(f"dispatch time, {name}", slow, fast, duration))
     start, end = before.timeline.total_ps / 1e9, after.timeline.total_ps / 1e9
     return [*rows, row("iteration", start, end, "{:.3f}ms".format)]

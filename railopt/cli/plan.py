@@ -10,17 +10,16 @@ from railopt.cli.common import (
     add_output_arguments,
     fabric_from,
     note,
-    percent,
+    output_of,
     print_json,
     refuse_idle,
     seed,
-    table,
     traffic_from,
 )
 from railopt.gaps import gap
 from railopt.policies import KNOWN, plan
 from railopt.symbolic.applies import warnings_for
-from railopt.units import format_bytes, format_time
+from railopt.tables import duration, percent, size
 
 EPILOG = """example:
   railopt plan moe:skew=0.8,seed=1 --nodes 8 --rails 8 --chunk 256KiB --policy lpt -o plan.npz
@@ -52,20 +51,20 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         made.save(args.output, force=args.force)
     report = gap(made, limit_s=0)
-    if args.json:
+    if args.format == "json":
         print_json({**report.as_dict(), "output": args.output})
     else:
         worst = report.bottleneck
-        table(
+        output_of(args).table(
             ["policy", "chunks", "max send", "max receive", "time", "bound", "gap %", "slowest"],
             [
                 [
                     made.policy,
                     len(chunks),
-                    format_bytes(int(made.send.max())),
-                    format_bytes(int(made.recv.max())),
-                    format_time(report.value),
-                    format_time(report.bound),
+                    size(int(made.send.max())),
+                    size(int(made.recv.max())),
+                    duration(report.value),
+                    duration(report.bound),
                     percent(report.gap),
                     f"node {worst.node} {worst.side} rail {worst.rail}",
                 ]

@@ -7,8 +7,8 @@ import time
 from types import TracebackType
 
 from railopt.bracket import gap_between
-from railopt.cli.common import percent
 from railopt.solver.coupled.race import Progress
+from railopt.tables import percent
 from railopt.units import format_time
 
 

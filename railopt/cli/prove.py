@@ -8,10 +8,16 @@ import argparse
 import time
 from typing import Any
 
-from railopt.cli.common import note, print_json, refuse_idle
+from railopt.cli.common import (
+    Output,
+    add_format_arguments,
+    note,
+    output_of,
+    print_json,
+    refuse_idle,
+)
 from railopt.errors import CheckFailed, InputError, printable
 from railopt.fabric import Fabric
-from railopt.tables import lines
 
 NOT_RUN = "pinned, kernel not run"
 EPILOG = """\
@@ -25,7 +31,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--id, --quick, --kernel, --certificate, --fabric, --json."""
+    """--id, --quick, --kernel, --certificate, --fabric, --format."""
     parser.add_argument(
         "--id",
         metavar="T1",
@@ -45,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fabric", metavar="FABRIC.toml", help="say which theorems apply to this fabric"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_format_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,12 +75,17 @@ def _fabric(args: argparse.Namespace) -> int:
 
     fabric = Fabric.read(args.fabric)
     found = applicability(fabric)
-    if args.json:
+    if args.format == "json":
         print_json({"fabric": args.fabric, "theorems": [vars(entry) for entry in found]})
         return 0
-    print(f"{printable(args.fabric)}: {fabric.nodes} nodes x {fabric.rails} rails")
-    for entry in found:
-        print(f"{entry.id:5} {'applies' if entry.applies else 'does not'}  {entry.why}")
+    out = output_of(args)
+    out.say(f"{printable(args.fabric)}: {fabric.nodes} nodes x {fabric.rails} rails")
+    rows = [[e.id, "applies" if e.applies else "does not", e.why] for e in found]
+    if out.form == "text":
+        for name, word, why in rows:
+            out.say(f"{name:5} {word}  {why}")
+    else:
+        out.table(["id", "on this fabric", "why"], rows, left=3)
     return 0
 
 
@@ -82,7 +93,7 @@ def _certificate(args: argparse.Namespace) -> int:
     from railopt.symbolic.coq.certificate import check_certificate
 
     proved = check_certificate(args.certificate)
-    if args.json:
+    if args.format == "json":
         print_json(
             {
                 "certificate": args.certificate,
@@ -123,7 +134,7 @@ def _theorems(args: argparse.Namespace) -> int:
     outcomes = [runner.run(theorem, kernel, quick=args.quick) for theorem in chosen]
     failed = [outcome for outcome in outcomes if not outcome.ok]
     took = time.monotonic() - start
-    if args.json:
+    if args.format == "json":
         print_json(
             {
                 "ok": not failed,
@@ -138,8 +149,9 @@ def _theorems(args: argparse.Namespace) -> int:
             }
         )
     else:
-        _print(outcomes, bool(args.id), kernel.ran)
-        print(
+        out = output_of(args)
+        _print(outcomes, bool(args.id), kernel.ran, out)
+        out.say(
             f"{len(outcomes) - len(failed)} of {len(outcomes)} as stated, {took:.1f} s"
             f"{f' (Coq {kernel_s:.1f} s)' if kernel.ran else ''}"
         )
@@ -169,7 +181,7 @@ def _why(outcome: Any) -> str:
     )
 
 
-def _print(outcomes: list[Any], details: bool, kernel_ran: bool) -> None:
+def _print(outcomes: list[Any], details: bool, kernel_ran: bool, out: Output) -> None:
     header = ("id", "statement", "status", "range", "s")
     rows = [
         (
@@ -181,18 +193,18 @@ def _print(outcomes: list[Any], details: bool, kernel_ran: bool) -> None:
         )
         for entry in outcomes
     ]
-    print("\n".join(lines(header, rows, left=len(header))))
+    out.table(header, rows, left=len(header))
     for outcome in outcomes if details else ():
-        print(
+        out.say(
             f"\n{outcome.theorem.id}: {outcome.theorem.statement}\n  {outcome.theorem.symbols}\n  "
             f"source: {outcome.theorem.source}"
         )
         for hypothesis in outcome.theorem.hypotheses:
-            print(f"  needs: {hypothesis}")
+            out.say(f"  needs: {hypothesis}")
         for name, result in outcome.results:
             word = {True: "holds", False: "FAILS", None: "UNDECIDED"}[result.ok]
             said = [text for text in (result.range, result.detail) if text and text != name]
-            print(f"  {word}  {result.method}  {name}: {'; '.join(said)}")
+            out.say(f"  {word}  {result.method}  {name}: {'; '.join(said)}")
             for assumed in result.assumed:
-                print(f"      assumed: {assumed}")
-    print()
+                out.say(f"      assumed: {assumed}")
+    out.say()

@@ -6,10 +6,18 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from railopt.cli.common import note, percent, print_json, refuse_idle, table
+from railopt.cli.common import (
+    Output,
+    add_format_arguments,
+    note,
+    output_of,
+    print_json,
+    refuse_idle,
+)
 from railopt.errors import InputError
 from railopt.sweep import results
-from railopt.units import format_time, parse_number, shown
+from railopt.tables import duration, percent
+from railopt.units import parse_number, shown
 
 EPILOG = """example:
   railopt results results
@@ -43,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help=f"list every row, not only the first {SHOWN}"
     )
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    add_format_arguments(parser)
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 
 
@@ -51,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.export:
         refuse_idle(args, "force", because="without --export")
     else:
-        refuse_idle(args, "json", because="with --export")
-    if args.export or args.json or args.failed:
+        refuse_idle(args, "format", because="with --export")
+    if args.export or args.format == "json" or args.failed:
         refuse_idle(args, "all", because="with --export, --json or --failed, which show every row")
     found = results.load(*args.places)
     chosen = found.failed if args.failed else found.rows
@@ -60,12 +68,14 @@ def run(args: argparse.Namespace) -> int:
     if args.export:
         results.export(rows, args.export, force=args.force)
         note(f"saved {len(rows)} rows in {args.export}")
-    elif args.json:
+    elif args.format == "json":
         print_json([results.flat(row) for row in rows])
     elif args.failed:
-        table([*FAILED, "error"], [[*_instance(row, FAILED), row["error"]] for row in rows])
+        output_of(args).table(
+            [*FAILED, "error"], [[*_instance(row, FAILED), row["error"]] for row in rows]
+        )
     else:
-        _print(rows, None if args.all else SHOWN)
+        _print(rows, None if args.all else SHOWN, output_of(args))
     note(
         f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines "
         f"dropped, in {found.files} files"
@@ -73,14 +83,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(rows: list[results.Row], most: int | None) -> None:
+def _print(rows: list[results.Row], most: int | None, out: Output) -> None:
     shown = rows[:most]
-    table(
+    out.table(
         [*GOOD, "time", "gap %", "optimum", "worst"],
         [
             [
                 *_instance(row, GOOD),
-                format_time(parse_number(row["value"])),
+                duration(parse_number(row["value"])),
                 percent(parse_number(row["gap"])),
                 row.get("optimum", ""),
                 row.get("worst_side", ""),

@@ -9,18 +9,19 @@ import argparse
 from railopt.arrays import check_targets, kind_of, write_atomic
 from railopt.cli.common import (
     TRAFFIC_HELP,
+    Output,
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
     note,
-    percent,
+    output_of,
     print_json,
     refuse_idle,
-    table,
     traffic_from,
 )
 from railopt.schedule import KINDS, LINKS, ORDERS, Cost, Schedule, certificate, compare, cost
 from railopt.schedule.model import modelled
+from railopt.tables import percent, size
 from railopt.units import format_bytes, format_time
 
 HELP = "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"
@@ -103,18 +104,19 @@ def run(args: argparse.Namespace) -> int:
     wanted = args.kind or "compact"
     made = next(c.schedule for c in costs if c.schedule.kind == wanted or len(costs) == 1)
     _write(args, made)
-    if args.json:
+    if args.format == "json":
         data = [
             {**c.as_dict(), **({"transfers": c.schedule.transfers()} if args.stages else {})}
             for c in costs
         ]
         print_json(data if args.compare else data[0])
         return 0
-    _print_costs(costs, args.links)
+    out = output_of(args)
+    _print_costs(costs, args.links, out)
     if args.stages:
         print()
-        rows = [[s, format_bytes(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
-        table(["stage", "length", "transfers"], rows)
+        rows = [[s, size(int(made.lengths[s])), _line(made, s)] for s in range(made.stages)]
+        out.table(["stage", "length", "transfers"], rows)
     return 0
 
 
@@ -162,14 +164,14 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
         note(f"wrote {args.cm}")
 
 
-def _print_costs(costs: list[Cost], links: str) -> None:
+def _print_costs(costs: list[Cost], links: str, out: Output) -> None:
     made = costs[0].schedule
     side = "sends" if made.bound.side == "send" else "receives"
-    print(
+    out.say(
         f"{made.fabric.nodes} servers x {made.fabric.gpus} GPUs; server {made.bound.node} {side} "
         f"{format_bytes(made.line_sum)}: no schedule is faster than {format_time(made.bound.value)}"
     )
-    print(
+    out.say(
         f"modelled on {links} links ({LINKS[links].beta_out:g} us/MB between servers, which makes "
         f"that bound {costs[0].parts.bound:.1f} us):"
     )
@@ -189,12 +191,12 @@ def _print_costs(costs: list[Cost], links: str) -> None:
         for c in costs
     ]
     parts = ["wire us", "start-up", "balance", "redistr.", "total us", "/model's bound"]
-    table(["kind", "stages", "excess %", *parts, "synthesis us"], rows)
+    out.table(["kind", "stages", "excess %", *parts, "synthesis us"], rows)
 
 
 def _line(made: Schedule, stage: int) -> str:
     sent = made.sent[stage].tolist()
     busy = [
-        f"{i}->{made.peer[stage, i]} {format_bytes(size)}" for i, size in enumerate(sent) if size
+        f"{i}->{made.peer[stage, i]} {format_bytes(count)}" for i, count in enumerate(sent) if count
     ]
     return ", ".join(busy[:8]) + (f", ... {len(busy) - 8} more" if len(busy) > 8 else "")

@@ -7,7 +7,7 @@ import io
 import sys
 
 from railopt.arrays import write_atomic
-from railopt.cli.common import print_json, table
+from railopt.cli.common import add_format_arguments, output_of, print_json
 from railopt.cli.launching import (
     add_launch_arguments,
     add_rail_arguments,
@@ -46,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace the file of -o if it exists")
     parser.add_argument("--report_gbits", action="store_true", help="rates in Gb/s instead of GB/s")
-    parser.add_argument(
-        "--json", "--out_json", action="store_true", help="print JSON instead of a table"
-    )
+    add_format_arguments(parser, "--out_json")
     add_launch_arguments(parser)
     add_rail_arguments(parser, "--rails")
 
@@ -56,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.force and not args.output:
         raise InputError("--force can't act: it is for a file named with -o")
-    if args.json and args.report_gbits:
+    if args.format == "json" and args.report_gbits:
         raise InputError("--report_gbits can't act: --json gives bytes and seconds")
-    sender, launch = choose_sender(args, "output", "no_verify", "json", "report_gbits")
+    sender, launch = choose_sender(args, "output", "no_verify", "format", "report_gbits")
     plan = Plan.load(args.plan)
     table_of_posts = io.StringIO()
     setting = _setting(args, sender, launch, plan, table_of_posts)
@@ -96,9 +94,10 @@ def _save(args: argparse.Namespace, text: str) -> None:
 
 
 def _show(args: argparse.Namespace, carried: Carried) -> None:
-    if args.json:
+    if args.format == "json":
         print_json({**carried.as_dict(), "plan": args.plan})
     else:
-        table(carried.columns(gbits=args.report_gbits), carried.rows(gbits=args.report_gbits))
+        gbits = args.report_gbits
+        output_of(args).table(carried.columns(gbits=gbits), carried.rows(gbits=gbits))
     if carried.wrong:
         raise CheckFailed(f"{carried.sender}: {carried.wrong} chunks arrived with wrong bytes")

@@ -123,10 +123,10 @@ def run(args: argparse.Namespace) -> int:
         save_figure(timeline_figure(timeline), args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
     found = {**setting, **summary(timeline, what)}
-    if args.json:
+    if args.format == "json":
         common.print_json(found)
     else:
-        _print(found)
+        _print(found, common.output_of(args))
     if len(timeline.stuck):
         raise Stuck(timeline)
     return 0
@@ -176,7 +176,7 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
     return plan(fabric, chunks, policy, seed=args.seed), fabric, setting
 
 
-def _print(summary: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any], out: common.Output) -> None:
     def time(ps: float) -> str:
         return format_time(seconds(round(ps)))
 
@@ -208,5 +208,8 @@ def _print(summary: dict[str, Any]) -> None:
                 f"{len(summary['stuck'])}: {' '.join(map(str, summary['stuck'][:20]))}",
             ]
         )
+    if out.form != "text":
+        out.table(["", "value"], rows, left=2)
+        return
     for name, value in rows:
         print(f"{name:<20}{value}")

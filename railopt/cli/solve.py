@@ -15,10 +15,9 @@ from railopt.cli.common import (
     fabric_from,
     integer,
     note,
-    percent,
+    output_of,
     print_json,
     refuse_idle,
-    table,
     traffic_from,
 )
 from railopt.errors import BackendError, NotProved
@@ -27,7 +26,8 @@ from railopt.interrupts import KeepInterrupts
 from railopt.plans import Plan
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
-from railopt.units import format_bytes, format_time, parse_time, seconds
+from railopt.tables import Quantity, duration, percent, size
+from railopt.units import parse_time, seconds
 
 HELP = "find the best plan and prove it optimal"
 EPILOG = """examples:
@@ -103,23 +103,23 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
     """What was found, before it is saved: it took time to find, whatever becomes of the files."""
-    if args.json:
+    if args.format == "json":
         more = {"backend": args.backend or "native", "chunks": len(chunks), "output": args.output}
         print_json({**outcome.as_dict(), **more})
     elif outcome.value is None:
         note(f"railopt: infeasible: {outcome.by}")
     else:
-        table(
+        output_of(args).table(
             ["optimum", "chunks", "largest", "value", "bound", "gap %", "time", "by"],
             [
                 [
                     outcome.status,
                     len(chunks),
-                    format_bytes(chunks.largest),
-                    format_time(outcome.value),
-                    format_time(outcome.bound),
+                    size(chunks.largest),
+                    duration(outcome.value),
+                    duration(outcome.bound),
                     percent(outcome.gap),
-                    f"{outcome.time_s:.3g}s",
+                    Quantity(f"{outcome.time_s:.3g}s", outcome.time_s),
                     outcome.by,
                 ]
             ],
@@ -133,7 +133,7 @@ def _contradictions(args: argparse.Namespace) -> None:
         refuse_idle(args, "chunk", *FABRIC_FLAGS, because=own)
     if args.write_model and not (args.output or args.certificate):
         alone = "with --write-model alone, which does not solve"
-        refuse_idle(args, "backend", "limit", "seed", "json", because=alone)
+        refuse_idle(args, "backend", "limit", "seed", "format", because=alone)
     if args.backend not in (None, "native"):
         refuse_idle(args, "seed", because=f"with {args.backend}: it is of the native search")
     if not (args.output or args.certificate or args.write_model):

@@ -76,7 +76,7 @@ def test_record_goes_to_stdout_or_a_file(plan_file: Path, tmp_path: Path, railop
         (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"], "shared secret"),
         (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--qp", "2"], "one queue pair"),
         (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--batch", "0"], "1 <= batch <= depth"),
-        (["--sender", "record", "--json"], "--json can't act"),
+        (["--sender", "record", "--json"], "--format can't act"),
     ],
 )
 def test_bad_usage_is_refused(

@@ -184,18 +184,6 @@ def test_data_frames() -> None:
             Traffic.from_matrix(frame, FABRIC)
 
 
-def test_a_pandas_data_frame() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas comes with the docs' extra")
-    frame = pandas.DataFrame(WANTED)
-    assert Traffic.from_matrix(frame, FABRIC).bytes.tolist() == WANTED
-    with pytest.raises(InputError, match="where 0 was expected"):
-        Traffic.from_matrix(frame.iloc[::-1, ::-1], FABRIC)
-    assert parse_csv(frame.to_csv(), 2).tolist() == WANTED
-    long = pandas.DataFrame({"src": [0, 1], "dst": [1, 0], "bytes": [5, 7]})
-    assert Traffic.from_matrix(long, FABRIC).bytes.tolist() == WANTED
-    assert parse_csv(long.to_csv(index=False), 2).tolist() == WANTED
-
-
 class Tensor:
     """As much of a torch.Tensor on a device as is asked for."""
 

@@ -104,4 +104,4 @@ RAILS = frozenset(
         "stall",
     }
 )
-REPORT = frozenset({"no_verify", "json", "report_gbits"})
+REPORT = frozenset({"no_verify", "format", "report_gbits"})

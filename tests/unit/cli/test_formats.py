@@ -1,0 +1,105 @@
+"""--format: every command that prints a table prints it in every form, and words go to stderr."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from railopt import Fabric
+from railopt.cli.main import COMMANDS, _parser
+from railopt.sweep import instance, results, spec
+
+Cli = Callable[..., object]
+SMALL = ("uniform:size=1KiB", "--nodes", "3", "--rails", "2")
+TABLES = {
+    "plan": ["plan", *SMALL],
+    "gap": ["gap", *SMALL, "--policy", "lpt,pxn", "--limit", "0s"],
+    "solve": ["solve", *SMALL, "--chunk", "flow"],
+    "simulate": ["simulate", *SMALL],
+    "schedule": ["schedule", *SMALL, "--stages"],
+    "check": ["check", "plan.npz"],
+    "send": ["send", "plan.npz"],
+    "bench": ["bench", "-b", "64KiB", "-e", "64KiB", "-n", "1", "--nodes", "2", "--rails", "2"],
+    "prove": ["prove", "--fabric", "fabric.toml"],
+    "results": ["results", "results"],
+    "hybrid": ["hybrid"],
+}
+NO_TABLE = {"report", "fabric-from-perftest", "sweep", "convert", "demo", "devices", "place"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the commands read."""
+    folder = tmp_path_factory.mktemp("formats")
+    fabric = Fabric.uniform(3, 2)
+    fabric.save(folder / "fabric.toml")
+    from railopt import plan, workloads
+
+    plan(fabric, workloads.uniform(fabric, size="1KiB")).save(folder / "plan.npz")
+    (folder / "results").mkdir()
+    writer = results.Writer(folder / "results")
+    point = spec.parse({"grid": {"nodes": 2, "rails": 2, "traffic": "uniform:size=1KiB"}})
+    writer.append(instance.run(point.instances[0]))
+    writer.close()
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["csv", "latex", "markdown", "json"])
+@pytest.mark.parametrize("command", sorted(TABLES))
+def test_every_table_in_every_form(
+    railopt_cli: Cli, files: Path, monkeypatch: pytest.MonkeyPatch, command: str, form: str
+) -> None:
+    monkeypatch.chdir(files)
+    ran = railopt_cli(*TABLES[command], "--format", form)
+    assert ran.code == 0, ran.err
+    if form == "json":
+        assert json.loads(ran.out)
+    elif form == "latex":
+        assert ran.out.count("\\begin{tabular}") == ran.out.count("\\end{tabular}") >= 1
+        assert ran.out.startswith("%")
+    elif form == "markdown":
+        assert all(line.startswith("|") for line in ran.out.splitlines() if line)
+    else:
+        for block in ran.out.split("\n\n"):
+            head, *rows = csv.reader(io.StringIO(block))
+            assert rows
+            assert {len(row) for row in rows} == {len(head)}
+
+
+def test_every_command_with_a_table_takes_a_format() -> None:
+    for command in COMMANDS:
+        text = _parser(command)._subparsers._group_actions[0].choices[command].format_help()
+        has_table = command not in {"report", "fabric-from-perftest", "sweep", "convert"}
+        assert ("--format" in text) == has_table, command
+    assert set(TABLES) | NO_TABLE == set(COMMANDS)
+
+
+def test_csv_has_numbers(railopt_cli: Cli) -> None:
+    ran = railopt_cli("plan", *SMALL, "--format", "csv")
+    row = next(csv.DictReader(io.StringIO(ran.out)))
+    assert float(row["time"]) == 4 * 2 * 1024 / 2 / 50e9
+    assert int(row["max send"]) == 4096
+    assert float(row["gap %"]) == 0
+
+
+def test_json_is_the_same_by_both_names(railopt_cli: Cli) -> None:
+    first, second = (
+        railopt_cli("plan", *SMALL, "--json"),
+        railopt_cli("plan", *SMALL, "--format", "json"),
+    )
+    keep = [
+        {k: v for k, v in json.loads(r.out).items() if "time" not in k} for r in (first, second)
+    ]
+    assert keep[0] == keep[1]
+
+
+def test_an_unknown_format(railopt_cli: Cli) -> None:
+    ran = railopt_cli("plan", *SMALL, "--format", "xml")
+    assert ran.code == 1
+    assert "choose from" in ran.err
