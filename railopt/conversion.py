@@ -22,6 +22,13 @@ from railopt.traffic import Traffic
 FABRICS = (".toml", ".topo")
 
 
+def own_kind(source: str | os.PathLike[str]) -> str | None:
+    """ "fabric", "plan" or "traffic" for a file that says its own size; None for anything else."""
+    suffix = Path(source).suffix
+    kind = "fabric" if suffix in FABRICS else kind_of(source) if suffix == ".npz" else None
+    return kind if kind in ("fabric", "plan", "traffic") else None
+
+
 def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
@@ -50,8 +57,8 @@ def convert(
         )
     if not fabric_in and not (nodes is None and link is None):
         raise InputError(f"{printable(text)}: nodes and link are for the topology of one node")
-    kind = "fabric" if fabric_in else kind_of(text) if Path(text).suffix == ".npz" else None
-    if fabric is not None and kind in ("fabric", "plan", "traffic"):
+    kind = "fabric" if fabric_in else own_kind(text)
+    if fabric is not None and kind is not None:
         raise InputError(f"{printable(text)} is a {kind} of its own size: give no fabric with it")
     if kind == "fabric":
         made = described(text, nodes=nodes, link=link)

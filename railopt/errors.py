@@ -10,6 +10,8 @@ RailoptError            1   anything railopt itself refuses
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 FOREIGN = 200  # characters of a foreign text that are shown, a plan's policy and the like
 
 
@@ -22,6 +24,14 @@ def printable(text: object, limit: int = FOREIGN) -> str:
     whole = str(text)
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in whole[:limit])
     return shown if len(whole) <= limit and len(shown) <= limit else shown[:limit] + "..."
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'lpt'?"`, or nothing where no known name is close."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(text[:FOREIGN], list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 class RailoptError(Exception):

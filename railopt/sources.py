@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from railopt.errors import InputError
+from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
 from railopt.traffic import Traffic
 from railopt.units import shown
@@ -22,7 +22,7 @@ def traffic_from(text: str, fabric: Fabric) -> Traffic:
     if not Path(text).suffix:
         raise InputError(
             f"{shown(text)} is neither a file nor a workload; known workloads: "
-            f"{', '.join(WORKLOADS)}"
+            f"{', '.join(WORKLOADS)}{did_you_mean(text.partition(':')[0], WORKLOADS)}"
         )
     return Traffic.read(text, fabric)
 

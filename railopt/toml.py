@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from railopt.errors import FormatError, InputError, printable
+from railopt.errors import FormatError, InputError, did_you_mean, printable
 from railopt.units import shown
 
 T = TypeVar("T")
@@ -60,4 +60,5 @@ def only(data: Any, known: set[str], where: str) -> None:
     if unknown:
         raise InputError(
             f"{where}: unknown key {shown(unknown[0])}; known keys: {', '.join(sorted(known))}"
+            f"{did_you_mean(unknown[0], sorted(known))}"
         )

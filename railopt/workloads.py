@@ -21,7 +21,7 @@ import numpy as np
 from railopt.arrays import Array, Floats
 from railopt.chunks import MAX_TOTAL
 from railopt.dice import Dice, falling
-from railopt.errors import InputError
+from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
 from railopt.formats import MAX_RANKS
 from railopt.traffic import Traffic
@@ -206,7 +206,10 @@ def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic:
     """
     name, _, rest = spec.partition(":")
     if name not in WORKLOADS:
-        raise InputError(f"unknown workload {shown(name)}; known workloads: {', '.join(WORKLOADS)}")
+        raise InputError(
+            f"unknown workload {shown(name)}; known workloads: {', '.join(WORKLOADS)}"
+            f"{did_you_mean(name, WORKLOADS)}"
+        )
     known = {
         key: p.default
         for key, p in inspect.signature(WORKLOADS[name]).parameters.items()
@@ -218,7 +221,7 @@ def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic:
         if not equals or key not in known:
             raise InputError(
                 f"{shown(spec)}: unknown option {shown(item)}; {name} takes "
-                f"{', '.join(f'{k}={v}' for k, v in known.items())}"
+                f"{', '.join(f'{k}={v}' for k, v in known.items())}{did_you_mean(key, known)}"
             )
         if key in options:
             raise InputError(f"{shown(spec)}: {key} is given twice")

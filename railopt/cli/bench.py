@@ -7,6 +7,7 @@ import argparse
 from railopt.cli.common import (
     TRAFFIC_HELP,
     add_format_arguments,
+    described_fabric,
     output_of,
     print_json,
     traffic_from,
@@ -131,15 +132,9 @@ def _as_dict(
 
 def _fabric(args: argparse.Namespace, launch: Launch, sender: str) -> Fabric:
     devices = devices_of(args)
-    given = [name for name in ("nodes", "rails", "gpus", "link") if getattr(args, name) is not None]
-    if args.fabric is not None:
-        if given:
-            raise InputError(f"--fabric and --{given[0]} contradict each other: give one of them")
-        fabric = Fabric.read(args.fabric)
-    else:
-        nodes = args.nodes or (launch.size if sender == "verbs" else 4)
-        rails = args.rails or (len(devices) if devices else 4)
-        fabric = Fabric.uniform(nodes, rails, args.link or "400Gb/s", gpus=args.gpus)
+    nodes = launch.size if sender == "verbs" else 4
+    rails = len(devices) if devices else 4
+    fabric = described_fabric(args, {"nodes": nodes, "rails": rails}).fabric
     if sender == "verbs" and fabric.nodes != launch.size:
         raise InputError(
             f"the fabric has {fabric.nodes} nodes, this run has {launch.size} ranks (one process "

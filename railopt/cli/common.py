@@ -10,11 +10,12 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from railopt.arrays import write_atomic
+from railopt.cli.config import Configured
 from railopt.errors import InputError, printable
 from railopt.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.sources import traffic_from
@@ -31,6 +32,7 @@ __all__ = [
     "add_format_arguments",
     "add_output_arguments",
     "described_by",
+    "described_fabric",
     "fabric_from",
     "fabric_given",
     "integer",
@@ -96,7 +98,7 @@ def fabric_given(args: argparse.Namespace) -> bool:
 
 
 def fabric_from(args: argparse.Namespace) -> Fabric:
-    """The fabric that the options describe."""
+    """The fabric that the options describe, and where they don't the configuration file."""
     return described_by(args).fabric
 
 
@@ -104,25 +106,37 @@ def described_by(args: argparse.Namespace, *, one_node: bool = False) -> Describ
     """The fabric that the options describe, and what they leave open; `one_node`: the topology of
     a node needs no --nodes.
     """
-    given = {name: getattr(args, name) for name in _FABRIC if getattr(args, name) is not None}
-    if args.fabric is None:
-        made = Described(Fabric.uniform(**{**_FABRIC, **given}), unsaid(given))
-    else:
-        topology = describes_node(args.fabric)
-        for name in given:
-            if not topology or name not in ("nodes", "link"):
-                raise InputError(f"--fabric and --{name} contradict each other: give one of them")
-        made = described(
-            args.fabric, **{**({"nodes": 1} if one_node and topology else {}), **given}
-        )
-        if topology and not one_node:
-            note(f"{args.fabric}: railopt fabric show says what is assumed of it")
+    made = described_fabric(args, _FABRIC, one_node=one_node)
     if not args.degrade:
         return made
     try:
         return made._replace(fabric=made.fabric.degraded(parse_nics(args.degrade)))
     except InputError as error:
         raise InputError(f"--degrade {error}") from error
+
+
+def described_fabric(
+    args: argparse.Namespace, defaults: Mapping[str, Any], *, one_node: bool = False
+) -> Described:
+    """From --fabric, or from --nodes, --rails, --gpus and --link, before the configuration file,
+    before `defaults`.
+    """
+    given = {name: getattr(args, name) for name in _FABRIC if getattr(args, name) is not None}
+    file, configured = args.fabric, {}
+    if file is None and args.settings is not None:
+        file, configured = args.settings.fabric(given)
+    if file is None:
+        said = {**configured, **given}
+        return Described(Fabric.uniform(**{**defaults, **said}), unsaid(said))
+    topology = describes_node(file)
+    for name in given:
+        if not topology or name not in ("nodes", "link"):
+            raise InputError(f"--fabric and --{name} contradict each other: give one of them")
+    if not topology:
+        return described(file)
+    if not one_node:
+        note(f"{file}: railopt fabric show says what is assumed of it")
+    return described(file, **{**({"nodes": 1} if one_node else {}), **given})
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +189,8 @@ def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:
     """Refuse options (by their names in `args`) that were given and could do nothing."""
     for name in flags:
         value = getattr(args, name)
-        if not (value is None or value is False or value == []):  # 0 was given
+        untyped = value is None or value is False or value == []  # 0 was given
+        if not untyped and not isinstance(value, Configured):
             raise InputError(
                 f"--{name.replace('_', '-')} can't do anything {because}: leave it out"
             )

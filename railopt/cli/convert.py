@@ -13,7 +13,7 @@ from railopt.cli.common import (
     note,
     refuse_idle,
 )
-from railopt.conversion import convert
+from railopt.conversion import convert, own_kind
 from railopt.topology import describes_node
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "fabric", "rails", "gpus", "degrade", because="to a node's topology")
         size: dict[str, Any] = {"nodes": args.nodes, "link": args.link}
     else:
-        size = {"fabric": fabric_from(args) if fabric_given(args) else None}
+        configured = args.settings is not None and own_kind(args.input) is None
+        size = {"fabric": fabric_from(args) if fabric_given(args) or configured else None}
     for text in convert(args.input, args.output, **size, force=args.force):
         note(text)
     note(f"saved {args.output}")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from railopt.cli.common import note
+from railopt.cli.config import Configured
 from railopt.errors import InputError
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
 from railopt.runtime.rendezvous.launch import VARIABLES, Launch, detect, from_hosts
@@ -149,7 +150,8 @@ def _launch(args: argparse.Namespace) -> Launch | None:
 
 
 def _given(args: argparse.Namespace, name: str) -> bool:
-    return getattr(args, name, None) not in (None, False)
+    value = getattr(args, name, None)
+    return value not in (None, False) and not isinstance(value, Configured)
 
 
 def _flag(name: str) -> str:

@@ -8,9 +8,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from railopt import __version__
-from railopt.errors import RailoptError, printable
+from railopt.cli import config
+from railopt.errors import RailoptError, did_you_mean, printable
 
 # name -> (module, one line of help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -48,6 +50,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "report": ("report", "one self-contained page of figures and tables from results"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
+    "config": ("show_config", "show the defaults that a railopt.toml sets, and which file that is"),
+    "completion": ("completion", "print what makes a shell complete railopt's words"),
 }
 
 MESSAGE = 2000  # characters of an error that are shown
@@ -61,12 +65,21 @@ EXIT_CODES = (
 class _Parser(argparse.ArgumentParser):
     """argparse with railopt's exit code for bad usage."""
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """argparse's, with the name that was perhaps meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += did_you_mean(str(value), map(str, action.choices or ()))
+            raise
+
     def error(self, message: str) -> None:  # type: ignore[override]
         self.print_usage(sys.stderr)
         self.exit(1, f"{self.prog}: error: {printable(message, MESSAGE)}\n")
 
 
-def _parser(command: str | None) -> argparse.ArgumentParser:
+def _parser(command: str | None, settings: config.Config | None = None) -> argparse.ArgumentParser:
+    """railopt's parser, with the options of one command, whose defaults `settings` may change."""
     parser = _Parser(
         prog="railopt",
         description="Compute, prove and ship all-to-all plans for MoE training on rail fabrics.",
@@ -74,6 +87,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"railopt {__version__}")
+    parser.add_argument("--config", metavar="FILE.toml", help=config.HELP)
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=_Parser
     )
@@ -89,15 +103,43 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
             sub.epilog = getattr(loaded, "EPILOG", None)
             loaded.add_arguments(sub)
             sub.set_defaults(run=loaded.run)
+            if settings is not None and name != "config":  # which shows it
+                settings.apply(sub)
     return parser
+
+
+def options_of(parser: argparse.ArgumentParser, command: str) -> argparse.ArgumentParser:
+    """The parser of one command."""
+    group = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    found: argparse.ArgumentParser = group.choices[command]
+    return found
+
+
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    """The arguments, with the defaults of a configuration file; argparse ends the process where
+    they are wrong.
+    """
+    named, rest = config.taken_out(arguments)
+    command = next((word for word in rest if word in COMMANDS), None)
+    settings = config.find(named)
+    parser = _parser(command, settings)
+    args, extra = parser.parse_known_args(rest)
+    if extra:
+        known = options_of(parser, args.command)._option_string_actions
+        odd = next((word for word in extra if word.startswith("-")), extra[0])
+        meant = did_you_mean(odd.partition("=")[0], known)
+        parser.error(f"unrecognized arguments: {' '.join(extra)}{meant}")
+    args.settings = settings
+    if settings is not None and (told := settings.told(args)):
+        print(f"railopt: {told}", file=sys.stderr)
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code.  Whatever is wrong with what it was given is one line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    command = next((word for word in arguments if word in COMMANDS), None)
     try:
-        args = _parser(command).parse_args(arguments)
+        args = _parsed(arguments)
         code = int(args.run(args))
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from railopt.chunks import Chunks
-from railopt.errors import InputError
+from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies import outside
@@ -49,8 +49,7 @@ def policy_named(text: str) -> Policy:
     if ":" in text:
         return outside.loaded(text)
     raise InputError(
-        f"unknown policy {text!r}; known policies: {KNOWN}"
-        f"{outside.did_you_mean(text, list(POLICIES))}"
+        f"unknown policy {text!r}; known policies: {KNOWN}{did_you_mean(text, POLICIES)}"
     )
 
 

@@ -14,26 +14,19 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from railopt.chunks import Chunks
-from railopt.errors import InputError, RailoptError
+from railopt.errors import InputError, RailoptError, did_you_mean
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 
-__all__ = ["code_of", "did_you_mean", "loaded", "look_in", "takes_seed", "watched"]
+__all__ = ["code_of", "loaded", "look_in", "takes_seed", "watched"]
 
 Policy = Callable[..., Plan]
-
-
-def did_you_mean(text: str, known: list[str]) -> str:
-    """`"; did you mean 'lpt'?"`, or nothing where no known name is close."""
-    close = get_close_matches(text, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def loaded(text: str) -> Policy:

@@ -37,7 +37,7 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.dice import Dice
-from railopt.errors import InputError
+from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric, Spine
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.flows import Flows
@@ -137,7 +137,10 @@ BALANCERS: dict[str, Balancer] = {
 def balancer_named(name: str) -> Balancer:
     """An entry of BALANCERS."""
     if name not in BALANCERS:
-        raise InputError(f"unknown balancer {shown(name)}; known balancers: {', '.join(BALANCERS)}")
+        raise InputError(
+            f"unknown balancer {shown(name)}; known balancers: {', '.join(BALANCERS)}"
+            f"{did_you_mean(name, BALANCERS)}"
+        )
     return BALANCERS[name]
 
 

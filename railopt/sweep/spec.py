@@ -36,7 +36,7 @@ from typing import Any
 
 from railopt import __version__, toml
 from railopt.arrays import whole_number
-from railopt.errors import InputError, printable
+from railopt.errors import InputError, did_you_mean, printable
 from railopt.fabric import Fabric, parse_nics
 from railopt.policies import policy_code, policy_named
 from railopt.policies.outside import look_in
@@ -236,6 +236,7 @@ def _instance(
         raise InputError(
             f"traffic = {shown(point.traffic)}: neither a file in {printable(point.folder)} nor a "
             f"workload; known workloads: {', '.join(WORKLOADS)}"
+            f"{did_you_mean(point.traffic.partition(':')[0], WORKLOADS)}"
         )
     if "seed=" in point.traffic:
         raise InputError(

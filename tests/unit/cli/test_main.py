@@ -44,6 +44,37 @@ def test_usage_errors_are_exit_code_1(railopt_cli: Cli) -> None:
         assert ran.out == ""
 
 
+def test_version(railopt_cli: Cli) -> None:
+    from railopt import __version__
+
+    assert railopt_cli("--version").out == f"railopt {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["paln"], "'plan'"),
+        (["plan", "uniform", "--polcy", "lpt"], "'--policy'"),
+        (["plan", "uniform", "--polcy=lpt"], "'--policy'"),
+        (["plan", "uniform", "--policy", "ltp"], "'lpt'"),
+        (["plan", "unifrom"], "'uniform'"),
+        (["plan", "moe:skwe=1"], "'skew'"),
+        (["schedule", "uniform", "--kind", "compct"], "'compact'"),
+        (["simulate", "uniform", "--balancer", "ecpm"], "'ecmp'"),
+    ],
+)
+def test_did_you_mean(railopt_cli: Cli, arguments: list[str], meant: str) -> None:
+    ran = railopt_cli(*arguments)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.endswith(f"; did you mean {meant}?\n")
+
+
+def test_a_rate_needs_its_unit(railopt_cli: Cli) -> None:
+    ran = railopt_cli("plan", "uniform", "--link", "400")
+    assert (ran.code, ran.out) == (1, "")
+    assert "'400' has no unit: a rate needs one, e.g. 400Gb/s" in ran.err
+
+
 @pytest.mark.parametrize("seed", ["-1", "1.5", "nan", "9223372036854775808", "9" * 5000, "x\ny"])
 def test_seeds_are_whole_numbers(railopt_cli: Cli, seed: str) -> None:
     ran = railopt_cli("plan", "moe", "--policy", "random", f"--seed={seed}")

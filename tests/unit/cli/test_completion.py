@@ -1,0 +1,70 @@
+"""Completion is made from the parsers; bash's is run in bash."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from railopt.cli import completion
+from railopt.cli.main import COMMANDS
+from railopt.policies import POLICIES
+from railopt.workloads import WORKLOADS
+
+Cli = Callable[..., object]
+FOUND = list(completion.commands())
+
+
+def test_every_command_and_flag_is_known() -> None:
+    assert [command.name for command in FOUND] == list(COMMANDS)
+    plan = next(command for command in FOUND if command.name == "plan")
+    flags = {name for option in plan.options for name in option.names}
+    assert {"--policy", "--chunk", "-o", "--format", "--nodes"} <= flags
+    assert set(plan.words) == set(WORKLOADS)
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_each_shell_gets_every_command(railopt_cli: Cli, shell: str) -> None:
+    ran = railopt_cli("completion", shell)
+    assert ran.code == 0
+    assert all(name in ran.out for name in [*COMMANDS, *POLICIES, "lpt-local"])
+
+
+def _completed(folder: Path, *words: str) -> list[str]:
+    """What bash offers after these words, the last of which is being typed."""
+    script = folder / "railopt.bash"
+    script.write_text(completion.bash(FOUND))
+    typed = " ".join(f"'{word}'" for word in ("railopt", *words))
+    line = (
+        f"source {script}; COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _railopt; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    ran = subprocess.run(
+        ["bash", "--norc", "-c", line], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert ran.stderr == ""
+    return [word for word in ran.stdout.splitlines() if word]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["pl"], ["plan", "place"]),
+        (["plan", "mo"], ["moe"]),
+        (["plan", "moe", "--pol"], ["--policy"]),
+        (["plan", "moe", "--policy", "lpt-"], ["lpt-local", "lpt-global"]),
+        (["gap", "moe", "--format", "ma"], ["markdown"]),
+        (["schedule", "moe", "--kind", "com"], ["compact"]),
+        (["plan", "my"], ["my bytes.csv"]),
+        (["plan", "moe", "--fabric", "my"], ["my bytes.csv"]),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["nonsense", ""], []),
+    ],
+)
+def test_bash_completes(tmp_path: Path, words: list[str], offered: list[str]) -> None:
+    assert shutil.which("bash"), "bash runs this project's tests"
+    (tmp_path / "my bytes.csv").touch()
+    assert sorted(_completed(tmp_path, *words)) == sorted(offered)
