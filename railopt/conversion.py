@@ -2,15 +2,18 @@
 
 Traffic: `.npz` (railopt; numpy's with one array is read too), `.npy`, `.csv`, `.cm` (htsim),
 anything else is an nccl-tests alltoallv matrix.
-Plans (`.npz`) become `.cm`.  Fabrics: `.toml` (railopt) and `.topo` (htsim), and the topology of
-one node (`railopt.topology`), which becomes a fabric of many.
+Plans (`.npz`) become `.cm`, or `.et`: Chakra execution traces, a file a NIC.
+Fabrics: `.toml` (railopt) and `.topo` (htsim), and the topology of one node (`railopt.topology`),
+which becomes a fabric of many.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
+from railopt import chakra
 from railopt.arrays import kind_of
 from railopt.errors import InputError, printable
 from railopt.fabric import Fabric, described
@@ -20,6 +23,13 @@ from railopt.topology import describes_node
 from railopt.traffic import Traffic
 
 FABRICS = (".toml", ".topo")
+
+
+class Converted(NamedTuple):
+    """The paths that were written, and what was assumed of a node's topology, in words."""
+
+    paths: list[Path]
+    assumed: tuple[str, ...] = ()
 
 
 def own_kind(source: str | os.PathLike[str]) -> str | None:
@@ -37,13 +47,12 @@ def convert(
     nodes: int | None = None,
     link: str | None = None,
     force: bool = False,
-) -> tuple[str, ...]:
+) -> Converted:
     """Write what `source` holds (a file, or a workload's spec) as `target`'s suffix says.
 
     `fabric` is what foreign traffic and workloads are read for, 8 nodes x 8 rails by default; a
     file that says so itself (a fabric, a plan, traffic in `.npz`) takes none.  The topology of one
-    node takes how many `nodes` there are, and perhaps the `link` rate of its NICs; what was assumed
-    of it is returned in words.
+    node takes how many `nodes` there are, and perhaps the `link` rate of its NICs.
     """
     text, suffix = os.fspath(source), Path(target).suffix
     node = describes_node(text)
@@ -63,13 +72,16 @@ def convert(
     if kind == "fabric":
         made = described(text, nodes=nodes, link=link)
         made.fabric.save(target, force=force)
-        return made.assumed if node else ()
+        return Converted([Path(target)], made.assumed if node else ())
     if kind == "plan":
-        if suffix != ".cm":
-            raise InputError(f"{printable(target)}: a plan is written as .cm")
-        Plan.load(text).save(target, force=force)
+        if suffix not in (".cm", ".et"):
+            raise InputError(f"{printable(target)}: a plan is written as .cm or .et")
+        plan = Plan.load(text)
+        if suffix == ".et":
+            return Converted(chakra.save(plan, target, force=force))
+        plan.save(target, force=force)
     elif kind == "traffic":
         Traffic.load(text).save(target, force=force)
     else:
         traffic_from(text, fabric or Fabric.uniform()).save(target, force=force)
-    return ()
+    return Converted([Path(target)])

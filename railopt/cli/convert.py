@@ -18,14 +18,16 @@ from railopt.topology import describes_node
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
 else is an nccl-tests alltoallv matrix.
-Plans (.npz) become .cm.  Fabrics: .toml (railopt) and .topo (htsim); the topology of one node
-(NCCL_TOPO_DUMP_FILE, nvidia-smi topo -m) becomes a fabric of --nodes such nodes.
+Plans (.npz) become .cm, or .et: Chakra execution traces, NAME.0.et, NAME.1.et, ..., a file a NIC.
+Fabrics: .toml (railopt) and .topo (htsim); the topology of one node (NCCL_TOPO_DUMP_FILE,
+nvidia-smi topo -m) becomes a fabric of --nodes such nodes.
 
 example:
   railopt convert moe:skew=0.8,seed=1 matrix.txt --nodes 8 --rails 8
   railopt convert bytes.csv matrix.txt --nodes 8 --rails 8
   railopt convert matrix.txt traffic.cm --nodes 8 --rails 8
   railopt convert plan.npz plan.cm
+  railopt convert plan.npz traces/plan.et
   railopt convert fabric.toml fabric.topo
   railopt convert topo.xml fabric.toml --nodes 8"""
 
@@ -51,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         configured = args.settings is not None and own_kind(args.input) is None
         size = {"fabric": fabric_from(args) if fabric_given(args) or configured else None}
-    for text in convert(args.input, args.output, **size, force=args.force):
+    written, assumed = convert(args.input, args.output, **size, force=args.force)
+    for text in assumed:
         note(text)
-    note(f"saved {args.output}")
+    more = f" and {len(written) - 1} more" if len(written) > 1 else ""
+    note(f"saved {written[0]}{more}")
     return 0

@@ -18,6 +18,7 @@ from railopt.sim import BALANCERS, Assumptions, Fault, Stuck, simulate
 from railopt.sim.assumptions import ROCE_INCAST, STAGES
 from railopt.sim.direct import balancer_named
 from railopt.sim.export import export_htsim
+from railopt.sim.perfetto import save_trace
 from railopt.sim.summary import summary
 from railopt.traffic import Traffic
 from railopt.units import format_time, parse_number, parse_time, seconds
@@ -25,6 +26,7 @@ from railopt.units import format_time, parse_number, parse_time, seconds
 HELP = "run a plan or direct traffic on the fabric, flow by flow"
 EPILOG = """examples:
   railopt simulate plan.npz --packets --timeline run.svg
+  railopt simulate plan.npz --timeline run.json                 open it at ui.perfetto.dev
   railopt simulate moe:skew=0.8 --policy lpt --chunk 1MiB --fault 200us:3:5=0
   railopt simulate zipf:skew=0 --balancer ecmp --packets --export htsim/
 
@@ -53,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_fabric_arguments(parser)
     _add_assumptions(parser)
     parser.add_argument(
-        "--timeline", metavar="FILE", help="draw rail by time, as .svg, .png or .pdf"
+        "--timeline",
+        metavar="FILE",
+        help="draw rail by time, as .svg, .png or .pdf; or .json: trace events for Perfetto",
     )
     parser.add_argument(
         "--export", metavar="DIR", help="write the same run for htsim: run.cm and fabric.topo"
@@ -100,8 +104,10 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate, write, print; exit 2 with what is stuck where the run can't finish."""
+    traced = bool(args.timeline) and args.timeline.endswith(".json")
     if args.timeline:
-        figure_format(args.timeline)
+        if not traced:
+            figure_format(args.timeline)
         check_targets(args.timeline, force=args.force)
     elif not args.export:
         refuse_idle(args, "force", because="without a file to write")
@@ -120,7 +126,10 @@ def run(args: argparse.Namespace) -> int:
         written = export_htsim(timeline, args.export, force=args.force)
         common.note(f"wrote {', '.join(map(str, written))}")
     if args.timeline:
-        save_figure(timeline_figure(timeline), args.timeline, force=args.force)
+        if traced:
+            save_trace(timeline, args.timeline, force=args.force)
+        else:
+            save_figure(timeline_figure(timeline), args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
     found = {**setting, **summary(timeline, what)}
     if args.format == "json":

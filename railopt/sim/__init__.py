@@ -7,7 +7,7 @@ simulate(flows)                                      any flows over any ports
 assumptions   what a run assumes beside the rates of the ports; faults
 flows         Flows: what is run;  from_plan, direct: plans and traffic as flows
 run           simulate;  events: the event loop;  fill: max-min fair rates;  graph: small kernels
-timeline      Timeline: what came of it;  export: the same run for htsim
+timeline      Timeline: what came of it;  export: the same run for htsim;  perfetto: as trace events
 """
 
 from __future__ import annotations

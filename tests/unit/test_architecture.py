@@ -30,7 +30,7 @@ LAYERS = [
     "traffic moves",
     "plans",
     "workloads pigeonhole certificate",
-    "bounds sources",
+    "bounds sources chakra",
     "policies conversion",
     "solver symbolic sim runtime schedule",
     "gaps moe checking",

@@ -52,7 +52,7 @@ def test_what_does_not_become_what(tmp_path: Path) -> None:
     for source, target, complaint in (
         (tmp_path / "f.toml", "t.npz", "written as .toml or .topo"),
         ("uniform", "f.topo", "a fabric comes from"),
-        (tmp_path / "p.npz", "p.txt", "a plan is written as .cm"),
+        (tmp_path / "p.npz", "p.txt", "a plan is written as .cm or .et"),
     ):
         with pytest.raises(InputError, match=complaint):
             railopt.convert(source, tmp_path / target)

@@ -1,0 +1,112 @@
+"""A timeline as trace events (Chrome's JSON), which Perfetto and chrome://tracing show.
+
+One process a node, one thread a transmit NIC; flows that share a NIC at the same time lie on lanes
+of their own.  A process of its own has a counter a rail: GB/s over equal slices of the run.  Times
+are microseconds, as the format wants them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from railopt.arrays import Ints, write_atomic
+from railopt.errors import InputError
+from railopt.sim.timeline import Timeline
+
+SLICES = 200
+LANES = 1000  # thread = rail * LANES + lane
+PS_PER_US = 10**6
+
+
+def trace_events(timeline: Timeline) -> dict[str, Any]:
+    """The JSON object; a flow that was never delivered ends with the run and says so."""
+    fabric, flows = timeline.fabric, timeline.flows
+    if fabric is None:
+        raise InputError("only plans and direct traffic have nodes and rails to show")
+    end = max(timeline.completion_ps, int(timeline.begun_ps.max(initial=0)))
+    nic = flows.path[flows.first[:-1]].astype(np.int64)
+    into = flows.path[flows.first[:-1] + 1].astype(np.int64) - fabric.nodes * fabric.rails
+    finish = np.where(timeline.finish_ps < 0, end, timeline.finish_ps)
+    lane = _lanes(nic, timeline.begun_ps, finish)
+    events: list[dict[str, Any]] = []
+    for flow in np.flatnonzero(timeline.begun_ps >= 0).tolist():
+        node, rail = divmod(int(nic[flow]), fabric.rails)
+        to, on = divmod(int(into[flow]), fabric.rails)
+        stuck = bool(timeline.finish_ps[flow] < 0)
+        begun = int(timeline.begun_ps[flow])
+        events.append(
+            {
+                "ph": "X",
+                "name": f"to node {to}" + (f" rail {on}" if on != rail else ""),
+                "cat": "stuck" if stuck else "flow",
+                "pid": node,
+                "tid": rail * LANES + int(lane[flow]),
+                "ts": begun / PS_PER_US,
+                "dur": (int(finish[flow]) - begun) / PS_PER_US,
+                "args": {"flow": flow, "bytes": int(flows.size[flow]), "delivered": not stuck},
+            }
+        )
+    names = {(event["pid"], event["tid"]) for event in events}
+    return {
+        "displayTimeUnit": "ns",
+        "traceEvents": [*_names(names, fabric.nodes), *events, *_counters(timeline, end)],
+    }
+
+
+def _lanes(nic: Ints, begun: Ints, finish: Ints) -> Ints:
+    """int64 [flows]: the lowest lane of its NIC that is free when a flow begins."""
+    lane = np.zeros(len(nic), np.int64)
+    busy: dict[int, list[tuple[int, int]]] = {}
+    free: dict[int, list[int]] = {}
+    for flow in np.lexsort((finish, begun)).tolist():
+        where = int(nic[flow])
+        running, idle = busy.setdefault(where, []), free.setdefault(where, [])
+        while running and running[0][0] <= begun[flow]:
+            heapq.heappush(idle, heapq.heappop(running)[1])
+        lane[flow] = heapq.heappop(idle) if idle else len(running)
+        heapq.heappush(running, (int(finish[flow]), int(lane[flow])))
+    return lane
+
+
+def _names(threads: set[tuple[int, int]], nodes: int) -> list[dict[str, Any]]:
+    named = [("process_name", node, 0, f"node {node}") for node in range(nodes)]
+    named.append(("process_name", nodes, 0, "rails"))
+    for node, thread in sorted(threads):
+        rail, lane = divmod(thread, LANES)
+        more = f" ({lane + 1})" if lane else ""
+        named.append(("thread_name", node, thread, f"rail {rail}{more}"))
+    return [
+        {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+        for what, pid, tid, name in named
+    ]
+
+
+def _counters(timeline: Timeline, end: int) -> list[dict[str, Any]]:
+    assert timeline.fabric is not None
+    until = int(timeline.curve.till.max(initial=0))
+    rates = timeline.throughput(SLICES) / 1e9
+    return [
+        {
+            "ph": "C",
+            "name": f"rail {rail}, GB/s",
+            "pid": timeline.fabric.nodes,
+            "ts": time / PS_PER_US,
+            "args": {"sent": round(rate, 6)},
+        }
+        for rail, row in enumerate(rates.tolist())
+        for time, rate in [
+            *((until * i / SLICES, rate) for i, rate in enumerate(row)),
+            (end, 0.0),
+        ]
+    ]
+
+
+def save_trace(timeline: Timeline, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write `trace_events` as a `.json` file."""
+    text = json.dumps(trace_events(timeline), separators=(",", ":"))
+    write_atomic(path, text + "\n", force=force)
