@@ -71,11 +71,14 @@ proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)
 	tests/hardware/guest/prepare.sh .cache/guest
 	$(PY) -m pytest tests/hardware
-test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with numpy and numba alone; built twice, the same bytes
+test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with numpy and numba alone; wheel and sdist built twice, the same bytes
 	rm -rf dist .cache/wheel && $(PIP) wheel --no-deps -w dist . && $(PY) -m venv .cache/wheel
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl
 	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
 	$(PIP) wheel --no-deps -w .cache/again . && cmp dist/railopt-*.whl .cache/again/railopt-*.whl
+	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install hatchling
+	.cache/wheel/bin/python -m hatchling build -t sdist -d dist && find docs examples -exec touch {} +
+	.cache/wheel/bin/python -m hatchling build -t sdist -d .cache/again && cmp dist/railopt-*.tar.gz .cache/again/railopt-*.tar.gz
 	rm -rf .cache/slim .cache/again && $(PY) -m venv .cache/slim
 	.cache/slim/bin/python -m pip --disable-pip-version-check -q install --no-deps dist/railopt-*.whl
 	.cache/slim/bin/python -m pip --disable-pip-version-check -q install numpy numba

@@ -1,5 +1,8 @@
 """A script whose cells begin with `# %%` (text: `# %% [markdown]`) as a notebook, the same bytes
-every time:  python examples/notebook.py own_matrix.py own_matrix.ipynb
+every time:
+
+    python examples/notebook.py                                     examples/notebooks, all of them
+    python examples/notebook.py own_matrix.py own_matrix.ipynb      one
 """
 
 from __future__ import annotations
@@ -30,6 +33,14 @@ def notebook(script: str) -> str:
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
+def pairs() -> list[tuple[Path, Path]]:
+    """(script, notebook) of every example."""
+    folder = Path(__file__).parent
+    scripts = sorted(path for path in folder.glob("*.py") if path.name != Path(__file__).name)
+    return [(path, folder / "notebooks" / f"{path.stem}.ipynb") for path in scripts]
+
+
 if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:3])
-    target.write_text(notebook(source.read_text(encoding="utf-8")), encoding="utf-8")
+    given = [(Path(sys.argv[1]), Path(sys.argv[2]))] if len(sys.argv) == 3 else pairs()
+    for source, target in given:
+        target.write_text(notebook(source.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Your own matrix: a certified gap and a figure
 #
-# Bytes from every GPU to every GPU as a CSV, row = source. `python examples/own_matrix.py
-# [bytes.csv NODES]`; without a file it makes one.
+# Bytes from every GPU to every GPU as a CSV, row = source, with or without labels, or with columns
+# src,dst,bytes. `python examples/own_matrix.py [bytes.csv NODES GPUS-A-NODE]`; without a file it
+# makes one.
 
 # %%
 import sys
@@ -18,17 +19,17 @@ OUT = Path("out/examples")
 OUT.mkdir(parents=True, exist_ok=True)
 
 # %%
-if len(sys.argv) == 3 and sys.argv[1].endswith(".csv"):
-    matrix, nodes = np.loadtxt(sys.argv[1], delimiter=",", dtype=np.int64), int(sys.argv[2])
+if len(sys.argv) == 4 and sys.argv[1].endswith(".csv"):
+    file, nodes, gpus = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 else:
+    file, nodes, gpus = OUT / "bytes.csv", 4, 4
     rng = np.random.default_rng(7)
     popular = rng.pareto(1.5, size=16) + 0.1
     tokens = (rng.random((16, 16)) * popular * 256).astype(np.int64)
-    matrix, nodes = tokens * 4096, 4  # 4 KiB a token
+    np.savetxt(file, tokens * 4096, fmt="%d", delimiter=",")  # 4 KiB a token
 
-gpus = len(matrix) // nodes
 fabric = railopt.Fabric.uniform(nodes=nodes, rails=gpus, link="400Gb/s")
-traffic = railopt.Traffic.from_matrix(matrix, fabric)
+traffic = railopt.Traffic.read(file, fabric)
 
 # %% [markdown]
 # Every policy at every chunk size, against a bound that no plan beats.

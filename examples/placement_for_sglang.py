@@ -16,7 +16,8 @@ from railopt.moe.routing.files import read_any
 
 OUT = Path("out/examples")
 OUT.mkdir(parents=True, exist_ok=True)
-TRACE = Path(__file__).parents[1] / "experiments" / "traces" / "fine-kinds.npz"
+CHECKOUT = Path(railopt.__file__).parents[1]
+TRACE = CHECKOUT / "experiments" / "traces" / "fine-kinds.npz"
 
 # %%
 fabric = railopt.Fabric.uniform(nodes=4, rails=8, link="400Gb/s")
