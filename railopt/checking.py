@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railopt import formats
-from railopt.arrays import Ints, kind_of, read_text
+from railopt.arrays import Ints, kind_of
 from railopt.certificate import Certificate, between_nodes
 from railopt.check import MEMORY, Rejected, Verdict, completion, parsed
 from railopt.check import check as check_file
@@ -219,11 +218,10 @@ def _traffic_of_size(traffic: Given, problem: Mapping[str, Any]) -> Traffic:
     if isinstance(traffic, Traffic):
         return traffic
     text, nodes = os.fspath(traffic), len(problem["tx"])
-    if is_file(text) and Path(text).suffix == ".npz":
-        return Traffic.load(text)
-    if is_file(text) and Path(text).suffix != ".cm":
-        return Traffic(formats.parse_matrix(read_text(text), printable(text)), nodes)
-    return traffic_from(text, Fabric.uniform(nodes, len(problem["tx"][0])))
+    rails = len(problem["tx"][0])
+    if is_file(text):
+        return Traffic.read_sized(text, nodes, rails)
+    return traffic_from(text, Fabric.uniform(nodes, rails))
 
 
 # ---------------------------------------------------------------- counterexamples

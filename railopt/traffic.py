@@ -128,9 +128,22 @@ class Traffic:
                     f"the fabric has {fabric.nodes} x {fabric.gpus}"
                 )
             return traffic
-        matrix = _foreign_matrix(path, fabric)
+        matrix = _foreign_matrix(path, fabric.nodes, fabric.gpus)
         try:
             return cls.from_matrix(matrix, fabric)
+        except InputError as error:
+            raise type(error)(f"{printable(Path(path).name)}: {error}") from error
+
+    @classmethod
+    def read_sized(cls, path: str | os.PathLike[str], nodes: int, gpus: int) -> Traffic:
+        """Read a file for `nodes` nodes, of as many GPUs as it says itself; `gpus` a node where it
+        does not (`.cm`, or a CSV in long form).
+        """
+        if Path(path).suffix == ".npz" and not _is_numpys(path):
+            return cls.load(path)
+        matrix = _foreign_matrix(path, nodes, gpus)
+        try:
+            return cls(tabular.whole(matrix, "traffic"), nodes)
         except InputError as error:
             raise type(error)(f"{printable(Path(path).name)}: {error}") from error
 
@@ -182,7 +195,7 @@ def _is_numpys(path: str | os.PathLike[str]) -> bool:
         return "header.json" not in members.names
 
 
-def _foreign_matrix(path: str | os.PathLike[str], fabric: Fabric) -> Array:
+def _foreign_matrix(path: str | os.PathLike[str], nodes: int, gpus: int) -> Array:
     """The matrix of a file that is not railopt's; its shape is the caller's to check."""
     suffix, name = Path(path).suffix, printable(Path(path).name)
     if suffix == ".npz":
@@ -194,9 +207,9 @@ def _foreign_matrix(path: str | os.PathLike[str], fabric: Fabric) -> Array:
         return np.array(mapped)
     text = read_text(path, MAX_CM if suffix == ".cm" else MAX_TEXT)
     if suffix == ".cm":
-        return formats.cm_to_matrix(text, fabric.nodes, fabric.gpus, name)
+        return formats.cm_to_matrix(text, nodes, gpus, name)
     if suffix == ".csv":
-        return tabular.parse_csv(text, fabric.nodes * fabric.gpus, name)
+        return tabular.parse_csv(text, nodes * gpus, name)
     return formats.parse_matrix(text, name)
 
 

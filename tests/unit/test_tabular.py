@@ -219,3 +219,15 @@ def test_traffic_is_planned_as_its_chunks_are() -> None:
     assert railopt.plan(FABRIC, traffic) == railopt.plan(FABRIC, traffic.chunks("1MiB"))
     with pytest.raises(InputError, match="cut already"):
         railopt.plan(FABRIC, traffic.chunks("flow"), chunk="1MiB")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.npy", "t.txt", "t.npz"])
+def test_certificates_are_held_against_each_kind_of_file(tmp_path: Path, name: str) -> None:
+    fabric = Fabric.uniform(nodes=2, rails=1, gpus=2)
+    traffic = railopt.workloads.zipf(fabric, mean="3KiB", seed=4)
+    traffic.save(tmp_path / name)
+    report = railopt.gap(railopt.plan(fabric, traffic), limit_s=0)
+    report.certificate.save(tmp_path / "c.json")
+    assert railopt.check(tmp_path / "c.json", tmp_path / name).ok
+    railopt.workloads.zipf(fabric, mean="3KiB", seed=5).save(tmp_path / name, force=True)
+    assert not railopt.check(tmp_path / "c.json", tmp_path / name).ok
