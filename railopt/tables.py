@@ -92,12 +92,12 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\char34{}",
-    "-": "{-}",  # no ligatures: lpt--local is what was meant
 }
 
 
 def _latex_cell(text: str) -> str:
-    return "".join(_LATEX.get(c, c if c.isascii() else "?") for c in printable(text, 1000))
+    cell = "".join(_LATEX.get(c, c if c.isascii() else "?") for c in printable(text, 1000))
+    return re.sub("-(?=-)", "-{}", cell)  # two are no dash
 
 
 def _latex(columns: Sequence[str], rows: Rows, title: str | None, left: int) -> str:

@@ -60,8 +60,10 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "force", because="without --export")
     else:
         refuse_idle(args, "format", because="with --export")
-    if args.export or args.format == "json" or args.failed:
-        refuse_idle(args, "all", because="with --export, --json or --failed, which show every row")
+    out = output_of(args)
+    if args.export or out.form != "text" or args.failed:
+        because = "with --export, --failed or a --format other than text, which show every row"
+        refuse_idle(args, "all", because=because)
     found = results.load(*args.places)
     chosen = found.failed if args.failed else found.rows
     rows = list(results.where(chosen, dict(map(_condition, args.where))))
@@ -71,11 +73,9 @@ def run(args: argparse.Namespace) -> int:
     elif args.format == "json":
         print_json([results.flat(row) for row in rows])
     elif args.failed:
-        output_of(args).table(
-            [*FAILED, "error"], [[*_instance(row, FAILED), row["error"]] for row in rows]
-        )
+        out.table([*FAILED, "error"], [[*_instance(row, FAILED), row["error"]] for row in rows])
     else:
-        _print(rows, None if args.all else SHOWN, output_of(args))
+        _print(rows, SHOWN if out.form == "text" and not args.all else None, out)
     note(
         f"{len(found.rows)} good rows, {len(found.failed)} failed, {found.torn} torn lines "
         f"dropped, in {found.files} files"

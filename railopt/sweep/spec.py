@@ -40,7 +40,6 @@ from railopt.errors import InputError, did_you_mean, printable
 from railopt.fabric import Fabric, parse_nics
 from railopt.policies import policy_code, policy_named
 from railopt.policies.outside import look_in
-from railopt.sources import is_file
 from railopt.traffic import Traffic
 from railopt.units import INT64_MAX, PS_PER_S, parse_bytes, parse_time, shown
 from railopt.workloads import WORKLOADS, from_spec
@@ -191,7 +190,7 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
             f"or split the spec"
         )
     look_in(options["folder"])
-    contents = cache(lambda path: content_digest(path) if is_file(path) else "")
+    contents = cache(lambda path: content_digest(path) if os.path.isfile(path) else "")
     instances = [_instance(values, options, contents) for values in _points(axes, further)]
     if "seed" in axes and all(point.content for point in instances):
         raise InputError("seed = [...] can't do anything: every traffic is a file; leave it out")

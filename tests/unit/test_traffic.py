@@ -259,20 +259,31 @@ def test_more_gpus_than_a_matrix_has_are_refused() -> None:
         workloads.uniform(Fabric.uniform(nodes=100_000, rails=8))
 
 
+def _save(traffic: Traffic, path: Path) -> None:
+    if path.name.endswith("long.csv"):
+        rows = [f"{i},{j},{traffic.bytes[i, j]}" for i, j in np.argwhere(traffic.bytes)]
+        path.write_text("\n".join(["src,dst,bytes", *rows]))
+    elif path.name.endswith("numpy.npz"):
+        np.savez(path, traffic.bytes)
+    else:
+        traffic.save(path)
+
+
 def _damaged_words(text: str, suffix: str, dice: random.Random) -> bytes:
     mark = "," if suffix == ".csv" else " "
     return damaged_text(text.replace(mark, " "), dice).replace(" ", mark).encode()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".txt", ".csv", ".npy", ".cm"])
-def test_fuzzed_text_is_read_or_refused(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", [".txt", ".csv", "long.csv", ".npy", "numpy.npz", ".cm"])
+def test_fuzzed_files_are_read_or_refused(tmp_path: Path, suffix: str) -> None:
     dice = random.Random(suffix)
     path = tmp_path / f"t{suffix}"
-    some_traffic().save(path)
+    _save(some_traffic(), path)
+    binary = path.suffix in (".npy", ".npz")
     whole, refused = path.read_bytes(), []
     for _ in range(1000):
-        data = whole if suffix == ".npy" else _damaged_words(whole.decode(), suffix, dice)
+        data = whole if binary else _damaged_words(whole.decode(), path.suffix, dice)
         path.write_bytes(damaged(data, dice) if data is whole or dice.random() < 0.3 else data)
         try:
             Traffic.read(path, FABRIC)
