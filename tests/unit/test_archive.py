@@ -118,7 +118,9 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "unknown member": (zipped(_traffic(**{"x\n\x1b.txt": b""})), "unknown member"),
     "many members": (zipped({f"{i}.npy": b"" for i in range(100)}), "members"),
     "very many members": (zipped({f"{i}.npy": b"" for i in range(3000)}), "members"),
-    "no header": (zipped({"bytes.npy": npy(GOOD)}), "no header.json"),
+    "no header, two arrays": (zipped({"a.npy": npy(GOOD), "b.npy": npy(GOOD)}), "one array"),
+    "no header, a pickle": (zipped({"a.npy": npy(np.array([{1: 2}], object))}), "plain array"),
+    "no header, no bytes": (zipped({"a.npy": of_shape("(99999999, 99999999)")}), "shape says"),
     "header no JSON": (zipped(_traffic(**{"header.json": b"{"})), "damaged"),
     "header no UTF-8": (zipped(_traffic(**{"header.json": b"\xff\xfe"})), "damaged"),
     "header a list": (zipped(_traffic(**{"header.json": b"[]"})), "not an object"),
@@ -158,6 +160,14 @@ def test_sound_archives_are_read_however_they_are_packed(tmp_path: Path, method:
     path.write_bytes(zipped(_traffic(), method))
     assert np.array_equal(Traffic.load(path).bytes, GOOD)
     assert kind_of(path) == "traffic"
+
+
+def test_numpys_own_archive_is_not_loaded_as_railopts(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    path.write_bytes(zipped({"bytes.npy": npy(GOOD)}))
+    assert np.array_equal(Traffic.read(path, FABRIC).bytes, GOOD)
+    with pytest.raises(FormatError, match=r"no header\.json"):
+        Traffic.load(path)
 
 
 def test_arrays_in_columns_first_order_and_of_no_entries(tmp_path: Path) -> None:
