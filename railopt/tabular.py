@@ -5,8 +5,8 @@ square      one row a source, one column a destination, `[source GPU, destinatio
 long form   columns `src`, `dst`, `bytes` in any order, named in the first row; pairs that are not
             listed send nothing, pairs that are listed twice are added up
 
-Labels that are numbers have to count from 0; labels of both sides have to be the same, so that a
-table that was sorted by name is noticed.
+Lines that begin with # are comments.  Labels that are numbers have to count from 0; labels of both
+sides have to be the same, so that a table that was sorted by name is noticed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from railopt.formats import MAX_LINE, MAX_RANKS
 from railopt.units import INT64_MAX, parse_integer, parse_number, shown
 
 LONG = ("src", "dst", "bytes")
+MAX_ROWS = 1 << 23  # of a CSV in long form
 EXACT = 1 << 53  # below it every whole number has a float of its own
 
 _NUMBERS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*+")  # that fit int64
@@ -35,16 +36,18 @@ def parse_csv(text: str, ranks: int, name: str = "traffic") -> Ints:
     """Text of a CSV, square or in long form -> int64 [ranks, ranks] if it is in long form, else
     as large as it is.
     """
+    if text.count("\n") + text.count("\r") > 2 * MAX_ROWS:
+        raise FormatError(f"{name}: more than {MAX_ROWS} rows; add up the rows of a pair first")
     lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip(" ,\t")]
-    if not lines:
+    columns = [cell.lower() for cell in _cells(lines[0].lstrip("# "), name)] if lines else []
+    rows = [line for line in lines if not line.lstrip().startswith("#")]
+    if sorted(columns) == sorted(LONG):  # np.savetxt writes its header as a comment
+        return _long(rows[rows[:1] == lines[:1] :], columns, ranks, name)
+    if not rows:
         raise FormatError(f"{name}: no rows; expected a square matrix, or src,dst,bytes")
-    head = _cells(lines[0], f"{name} row 0")
-    columns = [cell.lower() for cell in head]
-    if sorted(columns) == sorted(LONG):
-        return _long(lines[1:], columns, ranks, name)
-    if len(lines) > MAX_RANKS + 1:
-        raise FormatError(f"{name}: {len(lines)} rows, at most {MAX_RANKS} and one of labels")
-    return _square(lines, head, name)
+    if len(rows) > MAX_RANKS + 1:
+        raise FormatError(f"{name}: {len(rows)} rows, at most {MAX_RANKS} and one of labels")
+    return _square(rows, _cells(rows[0], f"{name} row 0"), name)
 
 
 def _cells(line: str, where: str) -> list[str]:
@@ -148,9 +151,10 @@ def _long(lines: list[str], columns: list[str], ranks: int, name: str) -> Ints:
     if _TRIPLES.fullmatch(body):
         table = np.fromstring(body.replace("\n", ","), np.int64, sep=",").reshape(-1, 3)
     else:
-        table = np.array(
-            [_triple(line, f"{name} row {i}") for i, line in enumerate(lines, 1)], np.int64
+        cells = (
+            cell for i, line in enumerate(lines, 1) for cell in _triple(line, f"{name} row {i}")
         )
+        table = np.fromiter(cells, np.int64).reshape(-1, 3)
     src, dst, size = (table[:, columns.index(column)] for column in LONG)
     try:
         return scatter(src, dst, size, ranks)

@@ -32,6 +32,8 @@ WANTED = [[0, 5], [7, 0]]
         "0,0,5\n1,7,0",
         '"gpu 0","gpu 1"\n"gpu 0",0,5\n"gpu 1",7,0',
         "src,dst,bytes\n0,1,5\n1,0,7",
+        "# a comment\n0,5\n# another\n7,0",
+        "# src,dst,bytes\n0,1,5\n1,0,7",
         "Bytes,Dst,Src\n5,1,0\n7,0,1",
         "src,dst,bytes\n0,1,2\n1,0,7\n0,1,3.0",
     ],
@@ -46,6 +48,7 @@ def test_a_csv_as_people_write_it(tmp_path: Path, text: str) -> None:
     ("text", "complaint"),
     [
         ("", "no rows"),
+        ("# nothing", "no rows"),
         ("a,b", "labels and no numbers"),
         ("0,5\n7", "1 numbers, the first row has 2"),
         ("0,5,1\n7,0,1\n1,1,1\n1,1,1\n1,1,1", "5 x 3 numbers"),
@@ -85,6 +88,11 @@ def test_long_form_alone_is_empty_traffic() -> None:
     assert not parse_csv("src,dst,bytes\n", 2).any()
     with pytest.raises(InputError, match="from 1 to 8192"):
         parse_csv("src,dst,bytes\n", 10**9)
+
+
+def test_a_log_of_too_many_rows_is_refused_before_it_is_cut() -> None:
+    with pytest.raises(InputError, match="more than 8388608 rows"):
+        parse_csv("\n" * (1 << 25), 2)
 
 
 def test_a_large_csv_is_read_row_by_row() -> None:
