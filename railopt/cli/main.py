@@ -121,7 +121,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     """
     named, rest = config.taken_out(arguments)
     command = next((word for word in rest if word in COMMANDS), None)
-    settings = config.find(named)
+    settings = None if command is None else config.find(named)
     parser = _parser(command, settings)
     args, extra = parser.parse_known_args(rest)
     if extra:

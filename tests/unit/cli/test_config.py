@@ -116,6 +116,12 @@ def test_a_bad_file_is_one_sentence(
     assert len(ran.err.splitlines()) == 1
 
 
+def test_a_bad_file_does_not_hide_the_version(railopt_cli: Cli, folder: Path) -> None:
+    (folder / config.NAME).write_text("x =")
+    assert railopt_cli("--version").code == 0
+    assert railopt_cli("--help").code == 0
+
+
 def test_a_file_that_is_not_there_or_does_nothing(railopt_cli: Cli, folder: Path) -> None:
     assert "No such file" in railopt_cli("--config", "none.toml", "plan", "uniform").err
     assert "expected the name of a file" in railopt_cli("plan", "uniform", "--config").err
