@@ -86,10 +86,10 @@ class Config:
             taken += [f"{n} = {value}" for n, value in sizes.items() if n not in typed]
         return printable(f"defaults from {self.path}: {', '.join(taken)}") if taken else ""
 
-    def rows(self) -> list[list[str]]:
+    def rows(self) -> list[list[Any]]:
         """(key, value) of all that it sets."""
         fabric = {"fabric": self.fabric_file} if self.fabric_file is not None else self.sizes
-        return [[name, str(value)] for name, value in {**self.defaults, **fabric}.items()]
+        return [[name, value] for name, value in {**self.defaults, **fabric}.items()]
 
 
 def taken_out(arguments: list[str]) -> tuple[str | None, list[str]]:

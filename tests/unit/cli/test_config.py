@@ -84,6 +84,8 @@ def test_config_shows_it(railopt_cli: Cli, folder: Path) -> None:
         "link    200Gb/s",
     ]
     assert ran.err == "from railopt.toml\n"
+    found = json.loads(railopt_cli("config", "--json").out)["sets"]
+    assert found == {"policy": "pxn", "chunk": "64KiB", "nodes": 2, "rails": 2, "link": "200Gb/s"}
     (folder / config.NAME).unlink()
     assert railopt_cli("config").err == "no configuration file\n"
 
