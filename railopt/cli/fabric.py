@@ -7,7 +7,6 @@ import argparse
 from railopt.arrays import check_targets
 from railopt.cli.common import (
     add_fabric_arguments,
-    add_output_arguments,
     described_by,
     integer,
     note,
@@ -37,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", help="draw it into a file: .svg, .pdf or .png"
     )
     add_fabric_arguments(parser)
-    add_output_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
 
 
 def run(args: argparse.Namespace) -> int:

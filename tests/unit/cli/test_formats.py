@@ -30,7 +30,7 @@ TABLES = {
     "hybrid": ["hybrid"],
     "config": ["config", "--config", "railopt.toml"],
 }
-NO_FORMAT = {"report", "fabric-from-perftest", "sweep", "convert", "completion"}
+NO_FORMAT = {"fabric", "report", "fabric-from-perftest", "sweep", "convert", "completion"}
 NOT_TRIED = {"demo", "devices", "place"}  # slow, or in need of devices or of a trace
 
 

@@ -193,8 +193,10 @@ def test_ctrl_c_before_the_first_row(railopt_cli: Cli, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.5, 1.5, 4.0])
 def test_ctrl_c_at_any_moment_leaves_no_traceback(after_s: float) -> None:
     """Of the command or of a child; the whole group of processes is struck, as by a terminal."""
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    code += "import railopt_command; print('ready', flush=True); railopt_command.entry()"
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "def hook(event, args):\n    if event == 'import' and args[0] == 'railopt.cli':\n"
+    code += "        print('ready', flush=True)\n"
+    code += "import railopt_command; sys.addaudithook(hook); railopt_command.entry()"
     line = ["gap", "dirichlet:seed=3,mean=2MiB", "--nodes", "4", "--gpus", "4"]  # stays open
     child = subprocess.Popen(
         [sys.executable, "-c", code, *line, "--rails", "8", "--chunk", "flow", "--limit", "60s"],
