@@ -16,6 +16,7 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.errors import printable
 from railopt.fabric import Fabric
 from railopt.gaps import GapReport, gap
@@ -25,7 +26,8 @@ from railopt.workloads import moe
 
 EPILOG = """example:
   railopt demo
-  railopt demo --json > demo.json"""
+  railopt demo --json > demo.json
+  railopt demo -o demo.pdf --width column"""
 
 CHUNK = "1MiB"
 PICTURE = "railopt-demo.svg"
@@ -36,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help=f"where the picture goes: .svg, .pdf or .png (default {PICTURE}, replaced if it is "
-        f"there)",
+        help=f"where the picture goes: {FORMATS_HELP} (default {PICTURE}, replaced if it is there)",
     )
+    add_width_argument(parser)
     add_output_arguments(parser)
 
 
@@ -55,9 +57,11 @@ class Demo(NamedTuple):
 def run(args: argparse.Namespace) -> int:
     if args.output is None:
         refuse_idle(args, "force", because=f"without -o, where {PICTURE} is replaced anyway")
+        args.output, args.force = PICTURE, True
+    width = figure_width(args, "output")
     note("compiling on the first run, then planning ...")
     demo = measured()
-    picture = _picture(demo.healthy, args)
+    picture = _picture(demo.healthy, args, width)
     if args.format == "json":
         print_json(
             {
@@ -154,11 +158,11 @@ def _table(title: str, reports: list[GapReport], out: Output) -> None:
     print()
 
 
-def _picture(reports: list[GapReport], args: argparse.Namespace) -> str:
-    from railopt.report.heatmap import rail_loads
+def _picture(reports: list[GapReport], args: argparse.Namespace, width: float) -> str:
+    from railopt.report.heatmap import load_maps, of_report
     from railopt.report.saving import save_figure
 
-    figure = rail_loads(reports, "NIC time over the lower bound, by policy")
-    path = PICTURE if args.output is None else str(args.output)
-    save_figure(figure, path, force=args.force or args.output is None)
-    return printable(path)
+    title = "NIC time over the lower bound, by policy"
+    figure = load_maps([of_report(report) for report in reports], title, width=width)
+    save_figure(figure, args.output, force=args.force)
+    return printable(args.output)

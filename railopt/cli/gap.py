@@ -22,7 +22,8 @@ from railopt.cli.common import (
     refuse_idle,
     traffic_from,
 )
-from railopt.errors import InputError, RailoptError
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.errors import InputError, RailoptError, printable
 from railopt.gaps import (
     DEFAULT_POLICIES,
     DEFAULT_SIZES,
@@ -42,6 +43,7 @@ HELP = "how far a plan or a policy is from the best possible"
 EPILOG = """examples:
   railopt gap moe:skew=0.8,seed=1 --policy lpt,lpt-local --chunk 256KiB,1MiB,4MiB --limit 10s
   railopt gap moe:skew=0 --nodes 16 --chunk 1MiB,4MiB --certificate certs --figure gap.svg
+  railopt gap moe:skew=0.5 --figure gap.pdf --width column
   railopt gap plan.npz other.npz --json
 
 "plan" says whether this plan is optimal (its value is the certified bound).  "optimum" says what is
@@ -71,7 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="save a certificate of each row there (railopt check re-checks them)",
     )
-    parser.add_argument("--figure", metavar="FILE.svg|.png", help="draw gap against chunk size")
+    parser.add_argument(
+        "--figure", metavar="FILE", help=f"draw gap against chunk size: {FORMATS_HELP}"
+    )
+    add_width_argument(parser)
     add_output_arguments(parser)
     add_fabric_arguments(parser)
 
@@ -80,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
     """One row a policy and chunk size; the exit code.  What took time to find is printed, whatever
     becomes of the files.
     """
+    width = figure_width(args, "figure")
     rows: list[GapRow] = []
     interrupted = False
     try:
@@ -118,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     if saved:
         note(f"saved {len(saved)} certificates in {args.certificate}")
     if args.figure and rows:
-        _figure(rows, args)
+        _figure(rows, args, width)
     return 130 if interrupted else 0
 
 
@@ -208,10 +214,10 @@ def _guarantees(known: Guarantee | None) -> list[Any]:
     ]
 
 
-def _figure(rows: list[GapRow], args: argparse.Namespace) -> None:
+def _figure(rows: list[GapRow], args: argparse.Namespace, width: float) -> None:
     from railopt.report.gaps import gap_against_chunk
     from railopt.report.saving import save_figure
 
-    title = f"{args.traffic[0]}: gap against chunk size"
-    save_figure(gap_against_chunk(gap_lines(rows), title), args.figure, force=args.force)
+    figure = gap_against_chunk(gap_lines(rows), printable(args.traffic[0]), width=width)
+    save_figure(figure, args.figure, force=args.force)
     note(f"saved {args.figure}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from railopt.cli.common import Output, add_output_arguments, note, output_of, print_json
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.errors import InputError
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import Answer, answer
@@ -13,7 +14,7 @@ from railopt.units import format_bytes, format_time, parse_integer
 
 EPILOG = """example:
   railopt hybrid
-  railopt hybrid spec.toml --figure latency.svg
+  railopt hybrid spec.toml --figure latency.pdf --width column
   railopt hybrid spec.toml --sizes 4,1 --json"""
 
 
@@ -32,20 +33,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--simulate", action="store_true", help="run the block in the flow simulator too"
     )
     parser.add_argument(
-        "--figure", metavar="FILE", help="latency against ratio and domain size: .svg, .pdf or .png"
+        "--figure",
+        metavar="FILE",
+        help=f"what a block waits for, by domain size and ratio: {FORMATS_HELP}",
     )
+    add_width_argument(parser)
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer, draw, print; the exit code."""
+    width = figure_width(args, "figure")
     sizes = None if args.sizes is None else _sizes(args.sizes)
     found = answer(spec.read(args.spec), sizes, simulate=args.simulate)
     if args.figure:
         from railopt.report.hybrid_figure import latency_figure
         from railopt.report.saving import save_figure
 
-        save_figure(latency_figure(found.stream, found.best), args.figure, force=args.force)
+        figure = latency_figure(found.stream, found.best, width=width)
+        save_figure(figure, args.figure, force=args.force)
         note(f"saved {args.figure}")
     if args.format == "json":
         print_json(found.as_dict())

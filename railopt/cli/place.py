@@ -17,6 +17,7 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.errors import InputError, printable
 from railopt.tables import duration, percent, size
 from railopt.units import format_bytes, parse_bytes, parse_time, seconds
@@ -132,8 +133,11 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--vllm-ascend", metavar="FILE.json", help="write the placement as vllm-ascend's expert map"
     )
     parser.add_argument(
-        "--gantt", metavar="FILE.svg", help="draw the iteration's timeline before and after"
+        "--gantt",
+        metavar="FILE",
+        help=f"draw the iteration's timeline before and after: {FORMATS_HELP}",
     )
+    add_width_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -190,7 +194,8 @@ def _check(args: argparse.Namespace) -> None:
         refuse_idle(args, "limit", because=because)
     if args.trace.endswith(".npz"):
         refuse_idle(args, "top_k", because="with a railopt trace, which knows it")
-    for path in (args.sglang, args.vllm_ascend, args.gantt):
+    figure_width(args, "gantt")
+    for path in (args.sglang, args.vllm_ascend):
         if path and Path(path).is_file() and not args.force:
             raise InputError(f"{printable(path)} exists: give another name, or --force")
 
@@ -213,7 +218,8 @@ def _save(args: argparse.Namespace, made: Comparison) -> None:
         from railopt.report.saving import save_figure
 
         lines = [made.before.timeline, made.after.timeline]
-        figure = gantt(lines, title="one iteration before and after")
+        names = ("before:\nnothing overlaps", f"after: {made.planner},\ncopies sent ahead")
+        figure = gantt(lines, names, width=figure_width(args, "gantt"))
         save_figure(figure, args.gantt, force=args.force)
         note(f"saved {args.gantt}")
     if args.sglang:

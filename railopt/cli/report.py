@@ -8,10 +8,11 @@ from pathlib import Path
 
 from railopt.arrays import check_targets, write_atomic
 from railopt.cli.common import note, print_json
+from railopt.cli.drawing import add_width_argument, width_of
 
 EPILOG = """example:
   railopt report results -o report.html
-  railopt report results --experiments out -o report.html --figures figures"""
+  railopt report results --experiments out -o report.html --figures figures --width column"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figures", metavar="DIR", help="write the figures as files too, SVG and PDF"
     )
+    add_width_argument(parser)
     parser.add_argument("--title", default="railopt report")
     parser.add_argument(
         "--json", action="store_true", help="print the data behind the figures as JSON too"
@@ -50,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.report.figures import all_figures, save_all
     from railopt.symbolic import registry
 
+    width = width_of(args, "figures")
     check_targets(args.output, force=args.force)
     found = rows.read(*args.results)
     if found.torn:
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     shown = ["--experiments", args.experiments] if args.experiments else []
     command = shlex.join(["railopt", "report", *args.results, *shown])
     text = page.build(found, tuple(registry.load().values()), experiments, command, args.title)
-    drawn = all_figures(found.rows) if args.figures or args.json else []
+    drawn = all_figures(found.rows, width=width) if args.figures or args.json else []
     if args.figures:
         save_all(drawn, Path(args.figures), force=args.force)
     write_atomic(args.output, text, force=args.force)

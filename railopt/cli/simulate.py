@@ -8,11 +8,13 @@ from typing import Any
 from railopt.arrays import check_targets, kind_of
 from railopt.cli import common
 from railopt.cli.common import refuse_idle
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies import KNOWN, plan
-from railopt.report.saving import figure_format, save_figure
+from railopt.report.saving import save_figure
+from railopt.report.style import PAGE
 from railopt.report.timeline_figure import timeline_figure
 from railopt.sim import BALANCERS, Assumptions, Fault, Stuck, simulate
 from railopt.sim.assumptions import ROCE_INCAST, STAGES
@@ -57,8 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeline",
         metavar="FILE",
-        help="draw rail by time, as .svg, .png or .pdf; or .json: trace events for Perfetto",
+        help=f"draw rail by time: {FORMATS_HELP}; or .json: trace events for Perfetto",
     )
+    add_width_argument(parser)
     parser.add_argument(
         "--export", metavar="DIR", help="write the same run for htsim: run.cm and fabric.topo"
     )
@@ -105,11 +108,11 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate, write, print; exit 2 with what is stuck where the run can't finish."""
     traced = bool(args.timeline) and args.timeline.endswith(".json")
-    if args.timeline:
-        if not traced:
-            figure_format(args.timeline)
+    if traced:
+        refuse_idle(args, "width", because="to trace events")
         check_targets(args.timeline, force=args.force)
-    elif not args.export:
+    width = PAGE if traced else figure_width(args, "timeline")
+    if not (args.timeline or args.export):
         refuse_idle(args, "force", because="without a file to write")
     assumed = _assumptions(args)
     what, fabric, setting = _subject(args)
@@ -129,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         if traced:
             save_trace(timeline, args.timeline, force=args.force)
         else:
-            save_figure(timeline_figure(timeline), args.timeline, force=args.force)
+            save_figure(timeline_figure(timeline, width=width), args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
     found = {**setting, **summary(timeline, what)}
     if args.format == "json":

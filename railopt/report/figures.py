@@ -1,8 +1,5 @@
 """The report's figures, each with the table of what it shows: drawn from result rows, nothing is
 computed twice.
-
-Text, axes and grid use one marker colour that the page replaces by the text colour, so that figures
-follow the theme.  A policy has one colour, whichever others are drawn.
 """
 
 from __future__ import annotations
@@ -10,34 +7,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import wraps
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import check_targets
+from railopt.arrays import Floats, check_targets
 from railopt.errors import InputError, printable
 from railopt.policies import POLICIES
+from railopt.report.heatmap import load_maps, of_row
 from railopt.report.saving import save_figure
-from railopt.sweep.results import Row
-from railopt.units import parse_bytes, parse_rate
-
-INK = "#010203"
-COLOURS = (
-    "#3b7dd8",
-    "#d9822b",
-    "#3a9d5d",
-    "#c0474f",
-    "#8a63c9",
-    "#8c6d53",
-    "#d070b0",
-    "#7a7a7a",
-    "#a5a52e",
-    "#2ba5b5",
+from railopt.report.style import (
+    INK,
+    PAGE,
+    blank,
+    grid_of,
+    legend_above,
+    line,
+    look,
+    number,
+    printed,
+    rc,
 )
-GREYS = ("#5a5a5a", "#8f8f8f", "#b5b5b5")
+from railopt.sweep.results import Row
+from railopt.units import parse_bytes
 
 
 class Figure(NamedTuple):
@@ -51,12 +45,14 @@ class Figure(NamedTuple):
     rows: list[list[Any]]
 
 
-def svg(drawing: Any) -> str:
-    """A matplotlib figure as an inline `<svg>` that takes the page's text colour."""
+def svg(figure: Figure) -> str:
+    """The drawing as an inline `<svg>` that takes the page's text colour; its ids are its own."""
     import matplotlib
 
-    text = StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "railopt"}):
+    drawing, text = figure.drawing, StringIO()
+    salt = f"{figure.name} {drawing.get_figwidth()}"
+    options = {**rc(drawing.get_figwidth()), "svg.fonttype": "none", "svg.hashsalt": salt}
+    with matplotlib.rc_context(options):
         drawing.savefig(
             text, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
         )
@@ -66,42 +62,6 @@ def svg(drawing: Any) -> str:
     return re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL).replace(
         INK, "currentColor"
     )
-
-
-STYLE = {
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": INK,
-    "axes.titlesize": 10,
-    "font.size": 9,
-    "legend.frameon": False,
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
-}
-
-
-def styled(
-    make: Callable[[Sequence[Row]], Figure | None],
-) -> Callable[[Sequence[Row]], Figure | None]:
-    """Draw with the page's style."""
-
-    @wraps(make)
-    def draw(rows: Sequence[Row]) -> Figure | None:
-        import matplotlib
-
-        with matplotlib.rc_context(STYLE):
-            return make(rows)
-
-    return draw
-
-
-def _blank(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure as Drawing
-
-    made = Drawing(figsize=(width, height), layout="constrained")
-    return made, made.subplots(rows, columns, squeeze=False)
 
 
 def order(rows: Sequence[Row], column: str) -> list[Any]:
@@ -118,80 +78,77 @@ def order(rows: Sequence[Row], column: str) -> list[Any]:
     return sorted(values)
 
 
-def colour(policy: str) -> str:
-    """The same for a policy in every figure; those that railopt does not know share the greys."""
-    known = list(POLICIES)
-    if policy in known:
-        return COLOURS[known.index(policy) % len(COLOURS)]
-    return GREYS[sum(policy.encode()) % len(GREYS)]
-
-
 def _percent(row: Row) -> float:
     return float(Fraction(row["gap"])) * 100
 
 
-@styled
-def gap_by_policy(rows: Sequence[Row]) -> Figure:
+def _gap_axis(axis: Any, largest: float) -> None:
+    """Gaps in %, logarithmic above 0.01, with 0 at the bottom."""
+    axis.set_yscale("symlog", linthresh=0.01)
+    axis.set_ylim(0, max(0.01, 2 * largest))
+    axis.yaxis.set_major_formatter(number)
+    axis.grid(True, axis="y")
+
+
+@printed
+def gap_by_policy(rows: Sequence[Row], *, width: float = PAGE) -> Figure:
     """Boxes of the gap, a group a chunk size, a box a policy."""
     policies, chunks = order(rows, "policy"), order(rows, "chunk")
-    made, axes = _blank(min(max(6.0, 0.5 * len(policies) * len(chunks) + 2), 9.0), 4.5)
+    made, axes = blank(width, max(2.8, 0.5 * width))
     axis, table = axes[0, 0], []
-    for number, policy in enumerate(policies):
-        for place, chunk in enumerate(chunks):
+    for place, policy in enumerate(policies):
+        for group, chunk in enumerate(chunks):
             gaps = [
                 _percent(row)
                 for row in rows
                 if row["instance"]["policy"] == policy and row["instance"]["chunk"] == chunk
             ]
-            if not gaps:
-                continue
-            quartiles = np.percentile(gaps, (0, 25, 50, 75, 100)).tolist()
-            table.append([policy, chunk, len(gaps), *quartiles])
-            x = place + (number + 0.5) / (len(policies) + 1) - 0.5
-            width, ink = 0.8 / (len(policies) + 1), colour(policy)
-            axis.bxp(
-                [
-                    {
-                        "med": quartiles[2],
-                        "q1": quartiles[1],
-                        "q3": quartiles[3],
-                        "whislo": quartiles[0],
-                        "whishi": quartiles[4],
-                    }
-                ],
-                [x],
-                widths=width,
-                showfliers=False,
-                patch_artist=True,
-                boxprops={"facecolor": ink, "alpha": 0.55, "edgecolor": ink},
-                medianprops={"color": INK},
-                whiskerprops={"color": ink},
-                capprops={"color": ink},
-            )
-            axis.plot(
-                [], [], color=ink, linewidth=6, alpha=0.55, label=policy if place == 0 else None
-            )
+            if gaps:
+                quartiles = np.percentile(gaps, (0, 25, 50, 75, 100)).tolist()
+                table.append([policy, chunk, len(gaps), *quartiles])
+                x = group + (place + 1) / (len(policies) + 1) - 0.5
+                _box(axis, x, 0.7 / (len(policies) + 1), quartiles, policy)
     axis.set_xticks(range(len(chunks)), chunks)
     axis.set(xlabel="largest chunk", ylabel="gap above the certified bound, %")
-    axis.set_yscale("symlog", linthresh=0.01)
-    axis.set_ylim(bottom=0)
-    axis.legend(ncols=5, fontsize=8, loc="upper left", bbox_to_anchor=(0, 1.18))
+    _gap_axis(axis, max(entry[-1] for entry in table))
+    legend_above(made, policies)
     return Figure(
         "gap-by-policy",
         "Gap by policy and chunk size",
-        "Gap of each plan above a lower bound whose witness checks; box: quartiles, whiskers: "
-        "extremes.",
+        "Gap of each plan above a lower bound whose witness checks; box: quartiles, marker: "
+        "median, whiskers: extremes.",
         made,
         ["policy", "chunk", "instances", "min %", "q1 %", "median %", "q3 %", "max %"],
         table,
     )
 
 
-@styled
-def gap_by_nodes(rows: Sequence[Row]) -> Figure:
+def _box(axis: Any, x: float, width: float, quartiles: Sequence[float], policy: str) -> None:
+    """One box with its policy's marker at the median."""
+    colour = look(policy).colour
+    names = ("whislo", "q1", "med", "q3", "whishi")
+    axis.bxp(
+        [dict(zip(names, quartiles, strict=True))],
+        [x],
+        widths=width,
+        showfliers=False,
+        patch_artist=True,
+        boxprops={"facecolor": colour, "edgecolor": colour, "alpha": 0.5},
+        medianprops={"color": INK, "linewidth": 0.6},
+        whiskerprops={"color": colour},
+        capprops={"color": colour},
+        manage_ticks=False,
+    )
+    axis.plot(
+        [x], [quartiles[2]], **line(policy), markeredgecolor=INK, markeredgewidth=0.5, clip_on=False
+    )
+
+
+@printed
+def gap_by_nodes(rows: Sequence[Row], *, width: float = PAGE) -> Figure:
     """Median gap against the number of nodes, a line a policy."""
     policies, sizes = order(rows, "policy"), order(rows, "nodes")
-    made, axes = _blank(6.5, 4)
+    made, axes = blank(width, max(2.8, 0.45 * width))
     axis, table = axes[0, 0], []
     for policy in policies:
         points = []
@@ -204,17 +161,11 @@ def gap_by_nodes(rows: Sequence[Row]) -> Figure:
             if gaps:
                 points.append((nodes, float(np.median(gaps))))
                 table.append([policy, nodes, len(gaps), points[-1][1]])
-        axis.plot(
-            *zip(*points, strict=True),
-            marker="o",
-            color=colour(policy),
-            label=policy,
-        )
+        axis.plot(*zip(*points, strict=True), **line(policy), clip_on=False)
     axis.set(xlabel="nodes", ylabel="median gap, %")
-    axis.set_yscale("symlog", linthresh=0.01)
-    axis.set_ylim(bottom=0)
+    _gap_axis(axis, max(entry[-1] for entry in table))
     axis.set_xticks(sizes)
-    axis.legend(fontsize=8, ncols=2)
+    legend_above(made, policies)
     return Figure(
         "gap-by-nodes",
         "Gap against nodes",
@@ -225,62 +176,43 @@ def gap_by_nodes(rows: Sequence[Row]) -> Figure:
     )
 
 
-@styled
-def rail_loads(rows: Sequence[Row]) -> Figure | None:
+def rail_loads(rows: Sequence[Row], *, width: float = PAGE) -> Figure | None:
     """Heat maps of what every NIC sends and receives, for one instance under each policy."""
     with_loads = [row for row in rows if "loads" in row and Fraction(row["bound"])]
     if not with_loads:
         return None
-    candidates = [row for row in with_loads if row["instance"]["policy"] == "lpt"] or with_loads
-    first = max(candidates, key=_percent)
-    same = {name: value for name, value in first["instance"].items() if name != "policy"}
+    by_lpt = [row for row in with_loads if row["instance"]["policy"] == "lpt"]
+    first = max(by_lpt or with_loads, key=_percent)
+    same = {**first["instance"], "policy": ""}
     found = {
         row["instance"]["policy"]: row
         for row in with_loads
-        if {**row["instance"], "policy": ""} == {**same, "policy": ""}
+        if {**row["instance"], "policy": ""} == same
     }
     chosen = [found[policy] for policy in order(list(found.values()), "policy")]
-    made, axes = _blank(1.5 * len(chosen) + 1, 3.8, 2, len(chosen))
-    table = []
-    for column, row in enumerate(chosen):
-        full = float(
-            Fraction(row["bound"]) * parse_rate(row["instance"]["link"])
-        )  # bytes of a healthy NIC within the bound
-        for line, side in enumerate(("send", "recv")):
-            loads, axis = row["loads"][side], axes[line, column]
-            axis.pcolormesh(
-                np.array(loads) / full, cmap="viridis_r", vmin=0, vmax=2, edgecolors="none"
-            )
-            axis.invert_yaxis()
-            axis.set_title(
-                f"{row['instance']['policy']}\n{'sent' if side == 'send' else 'received'}",
-                fontsize=8,
-            )
-            axis.tick_params(labelsize=6)
-            axis.set(xlabel="rail" if line else "", ylabel="" if column else "node")
-            table += [
-                [row["instance"]["policy"], side, node, *values]
-                for node, values in enumerate(loads)
-            ]
-    rails = first["instance"]["rails"]
-    where = (
-        f"{same['nodes']} nodes, {same['traffic']}, chunks of {same['chunk']}, seed {same['seed']}"
-    )
+    table = [
+        [row["instance"]["policy"], side, node, *values]
+        for row in chosen
+        for side in ("send", "recv")
+        for node, values in enumerate(row["loads"][side])
+    ]
+    worst = "lpt" if by_lpt else "a policy"
     return Figure(
         "rail-loads",
         "Rail loads",
-        f"Bytes on every NIC; darkest: twice what the bound allows. The instance where lpt does "
-        f"worst: {where}.",
-        made,
-        ["policy", "side", "node", *(f"rail {n}" for n in range(rails))],
+        "Time of every NIC as a multiple of the lower bound: red is above it; the slowest NIC is "
+        f"framed. The instance where {worst} does worst: {same['nodes']} nodes, "
+        f"{same['traffic']}, chunks of {same['chunk']}, seed {same['seed']}.",
+        load_maps([of_row(row) for row in chosen], width=width),
+        ["policy", "side", "node", *(f"rail {n}, bytes" for n in range(same["rails"]))],
         table,
     )
 
 
-@styled
-def completion_times(rows: Sequence[Row]) -> Figure | None:
-    """When chunks were delivered in the simulator, as distributions, a line a policy, over the
-    bound.
+@printed
+def completion_times(rows: Sequence[Row], *, width: float = PAGE) -> Figure | None:
+    """When chunks were delivered in the simulator, as distributions over the bound: a panel a
+    policy, the others grey behind it, since curves of good policies lie on each other.
     """
     done = [
         row
@@ -289,40 +221,58 @@ def completion_times(rows: Sequence[Row]) -> Figure | None:
     ]
     if not done:
         return None
-    made, axes = _blank(6.5, 4)
-    axis, table = axes[0, 0], []
-    for policy in order(done, "policy"):
-        mine = [row for row in done if row["instance"]["policy"] == policy]
-        times = np.mean(
-            [
-                np.array(row["simulated"]["delivered_ps"]) / 1e12 / float(Fraction(row["bound"]))
-                for row in mine
-            ],
-            axis=0,
-        )
-        shares = np.linspace(0, 1, len(times))
-        axis.plot(times, shares, color=colour(policy), label=policy)
-        last = [
-            float(Fraction(row["simulated"]["completion"]) / Fraction(row["bound"])) for row in mine
-        ]
-        table.append(
-            [policy, len(mine), float(times[len(times) // 2]), float(np.median(last)), max(last)]
-        )
-    axis.axvline(1, color=INK, linewidth=0.8, linestyle=":")
-    axis.set(xlabel="time of delivery / lower bound", ylabel="share of chunks")
-    axis.legend(fontsize=8)
+    policies = order(done, "policy")
+    mine = {name: [r for r in done if r["instance"]["policy"] == name] for name in policies}
+    curves = {name: np.mean([_delivered(row) for row in mine[name]], axis=0) for name in policies}
+    lines, columns = grid_of(len(policies), width, 1.7)
+    made, axes = blank(width, 1.5 * lines + 0.3, lines, columns, sharex=True, sharey=True)
+    for place, axis in enumerate(axes.flat):
+        axis.set_visible(place < len(policies))
+        axis.tick_params(labelbottom=place + columns >= len(policies))
+    table = []
+    for axis, policy in zip(axes.flat, policies, strict=False):
+        last = [_completion(row) for row in mine[policy]]
+        middle = float(curves[policy][len(curves[policy]) // 2])
+        table.append([policy, len(last), middle, float(np.median(last)), max(last)])
+        _curve(axis, policy, curves)
+        axis.set_title(f"{policy}: last at {curves[policy][-1]:.3f}")
+    made.supxlabel("time of delivery / lower bound", fontsize="medium")
+    made.supylabel("share of chunks", fontsize="medium")
     return Figure(
         "completion-times",
         "Completion times",
         "Simulated delivery of chunks over the lower bound on NIC time (the simulator adds "
-        "headers and latency), mean over instances.",
+        "headers and latency), mean over instances; grey: the other policies; dotted: the bound; "
+        "in the title when the last chunk arrived.",
         made,
         ["policy", "instances", "median chunk", "median completion", "slowest completion"],
         table,
     )
 
 
-FIGURES: tuple[Callable[[Sequence[Row]], Figure | None], ...] = (
+def _delivered(row: Row) -> Floats:
+    """Times of delivery over the bound, rising."""
+    times = np.array(row["simulated"]["delivered_ps"], dtype=np.float64)
+    return times / 1e12 / float(Fraction(row["bound"]))
+
+
+def _completion(row: Row) -> float:
+    return float(Fraction(row["simulated"]["completion"]) / Fraction(row["bound"]))
+
+
+def _curve(axis: Any, policy: str, curves: dict[str, Floats]) -> None:
+    """One policy's curve before all others."""
+    for other, times in curves.items():
+        if other != policy:
+            axis.plot(times, np.linspace(0, 1, len(times)), color="#a9a9a9", linewidth=0.6)
+    mine = curves[policy]
+    every = max(1, len(mine) // 4)
+    axis.plot(mine, np.linspace(0, 1, len(mine)), **line(policy), markevery=every, clip_on=False)
+    axis.axvline(1, color=INK, linewidth=0.8, linestyle=":")
+    axis.set_xlim(left=0)
+
+
+FIGURES: tuple[Callable[..., Figure | None], ...] = (
     gap_by_policy,
     gap_by_nodes,
     rail_loads,
@@ -330,9 +280,9 @@ FIGURES: tuple[Callable[[Sequence[Row]], Figure | None], ...] = (
 )
 
 
-def all_figures(rows: Sequence[Row]) -> list[Figure]:
-    """Every figure that the rows can fill."""
-    found = (make(rows) for make in FIGURES) if rows else ()
+def all_figures(rows: Sequence[Row], *, width: float = PAGE) -> list[Figure]:
+    """Every figure that the rows can fill, so many inches wide."""
+    found = (make(rows, width=width) for make in FIGURES) if rows else ()
     return [figure for figure in found if figure is not None]
 
 

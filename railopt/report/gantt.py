@@ -6,55 +6,56 @@ from collections.abc import Sequence
 from typing import Any
 
 from railopt.moe.iteration.timeline import Timeline
+from railopt.report.style import PAGE, blank, legend_above, printed
 
-COLORS = {
-    "a2a": "#4c72b0",
-    "trans": "#dd8452",
-    "agg": "#c44e52",
-    "fec": "#55a868",
-    "bec": "#55a868",
-    "fnec": "#8c8c8c",
-    "bnec": "#8c8c8c",
-    "plan": "#8172b3",
+# operation -> colour and what it is
+OPERATIONS = {
+    "a2a": ("#0072b2", "all-to-all of tokens"),
+    "trans": ("#ffa500", "copies of experts sent out (Trans)"),
+    "agg": ("#962d78", "their gradients summed (Agg)"),
+    "fec": ("#009e73", "experts' computation"),
+    "bec": ("#009e73", "experts' computation"),
+    "fnec": ("#a9a9a9", "other computation"),
+    "bnec": ("#a9a9a9", "other computation"),
+    "plan": ("#1a1a1a", "choice of the copies (Plan)"),
 }
-LEGEND = {
-    "a2a": "all-to-all",
-    "trans": "Trans",
-    "agg": "Agg",
-    "fec": "experts",
-    "fnec": "other compute",
-    "plan": "Plan",
+NAMES = {
+    "deepspeed": "no balancing\n(as DeepSpeed)",
+    "fastermoe": "FasterMoE",
+    "pro-prophet": "Pro-Prophet",
+    "ours": "railopt",
 }
+"""Styles of a timeline as the picture calls them."""
 ROW = {"compute": 0.62, "network": 0.3, "cpu": 0.0}  # where a stream lies in its band of height 1
 PS_PER_MS = 1e9
 
 
-def gantt(timelines: Sequence[Timeline], *, title: str = "") -> Any:
-    """A figure: one band a timeline, compute above network, on one time axis."""
-    from matplotlib.figure import Figure
+@printed
+def gantt(
+    timelines: Sequence[Timeline],
+    names: Sequence[str] = (),
+    *,
+    title: str = "",
+    width: float = PAGE,
+) -> Any:
+    """A figure: one band a timeline, compute above network above the CPU, on one time axis; bands
+    are called by `names`, or by their styles.
+    """
     from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(11, 1 + 0.9 * len(timelines)))
-    axes = figure.subplots()
+    figure, grid = blank(width, 1.1 + 0.75 * len(timelines))
+    axes = grid[0, 0]
     for band, line in enumerate(reversed(timelines)):
         _band(axes, band, line)
-    axes.set_yticks(
-        [band + 0.55 for band in range(len(timelines))],
-        [line.style for line in reversed(timelines)],
-    )
-    axes.set_xlabel("time of one iteration, ms (upper row compute, lower row network)")
-    axes.set_xlim(0, max(line.total_ps for line in timelines) / PS_PER_MS * 1.1)
-    axes.legend(
-        handles=[Patch(color=COLORS[key], label=name) for key, name in LEGEND.items()],
-        ncols=6,
-        fontsize=8,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 1.0 + 0.5 / (1 + len(timelines))),
-        frameon=False,
-    )
+    called = names or [NAMES.get(line.style, line.style) for line in timelines]
+    axes.set_yticks([band + 0.45 for band in range(len(timelines))], called[::-1])
+    axes.set_xlabel("time of one iteration, ms\n(a band from above: GPU, network, CPU)")
+    axes.set_xlim(0, max(line.total_ps for line in timelines) / PS_PER_MS * 1.12 or 1)
+    seen = {event.operation for line in timelines for event in line.events}
+    legend = {text: colour for name, (colour, text) in OPERATIONS.items() if name in seen}
+    legend_above(figure, list(legend), [Patch(color=colour) for colour in legend.values()])
     if title:
-        axes.set_title(title, fontsize=9, pad=24)
-    figure.tight_layout()
+        axes.set_title(title)
     return figure
 
 
@@ -64,8 +65,8 @@ def _band(axes: Any, band: int, line: Timeline) -> None:
         axes.broken_barh(
             [(event.start_ps / PS_PER_MS, (event.end_ps - event.start_ps) / PS_PER_MS)],
             (band + ROW[event.stream], 0.28),
-            color=COLORS[event.operation],
+            color=OPERATIONS[event.operation][0],
             linewidth=0,
         )
     end = line.total_ps / PS_PER_MS
-    axes.text(end, band + 0.55, f" {end:.2f} ms", va="center", fontsize=8)
+    axes.text(end, band + 0.6, f" {end:.2f} ms", va="center")

@@ -3,68 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil, log2, log10
 from typing import Any
 
+from railopt.report.style import PAGE, apart, blank, legend_above, line, number, printed
+from railopt.units import format_bytes
 
+
+@printed
 def gap_against_chunk(
     lines: Mapping[str, Sequence[tuple[int, float]]],
     title: str = "",
     spread: Mapping[str, Any] | None = None,
+    *,
+    width: float = PAGE,
 ) -> Any:
     """A figure: for each policy its (chunk bytes, gap in %) points, both axes logarithmic; a gap of
-    0 sits on the floor.
+    0 sits on the floor, a power of 10 below all others.
 
     spread: for a policy, (chunk bytes, low %, high %) drawn as a band.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
-    axis = figure.subplots()
+    figure, axes = blank(width, max(2.6, 0.55 * width))
+    axis = axes[0, 0]
     positive = [gap for points in lines.values() for _, gap in points if gap > 0]
-    floor = min(positive, default=1e-3) / 3
-    for number, (policy, points) in enumerate(lines.items()):
-        ordered = sorted(points)
-        axis.plot(
-            [chunk for chunk, _ in ordered],
-            [max(gap, floor) for _, gap in ordered],
-            marker="os^Dv<>*"[number % 8],
-            color=f"C{number}",
-            label=policy,
-        )
+    floor = 10.0 ** (ceil(log10(min(positive, default=1))) - 1)
+    for policy, points in lines.items():
+        chunks, gaps = zip(*sorted(points), strict=True) if points else ((), ())
+        axis.plot(chunks, [max(gap, floor) for gap in gaps], **line(policy), clip_on=False)
         if spread and policy in spread:
             chunks, low, high = zip(*sorted(spread[policy]), strict=True)
-            axis.fill_between(
-                chunks,
-                [max(v, floor) for v in low],
-                [max(v, floor) for v in high],
-                color=f"C{number}",
-                alpha=0.15,
-            )
+            edges = ([max(gap, floor) for gap in side] for side in (low, high))
+            axis.fill_between(chunks, *edges, color=line(policy)["color"], alpha=0.15, linewidth=0)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
-    axis.set_xlabel("largest chunk, bytes")
-    axis.set_ylabel("gap above the certified bound, %")
-    axis.grid(True, which="both", alpha=0.2)
-    axis.axhline(floor, color="0.6", linewidth=0.8, linestyle=":")
-    axis.text(
-        0.995,
-        floor,
-        "0",
-        color="0.4",
-        ha="right",
-        va="bottom",
-        transform=axis.get_yaxis_transform(),
-        fontsize=8,
-    )
-    ticks = sorted({chunk for points in lines.values() for chunk, _ in points})
-    axis.set_xticks(ticks, [_label(chunk) for chunk in ticks])
+    axis.set(xlabel="largest chunk", ylabel="gap above the certified bound, %")
+    axis.yaxis.set_major_formatter(lambda gap, _: number(gap) if gap > floor else "0")
+    axis.set_ylim(bottom=floor)
+    axis.grid(True)
+    sizes = {log2(chunk): chunk for points in lines.values() for chunk, _ in points}
+    ticks = [sizes[place] for place in apart(sorted(sizes), 0.5 / width)]
+    axis.set_xticks(ticks, [format_bytes(chunk) for chunk in ticks])
     axis.minorticks_off()
-    axis.legend(fontsize=8)
-    axis.set_title(title, fontsize=10)
+    legend_above(figure, list(lines))
+    axis.set_title(title)
     return figure
-
-
-def _label(chunk: int) -> str:
-    from railopt.units import format_bytes
-
-    return format_bytes(chunk)

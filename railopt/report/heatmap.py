@@ -1,53 +1,103 @@
-"""Heat maps of rail loads: node by rail, send and receive, one pair a policy."""
+"""Heat maps of rail loads: node by rail, sent and received, one pair a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from railopt.arrays import Floats, Ints
 from railopt.gaps import GapReport
+from railopt.report.rows import fabric_of
+from railopt.report.style import PAGE, blank, grid_of, printed
+from railopt.sweep.results import Row
+
+SIDES = ("send", "recv")
+LIMIT = 1.25
+"""Where the colours end: a NIC this far above the bound is as dark as any that is slower."""
+MAX_TICKS = 5  # of an axis
 
 
-def rail_loads(reports: Sequence[GapReport], title: str = "") -> Any:
-    """A figure: for each plan its send and receive time per NIC over the bound; dark is slow, 1 is
-    the bound.
+class Loads(NamedTuple):
+    """What a plan makes of each NIC, as a multiple of the lower bound: float64 [nodes, rails], nan
+    where a NIC is dead.
     """
-    from matplotlib.figure import Figure
 
-    columns = min(5, len(reports))
-    rows = -(-len(reports) // columns)
-    figure = Figure(figsize=(2.5 * columns + 0.8, 3.6 * rows + 0.5), layout="constrained")
-    figure.suptitle(title)
-    ceiling = 2.0
-    grid = figure.subplots(2 * rows, columns, squeeze=False)
+    policy: str
+    sent: Floats
+    received: Floats
+
+
+def of_report(report: GapReport) -> Loads:
+    """Time of every NIC over the bound."""
+    plan = report.plan
+    sides = (_over(plan.loads(side), plan.fabric.rates(side), report.bound) for side in SIDES)
+    return Loads(plan.policy, *sides)
+
+
+def of_row(row: Row) -> Loads:
+    """The same from a row with loads."""
+    fabric, bound = fabric_of(row["instance"]), Fraction(row["bound"])
+    loads = {side: np.array(row["loads"][side], dtype=np.int64) for side in SIDES}
+    sides = (_over(loads[side], fabric.rates(side), bound) for side in SIDES)
+    return Loads(row["instance"]["policy"], *sides)
+
+
+def _over(loads: Ints, rates: Ints, bound: Fraction) -> Floats:
+    """loads / rates / bound, all [nodes, rails]; nan where the rate is 0."""
+    over = np.full(loads.shape, np.nan)
+    np.divide(loads, rates * float(bound or 1), out=over, where=rates > 0)
+    return over
+
+
+@printed
+def load_maps(plans: Sequence[Loads], title: str = "", *, width: float = PAGE) -> Any:
+    """A figure: red is above the bound, blue below it; a frame marks the slowest NIC, whose
+    multiple of the bound stands in the title.
+    """
+    from matplotlib.colors import TwoSlopeNorm
+
+    rows, columns = grid_of(len(plans), width, 1.35)
+    figure, grid = blank(width, 2.1 * rows + 0.5, 2 * rows, columns)
+    if title:
+        figure.suptitle(title)
     for axis in grid.flat:
         axis.set_axis_off()
-    for number, report in enumerate(reports):
-        row, column = divmod(number, columns)
-        for side in ("send", "recv"):
-            axis = grid[2 * row + (side == "recv"), column]
-            axis.set_axis_on()
-            rates = report.plan.fabric.rates(side)
-            over = [
-                [
-                    float(load / rate / report.bound) if rate else float("nan")
-                    for load, rate in zip(*line, strict=True)
-                ]
-                for line in zip(report.plan.loads(side).tolist(), rates.tolist(), strict=True)
-            ]
-            image = axis.imshow(
-                over, cmap="viridis_r", vmin=0, vmax=ceiling, aspect="auto", interpolation="nearest"
-            )
-            axis.set_title(
-                f"{report.plan.policy}: {side} "
-                f"{float(report.plan.side_time(side) / report.bound):.2f}",
-                fontsize=9,
-            )
-            axis.tick_params(labelsize=7)
-            if column == 0:
-                axis.set_ylabel("node", fontsize=8)
-            if side == "recv":
-                axis.set_xlabel("rail", fontsize=8)
-    bar = figure.colorbar(image, ax=grid, shrink=0.6, extend="max")
-    bar.set_label("NIC time / lower bound", fontsize=8)
+    norm = TwoSlopeNorm(1, 0, LIMIT)
+    image = None
+    for place, plan in enumerate(plans):
+        row, column = divmod(place, columns)
+        for line, side in enumerate(("sent", "received")):
+            axis = grid[2 * row + line, column]
+            image = _map(axis, getattr(plan, side), norm)
+            slowest = np.nanmax(getattr(plan, side), initial=0)
+            name = f"{plan.policy}\n" if line == 0 else ""
+            axis.set_title(f"{name}{side}: max {slowest:.2f}")
+            axis.tick_params(labelleft=column == 0, labelbottom=line == 1, pad=1)
+            axis.set(ylabel="node" if column == 0 else "", xlabel="rail" if line else "")
+    if image is not None:
+        bar = figure.colorbar(
+            image, ax=grid, location="bottom", extend="max", aspect=40, shrink=0.9, pad=0.01,
+            ticks=[0, 0.25, 0.5, 0.75, 1, 1.1, 1.2],
+        )  # fmt: skip
+        bar.set_label("time of the NIC / lower bound")
+        bar.ax.xaxis.set_major_formatter("{x:g}")
     return figure
+
+
+def _map(axis: Any, over: Floats, norm: Any) -> Any:
+    """One map, its slowest NIC framed, ticks at whole nodes and rails."""
+    from matplotlib.patches import Rectangle
+
+    axis.set_axis_on()
+    axis.set_facecolor("0.5")  # a dead NIC
+    image = axis.imshow(over, cmap="RdBu_r", norm=norm, aspect="auto", interpolation="nearest")
+    for count, ticks in zip(over.shape, (axis.set_yticks, axis.set_xticks), strict=True):
+        ticks(range(0, count, -(-count // MAX_TICKS)))
+    if np.isfinite(over).any():
+        node, rail = np.unravel_index(np.nanargmax(over), over.shape)
+        corner = (float(rail) - 0.5, float(node) - 0.5)
+        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="black", linewidth=1))
+    return image

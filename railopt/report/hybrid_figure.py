@@ -1,6 +1,4 @@
-"""Latency against the ratio of data still sent (the model's curve) and against the domain size (its
-feasible points).
-"""
+"""What a block waits for, by domain size at the outermost level, part by part."""
 
 from __future__ import annotations
 
@@ -8,46 +6,84 @@ from fractions import Fraction
 from typing import Any
 
 from railopt.moe.hybrid import stream as model
+from railopt.report.style import PAGE, blank, legend_above, printed
+
+GREY, BLUE, PLUM = "#c8c8c8", "#0072b2", "#962d78"
+# part -> how its bar is filled; what travels under computation is hatched on it
+PARTS: dict[str, dict[str, Any]] = {
+    "computation": {"facecolor": GREY},
+    "computation that hides the gather": {"facecolor": GREY, "hatch": "....", "edgecolor": BLUE},
+    "experts gathered": {"facecolor": BLUE},
+    "decode, encode": {"facecolor": "#1a1a1a"},
+    "data exchanged": {"facecolor": "#ffa500"},
+    "computation that hides gradients": {"facecolor": GREY, "hatch": "////", "edgecolor": PLUM},
+    "gradients returned": {"facecolor": PLUM},
+}
+MAX_LABELS = 12
 
 
-def latency_figure(stream: model.Stream, best: model.BestDomains) -> Any:
-    """Left: latency against p at the outermost level, the others at their optimum.  Right: the same
-    points against S.
+def parts(stream: model.Stream, found: model.Latency) -> dict[str, Fraction]:
+    """Seconds of each of PARTS; they add up to `found.total`."""
+    post = stream.post if stream.gradients else Fraction(0)
+    under = min(post, found.gradients)
+    times = (
+        stream.pre - found.hidden + post - under,
+        found.hidden,
+        found.gather - found.hidden,
+        found.decode + found.encode,
+        found.exchange,
+        under,
+        found.gradients - under,
+    )
+    return dict(zip(PARTS, times, strict=True))
+
+
+@printed
+def latency_figure(stream: model.Stream, best: model.BestDomains, *, width: float = PAGE) -> Any:
+    """Stacked bars, one a domain size S at the outermost level, the other levels at their optimum;
+    below each S its p, the share of data still sent.  A star marks the optimum.
     """
-    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    outer = stream.levels[0]
-    sizes = model.choices(outer, unequal=False)
-    points = [
-        (domain.largest, model.latency(stream, (domain, *best.domains[1:]))) for domain in sizes
-    ]
-    members = outer.count
-    ratios = [float(Fraction(members - size, max(1, members - 1))) for size, _ in points]
-    for axis, xs, label in (
-        (left, ratios, f"p: share of data still sent between {outer.name}s"),
-        (right, [size for size, _ in points], f"domain size S at level {outer.name}"),
-    ):
-        axis.plot(xs, [float(found.total) * 1e3 for _, found in points], marker="o", label="block")
-        axis.plot(
-            xs,
-            [float(found.exchange) * 1e3 for _, found in points],
-            linestyle="--",
-            label="data exchange",
-        )
-        axis.plot(
-            xs,
-            [float(found.gather) * 1e3 for _, found in points],
-            linestyle=":",
-            label="expert gather",
-        )
-        axis.axhline(
-            float(stream.pre) * 1e3, color="grey", linewidth=0.8, label="pre-expert compute"
-        )
-        axis.set_xlabel(label)
-        axis.set_ylabel("ms")
-        axis.set_ylim(bottom=0)
-    right.set_xscale("log", base=2)
-    left.legend(fontsize=8)
+    figure, axes = blank(width, max(2.6, 0.5 * width))
+    axis, outer = axes[0, 0], stream.levels[0]
+    domains = sorted(
+        {
+            domain
+            for domain in (*model.choices(outer, unequal=False), best.domains[0])
+            if model.fits(stream, (domain, *best.domains[1:]))
+        },
+        key=lambda domain: (domain.largest, -domain.count),
+    )
+    stacks = []
+    for place, domain in enumerate(domains):
+        found = model.latency(stream, (domain, *best.domains[1:]))
+        stacks.append(parts(stream, found))
+        _bar(axis, place, stacks[-1])
+        mark = "★ optimum\n" if domain == best.domains[0] else ""
+        if mark or len(domains) <= MAX_LABELS:
+            text = f"{mark}{float(found.total) * 1e3:.4g}"
+            axis.text(place, float(found.total) * 1e3, text, ha="center", va="bottom")
+    axis.margins(y=0.2)
+    shown = range(0, len(domains), -(-len(domains) // MAX_LABELS))
+    names = [f"{domains[i]}\n{_ratio(domains[i]):.2g}" for i in shown]
+    axis.set_xticks(list(shown), names)
+    axis.set_xlabel(f"domain size S at level {outer.name}\n(below it p, the share of data sent)")
+    axis.set_ylabel("time of a block, ms")
+    seen = [name for name in PARTS if any(times[name] for times in stacks)]
+    legend_above(figure, seen, [Patch(**PARTS[name], linewidth=0) for name in seen])
     return figure
+
+
+def _bar(axis: Any, place: int, times: dict[str, Fraction]) -> None:
+    """One stack, milliseconds."""
+    below = 0.0
+    for name, time in times.items():
+        height = float(time) * 1e3
+        if height:
+            axis.bar(place, height, 0.6, below, **PARTS[name], linewidth=0)
+        below += height
+
+
+def _ratio(domain: model.Domain) -> float:
+    return (domain.members - domain.largest) / max(1, domain.members - 1)

@@ -203,7 +203,7 @@ def _summary(results: Results) -> str:
 
 def _figure(figure: Figure, command: str) -> str:
     label = f"{figure.name}-caption"
-    picture = svg(figure.drawing).replace("<svg", f'<svg role="img" aria-labelledby="{label}"', 1)
+    picture = svg(figure).replace("<svg", f'<svg role="img" aria-labelledby="{label}"', 1)
     data = table(figure.columns, figure.rows, f"Data: {figure.title}")
     return (
         f'<figure>{picture}<figcaption id="{label}">{escape(figure.caption)}</figcaption>'

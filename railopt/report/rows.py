@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from railopt.errors import FormatError, InputError, printable
+from railopt.fabric import Fabric, parse_nics
 from railopt.sweep import results
 from railopt.sweep.instance import QUANTILES
 from railopt.sweep.results import Results, Row
@@ -82,17 +83,25 @@ def _instance(row: Row) -> dict[str, Any]:
         **given,
         **{column: _text(given[column]) for column in TEXTS},
         **{column: _of(given[column], int) for column in NUMBERS},
+        "degrade": _text(given.get("degrade", "")),
     }
+
+
+def fabric_of(instance: Mapping[str, Any]) -> Fabric:
+    """The fabric that a row's instance describes."""
+    fabric = Fabric.uniform(instance["nodes"], instance["rails"], instance["link"])
+    return fabric.degraded(parse_nics(filter(None, instance["degrade"].split(","))))
 
 
 def _check_loads(loads: Any, instance: Mapping[str, Any]) -> None:
     nodes, rails = instance["nodes"], instance["rails"]
+    if nodes * rails > MAX_NICS:
+        raise InputError(f"loads of more than {MAX_NICS} NICs")
+    fabric_of(instance)
     for side in ("send", "recv"):
         matrix = _of(loads[side], list)
         if len(matrix) != nodes or any(len(_of(line, list)) != rails for line in matrix):
             raise InputError(f"loads of {side} are not {nodes} x {rails}")
-        if nodes * rails > MAX_NICS:
-            raise InputError(f"loads of more than {MAX_NICS} NICs")
         for line in matrix:
             for load in line:
                 if not 0 <= _of(load, int) < 2**63:

@@ -9,6 +9,7 @@ from typing import Any
 
 from railopt.arrays import write_atomic
 from railopt.errors import InputError, printable
+from railopt.report.style import rc
 
 # suffix -> metadata without a date, so that the same figure is the same file
 FORMATS: dict[str, dict[str, None] | None] = {
@@ -16,6 +17,7 @@ FORMATS: dict[str, dict[str, None] | None] = {
     ".pdf": {"CreationDate": None},
     ".png": None,
 }
+DOTS = 300  # an inch of a PNG
 
 
 def figure_format(path: str | os.PathLike[str]) -> str:
@@ -36,6 +38,6 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, force: bool = Fals
 
     suffix = figure_format(path)
     buffer = BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "railopt"}):
-        figure.savefig(buffer, format=suffix[1:], dpi=150, metadata=FORMATS[suffix])
+    with matplotlib.rc_context({**rc(figure.get_figwidth()), "svg.hashsalt": "railopt"}):
+        figure.savefig(buffer, format=suffix[1:], dpi=DOTS, metadata=FORMATS[suffix])
     write_atomic(path, buffer.getvalue(), force=force)

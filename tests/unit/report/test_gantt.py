@@ -25,6 +25,15 @@ def test_every_event_is_a_shape_and_every_timeline_is_named(tmp_path: Path) -> N
         save_figure(gantt(lines, title="two styles"), path)
         picture = path.read_text()
         shapes[count] = picture.count("<path")
-        for name in ("deepspeed", "ours", "two styles", "all-to-all"):
+        for name in ("no balancing", "(as DeepSpeed)", "railopt", "two styles"):
             assert f"<!-- {name} -->" in picture
+        for name in ("all-to-all of tokens", "choice of the copies (Plan)"):
+            assert f"<!-- {name} -->" in picture
+        assert "deepspeed" not in picture
+        assert "Trans" not in picture  # nothing of it happens here
     assert shapes[43] - shapes[3] == 2 * 40
+
+
+def test_bands_are_called_as_they_are_told() -> None:
+    (axes,) = gantt([line("deepspeed", 3), line("ours", 3)], ("before", "after")).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["after", "before"]

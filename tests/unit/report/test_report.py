@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from railopt.errors import FormatError, InputError
-from railopt.policies import POLICIES
 from railopt.report import figures, page
 from railopt.report import rows as report_rows
 from railopt.report.saving import save_figure
@@ -287,11 +286,6 @@ def test_the_suffix_decides_the_format(tmp_path: Path, name: str, start: bytes) 
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-def test_a_policy_keeps_its_colour() -> None:
-    assert len({figures.colour(name) for name in list(POLICIES)[:10]}) == min(10, len(POLICIES))
-    assert figures.colour("mine:plan") == figures.colour("mine:plan") in figures.GREYS
-
-
 def test_figures_show_the_rows_numbers(folder: Path) -> None:
     rows = results.load(folder).rows
     by_policy = figures.gap_by_policy(rows)
@@ -306,7 +300,7 @@ def test_figures_show_the_rows_numbers(folder: Path) -> None:
     loads = figures.rail_loads(rows)
     assert loads is not None
     assert {row[0] for row in loads.rows} == {"lpt", "equitable"}
-    text = figures.svg(loads.drawing)
+    text = figures.svg(loads)
     assert "currentColor" in text
     assert figures.INK not in text
 

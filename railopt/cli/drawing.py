@@ -1,0 +1,46 @@
+"""What commands that draw share: --width, and names that are refused before any work is done."""
+
+from __future__ import annotations
+
+import argparse
+
+from railopt.arrays import check_targets
+from railopt.cli.common import refuse_idle
+from railopt.errors import InputError
+from railopt.report.saving import figure_format
+from railopt.report.style import PAGE, WIDTHS, parse_width
+
+FORMATS_HELP = ".svg, .pdf or .png"
+
+
+def add_width_argument(parser: argparse.ArgumentParser) -> None:
+    """--width."""
+    inches = ", ".join(f"{name} ({width} in)" for name, width in WIDTHS.items())
+    parser.add_argument(
+        "--width",
+        metavar="column|page|INCHES",
+        help=f"how wide the figure is printed: {inches} or inches (default page)",
+    )
+
+
+def width_of(args: argparse.Namespace, flag: str) -> float:
+    """Inches of the figure that `flag` names the file or folder of; --width without it is
+    refused.
+    """
+    if getattr(args, flag) is None:
+        refuse_idle(args, "width", because=f"without --{flag}")
+    if args.width is None:
+        return PAGE
+    try:
+        return parse_width(args.width)
+    except InputError as error:
+        raise InputError(f"--width {error}") from error
+
+
+def figure_width(args: argparse.Namespace, flag: str) -> float:
+    """The same, where `flag` names a file: one that could not be written is refused."""
+    width, path = width_of(args, flag), getattr(args, flag)
+    if path is not None:
+        figure_format(path)
+        check_targets(path, force=args.force)
+    return width
