@@ -1,8 +1,8 @@
-"""One self-contained HTML page: headline table, figures with their data, theorems, papers' numbers
-beside ours.
+"""One self-contained HTML page: what was asked and the verdict, figures with their data, one node's
+NICs, tables, papers' numbers beside ours, theorems.
 
-No network, no framework: inline SVG, one style sheet, thirty lines of script that sort tables and
-switch the theme.
+No network, no framework: inline SVG, one style sheet, a short script that sorts and filters tables,
+shows a node and switches the theme.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from railopt import __version__
 from railopt.arrays import read_text
 from railopt.errors import FormatError, InputError, printable
 from railopt.report.figures import Figure, all_figures, order, svg
+from railopt.report.nodes import filters, node_view
+from railopt.report.style import WIDTHS
+from railopt.report.verdict import asked, verdict
 from railopt.sweep.results import Results, Row
 from railopt.symbolic.registry import Theorem
 
@@ -37,9 +40,15 @@ def build(
     title: str = "railopt report",
 ) -> str:
     """The page's text.  `experiments`: by name, the comparisons of its results.json."""
-    figures = all_figures(results.rows)
-    parts = [("summary", "Summary", _summary(results))]
-    parts += [(figure.name, figure.title, _figure(figure, command)) for figure in figures]
+    parts = [
+        ("asked", "What was asked", _asked(results)),
+        ("verdict", "Verdict", _verdict(results)),
+    ]
+    parts += _figures(results.rows, command)
+    if shown := node_view(results.rows):
+        parts.append(("node", "One node", shown))
+    if results.rows:
+        parts.append(("summary", "Table of gaps", _summary(results.rows)))
     if experiments:
         parts.append(
             (
@@ -155,12 +164,41 @@ def _marked(word: Marked) -> str:
     return f'<td class="text"><span class="{escape(word.split("-")[0])}">{escape(word)}</span></td>'
 
 
-def _summary(results: Results) -> str:
+def _asked(results: Results) -> str:
+    """The grid, and how many of its instances have an answer."""
+    listed = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(values)}</dd>" for name, values in asked(results.rows)
+    )
+    return (
+        "<p>How far is each policy's plan from the best possible one, on the bytes of every NIC?"
+        f"</p><dl>{listed}</dl>"
+        f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn "
+        f"lines dropped, from {results.files} files.</p>"
+    )
+
+
+def _verdict(results: Results) -> str:
+    return (
+        f'<p class="verdict">{escape(verdict(results.rows))}</p>'
+        '<p class="soft">The gap is (value - bound) / bound, so the best possible plan is at most '
+        "that far away. Values are re-evaluated from their chunks; bounds have a witness that the "
+        "kernel re-checks, except where the optimum is said to be claimed: that is a solver's "
+        "word.</p>"
+    )
+
+
+def _figures(rows: Sequence[Row], command: str) -> list[tuple[str, str, str]]:
+    """Sections, each with its figure twice: wide, and for a phone."""
+    pairs = zip(all_figures(rows), all_figures(rows, width=WIDTHS["column"]), strict=True)
+    return [(wide.name, wide.title, _figure(wide, narrow, command)) for wide, narrow in pairs]
+
+
+def _summary(given: Sequence[Row]) -> str:
     rows: list[list[Any]] = []
     groups: dict[tuple[str, str], list[Row]] = {}
-    for row in results.rows:
+    for row in given:
         groups.setdefault((row["instance"]["policy"], row["instance"]["chunk"]), []).append(row)
-    policies, chunks = order(results.rows, "policy"), order(results.rows, "chunk")
+    policies, chunks = order(given, "policy"), order(given, "chunk")
     for policy, chunk in (
         (policy, chunk) for policy in policies for chunk in chunks if (policy, chunk) in groups
     ):
@@ -177,16 +215,7 @@ def _summary(results: Results) -> str:
                 sum(row["worst_side"] == "recv" for row in mine),
             ]
         )
-    text = (
-        f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn "
-        f"lines dropped, from {results.files} files. "
-        "The gap is (value - bound) / bound. Values are re-evaluated from their chunks; bounds "
-        "have a witness that the kernel re-checks, except where the optimum is said to be claimed: "
-        "that is a solver's word.</p>"
-    )
-    if not rows:
-        return text
-    return text + table(
+    return table(
         [
             "policy",
             "chunk",
@@ -201,12 +230,15 @@ def _summary(results: Results) -> str:
     )
 
 
-def _figure(figure: Figure, command: str) -> str:
+def _figure(figure: Figure, narrow: Figure, command: str) -> str:
     label = f"{figure.name}-caption"
-    picture = svg(figure).replace("<svg", f'<svg role="img" aria-labelledby="{label}"', 1)
+    pictures = "".join(
+        svg(drawn).replace("<svg", f'<svg class="{kind}" role="img" aria-labelledby="{label}"', 1)
+        for kind, drawn in (("wide", figure), ("narrow", narrow))
+    )
     data = table(figure.columns, figure.rows, f"Data: {figure.title}")
     return (
-        f'<figure>{picture}<figcaption id="{label}">{escape(figure.caption)}</figcaption>'
+        f'<figure>{pictures}<figcaption id="{label}">{escape(figure.caption)}</figcaption>'
         "<details><summary>data and command</summary>"
         f"<p><code>{escape(printable(command, 1000))}</code></p>{data}</details></figure>"
     )
@@ -263,23 +295,10 @@ def _instances(rows: Sequence[Row]) -> str:
         if len(rows) <= MAX_ROWS
         else f"The first {MAX_ROWS} of {len(rows)} instances; railopt results lists all"
     )
-    return table(
-        [
-            "nodes",
-            "rails",
-            "traffic",
-            "chunk",
-            "policy",
-            "seed",
-            "time us",
-            "bound us",
-            "gap %",
-            "optimum",
-            "worst side",
-        ],
-        listed,
-        caption,
-    )
+    columns = ["nodes", "rails", "traffic", "chunk", "policy", "seed"]
+    chosen = filters(columns, listed, columns)
+    columns += ["time us", "bound us", "gap %", "optimum", "worst side"]
+    return chosen + table(columns, listed, caption)
 
 
 def _failed(rows: Sequence[Row]) -> str:

@@ -1,5 +1,5 @@
-"""The report in headless Chromium: no errors, tables sort, figures show, both themes and a phone's
-width hold.
+"""The report in headless Chromium: no errors, answers first, tables sort and filter, a node shows
+its NICs, figures show, all by keyboard; both themes and a phone's width hold.
 
 Needs Debian's chromium and chromium-driver and selenium: `make test-browser` sees to it.
 """
@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
 
 from railopt.report import page
 from railopt.sweep import instance, results, spec
@@ -125,9 +127,24 @@ def test_no_script_error_and_no_request(browser: webdriver.Chrome, path: Path) -
     shot(browser, "light", 1200)
 
 
+def shown(browser: webdriver.Chrome, selector: str) -> list[Any]:
+    """The elements that a reader sees."""
+    found = browser.find_elements(By.CSS_SELECTOR, selector)
+    return [element for element in found if element.is_displayed()]
+
+
+def test_the_page_answers_first(browser: webdriver.Chrome, path: Path) -> None:
+    browser.get(path.as_uri())
+    heads = [head.text for head in browser.find_elements(By.TAG_NAME, "h2")]
+    assert heads[:3] == ["What was asked", "Verdict", "Gap by policy and chunk size"]
+    assert heads.index("Completion times") < heads.index("Table of gaps")
+    (verdict,) = browser.find_elements(By.CSS_SELECTOR, ".verdict")
+    assert "closest of 3 policies" in verdict.text
+
+
 def test_figures_show(browser: webdriver.Chrome, path: Path) -> None:
     browser.get(path.as_uri())
-    figures = browser.find_elements(By.CSS_SELECTOR, "figure svg[role=img]")
+    figures = shown(browser, "figure svg[role=img]")
     assert len(figures) == 4
     for figure in figures:
         assert figure.size["width"] > 300
@@ -220,12 +237,99 @@ def test_both_themes_are_readable(browser: webdriver.Chrome, path: Path) -> None
     )
 
 
-def test_a_phone_needs_no_sideways_scrolling(browser: webdriver.Chrome, path: Path) -> None:
+def focused(browser: webdriver.Chrome) -> Any:
+    return browser.switch_to.active_element
+
+
+def press(browser: webdriver.Chrome, *keys: str) -> None:
+    ActionChains(browser).send_keys(*keys).perform()
+
+
+def tab_to(browser: webdriver.Chrome, wanted: Any) -> None:
+    """The tab key alone, from where the focus is."""
+    for _ in range(400):
+        press(browser, Keys.TAB)
+        if focused(browser) == wanted:
+            return
+    raise AssertionError("the tab key does not reach it")
+
+
+def visible_focus(browser: webdriver.Chrome) -> bool:
+    script = "return getComputedStyle(document.activeElement).outlineStyle"
+    return bool(browser.execute_script(script) != "none")
+
+
+def test_rows_are_filtered_by_keyboard_alone(
+    browser: webdriver.Chrome, path: Path, rows: list[dict[str, Any]]
+) -> None:
+    browser.set_window_size(1200, 900)
+    browser.get(path.as_uri())
+    filters = browser.find_element(By.CSS_SELECTOR, "[data-filters]")
+    labels = [label.text.splitlines()[0] for label in filters.find_elements(By.TAG_NAME, "label")]
+    assert labels == ["nodes", "chunk", "policy", "seed"]  # rails and traffic have one value
+    choice = filters.find_element(By.CSS_SELECTOR, "select[data-column='4']")
+    tab_to(browser, choice)
+    assert visible_focus(browser)
+    press(browser, Keys.ARROW_DOWN)
+    mine = [row for row in rows if row["instance"]["policy"] == "lpt"]
+    count = filters.find_element(By.TAG_NAME, "output")
+    assert count.text == f"{len(mine)} of {len(rows)} shown"
+    body = "section[aria-labelledby=instances] tbody tr"
+    assert len(shown(browser, body)) == len(mine)
+    press(browser, Keys.ARROW_UP)
+    assert len(shown(browser, body)) == len(rows)
+
+
+def test_one_nodes_nics_by_keyboard_alone(
+    browser: webdriver.Chrome, path: Path, rows: list[dict[str, Any]]
+) -> None:
+    browser.set_window_size(1200, 900)
+    browser.get(path.as_uri())
+    problem, policy, node = (
+        Select(browser.find_element(By.ID, f"view-{name}"))
+        for name in ("problem", "policy", "node")
+    )
+    tab_to(browser, problem._el)
+    assert visible_focus(browser)
+    press(browser, Keys.END)
+    tab_to(browser, policy._el)
+    press(browser, Keys.END)
+    tab_to(browser, node._el)
+    press(browser, Keys.HOME, Keys.ARROW_DOWN)
+    assert policy.first_selected_option.text == "equitable"
+    assert node.first_selected_option.text.startswith("node 1")
+    row = rows[-1]
+    full = Fraction(row["bound"]) * 50 * 10**9  # bytes of a NIC of 400 Gb/s
+    cells = browser.find_elements(By.CSS_SELECTOR, "#view tbody td")
+    found = [float(cell.get_attribute("data-value") or "nan") for cell in cells]
+    for side, column in (("send", 0), ("recv", 1)):
+        expected = [float(load / full) for load in row["loads"][side][1]]
+        assert found[column::2] == pytest.approx(expected, abs=0.0006)
+    assert "times the bound" in browser.find_element(By.ID, "view-slowest").text
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_phone_needs_no_sideways_scrolling(
+    browser: webdriver.Chrome, path: Path, width: int
+) -> None:
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
-        {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
+        {"width": width, "height": 844, "deviceScaleFactor": 2, "mobile": True},
     )
     browser.get(path.as_uri())
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    browser.save_screenshot(str(OUT / "phone.png"))
+    script = "return [document.documentElement.scrollWidth, document.body.scrollWidth]"
+    assert max(browser.execute_script(script)) <= width
+    figures = shown(browser, "figure svg[role=img]")
+    assert [figure.get_attribute("class") for figure in figures] == ["narrow"] * 4
+    smallest = (
+        "return Math.min(...[...document.querySelectorAll('figure svg.narrow text')].map("
+        "t => parseFloat(getComputedStyle(t).fontSize) * "
+        "Math.hypot(t.getScreenCTM().a, t.getScreenCTM().b)))"
+    )
+    assert browser.execute_script(smallest) >= 8  # CSS pixels
+    for table in shown(browser, "main table"):
+        box = table.find_element(By.XPATH, "..")
+        assert box.get_attribute("class") == "scroll"
+        assert box.size["width"] <= width
+    browser.save_screenshot(str(OUT / f"phone-{width}.png"))
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -208,6 +208,7 @@ def test_text_from_results_is_escaped(folder: Path, tmp_path: Path, railopt_cli:
         ElementTree.parse(path)
 
 
+@pytest.mark.slow
 def test_rows_that_are_no_utf8_are_counted(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     good = next(folder.glob("*.jsonl")).read_bytes()
     bad = b'{"key": "\xff\xfe", "status": "ok"}\n' + b"[" * 50_000 + b"\n" + b"9" * 5000 + b"\n"
