@@ -125,6 +125,12 @@ def test_every_policy_has_a_look_and_a_stranger_keeps_one() -> None:
     assert look("\ud800") in GREYS
 
 
+def test_the_guide_lists_the_palette() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "figures.md").read_text()
+    for name in (*POLICIES, "even-excess", "spill"):
+        assert f"| `{name}` | `{look(name).colour}` | `{look(name).marker}` |" in guide
+
+
 @pytest.mark.parametrize(
     ("text", "inches"), [("column", 3.33), ("page", 7), ("5.5", 5.5), ("7/2", 3.5)]
 )
