@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan, workloads
+from railopt.report.style import line
 from railopt.sim import Assumptions, simulate
 from railopt.sim.summary import node_bound
 from railopt.tables import table
@@ -53,7 +54,7 @@ def draw(made: Any, spec: dict[str, Any], rows: list[dict[str, Any]], guaranteed
     axes = made.subplots()
     sizes = [parse_bytes(row["chunk"]) if row["chunk"] != "flow" else 64 * 2**20 for row in rows]
     for policy in spec["policies"]:
-        axes.plot(sizes, [row[policy] for row in rows], marker="o", ms=3, label=policy)
+        axes.plot(sizes, [row[policy] for row in rows], **line(policy), ms=3, label=policy)
     axes.axvline(
         guaranteed,
         color="k",

@@ -18,6 +18,7 @@ from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan
 from railopt.dice import Dice, falling
 from railopt.moe.routing.trace import Trace
+from railopt.report.style import look
 from railopt.sim import Assumptions, simulate
 from railopt.tables import table
 
@@ -151,7 +152,7 @@ def draw(made: Any, rows: list[dict[str, Any]]) -> None:
             at,
             [row["busiest"] for row in rows],
             0.18,
-            color="#bbb",
+            color="#ddd",
             label="compute" if i == 0 else None,
         )
         axes.bar(
@@ -159,6 +160,7 @@ def draw(made: Any, rows: list[dict[str, Any]]) -> None:
             [row[scheme] for row in rows],
             0.18,
             bottom=[row["busiest"] for row in rows],
+            color=look(scheme).colour,
             label="RailS" if scheme == "lpt" else scheme,
         )
     axes.set_xticks(range(len(rows)), labels, fontsize=7)

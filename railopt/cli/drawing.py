@@ -24,9 +24,7 @@ def add_width_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def width_of(args: argparse.Namespace, flag: str) -> float:
-    """Inches of the figure that `flag` names the file or folder of; --width without it is
-    refused.
-    """
+    """Inches of the figure that `flag` asks for; --width without it is refused."""
     if getattr(args, flag) is None:
         refuse_idle(args, "width", because=f"without --{flag}")
     if args.width is None:
@@ -37,10 +35,12 @@ def width_of(args: argparse.Namespace, flag: str) -> float:
         raise InputError(f"--width {error}") from error
 
 
-def figure_width(args: argparse.Namespace, flag: str) -> float:
-    """The same, where `flag` names a file: one that could not be written is refused."""
+def figure_width(args: argparse.Namespace, flag: str, *, check: bool = True) -> float:
+    """The same, where `flag` names a file: an unknown suffix is refused, and with `check` what
+    stands in the way.
+    """
     width, path = width_of(args, flag), getattr(args, flag)
     if path is not None:
         figure_format(path)
-        check_targets(path, force=args.force)
+        check_targets(path if check else None, force=args.force)
     return width
