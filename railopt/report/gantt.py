@@ -50,8 +50,10 @@ def gantt(
     called = names or [NAMES.get(line.style, line.style) for line in timelines]
     axes.set_yticks([band + 0.45 for band in range(len(timelines))], called[::-1])
     axes.set_xlabel("time of one iteration, ms\n(a band from above: GPU, network, CPU)")
-    axes.set_xlim(0, max(line.total_ps for line in timelines) / PS_PER_MS * 1.12 or 1)
-    seen = {event.operation for line in timelines for event in line.events}
+    room = 1 + 0.9 / width  # for the lengths behind the bands
+    axes.set_xlim(0, max(line.total_ps for line in timelines) / PS_PER_MS * room or 1)
+    events = [event for line in timelines for event in line.events]
+    seen = {event.operation for event in events if event.end_ps > event.start_ps}
     legend = {text: colour for name, (colour, text) in OPERATIONS.items() if name in seen}
     legend_above(figure, list(legend), [Patch(color=colour) for colour in legend.values()])
     if title:

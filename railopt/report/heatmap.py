@@ -82,7 +82,7 @@ def load_maps(plans: Sequence[Loads], title: str = "", *, width: float = PAGE) -
             image, ax=grid, location="bottom", extend="max", aspect=40, shrink=0.9, pad=0.01,
             ticks=[0, 0.25, 0.5, 0.75, 1, 1.1, 1.2],
         )  # fmt: skip
-        bar.set_label("time of the NIC / lower bound")
+        bar.set_label("time of the NIC / lower bound (framed: the slowest NIC)")
         bar.ax.xaxis.set_major_formatter("{x:g}")
     return figure
 

@@ -58,5 +58,5 @@ def _title(timeline: Timeline) -> str:
     moved = float(timeline.curve.bytes.sum()) / 1e6
     return (
         f"{moved:.1f} MB in {format_time(timeline.completion)}{stuck}:\nshare of each rail's "
-        "transmit rate in use; at the right its mean"
+        "transmit rate in use, and its mean"
     )
