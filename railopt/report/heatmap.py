@@ -10,9 +10,9 @@ import numpy as np
 
 from railopt.arrays import Floats, Ints
 from railopt.gaps import GapReport
-from railopt.report.rows import fabric_of
 from railopt.report.style import PAGE, blank, grid_of, printed
 from railopt.sweep.results import Row
+from railopt.sweep.spec import fabric_of
 
 SIDES = ("send", "recv")
 LIMIT = 1.25

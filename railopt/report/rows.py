@@ -13,10 +13,10 @@ from fractions import Fraction
 from typing import Any
 
 from railopt.errors import FormatError, InputError, printable
-from railopt.fabric import Fabric, parse_nics
 from railopt.sweep import results
 from railopt.sweep.instance import QUANTILES
 from railopt.sweep.results import Results, Row
+from railopt.sweep.spec import fabric_of
 from railopt.units import parse_bytes, parse_number, parse_rate
 
 TEXTS = ("traffic", "chunk", "policy", "link")
@@ -84,20 +84,15 @@ def _instance(row: Row) -> dict[str, Any]:
         **{column: _text(given[column]) for column in TEXTS},
         **{column: _of(given[column], int) for column in NUMBERS},
         "degrade": _text(given.get("degrade", "")),
+        "gpus": None if given.get("gpus") is None else _of(given["gpus"], int),
     }
-
-
-def fabric_of(instance: Mapping[str, Any]) -> Fabric:
-    """The fabric that a row's instance describes."""
-    fabric = Fabric.uniform(instance["nodes"], instance["rails"], instance["link"])
-    return fabric.degraded(parse_nics(filter(None, instance["degrade"].split(","))))
 
 
 def _check_loads(loads: Any, instance: Mapping[str, Any]) -> None:
     nodes, rails = instance["nodes"], instance["rails"]
     if nodes * rails > MAX_NICS:
         raise InputError(f"loads of more than {MAX_NICS} NICs")
-    fabric_of(instance)
+    fabric_of(instance)  # which refuses what is none
     for side in ("send", "recv"):
         matrix = _of(loads[side], list)
         if len(matrix) != nodes or any(len(_of(line, list)) != rails for line in matrix):

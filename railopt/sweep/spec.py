@@ -59,6 +59,14 @@ _DEFAULTS: dict[str, Any] = {
 _OPTIONS = {"name", "limit", "timeout", "memory", "threads", "simulate", "grid", "instance"}
 
 
+def fabric_of(instance: Mapping[str, Any]) -> Fabric:
+    """The fabric of an instance, as a row holds it."""
+    shape = (instance["nodes"], instance["rails"], instance["link"])
+    fabric = Fabric.uniform(*shape, gpus=instance["gpus"])
+    nics = parse_nics(filter(None, instance["degrade"].split(",")))
+    return fabric.degraded(nics) if nics else fabric
+
+
 @dataclass(frozen=True)
 class Instance:
     """One point of a sweep: a fabric, traffic, a chunk size, a policy, a seed, and what to compute.
@@ -84,9 +92,7 @@ class Instance:
 
     def fabric(self) -> Fabric:
         """Its fabric."""
-        fabric = Fabric.uniform(self.nodes, self.rails, self.link, gpus=self.gpus)
-        nics = parse_nics(filter(None, self.degrade.split(",")))
-        return fabric.degraded(nics) if nics else fabric
+        return fabric_of(vars(self))
 
     @property
     def file(self) -> str:

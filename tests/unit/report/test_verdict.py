@@ -22,6 +22,7 @@ def row(policy: str, gap: str, seed: int = 0, **more: Any) -> dict[str, Any]:
         "seed": seed,
         "link": "400Gb/s",
         "degrade": "",
+        "gpus": None,
     }
     proved = gap == "0"
     known = {"optimum": "proved" if proved else "open", "optimal": proved}
