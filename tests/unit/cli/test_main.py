@@ -431,3 +431,16 @@ def test_a_closed_pipe_is_not_a_traceback() -> None:
         check=False,
     )
     assert "Traceback" not in ran.stderr
+
+
+def test_plan_says_what_it_moves_inside_nodes(railopt_cli: Cli) -> None:
+    line = ("plan", "moe:skew=0.8,tokens=256,seed=1", "--nodes", "4", "--rails", "4")
+    rows = {}
+    for policy in ("own-nic", "lpt", "spill"):
+        ran = railopt_cli(*line, "--policy", policy, "--json")
+        rows[policy] = json.loads(ran.out)
+    assert rows["own-nic"]["staged"] == 0
+    assert rows["spill"]["staged"] < rows["lpt"]["staged"]
+    shown = railopt_cli(*line, "--policy", "spill", "--scale-up", "in-time").out
+    assert "passed on" in shown
+    assert railopt_cli(*line, "--scale-up", "never").code == 1
