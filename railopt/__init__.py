@@ -26,7 +26,8 @@ from railopt.fabric import Fabric, Spine
 from railopt.gaps import GapReport, gap
 from railopt.plans import Plan
 from railopt.policies import POLICIES, plan
-from railopt.sources import traffic_from
+from railopt.sources import demand_from, traffic_from
+from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 
 kernel = importlib.import_module("railopt.check")  # the module, whose name the function has
@@ -66,10 +67,12 @@ __all__ = [
     "Schedule",
     "Spine",
     "Status",
+    "Tokens",
     "Traffic",
     "Verdict",
     "check",
     "convert",
+    "demand_from",
     "errors",
     "gap",
     "kernel",

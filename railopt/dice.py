@@ -115,6 +115,24 @@ class Dice:
         reached = np.cumsum(weights)
         return np.searchsorted(reached, self.below(int(reached[-1]), count), side="right")
 
+    def distinct(self, weights: Ints, count: int, number: int) -> Ints:
+        """So many different places of `weights` each time, int64 [count, number]: drawn one after
+        the other, each as likely as its weight among those that are left.
+
+        A place that is there already is drawn again, so that it goes fast where `number` places
+        rarely have nearly all of the weight; at least that many have some.
+        """
+        drawn = self.chosen(weights, count * number).reshape(count, number)
+        left = np.arange(count)
+        while (left := left[_repeats(drawn[left])]).size:
+            rows = drawn[left]
+            again = np.zeros(rows.shape, np.bool_)
+            for place in range(1, number):
+                again[:, place] = (rows[:, :place] == rows[:, place, None]).any(axis=1)
+            rows[again] = self.chosen(weights, int(np.count_nonzero(again)))
+            drawn[left] = rows
+        return drawn
+
     def counts(self, weights: Ints, trials: int) -> Ints:
         """How often each column is chosen in so many trials of its row (multinomial), int64 [rows,
         columns]; each row's weights as for `chosen`.
@@ -214,6 +232,12 @@ class Dice:
         """Dirichlet's shares up to a factor, float64 [n]: the largest is 1."""
         logs = self.log_gamma(concentrations)
         return exp(logs - logs.max())
+
+
+def _repeats(rows: Ints) -> Bools:
+    """bool [rows]: whether a number is there twice."""
+    ordered = np.sort(rows, axis=1)
+    return (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
 
 
 def _until_all(count: int, attempt: Callable[[Ints], tuple[Floats, Bools]]) -> Floats:

@@ -27,6 +27,7 @@ from railopt.errors import CheckFailed
 from railopt.fabric import Fabric
 from railopt.plans import Bottleneck, Plan
 from railopt.policies import plan as make_plan
+from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 from railopt.units import format_bytes, format_time
 
@@ -282,7 +283,7 @@ class GapRow(NamedTuple):
 
 def policy_gaps(
     fabric: Fabric,
-    traffic: Traffic,
+    traffic: Traffic | Tokens,
     policies: Sequence[str] = DEFAULT_POLICIES,
     sizes: Sequence[str] = DEFAULT_SIZES,
     *,

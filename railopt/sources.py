@@ -1,4 +1,4 @@
-"""Where traffic comes from: a file, or a generated workload."""
+"""Where traffic and tokens come from: a file, or a generated workload."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ from pathlib import Path
 
 from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
+from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 from railopt.units import shown
 from railopt.workloads import WORKLOADS, from_spec
 
 
 def traffic_from(text: str, fabric: Fabric) -> Traffic:
+    """Bytes between GPUs, as `demand_from` finds them."""
+    found = demand_from(text, fabric)
+    if isinstance(found, Tokens):
+        raise InputError(
+            f"{shown(text)} is tokens, which go once to several GPUs: expected bytes between GPUs, "
+            f"a file or a workload such as moe"
+        )
+    return found
+
+
+def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
     """A traffic file, or a workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both
     exist.
     """

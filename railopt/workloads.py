@@ -5,6 +5,8 @@
     sparse                                     a share of the pairs is silent
     moe                                        tokens x top-k x hidden bytes over experts placed on
                                                GPUs
+    routing                                    the same token by token, so that a token is sent once
+                                               a node: units, where the others are traffic
 
 A seed gives the same bytes for ever (`railopt.dice`).
 `from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them.
@@ -14,21 +16,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Array, Floats
+from railopt.arrays import Array, Floats, Ints
 from railopt.chunks import MAX_TOTAL
-from railopt.dice import Dice, falling
+from railopt.dice import Dice, exp, falling
 from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
 from railopt.formats import MAX_RANKS
+from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 from railopt.units import parse_bytes, parse_integer, parse_number, shown
 
 MAX_EXPERTS = 1 << 16
+MAX_CHOICES = 1 << 27  # tokens x top of all GPUs
 _MAX_SHARE = 1 << 61
+_BLOCK = 64  # GPUs whose tokens are sorted together
 
 
 def _traffic(fabric: Fabric, matrix: Array) -> Traffic:
@@ -187,7 +193,88 @@ def moe(
     return Traffic.from_matrix(matrix * parse_bytes(hidden), fabric)
 
 
-WORKLOADS: dict[str, Callable[..., Traffic]] = {
+@dataclass(frozen=True)
+class Routing:
+    """A layer's routing, token by token: each GPU's tokens choose `top` different experts, one
+    after the other, each as likely as its popularity, e^(sigma x) with a standard normal x.
+
+    experts   lie on the GPUs in order, as in `moe`; `top` are at most half of them
+    tokens    a GPU; with `ragged` above 0 anything from (1 - ragged) to (1 + ragged) times as many
+    own       0: one popularity for all; 1: every GPU draws its own
+    dedup     node: a token goes once to a node, gpu: once to a GPU, none: once for each expert
+    hidden    bytes of a token
+    """
+
+    fabric: Fabric
+    _: KW_ONLY
+    experts: int = 256
+    top: int = 8
+    sigma: float = 1.0
+    tokens: int = 2048
+    ragged: float = 0.0
+    own: int = 0
+    dedup: str = "node"
+    hidden: str | int = "7KiB"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (2 <= self.experts <= MAX_EXPERTS and 1 <= self.top <= self.experts // 2):
+            raise InputError(
+                f"top = {self.top} of {self.experts} experts: expected 2 to {MAX_EXPERTS} experts "
+                f"and 1 <= top <= experts / 2"
+            )
+        _share("sigma", self.sigma, 0, 3)
+        _share("ragged", self.ragged, 0, 1)
+        if self.own not in (0, 1) or self.dedup not in ("node", "gpu", "none"):
+            raise InputError(
+                f"own = {shown(self.own)}, dedup = {shown(self.dedup)}: expected own 0 or 1, and "
+                f"dedup node, gpu or none"
+            )
+        count = _count(self.fabric)
+        if self.tokens < 1 or 2 * self.tokens * self.top * count > MAX_CHOICES:
+            raise InputError(
+                f"{self.tokens} tokens x {self.top} of {count} GPUs: expected at least 1 token and "
+                f"at most {MAX_CHOICES // 2} choices in all"
+            )
+
+    def batches(self) -> Ints:
+        """int64 [GPUs]: the tokens of each."""
+        low = int(np.ceil(self.tokens * (1 - self.ragged)))
+        high = int(np.floor(self.tokens * (1 + self.ragged)))
+        return low + Dice(self.seed, "routing", "batches").below(
+            high - low + 1, _count(self.fabric)
+        )
+
+    def made(self) -> Tokens:
+        """Draw the tokens: GPU by GPU, each with dice of its own."""
+        home = np.arange(self.experts) * _count(self.fabric) // self.experts
+        together = self._popularity(Dice(self.seed, "routing", "popularity"))
+        batches, parts = self.batches(), []
+        for first in range(0, len(batches), _BLOCK):
+            block = np.arange(first, min(first + _BLOCK, len(batches)))
+            chosen = [self._chosen(gpu, int(batches[gpu]), together) for gpu in block.tolist()]
+            parts.append(
+                Tokens.from_targets(
+                    self.fabric,
+                    block.repeat(batches[block]),
+                    home[np.concatenate(chosen)],
+                    token_bytes=parse_bytes(self.hidden),
+                    dedup=None if self.dedup == "none" else self.dedup,
+                )
+            )
+        return Tokens.joined(parts)
+
+    def _chosen(self, gpu: int, tokens: int, together: Ints) -> Ints:
+        """int64 [tokens, top]: the experts that the tokens of one GPU choose."""
+        dice = Dice(self.seed, "routing", gpu)
+        popularity = self._popularity(dice) if self.own else together
+        return dice.distinct(popularity, tokens, self.top)
+
+    def _popularity(self, dice: Dice) -> Ints:
+        return np.rint(exp(self.sigma * dice.normal(self.experts)) * 2.0**30).astype(np.int64) + 1
+
+
+WORKLOADS: dict[str, Callable[..., Traffic | Routing]] = {
     "uniform": uniform,
     "permutation": permutation,
     "incast": incast,
@@ -196,10 +283,11 @@ WORKLOADS: dict[str, Callable[..., Traffic]] = {
     "dirichlet": dirichlet,
     "sparse": sparse,
     "moe": moe,
+    "routing": Routing,
 }
 
 
-def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic:
+def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic | Tokens:
     """`"moe:skew=0.8,seed=1"` -> the workload of that name; unknown names and keys are errors.
 
     `more` are further options of the workload, which the spec must not give.
@@ -229,7 +317,8 @@ def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic:
     twice = sorted(set(options) & set(more))
     if twice:
         raise InputError(f"{shown(spec)}: {twice[0]} is not for the spec to give")
-    return WORKLOADS[name](fabric, **options, **more)
+    found = WORKLOADS[name](fabric, **options, **more)
+    return found.made() if isinstance(found, Routing) else found
 
 
 def _value(text: str, default: Any, where: str) -> Any:

@@ -18,7 +18,7 @@ from railopt.arrays import write_atomic
 from railopt.cli.config import Configured
 from railopt.errors import InputError, printable
 from railopt.fabric import Described, Fabric, described, parse_nics, unsaid
-from railopt.sources import traffic_from
+from railopt.sources import demand_from, traffic_from
 from railopt.tables import FORMS, Rows, render
 from railopt.topology import describes_node
 from railopt.units import MAX_CHARACTERS, parse_integer
@@ -31,6 +31,7 @@ __all__ = [
     "add_fabric_arguments",
     "add_format_arguments",
     "add_output_arguments",
+    "demand_from",
     "described_by",
     "described_fabric",
     "fabric_from",

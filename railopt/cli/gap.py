@@ -14,13 +14,13 @@ from railopt.cli.common import (
     Output,
     add_fabric_arguments,
     add_output_arguments,
+    demand_from,
     fabric_from,
     integer,
     note,
     output_of,
     print_json,
     refuse_idle,
-    traffic_from,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.errors import InputError, RailoptError, printable
@@ -141,7 +141,7 @@ def _rows(args: argparse.Namespace) -> Iterator[GapRow]:
         fabric = fabric_from(args)
         yield from policy_gaps(
             fabric,
-            traffic_from(args.traffic[0], fabric),
+            demand_from(args.traffic[0], fabric),
             _listed(args.policy, "--policy") or DEFAULT_POLICIES,
             _listed(args.chunk, "--chunk") or DEFAULT_SIZES,
             limit_s=limit_s,

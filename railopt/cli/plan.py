@@ -9,13 +9,13 @@ from railopt.cli.common import (
     TRAFFIC_HELP,
     add_fabric_arguments,
     add_output_arguments,
+    demand_from,
     fabric_from,
     note,
     output_of,
     print_json,
     refuse_idle,
     seed,
-    traffic_from,
 )
 from railopt.gaps import gap
 from railopt.policies import KNOWN, plan
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.output:
         refuse_idle(args, "force", because="without -o")
     fabric = fabric_from(args)
-    chunks = traffic_from(args.traffic, fabric).chunks(args.chunk)
+    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
     made = plan(fabric, chunks, args.policy, seed=args.seed, scale_up=args.scale_up)
     if args.output:
         made.save(args.output, force=args.force)

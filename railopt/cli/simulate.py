@@ -183,7 +183,7 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
         direct = common.traffic_from(args.what, fabric)
         return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
     policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
-    chunks = common.traffic_from(args.what, fabric).chunks(chunk)
+    chunks = common.demand_from(args.what, fabric).chunks(chunk)
     setting = {"traffic": args.what, "policy": policy, "chunk": chunk}
     return plan(fabric, chunks, policy, seed=args.seed), fabric, setting
 

@@ -12,13 +12,13 @@ from railopt.cli.common import (
     TRAFFIC_HELP,
     add_fabric_arguments,
     add_output_arguments,
+    demand_from,
     fabric_from,
     integer,
     note,
     output_of,
     print_json,
     refuse_idle,
-    traffic_from,
 )
 from railopt.errors import BackendError, NotProved
 from railopt.fabric import Fabric
@@ -146,4 +146,4 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
         plan = Plan.load(args.traffic)
         return plan.fabric, plan.chunks
     fabric = fabric_from(args)
-    return fabric, traffic_from(args.traffic, fabric).chunks(args.chunk or "1MiB")
+    return fabric, demand_from(args.traffic, fabric).chunks(args.chunk or "1MiB")

@@ -18,6 +18,7 @@ from railopt.policies.even_excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.lpt import lpt, lpt_global, lpt_local
 from railopt.policies.spill import SCALE_UP, spill
+from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
@@ -70,7 +71,7 @@ def policy_code(text: str) -> str:
 
 def plan(
     fabric: Fabric,
-    chunks: Chunks | Traffic,
+    chunks: Chunks | Traffic | Tokens,
     policy: str | Policy = "lpt",
     *,
     chunk: str | int | None = None,
@@ -79,12 +80,12 @@ def plan(
 ) -> Plan:
     """Put every chunk on a rail, by a policy's name, `"module:function"`, or the function itself.
 
-    Traffic is cut into chunks of at most `chunk` ("256KiB", bytes, or "flow"; default "1MiB").
+    Traffic and tokens are cut into chunks of at most `chunk` ("256KiB", bytes, or "flow"; default "1MiB").
     `seed` draws the ties of `lpt` and the dice of `hash` and `random`; a policy that does not draw
     takes none.  `scale_up="in-time"` tells policies that can heed it (`spill`) that scale-up ports
     count in the time, as in `Plan.time_with_scaleup`.
     """
-    if isinstance(chunks, Traffic):
+    if isinstance(chunks, Traffic | Tokens):
         chunks = chunks.chunks("1MiB" if chunk is None else chunk)
     elif chunk is not None:
         raise InputError(f"chunk = {chunk!r} with chunks that are cut already: leave it out")

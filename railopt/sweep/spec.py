@@ -40,6 +40,7 @@ from railopt.errors import InputError, did_you_mean, printable
 from railopt.fabric import Fabric, parse_nics
 from railopt.policies import policy_code, policy_named
 from railopt.policies.outside import look_in
+from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 from railopt.units import INT64_MAX, PS_PER_S, parse_bytes, parse_time, shown
 from railopt.workloads import WORKLOADS, from_spec
@@ -99,7 +100,7 @@ class Instance:
         """Where its traffic lies, if that is a file."""
         return os.path.join(self.folder, self.traffic)
 
-    def read_traffic(self, fabric: Fabric) -> Traffic:
+    def read_traffic(self, fabric: Fabric) -> Traffic | Tokens:
         """Its traffic: the file, which must not have changed since the spec was read, or the
         workload.
         """

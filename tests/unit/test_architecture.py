@@ -28,7 +28,7 @@ LAYERS = [
     "fabric",
     "chunks",
     "moves tabular",
-    "traffic",
+    "traffic tokens",
     "plans",
     "workloads pigeonhole certificate",
     "bounds sources chakra",

@@ -128,3 +128,18 @@ def test_gamma_and_dirichlet(shape: float) -> None:
     )
     ours = np.mean([1 / Dice(s).dirichlet(np.full(500, shape)).sum() for s in range(200)])
     assert ours == pytest.approx(theirs, rel=0.2)
+
+
+def test_distinct_places_are_drawn_one_after_the_other() -> None:
+    """Against the chance of each ordered pair: w_i / W * w_j / (W - w_i)."""
+    weights = np.array([5, 1, 3, 7])
+    drawn = Dice(9).distinct(weights, MANY, 2)
+    assert drawn.shape == (MANY, 2)
+    for i, j in np.ndindex(4, 4):
+        chance = weights[i] / 16 * weights[j] / (16 - weights[i]) if i != j else 0.0
+        share = np.mean((drawn[:, 0] == i) & (drawn[:, 1] == j))
+        assert abs(share - chance) <= 4 * np.sqrt(chance * (1 - chance) / MANY)
+    many = Dice(10).distinct(np.arange(1, 21), 500, 10)
+    assert all(len(set(row)) == 10 for row in many.tolist())
+    assert Dice(11).distinct(weights, 0, 3).shape == (0, 3)
+    assert Dice(11).distinct(weights, 3, 1).shape == (3, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from railopt import Fabric, workloads
+from railopt import Fabric, Traffic, workloads
 from railopt.errors import InputError
 from railopt.workloads import WORKLOADS, from_spec
 
@@ -25,6 +25,10 @@ GOLDEN = {
     "sparse:zeros=0.9,skew=0.5,seed=3": "58f1a97fb06ca71714ba94cb37811838",
     "moe:seed=1": "6e1eb697d605d21d10eca12e364d813a",
     "moe:tokens=100000,top_k=4,skew=0.3,jitter=0.7,seed=5": "b76667097afd7ed32aa4be787e42cec3",
+    "routing:seed=1": "7ea13d3ceec4087dd9ce07e46c0b54a1",
+    "routing:experts=8,top=2,sigma=2,tokens=300,seed=3": "419f789a477938b4c32250dd82351d90",
+    "routing:ragged=0.3,own=1,dedup=gpu,hidden=4KiB,seed=2": "ae2aa21b301fe6995dee6d7d061b4d05",
+    "routing:ragged=1,dedup=none,tokens=64": "0bbf89dd5e3671533f85690129e138da",
 }
 
 
@@ -38,7 +42,7 @@ def test_golden_digests(spec: str) -> None:
 
 
 def test_a_seed_draws_and_another_draws_otherwise() -> None:
-    for name in ("permutation", "zipf", "dirichlet", "sparse", "moe"):
+    for name in ("permutation", "zipf", "dirichlet", "sparse", "moe", "routing"):
         one, same, other = (from_spec(f"{name}:seed={seed}", FABRIC) for seed in (1, 1, 2))
         assert one == same
         assert one != other
@@ -62,7 +66,9 @@ def test_whole_numbers_are_meant_as_numbers() -> None:
 def test_bytes_are_as_many_as_asked_for() -> None:
     fabric = Fabric.uniform(16, 8)
     for name, mean in (("zipf", 1 << 18), ("dirichlet", 1 << 18), ("sparse", 1 << 19)):
-        matrix = WORKLOADS[name](fabric, seed=3).bytes
+        made = WORKLOADS[name](fabric, seed=3)
+        assert isinstance(made, Traffic)
+        matrix = made.bytes
         assert matrix.sum() / matrix.size == pytest.approx(mean, rel=0.1)
     received = workloads.zipf(fabric, skew=1.0, seed=3).bytes.sum(axis=0)
     ranked = np.sort(received)[::-1]
@@ -91,3 +97,52 @@ def test_a_workload_too_large_for_any_file_is_refused() -> None:
 def test_many_tokens_cost_no_more_than_a_few() -> None:
     matrix = workloads.moe(FABRIC, tokens=10**9, hidden=1, seed=1).bytes
     assert np.all(matrix.sum(axis=1) == 2 * 10**9)
+
+
+def test_routing_chooses_as_often_as_popular() -> None:
+    """All experts alike: a token of 8 x 8 GPUs misses another node with (7/8)^8 about."""
+    fabric = Fabric.uniform(8, 8)
+    made = workloads.Routing(fabric, sigma=0, tokens=512, seed=1).made()
+    sent = made.number.sum() / (64 * 512)
+    assert sent == pytest.approx(7 * (1 - (7 / 8) ** 8), rel=0.02)
+    once = workloads.Routing(fabric, sigma=0, tokens=512, dedup="none", seed=1).made()
+    assert once.number.sum() / (64 * 512) == pytest.approx(8 * 7 / 8, rel=0.01)
+    assert made.targets.any(axis=1).all()
+
+
+def test_routing_batches_are_ragged() -> None:
+    drawn = workloads.Routing(Fabric.uniform(64, 8), ragged=0.3, tokens=100, seed=4).batches()
+    assert (drawn.min(), drawn.max()) == (70, 130)
+    assert drawn.mean() == pytest.approx(100, rel=0.03)
+    assert set(workloads.Routing(FABRIC, tokens=9).batches().tolist()) == {9}
+
+
+def test_routing_with_its_own_popularity_receives_more_evenly() -> None:
+    fabric = Fabric.uniform(8, 8)
+    peaks = []
+    for own in (0, 1):
+        received = workloads.Routing(fabric, own=own, seed=3).made().chunks("flow").node_matrix
+        peaks.append(received.sum(axis=0).max() / received.sum(axis=0).mean())
+    assert peaks[0] > peaks[1]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "routing:top=5,experts=8",
+        "routing:top=0",
+        "routing:experts=1,top=1",
+        "routing:experts=100000",
+        "routing:sigma=3.1",
+        "routing:ragged=1.1",
+        "routing:own=2",
+        "routing:dedup=rack",
+        "routing:tokens=0",
+        "routing:tokens=100000000",
+        "routing:hidden=0",
+        "routing:top_k=2",
+    ],
+)
+def test_routing_refuses(spec: str) -> None:
+    with pytest.raises(InputError):
+        from_spec(spec, FABRIC)

@@ -11,10 +11,10 @@ from railopt.arrays import Bools, Ints
 from railopt.errors import InputError
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import Trace
+from railopt.tokens import DEDUP
 from railopt.traffic import Traffic
 
 RULES = ("home", "near", "even")
-DEDUP = (None, "gpu", "node")
 MAX_SHARES = 1 << 27  # [source GPU, expert, destination GPU], 8 bytes each
 
 
@@ -98,7 +98,7 @@ def dispatch(
                of the rank where only some were recorded.
     """
     trace.expect(ranks=placement.devices, experts=placement.experts)
-    column = _column(trace, placement, layer)
+    column = column_of(trace, placement, layer)
     row = trace.row(iteration)
     holds, home = placement.holds[column], placement.home[column]
     if dedup is None:
@@ -152,7 +152,7 @@ def all_to_alls(
     }
 
 
-def _column(trace: Trace, placement: Placement, layer: int) -> int:
+def column_of(trace: Trace, placement: Placement, layer: int) -> int:
     found = np.flatnonzero(trace.layers == layer)
     if not len(found):
         raise InputError(f"layer {layer} is not in the trace; its layers: {trace.layers.tolist()}")
@@ -176,45 +176,48 @@ def _unique(
     """Tokens [source GPU, destination GPU] when a token is sent once a GPU, or once a node and
     passed on there.
     """
-    chosen = trace.chosen(iteration, layer)
-    ranks, tokens, top_k = chosen.shape
+    rank, chosen = trace.tokens(iteration, layer)
     devices, gpus = placement.devices, placement.gpus
-    target = _targets(chosen, holds, home, gpus, rule)
-    source = np.arange(ranks).repeat(tokens * top_k)
-    token = np.arange(ranks * tokens).repeat(top_k)
+    target = target_gpus(rank, chosen, holds, home, gpus, rule)
+    source = rank[:, None]
+    token = np.arange(len(rank))[:, None]
+    most = int(np.bincount(rank).max(initial=1))
     scale = (
-        trace.tokens_per_rank // tokens
-        if trace.tokens_per_rank and trace.tokens_per_rank % tokens == 0
+        trace.tokens_per_rank // most
+        if trace.tokens_per_rank and trace.tokens_per_rank % most == 0
         else 1
     )
     if dedup == "gpu":
         pairs = np.unique(token * devices + target)
-        return _count(pairs // devices // tokens, pairs % devices, devices) * scale
+        return _count(rank[pairs // devices], pairs % devices, devices) * scale
     gate = np.where(target // gpus == source // gpus, source, target // gpus * gpus + source % gpus)
     arrivals = np.unique(token * devices + gate)
-    flow = _count(arrivals // devices // tokens, arrivals % devices, devices)
+    flow = _count(rank[arrivals // devices], arrivals % devices, devices)
     passed = np.unique((token * devices + gate) * devices + target)
     return (flow + _count(passed // devices % devices, passed % devices, devices)) * scale
 
 
-def _targets(
+def target_gpus(
+    rank: Ints,
     chosen: npt.NDArray[np.int16],
     holds: Bools,
     home: Ints | npt.NDArray[np.int32],
     gpus: int,
     rule: str,
 ) -> Ints:
-    """The destination GPU of each token's experts, flat in the order of `chosen`."""
-    ranks, tokens, top_k = chosen.shape
+    """int64 as `chosen` [tokens, top_k]: the destination GPU of each token's experts; `rank`
+    [tokens] are their sources.
+    """
     devices, experts = holds.shape
-    key = np.arange(ranks).repeat(tokens * top_k) * experts + chosen.reshape(-1)
-    shares = split(
-        np.bincount(key, minlength=ranks * experts).reshape(ranks, experts), holds, home, gpus, rule
-    )
+    if np.count_nonzero(holds) == experts:  # one copy of each: every rule sends to it
+        return home.astype(np.int64)[chosen]
+    key = (rank[:, None] * experts + chosen).reshape(-1)
+    counts = np.bincount(key, minlength=devices * experts).reshape(devices, experts)
+    shares = split(counts, holds, home, gpus, rule)
     order = np.argsort(key, kind="stable")
     target = np.empty(len(key), np.int64)
-    target[order] = np.repeat(np.tile(np.arange(devices), ranks * experts), shares.reshape(-1))
-    return target
+    target[order] = np.repeat(np.tile(np.arange(devices), devices * experts), shares.reshape(-1))
+    return target.reshape(chosen.shape)
 
 
 def _count(source: Ints, target: Ints, devices: int) -> Ints:

@@ -54,7 +54,8 @@ class Trace:
     iterations         int64 [iteration], which training (or serving) step each row is, ascending
     layers             int32 [layer], which layer of the model
     choices            int16 [iteration', layer', rank, token, top_k], experts of each token where
-                       recorded; else empty
+                       recorded; else empty.  Where ranks have different numbers of tokens, rows of
+                       -1 are none (`tokens` leaves them out)
     choice_iterations  int64 [iteration'], choice_layers int32 [layer']: what the rows of `choices`
                        are
     meta               JSON values: command, seed, hardware, text
@@ -151,11 +152,7 @@ class Trace:
                 f"choices has shape {self.choices.shape}, expected {expected} "
                 "= (choice_iterations, choice_layers, ranks, tokens, top_k)"
             )
-        if self.choices.min() < 0 or self.choices.max() >= self.experts:
-            raise InputError(
-                f"choices go from {self.choices.min()} to {self.choices.max()}: expected experts "
-                f"0 to {self.experts - 1}"
-            )
+        _check_experts(self.choices, self.experts)
 
     @property
     def ranks(self) -> int:
@@ -229,20 +226,18 @@ class Trace:
 
     @classmethod
     def from_choices(cls, choices: npt.ArrayLike, experts: int, **fields: Any) -> Trace:
-        """From each token's experts, integers `[iteration, layer, rank, token, top_k]`."""
+        """From each token's experts, integers `[iteration, layer, rank, token, top_k]`; where ranks
+        have different numbers of tokens, rows of -1 are none.
+        """
         given = frozen(choices, np.int16, "choices", 5)
-        if given.size and (given.min() < 0 or given.max() >= experts):
-            raise InputError(
-                f"choices go from {given.min()} to {given.max()}: expected experts 0 to "
-                f"{experts - 1}"
-            )
+        _check_experts(given, experts)
         rows, layers, ranks, tokens, top_k = given.shape
         flat = np.arange(rows * layers * ranks, dtype=np.int64).repeat(
             tokens * top_k
         ) * experts + given.reshape(-1)
-        counts = np.bincount(flat, minlength=rows * layers * ranks * experts).reshape(
-            rows, layers, ranks, experts
-        )
+        counts = np.bincount(
+            flat[given.reshape(-1) >= 0], minlength=rows * layers * ranks * experts
+        ).reshape(rows, layers, ranks, experts)
         known = {
             "iterations": np.arange(rows),
             "layers": np.arange(layers, dtype=np.int32),
@@ -276,6 +271,14 @@ class Trace:
             )
         picked: npt.NDArray[np.int16] = self.choices[rows[0], columns[0]]
         return picked
+
+    def tokens(self, iteration: int, layer: int) -> tuple[Ints, npt.NDArray[np.int16]]:
+        """(rank of each token, int64 [tokens]; its experts, int16 [tokens, top_k]) of one iteration
+        and layer, rank by rank; ranks may have different numbers of them.
+        """
+        chosen = self.chosen(iteration, layer)
+        rank, place = np.nonzero(chosen[:, :, 0] >= 0)
+        return rank.astype(np.int64), chosen[rank, place]
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write a compressed trace file that `read` understands."""
@@ -313,6 +316,25 @@ class Trace:
             return cls(arrays.pop("counts"), **header, **arrays)  # type: ignore[arg-type]
         except InputError as error:
             raise InputError(f"{printable(path)}: {error}") from error
+
+
+def _check_experts(choices: npt.NDArray[np.int16], experts: int) -> None:
+    """Refuse choices [..., top_k] that are neither experts nor, throughout, the -1 of no token."""
+    if not choices.size:
+        return
+    if choices.min() < -1 or choices.max() >= experts:
+        raise InputError(
+            f"choices go from {choices.min()} to {choices.max()}: expected experts 0 to "
+            f"{experts - 1}, or -1 throughout where a rank has no more tokens"
+        )
+    none = choices < 0
+    partly = none.any(axis=-1) & ~none.all(axis=-1)
+    if partly.any():
+        where = np.argwhere(partly)[0].tolist()
+        raise InputError(
+            f"choices{where} = {choices[tuple(where)].tolist()}: expected experts, or -1 "
+            f"throughout where a rank has no more tokens"
+        )
 
 
 def _largest_row(table: Array) -> int:

@@ -118,6 +118,18 @@ def test_plan_and_convert(railopt_cli: Cli, tmp_path: Path) -> None:
     assert Traffic.load(tmp_path / "t.npz").nodes == 4
 
 
+def test_tokens_are_planned_as_units(railopt_cli: Cli, tmp_path: Path) -> None:
+    out, small = tmp_path / "plan.npz", ("--nodes", 4, "--rails", 4)
+    spec = "routing:tokens=64,ragged=0.5,seed=1"
+    assert railopt_cli("plan", spec, "--policy", "own-nic", "-o", out, *small).code == 0
+    saved = Plan.load(out)
+    assert saved.chunks.targets is not None
+    assert saved.staged == 0 < saved.passed_on
+    ran = railopt_cli("gap", spec, "--chunk", "64KiB", "--limit", "0s", "--json", *small)
+    assert ran.code == 0
+    assert "lpt-local" in ran.out
+
+
 def test_convert_fabrics(railopt_cli: Cli, tmp_path: Path) -> None:
     toml, topo, back = tmp_path / "f.toml", tmp_path / "f.topo", tmp_path / "g.toml"
     toml.write_text('nodes = 4\nrails = 2\nlink = "400Gb/s"\n[spine]\nuplinks = 4\n')
@@ -188,6 +200,8 @@ BAD = [
     (["plan", "moe", "--fabric", "/"], "Is a directory"),
     (["convert", "moe", "fabric.toml"], "a fabric comes from"),
     (["convert", "moe", "."], "a folder"),
+    (["convert", "routing:tokens=9", "t.npz"], "is tokens, which go once to several GPUs"),
+    (["plan", "routing:tokens=9", "--chunk", "1KiB"], "smaller than a token of 7KiB"),
     (["convert", "moe", "no/such/folder.txt"], "does not exist"),
     (["convert", "moe", "x" * 300], "File name too long"),
     (["convert", "uniform:size=1MiB", "/dev/full"], "No space left on device"),

@@ -1,0 +1,116 @@
+"""Choices + placement -> Tokens: what goes once to each node, with the GPUs there that need it.
+
+Ranks may have different numbers of tokens: each token has its rank, or each rank its count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints, frozen, total
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.moe.placement.placement import Placement
+from railopt.moe.routing.dispatch import RULES, column_of, target_gpus
+from railopt.moe.routing.trace import Trace
+from railopt.tokens import Tokens
+
+
+def tokens_of_choices(
+    chosen: npt.ArrayLike,
+    placement: Placement,
+    column: int = 0,
+    *,
+    token_bytes: int,
+    rank: npt.ArrayLike | None = None,
+    counts: npt.ArrayLike | None = None,
+    rule: str = "home",
+    dedup: str | None = "node",
+) -> Tokens:
+    """The dispatch of one layer from each token's experts, integers [tokens, top_k].
+
+    column   of the placement: which of its layers
+    rank     int [tokens], the GPU that each token is on; or
+    counts   int [GPUs], how many tokens each has, in the order of `chosen`; where both are given
+             they must agree
+    rule     which copy of an expert is used (`dispatch.split`)
+    dedup    "node": a token goes once to a node; "gpu": once to a GPU; None: once for each expert
+    """
+    experts = frozen(chosen, np.int16, "chosen", 2)
+    if not 0 <= column < placement.layers:
+        raise InputError(f"layer {column} of a placement of {placement.layers}")
+    if rule not in RULES:
+        raise InputError(f"unknown rule {rule!r}; known rules: {', '.join(RULES)}")
+    if experts.size and (experts.min() < 0 or experts.max() >= placement.experts):
+        raise InputError(
+            f"chosen goes from {experts.min()} to {experts.max()}: expected experts 0 to "
+            f"{placement.experts - 1}"
+        )
+    source = _ranks(len(experts), placement.devices, rank, counts)
+    holds, home = placement.holds[column], placement.home[column]
+    target = target_gpus(source, experts, holds, home, placement.gpus, rule)
+    fabric = Fabric.uniform(placement.nodes, 1, gpus=placement.gpus)
+    return Tokens.from_targets(fabric, source, target, token_bytes=token_bytes, dedup=dedup)
+
+
+def tokens_of_trace(
+    trace: Trace,
+    placement: Placement,
+    iteration: int,
+    layer: int,
+    *,
+    token_bytes: int,
+    rule: str = "home",
+    dedup: str | None = "node",
+) -> Tokens:
+    """The dispatch of one recorded iteration (-1: the last) and layer.  The trace's counts must be
+    those of its choices; a sample of the tokens is refused, since it can't be made whole.
+    """
+    trace.expect(ranks=placement.devices, experts=placement.experts)
+    column, row = column_of(trace, placement, layer), trace.row(iteration)
+    rank, chosen = trace.tokens(int(trace.iterations[row]), layer)
+    seen = np.zeros((trace.ranks, trace.experts), np.int64)
+    np.add.at(seen, (rank[:, None], chosen), 1)
+    wrong = np.argwhere(seen != trace.counts[row, column])
+    if len(wrong):
+        where, expert = wrong[0].tolist()
+        raise InputError(
+            f"iteration {trace.iterations[row]}, layer {layer}: the choices of rank {where} name "
+            f"expert {expert} {seen[where, expert]} times, its counts say "
+            f"{trace.counts[row, column, where, expert]}: expected the choices of all tokens"
+        )
+    return tokens_of_choices(
+        chosen, placement, column, token_bytes=token_bytes, rank=rank, rule=rule, dedup=dedup
+    )
+
+
+def _ranks(
+    tokens: int, devices: int, rank: npt.ArrayLike | None, counts: npt.ArrayLike | None
+) -> Ints:
+    """int64 [tokens]: the rank of each token, from the ranks or the counts that were given."""
+    if rank is None and counts is None:
+        raise InputError("whose tokens these are is not known: give rank or counts")
+    given = None if counts is None else frozen(counts, np.int64, "counts", 1)
+    if given is not None and (len(given) != devices or given.min() < 0 or total(given) != tokens):
+        raise InputError(
+            f"counts of {len(given)} ranks, {total(given)} tokens in all: expected counts of at "
+            f"least 0 for {devices} ranks, and the {tokens} tokens of the choices"
+        )
+    if rank is None:
+        assert given is not None
+        return np.arange(devices).repeat(given)
+    source: Ints = frozen(rank, np.int64, "rank", 1)
+    if len(source) != tokens:
+        raise InputError(f"ranks of {len(source)} tokens, choices of {tokens}: expected one each")
+    if tokens and (source.min() < 0 or source.max() >= devices):
+        raise InputError(
+            f"ranks from {source.min()} to {source.max()}: expected 0 to {devices - 1}"
+        )
+    found = np.bincount(source, minlength=devices)
+    if given is not None and not np.array_equal(found, given):
+        first = int(np.argmax(found != given))
+        raise InputError(
+            f"counts say {given[first]} tokens of rank {first}, {found[first]} have that rank"
+        )
+    return source
