@@ -74,19 +74,43 @@ def rail_costs(fabric: Fabric, chunks: Chunks) -> Array:
     return moves
 
 
-def moves_of(fabric: Fabric, chunks: Chunks, rail: Array) -> Moves:
-    """What chunks on these rails move."""
+class Hops(NamedTuple):
+    """Chunks that go from one GPU of a node to another: columns of equal length.
+
+    chunk            int64, the row of the chunk
+    source, target   int64, GPU ids (node * gpus + local index)
+    """
+
+    chunk: Ints
+    source: Ints
+    target: Ints
+
+
+def staging(fabric: Fabric, chunks: Chunks, rail: Array) -> Hops:
+    """What is moved before these rails: from its source to the NIC's owner."""
+    source = chunks.src_gpu.astype(np.int64)
+    far = np.flatnonzero(~fabric.node.near[source % fabric.gpus, rail])
+    owner = chunks.src[far].astype(np.int64) * fabric.gpus + fabric.node.owner[rail[far]]
+    return Hops(far, source[far], owner)
+
+
+def passing_on(fabric: Fabric, chunks: Chunks, rail: Array) -> Hops:
+    """What is moved after these rails: from the GPU that has it first to each that needs it."""
     needed, node = needed_by(fabric, chunks), fabric.node
-    gpus, size = fabric.gpus, chunks.size
-    source, owner = chunks.src_gpu % gpus, node.owner[rail]
-    far = ~node.near[source, rail]
-    pairs = np.zeros((fabric.nodes, gpus, gpus), np.int64)
-    np.add.at(pairs, (chunks.src[far], source[far], owner[far]), size[far])
-    staged = int(pairs.sum())
     direct = needed & node.near[:, rail].T
-    gateway = np.where(direct.any(axis=1), direct.argmax(axis=1), owner)
+    gateway = np.where(direct.any(axis=1), direct.argmax(axis=1), node.owner[rail])
     rest = needed.copy()
     rest[np.arange(len(chunks)), gateway] = False
     row, gpu = np.nonzero(rest)
-    np.add.at(pairs, (chunks.dst[row], gateway[row], gpu), size[row])
-    return Moves(staged, int(pairs.sum()) - staged, pairs)
+    first = chunks.dst[row].astype(np.int64) * fabric.gpus
+    return Hops(row, first + gateway[row], first + gpu)
+
+
+def moves_of(fabric: Fabric, chunks: Chunks, rail: Array) -> Moves:
+    """What chunks on these rails move."""
+    passed, staged = passing_on(fabric, chunks, rail), staging(fabric, chunks, rail)
+    pairs = np.zeros((fabric.nodes * fabric.gpus, fabric.gpus), np.int64)
+    np.add.at(pairs, (staged.source, staged.target % fabric.gpus), chunks.size[staged.chunk])
+    before = int(pairs.sum())
+    np.add.at(pairs, (passed.source, passed.target % fabric.gpus), chunks.size[passed.chunk])
+    return Moves(before, int(pairs.sum()) - before, pairs.reshape(-1, fabric.gpus, fabric.gpus))

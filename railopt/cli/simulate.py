@@ -17,7 +17,7 @@ from railopt.report.saving import save_figure
 from railopt.report.style import PAGE
 from railopt.report.timeline_figure import timeline_figure
 from railopt.sim import BALANCERS, Assumptions, Fault, Stuck, simulate
-from railopt.sim.assumptions import ROCE_INCAST, STAGES
+from railopt.sim.assumptions import ROCE_INCAST, SCALE_UP, STAGES
 from railopt.sim.direct import balancer_named
 from railopt.sim.export import export_htsim
 from railopt.sim.perfetto import save_trace
@@ -30,6 +30,7 @@ EPILOG = """examples:
   railopt simulate plan.npz --packets --timeline run.svg
   railopt simulate plan.npz --timeline run.json                 open it at ui.perfetto.dev
   railopt simulate moe:skew=0.8 --policy lpt --chunk 1MiB --fault 200us:3:5=0
+  railopt simulate routing:ragged=0.3 --policy own-nic --scale-up before
   railopt simulate zipf:skew=0 --balancer ecmp --packets --export htsim/
 
 algbw and busbw are nccl-tests' (all-to-all, bytes between nodes of the busiest rank)."""
@@ -91,6 +92,12 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
         "--stages",
         choices=STAGES,
         help="how the stages of a plan wait for each other (default barrier)",
+    )
+    model.add_argument(
+        "--scale-up",
+        choices=SCALE_UP,
+        help="how bytes of a plan move between the GPUs of a node: while they cross the rails, "
+        "before and after them, or in no time (default pipelined)",
     )
     model.add_argument(
         "--fault",
@@ -156,6 +163,7 @@ def _assumptions(args: argparse.Namespace) -> Assumptions:
         incast=incast,
         exact=args.exact,
         stages=args.stages or "barrier",
+        scale_up=args.scale_up or "pipelined",
     )
 
 
@@ -173,9 +181,8 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
     refuse_idle(args, "stages", because="without a saved plan that has stages")
     fabric = common.fabric_from(args)
     if args.balancer:
-        refuse_idle(
-            args, "policy", "chunk", because="beside --balancer, which sends flows directly"
-        )
+        direct_flows = "beside --balancer, which sends flows directly"
+        refuse_idle(args, "policy", "chunk", "scale_up", because=direct_flows)
         if not balancer_named(args.balancer).seeded:
             refuse_idle(
                 args, "seed", because=f"for --balancer {args.balancer}, which draws nothing"

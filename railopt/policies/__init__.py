@@ -80,10 +80,10 @@ def plan(
 ) -> Plan:
     """Put every chunk on a rail, by a policy's name, `"module:function"`, or the function itself.
 
-    Traffic and tokens are cut into chunks of at most `chunk` ("256KiB", bytes, or "flow"; default "1MiB").
-    `seed` draws the ties of `lpt` and the dice of `hash` and `random`; a policy that does not draw
-    takes none.  `scale_up="in-time"` tells policies that can heed it (`spill`) that scale-up ports
-    count in the time, as in `Plan.time_with_scaleup`.
+    Traffic and tokens are cut into chunks of at most `chunk` ("256KiB", bytes, or "flow"; default
+    "1MiB").  `seed` draws the ties of `lpt` and the dice of `hash` and `random`; a policy that does
+    not draw takes none.  `scale_up="in-time"` tells policies that can heed it (`spill`) that
+    scale-up ports count in the time, as in `Plan.time_with_scaleup`.
     """
     if isinstance(chunks, Traffic | Tokens):
         chunks = chunks.chunks("1MiB" if chunk is None else chunk)

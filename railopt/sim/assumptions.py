@@ -15,6 +15,7 @@ from railopt.fabric import Fabric, parse_nic
 from railopt.units import parse_time
 
 STAGES = ("barrier", "node")
+SCALE_UP = ("pipelined", "before", "ignored")
 
 PAYLOAD = Fraction(4086, 4150)
 """Share of a full packet that is payload at MTU 4096, as UEC htsim counts it."""
@@ -40,6 +41,9 @@ class Assumptions:
     stages    how the stages of a plan wait: "barrier", a stage starts when all of the stage before
               is delivered; "node", a chunk from k to f starts when what k sends and what f receives
               in their stages before is delivered
+    scale_up  how a plan's bytes move between the GPUs of a node: "pipelined", at the same time as
+              they cross the rail; "before", a node sends when all that it stages is moved, and
+              passes on when all that it receives has arrived; "ignored", in no time
     """
 
     headers: bool = False
@@ -50,6 +54,7 @@ class Assumptions:
     reps: Fraction = Fraction(90, 100)
     exact: bool = False
     stages: str = "barrier"
+    scale_up: str = "pipelined"
 
     @classmethod
     def packets(
@@ -69,8 +74,11 @@ class Assumptions:
             raise InputError(f"alpha = {self.alpha_ps} ps: a time can't be negative")
         if self.incast < 0:
             raise InputError(f"incast = {self.incast}: expected 0 (off) or more")
-        if self.stages not in STAGES:
-            raise InputError(f"stages = {self.stages!r}: expected one of {', '.join(STAGES)}")
+        for name, known in (("stages", STAGES), ("scale_up", SCALE_UP)):
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"{name} = {getattr(self, name)!r}: expected one of {', '.join(known)}"
+                )
         for name in ("spray", "reps"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(

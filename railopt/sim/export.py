@@ -44,6 +44,8 @@ def _connections(timeline: Timeline) -> str:
     assert fabric is not None
     if flows.changes:
         raise InputError("htsim has no NICs that change during a run: export it without faults")
+    if int(flows.track.max(initial=0)) >= fabric.rails:
+        raise InputError("htsim has no scale-up links: export the run with scale-up ignored")
     stages = flows.groups
     in_turn = np.stack([np.arange(1, stages), np.arange(stages - 1)], axis=1)
     if len(flows.needs) and not np.array_equal(flows.needs, in_turn):

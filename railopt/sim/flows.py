@@ -255,9 +255,17 @@ class Flows:
 
     @cached_property
     def bound(self) -> Fraction:
-        """Seconds that the busiest port needs for its bytes at its best rate: no run is faster."""
+        """Seconds that the busiest port needs for its bytes at its best rate: no run is faster.
+
+        Bytes count as often as a port carries them: by the whole part of their cost.
+        """
+        times = np.floor(self.cost)
+        if float(times.max(initial=1.0)) * total(self.size) > MOST_BYTES:
+            times = np.minimum(times, 1.0)
         loads = np.zeros(len(self.capacity), np.int64)
-        np.add.at(loads, self.path, np.repeat(self.size, np.diff(self.first)))
+        np.add.at(
+            loads, self.path, times.astype(np.int64) * np.repeat(self.size, np.diff(self.first))
+        )
         best = Fraction(0)
         for rate in np.unique(self.best_capacity[loads > 0]).tolist():
             best = max(best, Fraction(int(loads[self.best_capacity == rate].max()), rate))
@@ -301,3 +309,16 @@ def _within(name: str, array: Array, low: float, most: float | None) -> None:
 def bounds_of(labels: Array, count: int) -> Ints:
     """int64 [count + 1]: where each label begins once they are sorted."""
     return np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=count))]).astype(np.int64)
+
+
+def joined(key: Ints, span: int, size: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Rows of equal key (below `span`) as one flow: (rows, those of a flow together; mark_first,
+    mark and size of the flows, one mark a row).
+    """
+    from railopt.sim import graph
+
+    order, first = graph.rows_by_key(key, span)
+    sent = np.concatenate([[0], np.cumsum(size[order])])
+    mark = sent[1:] - np.repeat(sent[first[:-1]], np.diff(first))
+    mark.flags.writeable = False  # so that nobody copies it
+    return order, first, mark, np.diff(sent[first])

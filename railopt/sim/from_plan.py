@@ -2,15 +2,13 @@
 other.
 
 That is what a sender with one queue pair a peer and rail does, and why 1M chunks are no more flows
-than their connections.  A chunk from GPU g to GPU h on rail n crosses
+than their connections.  A chunk crosses the transmit NIC of its sender and the receive NIC of its
+receiver; what of it is moved between GPUs (`railopt.moves`) crosses scale-up ports, at the same
+time or before and after (`railopt.sim.node`).
 
-    out of g, into the GPU at NIC n (scale-up)   unless g sits at NIC n itself
-    transmit NIC n of the sender, receive NIC n of the receiver
-    out of the GPU at NIC n, into h (scale-up)   unless h sits at NIC n itself
-
-Scale-up links that can't fill up even with all NICs of their node at full rate are left out: the
-rails are then independent.  Where they can fill up, a connection is one flow a pair of GPUs,
-weighted by its bytes.
+Scale-up ports that can't fill up even with all NICs of their node at full rate are left out: the
+rails are then independent.  Where they can fill up, a connection is one flow a source GPU and set
+of GPUs that need its bytes, weighted by its bytes.
 """
 
 from __future__ import annotations
@@ -21,24 +19,34 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array, Floats, Ints
+from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.sim.assumptions import Assumptions, Fault
-from railopt.sim.flows import Change, Flows
+from railopt.sim.flows import Change, Flows, joined
+from railopt.sim.node import (
+    Crossed,
+    crossed_inside,
+    inside_name,
+    paths_of,
+    port_rates,
+    scaleup_can_fill,
+    with_phases,
+)
 
 
 class Connections(NamedTuple):
     """Chunks by connection.
 
-    order        int64 [C]: chunks, those of a connection together, in the plan's order
-    mark_first   int64 [F + 1]: where each connection begins in `order`
-    mark         int64 [C]: cumulated bytes of its connection at the end of each chunk of `order`
+    rows         int64 [C]: chunks, those of a connection together, in the plan's order
+    mark_first   int64 [F + 1]: where each connection begins in `rows`
+    mark         int64 [C]: cumulated bytes of its connection at the end of each chunk of `rows`
     size         int64 [F], bytes
     head         int64 [F], one chunk of each
     pair         int64 [F]: (stage, rail, sender, receiver) as a number, whichever the GPUs
     """
 
-    order: Ints
+    rows: Ints
     mark_first: Ints
     mark: Ints
     size: Ints
@@ -47,33 +55,46 @@ class Connections(NamedTuple):
 
 
 def _connections(plan: Plan, stage: Ints, ranks: int, by_gpu: bool) -> Connections:
-    """One a (stage, sender, receiver, rail), and a pair of GPUs where `by_gpu`."""
-    from railopt.sim import graph
-
+    """One a (stage, sender, receiver, rail), and where `by_gpu` a source GPU and set of targets."""
     fabric, chunks = plan.fabric, plan.chunks
     pair = (
         (stage * fabric.rails + plan.rail) * fabric.nodes + chunks.src
     ) * fabric.nodes + chunks.dst
     key, span = pair, ranks * fabric.rails * fabric.nodes * fabric.nodes
     if by_gpu:
-        key = (
-            pair * fabric.gpus + chunks.src_gpu % fabric.gpus
-        ) * fabric.gpus + chunks.dst_gpu % fabric.gpus
-        span *= fabric.gpus * fabric.gpus
-    order, first = graph.rows_by_key(key, span)
-    sent = np.concatenate([[0], np.cumsum(chunks.size[order])])
-    mark = sent[1:] - np.repeat(sent[first[:-1]], np.diff(first))
-    mark.flags.writeable = False  # so that nobody copies it
-    head = order[first[:-1]]
-    return Connections(order, first, mark, np.diff(sent[first]), head, pair[head])
+        target, targets = _target_sets(chunks)
+        key = (pair * fabric.gpus + chunks.src_gpu % fabric.gpus) * targets + target
+        span *= fabric.gpus * targets
+    rows, first, mark, size = joined(key, span, chunks.size)
+    head = rows[first[:-1]]
+    return Connections(rows, first, mark, size, head, pair[head])
+
+
+def _target_sets(chunks: Chunks) -> tuple[Array, int]:
+    """(a number for the set of GPUs that need each chunk, [C]; how many numbers there are)."""
+    if chunks.targets is None:
+        return chunks.dst_gpu % chunks.gpus, chunks.gpus
+    packed = np.packbits(chunks.targets, axis=1)
+    whole = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
+    whole[:, : packed.shape[1]] = packed
+    words = whole.view(np.uint64)
+    number = np.unique(words[:, 0], return_inverse=True)[1]
+    for word in words.T[1:]:
+        values, place = np.unique(word, return_inverse=True)
+        number = np.unique(number * len(values) + place, return_inverse=True)[1]
+    return number, int(number.max(initial=0)) + 1
 
 
 def flows_of_plan(
     plan: Plan, assumed: Assumptions, faults: Sequence[Fault] = ()
 ) -> tuple[Flows, Ints]:
-    """The flows, and the chunk of each of their marks: int64 [C]."""
+    """The flows, and the chunk of each of their marks: int64 [marks]."""
     fabric, chunks = plan.fabric, plan.chunks
-    scaleup = chunks.gpus == fabric.gpus > 1 and scaleup_can_fill(fabric)
+    scaleup = (
+        assumed.scale_up == "pipelined"
+        and chunks.gpus == fabric.gpus > 1
+        and scaleup_can_fill(fabric, chunks)
+    )
     stage, ranks = (
         (np.zeros(len(chunks), np.int64), 1) if plan.stage is None else _ranks(plan.stage)
     )
@@ -81,24 +102,27 @@ def flows_of_plan(
     src, dst, rail = (
         column[found.head].astype(np.int64) for column in (chunks.src, chunks.dst, plan.rail)
     )
-    gpus = (chunks.src_gpu[found.head], chunks.dst_gpu[found.head])
-    path = _paths(fabric, src, dst, rail, gpus if scaleup else None)
+    nics = fabric.nodes * fabric.rails
     capacity = nic_capacity(fabric, assumed)
+    sending = src * fabric.rails + rail
+    alpha = assumed.alpha_ps * np.diff(found.mark_first) / found.size * (capacity[sending] / 1e12)
+    every = np.arange(len(rail))
+    crossed = [
+        Crossed(every, sending, 1 + alpha),
+        Crossed(every, nics + dst * fabric.rails + rail, np.ones(len(rail))),
+    ]
     if scaleup:
-        links = np.full(2 * fabric.nodes * fabric.gpus, fabric.scaleup)
-        capacity = np.concatenate([capacity, links])
-    present = path >= 0
-    cost = np.ones(path.shape)
-    messages = np.diff(found.mark_first)
-    cost[:, 0] += assumed.alpha_ps * messages / found.size * (capacity[path[:, 0]] / 1e12)
+        capacity = np.concatenate([capacity, port_rates(fabric)])
+        crossed += crossed_inside(fabric, chunks.take(found.head), rail, 2 * nics)
     waits = "barrier" if plan.stage is None else assumed.stages
     group, needs = _groups(waits, stage[found.head], src, dst, fabric.nodes)
+    paths = paths_of(crossed, len(rail))
     flows = Flows(
         capacity,
-        np.concatenate([[0], np.cumsum(present.sum(axis=1))]),
-        path[present].astype(np.int32),
+        paths.first,
+        paths.path,
         found.size,
-        cost[present],
+        paths.cost,
         _weights(found.pair, found.size) if scaleup else np.ones(len(found.size)),
         latency_ps=np.full(len(found.size), fabric.latency_ps if assumed.latency else 0),
         group=group,
@@ -107,10 +131,12 @@ def flows_of_plan(
         mark_first=found.mark_first,
         mark=found.mark,
         track=rail.astype(np.int32),
-        **fan_in_of(assumed, fabric.nodes * fabric.rails, len(capacity), path[:, 1]),
+        **fan_in_of(assumed, nics, len(capacity), crossed[1].port),
         describe=lambda port: port_name(fabric, port),
     )
-    return flows, found.order
+    if assumed.scale_up == "before":
+        return with_phases(flows, found.rows, plan)
+    return flows, found.rows
 
 
 def nic_capacity(fabric: Fabric, assumed: Assumptions) -> Ints:
@@ -147,55 +173,7 @@ def port_name(fabric: Fabric, port: int) -> str:
     if port < 2 * nics:
         node, rail = divmod(port % nics, fabric.rails)
         return f"the {'transmit' if port < nics else 'receive'} NIC of node {node} on rail {rail}"
-    way, gpu = divmod(port - 2 * nics, fabric.nodes * fabric.gpus)
-    return f"the scale-up link {'into' if way else 'out of'} GPU {gpu}"
-
-
-def scaleup_can_fill(fabric: Fabric) -> bool:
-    """Whether some GPU's scale-up link is narrower than all that its node's NICs could send through
-    it at once.
-    """
-    out, into = _crossing(fabric, fabric.tx, fabric.rx), _crossing(fabric, fabric.rx, fabric.tx)
-    return max(int(out.max()), int(into.max())) > fabric.scaleup
-
-
-def _crossing(fabric: Fabric, foreign: Ints, own: Ints) -> Ints:
-    """int64 [nodes, gpus]: a GPU's own chunks over its node's other NICs, and others' chunks over
-    its own.
-    """
-    at = gpu_of_nic(fabric)[None, :] == np.arange(fabric.gpus)[:, None]
-    crossing: Ints = foreign @ (~at).T.astype(np.int64) + own @ at.T.astype(np.int64)
-    return crossing
-
-
-def gpu_of_nic(fabric: Fabric) -> Ints:
-    """int64 [rails]: the local index of the GPU that sits at each NIC."""
-    return np.arange(fabric.rails) * fabric.gpus // fabric.rails
-
-
-def _paths(
-    fabric: Fabric, src: Ints, dst: Ints, rail: Ints, gpus: tuple[Array, Array] | None
-) -> Ints:
-    """int64 [flows, 2 or 6]: the ports of each flow, transmit and receive NIC first; -1 where there
-    is none.  `gpus`: source and target of each flow where scale-up links count.
-    """
-    nics = fabric.nodes * fabric.rails
-    columns = [src * fabric.rails + rail, nics + dst * fabric.rails + rail]
-    if gpus is not None:
-        src_gpu, dst_gpu = gpus
-        out, into = 2 * nics, 2 * nics + fabric.nodes * fabric.gpus
-        sender, receiver = (
-            src * fabric.gpus + gpu_of_nic(fabric)[rail],
-            dst * fabric.gpus + gpu_of_nic(fabric)[rail],
-        )
-        away, apart = src_gpu != sender, dst_gpu != receiver
-        columns += [
-            np.where(away, out + src_gpu, -1),
-            np.where(away, into + sender, -1),
-            np.where(apart, out + receiver, -1),
-            np.where(apart, into + dst_gpu, -1),
-        ]
-    return np.stack(columns, axis=1)
+    return inside_name(fabric, port - 2 * nics)
 
 
 def _weights(connection: Ints, size: Ints) -> Floats:

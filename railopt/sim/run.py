@@ -82,7 +82,9 @@ def run_flows(
     exact: bool = False,
     until_ps: int | None = None,
 ) -> Timeline:
-    """Run flows to their end or to `until_ps`; `order` is the chunk of each mark."""
+    """Run flows to their end or to `until_ps`; `order` is the chunk of each mark, a chunk has
+    arrived with its last one.
+    """
     from railopt.sim import events, fill
 
     _require_clock(flows, events.NEVER)
@@ -104,10 +106,21 @@ def run_flows(
     curve = events.run(_parts(flows, work.change_port), net, work, state, ports, limits)
     chunk_ps = state.mark_time
     if order is not None:
-        chunk_ps = np.empty_like(state.mark_time)
-        chunk_ps[order] = state.mark_time
+        chunk_ps = _last_marks(order, state.mark_time, events.NEVER)
     left = np.ceil(state.left).astype(np.int64)
     return Timeline(flows, state.begun, state.finish, chunk_ps, left, Curve(*curve), fabric, ranks)
+
+
+def _last_marks(order: Ints, times: Ints, never: int) -> Ints:
+    """int64 [chunks]: the latest of each chunk's marks; -1 where one was never reached."""
+    count = int(order.max(initial=-1)) + 1
+    if count == len(order):
+        result = np.empty_like(times)
+        result[order] = times
+        return result
+    latest = np.zeros(count, np.int64)
+    np.maximum.at(latest, order, np.where(times < 0, never, times))
+    return np.where(latest == never, -1, latest)
 
 
 def _require_clock(flows: Flows, never: int) -> None:

@@ -27,7 +27,7 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
     return {
         "flows": len(timeline.flows),
         "chunks": len(timeline.chunk_ps),
-        "bytes": int(timeline.flows.size.sum()),
+        "bytes": what.chunks.total if isinstance(what, Plan) else int(timeline.flows.size.sum()),
         "completion_ps": timeline.completion_ps,
         "bound_ps": float(bound * PS_PER_S),
         "any_plan_bound_ps": float(any_plan * PS_PER_S),

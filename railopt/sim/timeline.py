@@ -106,7 +106,9 @@ class Timeline:
 
     @cached_property
     def track_bytes(self) -> Floats:
-        """float64 [tracks]: bytes that each track (rail) carried."""
+        """float64 [tracks]: bytes that each track carried: rails, then what was staged and what
+        was passed on, where those were phases of their own.
+        """
         tracks = self.fabric.rails if self.fabric else int(self.flows.track.max(initial=0)) + 1
         return np.bincount(self.curve.track, self.curve.bytes, tracks).astype(np.float64)
 
@@ -117,7 +119,8 @@ class Timeline:
         if self.fabric is None or not self.completion_ps:
             return np.zeros(0)
         could: Floats = self.fabric.tx.sum(axis=0) * float(self.completion)
-        return np.divide(self.track_bytes, could, out=np.zeros_like(could), where=could > 0)
+        sent = self.track_bytes[: self.fabric.rails]
+        return np.divide(sent, could, out=np.zeros_like(could), where=could > 0)
 
     def throughput(self, bins: int = 100) -> Floats:
         """float64 [tracks, bins]: mean bytes per second of each track in equal slices of the

@@ -45,6 +45,28 @@ def test_a_saved_plan(tmp_path: Path, railopt_cli: Cli, plan: Plan) -> None:
     assert set(found["flow_completion_ps"]) == {"p50", "p90", "p99", "p100"}
 
 
+def test_the_inside_of_nodes(tmp_path: Path, railopt_cli: Cli) -> None:
+    words = ("routing:tokens=64,ragged=0.5,seed=1", "--policy", "own-nic", *SMALL)
+    times = {
+        way: run_json(railopt_cli, *words, "--scale-up", way)["completion_ps"]
+        for way in ("ignored", "pipelined", "before")
+    }
+    assert times["ignored"] <= times["pipelined"] < times["before"]
+    assert run_json(railopt_cli, *words)["completion_ps"] == times["pipelined"]
+    picture = tmp_path / "run.svg"
+    drawn = railopt_cli("simulate", *words, "--scale-up", "before", "--timeline", picture)
+    assert drawn.code == 0
+    assert "passed on" in picture.read_text()
+    for wrong, message in (
+        (["--balancer", "ecmp", "--scale-up", "before"], "--scale-up can't do anything"),
+        (["--scale-up", "before", "--export", tmp_path / "htsim"], "htsim has no scale-up links"),
+    ):
+        ran = railopt_cli("simulate", "zipf:seed=1", *wrong, *SMALL)
+        assert ran.code == 1
+        assert message in ran.err
+    assert not (tmp_path / "htsim").exists()
+
+
 def test_traffic_by_policy_and_by_balancer(railopt_cli: Cli) -> None:
     planned = run_json(railopt_cli, "zipf:seed=1", "--policy", "lpt", "--chunk", "64KiB", *SMALL)
     direct = run_json(railopt_cli, "zipf:seed=1", "--balancer", "ecmp", *SMALL)
