@@ -36,16 +36,40 @@ PAPERS = {
     "fast": "FAST, arXiv 2505.09764",
     "hybridep": "HybridEP, arXiv 2510.19470",
     "pro": "Pro-Prophet, arXiv 2411.10003",
+    "where": "none",
 }
 
 # The rooms of the API, a page each: title -> the modules whose public names it shows.
 ROOMS = {
-    "Values": ["fabric", "inside", "topology", "traffic", "chunks", "plans", "bracket", "certificate"],
-    "Making plans": ["policies", "policies.planner", "workloads", "sources", "conversion"],
+    "Values": [
+        "fabric",
+        "inside",
+        "topology",
+        "traffic",
+        "chunks",
+        "plans",
+        "bracket",
+        "certificate",
+    ],
+    "Making plans": [
+        "policies",
+        "policies.planner",
+        "tokens",
+        "workloads",
+        "sources",
+        "conversion",
+    ],
     "Gaps, bounds and checks": ["gaps", "bounds", "checking", "check"],
     "Solver": ["solver.coupled.solve", "solver.outcome", "solver.fluid", "solver.local.solve"],
     "Schedules": ["schedule.synthesis", "schedule.value", "schedule.model"],
-    "Simulator": ["sim.run", "sim.flows", "sim.assumptions", "sim.direct", "sim.timeline"],
+    "Simulator": [
+        "sim.run",
+        "sim.flows",
+        "sim.assumptions",
+        "sim.node",
+        "sim.direct",
+        "sim.timeline",
+    ],
     "Runtime": [
         "runtime",
         "runtime.senders.protocol",
@@ -62,6 +86,7 @@ ROOMS = {
         "moe.routing.trace",
         "moe.routing.files",
         "moe.routing.dispatch",
+        "moe.routing.once",
         "moe.routing.predict",
         "moe.placement.placement",
         "moe.placement.planners",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,15 @@ def test_a_trace_of_ragged_ranks() -> None:
     made = tokens_of_trace(trace, PLACEMENT, 0, 1, token_bytes=10)
     for counted in ({"rank": rank}, {"counts": [1, 2, 3, 4, 5, 6]}):
         assert made == tokens_of_choices(chosen, PLACEMENT, 1, token_bytes=10, **counted)
+
+
+def test_a_ragged_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
+    trace = ragged()
+    trace.save(tmp_path / "trace.npz")
+    read = Trace.read(tmp_path / "trace.npz")
+    np.testing.assert_array_equal(read.choices, trace.choices)
+    merged = read.merged(3)
+    assert np.bincount(merged.tokens(0, 0)[0]).tolist() == [3, 7, 11]
 
 
 @pytest.mark.parametrize("seed", range(5))
