@@ -220,6 +220,14 @@ def _print(summary: dict[str, Any], out: common.Output) -> None:
             ", ".join(f"{name} {time(ps)}" for name, ps in summary["flow_completion_ps"].items()),
         ],
     ]
+    if "staged" in summary:
+        rows.append(
+            [
+                "inside nodes",
+                f"{summary['staged']:,} bytes staged, {summary['passed_on']:,} passed on; "
+                f"{time(summary['scale_up_ps'])} at the busiest scale-up port",
+            ]
+        )
     if summary["stuck"]:
         rows.append(
             [

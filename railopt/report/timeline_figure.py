@@ -65,7 +65,8 @@ def _title(timeline: Timeline) -> str:
     stuck = f", {len(timeline.stuck)} chunks stuck" if len(timeline.stuck) else ""
     rails = timeline.fabric.rails if timeline.fabric else None
     moved = float(timeline.track_bytes[:rails].sum()) / 1e6
+    inside = " and of scale-up" if len(timeline.track_bytes[rails:]) and rails else ""
     return (
         f"{moved:.1f} MB in {format_time(timeline.completion)}{stuck}:\nshare of each rail's "
-        "transmit rate in use, and its mean"
+        f"transmit rate{inside} in use, and its mean"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railopt.arrays import Array, Int32s, Ints, total
+from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
@@ -56,6 +57,8 @@ def simulate(
         flows, order = flows_of_plan(what, assumed, faults)
         fabric, chunks = what.fabric, what.chunks
         ranks = _rank_bytes(chunks.src_gpu, chunks.dst_gpu, chunks.size, chunks.nodes * chunks.gpus)
+        if chunks.targets is not None:
+            ranks = ranks[0], _needed_bytes(chunks)
     elif isinstance(what, Traffic):
         if fabric is None:
             raise InputError(
@@ -206,6 +209,15 @@ def _parts(flows: Flows, change_port: Int32s) -> Parts:
             kept[np.argsort(component[kept], kind="stable")],
         ]
     return events.Parts(*parts)
+
+
+def _needed_bytes(chunks: Chunks) -> Ints:
+    """int64 [GPUs]: bytes of the units that each needs."""
+    assert chunks.targets is not None
+    unit, gpu = np.nonzero(chunks.targets)
+    needed = np.zeros(chunks.nodes * chunks.gpus, np.int64)
+    np.add.at(needed, chunks.dst[unit] * chunks.gpus + gpu, chunks.size[unit])
+    return needed
 
 
 def _rank_bytes(src: Array, dst: Array, size: Array, count: int) -> tuple[Ints, Ints]:

@@ -19,6 +19,8 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
     bound_ps            what the busiest port of this run needs for its bytes
     any_plan_bound_ps   what the busiest node needs with all its NICs at work: no plan is faster
     over_bound          completion / bound - 1
+    staged, passed_on   bytes that a plan moves inside nodes, where its chunks name their GPUs
+    scale_up_ps         what the busiest scale-up port needs for them, however the run counts it
     """
     matrix = what.chunks.node_matrix if isinstance(what, Plan) else what.node_matrix
     fabric = what.fabric if isinstance(what, Plan) else timeline.fabric
@@ -37,6 +39,18 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
         "rail_utilisation": [round(float(share), 6) for share in timeline.utilisation()],
         "flow_completion_ps": timeline.percentiles(),
         "stuck": timeline.stuck.tolist(),
+        **(_moved(what) if isinstance(what, Plan) else {}),
+    }
+
+
+def _moved(plan: Plan) -> dict[str, Any]:
+    """What a plan moves inside nodes; nothing where its chunks don't name their GPUs."""
+    if plan.chunks.gpus != plan.fabric.gpus:
+        return {}
+    return {
+        "staged": plan.staged,
+        "passed_on": plan.passed_on,
+        "scale_up_ps": float(plan.scaleup_time * PS_PER_S),
     }
 
 

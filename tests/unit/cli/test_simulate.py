@@ -52,6 +52,10 @@ def test_the_inside_of_nodes(tmp_path: Path, railopt_cli: Cli) -> None:
         for way in ("ignored", "pipelined", "before")
     }
     assert times["ignored"] <= times["pipelined"] < times["before"]
+    found = run_json(railopt_cli, *words)
+    assert found["staged"] == 0 < found["passed_on"]
+    assert 0 < found["scale_up_ps"] <= times["pipelined"]
+    assert "bytes staged" in railopt_cli("simulate", *words).out
     assert run_json(railopt_cli, *words)["completion_ps"] == times["pipelined"]
     picture = tmp_path / "run.svg"
     drawn = railopt_cli("simulate", *words, "--scale-up", "before", "--timeline", picture)

@@ -61,6 +61,8 @@ def test_the_gateway_sends_a_copy_to_each() -> None:
     made = planned(fabric, [0], unit(fabric, 0, 1, [0, 1, 2, 3]))
     run = simulate(made)
     assert run.completion_ps == 6 * MS
+    assert run.ranks is not None
+    assert run.ranks[1].tolist() == [0] * 4 + [MB] * 4 + [0] * 4
     assert run.bound == made.scaleup_time == Fraction(6, 1000)
     assert simulate(made, assumptions=BEFORE).completion_ps == 7 * MS
 
@@ -87,6 +89,7 @@ def test_a_node_waits_for_all_that_it_stages_and_receives() -> None:
         unit(fabric, 8 + 2, 1, [0]),  # from node 2, passed on from GPU 2 to GPU 0
     )
     run = simulate(made, assumptions=BEFORE)
+    assert run.bytes_per_rank == MB
     assert run.chunk_ps.tolist() == [3 * MS, 3 * MS, 5 * MS]
     assert run.completion_ps == 5 * MS
     assert run.track_bytes.tolist() == [0, MB, MB, MB, MB, MB]
