@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ def saved(found: list[dict[str, Any]]) -> str:
     return markdown(["nodes", "batches", "de-duplication", "one NIC", *columns], cells)
 
 
+def note(rows: list[dict[str, Any]]) -> str:
+    """Which policies the tables have, and which they lack."""
+    wanted = tomllib.loads(README.with_name("spec.toml").read_text())["fixed"]["policies"]
+    there = {row["policy"] for row in rows}
+    missing = [name for name in wanted if name not in there]
+    text = f"Measured: {', '.join(name for name in wanted if name in there)}."
+    return text + (f" **Not measured yet: {', '.join(missing)}.**" if missing else "")
+
+
 def tables(rows: list[dict[str, Any]], found: list[dict[str, Any]]) -> dict[str, str]:
     """The tables of the README by name."""
     nodes = min(row["nodes"] for row in rows)
@@ -59,6 +69,7 @@ def tables(rows: list[dict[str, Any]], found: list[dict[str, Any]]) -> dict[str,
         "dead": measured(rows, nodes, "dead", "node"),
         "all": measured(rows, nodes, "healthy", "none"),
         "saved": saved(found),
+        "note": note(rows),
     }
 
 
