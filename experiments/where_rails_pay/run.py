@@ -18,6 +18,7 @@ import numpy as np
 from experiments.common import arguments, figure, finish, reproduced
 from railopt import POLICIES, Chunks, Fabric, Plan, demand_from, plan
 from railopt.bounds import lower_bound
+from railopt.report.style import look
 from railopt.sim import Assumptions, simulate
 from railopt.tables import lines, table
 from railopt.units import PS_PER_S, parse_rate
@@ -26,13 +27,6 @@ OWN = "own-nic"
 PLANNED = ("lpt", "even-excess", "spill")  # what chooses rails by loads
 WAYS = ("pipelined", "before")
 KEY = ("nodes", "batch", "dedup", "nic")
-COLOURS = {
-    OWN: "#777777",
-    "pxn": "#d55e00",
-    "lpt": "#0072b2",
-    "even-excess": "#009e73",
-    "spill": "#cc79a7",
-}
 
 
 def fabric_with(nodes: int, rails: int, chunks: Chunks, fraction: str) -> Fabric:
@@ -181,7 +175,7 @@ def draw(made: Any, rows: list[dict[str, Any]]) -> None:
                 heights,
                 0.8 / len(policies),
                 label=policy,
-                color=COLOURS[policy],
+                color=look(policy).colour,
                 align="edge",
             )
         axes.set_xticks(range(len(batches)), batches, rotation=30, ha="right", fontsize=8)
