@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from railopt.arrays import Floats
 from railopt.errors import NotProved
 from railopt.solver.rational import Factors, Number, divide
 
@@ -39,6 +40,16 @@ class LinearProgram:
     cost: Sequence[int]
     right: Sequence[int]
     equation: Sequence[bool]
+
+
+class Seen(NamedTuple):
+    """An optimum as a solver sees it in floats: the basic variables, as `optimum` takes them, and
+    the prices of the rows; whether it says that it is one.
+    """
+
+    basic: list[int]
+    price: Floats
+    optimal: bool
 
 
 class Vertex(NamedTuple):
@@ -66,12 +77,12 @@ def optimum(
 
 def guess(
     program: LinearProgram,
-    x_unit: Sequence[float],
-    row_unit: Sequence[float],
+    x_unit: Sequence[float] | Floats,
+    row_unit: Sequence[float] | Floats,
     *,
     limit_s: float | None = None,
-) -> list[int]:
-    """The basic variables of an optimum as HiGHS sees it in floats, for `optimum`.
+) -> Seen:
+    """The optimum as HiGHS sees it in floats, whose basic variables `optimum` goes on from.
 
     x_unit, row_unit   what x[j] and row i are counted in there, so that numbers are near 1
     """
@@ -79,7 +90,9 @@ def guess(
 
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(program.columns), len(program.right)
-    lp.col_cost_ = np.array(program.cost, np.float64) * x_unit
+    cost = np.array(program.cost, np.float64) * x_unit
+    cost_unit = float(np.abs(cost).max()) or 1.0
+    lp.col_cost_ = cost / cost_unit
     lp.col_lower_ = np.zeros(lp.num_col_)
     lp.col_upper_ = np.full(lp.num_col_, highspy.kHighsInf)
     lp.row_upper_ = np.array(program.right, np.float64) / row_unit
@@ -99,7 +112,12 @@ def guess(
     solver.run()
     basis = solver.getBasis()
     statuses = [*basis.col_status, *basis.row_status]
-    return [j for j, status in enumerate(statuses) if status == highspy.HighsBasisStatus.kBasic]
+    basic = [j for j, status in enumerate(statuses) if status == highspy.HighsBasisStatus.kBasic]
+    price = np.array(solver.getSolution().row_dual, np.float64)
+    optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    if len(price) != len(row_unit):
+        price = np.zeros(len(row_unit))
+    return Seen(basic, price * cost_unit / np.asarray(row_unit), optimal)
 
 
 class _Tableau:

@@ -158,7 +158,7 @@ def test_highs_guesses_the_basis() -> None:
     program = LinearProgram(
         columns, [0] * 2000 + [1], [1] * 100 + [0] * 20, [True] * 100 + [False] * 20
     )
-    found = optimum(program, guess(program, [1.0] * 2001, [1.0] * 120))
+    found = optimum(program, guess(program, [1.0] * 2001, [1.0] * 120).basic)
     assert_optimal(program, found)
     assert found.pivots <= 3
 
