@@ -10,10 +10,15 @@ As canonical JSON (sorted keys, no spaces), version 2:
                  "chunks": {"src": [...], "dst": [...], "size": [...]}}
                 {"kind": "coupled", ..., "plan": {"file": name, "digest": hex}}
                 {"kind": "fluid", "tx": [[...]], "rx": [[...]], "demand": [[...]]}
+                {"kind": "moved", "time": "p/q", "tx": [[...]], "rx": [[...]], "gpus": G,
+                 "near": [[GPUs of a rail], ...],
+                 "units": {"src_gpu": [...], "dst": [...], "size": [...], "targets": [[...]]}}
+                {"kind": "moved", ..., "plan": {"file": name, "digest": hex}}
                 and perhaps "traffic": hex, the digest of the `Traffic` between nodes that the
                 chunks were cut from
-    claim       "bound"     "p/q": nothing is faster
-                "value"     "p/q": what this plan takes; left out where there is none
+    claim       "bound"     "p/q": nothing is faster; or, of kind "moved", nothing within "time"
+                            moves fewer bytes inside nodes
+                "value"     "p/q": what this plan takes, or moves; left out where there is none
                 "optimal"   whether this plan meets the bound, by a witness
                 "best"      "p/q": what the best plan known takes, where that is another
                 "optimum"   of the problem: "proved", "claimed" or "open"
@@ -48,6 +53,7 @@ from railopt.check import MEMORY, Rejected, Verdict, check_certificate, fraction
 from railopt.chunks import Chunks
 from railopt.errors import CheckFailed, FormatError, InputError, printable
 from railopt.fabric import Fabric
+from railopt.moves import needed_by
 from railopt.plans import Plan
 from railopt.traffic import Traffic
 
@@ -157,6 +163,23 @@ class Certificate:
             "demand": demand.tolist(),
         }
         return cls(problem, bracket.bound, bracket.witness, bracket.value, {"flow": dict(flow)})
+
+    @classmethod
+    def moved(
+        cls, plan: Plan, time: Fraction, bound: int, witness: Mapping[str, Any]
+    ) -> Certificate:
+        """What a plan of at most `time` seconds moves inside nodes, in full; no such plan moves
+        fewer bytes than `bound`.
+        """
+        chunks = plan.chunks
+        needed = needed_by(plan.fabric, chunks)
+        units = {
+            **{name: getattr(chunks, name).tolist() for name in ("src_gpu", "dst", "size")},
+            "targets": [np.flatnonzero(row).tolist() for row in needed],
+        }
+        attained = {"assignment": plan.rail.tolist()}
+        problem = {**_inside(plan.fabric, time), "units": units}
+        return cls(problem, Fraction(bound), witness, Fraction(plan.moved), attained)
 
     @property
     def claimed_by(self) -> str | None:
@@ -327,12 +350,7 @@ def save_certificate(
     if better is not None:
         plans[target.with_suffix(".best.npz")] = better
     written = [target, *plans]
-    for file in written:
-        if file.exists() and not force:
-            raise InputError(
-                f"{printable(file)} exists: give another name, or --force (force=True) to replace "
-                f"it"
-            )
+    _absent(written, force)
     for file, made in plans.items():
         made.save(file, force=force)
     here, *others = [{"file": file.name, "digest": plan_digest(file)} for file in plans]
@@ -346,6 +364,40 @@ def save_certificate(
         others[0] if others else {},
     ).save(target, force=force)
     return written
+
+
+def save_moved(
+    plan: Plan,
+    time: Fraction,
+    bound: int,
+    witness: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    force: bool = False,
+) -> list[Path]:
+    """Write a certificate of what a plan moves (see `Certificate.moved`); one of more than `INLINE`
+    chunks names a plan file beside it, NAME.plan.npz.  The files written.
+    """
+    target = Path(path)
+    if len(plan.chunks) <= INLINE:
+        Certificate.moved(plan, time, bound, witness).save(target, force=force)
+        return [target]
+    file = target.with_suffix(".plan.npz")
+    _absent([target, file], force)
+    plan.save(file, force=force)
+    named = {"file": file.name, "digest": plan_digest(file)}
+    problem, value = {**_inside(plan.fabric, time), "plan": named}, Fraction(plan.moved)
+    Certificate(problem, Fraction(bound), witness, value).save(target, force=force)
+    return [target, file]
+
+
+def _absent(files: Sequence[Path], force: bool) -> None:
+    """Refuse files that exist, but with force, before the first of several is written."""
+    for file in files:
+        if file.exists() and not force:
+            raise InputError(
+                f"{printable(file)} exists: give another name, or --force (force=True) to replace "
+                f"it"
+            )
 
 
 def _better(plan: Plan, best: Plan | None) -> Plan | None:
@@ -389,6 +441,17 @@ def plan_digest(path: str | os.PathLike[str]) -> str:
 
 def _columns(chunks: Chunks) -> dict[str, list[int]]:
     return {name: getattr(chunks, name).tolist() for name in ("src", "dst", "size")}
+
+
+def _inside(fabric: Fabric, time: Fraction) -> dict[str, Any]:
+    return {
+        "kind": "moved",
+        "time": str(time),
+        "tx": fabric.tx.tolist(),
+        "rx": fabric.rx.tolist(),
+        "gpus": fabric.gpus,
+        "near": fabric.node.as_dict()["near"],
+    }
 
 
 def _rates(fabric: Fabric) -> dict[str, Any]:

@@ -5,8 +5,9 @@
 One file of the standard library alone, to be read from top to bottom by someone who trusts
 nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
 node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
-assignment attains; the verdict.  A function that checks a witness is headed by the theorem that
-makes it sound, in the words of `proofs/THEOREMS.toml`, where each of them is proved in Coq.
+assignment attains; certificates, about time and about what is moved inside nodes; the verdict.
+A function that checks a witness is headed by the theorem that makes it sound, in the words of
+`proofs/THEOREMS.toml`, where each of them is proved in Coq.
 
 Words.  A *chunk*, or *job*, is a number of bytes that travels over one *rail*.  A *bound* T says
 that nothing is done before T.  It is shown by refuting the opposite: before T a rail of speed v
@@ -61,8 +62,9 @@ class Verdict:
     proved    its plan or assignment is optimal: the value meets a bound whose witness was checked
     kind      what was checked: the kind of witness, "claimed by NAME", or "plan"
     message   why, in words
-    bound     nothing is faster: bytes for a local problem of equal rails, else seconds
-    value     what its plan, assignment or flow takes
+    bound     nothing is faster: bytes for a local problem of equal rails, else seconds; or, of
+              kind "moved", nothing in time moves fewer bytes
+    value     what its plan, assignment or flow takes, or moves
     best      what the best solution takes that the file holds
     optimum   "proved" or "claimed" if that one meets the bound, "open" otherwise
     """
@@ -889,13 +891,17 @@ COLUMNS = ("src", "dst", "size", "rail")
 
 
 class PlanFile(NamedTuple):
-    """What a plan file holds: rates, the chunks' columns src, dst and size, how long it takes."""
+    """What a plan file holds: rates, the chunks' columns src, dst and size, how long it takes; and
+    the rest of it, of which only what is moved inside nodes makes use.
+    """
 
     tx: Rates
     rx: Rates
     chunks: list[Column]
     value: Fraction
     digest: str
+    header: dict[str, Any]
+    arrays: dict[str, Member]
 
 
 class Member(NamedTuple):
@@ -991,7 +997,7 @@ def read_plan(path: str) -> PlanFile:
         header.get("makespan") == str(value) and stated_loads == loads,
         f"it claims other loads or makespan than its chunks have, {value} s",
     )
-    return PlanFile(tx, rx, list(columns[:3]), value, found.hexdigest())
+    return PlanFile(tx, rx, list(columns[:3]), value, found.hexdigest(), header, arrays)
 
 
 def table(member: Member) -> Rates:
@@ -1151,7 +1157,206 @@ def check_fluid(problem: Problem) -> Shown:
 
 
 FLOW = ("src", "dst", "amount", "rail")
-PROBLEMS = {"local": check_local, "coupled": check_coupled, "fluid": check_fluid}
+
+
+# ---------------------------------------------------------------- bytes moved inside nodes
+
+Sort = tuple[int, int, int]  # alike units: GPU that has them, node that gets them, GPUs that need
+Costs = dict[tuple[int, int], list[int]]  # (GPU of a node, GPUs that need) -> a number a rail
+
+
+class Inside(NamedTuple):
+    """The inside of every node: how many GPUs, and for each rail those near its NIC.  A set of GPUs
+    is a number: its bit g stands for GPU g.
+    """
+
+    gpus: int
+    near: list[int]
+
+    def costs(self, gpu: int, needs: int) -> list[int]:
+        """How often a byte of this GPU is moved, by the rail that it takes: before the rail if the
+        GPU is not near its NIC, and after it to each GPU that needs it but one that is near.
+        """
+        return [
+            1 - (near >> gpu & 1) + needs.bit_count() - ((near & needs) != 0) for near in self.near
+        ]
+
+
+class Units(NamedTuple):
+    """Units between nodes: the GPU of each (node * gpus + its number there), the node that gets it,
+    its bytes, and the set of GPUs there that need it.
+    """
+
+    src_gpu: Column
+    dst: Column
+    size: Column
+    needs: Column
+
+
+def as_set(members: Iterable[int]) -> int:
+    """A set of GPUs as a number."""
+    found = 0
+    for member in members:
+        found |= 1 << member
+    return found
+
+
+def prove_moved(
+    rates: tuple[Rates, Rates],
+    inside: Inside,
+    sorts: dict[Sort, int],
+    claim: tuple[Fraction, Fraction],
+    witness: Any,
+    meter: Meter,
+) -> str:
+    """T14a, prices of moved bytes: With non-negative prices a byte of a NIC, what all units cost at
+    their cheapest live rail, moved bytes included, less what all NICs earn in time T is no more
+    than what any plan of time T moves inside nodes.
+
+    The claim is (T, bound): whole units move whole bytes, so the bound may be rounded up.  Prices
+    are counted in 1 / unit.
+    """
+    need(kind_of(witness) == "moved", "witness: expected moved or claimed")
+    fields(witness, "witness moved", "kind unit send recv")
+    (tx, rx), (time, bound) = rates, claim
+    nodes, rails = len(tx), len(tx[0])
+    unit = integer(witness["unit"], "unit", 1)
+    a = matrix(witness["send"], "send", nodes, rails)
+    b = matrix(witness["recv"], "recv", nodes, rails)
+    meter.spend(nodes * nodes * rails + len(sorts) * 3 * rails)
+    earned = sum(
+        a[k][n] * tx[k][n] + b[k][n] * rx[k][n] for k in range(nodes) for n in range(rails)
+    )
+    costs: Costs = {}
+    live: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (rail, its price) between two nodes
+    paid = 0
+    for (source, f, needs), bytes_ in sorts.items():
+        k, gpu = divmod(source, inside.gpus)
+        if (k, f) not in live:
+            live[k, f] = [(n, a[k][n] + b[f][n]) for n in range(rails) if tx[k][n] and rx[f][n]]
+            need(bool(live[k, f]), f"no live rail from node {k} to node {f}")
+        if (gpu, needs) not in costs:
+            meter.spend(10 * rails)
+            costs[gpu, needs] = [unit * cost for cost in inside.costs(gpu, needs)]
+        row = costs[gpu, needs]
+        paid += bytes_ * min([row[n] + price for n, price in live[k, f]])
+    shown = ceil((paid - time * earned) / unit)
+    need(bound <= shown, f"the prices show {shown} bytes, not {bound}")
+    return "moved"
+
+
+def check_moved(problem: Problem) -> Shown:
+    """T14a, prices of moved bytes: With non-negative prices a byte of a NIC, what all units cost at
+    their cheapest live rail, moved bytes included, less what all NICs earn in time T is no more
+    than what any plan of time T moves inside nodes.
+
+    The instance is units between nodes, in full or as those of a plan file, and the time T.
+    """
+    record, bound, directory, meter = problem
+    need("flow" not in record and "best" not in record, "moved bytes are those of one plan")
+    instance = fields(record["problem"], "problem", "kind time tx rx gpus near", "units plan")
+    need(("units" in instance) != ("plan" in instance), "problem: expected units or a plan")
+    time, tx = fraction(instance["time"], "time"), matrix(instance["tx"], "tx")
+    rx = matrix(instance["rx"], "rx", len(tx), len(tx[0]))
+    inside = read_inside(instance, len(tx[0]))
+    rail = record.get("assignment")
+    if "plan" in instance:
+        need(rail is None, "an assignment beside a plan")
+        named = read_named(instance["plan"], directory)
+        need((named.tx, named.rx) == (tx, rx), "other rates than those of the plan")
+        units = units_of(named, inside, instance["near"], meter)
+        rail = named.arrays["rail"].values.tolist()
+    else:
+        units = read_units(instance["units"], inside)
+    src = [source // inside.gpus for source in units.src_gpu]
+    demanded(len(tx), src, units.dst, units.size)
+    by, witness = claimant(record["witness"]), record["witness"]
+    if by:
+        kind = f"claimed by {by}"
+    else:
+        sorts = sorted_units(units, meter)
+        kind = prove_moved((tx, rx), inside, sorts, (time, bound), witness, meter)
+    if rail is None:
+        return Shown(kind, None, None)
+    taken = integers(rail, "assignment")
+    took = completion(tx, rx, src, units.dst, units.size, taken)[0]
+    need(took <= time, f"the plan takes {took} seconds, more than {time}")
+    return Shown(kind, Fraction(moved_by(inside, units, taken)), None)
+
+
+def sorted_units(units: Units, meter: Meter) -> dict[Sort, int]:
+    """The bytes of units that are alike."""
+    meter.spend(5 * len(units.size))
+    sorts: dict[Sort, int] = {}
+    for source, f, bytes_, needs in zip(*units, strict=True):
+        sorts[source, f, needs] = sorts.get((source, f, needs), 0) + bytes_
+    return sorts
+
+
+def moved_by(inside: Inside, units: Units, rail: Column) -> int:
+    """The bytes that units on these rails move."""
+    costs: Costs = {}
+    total = 0
+    for source, bytes_, needs, n in zip(units.src_gpu, units.size, units.needs, rail, strict=True):
+        gpu = source % inside.gpus
+        if (gpu, needs) not in costs:
+            costs[gpu, needs] = inside.costs(gpu, needs)
+        total += bytes_ * costs[gpu, needs][n]
+    return total
+
+
+def read_inside(instance: dict[str, Any], rails: int) -> Inside:
+    """The inside of nodes: `gpus`, and `near`, a list of GPUs for each rail."""
+    gpus, near = integer(instance["gpus"], "gpus", 1, 1 << 12), instance["near"]
+    need(isinstance(near, list) and len(near) == rails, f"near: expected GPUs of {rails} rails")
+    return Inside(gpus, [as_set(integers(row, "near", 0, gpus - 1)) for row in near])
+
+
+def read_units(units: Any, inside: Inside) -> Units:
+    """Units in full; their targets as lists of GPUs of the node."""
+    columns = fields(units, "units", "src_gpu dst size targets")
+    src_gpu, dst, size = (integers(columns[name], name) for name in ("src_gpu", "dst", "size"))
+    targets, last = columns["targets"], inside.gpus - 1
+    need(isinstance(targets, list) and len(targets) == len(size), "targets: expected one a unit")
+    return Units(src_gpu, dst, size, [as_set(integers(row, "targets", 0, last)) for row in targets])
+
+
+def units_of(plan: PlanFile, inside: Inside, near: Any, meter: Meter) -> Units:
+    """The units of a plan file, which must have as many GPUs a node and, where it says which NICs
+    they are near, the same.
+    """
+    header, arrays, gpus = plan.header, plan.arrays, inside.gpus
+    fabric: Any = header.get("fabric")
+    need(isinstance(fabric, dict) and header.get("chunk_gpus") == gpus, "a plan of other GPUs")
+    said = fabric.get("inside", {"near": near})
+    need(isinstance(said, dict) and said.get("near") == near, "near: not that of the plan")
+    need({"src_gpu", "dst_gpu"} <= set(arrays), "a plan whose chunks name no GPUs")
+    src_gpu, dst_gpu = (arrays[name].values.tolist() for name in ("src_gpu", "dst_gpu"))
+    src, dst, size = plan.chunks
+    for ends, here in ((src_gpu, src), (dst_gpu, dst)):
+        lie = len(ends) == len(here) and all(
+            e // gpus == k for e, k in zip(ends, here, strict=True)
+        )
+        need(lie, "GPUs in other nodes than their chunks")
+    if "targets" not in arrays:
+        return Units(src_gpu, dst, size, [1 << target % gpus for target in dst_gpu])
+    packed, width = arrays["targets"], -(-gpus // 8)
+    need(packed.shape == (len(size), width), "targets of another shape")
+    octets = packed.values.tobytes()
+    need(len(octets) == len(size) * width, "targets: expected bits in octets")
+    rows = [octets[i : i + width] for i in range(0, len(octets), width)]
+    found = {*rows}
+    meter.spend(2 * len(found) * gpus)
+    sets = {row: as_set(g for g in range(gpus) if row[g // 8] >> (7 - g % 8) & 1) for row in found}
+    return Units(src_gpu, dst, size, [sets[row] for row in rows])
+
+
+PROBLEMS = {
+    "local": check_local,
+    "coupled": check_coupled,
+    "fluid": check_fluid,
+    "moved": check_moved,
+}
 
 
 # ================================================================ the verdict

@@ -156,6 +156,9 @@ def _certificate(
             f"{_name(traffic)}"
         )
     given = between_nodes(_traffic_of_size(traffic, problem))
+    if problem["kind"] == "moved":
+        said = f"its bytes between GPUs are those of {_name(traffic)}"
+        return _held(verdict, _other_units(problem, given), said)
     demand = _demand(problem)
     missed = _other_bytes(demand, given.node_matrix)
     if missed or problem["kind"] == "fluid":
@@ -187,6 +190,25 @@ def _demand(problem: Mapping[str, Any]) -> Ints:
     for src, dst, size in zip(*columns, strict=True):
         demand[src, dst] += size
     return demand
+
+
+def _other_units(problem: Mapping[str, Any], given: Traffic) -> str:
+    """As `_other_bytes`, of units, each with one target, from GPU to GPU."""
+    units, gpus = problem["units"], problem["gpus"]
+    if any(len(targets) != 1 for targets in units["targets"]):
+        return "units: what several GPUs need is sent once, a traffic has it each time"
+    if (len(problem["tx"]), gpus) != (given.nodes, given.gpus):
+        return f"it is about {len(problem['tx'])} x {gpus} GPUs, the traffic is not"
+    sent = np.zeros(given.bytes.shape, dtype=object)
+    for src, dst, size, (gpu,) in zip(
+        *(units[name] for name in ("src_gpu", "dst", "size", "targets")), strict=True
+    ):
+        sent[src, dst * gpus + gpu] += size
+    differ = np.argwhere(sent != given.bytes)
+    if not len(differ):
+        return ""
+    i, j = differ[0]
+    return f"GPU {i} sends GPU {j} {sent[i, j]} bytes, the traffic has {given.bytes[i, j]}"
 
 
 def _other_bytes(found: Ints, given: Ints) -> str:

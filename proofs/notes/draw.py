@@ -217,6 +217,7 @@ def pictures() -> dict[str, str]:
         "T11.svg": _t11(),
         "T12.svg": _t12(),
         "T13.svg": _t13(),
+        "T14.svg": _t14(),
     }
 
 
@@ -540,6 +541,29 @@ def _t13() -> str:
         "Rows 0: 3 and 1, 1: 2 and 2, 2: 2 and 1: three stages (colours) of lengths 2, 1, 1 add "
         "up to L = 4",
         [Panel("time of each server", groups, ((Fraction(4), "L"),))],
+    )
+
+
+def _t14() -> str:
+    held = (5, 2, 4, 1)
+    own = tuple(Bar(f"{g}", blocks((u, f"GPU {g}", COLOURS[g]))) for g, u in enumerate(held))
+    even = (
+        Bar("0", blocks((3, "GPU 0", COLOURS[0]))),
+        Bar("1", blocks((2, "GPU 1", COLOURS[1]), (1, "GPU 0", COLOURS[0]))),
+        Bar("2", blocks((3, "GPU 2", COLOURS[2]))),
+        Bar(
+            "3",
+            blocks((1, "GPU 3", COLOURS[3]), (1, "GPU 0", COLOURS[0]), (1, "GPU 2", COLOURS[2])),
+        ),
+    )
+    level = ((Fraction(3), "mean"),)
+    return draw(
+        "T14",
+        "One destination of 12 bytes: 3 above the mean are staged, and all NICs carry the mean",
+        [
+            Panel("own NICs", (("NIC", own),), level),
+            Panel("even, excess moved", (("NIC", even),), level),
+        ],
     )
 
 

@@ -1,0 +1,210 @@
+"""T14: what a plan moves inside nodes, every small instance tried.
+
+A unit of b bytes on GPU g of a node is needed by the GPUs H of another.  On rail n it is staged, b
+bytes, if g is not near that NIC, and passed on to each GPU of H but one that is near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import combinations, product
+from typing import NamedTuple
+
+from railopt.check import Inside, Meter, Rejected, as_set, completion, prove_moved
+from railopt.symbolic.result import Result, verdict
+
+Prove = Callable[..., str]
+
+
+def excess(quick: bool = False, *, even: bool = True) -> Result:
+    """T14: of all ways to make a destination even the one that moves least moves the excess.
+
+    `even=False` lets NICs carry what they like: then nothing has to move.
+    """
+    failures, tried = [], 0
+    for rails, most in ((2, 6), (3, 3 if quick else 5)):
+        for held in product(range(most + 1), repeat=rails):
+            mean, rest = divmod(sum(held), rails)
+            if rest:
+                continue
+            tried += 1
+            rooms = [mean if even else sum(held)] * rails
+            least = min(_staged(held, rooms))
+            above = sum(max(0, bytes_ - mean) for bytes_ in held)
+            if least != above:
+                failures.append(f"{held}: {least} bytes staged, the excess is {above}")
+    return verdict(
+        "exhaustive",
+        f"N = 2 with up to 6 bytes a GPU, N = 3 with up to {3 if quick else 5}: {tried} instances",
+        failures,
+        ("one NIC a GPU",),
+    )
+
+
+def _staged(held: tuple[int, ...], rooms: list[int], gpu: int = 0) -> Iterator[int]:
+    """What is staged, in every way to put all bytes from this GPU on into the rooms of NICs."""
+    if gpu == len(held):
+        yield 0
+        return
+    for split in _splits(held[gpu], rooms):
+        left = [room - part for room, part in zip(rooms, split, strict=True)]
+        for rest in _staged(held, left, gpu + 1):
+            yield held[gpu] - split[gpu] + rest
+
+
+def _splits(bytes_: int, rooms: list[int]) -> Iterator[tuple[int, ...]]:
+    if len(rooms) == 1:
+        if bytes_ <= rooms[0]:
+            yield (bytes_,)
+        return
+    for part in range(min(bytes_, rooms[0]) + 1):
+        for rest in _splits(bytes_ - part, rooms[1:]):
+            yield (part, *rest)
+
+
+class Unit(NamedTuple):
+    """From GPU `gpu` of node `src` to the GPUs `needs` of node `dst`."""
+
+    src: int
+    gpu: int
+    dst: int
+    size: int
+    needs: tuple[int, ...]
+
+
+def moved(unit: Unit, rail: int, near: tuple[tuple[int, ...], ...]) -> int:
+    """Bytes moved by one unit on a rail, as the definition says."""
+    staged = unit.gpu not in near[rail]
+    direct = [gpu for gpu in unit.needs if gpu in near[rail]]
+    return unit.size * (staged + len(unit.needs) - (1 if direct else 0))
+
+
+NEAR = (((0,), (1,)), ((0, 1), (1,)), ((0, 1), (0, 1)))  # own, one shared, both shared
+RATES = ([[1, 1], [1, 1]], [[1, 1], [2, 1]], [[1, 1], [0, 1]])
+PRICES = tuple(product((0, 1, 2), repeat=2))
+
+
+def prices(quick: bool = False, *, prove: Prove = prove_moved) -> Result:
+    """T14a: no prices are accepted for more than the least moved bytes; those of some instances
+    show them exactly.
+    """
+    failures, tried, exact = [], 0, 0
+    kinds = [
+        Unit(0, gpu, 1, size, needs) for gpu in (0, 1) for size in (1, 2) for needs in ((), (0,))
+    ]
+    near_sets = NEAR[:2] if quick else NEAR
+    for near, rates in product(near_sets, RATES):
+        inside = Inside(2, [as_set(gpus) for gpus in near])
+        for units in (c for n in (1, 2, 3) for c in combinations(kinds, n)):
+            for time, least in _least(units, near, rates).items():
+                shown = _shown(units, inside, rates, time, least, prove)
+                tried, exact = tried + 1, exact + (shown == least)
+                if shown > least:
+                    failures.append(f"{units} within {time}: accepted for {shown}, least {least}")
+    if not exact:
+        failures.append("no prices show any optimum: the check refuses everything")
+    return verdict(
+        "exhaustive",
+        f"M = N = 2, up to 3 units of 1..2 bytes, rates 0..2, every time of a plan: {tried} "
+        f"optima, prices 0..2 of one sender's NICs or one receiver's",
+        failures,
+        found=f"{exact} of them are shown exactly",
+    )
+
+
+def _least(
+    units: tuple[Unit, ...], near: tuple[tuple[int, ...], ...], rates: list[list[int]]
+) -> dict[Fraction, int]:
+    """For the time of each plan the least bytes that plans of at most that time move."""
+    found = []
+    src, dst, size = ([getattr(unit, name) for unit in units] for name in ("src", "dst", "size"))
+    for rails in product((0, 1), repeat=len(units)):
+        try:
+            time = completion(rates, rates, src, dst, size, rails)[0]
+        except Rejected:
+            continue  # on a dead rail
+        bytes_ = sum(moved(unit, rail, near) for unit, rail in zip(units, rails, strict=True))
+        found.append((time, bytes_))
+    return {time: min(b for t, b in found if t <= time) for time, _ in found}
+
+
+def _shown(
+    units: tuple[Unit, ...],
+    inside: Inside,
+    rates: list[list[int]],
+    time: Fraction,
+    least: int,
+    prove: Prove,
+) -> int:
+    """The most that some prices are accepted for: 1 above the least is enough to be wrong."""
+    sorts: dict[tuple[int, int, int], int] = {}
+    for unit in units:
+        key = unit.src * inside.gpus + unit.gpu, unit.dst, as_set(unit.needs)
+        sorts[key] = sorts.get(key, 0) + unit.size
+    best = -1
+    for side, pair in product((0, 1), PRICES):
+        price = [[[0, 0], [0, 0]], [[0, 0], [0, 0]]]
+        price[side][side] = list(pair)
+        witness = {"kind": "moved", "unit": 1, "send": price[0], "recv": price[1]}
+        for bound in (least + 1, least):
+            if best >= bound:
+                break
+            claim = time, Fraction(bound)
+            try:
+                prove((rates, rates), inside, sorts, claim, witness, Meter(10**6))
+            except Rejected:
+                continue
+            best = bound
+    return best
+
+
+def own_nic(quick: bool = False, *, own: bool = True) -> Result:
+    """T14b: whatever a unit's GPU and targets, its own NIC costs no more than another, by the
+    definition and by the kernel's costs.
+
+    `own=False` takes the next GPU's NIC instead.
+    """
+    most, failures, tried = (4 if quick else 7), [], 0
+    for gpus in range(2, most + 1):
+        near = tuple((n,) for n in range(gpus))
+        inside = Inside(gpus, [as_set(some) for some in near])
+        targets = [h for n in range(gpus + 1) for h in combinations(range(gpus), n)]
+        for gpu, needs in product(range(gpus), targets):
+            unit, tried = Unit(0, gpu, 1, 1, needs), tried + 1
+            costs = [moved(unit, rail, near) for rail in range(gpus)]
+            if costs != inside.costs(gpu, as_set(needs)):
+                failures.append(f"{unit}: the kernel's costs are not {costs}")
+            if costs[gpu if own else (gpu + 1) % gpus] > min(costs):
+                failures.append(f"{unit}: costs {costs}, own NIC {gpu}")
+    return verdict(
+        "exhaustive",
+        f"every GPU and set of targets of up to {most} GPUs ({tried})",
+        failures,
+        ("one NIC a GPU",),
+    )
+
+
+def dead_nic(quick: bool = False, *, live: bool = True) -> Result:
+    """T14c: plans on live rails stage what is near dead ones alone.
+
+    `live=False` lets units take dead rails.
+    """
+    failures, tried = [], 0
+    rows = [row for row in product((0, 1), repeat=2 if quick else 3) if any(row)]
+    for near in product(rows, repeat=2):  # of two GPUs
+        for alive in rows:
+            forced = sum(not any(a and b for a, b in zip(row, alive, strict=True)) for row in near)
+            for rails in product(range(len(alive)), repeat=2):
+                if live and not all(alive[n] for n in rails):
+                    continue
+                tried += 1
+                staged = sum(not row[n] for row, n in zip(near, rails, strict=True))
+                if staged < forced:
+                    failures.append(f"near {near}, alive {alive}, rails {rails}: {staged} staged")
+    return verdict(
+        "exhaustive",
+        f"two GPUs, {2 if quick else 3} NICs, every way they are near, every set alive ({tried})",
+        failures,
+        ("no unit on a dead rail",),
+    )
