@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, compress
-from math import ceil, gcd, prod
+from math import ceil, floor, gcd, prod
 from operator import sub
 from typing import Any, NamedTuple
 
@@ -1161,9 +1161,6 @@ FLOW = ("src", "dst", "amount", "rail")
 
 # ---------------------------------------------------------------- bytes moved inside nodes
 
-Sort = tuple[int, int, int]  # alike units: GPU that has them, node that gets them, GPUs that need
-Costs = dict[tuple[int, int], list[int]]  # (GPU of a node, GPUs that need) -> a number a rail
-
 
 class Inside(NamedTuple):
     """The inside of every node: how many GPUs, and for each rail those near its NIC.  A set of GPUs
@@ -1201,48 +1198,127 @@ def as_set(members: Iterable[int]) -> int:
     return found
 
 
-def prove_moved(
-    rates: tuple[Rates, Rates],
-    inside: Inside,
-    sorts: dict[Sort, int],
-    claim: tuple[Fraction, Fraction],
-    witness: Any,
-    meter: Meter,
-) -> str:
+class Moving(NamedTuple):
+    """What is claimed: no plan of these units within `time` moves fewer bytes than `bound`."""
+
+    tx: Rates
+    rx: Rates
+    inside: Inside
+    units: Units
+    time: Fraction
+    bound: Fraction
+
+
+class Prices:
+    """Prices of a byte at each NIC, counted in 1 / unit, none below 0.
+
+    earned   what all NICs are paid a second, if they are never idle
+    """
+
+    def __init__(self, moving: Moving, witness: Any, meter: Meter) -> None:
+        self.tx, self.rx, self.inside, self.meter = moving.tx, moving.rx, moving.inside, meter
+        fields(witness, f"witness {kind_of(witness)}", "kind unit send recv")
+        nodes, rails = len(self.tx), len(self.tx[0])
+        self.unit = integer(witness["unit"], "unit", 1)
+        self.send = matrix(witness["send"], "send", nodes, rails)
+        self.recv = matrix(witness["recv"], "recv", nodes, rails)
+        self.earned = sum(
+            self.send[k][n] * self.tx[k][n] + self.recv[k][n] * self.rx[k][n]
+            for k in range(nodes)
+            for n in range(rails)
+        )
+        self.costs: dict[tuple[int, int], list[int]] = {}  # (GPU, those that need): of each rail
+        self.live: dict[tuple[int, int], list[tuple[int, int]]] = {}  # nodes: rails, their prices
+
+    def weights(self, source: int, f: int, needs: int) -> list[tuple[int, int]]:
+        """(rail, weight of a byte) of the live rails of a unit: how often it is moved, counted in
+        1 / unit, and what its NICs are paid.
+        """
+        k, gpu = divmod(source, self.inside.gpus)
+        rails = range(len(self.tx[0]))
+        self.meter.spend(3 * len(rails))
+        if (k, f) not in self.live:
+            a, b = self.send[k], self.recv[f]
+            alive = [(n, a[n] + b[n]) for n in rails if self.tx[k][n] and self.rx[f][n]]
+            need(bool(alive), f"no live rail from node {k} to node {f}")
+            self.live[k, f] = alive
+        if (gpu, needs) not in self.costs:
+            self.meter.spend(10 * len(rails))
+            self.costs[gpu, needs] = [self.unit * c for c in self.inside.costs(gpu, needs)]
+        costs = self.costs[gpu, needs]
+        return [(n, costs[n] + price) for n, price in self.live[k, f]]
+
+
+def by_prices(moving: Moving, witness: Any, meter: Meter) -> bool:
     """T14a, prices of moved bytes: With non-negative prices a byte of a NIC, what all units cost at
     their cheapest live rail, moved bytes included, less what all NICs earn in time T is no more
     than what any plan of time T moves inside nodes.
 
-    The claim is (T, bound): whole units move whole bytes, so the bound may be rounded up.  Prices
-    are counted in 1 / unit.
+    Whole units move whole bytes, so the bound may be rounded up.
     """
-    need(kind_of(witness) == "moved", "witness: expected moved or claimed")
-    fields(witness, "witness moved", "kind unit send recv")
-    (tx, rx), (time, bound) = rates, claim
-    nodes, rails = len(tx), len(tx[0])
-    unit = integer(witness["unit"], "unit", 1)
-    a = matrix(witness["send"], "send", nodes, rails)
-    b = matrix(witness["recv"], "recv", nodes, rails)
-    meter.spend(nodes * nodes * rails + len(sorts) * 3 * rails)
-    earned = sum(
-        a[k][n] * tx[k][n] + b[k][n] * rx[k][n] for k in range(nodes) for n in range(rails)
+    prices, units = Prices(moving, witness, meter), moving.units
+    meter.spend(5 * len(units.size))
+    alike: dict[tuple[int, int, int], int] = {}
+    for source, f, bytes_, needs in zip(*units, strict=True):
+        alike[source, f, needs] = alike.get((source, f, needs), 0) + bytes_
+    paid = sum(
+        bytes_ * min([weight for _, weight in prices.weights(*sort)])
+        for sort, bytes_ in alike.items()
     )
-    costs: Costs = {}
-    live: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (rail, its price) between two nodes
-    paid = 0
-    for (source, f, needs), bytes_ in sorts.items():
-        k, gpu = divmod(source, inside.gpus)
-        if (k, f) not in live:
-            live[k, f] = [(n, a[k][n] + b[f][n]) for n in range(rails) if tx[k][n] and rx[f][n]]
-            need(bool(live[k, f]), f"no live rail from node {k} to node {f}")
-        if (gpu, needs) not in costs:
-            meter.spend(10 * rails)
-            costs[gpu, needs] = [unit * cost for cost in inside.costs(gpu, needs)]
-        row = costs[gpu, needs]
-        paid += bytes_ * min([row[n] + price for n, price in live[k, f]])
-    shown = ceil((paid - time * earned) / unit)
-    need(bound <= shown, f"the prices show {shown} bytes, not {bound}")
-    return "moved"
+    return moving.bound <= ceil((paid - moving.time * prices.earned) / prices.unit)
+
+
+def by_every_way(moving: Moving, witness: Any, meter: Meter) -> bool:
+    """T14d, every way: Put units on live rails one by one in every way, as long as NICs have room
+    within time T and what is moved, with prices paid, is not too much: if no way is left, no plan
+    of time T moves less.
+
+    A plan that moves bound - 1 bytes pays at most so many and what all NICs earn: the budget.
+    """
+    prices, units = Prices(moving, witness, meter), moving.units
+    budget = floor(prices.unit * (ceil(moving.bound) - 1) + moving.time * prices.earned)
+    room = [[[floor(moving.time * v) for v in row] for row in side] for side in moving[:2]]
+    order = sorted(zip(*units, strict=True), key=lambda unit: -unit[2])
+    steps = []  # of each unit: its ends, its bytes, what it weighs on each rail
+    for source, f, bytes_, needs in order:
+        weights = [(n, bytes_ * weight) for n, weight in prices.weights(source, f, needs)]
+        steps.append((room[0][source // moving.inside.gpus], room[1][f], bytes_, weights))
+    to_come = [0]  # what the units from here on weigh at least, the last first
+    for *_, weights in reversed(steps):
+        to_come.append(to_come[-1] + min([weight for _, weight in weights]))
+
+    def is_dead_end(at: int, left: int) -> bool:
+        """Whether no way puts the units from `at` on into the rooms left and weighs at most
+        `left`.
+        """
+        if at == len(steps):
+            return False
+        sent, got, bytes_, weights = steps[at]
+        meter.spend(5 * len(weights))
+        for n, weight in weights:
+            if min(sent[n], got[n]) >= bytes_ and weight + to_come[-at - 2] <= left:
+                sent[n], got[n] = sent[n] - bytes_, got[n] - bytes_
+                dead_end = is_dead_end(at + 1, left - weight)
+                sent[n], got[n] = sent[n] + bytes_, got[n] + bytes_
+                if not dead_end:
+                    return False
+        return True
+
+    return to_come[-1] > budget or is_dead_end(0, budget)
+
+
+MOVED = {"moved": by_prices, "every": by_every_way}
+
+
+def prove_moved(moving: Moving, witness: Any, meter: Meter) -> str:
+    """Check that no plan of `moving.units` within its time moves fewer bytes; the kind of
+    witness.
+    """
+    kind = kind_of(witness)
+    need(kind in MOVED, f"witness of kind {kind!r}: expected one of {', '.join(MOVED)}, claimed")
+    shown = MOVED[kind](moving, witness, meter)
+    need(shown, f"the {kind} witness does not show {moving.bound} bytes")
+    return kind
 
 
 def check_moved(problem: Problem) -> Shown:
@@ -1274,8 +1350,7 @@ def check_moved(problem: Problem) -> Shown:
     if by:
         kind = f"claimed by {by}"
     else:
-        sorts = sorted_units(units, meter)
-        kind = prove_moved((tx, rx), inside, sorts, (time, bound), witness, meter)
+        kind = prove_moved(Moving(tx, rx, inside, units, time, bound), witness, meter)
     if rail is None:
         return Shown(kind, None, None)
     taken = integers(rail, "assignment")
@@ -1284,18 +1359,9 @@ def check_moved(problem: Problem) -> Shown:
     return Shown(kind, Fraction(moved_by(inside, units, taken)), None)
 
 
-def sorted_units(units: Units, meter: Meter) -> dict[Sort, int]:
-    """The bytes of units that are alike."""
-    meter.spend(5 * len(units.size))
-    sorts: dict[Sort, int] = {}
-    for source, f, bytes_, needs in zip(*units, strict=True):
-        sorts[source, f, needs] = sorts.get((source, f, needs), 0) + bytes_
-    return sorts
-
-
 def moved_by(inside: Inside, units: Units, rail: Column) -> int:
     """The bytes that units on these rails move."""
-    costs: Costs = {}
+    costs: dict[tuple[int, int], list[int]] = {}
     total = 0
     for source, bytes_, needs, n in zip(units.src_gpu, units.size, units.needs, rail, strict=True):
         gpu = source % inside.gpus

@@ -300,3 +300,79 @@ Proof.
   specialize (E (rail u)). rewrite B, andb_true_r in E. destruct (near (gpu u) (rail u)); [|lia].
   assert (In (rail u) (seq 0 R)) by (apply in_seq; lia). specialize (E H0). discriminate.
 Qed.
+
+(** ** Every way: units one by one on every rail that has room, as long as what they weigh allows it
+
+    [weight u n] is what unit [u] weighs on rail [n]: its moved bytes, and prices (see
+    [T14_prices]).  [room s k n]: what NIC [n] of node [k] may still send ([s] true) or receive. *)
+Section Every.
+  Variable R : nat.
+  Variables (src dst size : nat -> nat).
+  Variable weight : nat -> nat -> nat.
+  Variable allowed : nat -> nat -> bool.
+  Variable least : nat -> nat.          (* what a unit weighs on any rail *)
+  Hypothesis at_least : forall u n, n < R -> allowed u n = true -> least u <= weight u n.
+
+  Definition rooms := bool -> nat -> nat -> nat.
+
+  Definition fits (u n : nat) (r : rooms) : bool :=
+    allowed u n && (size u <=? r true (src u) n) && (size u <=? r false (dst u) n).
+
+  Definition used (u n : nat) (r : rooms) : rooms := fun side k m =>
+    if ((if side then src u else dst u) =? k) && (n =? m) then r side k m - size u else r side k m.
+
+  Fixpoint to_come (us : list nat) : nat := match us with nil => 0 | u :: rest => least u + to_come rest end.
+
+  (** whether some way puts the units [us] on rails and weighs at most [budget] *)
+  Fixpoint some_way (us : list nat) (r : rooms) (budget : nat) : bool :=
+    match us with
+    | nil => true
+    | u :: rest => existsb (fun n => fits u n r && (weight u n + to_come rest <=? budget)
+                                     && some_way rest (used u n r) (budget - weight u n)) (seq 0 R)
+    end.
+
+  Fixpoint put (us : list nat) (side : bool) (rail : nat -> nat) (k n : nat) : nat :=
+    match us with
+    | nil => 0
+    | u :: rest => (if ((if side then src u else dst u) =? k) && (rail u =? n) then size u else 0) + put rest side rail k n
+    end.
+
+  Fixpoint weighs (us : list nat) (rail : nat -> nat) : nat :=
+    match us with nil => 0 | u :: rest => weight u (rail u) + weighs rest rail end.
+
+  Definition is_way (us : list nat) (r : rooms) (budget : nat) (rail : nat -> nat) : Prop :=
+    (forall u, In u us -> rail u < R /\ allowed u (rail u) = true) /\
+    (forall side k n, put us side rail k n <= r side k n) /\ weighs us rail <= budget.
+
+  Lemma come us rail : (forall u, In u us -> rail u < R /\ allowed u (rail u) = true) -> to_come us <= weighs us rail.
+  Proof.
+    induction us as [|u us IH]; intros H; simpl; [lia|]. destruct (H u (or_introl eq_refl)) as [A B].
+    pose proof (at_least u (rail u) A B). assert (to_come us <= weighs us rail); [|lia]. apply IH. intros v Hv. apply H. now right.
+  Qed.
+
+  (** what the search does not find is not there *)
+  Theorem T14_every_way : forall us r budget, some_way us r budget = false -> forall rail, ~ is_way us r budget rail.
+  Proof.
+    intros us. induction us as [|u us IH]; intros r budget E rail (A & B & C); [discriminate|].
+    simpl in E. destruct (A u (or_introl eq_refl)) as [HR HA].
+    assert (F : fits u (rail u) r = true).
+    { unfold fits. rewrite HA. pose proof (B true (src u) (rail u)) as S. pose proof (B false (dst u) (rail u)) as D.
+      simpl in S, D. rewrite !Nat.eqb_refl in S, D. simpl in S, D.
+      apply andb_true_intro. split; [apply andb_true_intro; split; [reflexivity|]|]; apply Nat.leb_le; lia. }
+    simpl in C.
+    assert (T : some_way us (used u (rail u) r) (budget - weight u (rail u)) = false).
+    { destruct (some_way us (used u (rail u) r) (budget - weight u (rail u))) eqn:G; [|reflexivity].
+      assert (X : existsb (fun n => fits u n r && (weight u n + to_come us <=? budget)
+        && some_way us (used u n r) (budget - weight u n)) (seq 0 R) = true); [|congruence].
+      apply existsb_exists. exists (rail u). split; [apply in_seq; lia|].
+      rewrite F, G. assert (W : (weight u (rail u) + to_come us <=? budget) = true); [|now rewrite W].
+      apply Nat.leb_le. assert (to_come us <= weighs us rail); [|lia].
+      apply come. intros v Hv. apply A. now right. }
+    apply (IH _ _ T rail). split; [|split].
+    - intros v Hv. apply A. now right.
+    - intros side k n. specialize (B side k n). simpl in B. unfold used.
+      destruct ((if side then src u else dst u) =? k) eqn:E1; simpl in *; [|exact B].
+      destruct (rail u =? n) eqn:E2; simpl in *; [|exact B]. lia.
+    - lia.
+  Qed.
+End Every.

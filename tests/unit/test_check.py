@@ -279,6 +279,7 @@ THEOREMS = {
 CHECKERS = [
     *((f"LOCAL[{kind}]", rule.checker) for kind, rule in kernel.LOCAL.items()),
     *((f"COUPLED[{kind}]", checker) for kind, checker in kernel.COUPLED.items()),
+    *((f"MOVED[{kind}]", checker) for kind, checker in kernel.MOVED.items()),
     *((f"PROBLEMS[{kind}]", checker) for kind, checker in kernel.PROBLEMS.items()),
 ]
 

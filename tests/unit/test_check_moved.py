@@ -132,6 +132,34 @@ def test_a_solvers_word_is_no_proof() -> None:
     assert (verdict.ok, verdict.proved, verdict.optimum) == (True, False, "claimed")
 
 
+def every(bound: int) -> Record:
+    """Units of 3 and 5 bytes within 2.5 s (5 bytes a NIC): one of them moves, prices show 3 of 8
+    less 5.
+    """
+    chunks = Chunks.from_units(FABRIC, src_gpu=[0, 0], dst=[1, 1], size=[3, 5])
+    made = Plan(FABRIC, chunks, np.array([1, 0], np.int16))
+    witness = {**PRICES, "kind": "every", "send": PRICES["recv"]}
+    return Certificate.moved(made, Fraction(5, 2), bound, witness).as_dict()
+
+
+def test_every_way_shows_what_whole_units_move() -> None:
+    assert kernel.check_certificate(every(3)).proved
+    assert kernel.check_certificate(every(2)).ok
+    assert not kernel.check_certificate(every(4)).ok
+    tight = every(5)
+    tight["assignment"], tight["claim"]["value"] = [0, 1], "5"
+    tight["problem"]["time"] = "9/4"  # 4.5 bytes a NIC: 5 bytes fit nowhere, so nothing is wrong
+    assert not kernel.check_certificate(tight).ok
+    for price, enough in (([[1, 0], [0, 0]], True), ([[5, 2], [0, 1]], False)):
+        record = every(3)
+        record["witness"]["send"] = price
+        assert kernel.check_certificate(record).proved == enough
+        record["claim"].update(bound="4", optimal=False, optimum="open")
+        assert not kernel.check_certificate(record).ok
+    refused = kernel.check_certificate(every(3), work=40)
+    assert "refused" in refused.message
+
+
 ODD = Inside(np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 1, 0]], np.bool_))
 
 

@@ -11,7 +11,16 @@ from fractions import Fraction
 from itertools import combinations, product
 from typing import NamedTuple
 
-from railopt.check import Inside, Meter, Rejected, as_set, completion, prove_moved
+from railopt.check import (
+    Inside,
+    Meter,
+    Moving,
+    Rejected,
+    Units,
+    as_set,
+    completion,
+    prove_moved,
+)
 from railopt.symbolic.result import Result, verdict
 
 Prove = Callable[..., str]
@@ -89,6 +98,17 @@ def prices(quick: bool = False, *, prove: Prove = prove_moved) -> Result:
     """T14a: no prices are accepted for more than the least moved bytes; those of some instances
     show them exactly.
     """
+    return _kernel_refuses("moved", quick, prove)
+
+
+def every_way(quick: bool = False, *, prove: Prove = prove_moved) -> Result:
+    """T14d: whatever the prices, every way is not accepted for more than the least moved bytes,
+    and shows them exactly.
+    """
+    return _kernel_refuses("every", quick, prove)
+
+
+def _kernel_refuses(kind: str, quick: bool, prove: Prove) -> Result:
     failures, tried, exact = [], 0, 0
     kinds = [
         Unit(0, gpu, 1, size, needs) for gpu in (0, 1) for size in (1, 2) for needs in ((), (0,))
@@ -98,18 +118,30 @@ def prices(quick: bool = False, *, prove: Prove = prove_moved) -> Result:
         inside = Inside(2, [as_set(gpus) for gpus in near])
         for units in (c for n in (1, 2, 3) for c in combinations(kinds, n)):
             for time, least in _least(units, near, rates).items():
-                shown = _shown(units, inside, rates, time, least, prove)
+                moving = Moving(rates, rates, inside, _columns(units), time, Fraction(least))
+                shown = _shown(kind, moving, prove)
                 tried, exact = tried + 1, exact + (shown == least)
                 if shown > least:
                     failures.append(f"{units} within {time}: accepted for {shown}, least {least}")
     if not exact:
         failures.append("no prices show any optimum: the check refuses everything")
+    if kind == "every" and exact < tried:
+        failures.append(f"{tried - exact} of {tried} optima are not shown")
     return verdict(
         "exhaustive",
         f"M = N = 2, up to 3 units of 1..2 bytes, rates 0..2, every time of a plan: {tried} "
         f"optima, prices 0..2 of one sender's NICs or one receiver's",
         failures,
         found=f"{exact} of them are shown exactly",
+    )
+
+
+def _columns(units: tuple[Unit, ...]) -> Units:
+    return Units(
+        [2 * unit.src + unit.gpu for unit in units],
+        [unit.dst for unit in units],
+        [unit.size for unit in units],
+        [as_set(unit.needs) for unit in units],
     )
 
 
@@ -129,33 +161,21 @@ def _least(
     return {time: min(b for t, b in found if t <= time) for time, _ in found}
 
 
-def _shown(
-    units: tuple[Unit, ...],
-    inside: Inside,
-    rates: list[list[int]],
-    time: Fraction,
-    least: int,
-    prove: Prove,
-) -> int:
+def _shown(kind: str, moving: Moving, prove: Prove) -> int:
     """The most that some prices are accepted for: 1 above the least is enough to be wrong."""
-    sorts: dict[tuple[int, int, int], int] = {}
-    for unit in units:
-        key = unit.src * inside.gpus + unit.gpu, unit.dst, as_set(unit.needs)
-        sorts[key] = sorts.get(key, 0) + unit.size
     best = -1
     for side, pair in product((0, 1), PRICES):
         price = [[[0, 0], [0, 0]], [[0, 0], [0, 0]]]
         price[side][side] = list(pair)
-        witness = {"kind": "moved", "unit": 1, "send": price[0], "recv": price[1]}
-        for bound in (least + 1, least):
+        witness = {"kind": kind, "unit": 1, "send": price[0], "recv": price[1]}
+        for bound in (moving.bound + 1, moving.bound):
             if best >= bound:
                 break
-            claim = time, Fraction(bound)
             try:
-                prove((rates, rates), inside, sorts, claim, witness, Meter(10**6))
+                prove(moving._replace(bound=bound), witness, Meter(10**6))
             except Rejected:
                 continue
-            best = bound
+            best = int(bound)
     return best
 
 

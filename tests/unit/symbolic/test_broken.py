@@ -83,6 +83,8 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("moved.excess", {"even": False}),
     ("moved.prices", {"prove": gullible}),
     ("moved.prices", {"prove": stubborn}),
+    ("moved.every_way", {"prove": gullible}),
+    ("moved.every_way", {"prove": stubborn}),
     ("moved.own_nic", {"own": False}),
     ("moved.dead_nic", {"live": False}),
     ("hybrid.closed_form", {"capped": False}),
