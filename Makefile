@@ -40,7 +40,8 @@ test-lowest:                    ## the tests, slow ones left out, with the lowes
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: never a wrong "proved"
 	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py \
-	  tests/property/test_joint.py tests/property/test_local_solver.py
+	  tests/property/test_joint.py tests/property/test_local_solver.py \
+	  tests/property/test_moving_brute_force.py
 lint: $(VENV)/.lint             ## ruff (rules, and the format at 100 columns) and mypy --strict
 	$(VENV)/bin/ruff check railopt railopt_command.py tests experiments proofs docs/hooks.py examples
 	$(VENV)/bin/ruff format --check railopt railopt_command.py tests experiments proofs docs/hooks.py examples

@@ -1273,38 +1273,43 @@ def by_every_way(moving: Moving, witness: Any, meter: Meter) -> bool:
     within time T and what is moved, with prices paid, is not too much: if no way is left, no plan
     of time T moves less.
 
-    A plan that moves bound - 1 bytes pays at most so many and what all NICs earn: the budget.
+    A plan that moves fewer bytes than the bound pays, prices included, at most these bytes and
+    what all NICs earn.
     """
     prices, units = Prices(moving, witness, meter), moving.units
-    budget = floor(prices.unit * (ceil(moving.bound) - 1) + moving.time * prices.earned)
+    fewer = ceil(moving.bound) - 1
+    budget = floor(prices.unit * fewer + moving.time * prices.earned)
     room = [[[floor(moving.time * v) for v in row] for row in side] for side in moving[:2]]
     order = sorted(zip(*units, strict=True), key=lambda unit: -unit[2])
-    steps = []  # of each unit: its ends, its bytes, what it weighs on each rail
+    steps = []  # of each unit: its ends, its bytes, (rail, weight, bytes moved) of each rail
     for source, f, bytes_, needs in order:
-        weights = [(n, bytes_ * weight) for n, weight in prices.weights(source, f, needs)]
-        steps.append((room[0][source // moving.inside.gpus], room[1][f], bytes_, weights))
+        k, gpu = divmod(source, moving.inside.gpus)
+        weights, costs = prices.weights(source, f, needs), moving.inside.costs(gpu, needs)
+        ways = [(n, bytes_ * weight, bytes_ * costs[n]) for n, weight in weights]
+        steps.append((room[0][k], room[1][f], bytes_, ways))
     to_come = [0]  # what the units from here on weigh at least, the last first
-    for *_, weights in reversed(steps):
-        to_come.append(to_come[-1] + min([weight for _, weight in weights]))
+    for *_, ways in reversed(steps):
+        to_come.append(to_come[-1] + min([weight for _, weight, _ in ways]))
 
-    def is_dead_end(at: int, left: int) -> bool:
-        """Whether no way puts the units from `at` on into the rooms left and weighs at most
-        `left`.
+    def is_dead_end(at: int, left: int, spare: int) -> bool:
+        """Whether no way puts the units from `at` on into the rooms left, weighs at most `left` and
+        moves at most `spare` bytes.
         """
         if at == len(steps):
             return False
-        sent, got, bytes_, weights = steps[at]
-        meter.spend(5 * len(weights))
-        for n, weight in weights:
-            if min(sent[n], got[n]) >= bytes_ and weight + to_come[-at - 2] <= left:
+        sent, got, bytes_, ways = steps[at]
+        meter.spend(6 * len(ways))
+        for n, weight, moved in ways:
+            fits = sent[n] >= bytes_ and got[n] >= bytes_ and moved <= spare
+            if fits and weight + to_come[-at - 2] <= left:
                 sent[n], got[n] = sent[n] - bytes_, got[n] - bytes_
-                dead_end = is_dead_end(at + 1, left - weight)
+                dead_end = is_dead_end(at + 1, left - weight, spare - moved)
                 sent[n], got[n] = sent[n] + bytes_, got[n] + bytes_
                 if not dead_end:
                     return False
         return True
 
-    return to_come[-1] > budget or is_dead_end(0, budget)
+    return fewer < 0 or is_dead_end(0, budget, fewer)
 
 
 MOVED = {"moved": by_prices, "every": by_every_way}

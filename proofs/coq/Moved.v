@@ -301,14 +301,15 @@ Proof.
   assert (In (rail u) (seq 0 R)) by (apply in_seq; lia). specialize (E H0). discriminate.
 Qed.
 
-(** ** Every way: units one by one on every rail that has room, as long as what they weigh allows it
+(** ** Every way: units one by one on every rail that has room, as long as nothing is too much
 
-    [weight u n] is what unit [u] weighs on rail [n]: its moved bytes, and prices (see
-    [T14_prices]).  [room s k n]: what NIC [n] of node [k] may still send ([s] true) or receive. *)
+    [weight u n] is what unit [u] weighs on rail [n]: its moved bytes and prices (see
+    [T14_prices]); [bytes u n] is what it moves.  [room s k n]: what NIC [n] of node [k] may still
+    send ([s] true) or receive. *)
 Section Every.
   Variable R : nat.
   Variables (src dst size : nat -> nat).
-  Variable weight : nat -> nat -> nat.
+  Variables (weight bytes : nat -> nat -> nat).
   Variable allowed : nat -> nat -> bool.
   Variable least : nat -> nat.          (* what a unit weighs on any rail *)
   Hypothesis at_least : forall u n, n < R -> allowed u n = true -> least u <= weight u n.
@@ -323,12 +324,12 @@ Section Every.
 
   Fixpoint to_come (us : list nat) : nat := match us with nil => 0 | u :: rest => least u + to_come rest end.
 
-  (** whether some way puts the units [us] on rails and weighs at most [budget] *)
-  Fixpoint some_way (us : list nat) (r : rooms) (budget : nat) : bool :=
+  (** whether some way puts the units [us] on rails, weighs at most [left] and moves at most [spare] *)
+  Fixpoint some_way (us : list nat) (r : rooms) (left spare : nat) : bool :=
     match us with
     | nil => true
-    | u :: rest => existsb (fun n => fits u n r && (weight u n + to_come rest <=? budget)
-                                     && some_way rest (used u n r) (budget - weight u n)) (seq 0 R)
+    | u :: rest => existsb (fun n => fits u n r && (weight u n + to_come rest <=? left) && (bytes u n <=? spare)
+                                     && some_way rest (used u n r) (left - weight u n) (spare - bytes u n)) (seq 0 R)
     end.
 
   Fixpoint put (us : list nat) (side : bool) (rail : nat -> nat) (k n : nat) : nat :=
@@ -337,42 +338,44 @@ Section Every.
     | u :: rest => (if ((if side then src u else dst u) =? k) && (rail u =? n) then size u else 0) + put rest side rail k n
     end.
 
-  Fixpoint weighs (us : list nat) (rail : nat -> nat) : nat :=
-    match us with nil => 0 | u :: rest => weight u (rail u) + weighs rest rail end.
+  Fixpoint adds (what : nat -> nat -> nat) (us : list nat) (rail : nat -> nat) : nat :=
+    match us with nil => 0 | u :: rest => what u (rail u) + adds what rest rail end.
 
-  Definition is_way (us : list nat) (r : rooms) (budget : nat) (rail : nat -> nat) : Prop :=
+  Definition is_way (us : list nat) (r : rooms) (left spare : nat) (rail : nat -> nat) : Prop :=
     (forall u, In u us -> rail u < R /\ allowed u (rail u) = true) /\
-    (forall side k n, put us side rail k n <= r side k n) /\ weighs us rail <= budget.
+    (forall side k n, put us side rail k n <= r side k n) /\
+    adds weight us rail <= left /\ adds bytes us rail <= spare.
 
-  Lemma come us rail : (forall u, In u us -> rail u < R /\ allowed u (rail u) = true) -> to_come us <= weighs us rail.
+  Lemma come us rail : (forall u, In u us -> rail u < R /\ allowed u (rail u) = true) -> to_come us <= adds weight us rail.
   Proof.
     induction us as [|u us IH]; intros H; simpl; [lia|]. destruct (H u (or_introl eq_refl)) as [A B].
-    pose proof (at_least u (rail u) A B). assert (to_come us <= weighs us rail); [|lia]. apply IH. intros v Hv. apply H. now right.
+    pose proof (at_least u (rail u) A B). assert (to_come us <= adds weight us rail); [|lia]. apply IH. intros v Hv. apply H. now right.
   Qed.
 
   (** what the search does not find is not there *)
-  Theorem T14_every_way : forall us r budget, some_way us r budget = false -> forall rail, ~ is_way us r budget rail.
+  Theorem T14_every_way : forall us r left spare, some_way us r left spare = false ->
+    forall rail, ~ is_way us r left spare rail.
   Proof.
-    intros us. induction us as [|u us IH]; intros r budget E rail (A & B & C); [discriminate|].
-    simpl in E. destruct (A u (or_introl eq_refl)) as [HR HA].
+    intros us. induction us as [|u us IH]; intros r left spare E rail (A & B & C & D); [discriminate|].
+    simpl in E. destruct (A u (or_introl eq_refl)) as [HR HA]. simpl in C, D.
+    assert (A' : forall v, In v us -> rail v < R /\ allowed v (rail v) = true) by (intros v Hv; apply A; now right).
+    pose proof (come us rail A') as Z.
     assert (F : fits u (rail u) r = true).
-    { unfold fits. rewrite HA. pose proof (B true (src u) (rail u)) as S. pose proof (B false (dst u) (rail u)) as D.
-      simpl in S, D. rewrite !Nat.eqb_refl in S, D. simpl in S, D.
+    { unfold fits. rewrite HA. pose proof (B true (src u) (rail u)) as S1. pose proof (B false (dst u) (rail u)) as D1.
+      simpl in S1, D1. rewrite !Nat.eqb_refl in S1, D1. simpl in S1, D1.
       apply andb_true_intro. split; [apply andb_true_intro; split; [reflexivity|]|]; apply Nat.leb_le; lia. }
-    simpl in C.
-    assert (T : some_way us (used u (rail u) r) (budget - weight u (rail u)) = false).
-    { destruct (some_way us (used u (rail u) r) (budget - weight u (rail u))) eqn:G; [|reflexivity].
-      assert (X : existsb (fun n => fits u n r && (weight u n + to_come us <=? budget)
-        && some_way us (used u n r) (budget - weight u n)) (seq 0 R) = true); [|congruence].
-      apply existsb_exists. exists (rail u). split; [apply in_seq; lia|].
-      rewrite F, G. assert (W : (weight u (rail u) + to_come us <=? budget) = true); [|now rewrite W].
-      apply Nat.leb_le. assert (to_come us <= weighs us rail); [|lia].
-      apply come. intros v Hv. apply A. now right. }
-    apply (IH _ _ T rail). split; [|split].
-    - intros v Hv. apply A. now right.
+    assert (T : some_way us (used u (rail u) r) (left - weight u (rail u)) (spare - bytes u (rail u)) = false).
+    { destruct (some_way us (used u (rail u) r) (left - weight u (rail u)) (spare - bytes u (rail u))) eqn:G; [|reflexivity].
+      assert (X : existsb (fun n => fits u n r && (weight u n + to_come us <=? left) && (bytes u n <=? spare)
+        && some_way us (used u n r) (left - weight u n) (spare - bytes u n)) (seq 0 R) = true); [|congruence].
+      apply existsb_exists. exists (rail u). split; [apply in_seq; lia|]. rewrite F, G.
+      assert (W : (weight u (rail u) + to_come us <=? left) = true) by (apply Nat.leb_le; lia).
+      assert (V : (bytes u (rail u) <=? spare) = true) by (apply Nat.leb_le; lia). now rewrite W, V. }
+    apply (IH _ _ _ T rail). split; [exact A'|split; [|split]].
     - intros side k n. specialize (B side k n). simpl in B. unfold used.
       destruct ((if side then src u else dst u) =? k) eqn:E1; simpl in *; [|exact B].
       destruct (rail u =? n) eqn:E2; simpl in *; [|exact B]. lia.
+    - lia.
     - lia.
   Qed.
 End Every.

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
-
 from railopt import bounds
-from railopt.arrays import Bools, Ints
 from railopt.errors import InputError
 from railopt.policies.lpt import lpt_global
 from railopt.solver.coupled.race import Race
@@ -67,7 +64,7 @@ def _ask(race: Race, name: str, limit_s: float, *, strengthened: bool, threads: 
     for answer in done.answers:
         found = None
         if answer.counts is not None:
-            counts = _counts(answer.counts, problem.program.count, problem.program.allowed)
+            counts = problem.counts(answer.counts)
             if counts is None:
                 race.note(f"{backend.title} returned an infeasible plan; it is not used")
                 continue
@@ -84,20 +81,3 @@ def _ask(race: Race, name: str, limit_s: float, *, strengthened: bool, threads: 
                 race.claimed_by = backend.title
     if done.interrupted:
         raise KeyboardInterrupt
-
-
-def _counts(found: list[list[int]], count: Ints, allowed: Bools) -> Ints | None:
-    """The counts as an array if they are a plan, else None."""
-    try:
-        counts = np.array(found, dtype=np.int64)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    # symmetry forbids nothing for good: only dead rails and wrong numbers make a plan infeasible
-    if (
-        counts.shape != allowed.shape
-        or counts.min() < 0
-        or np.any(counts.sum(axis=1) != count)
-        or np.any(counts[~allowed] > 0)
-    ):
-        return None
-    return counts

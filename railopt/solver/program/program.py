@@ -9,6 +9,8 @@ A type is a set of chunks with one sender, receiver and size.  The plain program
 type and nothing else; the strengthened one merges equal chunks, breaks the symmetry of rails with
 equal rates and carries bounds and a hint.  Sizes are in their common divisor, rates too; `second`
 is how many t are one second.
+
+The program of moved bytes has t fixed and minimises sum of cost[j, n] x[j, n] instead.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from math import gcd, lcm
+from math import ceil, gcd, lcm
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +44,8 @@ class IntegerProgram:
     lower, upper            what t is known to be at least and, by the hint, at most (-1: unknown)
     hint                    int64 [types, rails], a known plan, or all zero
     exact                   0 or 1: whether every plan's time is a whole t
+    cost                    int64 [types, rails]: what a chunk of a type adds to what is minimised;
+                            [0, 0]: that is t
     """
 
     src: Ints
@@ -55,6 +59,7 @@ class IntegerProgram:
     lower: int
     upper: int
     exact: int
+    cost: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
     @property
     def variables(self) -> int:
@@ -63,7 +68,7 @@ class IntegerProgram:
     def save(self, path: str | os.PathLike[str]) -> None:
         """As a plain `.npz`, for the process that solves it."""
         arrays: dict[str, Any] = {
-            field.name: np.asarray(getattr(self, field.name)) for field in fields(self)
+            part.name: np.asarray(getattr(self, part.name)) for part in fields(self)
         }
         # no keyword of savez's own: to numpy before 2.2 allow_pickle was an array's name
         np.savez(path, **arrays)
@@ -83,6 +88,24 @@ class Problem(NamedTuple):
     program: IntegerProgram
     kind: Ints
     second: Fraction
+
+    def counts(self, found: list[list[int]]) -> Ints | None:
+        """What a back-end says, as an array if it is a plan, else None."""
+        count, allowed = self.program.count, self.program.allowed
+        try:
+            counts = np.array(found, dtype=np.int64)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        # symmetry forbids nothing for good: only dead rails and wrong numbers make a plan
+        # infeasible
+        if (
+            counts.shape != allowed.shape
+            or counts.min() < 0
+            or np.any(counts.sum(axis=1) != count)
+            or np.any(counts[~allowed] > 0)
+        ):
+            return None
+        return counts
 
     def rails(self, counts: Ints) -> Rails:
         """The rail of each chunk, from how many of each type go on each rail; int64 [types,
@@ -128,6 +151,33 @@ def build(
     lower = 0 if bound is None else -(-bound * second // 1)
     return Problem(
         IntegerProgram(src, dst, size, count, allowed, a, r, counts, int(lower), upper, int(exact)),
+        kind,
+        second,
+    )
+
+
+def build_moved(
+    fabric: Fabric, chunks: Chunks, cost: Array, time: Fraction, hint: Rails
+) -> Problem:
+    """The program of moved bytes: t is `time` seconds, which the plan `hint` keeps.
+
+    cost   int [C, rails]: how often each byte of a chunk is moved, by the rail
+    """
+    unit = int(np.gcd.reduce(chunks.size)) or 1
+    a, r, scale, common, exact = _scaled(fabric, chunks.total // unit)
+    ends = np.stack([chunks.src, chunks.dst, chunks.size], axis=1).astype(np.int64)
+    rows, kind = np.unique(np.hstack([ends, cost]), axis=0, return_inverse=True)
+    src, dst, size = rows[:, 0], rows[:, 1], rows[:, 2] // unit
+    kind = kind.ravel()
+    count = np.bincount(kind, minlength=len(src)).astype(np.int64)
+    allowed = (fabric.tx[src] > 0) & (fabric.rx[dst] > 0)
+    counts = np.zeros((len(src), fabric.rails), np.int64)
+    np.add.at(counts, (kind, hint), 1)
+    second = Fraction(scale * common, unit)
+    t = ceil(time * second)
+    weighed = rows[:, 3:] * size[:, None]
+    return Problem(
+        IntegerProgram(src, dst, size, count, allowed, a, r, counts, t, t, int(exact), weighed),
         kind,
         second,
     )
@@ -213,14 +263,15 @@ def _relabelled(fabric: Fabric, kind: Ints, rail: Rails, order: Array) -> Array:
 
 
 class Linear(NamedTuple):
-    """min t, row_lower <= A (x, t) <= row_upper, 0 <= x <= upper: one column an allowed (type,
-    rail), then t.
+    """min objective . (x, t), row_lower <= A (x, t) <= row_upper, 0 <= x <= upper: one column an
+    allowed (type, rail), then t.
 
     place int64 [columns - 1, 2]: (type, rail) of each column; rows, columns, values: the matrix by
     entry.
     """
 
     place: Ints
+    objective: Floats
     upper: Floats
     rows: Ints
     columns: Ints
@@ -275,4 +326,7 @@ def linear(program: IntegerProgram) -> Linear:
     upper = np.append(
         program.count[kind].astype(float), program.upper if program.upper >= 0 else np.inf
     )
-    return Linear(place, upper, rows, columns, values, low, high)
+    objective = np.append(np.zeros(t), 1.0)
+    if program.cost.size:
+        objective = np.append(program.cost[kind, rail].astype(float), 0.0)
+    return Linear(place, objective, upper, rows, columns, values, low, high)

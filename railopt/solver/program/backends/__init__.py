@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
     counts   int [types, rails] as lists: a plan, or None
     optimal  it claims that no plan is better than its best
-    bound    it claims that t is at least this, or None
+    bound    it claims that what is minimised, t or the cost, is at least this, or None
     """
 
     counts: list[list[int]] | None = None

@@ -50,8 +50,8 @@ def _problem(program: IntegerProgram, matrix: Linear) -> tuple[Any, list[Any]]:
         for column, value in zip(x, program.hint[tuple(matrix.place.T)].tolist(), strict=True):
             column.setInitialValue(value)
         t.setInitialValue(latest)
-    problem += sum_of([(t, 1)])
     columns = [*x, t]
+    problem += sum_of([(c, v) for c, v in zip(columns, matrix.objective, strict=True) if v])
     for entries, low, high in zip(
         matrix.by_row(), matrix.row_lower.tolist(), matrix.row_upper.tolist(), strict=True
     ):

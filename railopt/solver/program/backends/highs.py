@@ -21,7 +21,7 @@ def solve(
     order = np.lexsort((matrix.rows, matrix.columns))
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = columns, rows
-    lp.col_cost_ = np.append(np.zeros(columns - 1), 1.0)
+    lp.col_cost_ = matrix.objective
     lp.col_lower_ = np.append(np.zeros(columns - 1), float(program.lower))
     lp.col_upper_ = np.where(np.isinf(matrix.upper), highspy.kHighsInf, matrix.upper)
     lp.row_lower_ = np.where(np.isinf(matrix.row_lower), -highspy.kHighsInf, matrix.row_lower)

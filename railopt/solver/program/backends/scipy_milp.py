@@ -22,7 +22,7 @@ def solve(
     places = matrix.rows.astype(np.int32), matrix.columns.astype(np.int32)  # SciPy 1.14 wants these
     table = csc_array((matrix.values, places), shape=(len(matrix.row_lower), columns))
     result = milp(
-        np.append(np.zeros(columns - 1), 1.0),
+        matrix.objective,
         integrality=np.append(np.ones(columns - 1), float(program.exact)),
         bounds=Bounds(np.append(np.zeros(columns - 1), float(program.lower)), matrix.upper),
         constraints=LinearConstraint(table, matrix.row_lower, matrix.row_upper),
