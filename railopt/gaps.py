@@ -22,7 +22,7 @@ import numpy as np
 
 from railopt.bounds import Bound, local_bound, lower_bound, node_sizes
 from railopt.bracket import Bracket, Status, gap_between
-from railopt.certificate import Certificate, certify, save_certificate
+from railopt.certificate import Certificate, certify, save_certificate, save_moved
 from railopt.errors import CheckFailed
 from railopt.fabric import Fabric
 from railopt.plans import Bottleneck, Plan
@@ -33,6 +33,7 @@ from railopt.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.race import Progress
+    from railopt.solver.moving.bound import MovingBound
 
 DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable")
 DEFAULT_SIZES = ("64KiB", "256KiB", "1MiB", "4MiB")
@@ -74,6 +75,7 @@ class GapReport:
     best     the fastest plan known, maybe this one
     time_s   seconds spent on this plan's chunks
     notes    what went wrong on the way, e.g. a back-end that crashed, or "interrupted"
+    limit_s  seconds for the bound on moved bytes, when it is asked for
     """
 
     plan: Plan
@@ -81,6 +83,7 @@ class GapReport:
     best: Plan = field(repr=False)
     time_s: float = 0.0
     notes: tuple[str, ...] = ()
+    limit_s: float = field(default=10.0, repr=False)
 
     @property
     def value(self) -> Fraction:
@@ -127,6 +130,25 @@ class GapReport:
         )
 
     @cached_property
+    def moving(self) -> MovingBound | None:
+        """The least bytes that plans as fast as this one move inside nodes; None where chunks do
+        not name their GPUs.  Found on first use.
+        """
+        fabric, chunks = self.plan.fabric, self.plan.chunks
+        if chunks.gpus != fabric.gpus:
+            return None
+        from railopt.solver.moving.bound import moved_within
+
+        return moved_within(fabric, chunks, self.value, limit_s=self.limit_s)
+
+    @property
+    def moved_gap(self) -> Fraction | None:
+        """(bytes moved - bound) / bound, of this plan; None where no bound is known."""
+        if self.moving is None:
+            return None
+        return gap_between(Fraction(self.plan.moved), Fraction(self.moving.bytes))
+
+    @cached_property
     def certificate(self) -> Certificate:
         """The record of value and bound that `railopt check` re-checks, with the best plan where
         that is another; built on first use.
@@ -136,6 +158,15 @@ class GapReport:
     def save_certificate(self, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
         """Write the certificate, with plans beside it where they are large; the files written."""
         return save_certificate(self.plan, self.bracket, path, best=self._better, force=force)
+
+    def save_moved(self, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
+        """Write the certificate of what the plan moves, and of the least that plans as fast move;
+        the files written, none where chunks do not name their GPUs.
+        """
+        if self.moving is None:
+            return []
+        bound, witness = self.moving.bytes, self.moving.witness
+        return save_moved(self.plan, self.value, bound, witness, path, force=force)
 
     @property
     def _better(self) -> Plan | None:
@@ -164,6 +195,19 @@ class GapReport:
             "send_guarantee": None if self.guarantee is None else self.guarantee.as_dict(),
             "witness": dict(self.bracket.witness),
             "notes": list(self.notes),
+            "moved": None if self.moving is None else self._moved(self.moving),
+        }
+
+    def _moved(self, least: MovingBound) -> dict[str, Any]:
+        """What the plan moves inside nodes, in bytes, and the least that plans as fast move."""
+        return {
+            "bytes": self.plan.moved,
+            "staged": self.plan.staged,
+            "passed_on": self.plan.passed_on,
+            "least": least.bytes,
+            "above": str(self.moved_gap),
+            "is_least": self.plan.moved == least.bytes,
+            "witness": least.witness,
         }
 
     def __str__(self) -> str:
@@ -214,7 +258,7 @@ def gaps(
             same = [p for p in plans if (p.fabric.digest, p.chunks.digest) == key]
             known[key] = _settle(same, limit_s, seed, report)
         shared = known[key]
-        yield GapReport(plan, shared.bracket, shared.best, shared.time_s, shared.notes)
+        yield GapReport(plan, shared.bracket, shared.best, shared.time_s, shared.notes, limit_s)
 
 
 def _settle(
@@ -326,8 +370,8 @@ def file_gaps(
 def save_certificates(
     rows: Sequence[GapRow], folder: str | os.PathLike[str], *, force: bool = False
 ) -> list[Path]:
-    """A certificate of each row, as NAME.json in the folder, which is made; names that repeat are
-    numbered.
+    """A certificate of each row, as NAME.json in the folder, which is made, and NAME.moved.json of
+    what its plan moves, where that is known; names that repeat are numbered.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
     used: set[str] = set()
@@ -341,6 +385,7 @@ def save_certificates(
         used.add(name)
         saved.append(Path(folder, f"{name}.json"))
         row.report.save_certificate(saved[-1], force=force)
+        row.report.save_moved(saved[-1].with_suffix(".moved.json"), force=force)
     return saved
 
 

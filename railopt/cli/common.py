@@ -37,6 +37,7 @@ __all__ = [
     "fabric_from",
     "fabric_given",
     "integer",
+    "listed",
     "note",
     "output_of",
     "print_json",
@@ -184,6 +185,16 @@ class Output(NamedTuple):
 def output_of(args: argparse.Namespace) -> Output:
     """As text, unless --format says otherwise."""
     return Output(args.format or "text")
+
+
+def listed(text: str | None, flag: str) -> list[str] | None:
+    """The parts of a list with commas; None where nothing was given."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise InputError(f"{flag} {text!r}: expected one or more, with commas between them")
+    return parts
 
 
 def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:

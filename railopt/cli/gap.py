@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from railopt.cli.common import (
     demand_from,
     fabric_from,
     integer,
+    listed,
     note,
     output_of,
     print_json,
@@ -27,6 +29,7 @@ from railopt.errors import InputError, RailoptError, printable
 from railopt.gaps import (
     DEFAULT_POLICIES,
     DEFAULT_SIZES,
+    GapReport,
     GapRow,
     Guarantee,
     file_gaps,
@@ -36,7 +39,7 @@ from railopt.gaps import (
 )
 from railopt.interrupts import KeepInterrupts
 from railopt.policies import KNOWN
-from railopt.tables import Quantity, duration, percent
+from railopt.tables import Quantity, duration, percent, size
 from railopt.units import parse_time, seconds
 
 HELP = "how far a plan or a policy is from the best possible"
@@ -49,6 +52,8 @@ EPILOG = """examples:
 "plan" says whether this plan is optimal (its value is the certified bound).  "optimum" says what is
 known of the best possible: proved (some plan attains the certified bound, so the gap is exact),
 claimed (a solver says that its plan is optimal), open (it lies between the bound and "best").
+"moved" is what the plan moves between GPUs of a node, before and after the rails; "least" is a
+certified bound on what plans as fast as this one move, "above %" how far the plan is above it.
 The last columns stand for `lpt` as each sender sees it: Graham's guarantee 4/3 - 1/(3N), the one
 from the k chunks of its fullest rail, (k+1)/k - 1/(kN), and what the slowest sender is really above
 its own bound; neither knows the receivers, which is where the gap comes from.
@@ -93,9 +98,11 @@ def run(args: argparse.Namespace) -> int:
             for row in _rows(args):
                 rows.append(row)
                 interrupted = interrupted or row.report.interrupted
+                _ = row.report.moving  # now, while Ctrl-C can end it
         interrupted = interrupted or kept.struck
     except KeyboardInterrupt:
         interrupted = True
+        rows = [row._replace(report=replace(row.report, limit_s=0.0)) for row in rows]
     for text in dict.fromkeys(text for row in rows for text in row.report.notes):
         note(f"railopt: {text}")
     saved: list[Path] = []
@@ -122,7 +129,8 @@ def run(args: argparse.Namespace) -> int:
     if failure is not None:
         raise failure
     if saved:
-        note(f"saved {len(saved)} certificates in {args.certificate}")
+        count = sum(1 + (row.report.moving is not None) for row in rows)
+        note(f"saved {count} certificates in {args.certificate}")
     if args.figure and rows:
         _figure(rows, args, width)
     return 130 if interrupted else 0
@@ -142,8 +150,8 @@ def _rows(args: argparse.Namespace) -> Iterator[GapRow]:
         yield from policy_gaps(
             fabric,
             demand_from(args.traffic[0], fabric),
-            _listed(args.policy, "--policy") or DEFAULT_POLICIES,
-            _listed(args.chunk, "--chunk") or DEFAULT_SIZES,
+            listed(args.policy, "--policy") or DEFAULT_POLICIES,
+            listed(args.chunk, "--chunk") or DEFAULT_SIZES,
             limit_s=limit_s,
             seed=args.seed or 0,
             report=ticker,
@@ -166,19 +174,11 @@ def _contradictions(args: argparse.Namespace, limit_s: float) -> None:
         refuse_idle(args, "force", because="without --certificate or --figure")
 
 
-def _listed(text: str | None, flag: str) -> list[str] | None:
-    """The parts of a list with commas; None where nothing was given."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise InputError(f"{flag} {text!r}: expected one or more, with commas between them")
-    return parts
-
-
 def _table(rows: list[GapRow], out: Output) -> None:
     columns = ["policy", "chunk", "chunks", "value", "bound"]
     columns += ["gap %", "plan", "optimum", "best %", "time"]
+    moving = any(row.report.moving is not None for row in rows)
+    columns += ["moved", "least", "above %"] if moving else []
     guaranteed = any(row.report.guarantee for row in rows)
     cells: list[list[Any]] = []
     for row in rows:
@@ -197,10 +197,18 @@ def _table(rows: list[GapRow], out: Output) -> None:
                 Quantity(f"{report.time_s:.3g}s", report.time_s),
             ]
         )
+        if moving:
+            cells[-1] += _moved(report)
         if guaranteed:
             cells[-1] += _guarantees(report.guarantee)
     sends = ["send: a priori %", "k", "a posteriori %", "measured %"] if guaranteed else []
     out.table(columns + sends, cells)
+
+
+def _moved(report: GapReport) -> list[Any]:
+    if report.moving is None or report.moved_gap is None:
+        return ["", "", ""]
+    return [size(report.plan.moved), size(report.moving.bytes), percent(report.moved_gap)]
 
 
 def _guarantees(known: Guarantee | None) -> list[Any]:

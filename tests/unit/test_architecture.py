@@ -34,7 +34,7 @@ LAYERS = [
     "bounds sources chakra",
     "policies conversion",
     "solver symbolic sim runtime schedule",
-    "gaps moe checking",
+    "gaps frontier moe checking",
     "railopt",
     "sweep",
     "report",

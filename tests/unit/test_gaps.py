@@ -216,3 +216,27 @@ def test_certificates_of_rows_have_plain_names_of_their_own(tmp_path: Path) -> N
 def test_points_of_a_figure() -> None:
     rows = [GapRow("5", "a", gap(on_rails(*rails), limit_s=0)) for rails in ((0, 0, 0), (0, 1, 0))]
     assert gap_lines(rows) == {"by hand": [(5, pytest.approx(500 / 9)), (5, 0.0)]}
+
+
+def test_moved_bytes_are_held_against_plans_as_fast(tmp_path: Path) -> None:
+    own, spread = (gap(plan(FABRIC, CHUNKS, name), limit_s=5) for name in ("own-nic", "lpt"))
+    assert own.moving is not None
+    assert spread.moving is not None
+    assert own.moving.exact
+    assert own.moved_gap == 0
+    assert own.plan.moved == own.moving.bytes < spread.plan.moved
+    assert spread.moved_gap == Fraction(spread.plan.moved, spread.moving.bytes) - 1
+    (path,) = own.save_moved(tmp_path / "own.json")
+    assert check(path).optimal
+    quick = gap(plan(FABRIC, CHUNKS, "lpt"), limit_s=0)
+    assert quick.moving is not None
+    assert quick.moving.bytes <= spread.moving.bytes
+
+
+def test_chunks_that_name_no_gpus_have_no_bound_on_moved_bytes(tmp_path: Path) -> None:
+    fabric = Fabric.uniform(3, 2, gpus=2)
+    report = gap(Plan(fabric, THREE, np.zeros(3, np.int16)), limit_s=0)
+    assert report.moving is None
+    assert report.moved_gap is None
+    assert report.as_dict()["moved"] is None
+    assert report.save_moved(tmp_path / "none.json") == []

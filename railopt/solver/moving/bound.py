@@ -63,12 +63,14 @@ class MovingBound:
     bound    no plan moves less, by `prices`
     value    what the best division of the traffic moves, exact; None where that was not found
     prices   that prove the bound
+    earned   bytes a second by which the same prices prove less of plans that take longer
     """
 
     time: Fraction
     bound: Fraction
     value: Fraction | None
     prices: Prices = field(repr=False)
+    earned: Fraction = field(repr=False)
 
     @property
     def exact(self) -> bool:
@@ -79,6 +81,10 @@ class MovingBound:
     def bytes(self) -> int:
         """Whole bytes that every plan of whole chunks moves at least."""
         return ceil(self.bound)
+
+    def at(self, time: Fraction) -> Fraction:
+        """What these prices prove of plans of another time: bytes moved, at least."""
+        return self.bound - (time - self.time) * self.earned
 
     @property
     def witness(self) -> dict[str, Any]:
@@ -102,37 +108,42 @@ def least_moved(
     divisible traffic takes.  Where `limit_s` seconds are not enough the bound may be too low, and
     `value` is None.
     """
-    began = clock.monotonic()
-    classes = classes_of(fabric, chunks)
-    most = _time(fabric, chunks, time)
-    search = _Search(fabric, classes, most)
-    while True:
-        left_s = None if limit_s is None else limit_s - (clock.monotonic() - began)
-        if (left_s is not None and left_s <= 0) or not search.step(left_s):
-            return search.answer()
-
-
-def _time(fabric: Fabric, chunks: Chunks, time: Fraction | int | None) -> Fraction:
-    """`time`, if traffic can be sent in it at all."""
     least = least_time(fabric, chunks.node_matrix)
     if time is not None and time < least:
         raise InputError(
             f"no plan takes {time} seconds: even divisible traffic takes {least}; give as much, or "
             f"more"
         )
-    return least if time is None else Fraction(time)
+    return moved_within(fabric, chunks, least if time is None else Fraction(time), limit_s=limit_s)
+
+
+def moved_within(
+    fabric: Fabric, chunks: Chunks, time: Fraction, *, limit_s: float | None = None
+) -> MovingBound:
+    """As `least_moved`, for a time that some plan is known to take."""
+    began = clock.monotonic()
+    search = _Search(fabric, classes_of(fabric, chunks), time)
+    while True:
+        left_s = None if limit_s is None else limit_s - (clock.monotonic() - began)
+        if (left_s is not None and left_s <= 0) or not search.step(left_s):
+            return search.answer()
 
 
 def price_bound(fabric: Fabric, classes: Classes, time: Fraction, prices: Prices) -> Fraction:
     """What these prices prove: bytes moved by every plan of at most `time` seconds."""
     each = _cheapest(classes, prices).min(axis=1, initial=np.iinfo(np.int64).max)
     paid = sum(map(int.__mul__, each.tolist(), classes.size.tolist()))
-    earned = sum(
+    return classes.floor + Fraction(paid) / prices.unit - time * earned_by(fabric, prices)
+
+
+def earned_by(fabric: Fabric, prices: Prices) -> Fraction:
+    """What all NICs are paid a second, if none is ever idle."""
+    paid = sum(
         price * rate
         for side, rates in ((prices.send, fabric.tx), (prices.recv, fabric.rx))
         for price, rate in zip(side.ravel().tolist(), rates.ravel().tolist(), strict=True)
     )
-    return classes.floor + (paid - time * earned) / prices.unit
+    return Fraction(paid, prices.unit)
 
 
 def _cheapest(classes: Classes, prices: Prices) -> Ints:
@@ -159,7 +170,8 @@ class _Search:
         self._loosen(classes.size)
 
     def answer(self) -> MovingBound:
-        return MovingBound(self.time, self.bound, self.value, self.best)
+        earned = earned_by(self.fabric, self.best)
+        return MovingBound(self.time, self.bound, self.value, self.best, earned)
 
     def step(self, left_s: float | None) -> bool:
         """Solve for the loose classes and loosen more; False when done."""

@@ -29,7 +29,7 @@ from railopt.fabric import Fabric
 from railopt.moves import rail_costs
 from railopt.plans import Plan
 from railopt.solver.coupled.solve import solve
-from railopt.solver.moving.bound import MovingBound, least_moved
+from railopt.solver.moving.bound import MovingBound, earned_by, moved_within
 from railopt.solver.program.backends import BACKENDS
 from railopt.solver.program.process import run
 from railopt.solver.program.program import build_moved
@@ -87,7 +87,7 @@ def solve_moving(
     if fastest.plan is None:
         raise InputError(f"no plan exists: {fastest.by}")
     notes = list(fastest.notes)
-    best = Best(fastest.plan, least_moved(fabric, chunks, fastest.plan.makespan, limit_s=limit_s))
+    best = Best(fastest.plan, moved_within(fabric, chunks, fastest.plan.makespan, limit_s=limit_s))
     if not best.met:
         best.search()
     left_s = limit_s - (clock.monotonic() - began)
@@ -191,11 +191,7 @@ class _Ways:
         fabric, chunks = plan.fabric, plan.chunks
         self.least, self.rail = plan.moved, plan.rail.tolist()
         self.unit, self.steps = prices.unit, 0
-        self.earned = time * sum(
-            price * rate
-            for side, rates in ((prices.send, fabric.tx), (prices.recv, fabric.rx))
-            for price, rate in zip(side.ravel().tolist(), rates.ravel().tolist(), strict=True)
-        )
+        self.earned = prices.unit * time * earned_by(fabric, prices)
         self.sent, self.got = (
             [[floor(time * rate) for rate in row] for row in rates.tolist()]
             for rates in (fabric.tx, fabric.rx)

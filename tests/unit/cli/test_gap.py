@@ -50,6 +50,13 @@ def test_gap(tmp_path: Path, railopt_cli: Cli) -> None:
         assert verdict.value == Fraction(row["value"])
         assert row["optimum"] in ("proved", "claimed", "open")
         assert row["optimal"] == (row["optimum"] == "proved" and row["gap"] == "0")
+        moved = check(Path(row["certificate"]).with_suffix(".moved.json"))
+        assert moved.ok
+        assert moved.value == row["moved"]["bytes"]
+        assert moved.bound == row["moved"]["least"]
+        assert row["moved"]["bytes"] == row["moved"]["staged"] + row["moved"]["passed_on"]
+        assert Fraction(row["moved"]["above"]) == moved.value / moved.bound - 1
+        assert row["moved"]["is_least"] == moved.proved
     assert figure.read_text().startswith("<?xml")
     again = railopt_cli(*arguments)
     assert again.code == 1

@@ -1,0 +1,91 @@
+"""railopt frontier TRAFFIC: time against bytes moved inside nodes."""
+
+from __future__ import annotations
+
+import argparse
+
+from railopt.cli.common import (
+    TRAFFIC_HELP,
+    add_fabric_arguments,
+    add_output_arguments,
+    demand_from,
+    fabric_from,
+    listed,
+    note,
+    output_of,
+    print_json,
+    refuse_idle,
+)
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.frontier import DEFAULT_POLICIES, Frontier, frontier
+from railopt.policies import KNOWN
+from railopt.tables import Quantity, duration, percent, size
+from railopt.units import parse_time, seconds
+
+EPILOG = """examples:
+  railopt frontier moe:skew=0.5,seed=1 --nodes 4 -o front.svg
+  railopt frontier moe:skew=0.5,seed=1 --degrade 3:5=0 --policy own-nic,lpt --json
+
+"moved" is what a plan moves between GPUs of a node, before and after the rails; "least" is a
+certified bound on what plans as fast as it move, "above %" how far it is above that.  The rows
+"front" are that bound at times from the least that divisible traffic takes to that of own NICs."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument(
+        "--chunk",
+        default="1MiB",
+        help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
+    )
+    parser.add_argument("--policy", help=f"of {KNOWN} (default {','.join(DEFAULT_POLICIES)})")
+    parser.add_argument("--limit", default="10s", help="time for each bound (default 10s)")
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
+    add_width_argument(parser)
+    add_output_arguments(parser)
+    add_fabric_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The policies and the front, as a table or JSON; the exit code."""
+    if not args.output:
+        refuse_idle(args, "force", because="without -o")
+    width = figure_width(args, "output")
+    limit_s = float(seconds(parse_time(args.limit)))
+    fabric = fabric_from(args)
+    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
+    policies = listed(args.policy, "--policy") or DEFAULT_POLICIES
+    found = frontier(fabric, chunks, policies, limit_s=limit_s)
+    if args.format == "json":
+        print_json(found.as_dict())
+    else:
+        output_of(args).table(["policy", "time", "moved", "least", "above %"], _rows(found))
+    if args.output:
+        from railopt.report.frontier import moved_against_time
+        from railopt.report.saving import save_figure
+
+        title = f"{args.traffic}: time against bytes moved inside nodes"
+        figure = moved_against_time(found, title, width=width)
+        save_figure(figure, args.output, force=args.force)
+        note(f"saved {args.output}")
+    return 0
+
+
+def _rows(found: Frontier) -> list[list[str | Quantity]]:
+    """The policies, then the front at other times than theirs."""
+    rows: list[list[str | Quantity]] = [
+        [
+            stand.plan.policy,
+            duration(stand.plan.makespan),
+            size(stand.plan.moved),
+            size(stand.least),
+            percent(stand.gap),
+        ]
+        for stand in found.stands
+    ]
+    own = {stand.plan.makespan for stand in found.stands}
+    return rows + [
+        ["front", duration(bound.time), "", size(bound.bytes), ""]
+        for bound in found.bounds
+        if bound.time not in own
+    ]
