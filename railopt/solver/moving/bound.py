@@ -202,7 +202,7 @@ class _Search:
         self._note(prices)
         if self._loosen(self._gains(prices)):
             return True
-        if not master.overloaded(vertex.x):
+        if master.kept_by(vertex.x):
             self.value = master.moved(vertex.x)
         return False
 
@@ -308,8 +308,14 @@ class _Master:
         both[tuple(self.nics.T)] = whole // common
         return Prices(both[0], both[1], unit // common)
 
-    def overloaded(self, x: Sequence[Number]) -> bool:
-        return any(x[len(self.column) :])
+    def kept_by(self, x: Sequence[Number]) -> bool:
+        """Whether these bytes are a division of the traffic that keeps the time."""
+        left: list[Number] = list(self.program.right)
+        for column, amount in zip(self.program.columns, x, strict=True):
+            for row in column if amount else ():
+                left[row] -= amount
+        whole = not any(left[: len(self.kept)])
+        return whole and min(left) >= 0 and min(x) >= 0 and not any(x[len(self.column) :])
 
     def moved(self, x: Sequence[Number]) -> Fraction:
         """Bytes moved in all."""
