@@ -19,6 +19,7 @@ import pytest
 import railopt
 from railopt import Chunks, Fabric, Plan, plan
 from railopt import certificate as certificates
+from railopt.arrays import save_npz
 from railopt.certificate import Certificate, save_moved
 from railopt.errors import InputError
 from railopt.inside import Inside
@@ -238,3 +239,95 @@ def test_work_is_limited() -> None:
     verdict = kernel.check_certificate(copy.deepcopy(even()), work=10)
     assert not verdict.ok
     assert "refused" in verdict.message
+
+
+ODD_VALUES: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    10**30,
+    "1/0",
+    "x",
+    [],
+    [[]],
+    {},
+    [None],
+    [[10**9]],
+    {"kind": "moved"},
+]
+
+
+def places(node: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) inside a JSON value."""
+    found = []
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        found.append((node, key))
+        if isinstance(value, dict | list):
+            found += places(value)
+    return found
+
+
+@pytest.mark.parametrize("start", [even(), every(3)], ids=["moved", "every"])
+def test_whatever_stands_in_a_certificate_it_gets_a_verdict(start: Record) -> None:
+    """Every value in turn replaced by odd ones, or left out."""
+    count = len(places(start))
+    for place in range(count):
+        for odd in (*ODD_VALUES, "left out"):
+            record = copy.deepcopy(start)
+            node, key = places(record)[place]
+            if odd == "left out":
+                del node[key]
+            else:
+                node[key] = copy.deepcopy(odd)
+            verdict = kernel.check_certificate(record, work=10**6)
+            assert len(verdict.message) < 400
+            if verdict.proved:  # what is left says the same, or a harmless other thing
+                assert verdict.value == verdict.bound
+
+
+def test_arrays_of_a_plan_file_that_do_not_fit_are_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "INLINE", 0)
+    fabric = Fabric.uniform(3, 4, gpus=4)
+    made = plan(fabric, units(fabric, 20, 0), "lpt")
+    found = least_moved(fabric, made.chunks, made.makespan)
+    path, file = save_moved(made, made.makespan, found.bytes, found.witness, tmp_path / "c.json")
+    header, arrays = made._content()
+    changes: list[tuple[str, Any]] = [
+        ("targets", arrays["targets"][:-1]),
+        ("targets", arrays["targets"].astype(np.int64)),
+        ("targets", np.hstack([arrays["targets"], arrays["targets"]])),
+        ("src_gpu", arrays["src_gpu"] + 4),
+        ("src_gpu", arrays["src_gpu"][:-1]),
+        ("dst_gpu", -arrays["dst_gpu"]),
+        ("src_gpu", None),
+    ]
+    for name, value in changes:
+        other = {key: array for key, array in arrays.items() if key != name}
+        if value is not None:
+            other[name] = value
+        save_npz(file, "plan", header, other, force=True)
+        record = json.loads(path.read_text())
+        record["problem"]["plan"]["digest"] = certificates.plan_digest(file)
+        path.write_text(json.dumps(record))
+        verdict = kernel.check(path)
+        assert not verdict.ok, name
+        assert verdict.message
+
+
+def test_a_search_too_deep_or_too_long_is_refused() -> None:
+    count = 3000
+    for size, words in ((1, "nested too deep"), (10**6, "more than")):
+        chunks = Chunks.from_units(
+            FABRIC, src_gpu=np.arange(count) % 2, dst=np.ones(count, int), size=[size] * count
+        )
+        made = Plan(FABRIC, chunks, np.array(chunks.src_gpu % 2, np.int16))
+        witness = {**PRICES, "kind": "every", "send": PRICES["recv"]}
+        record = Certificate.moved(made, made.makespan, 0, witness).as_dict()
+        record["claim"].update(bound="1", optimal=False, optimum="open")
+        verdict = kernel.check_certificate(record, work=10**9 if size == 1 else 10**4)
+        assert not verdict.ok
+        assert words in verdict.message
