@@ -129,6 +129,7 @@ def applicability(fabric: Fabric) -> list[Applies]:
         equal_rates("T8"),
         *_t9(fabric),
         *_scale_up(fabric),
+        *_inside(fabric),
     ]
 
 
@@ -202,6 +203,22 @@ def _scale_up(fabric: Fabric) -> list[Applies]:
         Applies("T10a", enough, why),
         Applies("T10d", hides, staged),
         Applies("T10e", hides, staged),
+    ]
+
+
+def _inside(fabric: Fabric) -> list[Applies]:
+    near, alive = fabric.node.near, not any(0 in row for row in _rows(fabric))
+    own = near.shape[0] == near.shape[1] and bool((near.sum(axis=0) == 1).all())
+    if not own:
+        why = "not every GPU has one NIC of its own"
+    elif not alive:
+        why = "a NIC is dead: what its GPU sends is staged (T14c)"
+    else:
+        why = "one NIC a GPU: no plan moves fewer bytes inside nodes than own NICs"
+    return [
+        Applies("T14", own, why if not own else "one NIC a GPU: the excess makes a pair even"),
+        Applies("T14a", True, "prices bound what plans of any fabric move inside nodes"),
+        Applies("T14b", own and alive, why),
     ]
 
 

@@ -176,6 +176,15 @@ def test_rails_that_differ_everywhere_alike_are_t9() -> None:
     assert not one_profile(Fabric.uniform(4, 3).degraded({(node, 1): "0" for node in range(3)}))
 
 
+def test_own_nics_move_least_where_each_gpu_has_one() -> None:
+    assert by_id(Fabric.uniform(4, 4))["T14b"][0]
+    dead = by_id(Fabric.uniform(4, 4).degraded({(0, 0): "0"}))["T14b"]
+    assert not dead[0]
+    assert "staged" in dead[1]
+    assert not by_id(Fabric.uniform(4, 4, gpus=8))["T14b"][0]
+    assert by_id(Fabric.uniform(4, 4, gpus=8))["T14a"][0]
+
+
 def test_a_spine_is_outside_the_theorems() -> None:
     spine = Spine(uplinks=4, rate=50 * 10**9)
     entries = applicability(Fabric.uniform(4, 4, spine=spine))
