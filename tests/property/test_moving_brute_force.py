@@ -82,6 +82,7 @@ def test_never_a_wrong_proof_in_either_aim(part: int) -> None:
         outcome = solve_moving(fabric, chunks, 0.1, seed=seed)
         plan = outcome.plan
         assert outcome.time.bound <= Fraction(int(times.min()), scale) <= plan.makespan, seed
+        assert outcome.time.value == plan.makespan, f"seed {seed}"
         if outcome.time.proved:
             assert plan.makespan == Fraction(int(times.min()), scale), f"seed {seed}"
         in_time = times <= int(plan.makespan * scale)

@@ -86,16 +86,27 @@ def solve_moving(
     fastest = solve(fabric, chunks, limit_s / 2, seed=seed, start=start)
     if fastest.plan is None:
         raise InputError(f"no plan exists: {fastest.by}")
-    notes = list(fastest.notes)
-    best = Best(fastest.plan, moved_within(fabric, chunks, fastest.plan.makespan, limit_s=limit_s))
-    if not best.met:
+    notes, plan = list(fastest.notes), fastest.plan
+    left_s = 0.0 if fastest.interrupted else limit_s - (clock.monotonic() - began)
+    best = Best(plan, moved_within(fabric, chunks, plan.makespan, limit_s=left_s))
+    if not best.met and not fastest.interrupted:
         best.search()
-    left_s = limit_s - (clock.monotonic() - began)
-    variables = len(chunks) * fabric.rails
-    if not best.met and left_s >= ILP_LEAST_S and variables <= ILP_VARIABLES:
-        notes += best.ask(backend, left_s)
+        left_s = limit_s - (clock.monotonic() - began)
+        small = len(chunks) * fabric.rails <= ILP_VARIABLES
+        if not best.met and small and left_s >= ILP_LEAST_S:
+            notes += best.ask(backend, left_s)
     took_s = clock.monotonic() - began
-    return MovingOutcome(best.plan, fastest.bracket, best.bracket(), took_s, tuple(notes))
+    known = _time_of(best.plan, fastest.bracket)
+    return MovingOutcome(best.plan, known, best.bracket(), took_s, tuple(notes))
+
+
+def _time_of(plan: Plan, known: Bracket) -> Bracket:
+    """What is known of the least time, if this plan is faster than what was found before."""
+    if known.value is None or plan.makespan >= known.value:
+        return known
+    bound = known.bound if known.witness else Fraction(0)  # a solver's word that was wrong
+    status = Status.PROVED if plan.makespan == bound else Status.OPEN
+    return Bracket(plan.makespan, bound, status, known.witness, known.by)
 
 
 def _certificate(plan: Plan, moved: Bracket) -> Certificate:
