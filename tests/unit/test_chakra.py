@@ -129,7 +129,7 @@ def test_stages_wait_for_each_other(plan: Plan) -> None:
 
 def test_a_file_a_nic(plan: Plan, tmp_path: Path) -> None:
     plan.save(tmp_path / "plan.npz")
-    written = railopt.convert(tmp_path / "plan.npz", tmp_path / "out.et")
+    written = railopt.convert(tmp_path / "plan.npz", tmp_path / "out.et").paths
     assert [path.name for path in written] == [f"out.{rank}.et" for rank in range(6)]
     assert [path.read_bytes() for path in written] == list(traces(plan))
     with pytest.raises(InputError, match=r"out\.0\.et exists"):

@@ -19,6 +19,7 @@ SMALL = ("uniform:size=1KiB", "--nodes", "3", "--rails", "2")
 TABLES = {
     "plan": ["plan", *SMALL],
     "gap": ["gap", *SMALL, "--policy", "lpt,pxn", "--limit", "0s"],
+    "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt"],
     "solve": ["solve", *SMALL, "--chunk", "flow"],
     "simulate": ["simulate", *SMALL],
     "schedule": ["schedule", *SMALL, "--stages"],
