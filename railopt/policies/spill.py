@@ -66,18 +66,23 @@ def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[Units, Costs]:
 
 
 def _best(fabric: Fabric, chunks: Chunks, units: Units, prices: Costs, rail: Rails) -> Rails:
-    """The best of several settled plans; the first is the best where units are small, and where
-    its time meets the nodes' bound no other is tried.
+    """Settled, and where units are too large for that relieved by exchanges; where that is not
+    close to the nodes' bound either, the best beside plans that ignore moves, gone home.
     """
     bound = _least_time(chunks, prices)
-    settled = [_settled(units, prices, rail, bound)]
-    if settled[0].time > bound + bound // CLOSE:
-        late = settled[0].time - bound
-        settled += [_settled(units, prices, rail, bound + late * part // 4) for part in (1, 3)]
-        others = (made(fabric, chunks).rail for made in (lpt_global, equitable))
-        settled += [_gone_home(units, prices, other) for other in others]
-        return min(settled, key=lambda one: one.rank(units)).rail
-    return settled[0].rail
+    close = bound + bound // CLOSE
+    settled = _settled(units, prices, rail, bound)
+    if settled.time > close:
+        settled = _relieved(units, prices, settled.rail, close)
+    if settled.time <= close:
+        return settled.rail
+    others = (made(fabric, chunks).rail for made in (lpt_global, equitable))
+    found = [settled, *(_gone_home(units, prices, other) for other in others)]
+    least = min(one.time for one in found)
+    return min(
+        (one for one in found if one.time <= least + least // CLOSE),
+        key=lambda one: one.moved(units),
+    ).rail
 
 
 def _in_time(
@@ -102,10 +107,10 @@ class Settled(NamedTuple):
     rail: Rails
     time: int
 
-    def rank(self, units: Units) -> tuple[int, float]:
-        """The time, then bytes times grades: the least is best."""
+    def moved(self, units: Units) -> float:
+        """Bytes times grades: of plans that take about the same time the least is best."""
         grades = units.grade[np.arange(len(self.rail)), self.rail]
-        return self.time, float((grades * units.size.astype(np.float64)).sum())
+        return float((grades * units.size.astype(np.float64)).sum())
 
 
 def _settled(units: Units, prices: Costs, start: Rails, kept: int) -> Settled:
@@ -119,6 +124,16 @@ def _settled(units: Units, prices: Costs, start: Rails, kept: int) -> Settled:
     for window in WINDOWS:
         width = (kept >> window).bit_length()
         spill_rails.settle(units, prices, busy, kept - (1 << width), width, rail)
+    return Settled(rail, _longest(busy))
+
+
+def _relieved(units: Units, prices: Costs, start: Rails, kept: int) -> Settled:
+    """With units exchanged between rails, until every NIC keeps the time or none can be helped."""
+    from railopt.policies import spill_rails, spill_swaps
+
+    rail = start.copy()
+    busy = spill_rails.times(units, prices, rail)
+    spill_swaps.relieve(spill_swaps.State(units, prices, busy[0], busy[1], rail), kept)
     return Settled(rail, _longest(busy))
 
 
