@@ -30,7 +30,7 @@ import numpy.typing as npt
 from railopt.errors import FormatError, InputError, printable
 
 MAX_MEMBERS = 64
-MAX_UNPACKED = 1 << 29
+MAX_UNPACKED = 1 << 28
 MAX_DICTIONARY = 1 << 26
 MAX_DIRECTORY = 1 << 16  # bytes of the zip's list of members
 

@@ -16,8 +16,8 @@ be carried within the capacities.  A bound that rests on a solver's word is *cla
 called proved.
 
 No file makes this program run long or wide: reading n bytes costs a fixed multiple of n, and a
-check that needs more than `WORK` steps (of about a tenth of a microsecond) is refused before it
-takes them.
+check that needs more than `WORK` steps (of a tenth to a fifth of a microsecond) is refused before
+it takes them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, compress
 from math import ceil, floor, gcd, prod
-from operator import sub
+from operator import add, and_, eq, sub
 from typing import Any, NamedTuple
 
-WORK = 40_000_000  # steps of one check
-MEMORY = 1 << 29  # bytes of a parsed certificate, or twice what a plan unpacks to beyond its file
+WORK = 25_000_000  # steps of one check
+MEMORY = 1 << 28  # bytes of a parsed certificate
 DIRECTORY = 1 << 16  # bytes of a plan file's list of members
 SETS = 1_500_000  # sets of jobs in either half of a cover's list, of some 200 bytes each
 DIGITS = 1300  # of one whole number
+LONG = re.compile(rb"(?<![0-9])[0-9]{%d}" % (DIGITS + 1))
 PRINTED = 200  # characters of a message
 
 Rates = list[list[int]]  # [node][rail], bytes per second; 0 is a dead rail
@@ -123,19 +124,14 @@ def printable(text: object) -> str:
 
 def parsed(data: bytes) -> Any:
     """The JSON value in `data`: no number longer than `DIGITS`, no key twice, no more than `MEMORY`
-    bytes, counted at 250 a list or object and 40 an element before anything is parsed.
+    bytes, counted at 250 a list, object or key and 40 an element before anything is parsed.
     """
-    lists, elements = data.count(b"[") + data.count(b"{"), data.count(b",")
-    if 250 * lists + 40 * elements + 4 * len(data) > MEMORY:
+    lists, keys = data.count(b"[") + data.count(b"{"), data.count(b":")
+    if 250 * (lists + keys) + 40 * data.count(b",") + 4 * len(data) > MEMORY:
         raise ValueError(f"more than {MEMORY >> 20} MiB to read")
-    return json.loads(data, parse_int=whole, object_pairs_hook=distinct)
-
-
-def whole(digits: str) -> int:
-    """A whole number of at most `DIGITS` digits."""
-    if len(digits) > DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits, expected at most {DIGITS}")
-    return int(digits)
+    if LONG.search(data):
+        raise ValueError(f"a number of more than {DIGITS} digits")
+    return json.loads(data.decode(), object_pairs_hook=distinct)
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -168,7 +164,10 @@ def integer(value: Any, where: str, low: int = 0, high: int = 1 << 4096) -> int:
 def integers(values: Any, where: str, low: int = 0, high: int = 1 << 4096) -> list[int]:
     """A list of whole numbers from `low` to `high`."""
     need(isinstance(values, list), f"{where}: expected a list of whole numbers")
-    return [integer(value, where, low, high) for value in values]
+    suspects = [min(values), max(values)] if {*map(type, values)} == {int} else values
+    for value in suspects:
+        integer(value, where, low, high)
+    return list(values)
 
 
 def matrix(rows: Any, where: str, height: int = 0, width: int = 0) -> Rates:
@@ -255,6 +254,7 @@ def refute(packing: Packing, witness: Any, meter: Meter) -> str:
     need(same or not (rule.one_speed or "capacity" in witness), f"{kind}: the speeds differ")
     if max(capacities, default=-1) < 0:
         return kind  # a bound of 0: no rail has to be done before it
+    meter.spend(len(packing.sizes) + len(capacities))
     stated = integer(witness.get("capacity", capacities[0] * packing.unit), "capacity")
     need(
         stated // packing.unit == capacities[0], f"capacity {stated} is not what the bound refutes"
@@ -375,14 +375,14 @@ def heaviest(
     are kept that no other beats in both, and that the jobs to come can still make heavier than
     the heaviest known: by what fits, by all their weight, by their weight per size.
     """
-    jobs = sorted(
-        ((size, weights[size]) for size in sizes if weights[size] and size <= capacity),
-        key=lambda job: Fraction(*job),
-    )
+    jobs = [(size, weights[size]) for size in sizes if weights[size] and size <= capacity]
+    each = 12 * words(capacity + sum(weight for _, weight in jobs))
+    meter.spend(each * each // 8 * len(jobs))
+    jobs.sort(key=lambda job: Fraction(*job))
     smallest_after = [*accumulate((size for size, _ in reversed(jobs)), min, initial=capacity + 1)]
     best, to_come, kept = enough, sum(weight for _, weight in jobs), [(0, 0)]
     for size, weight in jobs:
-        meter.spend(10 * len(kept) + 10)
+        meter.spend(each * (len(kept) + 1))
         with_it = [(s + size, w + weight) for s, w in kept if s + size <= capacity]
         smallest_after.pop()
         fits, to_come = smallest_after[-1], to_come - weight
@@ -395,6 +395,11 @@ def heaviest(
                 if fits <= room and w + to_come > best and w * size + room * weight > best * size:
                     kept.append((s, w))
     return best
+
+
+def words(number: int) -> int:
+    """How many times as long a step takes with numbers of this length as with small ones, about."""
+    return 1 + number.bit_length() // 64
 
 
 # ---------------------------------------------------------------- by following every way
@@ -461,8 +466,8 @@ class Search:
         self.size = [0] * self.rails + order  # of each kind; a rail takes nothing
         self.weight = [0] * self.rails + [weights.of[size] for size in order]
         self.lightest = [weights.heaviest[c] - weights.spare for c in capacities]
-        self.rising = sorted((size, self.rails + i) for i, size in enumerate(order))
-        self.sizes_rising = [size for size, _ in self.rising]
+        self.rising = sorted(self.jobs, key=self.size.__getitem__)  # kinds of jobs
+        self.sizes_rising = sorted(order)
         self.dead_ends: set[Stock] = set()
         self.meter = meter
 
@@ -508,7 +513,7 @@ class Search:
             low = high - slack
             for total, kinds in ones:
                 begin, end = bisect_left(sums, low - total), bisect_right(sums, high - total)
-                self.meter.spend(10 + (50 + len(stock) // 4) * (end - begin))
+                self.meter.spend(10 + (20 + len(stock) // 4) * (end - begin))
                 for more, further in others[begin:end]:
                     taken = {rail: 1, first: 0, **dict(kinds + further)}
                     taken[first] += 1
@@ -542,7 +547,8 @@ class Search:
                 size = self.size[kind]
                 larger = bisect_right(self.sizes_rising, size)
                 fitting = bisect_right(self.sizes_rising, size + waste)
-                better.update(kind for _, kind in self.rising[larger:fitting])
+                better.update(self.rising[larger:fitting])
+        self.meter.spend(10 * len(taken) + sum(taken.values()) + 2 * len(better))
         takes = [0] * len(self.size)
         for kind, number in taken.items():
             takes[kind] = number
@@ -729,11 +735,9 @@ def in_order(sides: list[Side], meter: Meter) -> list[Piece]:
     """The chunks that touch a side: those of the tightest sides first, of several before those of
     one, then by falling size.
     """
-    last_first = sorted(
-        filter(any, zip(*(side.taken for side in sides), strict=True)),
-        key=lambda takes: ([take > 0 for take in takes], max(takes)),
-    )
-    meter.spend(len(last_first) * (sum(map(sum, last_first)) // 16 + len(sides)))
+    touching = [*filter(any, zip(*(side.taken for side in sides), strict=True))]
+    meter.spend(len(touching) * (sum(map(sum, touching)) // 16 + 10 * len(sides) + 20))
+    last_first = sorted(touching, key=lambda takes: ([take > 0 for take in takes], max(takes)))
     sums, totals, pieces = (1,) * len(sides), (0,) * len(sides), []
     for takes in last_first:
         pieces.append(Piece(takes, sums, totals))
@@ -785,13 +789,14 @@ def prove_fluid(
     nodes, rails = len(tx), len(tx[0])
     a = matrix(witness["send"], "send", nodes, rails)
     b = matrix(witness["recv"], "recv", nodes, rails)
-    meter.spend((len(demand) + nodes) * rails)
+    meter.spend((len(demand) + nodes) * (2 * rails + 15) * words(max(map(max, a + b))))
     earned = sum(
         a[k][n] * tx[k][n] + b[k][n] * rx[k][n] for k in range(nodes) for n in range(rails)
     )
+    sending, receiving = ([[rate > 0 for rate in row] for row in side] for side in (tx, rx))
     cost = 0
     for (k, f), bytes_ in demand.items():
-        live = [a[k][n] + b[f][n] for n in range(rails) if tx[k][n] and rx[f][n]]
+        live = [*compress(map(add, a[k], b[f]), map(and_, sending[k], receiving[f]))]
         need(bool(live), f"no live rail from node {k} to node {f}")
         cost += bytes_ * min(live)
     need(bound * earned <= cost, f"the prices show {cost}/{earned}, not {bound}")
@@ -834,8 +839,8 @@ def slowest(loads: Iterable[int], speeds: Iterable[int]) -> Fraction:
     return max((Fraction(load, speed) for speed, load in most.items()), default=Fraction(0))
 
 
-def demanded(nodes: int, src: Column, dst: Column, size: Column) -> Demand:
-    """Bytes from node to node; checks the columns."""
+def check_columns(nodes: int, src: Column, dst: Column, size: Column) -> None:
+    """Every chunk has bytes, and goes from one node to another."""
     need(len(src) == len(dst) == len(size), "chunks: columns of different lengths")
     need(
         min(src, default=0) >= 0
@@ -843,9 +848,14 @@ def demanded(nodes: int, src: Column, dst: Column, size: Column) -> Demand:
         and min(dst, default=0) >= 0
         and max(dst, default=0) < nodes
         and min(size, default=1) > 0
-        and not any(map(int.__eq__, src, dst)),
+        and not any(map(eq, src, dst)),
         f"chunks: expected bytes between different nodes of {nodes}",
     )
+
+
+def demanded(nodes: int, src: Column, dst: Column, size: Column) -> Demand:
+    """Bytes from node to node; checks the columns."""
+    check_columns(nodes, src, dst, size)
     demand: Demand = {}
     for source, target, bytes_ in zip(src, dst, size, strict=True):
         demand[source, target] = demand.get((source, target), 0) + bytes_
@@ -857,7 +867,7 @@ def completion(
 ) -> tuple[Fraction, Rates]:
     """(seconds, [bytes that each NIC sends, bytes that it receives]) of chunks on these rails."""
     nodes, rails = len(tx), len(tx[0])
-    demanded(nodes, src, dst, size)
+    check_columns(nodes, src, dst, size)
     need(
         len(rail) == len(src) and min(rail, default=0) >= 0 and max(rail, default=0) < rails,
         f"expected one of {rails} rails for every chunk",
@@ -937,11 +947,11 @@ def unpacked(path: str) -> tuple[dict[str, Any], dict[str, Member]]:
         size = sum(entry.file_size for entry in entries)
         if len(set(names)) < len(names) or "header.json" not in names:
             raise ValueError("a member twice, or no header.json")
-        if size > os.path.getsize(path) + MEMORY // 2:
-            raise ValueError(f"it would unpack to {size} bytes")
+        if size > os.path.getsize(path):
+            raise ValueError(f"members of {size} bytes, more than the file has")
         for entry in entries:
-            if entry.flag_bits & 1 or entry.compress_type not in (0, zipfile.ZIP_DEFLATED):
-                raise ValueError("a member that is encrypted or of another compression")
+            if entry.flag_bits & 1 or entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError("a member that is encrypted or compressed")
             if not entry.filename.endswith(".npy") and entry.filename != "header.json":
                 raise ValueError("a member that is no array")
         header = parsed(archive.read("header.json"))
@@ -1082,7 +1092,7 @@ def check_coupled(problem: Problem) -> Shown:
     else:
         columns = fields(instance["chunks"], "chunks", "src dst size")
         chunks = [integers(columns[name], name) for name in ("src", "dst", "size")]
-        demanded(nodes, *chunks)
+        check_columns(nodes, *chunks)
         if "assignment" in record:
             src, dst, size = chunks
             rail = integers(record["assignment"], "assignment")

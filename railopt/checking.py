@@ -21,7 +21,7 @@ import numpy as np
 
 from railopt.arrays import Ints, kind_of
 from railopt.certificate import Certificate, between_nodes
-from railopt.check import MEMORY, Rejected, Verdict, completion, parsed
+from railopt.check import MEMORY, Rejected, Verdict, check_certificate, completion, parsed
 from railopt.check import check as check_file
 from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
@@ -66,7 +66,7 @@ def _file(path: Path, traffic: Given | None) -> Verdict:
         record = _json(path)
         if isinstance(record, Mapping) and record.get("railopt") == "counterexample":
             return _counterexample(path, record, traffic)
-        verdict = check_file(path)
+        verdict = check_file(path) if record is None else check_certificate(record, path.parent)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:

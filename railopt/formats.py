@@ -22,24 +22,34 @@ from railopt.errors import FormatError, InputError
 from railopt.units import INT64_MAX, parse_integer, shown
 
 INT32_MAX = 2**31 - 1
-MAX_RANKS = 1 << 13  # GPUs of a matrix: 512 MiB, and more flows than a plan may have chunks
+MAX_RANKS = 1 << 12  # GPUs of a matrix that is text
 MAX_LINE, MAX_LINES = 24 * MAX_RANKS, 4 * MAX_RANKS
+MAX_ODD = 1 << 18  # entries that are not plain: signs, or beyond 9 * 10^18
+MAX_CONNECTIONS = 1 << 20  # of a `.cm` that is written
 
-_PLAIN = re.compile(r"[ \t]*(?:[0-9]{1,18}(?:[ \t]+|\Z))+")  # numbers that fit int64
+_PLAIN = re.compile(r"[ \t]*(?:[0-8]?[0-9]{1,18}(?:[ \t]+|\Z))+")  # numbers that fit int64
 
 
 def parse_matrix(text: str, name: str = "matrix") -> Ints:
     """Text of an nccl-tests alltoallv matrix -> int64 [ranks, ranks]."""
     rows: list[Ints] = []
+    odd = 0
     if text.count("\n") + text.count("\r") > MAX_LINES:
         raise FormatError(f"{name}: more than {MAX_LINES} lines, not a matrix of bytes")
     for found in re.finditer(r"[^\r\n]+", text):
         where = f"{name} row {len(rows)}"
         if len(found[0]) > MAX_LINE:
             raise FormatError(f"{where}: {len(found[0])} characters, at most {MAX_LINE}")
-        row = _row(found[0], where)
+        plain = _PLAIN.fullmatch(found[0]) is not None
+        row = np.fromstring(found[0], np.int64, sep=" ") if plain else _row(found[0], where)
         if len(row) == 0:
             continue
+        odd += 0 if plain else len(row)
+        if len(row) > MAX_RANKS or odd > MAX_ODD:
+            raise FormatError(
+                f"{where}: more than {MAX_RANKS} columns, or than {MAX_ODD} entries in all with "
+                f"signs or of 9e18 and more"
+            )
         width = len(rows[0]) if rows else len(row)
         if len(row) != width or len(rows) == width:
             raise FormatError(
@@ -57,17 +67,11 @@ def parse_matrix(text: str, name: str = "matrix") -> Ints:
 
 
 def _row(line: str, where: str) -> Ints:
-    """The entries of a line; none if it is blank or a comment."""
-    if _PLAIN.fullmatch(line):
-        row = np.fromstring(line, np.int64, sep=" ")
-    else:
-        entries = [] if line.lstrip().startswith("#") else line.split()
-        row = np.array(
-            [_entry(entry, f"{where} column {j}") for j, entry in enumerate(entries)], np.int64
-        )
-    if len(row) > MAX_RANKS:
-        raise FormatError(f"{where}: {len(row)} columns, at most {MAX_RANKS}")
-    return row
+    """The entries of a line, one by one; none if it is blank or a comment."""
+    entries = [] if line.lstrip().startswith("#") else line.split()
+    return np.array(
+        [_entry(entry, f"{where} column {j}") for j, entry in enumerate(entries)], np.int64
+    )
 
 
 def _entry(text: str, where: str) -> int:
@@ -83,6 +87,10 @@ def _entry(text: str, where: str) -> int:
 
 def format_matrix(matrix: Ints) -> str:
     """int64 [ranks, ranks] -> nccl-tests text."""
+    if len(matrix) > MAX_RANKS:
+        raise InputError(
+            f"a matrix of {len(matrix)} GPUs: text has at most {MAX_RANKS}, railopt's .npz more"
+        )
     return "\n".join(" ".join(map(str, row)) for row in matrix.tolist()) + "\n"
 
 
@@ -125,6 +133,15 @@ def format_cm(
     return "\n".join(lines) + "\n"
 
 
+def check_connections(sizes: Ints) -> None:
+    """Refuse flows of these bytes that are too many for a `.cm`, before one is made."""
+    if int((sizes // INT32_MAX + 1).sum()) > MAX_CONNECTIONS:
+        raise InputError(
+            f"a .cm of more than {MAX_CONNECTIONS} connections of at most 2 GiB: use larger chunks "
+            f"or less traffic, or keep railopt's .npz"
+        )
+
+
 def _split(connection: Connection) -> list[Connection]:
     whole, rest = divmod(connection.size, INT32_MAX)
     return [connection._replace(size=INT32_MAX)] * whole + (
@@ -132,6 +149,7 @@ def _split(connection: Connection) -> list[Connection]:
     )
 
 
+MAX_CM_LINE = 1000
 _N = r"(\d{1,18})"  # fits int64
 _CM_HEAD = re.compile(rf"(Nodes|Connections|Triggers)\s+{_N}", re.ASCII)
 _CM_LINE = re.compile(
@@ -169,7 +187,7 @@ def parse_cm(text: str, name: str = "connections") -> tuple[int, list[Connection
         )
     result = []
     for line in flows:
-        match = _CM_LINE.match(line)
+        match = _CM_LINE.match(line) if len(line) <= MAX_CM_LINE else None
         if match is None:
             raise FormatError(
                 f"{name}: {shown(line)} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
@@ -216,11 +234,13 @@ def matrix_to_cm(matrix: Ints, nodes: int) -> str:
     `.cm`.
     """
     gpus = len(matrix) // nodes
-    connections = [
+    node = np.arange(len(matrix)) // gpus
+    src, dst = np.nonzero((node[:, None] != node) & (matrix != 0))
+    check_connections(matrix[src, dst])
+    connections = (
         Connection(i % gpus * nodes + i // gpus, j % gpus * nodes + j // gpus, int(matrix[i, j]))
-        for i, j in np.argwhere(matrix).tolist()
-        if i // gpus != j // gpus
-    ]
+        for i, j in zip(src.tolist(), dst.tolist(), strict=True)
+    )
     return format_cm(len(matrix), connections)
 
 

@@ -17,7 +17,7 @@ from railopt.chunks import COLUMNS, Chunks
 from railopt.errors import FOREIGN, FormatError, InputError, printable
 from railopt.fabric import SIDES as SIDES
 from railopt.fabric import Fabric, check_side
-from railopt.formats import Connection, format_cm
+from railopt.formats import Connection, check_connections, format_cm
 from railopt.moves import Moves, moves_of
 from railopt.traffic import Traffic
 from railopt.units import shown
@@ -273,6 +273,7 @@ class Plan:
         stages.
         """
         nodes, chunks = self.fabric.nodes, self.chunks
+        check_connections(chunks.size)
         ends = zip(
             (self.rail.astype(np.int64) * nodes + chunks.src).tolist(),
             (self.rail.astype(np.int64) * nodes + chunks.dst).tolist(),
@@ -291,12 +292,16 @@ class Plan:
 
 
 def _slowest(loads: Ints, rates: Ints, side: str) -> tuple[Fraction, Bottleneck]:
-    """The NIC with the largest load / rate, compared exactly: one candidate a distinct rate."""
-    best = Fraction(-1), Bottleneck(0, side, 0, 0, 1)
-    for rate in np.unique(rates[rates > 0]).tolist():
-        masked = np.where(rates == rate, loads, -1)
-        node, rail = divmod(int(masked.argmax()), loads.shape[1])
-        load = int(loads[node, rail])
-        if Fraction(load, rate) > best[0]:
-            best = Fraction(load, rate), Bottleneck(node, side, rail, load, rate)
-    return best if best[0] >= 0 else (Fraction(0), best[1])
+    """The NIC with the largest load / rate, compared exactly: one candidate a distinct rate, the
+    first with the largest load.
+    """
+    load, rate = loads.reshape(-1), rates.reshape(-1)
+    order = np.lexsort((-load, rate))
+    order = order[rate[order] > 0]
+    nic, most, slowest = 0, -1, 1
+    for candidate in order[np.unique(rate[order], return_index=True)[1]].tolist():
+        if int(load[candidate]) * slowest > most * int(rate[candidate]):
+            nic, most, slowest = candidate, int(load[candidate]), int(rate[candidate])
+    node, rail = divmod(nic, loads.shape[1])
+    found = Bottleneck(node, side, rail, max(most, 0), slowest)
+    return Fraction(found.load, found.rate), found

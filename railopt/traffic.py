@@ -31,7 +31,7 @@ from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.units import INT64_MAX, parse_bytes
 
-MAX_CM = 1 << 25  # bytes of a `.cm`: each of its lines becomes a record
+MAX_CM = 1 << 24  # bytes of a `.cm`: each of its lines becomes a record
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,11 +26,11 @@ from railopt.chunks import MAX_TOTAL
 from railopt.dice import Dice, exp, falling
 from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
-from railopt.formats import MAX_RANKS
 from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 from railopt.units import parse_bytes, parse_integer, parse_number, shown
 
+MAX_GPUS = 1 << 13  # 512 MiB, and more flows than a plan may have chunks
 MAX_EXPERTS = 1 << 16
 MAX_CHOICES = 1 << 27  # tokens x top of all GPUs
 _MAX_SHARE = 1 << 61
@@ -48,8 +48,8 @@ def _traffic(fabric: Fabric, matrix: Array) -> Traffic:
 def _count(fabric: Fabric) -> int:
     """GPUs of the fabric: a matrix has that many rows and columns."""
     count = fabric.nodes * fabric.gpus
-    if count > MAX_RANKS:
-        raise InputError(f"traffic between {count} GPUs: at most {MAX_RANKS} are generated")
+    if count > MAX_GPUS:
+        raise InputError(f"traffic between {count} GPUs: at most {MAX_GPUS} are generated")
     return count
 
 

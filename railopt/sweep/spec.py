@@ -45,7 +45,7 @@ from railopt.traffic import Traffic
 from railopt.units import INT64_MAX, PS_PER_S, parse_bytes, parse_time, shown
 from railopt.workloads import WORKLOADS, from_spec
 
-MAX_INSTANCES = 1_000_000
+MAX_INSTANCES = 100_000
 _DEFAULTS: dict[str, Any] = {
     "nodes": 8,
     "rails": 8,

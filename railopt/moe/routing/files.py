@@ -16,7 +16,7 @@ from railopt.errors import FormatError, InputError, printable
 from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_LAYERS, Trace
 
-MAX_COUNTS = 1 << 26  # entries [step, layer, rank, expert] of a trace that is made here
+MAX_COUNTS = 1 << 25  # entries [step, layer, rank, expert] of a trace that is made here
 MAX_PICKS = 1 << 27  # (token, expert) pairs of per-token records
 BLOCK = 1 << 20  # entries of a load tensor that are split at a time
 

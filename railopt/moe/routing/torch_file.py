@@ -232,7 +232,9 @@ class _Machine:
         self._stack.append(self._memo[number])
 
     def _named(self, module: Any, name: Any) -> None:
-        asked = _Name(str(module), str(name))
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise FormatError("damaged .pt file: it asks for a name that is no text")
+        asked = _Name(module, name)
         if asked not in (REBUILD, ORDERED) and not (
             asked.module == "torch" and asked.name in STORAGES
         ):
@@ -265,9 +267,10 @@ class _Machine:
             self._storages[key] = np.frombuffer(raw, np.uint8)
         dtype, raw_bytes = np.dtype(STORAGES[type_.name]), self._storages[key]
         if type(count) is not int or not 0 <= count * dtype.itemsize <= len(raw_bytes):
+            said = printable(count, 40) if isinstance(count, int) else type(count).__name__
             raise FormatError(
                 f"damaged .pt file: storage {printable(key, 40)} has {len(raw_bytes)} bytes, "
-                f"expected {printable(count, 40)} entries of {dtype.itemsize}"
+                f"expected {said} entries of {dtype.itemsize}"
             )
         return raw_bytes[: count * dtype.itemsize].view(dtype)
 
