@@ -28,7 +28,13 @@ def kernel() -> run.Kernel:
     return run.Kernel("pinned")
 
 
-@pytest.mark.parametrize("name", registry.load())
+SLOW = {"T7d", "T7e", "T7i", "T8b"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in registry.load()],
+)
 def test_everything_in_the_registry_runs_and_holds(name: str, kernel: run.Kernel) -> None:
     outcome = run.run(registry.get(name), kernel, quick=True)
     assert outcome.ok, [
