@@ -162,7 +162,7 @@ def test_long_steps_stay_close_to_exact_ones(
         else:
             runs.append(simulate(traffic, fabric=fabric, balancer=how, seed=seed, **options))
     assert len(runs[0].flows) > 512
-    room = 1e-2 if faulty else 4e-3
+    room = 2e-2 if faulty else 4e-3
     assert runs[0].completion_ps == pytest.approx(runs[1].completion_ps, rel=room)
     assert np.median(runs[0].finish_ps) == pytest.approx(np.median(runs[1].finish_ps), rel=2e-2)
     assert Fraction(runs[0].completion_ps + 1, PS) >= runs[0].bound
