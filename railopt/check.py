@@ -1360,7 +1360,7 @@ def check_moved(problem: Problem) -> Shown:
     else:
         units = read_units(instance["units"], inside)
     src = [source // inside.gpus for source in units.src_gpu]
-    demanded(len(tx), src, units.dst, units.size)
+    check_columns(len(tx), src, units.dst, units.size)
     by, witness = claimant(record["witness"]), record["witness"]
     if by:
         kind = f"claimed by {by}"
