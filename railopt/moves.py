@@ -69,8 +69,9 @@ def rail_costs(fabric: Fabric, chunks: Chunks) -> Array:
     from railopt import rail_moves
 
     moves = np.empty((len(chunks), fabric.rails), np.int16)
-    source = chunks.src_gpu % fabric.gpus
-    rail_moves.count(needed_by(fabric, chunks), source, fabric.node.near, moves)
+    near, source = fabric.node.near, chunks.src_gpu % fabric.gpus
+    needed = needed_by(fabric, chunks)
+    rail_moves.count(needed, source, near, rail_moves.hosts_of(near), moves)
     return moves
 
 

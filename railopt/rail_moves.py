@@ -1,39 +1,49 @@
-"""The kernel behind `railopt.moves.rail_costs`, apart because it loads numba."""
+"""The kernels behind `railopt.moves.rail_costs`, apart because they load numba."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from railopt.arrays import Array
 
-__all__ = ["count"]
+__all__ = ["Hosts", "count", "hosts_of", "reaches"]
+
+
+class Hosts(NamedTuple):
+    """The GPUs that are near rail n: `gpus[first[n] : first[n + 1]]`, uint64 both."""
+
+    gpus: Array
+    first: Array
+
+
+def hosts_of(near: Array) -> Hosts:
+    """From bool [gpus, rails]."""
+    first = np.concatenate([[0], np.cumsum(near.sum(axis=0))])
+    return Hosts(np.nonzero(near.T)[1].astype(np.uint64), first.astype(np.uint64))
+
+
+@njit(cache=True, inline="always")
+def reaches(needed: Array, c: int, hosts: Hosts, n: int) -> bool:
+    """Whether a GPU that needs chunk `c` is near rail `n`."""
+    found = False
+    for i in range(hosts.first[n], hosts.first[n + 1]):
+        found |= needed[c, hosts.gpus[i]]
+    return found
 
 
 @njit(cache=True)
-def count(needed: Array, source: Array, near: Array, moves: Array) -> None:
+def count(needed: Array, source: Array, near: Array, hosts: Hosts, moves: Array) -> None:
     """Fill `moves` [C, rails]: how often each byte of a chunk is moved inside nodes, by the rail.
 
     needed   bool [C, gpus]: the GPUs of its node that need the chunk
     source   [C]: the GPU that it comes from, within its node
     near     bool [gpus, rails]
     """
-    gpus, rails = near.shape
-    first = np.zeros(rails + 1, np.int64)  # the GPUs near rail n: hosts[first[n] : first[n + 1]]
-    hosts = np.empty(gpus * rails, np.int64)
-    for n in range(rails):
-        end = first[n]
-        for g in range(gpus):
-            if near[g, n]:
-                hosts[end] = g
-                end += 1
-        first[n + 1] = end
     for c in range(moves.shape[0]):
-        targets = 0
-        for g in range(gpus):
-            targets += needed[c, g]
-        for n in range(rails):
-            reached = False
-            for i in range(first[n], first[n + 1]):
-                reached |= needed[c, hosts[i]]
-            moves[c, n] = targets + (not near[source[c], n]) - reached
+        targets = needed[c].sum()
+        for n in range(moves.shape[1]):
+            staged = int(not near[source[c], n])
+            moves[c, n] = targets + staged - int(reaches(needed, c, hosts, n))

@@ -17,7 +17,7 @@ from railopt.arrays import Array, Rails
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.moves import rail_costs
+from railopt.moves import needed_by
 from railopt.plans import Plan
 from railopt.policies.common import Costs, check_alive, costs, make_plan
 from railopt.policies.equitable import equitable
@@ -58,10 +58,15 @@ def spill(fabric: Fabric, chunks: Chunks, *, scale_up: str = "beside") -> Plan:
 def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[Units, Costs]:
     """Units with their grades, each on its best `rail`, and what a byte costs at every NIC."""
     from railopt.policies import spill_rails
+    from railopt.rail_moves import hosts_of
 
     prices = _within_range(costs(fabric), chunks.total)
-    units = spill_rails.Units(chunks.src, chunks.dst, chunks.size, rail_costs(fabric, chunks))
-    spill_rails.begin(units, prices, fabric.node.near, chunks.src_gpu % fabric.gpus, rail)
+    grade, near = np.empty((len(chunks), fabric.rails), np.int16), fabric.node.near
+    units = spill_rails.Units(chunks.src, chunks.dst, chunks.size, grade)
+    inside = spill_rails.Inside(
+        needed_by(fabric, chunks), chunks.src_gpu % fabric.gpus, near, hosts_of(near)
+    )
+    spill_rails.begin(units, prices, inside, rail)
     return units, prices
 
 

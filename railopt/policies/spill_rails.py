@@ -20,8 +20,9 @@ from numba import njit
 
 from railopt.arrays import Array
 from railopt.policies.common import Costs
+from railopt.rail_moves import Hosts, reaches
 
-__all__ = ["Units", "begin", "go_home", "settle", "times"]
+__all__ = ["Inside", "Units", "begin", "go_home", "settle", "times"]
 
 ONE = 1 << 14  # the price of one grade
 MOVE = 1 << 6  # grades of moving a byte once: where moves are equal, fewer are staged
@@ -43,26 +44,44 @@ class Units(NamedTuple):
     grade: Array
 
 
-@njit(cache=True)
-def begin(units: Units, costs: Costs, near: Array, gpu: Array, rail: Array) -> None:
-    """Make grades of moves, and put each unit on its best rail.
+class Inside(NamedTuple):
+    """Where units come from and go to inside nodes.
 
-    units.grade   holds how often a byte of the unit is moved inside nodes, by the rail
-    gpu           [C], the source within its node: a row of `near` [gpus, rails]
+    needed   bool [C, gpus]: the GPUs of its node that need a unit
+    gpu      [C]: its source within its node
+    near     bool [gpus, rails], and the same by rail in `hosts`
     """
-    grade = units.grade
+
+    needed: Array
+    gpu: Array
+    near: Array
+    hosts: Hosts
+
+
+@njit(cache=True)
+def begin(units: Units, costs: Costs, inside: Inside, rail: Array) -> None:
+    """Fill in the grades, and put each unit on its best rail.
+
+    A rail's grade is how many times more often than on the best rail a byte is moved, times `MOVE`,
+    and 1 where it is staged.
+    """
+    grade, near = units.grade, inside.near
     rails = grade.shape[1]
+    alive = costs.tx.min() > 0 and costs.rx.min() > 0
     for c in range(rail.size):
-        k, f = units.src[c], units.dst[c]
-        fewest = int(grade[c].min())
+        g, fewest = inside.gpu[c], 1
+        for n in range(rails):
+            more = int(not near[g, n]) - int(reaches(inside.needed, c, inside.hosts, n))
+            grade[c, n] = more
+            fewest = min(fewest, more)
         best, least = -1, 1 << 30
         for n in range(rails):
-            if costs.tx[k, n] == 0 or costs.rx[f, n] == 0:
-                grade[c, n] = -1
-                continue
-            grade[c, n] = (int(grade[c, n]) - fewest) * MOVE + (0 if near[gpu[c], n] else 1)
-            if grade[c, n] < least:
-                best, least = n, grade[c, n]
+            worse = (int(grade[c, n]) - fewest) * MOVE + int(not near[g, n])
+            if not alive and (costs.tx[units.src[c], n] == 0 or costs.rx[units.dst[c], n] == 0):
+                worse = -1
+            elif worse < least:
+                best, least = n, worse
+            grade[c, n] = worse
         rail[c] = best
 
 
@@ -79,11 +98,9 @@ def times(units: Units, costs: Costs, rail: Array) -> tuple[Array, Array]:
 
 
 @njit(cache=True, inline="always")
-def _price(over: int, shift: int) -> int:
-    """The price of a byte at a time `over` the window's foot; it rises by 1 every 2**shift."""
-    if over <= 0:
-        return 0
-    return over >> shift if shift >= 0 else min(over, STEEP) << -shift
+def _price(over: int, up: int, down: int) -> int:
+    """The price of a byte at a time `over` the window's foot: over * 2**up / 2**down."""
+    return min(over >> down, STEEP) << up
 
 
 @njit(cache=True, inline="always")
@@ -111,23 +128,27 @@ def settle(
     src, dst, size, grade = units
     sent, received = busy
     tx, rx = costs.tx.ravel(), costs.rx.ravel()
-    rails, changed, shift = np.uint64(grade.shape[1]), 0, width - 20
+    rails, changed = np.uint64(grade.shape[1]), 0
+    up, down = max(20 - width, 0), max(width - 20, 0)
     n: Any
     for c in range(size.size):
         # unsigned indices: numba does not ask whether they count from the end
         k, f, now = np.uint64(src[c]) * rails, np.uint64(dst[c]) * rails, np.uint64(rail[c])
         half = size[c] >> 1
-        least = int(grade[c, now]) * ONE
-        least += _price(sent[k + now] - half * tx[k + now] - foot, shift)
-        least += _price(received[f + now] - half * rx[f + now] - foot, shift)
+        over = max(sent[k + now] - half * tx[k + now] - foot, 0)
+        over_there = max(received[f + now] - half * rx[f + now] - foot, 0)
+        if over == 0 and over_there == 0 and grade[c, now] == 0:
+            continue
+        least = int(grade[c, now]) * ONE + _price(over, up, down) + _price(over_there, up, down)
         best = now
         for n in range(rails):
             cost = int(grade[c, n]) * ONE
-            if cost < 0 or cost >= least or n == now:
+            if cost < 0 or cost >= least:
                 continue
-            cost += _price(sent[k + n] + half * tx[k + n] - foot, shift)
-            cost += _price(received[f + n] + half * rx[f + n] - foot, shift)
-            if cost < least:
+            over = max(sent[k + n] + half * tx[k + n] - foot, 0)
+            over_there = max(received[f + n] + half * rx[f + n] - foot, 0)
+            cost += _price(over, up, down) + _price(over_there, up, down)
+            if cost < least and n != now:
                 least, best = cost, n
         if best != now:
             _change(units, costs, busy, c, best, rail)
