@@ -61,6 +61,7 @@ def test_a_child_is_given_its_problem_and_answers_in_lines(child: Callable[[str]
     assert heard.failure is None
 
 
+@pytest.mark.slow
 def test_what_was_said_before_the_kill_survives_and_half_a_line_does_not(
     child: Callable[[str], str],
 ) -> None:
@@ -135,6 +136,7 @@ def _in_a_daemon(name: str, heard: multiprocessing.SimpleQueue[str | None]) -> N
     heard.put(processes.ask(name, nothing, 30).said)
 
 
+@pytest.mark.slow
 def test_a_daemonic_process_may_have_one(child: Callable[[str], str]) -> None:
     """As workers of a cluster are, which may have no children of multiprocessing."""
     context = multiprocessing.get_context("spawn")

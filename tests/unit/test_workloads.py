@@ -117,6 +117,7 @@ def test_routing_batches_are_ragged() -> None:
     assert set(workloads.Routing(FABRIC, tokens=9).batches().tolist()) == {9}
 
 
+@pytest.mark.slow
 def test_routing_with_its_own_popularity_receives_more_evenly() -> None:
     fabric = Fabric.uniform(8, 8)
     peaks = []

@@ -34,6 +34,7 @@ def _plan(railopt_cli: Cli, *flags: str) -> tuple[str, int]:
     return found["policy"], found["chunks"]
 
 
+@pytest.mark.slow
 def test_it_sets_the_fabric_and_defaults_and_flags_win(railopt_cli: Cli, folder: Path) -> None:
     assert _plan(railopt_cli) == ("pxn", 8 * 16)
     assert _plan(railopt_cli, "--policy", "lpt", "--chunk", "1MiB") == ("lpt", 8)

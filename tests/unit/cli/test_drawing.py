@@ -69,6 +69,7 @@ def test_a_figure_that_exists_is_kept(railopt_cli: Cli, empty: Path) -> None:
     assert (ran.code, ran.out, (empty / "x.svg").read_text()) == (1, "", "mine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "inches"), [("column", 3.33), ("page", 7), ("5", 5)])
 def test_a_figure_is_as_wide_as_it_was_asked_for(
     railopt_cli: Cli, empty: Path, width: str, inches: float
@@ -79,6 +80,7 @@ def test_a_figure_is_as_wide_as_it_was_asked_for(
     assert abs(float(found[1]) / 72 - inches) < 0.01
 
 
+@pytest.mark.slow
 def test_a_timeline_under_png_is_png(railopt_cli: Cli, empty: Path) -> None:
     ran = railopt_cli("simulate", "moe:tokens=16", "--nodes", "2", "--timeline", "x.png")
     assert ran.code == 0

@@ -69,6 +69,7 @@ def test_another_node_is_shown(here: Path, railopt_cli: Cli) -> None:
     assert "rates are those of node 1" in ran.out
 
 
+@pytest.mark.slow
 def test_a_topology_is_a_fabric_for_other_commands(here: Path, railopt_cli: Cli) -> None:
     ran = railopt_cli("plan", "uniform", "--fabric", "topo.xml", "--nodes", "4", "--json")
     assert ran.code == 0

@@ -118,6 +118,7 @@ def test_plan_and_convert(railopt_cli: Cli, tmp_path: Path) -> None:
     assert Traffic.load(tmp_path / "t.npz").nodes == 4
 
 
+@pytest.mark.slow
 def test_tokens_are_planned_as_units(railopt_cli: Cli, tmp_path: Path) -> None:
     out, small = tmp_path / "plan.npz", ("--nodes", 4, "--rails", 4)
     spec = "routing:tokens=64,ragged=0.5,seed=1"
@@ -447,6 +448,7 @@ def test_a_closed_pipe_is_not_a_traceback() -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_plan_says_what_it_moves_inside_nodes(railopt_cli: Cli) -> None:
     line = ("plan", "moe:skew=0.8,tokens=256,seed=1", "--nodes", "4", "--rails", "4")
     rows = {}

@@ -73,6 +73,7 @@ def test_optimal_says_on_whose_word_it_is(trace: str, capsys: pytest.CaptureFixt
     assert "(HiGHS " in out
 
 
+@pytest.mark.slow
 def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["place", trace, *FABRIC]) == 0
     out = capsys.readouterr().out
@@ -260,6 +261,7 @@ def test_replicate_moves_nothing_that_need_not_move(
     assert moved["next"] < from_contiguous
 
 
+@pytest.mark.slow
 def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     counts = rng.multinomial(3000, np.arange(16, 0, -1) / 136, (1, 3, 16))

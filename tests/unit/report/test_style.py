@@ -149,6 +149,7 @@ def gap_figure(width: float = PAGE) -> object:
     return gap_against_chunk(lines, "own $matrix", width=width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inches", [3.33, 7.0])
 def test_a_pdf_has_its_width_and_no_type_3_font(tmp_path: Path, inches: float) -> None:
     save_figure(gap_figure(inches), tmp_path / "a.pdf")

@@ -63,6 +63,7 @@ def check(matrix: np.ndarray, peer: np.ndarray, sent: np.ndarray) -> int:
     return sum(int(row.max()) for row in sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 16, 33])
 def test_birkhoff_is_exact_within_its_stages(n: int) -> None:
     for name, matrix in matrices(n, n).items():
@@ -71,6 +72,7 @@ def test_birkhoff_is_exact_within_its_stages(n: int) -> None:
         assert len(peer) <= n * n - 2 * n + 2, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 4, 8, 16, 32, 70])
 def test_compact_total_and_stages(n: int) -> None:
     for name, matrix in matrices(n, n).items():

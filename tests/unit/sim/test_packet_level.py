@@ -9,9 +9,12 @@ import json
 import tomllib
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).resolve().parents[3] / "experiments" / "rails_packet_level"
 
 
+@pytest.mark.slow
 def test_every_row_lies_within_its_tolerance() -> None:
     spec = importlib.util.spec_from_file_location("rails_packet_level_run", FOLDER / "run.py")
     assert spec

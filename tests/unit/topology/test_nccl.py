@@ -139,6 +139,7 @@ def test_names_from_a_file_are_printable() -> None:
     assert all(text.isprintable() and len(text) < 400 for text in node.assumed)
 
 
+@pytest.mark.slow
 def test_the_largest_node_is_quick() -> None:
     deep = "".join(f'<pci busid="{i}">' for i in range(60))
     devices = "".join(

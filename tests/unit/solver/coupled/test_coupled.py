@@ -262,6 +262,7 @@ def test_a_clock_stands_still_while_it_is_stopped() -> None:
     assert clock() == 2.0
 
 
+@pytest.mark.slow
 def test_loading_kernels_takes_none_of_the_time() -> None:
     script = (
         "import time; import railopt\n"
@@ -316,6 +317,7 @@ def test_loads_beyond_the_limit_are_refused_where_they_are_made() -> None:
 FAILING = ["_start", "_bounds", "_fluid", "_restart", "_nodes", "_around", "_joint"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [*FAILING, "integer_program"])
 def test_a_failing_step_loses_nothing(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(race: Race, *args: object) -> None:

@@ -78,6 +78,7 @@ def test_time_and_memory_hold_whatever_the_sizes(clock: Clock) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MEMORY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", equal.STEPS, ids=lambda step: step.__name__)
 def test_each_step_on_equal_rails_holds_alone(step: Callable[[State], None]) -> None:
     """Bounds stay below what is attained, and loads are what they are said to be."""
@@ -93,6 +94,7 @@ def test_each_step_on_equal_rails_holds_alone(step: Callable[[State], None]) -> 
         assert max(loads) == state.value >= state.bound >= -(-sum(loads) // rails)
 
 
+@pytest.mark.slow
 def test_packing_takes_no_memory_for_a_wide_gap(clock: Clock) -> None:
     """It made a list as long as the gap in bytes: 11 GB for flows of some GiB."""
     rng = np.random.default_rng(2)

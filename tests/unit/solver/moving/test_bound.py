@@ -54,6 +54,7 @@ def in_floats(fabric: Fabric, chunks: Chunks, time: Fraction) -> float:
     return float(found.fun)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", [HEALTHY, SHARED, ODD, DEGRADED])
 def test_the_bound_is_the_optimum_of_the_program_as_written(fabric: Fabric) -> None:
     for seed in range(6):
