@@ -18,7 +18,7 @@ from numba import njit
 from railopt.arrays import Array, Ints
 from railopt.policies.common import Columns
 
-__all__ = ["fits", "lpt"]
+__all__ = ["after_rounds", "fits", "lpt", "put_on_least"]
 
 # Words are kept in buckets of equal high bits and sorted by their 32 low ones, which is faster than
 # sorting all 63; but only where the buckets are few and well filled.
@@ -175,20 +175,20 @@ def _sort_loads(loads: Ints, rails: int) -> None:
 
 
 @njit(forceinline=True)
-def _after_rounds(loads: Ints, largest_seen: int, layout: Layout, rails: int) -> None:
-    """The sorted loads of a sender whose largest chunks went round its rails: the first rails may
-    have one chunk more, and then come last.
+def after_rounds(loads: Array, seen: int, largest: int, load_at: int, rails: int) -> None:
+    """The sorted loads of a sender of whose largest chunks `seen` went round its rails: the first
+    rails may have one chunk more, and then come last.
     """
-    rounds, more = divmod(largest_seen, rails)
-    for n in range(rails):
-        filled = (rounds + (n < more)) * layout.largest
-        loads[(n - more) % rails] = (filled << layout.load_at) | n
+    rounds, more = divmod(seen, rails)
+    for place in range(rails):
+        n = (place + more) % rails
+        loads[place] = (((rounds + (n < more)) * largest) << load_at) | n
 
 
 @njit(forceinline=True)
-def _put_on_least(loads: Ints, added: int, rails: int) -> None:
+def put_on_least(loads: Array, added: int, rails: int) -> None:
     """Add to the lowest load and move it to its place among the sorted others."""
-    moving = loads[0] + added
+    moving = loads.dtype.type(loads[0] + added)  # not wider than the loads: they may be 32 bits
     for n in range(1, rails):
         other = loads[n]
         loads[n - 1] = min(other, moving)
@@ -219,7 +219,7 @@ def _assign(
             word = high | np.int64(words[i])
             if word >> layout.sender_at != sender:
                 sender = word >> layout.sender_at
-                _after_rounds(loads, seen[sender], layout, rails)
+                after_rounds(loads, seen[sender], layout.largest, layout.load_at, rails)
             if i + rails <= end:
                 last = high | np.int64(words[i + rails - 1])
                 if (
@@ -235,7 +235,7 @@ def _assign(
                     i += rails
                     continue
             rail[np.uint64(word & index)] = loads[0] & on_rail
-            _put_on_least(loads, _added(word, layout), rails)
+            put_on_least(loads, _added(word, layout), rails)
             i += 1
 
 

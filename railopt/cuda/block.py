@@ -1,0 +1,96 @@
+"""What the threads of a block do together: prefix sums and a sort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from numba import cuda, int32, int64
+
+__all__ = ["prefix_sums", "sorter"]
+
+RUN = 32  # keys that are ranked by looking at all of them
+
+
+@lru_cache(maxsize=None)
+def prefix_sums(threads: int) -> Callable[..., Any]:
+    """A device function `(values, count) -> total`: `values[:count]` become the sums of what stood
+    before each; all `threads` of the block call it, and the total is below 2**31.
+    """
+    steps = (threads - 1).bit_length()
+
+    @cuda.jit(device=True)
+    def run(values: Any, count: int) -> int:
+        sums = cuda.shared.array((2, threads), int32)
+        t = cuda.threadIdx.x
+        each = (count + threads - 1) // threads
+        begin, end = min(t * each, count), min((t + 1) * each, count)
+        own = 0
+        for i in range(begin, end):
+            own += values[i]
+        sums[0, t] = own
+        cuda.syncthreads()
+        now = 0
+        for step in range(steps):
+            reached = sums[now, t]
+            if t >= 1 << step:
+                reached += sums[now, t - (1 << step)]
+            now = 1 - now
+            sums[now, t] = reached
+            cuda.syncthreads()
+        before, total = sums[now, t] - own, sums[now, threads - 1]
+        for i in range(begin, end):
+            value = values[i]
+            values[i] = before
+            before += value
+        cuda.syncthreads()
+        return total
+
+    return run
+
+
+@lru_cache(maxsize=None)
+def sorter(count: int, threads: int) -> Callable[..., Any]:
+    """A device function that sorts `keys[:count]`, all of them different, in place: runs of `RUN`
+    keys by rank, then pairs of runs merged, each key looked up in the other run.
+    """
+    each = -(-count // threads)
+
+    @cuda.jit(device=True)
+    def run(keys: Any) -> None:
+        key, place = cuda.local.array(each, int64), cuda.local.array(each, int64)
+        t = cuda.threadIdx.x
+        for j in range(each):
+            i = t + j * threads
+            if i < count:
+                first = i // RUN * RUN
+                key[j], place[j] = keys[i], first
+                for other in range(first, min(first + RUN, count)):
+                    place[j] += keys[other] < key[j]
+        width = RUN
+        while True:
+            cuda.syncthreads()
+            for j in range(each):
+                if t + j * threads < count:
+                    keys[place[j]] = key[j]
+            cuda.syncthreads()
+            if width >= count:
+                return
+            for j in range(each):
+                i = t + j * threads
+                if i < count:
+                    own = i // width
+                    low = min((own ^ 1) * width, count)
+                    high = min(low + width, count)
+                    key[j], place[j] = keys[i], i - max(low, own * width)
+                    while low < high:
+                        middle = (low + high) >> 1
+                        if keys[middle] < key[j]:
+                            low = middle + 1
+                        else:
+                            high = middle
+                    place[j] += low
+            width *= 2
+
+    return run

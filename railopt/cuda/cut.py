@@ -1,0 +1,152 @@
+"""A node's flows cut into chunks on the device: where each flow's chunks begin, and their columns.
+
+Flow i of a node goes from its GPU i // ranks to GPU i % ranks of the fabric; its chunks stand
+together, in order, all of `cap` bytes but the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from numba import cuda
+
+from railopt.arrays import Array
+from railopt.cuda.block import prefix_sums
+
+__all__ = ["CAPACITY", "NEGATIVE", "UNJOINED", "Made", "Shape", "Work", "cutter", "describer"]
+
+# what `Made.status` says of a node
+CAPACITY, NEGATIVE, UNJOINED = 1, 2, 3
+
+
+class Shape(NamedTuple):
+    """What a kernel is compiled for.  capacity: chunks that a node's columns hold."""
+
+    nodes: int
+    gpus: int
+    rails: int
+    cap: int
+    capacity: int
+    threads: int
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.gpus
+
+    @property
+    def flows(self) -> int:
+        return self.gpus * self.ranks
+
+
+class Made(NamedTuple):
+    """What a kernel makes for S senders, on the device; a row's chunks are its first `count`.
+
+    src_gpu, dst_gpu   int32 [S, capacity], GPU ids
+    offset, size       int64 [S, capacity], bytes
+    rail               int16 [S, capacity]
+    count, status      int32 [S]; where a status is not 0 the count is
+    """
+
+    src_gpu: Array
+    dst_gpu: Array
+    offset: Array
+    size: Array
+    rail: Array
+    count: Array
+    status: Array
+
+
+class Work(NamedTuple):
+    """A kernel's own memory on the device, int32.
+
+    base     [S, flows + 1]: the first chunk of each flow, and how many there are
+    turn     [S, flows + 1]: the same of the chunks that take the rails in turn
+    left     [S, flows + 1]: before each pair, what whole rounds leave; or the flows with an excess
+    slot     [S, nodes * rails]: the chunks that whole rounds leave; got: their rails
+    excess   [S, flows, 6]: of `even_excess`
+    """
+
+    base: Array
+    turn: Array
+    left: Array
+    slot: Array
+    got: Array
+    excess: Array
+
+
+@lru_cache(maxsize=None)
+def cutter(shape: Shape) -> Callable[..., Any]:
+    """A device function `(counts, joined, k, work, made) -> how many chunks`, -1 where there is
+    something wrong with the counts; it fills `work.base`.
+
+    counts   int64 [S, flows], bytes      joined   bool [nodes]: who can be sent to
+    """
+    threads, flows, ranks, gpus = shape.threads, shape.flows, shape.ranks, shape.gpus
+    cap, capacity = shape.cap, shape.capacity
+    sums = prefix_sums(threads)
+
+    @cuda.jit(device=True)
+    def run(counts: Any, joined: Any, k: int, work: Work, made: Made) -> int:
+        b, t, wrong = cuda.blockIdx.x, cuda.threadIdx.x, 0
+        base = work.base[b]
+        for i in range(t, flows, threads):
+            flow, f, pieces = counts[b, i], i % ranks // gpus, 0
+            if f != k and flow != 0:
+                pieces = (flow - 1) // cap + 1
+                if pieces > capacity:
+                    wrong, pieces = max(wrong, CAPACITY), 0
+                if flow < 0:
+                    wrong = max(wrong, NEGATIVE)
+                elif not joined[b, f]:
+                    wrong = max(wrong, UNJOINED)
+            base[i] = pieces
+        if t == 0:
+            made.status[b] = 0
+        count = -1
+        if cuda.syncthreads_or(wrong):
+            if wrong:
+                cuda.atomic.max(made.status, b, wrong)
+        else:
+            count = sums(base, flows)
+            if count > capacity:
+                count = -1
+                if t == 0:
+                    made.status[b] = CAPACITY
+        if t == 0:
+            base[flows] = count
+            made.count[b] = max(count, 0)
+        cuda.syncthreads()
+        return count
+
+    return run
+
+
+@lru_cache(maxsize=None)
+def describer(shape: Shape) -> Callable[..., Any]:
+    """A device function `(counts, k, work, made, c) -> the chunk's flow` that writes the columns of
+    chunk `c`, its rail left out.
+    """
+    flows, ranks, gpus, cap = shape.flows, shape.ranks, shape.gpus, shape.cap
+
+    @cuda.jit(device=True)
+    def run(counts: Any, k: int, work: Work, made: Made, c: int) -> int:
+        b = cuda.blockIdx.x
+        base = work.base[b]
+        low, high = 0, flows  # the last flow that begins at c or before
+        while low < high:
+            middle = (low + high) >> 1
+            if base[middle] <= c:
+                low = middle + 1
+            else:
+                high = middle
+        i = low - 1
+        offset = (c - base[i]) * cap
+        made.src_gpu[b, c] = k * gpus + i // ranks
+        made.dst_gpu[b, c] = i % ranks
+        made.offset[b, c] = offset
+        made.size[b, c] = min(counts[b, i] - offset, cap)
+        return i
+
+    return run

@@ -1,0 +1,53 @@
+"""The kernel of `rotate` for equal rails: the chunks of each (sender, receiver) in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from numba import cuda
+
+from railopt.cuda.block import prefix_sums
+from railopt.cuda.cut import Made, Shape, Work, cutter, describer
+
+__all__ = ["by_pair", "rotate"]
+
+
+@lru_cache(maxsize=None)
+def by_pair(shape: Shape) -> Callable[..., Any]:
+    """A device function `flow -> its place`, where flows for one node stand together, in order."""
+    ranks, gpus = shape.ranks, shape.gpus
+
+    @cuda.jit(device=True)
+    def run(i: int) -> int:
+        g, h = i // ranks, i % ranks
+        return (h // gpus * gpus + g) * gpus + h % gpus
+
+    return run
+
+
+@lru_cache(maxsize=None)
+def rotate(shape: Shape) -> Callable[..., Any]:
+    """From rail (src + dst) mod N on."""
+    threads, flows, ranks, gpus = shape.threads, shape.flows, shape.ranks, shape.gpus
+    rails, pair = shape.rails, shape.gpus * shape.gpus
+    cut, describe, sums, place = cutter(shape), describer(shape), prefix_sums(threads), by_pair(shape)
+
+    @cuda.jit
+    def kernel(counts: Any, joined: Any, first: int, work: Work, made: Made) -> None:
+        b, t = cuda.blockIdx.x, cuda.threadIdx.x
+        k, base, turn = first + b, work.base[b], work.turn[b]
+        count = cut(counts, joined, k, work, made)
+        if count <= 0:
+            return
+        for i in range(t, flows, threads):
+            turn[place(i)] = base[i + 1] - base[i]
+        cuda.syncthreads()
+        sums(turn, flows)
+        for c in range(t, count, threads):
+            i = describe(counts, k, work, made, c)
+            f = i % ranks // gpus
+            made.rail[b, c] = (k + f + turn[place(i)] - turn[f * pair] + c - base[i]) % rails
+
+    return kernel
