@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from numba import cuda, int32, int64
+from numba import cuda, int64
 
 __all__ = ["prefix_sums", "sorter"]
 
@@ -15,31 +15,32 @@ RUN = 32  # keys that are ranked by looking at all of them
 
 @lru_cache(maxsize=None)
 def prefix_sums(threads: int) -> Callable[..., Any]:
-    """A device function `(values, count) -> total`: `values[:count]` become the sums of what stood
-    before each; all `threads` of the block call it, and the total is below 2**31.
+    """A device function `(values, count, space) -> total`: `values[:count]` become the sums of what
+    stood before each; all `threads` of the block call it, and the total is below 2**31.
+
+    space   shared int32 [2, threads]
     """
     steps = (threads - 1).bit_length()
 
     @cuda.jit(device=True)
-    def run(values: Any, count: int) -> int:
-        sums = cuda.shared.array((2, threads), int32)
+    def run(values: Any, count: int, space: Any) -> int:
         t = cuda.threadIdx.x
         each = (count + threads - 1) // threads
         begin, end = min(t * each, count), min((t + 1) * each, count)
         own = 0
         for i in range(begin, end):
             own += values[i]
-        sums[0, t] = own
+        space[0, t] = own
         cuda.syncthreads()
         now = 0
         for step in range(steps):
-            reached = sums[now, t]
+            reached = space[now, t]
             if t >= 1 << step:
-                reached += sums[now, t - (1 << step)]
+                reached += space[now, t - (1 << step)]
             now = 1 - now
-            sums[now, t] = reached
+            space[now, t] = reached
             cuda.syncthreads()
-        before, total = sums[now, t] - own, sums[now, threads - 1]
+        before, total = space[now, t] - own, space[now, threads - 1]
         for i in range(begin, end):
             value = values[i]
             values[i] = before

@@ -78,17 +78,18 @@ class Work(NamedTuple):
 
 @lru_cache(maxsize=None)
 def cutter(shape: Shape) -> Callable[..., Any]:
-    """A device function `(counts, joined, k, work, made) -> how many chunks`, -1 where there is
-    something wrong with the counts; it fills `work.base`.
+    """A device function `(counts, joined, k, work, made, space) -> how many chunks`, -1 where
+    there is something wrong with the counts; it fills `work.base`.
 
-    counts   int64 [S, flows], bytes      joined   bool [nodes]: who can be sent to
+    counts   int64 [S, flows], bytes      joined   bool [S, nodes]: who can be sent to
+    space    of `prefix_sums`
     """
     threads, flows, ranks, gpus = shape.threads, shape.flows, shape.ranks, shape.gpus
     cap, capacity = shape.cap, shape.capacity
     sums = prefix_sums(threads)
 
     @cuda.jit(device=True)
-    def run(counts: Any, joined: Any, k: int, work: Work, made: Made) -> int:
+    def run(counts: Any, joined: Any, k: int, work: Work, made: Made, space: Any) -> int:
         b, t, wrong = cuda.blockIdx.x, cuda.threadIdx.x, 0
         base = work.base[b]
         for i in range(t, flows, threads):
@@ -109,7 +110,7 @@ def cutter(shape: Shape) -> Callable[..., Any]:
             if wrong:
                 cuda.atomic.max(made.status, b, wrong)
         else:
-            count = sums(base, flows)
+            count = sums(base, flows, space)
             if count > capacity:
                 count = -1
                 if t == 0:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from numba import cuda, int64
+from numba import cuda, int32, int64
 
 from railopt.arrays import Array
 from railopt.cuda.block import prefix_sums
@@ -35,7 +35,7 @@ class Nics(NamedTuple):
 @lru_cache(maxsize=None)
 def _due(shape: Shape) -> Callable[..., Any]:
     """A device function for all threads: `over` [nodes, rails] becomes minus the bytes that each
-    rail should carry to a destination.
+    rail should carry to a destination.  parts: shared int64 [nodes, gpus]
     """
     threads, nodes, gpus, rails, ranks = (
         shape.threads,
@@ -46,8 +46,7 @@ def _due(shape: Shape) -> Callable[..., Any]:
     )
 
     @cuda.jit(device=True)
-    def run(counts: Any, nics: Nics, k: int, over: Any) -> None:
-        parts = cuda.shared.array((nodes, gpus), int64)
+    def run(counts: Any, nics: Nics, k: int, over: Any, parts: Any) -> None:
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
         for i in range(t, nodes * gpus, threads):
             f, g, due = i // gpus, i % gpus, 0
@@ -184,12 +183,14 @@ def even_excess(shape: Shape, apart: bool) -> Callable[..., Any]:
     @cuda.jit
     def kernel(counts: Any, joined: Any, first: int, work: Work, made: Made, nics: Nics) -> None:
         over = cuda.shared.array((nodes, rails), int64)
+        parts = cuda.shared.array((nodes, gpus), int64)
+        space = cuda.shared.array((2, threads), int32)
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
         k, turn = first + b, work.turn[b]
-        count = cut(counts, joined, k, work, made)
+        count = cut(counts, joined, k, work, made, space)
         if count <= 0:
             return
-        due(counts, nics, k, over)
+        due(counts, nics, k, over, parts)
         for p in range(t, nodes * lanes, threads):
             f, begin = p // lanes, p % lanes * together
             for g in range(begin, begin + together):
@@ -197,7 +198,7 @@ def even_excess(shape: Shape, apart: bool) -> Callable[..., Any]:
                     i = g * ranks + f * gpus + j
                     turn[i] = f != k and stay(counts[b, i], i, nics, over, work, made)
         cuda.syncthreads()
-        many = sums(turn, flows)
+        many = sums(turn, flows, space)
         if t == 0:
             turn[flows] = many
         cuda.syncthreads()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from numba import cuda
+from numba import cuda, int32
 
 from railopt.cuda.block import prefix_sums
 from railopt.cuda.cut import Made, Shape, Work, cutter, describer
@@ -36,15 +36,16 @@ def rotate(shape: Shape) -> Callable[..., Any]:
 
     @cuda.jit
     def kernel(counts: Any, joined: Any, first: int, work: Work, made: Made) -> None:
+        space = cuda.shared.array((2, threads), int32)
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
         k, base, turn = first + b, work.base[b], work.turn[b]
-        count = cut(counts, joined, k, work, made)
+        count = cut(counts, joined, k, work, made, space)
         if count <= 0:
             return
         for i in range(t, flows, threads):
             turn[place(i)] = base[i + 1] - base[i]
         cuda.syncthreads()
-        sums(turn, flows)
+        sums(turn, flows, space)
         for c in range(t, count, threads):
             i = describe(counts, k, work, made, c)
             f = i % ranks // gpus

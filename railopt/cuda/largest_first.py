@@ -87,9 +87,10 @@ def lpt(shape: Shape) -> Callable[..., Any]:
     @cuda.jit
     def kernel(counts: Any, joined: Any, first: int, work: Work, made: Made) -> None:
         keys = cuda.shared.array(padded, int64)
+        space = cuda.shared.array((2, threads), int32)
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
         k, base, turn = first + b, work.base[b], work.turn[b]
-        count = cut(counts, joined, k, work, made)
+        count = cut(counts, joined, k, work, made, space)
         if count <= 0:
             return
         uneven = cap & odd
@@ -102,7 +103,7 @@ def lpt(shape: Shape) -> Callable[..., Any]:
         for i in range(flows + t, padded, threads):
             keys[i] = (cap << 32) | i
         wide = cuda.syncthreads_or(uneven)
-        whole = sums(turn, flows)
+        whole = sums(turn, flows, space)
         sort(keys)
         if t == 0:
             if wide:
@@ -193,7 +194,7 @@ def _spread(shape: Shape, kind: Any, shift: int) -> Callable[..., Any]:
 
 @lru_cache(maxsize=None)
 def _left_by_rounds(shape: Shape) -> Callable[..., Any]:
-    """A device function `(counts, work) -> (unit, all)` for all threads: bytes of the largest
+    """A device function `(counts, work, space, largest) -> (unit, all)` for all threads: bytes of the largest
     chunk, of which `work.turn` counts those before each flow's (in the order of `by_pair`) and
     `work.left` those before each pair's that whole rounds leave.
     """
@@ -202,8 +203,7 @@ def _left_by_rounds(shape: Shape) -> Callable[..., Any]:
     sums, place = prefix_sums(threads), by_pair(shape)
 
     @cuda.jit(device=True)
-    def run(counts: Any, work: Work) -> tuple[int, int]:
-        largest = cuda.shared.array(1, int32)
+    def run(counts: Any, work: Work, space: Any, largest: Any) -> tuple[int, int]:
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
         base, turn, left = work.base[b], work.turn[b], work.left[b]
         most = 0
@@ -212,7 +212,7 @@ def _left_by_rounds(shape: Shape) -> Callable[..., Any]:
                 most = max(most, min(counts[b, i], cap))
         if t == 0:
             largest[0] = cap
-        if not cuda.syncthreads_or(most == cap):
+        if not cuda.syncthreads_or(1 if most == cap else 0):
             if t == 0:
                 largest[0] = 0
             cuda.syncthreads()
@@ -223,14 +223,14 @@ def _left_by_rounds(shape: Shape) -> Callable[..., Any]:
             flow = counts[b, i] if base[i + 1] > base[i] else 0
             turn[place(i)] = flow // cap if unit == cap else flow == unit
         cuda.syncthreads()
-        whole = sums(turn, flows)
+        whole = sums(turn, flows, space)
         if t == 0:
             turn[flows] = whole
         cuda.syncthreads()
         for f in range(t, nodes, threads):
             left[f] = (turn[(f + 1) * pair] - turn[f * pair]) % rails
         cuda.syncthreads()
-        together = sums(left, nodes)
+        together = sums(left, nodes, space)
         if t == 0:
             left[nodes] = together
         cuda.syncthreads()
@@ -275,14 +275,16 @@ def lpt_local(shape: Shape) -> Callable[..., Any]:
     @cuda.jit
     def kernel(counts: Any, joined: Any, first: int, work: Work, made: Made) -> None:
         keys = cuda.shared.array(padded, int64)
+        space = cuda.shared.array((2, threads), int32)
+        largest = cuda.shared.array(1, int32)
         wide_pairs = cuda.shared.array((nodes, rails), int64)
         narrow_pairs = cuda.shared.array((nodes, rails), int32)
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
         k, base = first + b, work.base[b]
-        count = cut(counts, joined, k, work, made)
+        count = cut(counts, joined, k, work, made, space)
         if count <= 0:
             return
-        unit, whole = left_by_rounds(counts, work)
+        unit, whole = left_by_rounds(counts, work, space, largest)
         uneven = unit & odd
         for i in range(t, flows, threads):
             flow = counts[b, i] if base[i + 1] > base[i] else 0

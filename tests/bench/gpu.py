@@ -1,0 +1,176 @@
+"""`python -m tests.bench.gpu [--json]`: planning kernels on one GPU, captured in a CUDA graph and
+timed with CUDA events, beside their goals; every plan is compared with the host's, bit by bit.
+
+Needs a GPU, railopt[cuda] and torch.  The time of a call is that of a graph of twenty calls over
+twenty, the median of `REPEATS`; "alone" is a graph of one call, replayed without a pause, which the
+host's own launches may bound from below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import railopt
+from railopt.arrays import Ints
+from railopt.cuda import Planner
+
+CAP = 1 << 20
+TOKEN = 7168  # bytes
+NODE = 448 << 23  # bytes that a node sends
+CAPACITY = 8192
+REPEATS, REPLAYS, CALLS = 9, 50, 20
+GOALS = {  # us, by policy and nodes of 8 GPUs
+    ("rotate", 8): 10,
+    ("rotate", 64): 30,
+    ("even-excess", 8): 10,
+    ("even-excess", 64): 30,
+    ("lpt", 8): 15,
+    ("lpt", 64): 90,
+    ("lpt-local", 8): 22.5,
+    ("lpt-local", 64): 135,
+}
+
+
+def skewed(nodes: int, gpus: int, seed: int) -> Ints:
+    """int64 [ranks, ranks]: each node's bytes cut at random (Dirichlet, 1/2) among its flows, in
+    whole tokens.
+    """
+    rng, ranks = np.random.default_rng(seed), nodes * gpus
+    flows = gpus * (nodes - 1) * gpus
+    drawn = (rng.dirichlet(np.full(flows, 0.5), nodes) * NODE).astype(np.int64) // TOKEN * TOKEN
+    matrix = np.zeros((nodes, gpus, nodes, gpus), np.int64)
+    for k in range(nodes):
+        others = np.arange(nodes) != k
+        matrix[k][:, others] = drawn[k].reshape(gpus, nodes - 1, gpus)
+    return matrix.reshape(ranks, ranks)
+
+
+def moe(nodes: int, gpus: int, seed: int) -> Ints:
+    """int64 [ranks, ranks]: railopt's own MoE traffic."""
+    fabric = railopt.Fabric.uniform(nodes=nodes, rails=gpus, link="400Gb/s")
+    return railopt.workloads.moe(fabric, skew=0.8, seed=seed).bytes.copy()
+
+
+TRAFFIC = {"skewed": skewed, "moe": moe}
+
+
+def _equal(planner: Planner, made: Any, matrix: Ints) -> bool:
+    """Whether a device plan is the host's, column by column."""
+    import torch
+
+    ref = railopt.plan(
+        planner.fabric, railopt.Traffic(matrix, planner.fabric.nodes), planner.policy, chunk=CAP
+    )
+    chunks = ref.chunks
+    wanted = (chunks.src_gpu, chunks.dst_gpu, chunks.offset, chunks.size, ref.rail)
+    found = [torch.as_tensor(column, device="cuda").cpu().numpy() for column in made]
+    nodes = range(planner.fabric.nodes) if planner.node is None else [planner.node]
+    for row, k in enumerate(nodes):
+        own, count = chunks.src == k, found[-1][row]
+        if count != own.sum():
+            return False
+        for column, want in zip(found, wanted, strict=False):
+            if not np.array_equal(column[row, :count], want[own]):
+                return False
+    return True
+
+
+def _microseconds(planner: Planner, counts: Any, calls: int) -> float:
+    """Of one call in a graph of `calls`."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            planner.plan(counts)
+    times = []
+    for _ in range(REPEATS + 1):  # the first warms up
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(REPLAYS):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3 / REPLAYS / calls)
+    return statistics.median(times[1:])
+
+
+def measure(policy: str, nodes: int, node: int | None, traffic: str) -> dict[str, Any]:
+    """One row: times, and whether the plans of two matrices, the second through a replayed graph,
+    are the host's.
+    """
+    import torch
+
+    fabric = railopt.Fabric.uniform(nodes=nodes, rails=8, link="400Gb/s")
+    matrices = [TRAFFIC[traffic](nodes, 8, seed) for seed in (1, 2)]
+    planner = Planner(fabric, CAP, policy, node, capacity=CAPACITY)
+    rows = slice(None) if node is None else slice(8 * node, 8 * node + 8)
+    counts = torch.tensor(matrices[0][rows], device="cuda")
+    made = planner.plan(counts)
+    planner.check()
+    equal = _equal(planner, made, matrices[0])
+    alone, among = (_microseconds(planner, counts, calls) for calls in (1, CALLS))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = planner.plan(counts)
+    counts.copy_(torch.tensor(matrices[1][rows]))
+    graph.replay()
+    planner.check()
+    equal = equal and _equal(planner, made, matrices[1])
+    goal = GOALS.get((policy, nodes))
+    return {
+        "policy": policy,
+        "nodes": nodes,
+        "planned": "all" if node is None else "one",
+        "traffic": traffic,
+        "chunks": int(torch.as_tensor(made.count, device="cuda").max()),
+        "us": round(among, 2),
+        "alone_us": round(alone, 2),
+        "goal_us": goal,
+        "met": None if goal is None else among <= goal,
+        "equal": equal,
+    }
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    for policy in ("rotate", "even-excess", "lpt", "lpt-local"):
+        for nodes in (8, 16, 64):
+            for node in (0, None):
+                for traffic in TRAFFIC:
+                    yield measure(policy, nodes, node, traffic)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu", description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    import torch
+
+    found, right = [], True
+    for row in rows():
+        found.append(row)
+        right = right and row["equal"]
+        if not args.json:
+            goal = "" if row["goal_us"] is None else f"goal {row['goal_us']:g}"
+            print(
+                f"{row['policy']:<12} {row['nodes']:>3} x 8  {row['planned']:<4}"
+                f"{row['traffic']:<8}{row['chunks']:>6} chunks a node {row['us']:>8.2f} us "
+                f"(alone {row['alone_us']:.2f})  {goal:<10}"
+                f"{ {True: 'met', False: 'MISSED', None: ''}[row['met']]:<7}"
+                f"{'as the host' if row['equal'] else 'DIFFERS'}",
+                flush=True,
+            )
+    if args.json:
+        print(json.dumps({"gpu": torch.cuda.get_device_name(), "rows": found}, indent=2))
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
