@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from numba import cuda, int64
+from numba import cuda, int32
 
 __all__ = ["prefix_sums", "sorter"]
 
@@ -52,15 +52,15 @@ def prefix_sums(threads: int) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=None)
-def sorter(count: int, threads: int) -> Callable[..., Any]:
-    """A device function that sorts `keys[:count]`, all of them different, in place: runs of `RUN`
+def sorter(count: int, threads: int, kind: Any) -> Callable[..., Any]:
+    """A device function that sorts `keys[:count]` of type `kind`, all different, in place: runs of `RUN`
     keys by rank, then pairs of runs merged, each key looked up in the other run.
     """
     each = -(-count // threads)
 
     @cuda.jit(device=True)
     def run(keys: Any) -> None:
-        key, place = cuda.local.array(each, int64), cuda.local.array(each, int64)
+        key, place = cuda.local.array(each, kind), cuda.local.array(each, int32)
         t = cuda.threadIdx.x
         for j in range(each):
             i = t + j * threads

@@ -59,17 +59,21 @@ class Made(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A kernel's own memory on the device, int32.
+    """A kernel's own memory on the device, int32 unless said.
 
     base     [S, flows + 1]: the first chunk of each flow, and how many there are
     turn     [S, flows + 1]: the same of the chunks that take the rails in turn
-    left     [S, flows + 1]: before each pair, what whole rounds leave; or the flows with an excess
-    slot     [S, nodes * rails]: the chunks that whole rounds leave; got: their rails
-    excess   [S, flows, 6]: of `even_excess`
+    order    [S, flows]: flows, what remains of them largest first
+    keys     int64 [S, flows + 8]: what is sorted where 32 bits don't hold it
+    left     [S, nodes + 1]: before each pair, the largest chunks that whole rounds leave
+    slot     [S, nodes * rails]: which they are; got: their rails
+    excess   [S, 2, flows, 6]: of `even_excess`, by flow and then in order
     """
 
     base: Array
     turn: Array
+    order: Array
+    keys: Array
     left: Array
     slot: Array
     got: Array
@@ -126,15 +130,14 @@ def cutter(shape: Shape) -> Callable[..., Any]:
 
 @lru_cache(maxsize=None)
 def describer(shape: Shape) -> Callable[..., Any]:
-    """A device function `(counts, k, work, made, c) -> the chunk's flow` that writes the columns of
-    chunk `c`, its rail left out.
+    """A device function `(counts, k, base, made, c) -> the chunk's flow` that writes the columns of
+    chunk `c`, its rail left out.  base: the node's row of `Work.base`, or a copy
     """
     flows, ranks, gpus, cap = shape.flows, shape.ranks, shape.gpus, shape.cap
 
     @cuda.jit(device=True)
-    def run(counts: Any, k: int, work: Work, made: Made, c: int) -> int:
+    def run(counts: Any, k: int, base: Any, made: Made, c: int) -> int:
         b = cuda.blockIdx.x
-        base = work.base[b]
         low, high = 0, flows  # the last flow that begins at c or before
         while low < high:
             middle = (low + high) >> 1

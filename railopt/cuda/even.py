@@ -73,7 +73,7 @@ def _due(shape: Shape) -> Callable[..., Any]:
 def _stay(shape: Shape) -> Callable[..., Any]:
     """A device function `(flow, i, nics, over, work, made) -> whether it has an excess`: the chunks
     of flow `i` stay on its GPU's emptiest own rail as long as half of one is due there; those that
-    don't are noted in `work.excess`:
+    don't are noted in `work.excess[b, 0, i]`:
 
         destination, own rail or `rails`, first chunk, how many of the cap's size,
         last chunk, its bytes or 0
@@ -83,9 +83,8 @@ def _stay(shape: Shape) -> Callable[..., Any]:
     @cuda.jit(device=True)
     def run(flow: int, i: int, nics: Nics, over: Any, work: Work, made: Made) -> bool:
         b, f, g = cuda.blockIdx.x, i % ranks // gpus, i // ranks
-        c, end, excess = work.base[b, i], work.base[b, i + 1], work.excess
-        excess[b, i, 3] = excess[b, i, 5] = 0
-        own, left = rails, flow
+        c, end, left = work.base[b, i], work.base[b, i + 1], flow
+        own, first, many, rest = rails, 0, 0, 0
         while c < end:
             own = rails
             for at in range(nics.near_first[g], nics.near_first[g + 1]):
@@ -99,118 +98,184 @@ def _stay(shape: Shape) -> Callable[..., Any]:
                 made.rail[b, c] = own
                 c, left = c + 1, left - size
             elif size == cap:  # as the others of its size
-                excess[b, i, 2], excess[b, i, 3] = c, left // cap
-                c, left = c + left // cap, left % cap
+                first, many = c, left // cap
+                c, left = c + many, left % cap
             else:
-                excess[b, i, 5] = size
-                c = end
-        excess[b, i, 0], excess[b, i, 1], excess[b, i, 4] = f, own, end - 1
-        return excess[b, i, 3] > 0 or excess[b, i, 5] > 0
+                rest, c = size, end
+        if many + rest == 0:
+            return False
+        excess = work.excess[b, 0, i]
+        excess[0], excess[1], excess[2] = f, own, first
+        excess[3], excess[4], excess[5] = many, end - 1, rest
+        return True
+
+    return run
+
+
+@lru_cache(maxsize=None)
+def _words(shape: Shape) -> Callable[..., Any]:
+    """A device function `(nics, k, over, debts)` for all threads: `debts` [rails] become the bytes
+    that rails carry beyond what is due; `over` [nodes, rails] words `bytes over | order`, where
+    rails are in order from (src + dst) mod N on, after 0 for an own rail.
+    """
+    threads, nodes, rails = shape.threads, shape.nodes, shape.rails
+    at = rails.bit_length()
+
+    @cuda.jit(device=True)
+    def run(nics: Nics, k: int, over: Any, debts: Any) -> None:
+        b, t = cuda.blockIdx.x, cuda.threadIdx.x
+        for n in range(t, rails, threads):
+            debts[n] = 0
+            for f in range(nodes):
+                debts[n] += max(over[f, n], 0)
+        cuda.syncthreads()
+        for i in range(t, nodes * rails, threads):
+            f, n = i // rails, i % rails
+            dead = nics.tx[b, n] == 0 or nics.rx[f, n] == 0
+            over[f, n] = (_DEAD if dead else over[f, n] << at) | (1 + (n - k - f) % rails)
+        cuda.syncthreads()
+
+    return run
+
+
+_DEAD = 1 << 61
+
+
+@lru_cache(maxsize=None)
+def _put(shape: Shape) -> Callable[..., Any]:
+    """A device function `(words, late, debts, size) -> rail`: puts `size` bytes on the rail of
+    least `words + late`; `late` is what counts of `debts`, as a word.
+    """
+    rails = shape.rails
+    at, bits = rails.bit_length(), (rails - 1).bit_length()
+    half = 1 << max(bits - 1, 0)
+
+    @cuda.jit(device=True)
+    def run(words: Any, late: Any, debts: Any, size: int) -> int:
+        low, best = cuda.local.array(rails, int64), 0
+        for n in range(rails):
+            low[n] = words[n] + late[n]
+        for level in range(bits):
+            for n in range(half):
+                if n < half >> level and n + (half >> level) < rails:
+                    low[n] = min(low[n], low[n + (half >> level)])
+        for n in range(rails):
+            if words[n] + late[n] == low[0]:
+                before = max(words[n] >> at, 0)
+                words[n] += size << at
+                after = max(words[n] >> at, 0)
+                if after > before:
+                    debts[n] += after - before
+                    late[n] = debts[n] >> DEBT << at
+                best = n
+        return best
 
     return run
 
 
 @lru_cache(maxsize=None)
 def _settle(shape: Shape) -> Callable[..., Any]:
-    """A device function for one thread: each chunk of the `many` flows in `work.left` to the rail
-    that is furthest below what is due to its destination, debts elsewhere counted too.
-
-    A word is `bytes over | order`: 0 for the own rail, then from rail (src + dst) mod N on.
+    """A device function for one thread: each chunk of the `many` flows in `work.excess[b, 1]` to
+    the rail that is furthest below what is due to its destination, debts elsewhere counted too.
     """
-    rails, cap = shape.rails, shape.cap
+    rails, cap, put = shape.rails, shape.cap, _put(shape)
     at = rails.bit_length()
+    order = (1 << at) - 1
 
     @cuda.jit(device=True)
-    def put(words: Any, debts: Any, size: int) -> int:
-        lowest = words[0] + (debts[0] >> DEBT << at)
-        for n in range(1, rails):
-            lowest = min(lowest, words[n] + (debts[n] >> DEBT << at))
-        best = 0
+    def run(many: int, over: Any, debts: Any, work: Work, made: Made) -> None:
+        words, late = cuda.local.array(rails, int64), cuda.local.array(rails, int64)
+        debt, entry = cuda.local.array(rails, int64), cuda.local.array(6, int32)
+        ahead, b = cuda.local.array(6, int32), cuda.blockIdx.x
+        listed = work.excess[b, 1]
         for n in range(rails):
-            if words[n] + (debts[n] >> DEBT << at) == lowest:
-                before = max(words[n] >> at, 0)
-                words[n] += size << at
-                debts[n] += max(words[n] >> at, 0) - before
-                best = n
-        return best
-
-    @cuda.jit(device=True)
-    def run(many: int, nics: Nics, k: int, over: Any, work: Work, made: Made) -> None:
-        words, debts = cuda.local.array(rails, int64), cuda.local.array(rails, int64)
-        b = cuda.blockIdx.x
-        listed, excess = work.left[b], work.excess[b]
-        for n in range(rails):
-            debts[n] = 0
-            for f in range(over.shape[0]):
-                debts[n] += max(over[f, n], 0)
+            debt[n] = debts[n]
+            late[n] = debts[n] >> DEBT << at
+        for j in range(6):
+            entry[j] = listed[0, j]
         for i in range(many):
-            row = listed[i]
-            f, own, c = excess[row, 0], excess[row, 1], excess[row, 2]
+            for j in range(6):
+                ahead[j] = listed[min(i + 1, many - 1), j]
+            f, own, c = entry[0], entry[1], entry[2]
             for n in range(rails):
-                order = 0 if n == own else 1 + (n - k - f) % rails
-                dead = nics.tx[b, n] == 0 or nics.rx[f, n] == 0
-                words[n] = _NEVER | order if dead else (over[f, n] << at) | order
-            for _ in range(excess[row, 3]):
-                made.rail[b, c] = put(words, debts, cap)
+                words[n] = over[f, n]
+                if n == own:
+                    words[n] &= ~order
+            for _ in range(entry[3]):
+                made.rail[b, c] = put(words, late, debt, cap)
                 c += 1
-            if excess[row, 5] > 0:
-                made.rail[b, excess[row, 4]] = put(words, debts, excess[row, 5])
+            if entry[5] > 0:
+                made.rail[b, entry[4]] = put(words, late, debt, entry[5])
             for n in range(rails):
-                if words[n] < _NEVER:
-                    over[f, n] = words[n] >> at
+                over[f, n] = words[n] | (over[f, n] & order)
+            for j in range(6):
+                entry[j] = ahead[j]
 
     return run
 
 
-_NEVER = 1 << 61  # a dead rail's word
+@lru_cache(maxsize=None)
+def _listed(shape: Shape) -> Callable[..., Any]:
+    """A device function `(work, space) -> how many` for all threads: the flows whose `work.turn` is
+    1, their excess in order in `work.excess[b, 1]`.
+    """
+    threads, flows, sums = shape.threads, shape.flows, prefix_sums(shape.threads)
+
+    @cuda.jit(device=True)
+    def run(work: Work, space: Any) -> int:
+        b, t = cuda.blockIdx.x, cuda.threadIdx.x
+        turn = work.turn[b]
+        many = sums(turn, flows, space)
+        if t == 0:
+            turn[flows] = many
+        cuda.syncthreads()
+        for i in range(t, flows, threads):
+            if turn[i + 1] > turn[i]:
+                for j in range(6):
+                    work.excess[b, 1, turn[i], j] = work.excess[b, 0, i, j]
+        cuda.syncthreads()
+        return many
+
+    return run
 
 
 @lru_cache(maxsize=None)
 def even_excess(shape: Shape, apart: bool) -> Callable[..., Any]:
     """apart: no two GPUs of a node share a NIC, so that each is looked at alone."""
-    threads, nodes, gpus, rails, flows, ranks = (
-        shape.threads,
-        shape.nodes,
-        shape.gpus,
-        shape.rails,
-        shape.flows,
-        shape.ranks,
-    )
+    threads, nodes, gpus, rails = shape.threads, shape.nodes, shape.gpus, shape.rails
+    flows, ranks = shape.flows, shape.ranks
     lanes, together = (gpus, 1) if apart else (1, gpus)
-    cut, describe, sums = cutter(shape), describer(shape), prefix_sums(threads)
-    due, stay, settle = _due(shape), _stay(shape), _settle(shape)
+    cut, describe, listed = cutter(shape), describer(shape), _listed(shape)
+    due, stay, as_words, settle = _due(shape), _stay(shape), _words(shape), _settle(shape)
 
     @cuda.jit
     def kernel(counts: Any, joined: Any, first: int, work: Work, made: Made, nics: Nics) -> None:
         over = cuda.shared.array((nodes, rails), int64)
+        debts = cuda.shared.array(rails, int64)
         parts = cuda.shared.array((nodes, gpus), int64)
         space = cuda.shared.array((2, threads), int32)
+        base = cuda.shared.array(flows, int32)  # a copy: it is searched for every chunk
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
-        k, turn = first + b, work.turn[b]
+        k = first + b
         count = cut(counts, joined, k, work, made, space)
         if count <= 0:
             return
+        for i in range(t, flows, threads):
+            base[i] = work.base[b, i]
         due(counts, nics, k, over, parts)
         for p in range(t, nodes * lanes, threads):
             f, begin = p // lanes, p % lanes * together
             for g in range(begin, begin + together):
-                for j in range(gpus):
-                    i = g * ranks + f * gpus + j
-                    turn[i] = f != k and stay(counts[b, i], i, nics, over, work, made)
+                for i in range(g * ranks + f * gpus, g * ranks + (f + 1) * gpus):
+                    left = f != k and stay(counts[b, i], i, nics, over, work, made)
+                    work.turn[b, i] = 1 if left else 0
         cuda.syncthreads()
-        many = sums(turn, flows, space)
+        many = listed(work, space)
+        as_words(nics, k, over, debts)
         if t == 0:
-            turn[flows] = many
-        cuda.syncthreads()
-        listed = work.left[b]
-        for i in range(t, flows, threads):
-            if turn[i + 1] > turn[i]:
-                listed[turn[i]] = i
-        cuda.syncthreads()
-        if t == 0:
-            settle(many, nics, k, over, work, made)
+            settle(many, over, debts, work, made)
         elif t >= _WARP:
             for c in range(t - _WARP, count, threads - _WARP):
-                describe(counts, k, work, made, c)
+                describe(counts, k, base, made, c)
 
     return kernel

@@ -38,16 +38,18 @@ def rotate(shape: Shape) -> Callable[..., Any]:
     def kernel(counts: Any, joined: Any, first: int, work: Work, made: Made) -> None:
         space = cuda.shared.array((2, threads), int32)
         b, t = cuda.blockIdx.x, cuda.threadIdx.x
-        k, base, turn = first + b, work.base[b], work.turn[b]
+        k, turn = first + b, work.turn[b]
+        base = cuda.shared.array(flows, int32)  # a copy: it is searched for every chunk
         count = cut(counts, joined, k, work, made, space)
         if count <= 0:
             return
         for i in range(t, flows, threads):
-            turn[place(i)] = base[i + 1] - base[i]
+            base[i] = work.base[b, i]
+            turn[place(i)] = work.base[b, i + 1] - base[i]
         cuda.syncthreads()
         sums(turn, flows, space)
         for c in range(t, count, threads):
-            i = describe(counts, k, work, made, c)
+            i = describe(counts, k, base, made, c)
             f = i % ranks // gpus
             made.rail[b, c] = (k + f + turn[place(i)] - turn[f * pair] + c - base[i]) % rails
 

@@ -167,8 +167,19 @@ def _made(cuda: Any, shape: Shape, senders: int) -> Made:
 
 def _work(cuda: Any, shape: Shape, senders: int) -> Work:
     flows, rounds = shape.flows, shape.nodes * shape.rails
-    shapes = ((flows + 1,), (flows + 1,), (flows + 1,), (rounds,), (rounds,), (flows, 6))
-    return Work(*(cuda.device_array((senders, *size), np.int32) for size in shapes))
+    def room(*size: int, kind: Any = np.int32) -> Any:
+        return cuda.device_array((senders, *size), kind)
+
+    return Work(
+        base=room(flows + 1),
+        turn=room(flows + 1),
+        order=room(flows),
+        keys=room(flows + 8, kind=np.int64),
+        left=room(shape.nodes + 1),
+        slot=room(rounds),
+        got=room(rounds),
+        excess=room(2, flows, 6),
+    )
 
 
 def _kernel(policy: str, shape: Shape, fabric: Fabric, node: int | None) -> tuple[Any, list[Any]]:

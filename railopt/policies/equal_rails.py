@@ -18,7 +18,7 @@ from numba import njit
 from railopt.arrays import Array, Ints
 from railopt.policies.common import Columns
 
-__all__ = ["after_rounds", "fits", "lpt", "put_on_least"]
+__all__ = ["after_rounds", "exchange", "fits", "lpt", "put_on_least"]
 
 # Words are kept in buckets of equal high bits and sorted by their 32 low ones, which is faster than
 # sorting all 63; but only where the buckets are few and well filled.
@@ -147,7 +147,8 @@ def _other_words(chunks: Columns, layout: Layout, place: Ints, words: Array) -> 
 
 
 @njit(forceinline=True)
-def _exchange(loads: Ints, pairs: tuple[tuple[int, int], ...]) -> None:
+def exchange(loads: Ints, pairs: tuple[tuple[int, int], ...]) -> None:
+    """Each pair of places in order, so that the lower load stands first."""
     for a, b in pairs:
         low, high = min(loads[a], loads[b]), max(loads[a], loads[b])
         loads[a], loads[b] = low, high
@@ -159,12 +160,12 @@ def _sort_loads(loads: Ints, rails: int) -> None:
     else by insertion.
     """
     if rails == 8:
-        _exchange(loads, ((0, 4), (1, 5), (2, 6), (3, 7)))
-        _exchange(loads, ((0, 2), (1, 3), (4, 6), (5, 7)))
-        _exchange(loads, ((2, 4), (3, 5), (0, 1), (6, 7)))
-        _exchange(loads, ((2, 3), (4, 5)))
-        _exchange(loads, ((1, 4), (3, 6)))
-        _exchange(loads, ((1, 2), (3, 4), (5, 6)))
+        exchange(loads, ((0, 4), (1, 5), (2, 6), (3, 7)))
+        exchange(loads, ((0, 2), (1, 3), (4, 6), (5, 7)))
+        exchange(loads, ((2, 4), (3, 5), (0, 1), (6, 7)))
+        exchange(loads, ((2, 3), (4, 5)))
+        exchange(loads, ((1, 4), (3, 6)))
+        exchange(loads, ((1, 2), (3, 4), (5, 6)))
         return
     for n in range(1, rails):
         moving, at = loads[n], n
