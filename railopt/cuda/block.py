@@ -10,7 +10,8 @@ from numba import cuda, int32
 
 __all__ = ["prefix_sums", "sorter"]
 
-RUN = 32  # keys that are ranked by looking at all of them
+_RUN_BITS = 5
+RUN = 1 << _RUN_BITS  # keys that are ranked by looking at all of them
 
 
 @lru_cache(maxsize=None)
@@ -69,29 +70,31 @@ def sorter(count: int, threads: int, kind: Any) -> Callable[..., Any]:
                 key[j], place[j] = keys[i], first
                 for other in range(first, min(first + RUN, count)):
                     place[j] += keys[other] < key[j]
-        width = RUN
+        bits = _RUN_BITS
         while True:
             cuda.syncthreads()
             for j in range(each):
                 if t + j * threads < count:
                     keys[place[j]] = key[j]
             cuda.syncthreads()
+            width = 1 << bits
             if width >= count:
                 return
             for j in range(each):
+                key[j] = keys[min(t + j * threads, count - 1)]
+                place[j] = 0
+            half = width
+            while half > 0:  # all of a thread's keys are looked up at once: none waits for another
+                for j in range(each):
+                    other = ((t + j * threads) >> bits ^ 1) << bits
+                    at = other + place[j] + half - 1
+                    less = (place[j] + half <= width) & (at < count)
+                    less &= keys[min(at, count - 1)] < key[j]
+                    place[j] += half if less else 0
+                half >>= 1
+            for j in range(each):
                 i = t + j * threads
-                if i < count:
-                    own = i // width
-                    low = min((own ^ 1) * width, count)
-                    high = min(low + width, count)
-                    key[j], place[j] = keys[i], i - max(low, own * width)
-                    while low < high:
-                        middle = (low + high) >> 1
-                        if keys[middle] < key[j]:
-                            low = middle + 1
-                        else:
-                            high = middle
-                    place[j] += low
-            width *= 2
+                place[j] += i - width if i >> bits & 1 else i
+            bits += 1
 
     return run

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from numba import cuda
+from numba import cuda, int64
 
 from railopt.arrays import Array
 from railopt.cuda.block import prefix_sums
 
-__all__ = ["CAPACITY", "NEGATIVE", "UNJOINED", "Made", "Shape", "Work", "cutter", "describer"]
+__all__ = ["AT_ONCE", "CAPACITY", "NEGATIVE", "UNJOINED", "Made", "Shape", "Work", "cutter", "describer"]
+
+AT_ONCE = 4  # chunks that a thread describes at once
 
 # what `Made.status` says of a node
 CAPACITY, NEGATIVE, UNJOINED = 1, 2, 3
@@ -130,27 +132,33 @@ def cutter(shape: Shape) -> Callable[..., Any]:
 
 @lru_cache(maxsize=None)
 def describer(shape: Shape) -> Callable[..., Any]:
-    """A device function `(counts, k, base, made, c) -> the chunk's flow` that writes the columns of
-    chunk `c`, its rail left out.  base: the node's row of `Work.base`, or a copy
+    """A device function `(counts, k, base, made, chunks, flows)` that writes the columns, rails
+    left out, of `AT_ONCE` chunks, and into `flows` whose they are; a chunk of -1 is none.
+
+    base     the node's row of `Work.base`, or a copy
+    chunks, flows   local int32 [AT_ONCE]: looked up at once, so that none waits for another
     """
-    flows, ranks, gpus, cap = shape.flows, shape.ranks, shape.gpus, shape.cap
+    count, ranks, gpus, cap = shape.flows, shape.ranks, shape.gpus, shape.cap
+    steps = (count - 1).bit_length()
 
     @cuda.jit(device=True)
-    def run(counts: Any, k: int, base: Any, made: Made, c: int) -> int:
+    def run(counts: Any, k: int, base: Any, made: Made, chunks: Any, flows: Any) -> None:
         b = cuda.blockIdx.x
-        low, high = 0, flows  # the last flow that begins at c or before
-        while low < high:
-            middle = (low + high) >> 1
-            if base[middle] <= c:
-                low = middle + 1
-            else:
-                high = middle
-        i = low - 1
-        offset = (c - base[i]) * cap
-        made.src_gpu[b, c] = k * gpus + i // ranks
-        made.dst_gpu[b, c] = i % ranks
-        made.offset[b, c] = offset
-        made.size[b, c] = min(counts[b, i] - offset, cap)
-        return i
+        for j in range(AT_ONCE):
+            flows[j] = 0
+        for step in range(steps):  # the last flow that begins at the chunk or before
+            half = 1 << (steps - 1 - step)
+            for j in range(AT_ONCE):
+                at = flows[j] + half
+                if (at < count) & (base[min(at, count - 1)] <= chunks[j]):
+                    flows[j] = at
+        for j in range(AT_ONCE):
+            c, i = chunks[j], flows[j]
+            if c >= 0:
+                offset = int64(c - base[i]) * cap
+                made.src_gpu[b, c] = k * gpus + i // ranks
+                made.dst_gpu[b, c] = i % ranks
+                made.offset[b, c] = offset
+                made.size[b, c] = min(counts[b, i] - offset, cap)
 
     return run

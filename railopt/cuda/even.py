@@ -15,7 +15,7 @@ from numba import cuda, int32, int64
 
 from railopt.arrays import Array
 from railopt.cuda.block import prefix_sums
-from railopt.cuda.cut import Made, Shape, Work, cutter, describer
+from railopt.cuda.cut import AT_ONCE, Made, Shape, Work, cutter, describer
 from railopt.policies.even_rails import DEBT
 
 __all__ = ["Nics", "even_excess"]
@@ -85,6 +85,7 @@ def _stay(shape: Shape) -> Callable[..., Any]:
         b, f, g = cuda.blockIdx.x, i % ranks // gpus, i // ranks
         c, end, left = work.base[b, i], work.base[b, i + 1], flow
         own, first, many, rest = rails, 0, 0, 0
+        near = nics.near_first[g + 1] - nics.near_first[g]
         while c < end:
             own = rails
             for at in range(nics.near_first[g], nics.near_first[g + 1]):
@@ -92,8 +93,14 @@ def _stay(shape: Shape) -> Callable[..., Any]:
                 if nics.tx[b, n] > 0 and nics.rx[f, n] > 0:
                     if own == rails or over[f, n] < over[f, own]:
                         own = n
-            size = min(left, cap)
-            if own < rails and over[f, own] + (size >> 1) <= 0:
+            size, alone = min(left, cap), own < rails and near == 1
+            if alone and size == cap and over[f, own] + (size >> 1) <= 0:
+                stays = min(left // cap, (-over[f, own] - (cap >> 1)) // cap + 1)
+                over[f, own] += stays * cap
+                for staying in range(c, c + stays):
+                    made.rail[b, staying] = own
+                c, left = c + stays, left - stays * cap
+            elif own < rails and over[f, own] + (size >> 1) <= 0:
                 over[f, own] += size
                 made.rail[b, c] = own
                 c, left = c + 1, left - size
@@ -275,7 +282,11 @@ def even_excess(shape: Shape, apart: bool) -> Callable[..., Any]:
         if t == 0:
             settle(many, over, debts, work, made)
         elif t >= _WARP:
-            for c in range(t - _WARP, count, threads - _WARP):
-                describe(counts, k, base, made, c)
+            chunks, whose = cuda.local.array(AT_ONCE, int32), cuda.local.array(AT_ONCE, int32)
+            for begin in range(t - _WARP, count, AT_ONCE * (threads - _WARP)):
+                for j in range(AT_ONCE):
+                    c = begin + j * (threads - _WARP)
+                    chunks[j] = c if c < count else -1
+                describe(counts, k, base, made, chunks, whose)
 
     return kernel

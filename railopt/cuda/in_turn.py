@@ -9,7 +9,7 @@ from typing import Any
 from numba import cuda, int32
 
 from railopt.cuda.block import prefix_sums
-from railopt.cuda.cut import Made, Shape, Work, cutter, describer
+from railopt.cuda.cut import AT_ONCE, Made, Shape, Work, cutter, describer
 
 __all__ = ["by_pair", "rotate"]
 
@@ -48,9 +48,16 @@ def rotate(shape: Shape) -> Callable[..., Any]:
             turn[place(i)] = work.base[b, i + 1] - base[i]
         cuda.syncthreads()
         sums(turn, flows, space)
-        for c in range(t, count, threads):
-            i = describe(counts, k, base, made, c)
-            f = i % ranks // gpus
-            made.rail[b, c] = (k + f + turn[place(i)] - turn[f * pair] + c - base[i]) % rails
+        chunks, whose = cuda.local.array(AT_ONCE, int32), cuda.local.array(AT_ONCE, int32)
+        for begin in range(t, count, AT_ONCE * threads):
+            for j in range(AT_ONCE):
+                chunks[j] = begin + j * threads if begin + j * threads < count else -1
+            describe(counts, k, base, made, chunks, whose)
+            for j in range(AT_ONCE):
+                c, i = chunks[j], whose[j]
+                f = i % ranks // gpus
+                nth = turn[place(i)] - turn[f * pair] + c - base[i]
+                if c >= 0:
+                    made.rail[b, c] = (k + f + nth) % rails
 
     return kernel

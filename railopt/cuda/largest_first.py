@@ -16,7 +16,7 @@ from typing import Any
 from numba import cuda, int32, int64, uint32
 
 from railopt.cuda.block import prefix_sums, sorter
-from railopt.cuda.cut import Made, Shape, Work, cutter, describer
+from railopt.cuda.cut import AT_ONCE, Made, Shape, Work, cutter, describer
 from railopt.cuda.in_turn import by_pair
 from railopt.policies import equal_rails
 from railopt.policies.lpt import PAIR_WEIGHT
@@ -160,10 +160,16 @@ def lpt(shape: Shape) -> Callable[..., Any]:
             else:
                 on_least(keys, count - whole, whole)
         elif t >= _WARP:
-            for c in range(t - _WARP, count, threads - _WARP):
-                i = describe(counts, k, base, made, c)
-                if made.size[b, c] == cap:
-                    made.rail[b, c] = (turn[i] + c - base[i]) % rails
+            chunks, whose = cuda.local.array(AT_ONCE, int32), cuda.local.array(AT_ONCE, int32)
+            for begin in range(t - _WARP, count, AT_ONCE * (threads - _WARP)):
+                for j in range(AT_ONCE):
+                    c = begin + j * (threads - _WARP)
+                    chunks[j] = c if c < count else -1
+                describe(counts, k, base, made, chunks, whose)
+                for j in range(AT_ONCE):
+                    c, i = chunks[j], whose[j]
+                    if c >= 0 and made.size[b, c] == cap:
+                        made.rail[b, c] = (turn[i] + c - base[i]) % rails
         cuda.syncthreads()
         for at in range(t, count - whole, threads):
             load = work.keys[b, at] if wide else keys[at]
@@ -362,10 +368,16 @@ def lpt_local(shape: Shape) -> Callable[..., Any]:
             else:
                 spread(keys, items, unit, k, work, target, pairs)
         elif t >= _WARP:
-            for c in range(t - _WARP, count, threads - _WARP):
-                i = describe(counts, k, base, made, c)
-                if made.size[b, c] == unit:
-                    in_rounds(work, made, i, c)
+            chunks, whose = cuda.local.array(AT_ONCE, int32), cuda.local.array(AT_ONCE, int32)
+            for begin in range(t - _WARP, count, AT_ONCE * (threads - _WARP)):
+                for j in range(AT_ONCE):
+                    c = begin + j * (threads - _WARP)
+                    chunks[j] = c if c < count else -1
+                describe(counts, k, base, made, chunks, whose)
+                for j in range(AT_ONCE):
+                    c, i = chunks[j], whose[j]
+                    if c >= 0 and made.size[b, c] == unit:
+                        in_rounds(work, made, i, c)
         cuda.syncthreads()
         for at in range(t, items, threads):
             order = work.keys[b, at] if wide else keys[at]

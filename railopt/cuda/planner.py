@@ -20,7 +20,7 @@ __all__ = ["DevicePlan", "Planner"]
 
 POLICIES = ("rotate", "even-excess", "lpt", "lpt-local")
 _MAX_CAP = 2**31
-_MAX_THREADS = 512
+_MAX_THREADS = {"rotate": 1024}  # of a block; others, which keep loads in registers, have 512
 _SHARED_BYTES = 48 << 10
 _MAX_BYTES = 1 << 55  # of one node: what is left of a word when a rail is packed into it
 
@@ -77,7 +77,7 @@ class Planner:
             whole_number(node, "node", 0, fabric.nodes - 1)
         self.fabric, self.policy, self.node, self.cap = fabric, policy, node, parse_bytes(cap)
         self._senders = fabric.nodes if node is None else 1
-        self._shape = _shape(fabric, self.cap, capacity)
+        self._shape = _shape(fabric, self.cap, capacity, _MAX_THREADS.get(policy, 512))
         self._launches: dict[int, Callable[..., None]] = {}
         self._prepare()
 
@@ -141,14 +141,14 @@ class Planner:
         }[status]
 
 
-def _shape(fabric: Fabric, cap: int, capacity: int) -> Shape:
+def _shape(fabric: Fabric, cap: int, capacity: int, most_threads: int) -> Shape:
     """The shape of a fabric's kernels, or an InputError where they can't have it."""
     flows = fabric.gpus * fabric.nodes * fabric.gpus
     if cap >= _MAX_CAP:
         raise InputError(f"chunks of {cap} bytes: a cuda.Planner cuts below {_MAX_CAP} bytes")
     most = min((2**31 - 1) // flows, (_MAX_BYTES - 1) // cap)
     whole_number(capacity, "capacity", 1, most)
-    threads = min(_MAX_THREADS, max(64, -(-flows // 32) * 32))
+    threads = min(most_threads, max(64, -(-flows // 32) * 32))
     shape = Shape(fabric.nodes, fabric.gpus, fabric.rails, cap, capacity, threads)
     shared = 8 * flows + 8 * threads + 12 * fabric.nodes * fabric.rails + 128
     if shared > _SHARED_BYTES:
