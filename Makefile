@@ -8,7 +8,7 @@ INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
-  experiments test-browser proofs test-rdma bench-solver docs test-docs test-examples clean
+  bench-gpu experiments test-browser proofs test-rdma bench-solver docs test-docs test-examples clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -60,6 +60,10 @@ bench: $(VENV)/.test            ## speed as ratios against named peers, side by 
 bench-solver: $(VENV)/.test     ## the exact solver against its goals, CP-SAT in the same run (BENCH_ARGS=--quick, --json)
 	$(PY) -m tests.bench.solver_bench $(BENCH_ARGS)
 	$(PY) -m tests.bench.solver_coupled $(BENCH_ARGS)
+$(VENV)/.cuda: pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) -e '.[test,cuda]' torch && touch $@ $(VENV)/.test $(VENV)/.base
+bench-gpu: $(VENV)/.cuda        ## the planning kernels on one GPU, in a CUDA graph, against their goals and the host's plans (BENCH_ARGS=--json)
+	$(PY) -m tests.bench.gpu $(BENCH_ARGS)
 proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants, ties to Python (installs Debian's coq as root)
 	@command -v coqc >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

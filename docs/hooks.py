@@ -55,6 +55,7 @@ ROOMS = {
         "policies",
         "policies.planner",
         "tokens",
+        "cuda.planner",
         "workloads",
         "sources",
         "conversion",

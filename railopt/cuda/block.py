@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
-from numba import cuda, int32
+from numba import cuda, int32, int64
 
 __all__ = ["prefix_sums", "sorter"]
 
@@ -14,7 +14,7 @@ _RUN_BITS = 5
 RUN = 1 << _RUN_BITS  # keys that are ranked by looking at all of them
 
 
-@lru_cache(maxsize=None)
+@cache
 def prefix_sums(threads: int) -> Callable[..., Any]:
     """A device function `(values, count, space) -> total`: `values[:count]` become the sums of what
     stood before each; all `threads` of the block call it, and the total is below 2**31.
@@ -41,7 +41,7 @@ def prefix_sums(threads: int) -> Callable[..., Any]:
             now = 1 - now
             space[now, t] = reached
             cuda.syncthreads()
-        before, total = space[now, t] - own, space[now, threads - 1]
+        before, total = space[now, t] - own, int64(space[now, threads - 1])
         for i in range(begin, end):
             value = values[i]
             values[i] = before
@@ -52,10 +52,10 @@ def prefix_sums(threads: int) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def sorter(count: int, threads: int, kind: Any) -> Callable[..., Any]:
-    """A device function that sorts `keys[:count]` of type `kind`, all different, in place: runs of `RUN`
-    keys by rank, then pairs of runs merged, each key looked up in the other run.
+    """A device function that sorts `keys[:count]` of type `kind`, all different, in place: runs of
+    `RUN` keys by rank, then pairs of runs merged, each key looked up in the other run.
     """
     each = -(-count // threads)
 

@@ -7,7 +7,7 @@ together, in order, all of `cap` bytes but the last.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from numba import cuda, int64
@@ -15,7 +15,17 @@ from numba import cuda, int64
 from railopt.arrays import Array
 from railopt.cuda.block import prefix_sums
 
-__all__ = ["AT_ONCE", "CAPACITY", "NEGATIVE", "UNJOINED", "Made", "Shape", "Work", "cutter", "describer"]
+__all__ = [
+    "AT_ONCE",
+    "CAPACITY",
+    "NEGATIVE",
+    "UNJOINED",
+    "Made",
+    "Shape",
+    "Work",
+    "cutter",
+    "describer",
+]
 
 AT_ONCE = 4  # chunks that a thread describes at once
 
@@ -56,8 +66,8 @@ class Made(NamedTuple):
     offset: Array
     size: Array
     rail: Array
-    count: Array
-    status: Array
+    count: Any
+    status: Any
 
 
 class Work(NamedTuple):
@@ -82,7 +92,7 @@ class Work(NamedTuple):
     excess: Array
 
 
-@lru_cache(maxsize=None)
+@cache
 def cutter(shape: Shape) -> Callable[..., Any]:
     """A device function `(counts, joined, k, work, made, space) -> how many chunks`, -1 where
     there is something wrong with the counts; it fills `work.base`.
@@ -130,7 +140,7 @@ def cutter(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def describer(shape: Shape) -> Callable[..., Any]:
     """A device function `(counts, k, base, made, chunks, flows)` that writes the columns, rails
     left out, of `AT_ONCE` chunks, and into `flows` whose they are; a chunk of -1 is none.

@@ -8,7 +8,7 @@ registers, while the others write the chunks' columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from numba import cuda, int32, int64
@@ -24,7 +24,9 @@ _WARP = 32
 
 
 class Nics(NamedTuple):
-    """tx int64 [S, rails], rx int64 [nodes, rails]: shares; near_rails, near_first: `near_lists`."""
+    """tx int64 [S, rails], rx int64 [nodes, rails]: shares; near_rails, near_first: whose rails are
+    whose, as `near_lists` says.
+    """
 
     tx: Array
     rx: Array
@@ -32,7 +34,7 @@ class Nics(NamedTuple):
     near_first: Array
 
 
-@lru_cache(maxsize=None)
+@cache
 def _due(shape: Shape) -> Callable[..., Any]:
     """A device function for all threads: `over` [nodes, rails] becomes minus the bytes that each
     rail should carry to a destination.  parts: shared int64 [nodes, gpus]
@@ -69,7 +71,7 @@ def _due(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _stay(shape: Shape) -> Callable[..., Any]:
     """A device function `(flow, i, nics, over, work, made) -> whether it has an excess`: the chunks
     of flow `i` stay on its GPU's emptiest own rail as long as half of one is due there; those that
@@ -90,9 +92,9 @@ def _stay(shape: Shape) -> Callable[..., Any]:
             own = rails
             for at in range(nics.near_first[g], nics.near_first[g + 1]):
                 n = nics.near_rails[at]
-                if nics.tx[b, n] > 0 and nics.rx[f, n] > 0:
-                    if own == rails or over[f, n] < over[f, own]:
-                        own = n
+                alive = nics.tx[b, n] > 0 and nics.rx[f, n] > 0
+                if alive and (own == rails or over[f, n] < over[f, own]):
+                    own = n
             size, alone = min(left, cap), own < rails and near == 1
             if alone and size == cap and over[f, own] + (size >> 1) <= 0:
                 stays = min(left // cap, (-over[f, own] - (cap >> 1)) // cap + 1)
@@ -119,7 +121,7 @@ def _stay(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _words(shape: Shape) -> Callable[..., Any]:
     """A device function `(nics, k, over, debts)` for all threads: `debts` [rails] become the bytes
     that rails carry beyond what is due; `over` [nodes, rails] words `bytes over | order`, where
@@ -148,7 +150,7 @@ def _words(shape: Shape) -> Callable[..., Any]:
 _DEAD = 1 << 61
 
 
-@lru_cache(maxsize=None)
+@cache
 def _put(shape: Shape) -> Callable[..., Any]:
     """A device function `(words, late, debts, size) -> rail`: puts `size` bytes on the rail of
     least `words + late`; `late` is what counts of `debts`, as a word.
@@ -180,7 +182,7 @@ def _put(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _settle(shape: Shape) -> Callable[..., Any]:
     """A device function for one thread: each chunk of the `many` flows in `work.excess[b, 1]` to
     the rail that is furthest below what is due to its destination, debts elsewhere counted too.
@@ -221,7 +223,7 @@ def _settle(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _listed(shape: Shape) -> Callable[..., Any]:
     """A device function `(work, space) -> how many` for all threads: the flows whose `work.turn` is
     1, their excess in order in `work.excess[b, 1]`.
@@ -246,7 +248,7 @@ def _listed(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def even_excess(shape: Shape, apart: bool) -> Callable[..., Any]:
     """apart: no two GPUs of a node share a NIC, so that each is looked at alone."""
     threads, nodes, gpus, rails = shape.threads, shape.nodes, shape.gpus, shape.rails

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from numba import cuda, int32
@@ -14,7 +14,7 @@ from railopt.cuda.cut import AT_ONCE, Made, Shape, Work, cutter, describer
 __all__ = ["by_pair", "rotate"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def by_pair(shape: Shape) -> Callable[..., Any]:
     """A device function `flow -> its place`, where flows for one node stand together, in order."""
     ranks, gpus = shape.ranks, shape.gpus
@@ -27,12 +27,17 @@ def by_pair(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def rotate(shape: Shape) -> Callable[..., Any]:
     """From rail (src + dst) mod N on."""
     threads, flows, ranks, gpus = shape.threads, shape.flows, shape.ranks, shape.gpus
     rails, pair = shape.rails, shape.gpus * shape.gpus
-    cut, describe, sums, place = cutter(shape), describer(shape), prefix_sums(threads), by_pair(shape)
+    cut, describe, sums, place = (
+        cutter(shape),
+        describer(shape),
+        prefix_sums(threads),
+        by_pair(shape),
+    )
 
     @cuda.jit
     def kernel(counts: Any, joined: Any, first: int, work: Work, made: Made) -> None:

@@ -10,7 +10,7 @@ columns.  Words are 32 bits wide where all sizes are multiples of a power of two
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from numba import cuda, int32, int64, uint32
@@ -26,8 +26,8 @@ __all__ = ["lpt", "lpt_local"]
 _AHEAD = 8  # chunks whose sizes are read before their rails are chosen
 _WARP = 32
 _SORTED_8 = (  # Batcher's network
-    ((0, 4), (1, 5), (2, 6), (3, 7), (0, 2), (1, 3), (4, 6), (5, 7), (2, 4), (3, 5))
-    + ((0, 1), (2, 3), (4, 5), (6, 7), (1, 4), (3, 6), (1, 2), (3, 4), (5, 6))
+    *((0, 4), (1, 5), (2, 6), (3, 7), (0, 2), (1, 3), (4, 6), (5, 7), (2, 4), (3, 5)),
+    *((0, 1), (2, 3), (4, 5), (6, 7), (1, 4), (3, 6), (1, 2), (3, 4), (5, 6)),
 )
 
 # the host's rule itself, compiled for the device
@@ -48,7 +48,7 @@ def _shift(most: int, rails: int) -> int:
     return max(0, (most << (rails - 1).bit_length()).bit_length() - 31)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _sorted_sizes(shape: Shape, kind: Any, shift: int) -> Callable[..., Any]:
     """A device function `(counts, unit, work, keys)` for all threads: `keys`, of type `kind`,
     become what the flows' remainders add to the words of loads, largest first, and `work.order`
@@ -79,7 +79,7 @@ def _sorted_sizes(shape: Shape, kind: Any, shift: int) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _uneven(shape: Shape, shift: int) -> Callable[..., Any]:
     """A device function `(counts, unit, work) -> whether a size is no multiple of 2**shift`."""
     threads, flows, odd = shape.threads, shape.flows, (1 << shift) - 1
@@ -96,7 +96,7 @@ def _uneven(shape: Shape, shift: int) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _on_least(shape: Shape, kind: Any, shift: int) -> Callable[..., Any]:
     """A device function `(keys, items, whole)` for one thread: sorted sizes, each to the least
     loaded rail; the word of its load, with the rail in its low bits, is left in the size's place.
@@ -126,7 +126,7 @@ def _on_least(shape: Shape, kind: Any, shift: int) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def lpt(shape: Shape) -> Callable[..., Any]:
     """Each sender's chunks, largest first, to its least loaded rail."""
     threads, flows, rails, cap = shape.threads, shape.flows, shape.rails, shape.cap
@@ -178,7 +178,7 @@ def lpt(shape: Shape) -> Callable[..., Any]:
     return kernel
 
 
-@lru_cache(maxsize=None)
+@cache
 def _put_on_best(rails: int, kind: Any) -> Callable[..., Any]:
     """A device function `(out, here, added) -> order`: puts on the rail of least `out + here`, and
     says how far that is from the first of its pair.
@@ -206,7 +206,7 @@ def _put_on_best(rails: int, kind: Any) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _spread(shape: Shape, kind: Any, shift: int) -> Callable[..., Any]:
     """A device function for one thread: largest chunks of unfinished rounds, then sorted sizes,
     each to the rail with the fewest bytes, those for the same receiver counted `PAIR_WEIGHT` times
@@ -257,11 +257,11 @@ def _spread(shape: Shape, kind: Any, shift: int) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _left_by_rounds(shape: Shape) -> Callable[..., Any]:
-    """A device function `(counts, work, space, largest) -> (unit, all)` for all threads: bytes of the largest
-    chunk, of which `work.turn` counts those before each flow's (in the order of `by_pair`) and
-    `work.left` those before each pair's that whole rounds leave.
+    """A device function `(counts, work, space, largest) -> (unit, all)` for all threads: bytes of
+    the largest chunk, of which `work.turn` counts those before each flow's (in the order of
+    `by_pair`) and `work.left` those before each pair's that whole rounds leave.
     """
     threads, flows, cap = shape.threads, shape.flows, shape.cap
     nodes, rails, pair = shape.nodes, shape.rails, shape.gpus * shape.gpus
@@ -304,7 +304,7 @@ def _left_by_rounds(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def _in_rounds(shape: Shape) -> Callable[..., Any]:
     """A device function `(work, made, i, c)`: chunk `c` of flow `i`, of the largest size, on its
     rail of a whole round; or noted in `work.slot`, for an unfinished one.
@@ -326,7 +326,7 @@ def _in_rounds(shape: Shape) -> Callable[..., Any]:
     return run
 
 
-@lru_cache(maxsize=None)
+@cache
 def lpt_local(shape: Shape) -> Callable[..., Any]:
     """As `lpt`, and each receiver's share spread over the rails too."""
     threads, nodes, rails, ranks = shape.threads, shape.nodes, shape.rails, shape.ranks

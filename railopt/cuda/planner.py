@@ -167,6 +167,7 @@ def _made(cuda: Any, shape: Shape, senders: int) -> Made:
 
 def _work(cuda: Any, shape: Shape, senders: int) -> Work:
     flows, rounds = shape.flows, shape.nodes * shape.rails
+
     def room(*size: int, kind: Any = np.int32) -> Any:
         return cuda.device_array((senders, *size), kind)
 
@@ -191,7 +192,11 @@ def _kernel(policy: str, shape: Shape, fabric: Fabric, node: int | None) -> tupl
         near = fabric.node.near
         nics = even.Nics(*(np.ascontiguousarray(x) for x in (*senders.shares, *senders.near)))
         return even.even_excess(shape, bool((near.sum(axis=0) <= 1).all())), [nics]
-    made = {"rotate": in_turn.rotate, "lpt": largest_first.lpt, "lpt-local": largest_first.lpt_local}
+    made = {
+        "rotate": in_turn.rotate,
+        "lpt": largest_first.lpt,
+        "lpt-local": largest_first.lpt_local,
+    }
     return made[policy](shape), []
 
 

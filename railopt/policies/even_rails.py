@@ -100,6 +100,7 @@ def even_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
     over = _due(rows, shares)
     debt = np.zeros(shares.tx.shape, np.int64)
     rails, gpus = shares.tx.shape[1], near.first.size - 1
+    node = rows.first // gpus  # of sender 0
     for c in range(rail.size):
         k, f = rows.sender[c], rows.dst[c]
         g = rows.gpu[c] - rows.first - k * gpus
@@ -122,7 +123,7 @@ def even_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
         if best < rails:
             least = over[k, f, best] + (debt[k, best] >> DEBT)
         for i in range(rails):
-            n = (i + k + f) % rails
+            n = (i + node + k + f) % rails
             alive = shares.tx[k, n] > 0 and shares.rx[f, n] > 0
             if alive and over[k, f, n] + (debt[k, n] >> DEBT) < least:
                 best, least = n, over[k, f, n] + (debt[k, n] >> DEBT)

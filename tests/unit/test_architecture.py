@@ -33,7 +33,7 @@ LAYERS = [
     "workloads pigeonhole certificate",
     "bounds sources chakra",
     "policies conversion",
-    "solver symbolic sim runtime schedule",
+    "solver symbolic sim runtime schedule cuda",
     "gaps frontier moe checking",
     "railopt",
     "sweep",

@@ -224,3 +224,13 @@ def test_slow_scale_up_counts_where_it_is_in_the_time() -> None:
     assert plan(slow, chunks, "lpt", scale_up="in-time") == plan(slow, chunks, "lpt")
     with pytest.raises(InputError, match="beside or in-time"):
         plan(slow, chunks, "spill", scale_up="never")
+
+
+def test_one_node_breaks_ties_as_the_whole_plan_does() -> None:
+    """Equal sizes, so many ties: they go round from rail (src + dst) mod N, whoever plans."""
+    fabric = Fabric.uniform(nodes=4, rails=4)
+    matrix = np.random.default_rng(0).integers(0, 6, (16, 16)) * 50
+    whole = plan(fabric, Traffic(matrix, 4), "even-excess", chunk=100)
+    for node in range(4):
+        own = Planner(fabric, node, 100, "even-excess").plan(matrix[4 * node : 4 * node + 4])
+        assert np.array_equal(own.rail, whole.rail[whole.chunks.src == node])
