@@ -6,6 +6,8 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 # CONSTRAINTS=FILE: versions that pip must take (make test-lowest)
 INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
+TESTS  := tests/unit tests/property tests/contract
+INSTANCES := 10000
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
   bench-gpu experiments test-browser proofs test-rdma bench-solver docs test-docs test-examples clean
@@ -28,18 +30,18 @@ setup: $(VENV)/.base            ## create .venv and install railopt into it
 demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture
 	$(VENV)/bin/railopt demo
 test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root
-	$(PYTEST) $(PYTEST_ARGS) tests/unit tests/property tests/contract
+	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
 test-newest:                    ## the tests, slow ones left out, on the newest Python of this machine, with the newest dependencies
 	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" PYTEST_ARGS="-m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
-test-lowest:                    ## the tests, slow ones left out, with the lowest dependencies that pyproject.toml allows
+test-lowest:                    ## the unit tests, slow ones left out, with the lowest dependencies that pyproject.toml allows
 	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
-	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt PYTEST_ARGS="-m 'not slow'" \
+	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt TESTS=tests/unit PYTEST_ARGS="-m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
-test-brute-force: $(VENV)/.test ## 10,000 tiny instances against brute force: never a wrong "proved"
-	CI=1 RAILOPT_INSTANCES=10000 $(PY) -m pytest tests/property/test_coupled_brute_force.py \
+test-brute-force: $(VENV)/.test ## INSTANCES=10000 tiny instances against brute force: never a wrong "proved"
+	CI=1 RAILOPT_INSTANCES=$(INSTANCES) $(PY) -m pytest tests/property/test_coupled_brute_force.py \
 	  tests/property/test_joint.py tests/property/test_local_solver.py \
 	  tests/property/test_moving_brute_force.py
 lint: $(VENV)/.lint             ## ruff (rules, and the format at 100 columns) and mypy --strict
