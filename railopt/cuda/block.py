@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from numba import cuda, int32, int64
+from numba import cuda, int32, int64, uint32
 
 __all__ = ["prefix_sums", "sorter"]
 
@@ -57,19 +57,20 @@ def sorter(count: int, threads: int, kind: Any) -> Callable[..., Any]:
     """A device function that sorts `keys[:count]` of type `kind`, all different, in place: runs of
     `RUN` keys by rank, then pairs of runs merged, each key looked up in the other run.
     """
-    each = -(-count // threads)
+    each, last = -(-count // threads), int32(count - 1)
 
     @cuda.jit(device=True)
     def run(keys: Any) -> None:
         key, place = cuda.local.array(each, kind), cuda.local.array(each, int32)
+        other = cuda.local.array(each, int32)
         t = cuda.threadIdx.x
         for j in range(each):
             i = t + j * threads
             if i < count:
                 first = i // RUN * RUN
                 key[j], place[j] = keys[i], first
-                for other in range(first, min(first + RUN, count)):
-                    place[j] += keys[other] < key[j]
+                for beside in range(first, min(first + RUN, count)):
+                    place[j] += keys[beside] < key[j]
         bits = _RUN_BITS
         while True:
             cuda.syncthreads()
@@ -83,14 +84,15 @@ def sorter(count: int, threads: int, kind: Any) -> Callable[..., Any]:
             for j in range(each):
                 key[j] = keys[min(t + j * threads, count - 1)]
                 place[j] = 0
+                other[j] = ((t + j * threads) >> bits ^ 1) << bits
             half = width
             while half > 0:  # all of a thread's keys are looked up at once: none waits for another
                 for j in range(each):
-                    other = ((t + j * threads) >> bits ^ 1) << bits
-                    at = other + place[j] + half - 1
-                    less = (place[j] + half <= width) & (at < count)
-                    less &= keys[min(at, count - 1)] < key[j]
-                    place[j] += half if less else 0
+                    reached = int32(place[j] + half)
+                    at = int32(other[j] + reached - 1)
+                    less = keys[uint32(min(at, last))] < key[j]
+                    if less & (reached <= width) & (at <= last):
+                        place[j] = reached
                 half >>= 1
             for j in range(each):
                 i = t + j * threads
