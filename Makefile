@@ -10,7 +10,7 @@ TESTS  := tests/unit tests/property tests/contract
 INSTANCES := 10000
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
-  bench-gpu experiments test-browser proofs test-rdma bench-solver docs test-docs test-examples clean
+  bench-gpu experiments test-browser test-torch proofs test-rdma bench-solver docs test-docs test-examples clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -99,6 +99,14 @@ test-browser: $(VENV)/.browser  ## the report and the site in headless Chromium 
 	  else echo "make test-browser needs chromium and chromedriver: have root run" \
 	    "'apt-get install --no-install-recommends chromium chromium-driver fonts-dejavu-core'" >&2; exit 1; fi; }
 	$(PY) -m pytest tests/browser
+# A build for the CPU where the index has one: plain torch brings gigabytes of CUDA packages.
+$(VENV)/.torch: pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) 'torch==2.13.0+cpu' 2>/dev/null || $(INSTALL) torch
+	$(INSTALL) -e '.[test,torch]' && touch $@ $(VENV)/.test $(VENV)/.base
+test-torch:                     ## railopt.torch on gloo processes, in an environment of its own with PyTorch
+	$(MAKE) .cache/torch/.torch VENV=.cache/torch
+	@.cache/torch/bin/python -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda or "none")'
+	.cache/torch/bin/python -m pytest $(PYTEST_ARGS) tests/torch
 experiments: $(VENV)/.test      ## every experiment on its small size, then the report out/report.html (FULL=--full for the papers' sizes)
 	$(PY) -m experiments $(FULL)
 	$(VENV)/bin/railopt sweep experiments/headline.toml -o out/headline

@@ -52,6 +52,7 @@ _ROOMS = {
     "solver",
     "sweep",
     "symbolic",
+    "torch",
 }
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "sweep",
     "symbolic",
     "synthesise",
+    "torch",
     "traffic_from",
     "units",
     "workloads",

@@ -34,7 +34,7 @@ LAYERS = [
     "bounds sources chakra",
     "policies conversion",
     "solver symbolic sim runtime schedule cuda",
-    "gaps frontier moe checking",
+    "gaps frontier moe checking torch",
     "railopt",
     "sweep",
     "report",

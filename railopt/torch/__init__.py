@@ -1,0 +1,45 @@
+"""Planned all-to-alls in PyTorch, over ordinary process groups (extra `[torch]`).
+
+    RailAllToAll      `all_to_all_single` whose bytes take the rails that a policy chose
+    TokenDispatcher   MoE dispatch and combine in which a token goes to a node once
+    Groups            process groups that are handed in instead of being made
+
+Names load on first use, so that `import railopt` and the arithmetic (`railopt.torch.routes`, numpy
+alone) need no PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_LAZY = {
+    "Dispatched": "railopt.torch.dispatcher",
+    "Groups": "railopt.torch.groups",
+    "RailAllToAll": "railopt.torch.all_to_all",
+    "TokenDispatcher": "railopt.torch.dispatcher",
+}
+
+__all__ = ["Dispatched", "Groups", "RailAllToAll", "TokenDispatcher"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'railopt.torch' has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from railopt.errors import BackendError
+
+        raise BackendError(
+            f"railopt.torch.{name} needs PyTorch, which is not installed: pip install "
+            f"'railopt[torch]', or a build of torch for your machine"
+        ) from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

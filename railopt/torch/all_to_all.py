@@ -1,0 +1,191 @@
+"""`all_to_all_single` along planned rails, over three ordinary collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from railopt.arrays import Ints
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.torch import agree
+from railopt.torch.autograd import into
+from railopt.torch.carry import Carrier
+from railopt.torch.groups import Groups, checked, everyone, made
+from railopt.torch.routes import PIECES, Route, Router
+
+__all__ = ["Carried", "RailAllToAll"]
+
+Splits = Sequence[int] | None
+
+
+class Carried(NamedTuple):
+    """Bytes that a call put on each NIC of the fabric: int64 [nodes, rails]."""
+
+    sent: Ints
+    received: Ints
+
+
+class RailAllToAll:
+    """All-to-alls of the ranks of a fabric, each planned by `policy` from its own counts.
+
+    >>> railed = RailAllToAll(fabric)    # on every rank, after init_process_group
+    >>> railed.all_to_all_single(output, input, output_split_sizes, input_split_sizes)
+
+    policy    a policy's name, or "module:function"
+    group     the group whose ranks are the fabric's GPUs, node by node; None: the default group
+    groups    groups of the layout; None: they are made, with the backend of `group`
+    limit_s   seconds after which waiting for a rank is an error
+    pieces    how finely a rail's share is divided (`railopt.torch.routes`)
+
+    `last` has the bytes per NIC of the last call, in every rank the same.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        policy: str = "even-excess",
+        *,
+        group: Any = None,
+        groups: Groups | None = None,
+        limit_s: float = 600.0,
+        pieces: int = PIECES,
+    ) -> None:
+        self.fabric = fabric
+        self._all = everyone(groups.all if groups and groups.all else group, limit_s)
+        self._begin(policy, groups, pieces)
+        handed = groups or made(fabric, self._all, limit_s)
+        self._carrier = Carrier(handed, limit_s)
+        self.groups = Groups(handed.node, handed.rail, self._all)
+        self._device = {"gloo": "cpu", "nccl": "cuda"}.get(dist.get_backend(handed.rail))
+        self.last: Carried | None = None
+
+    def _begin(self, policy: str, handed: Groups | None, pieces: int) -> None:
+        """The router, once all ranks are known to be made alike."""
+        problem, rank = checked(self.fabric, handed, self._all), dist.get_rank(self._all)
+        try:
+            self._router = Router(self.fabric, rank if not problem else 0, policy, pieces)
+        except InputError as error:
+            problem = problem or str(error)
+        fabric = self.fabric
+        agree.same(
+            self._all,
+            f"{fabric.nodes} nodes x {fabric.gpus} GPUs, policy {policy}, {pieces} pieces, groups "
+            f"{'made' if handed is None else 'handed in'}, fabric {fabric.digest[:16]}",
+            problem,
+        )
+
+    @property
+    def rank(self) -> int:
+        """This rank: node * gpus + local index."""
+        return self._router.rank
+
+    def all_to_all_single(
+        self,
+        output: Any,
+        input: Any,
+        output_split_sizes: Splits = None,
+        input_split_sizes: Splits = None,
+        *,
+        counts: Ints | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """What `torch.distributed.all_to_all_single` does: rows of `input`, by destination, into
+        `output`, by source.  Returns `output`, or a `Handle` whose `wait` does; backward, gradients
+        take the way back.
+
+        counts     int64 [R, R], rows from rank to rank, where every rank knows them: they are not
+                   exchanged then, and every rank has to hand in the same
+        async_op   rows move while the caller goes on; tensors are left alone until `wait`
+        """
+        route = self._route(
+            self._offer(output, input, output_split_sizes, input_split_sizes), counts
+        )
+        return into(self._carrier, route.way, input, output, async_op)
+
+    def _route(self, offer: agree.Offer, counts: Ints | None, *, to_nodes: bool = False) -> Route:
+        if counts is None:
+            counts = agree.agreed(self._all, offer)
+        else:
+            counts = _given(counts, offer, self.rank)
+        route = self._router.route(counts, to_nodes=to_nodes)
+        self.last = Carried(route.sent * offer.width, route.received * offer.width)
+        return route
+
+    def _offer(self, output: Any, input: Any, recv: Splits, send: Splits) -> agree.Offer:
+        """What this rank wants of a call, checked as far as one rank can."""
+        ranks = self.fabric.nodes * self.fabric.gpus
+        sizes = []
+        problem = self._unfit("input", input) or self._unfit("output", output)
+        for name, tensor, splits in (("input", input, send), ("output", output, recv)):
+            if problem:
+                break
+            found, problem = _splits(name, tensor, splits, ranks)
+            sizes.append(found)
+        if not problem and (input.dtype != output.dtype or input.shape[1:] != output.shape[1:]):
+            problem = (
+                f"input has {_kind(input)}, output {_kind(output)}: expected rows that are alike"
+            )
+        if problem:
+            return agree.Offer([], None, 0, "", problem)
+        return agree.Offer(sizes[0], sizes[1], _width(input), _kind(input))
+
+    def _unfit(self, name: str, tensor: Any) -> str:
+        """Why a tensor can't be sent, in words; "" if it can."""
+        if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0:
+            return f"{name} is no tensor of at least one dimension"
+        if self._device is not None and tensor.device.type != self._device:
+            return f"{name} is on {tensor.device}, its process groups carry {self._device} tensors"
+        if name == "output" and not tensor.is_contiguous():
+            return "output is not contiguous: rows are written where they lie"
+        return ""
+
+
+def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[list[int], str]:
+    """Rows to or from each rank, and what is wrong with them."""
+    rows = tensor.shape[0]
+    if splits is None:
+        if rows % ranks:
+            return [], f"{name} has {rows} rows and no split sizes: they don't divide by {ranks}"
+        return [rows // ranks] * ranks, ""
+    sizes = splits.tolist() if hasattr(splits, "tolist") else list(splits)
+    if len(sizes) != ranks or any(type(size) is not int or size < 0 for size in sizes):
+        return [], f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {sizes}"
+    if sum(sizes) != rows:
+        return [], f"{name}_split_sizes sum to {sum(sizes)}, {name} has {rows} rows"
+    return sizes, ""
+
+
+def _given(counts: Ints, offer: agree.Offer, rank: int) -> Ints:
+    """Counts that the caller knows, held against the rank's own splits."""
+    if offer.problem:
+        raise InputError(f"rank {rank}: {offer.problem}")
+    ranks = len(offer.send)
+    matrix = np.ascontiguousarray(counts)
+    if matrix.shape != (ranks, ranks) or matrix.dtype != np.int64:
+        raise InputError(
+            f"rank {rank}: counts are {matrix.dtype} {matrix.shape}, expected int64 "
+            f"{(ranks, ranks)}"
+        )
+    for name, line, splits in (
+        ("row", matrix[rank], offer.send),
+        ("column", matrix[:, rank], offer.recv),
+    ):
+        if splits is not None and line.tolist() != splits:
+            raise InputError(
+                f"rank {rank}: its {name} of counts is {line.tolist()}, its split sizes are "
+                f"{splits}"
+            )
+    return matrix
+
+
+def _width(tensor: Any) -> int:
+    return int(tensor.element_size() * tensor.shape[1:].numel())
+
+
+def _kind(tensor: Any) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} rows of shape {tuple(tensor.shape[1:])}"

@@ -1,0 +1,150 @@
+"""Rows along a way: bytes of tensors through the exchanges of a node and of a rail group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from railopt.errors import BackendError, printable
+from railopt.torch.groups import Groups
+from railopt.torch.ways import Exchange, Reorder, Way
+
+__all__ = ["Carrier", "Handle", "as_bytes"]
+
+
+def as_bytes(tensor: Any) -> Any:
+    """uint8 [rows, bytes of a row]: a view of a contiguous tensor."""
+    return tensor.view(tensor.shape[0], tensor.shape[1:].numel()).view(torch.uint8)
+
+
+class Handle:
+    """A call under way.  `wait` ends when the output is there (on a GPU: when the current stream
+    waits for it), and returns the output.
+    """
+
+    def __init__(self, output: Any, wait: Callable[[], None], done: Callable[[], bool]) -> None:
+        self._output, self._wait, self._done = output, wait, done
+
+    def wait(self) -> Any:
+        self._wait()
+        return self._output
+
+    def is_completed(self) -> bool:
+        return self._done()
+
+
+class Carrier:
+    """Carries bytes along ways, one way after the other, with two buffers that it keeps.
+
+    limit_s   seconds after which a wait for a peer is an error
+    """
+
+    def __init__(self, groups: Groups, limit_s: float) -> None:
+        self._groups = {"node": groups.node, "rail": groups.rail}
+        self._ranks = {k: dist.get_process_group_ranks(g) for k, g in self._groups.items()}
+        self._place = {k: dist.get_rank(g) for k, g in self._groups.items()}
+        self._gloo = {k: dist.get_backend(g) == "gloo" for k, g in self._groups.items()}
+        self._limit = timedelta(seconds=limit_s)
+        self._kept: dict[tuple[Any, int], Any] = {}
+        self._worker: ThreadPoolExecutor | None = None
+        self._last: Future[None] | None = None
+        self._stream: Any = None
+
+    def carry(self, way: Way, rows: Any, out: Any) -> None:
+        """uint8 [rows, width] along `way` into `out`, after what was started before."""
+        if self._last is not None:
+            self._last.result()
+            self._last = None
+        self._carry(way, rows, out)
+
+    def start(self, way: Way, rows: Any, out: Any) -> tuple[Callable[[], None], Callable[[], bool]]:
+        """The same without waiting; how to wait for it, and how to ask whether it is done."""
+        if rows.is_cuda:
+            return self._start_on_stream(way, rows, out)
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, "railopt-all-to-all")
+        future = self._last = self._worker.submit(self._carry, way, rows, out)
+        return future.result, future.done
+
+    def _start_on_stream(
+        self, way: Way, rows: Any, out: Any
+    ) -> tuple[Callable[[], None], Callable[[], bool]]:
+        """On a stream of its own, which begins where the current one is."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(rows.device)
+        self._stream.wait_stream(torch.cuda.current_stream(rows.device))
+        with torch.cuda.stream(self._stream):
+            self._carry(way, rows, out)
+            event = self._stream.record_event()
+        for tensor in (rows, out):
+            tensor.record_stream(self._stream)
+        return lambda: torch.cuda.current_stream(rows.device).wait_event(event), event.query
+
+    def _carry(self, way: Way, rows: Any, out: Any) -> None:
+        steps = [step for step in way if self._changes(step)]
+        for turn, step in enumerate(steps):
+            target = out
+            if step is not steps[-1]:
+                length = sum(step.recv if isinstance(step, Exchange) else step.sizes)
+                target = self._buffer(turn % 2, rows, length)
+            if isinstance(step, Reorder):
+                pieces = rows.split(step.sizes)
+                torch.cat([pieces[piece] for piece in step.order], out=target)
+            else:
+                self._exchange(step, rows, target)
+            rows = target
+        if not steps:
+            out.copy_(rows)
+
+    def _changes(self, step: Reorder | Exchange) -> bool:
+        """Whether a step does anything.  Under gloo an exchange whose rows all stay is none; NCCL's
+        all-to-all is one that every member calls.
+        """
+        if isinstance(step, Reorder):
+            return step.moves
+        if not self._gloo[step.within]:
+            return True
+        own = step.send[self._place[step.within]]
+        return sum(step.send) > own or sum(step.recv) > own
+
+    def _buffer(self, turn: int, like: Any, length: int) -> Any:
+        """[length, width] of a buffer that is kept and doubled where it is too small."""
+        size = length * like.shape[1]
+        stream = torch.cuda.current_stream(like.device) if like.is_cuda else like.device
+        kept = self._kept.get((stream, turn))
+        if kept is None or len(kept) < size:
+            kept = torch.empty(2 * size, dtype=torch.uint8, device=like.device)
+            self._kept[stream, turn] = kept
+        return kept[:size].view(length, like.shape[1])
+
+    def _exchange(self, step: Exchange, rows: Any, target: Any) -> None:
+        group, ranks = self._groups[step.within], self._ranks[step.within]
+        try:
+            if not self._gloo[step.within]:
+                dist.all_to_all_single(target, rows, step.recv, step.send, group=group)
+                return
+            self._by_pairs(step, rows, target)
+        except RuntimeError as error:
+            raise BackendError(
+                f"rank {dist.get_rank()}: the exchange inside its {step.within} group of ranks "
+                f"{ranks} failed; a rank is gone or late ({printable(error)})"
+            ) from error
+
+    def _by_pairs(self, step: Exchange, rows: Any, target: Any) -> None:
+        """All receives are posted before any send: gloo's own all-to-all takes a pair's two
+        directions one after the other.
+        """
+        group, ranks = self._groups[step.within], self._ranks[step.within]
+        own = self._place[step.within]
+        out, into = rows.split(step.send), target.split(step.recv)
+        others = [place for place in range(len(ranks)) if place != own]
+        works = [dist.irecv(into[i], ranks[i], group=group) for i in others if step.recv[i]]
+        works += [dist.isend(out[i], ranks[i], group=group) for i in others if step.send[i]]
+        into[own].copy_(out[own])
+        for work in works:
+            work.wait(self._limit)

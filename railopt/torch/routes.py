@@ -1,0 +1,127 @@
+"""Who sends which rows to whom on which rail: from the counts that every rank knows to the way of
+one rank.  numpy and numba alone, no PyTorch.
+
+Ranks are GPU ids: rank = node * gpus + local.  The ranks of one local index are a *column*: the
+process group that carries what goes on the rails of that GPU's NICs.  A flow's rows are divided
+between columns as a policy puts its pieces on rails, and lie in the order of columns at both ends.
+
+    1  inside the node   from the source to the column's GPU         (what is staged)
+    2  inside the column from node to node
+    3  inside the node   from the column's GPU to the destination    (what is passed on)
+
+Rows inside a node take step 1 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.arrays import Array, Ints
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.policies import plan, policy_named
+from railopt.policies.planner import Planner
+from railopt.torch.tally import Pieces, Tables, add, busiest, sums
+from railopt.torch.ways import Exchange, Way, transposed
+from railopt.traffic import Traffic
+
+__all__ = ["PIECES", "Route", "Router"]
+
+PIECES = 64  # of the busiest node's share of a rail: so finely a policy divides
+LOCAL = ("lpt", "lpt-local", "even-excess")  # policies for which a node's own row is enough
+
+
+class Route(NamedTuple):
+    """One rank's part of a planned all-to-all.
+
+    way             its steps
+    sent, received  int64 [nodes, rails]: rows that each NIC of the fabric sends and receives
+    sources         int64 [R]: rows that are at this rank after the way, by the rank they are from
+    """
+
+    way: Way
+    sent: Ints
+    received: Ints
+    sources: Ints
+
+
+class Router:
+    """Plans the all-to-alls of rank `rank` of a fabric, call after call, with the same buffers.
+
+    >>> router = Router(fabric, rank=3, policy="even-excess")
+    >>> route = router.route(counts)     # int64 [R, R], rows from rank to rank
+    """
+
+    def __init__(
+        self, fabric: Fabric, rank: int, policy: str = "even-excess", pieces: int = PIECES
+    ) -> None:
+        ranks = fabric.nodes * fabric.gpus
+        if not 0 <= rank < ranks:
+            raise InputError(f"rank {rank}: expected 0 to {ranks - 1}")
+        policy_named(policy)
+        self.fabric, self.rank, self.policy, self.pieces = fabric, rank, policy, pieces
+        self._via = columns(fabric)
+        nodes = range(fabric.nodes)
+        self._planners = [Planner(fabric, node, 1, policy) for node in nodes if policy in LOCAL]
+        shapes = [(ranks, fabric.gpus), (fabric.gpus, ranks)] + [(ranks, fabric.gpus)] * 2
+        shapes += [(fabric.nodes, fabric.rails)] * 2
+        self._tables = Tables(*(np.empty(shape, np.int64) for shape in shapes))
+
+    def route(self, counts: Ints, *, to_nodes: bool = False) -> Route:
+        """The way of `counts` [R, R] rows from rank to rank.
+
+        to_nodes   rows only have to reach the node of their destination: step 3 is left out, and
+                   rows stay with the GPU of the column that carried them, by source
+        """
+        self._count(counts)
+        tables = self._tables
+        total = sums(tables)
+        staged = Exchange("node", total.staged.tolist(), total.gathered.tolist())
+        carried = Exchange("rail", total.sent.tolist(), total.received.tolist())
+        way: Way = (transposed(tables.own), staged, transposed(total.blocks), carried)
+        reached = tables.arrived
+        if not to_nodes:
+            passed = Exchange("node", total.passed.tolist(), total.into.tolist())
+            way = (*way, transposed(tables.arrived), passed, transposed(tables.into.T))
+            reached = tables.into
+        return Route(way, tables.sent.copy(), tables.received.copy(), reached.sum(axis=1))
+
+    def _count(self, counts: Ints) -> None:
+        """Fill the tables."""
+        tables, gpus = self._tables, self.fabric.gpus
+        for table in tables:
+            table.fill(0)
+        for pieces in self._planned(counts):
+            add(pieces, self._via, self.rank, tables)
+        node, local = divmod(self.rank, gpus)
+        mates = slice(node * gpus, (node + 1) * gpus)
+        np.fill_diagonal(tables.own[mates], counts[self.rank, mates])
+        tables.gathered[:, self.rank] = counts[mates, self.rank]
+        tables.arrived[mates, local] = counts[mates, self.rank]
+        tables.into[mates, local] = counts[mates, self.rank]
+
+    def _planned(self, counts: Ints) -> Iterator[Pieces]:
+        """Every row between nodes on a rail, node by node or at once."""
+        nodes, gpus, rails = self.fabric.nodes, self.fabric.gpus, self.fabric.rails
+        cap = max(1, -(-busiest(counts, gpus) // (rails * self.pieces)))
+        for node, planner in enumerate(self._planners):
+            planner.cap = cap
+            made = planner.plan(counts[node * gpus : (node + 1) * gpus])
+            yield Pieces(made.src_gpu, made.dst_gpu, made.size, made.rail)
+        if not self._planners:
+            chunks = Traffic(counts, nodes).chunks(cap)
+            rail = plan(self.fabric, chunks, self.policy).rail
+            yield Pieces(chunks.src_gpu, chunks.dst_gpu, chunks.size, rail)
+
+
+def columns(fabric: Fabric) -> Array:
+    """int64 [G, G, rails]: the column of what goes from local GPU i to local GPU j of another node
+    on rail n: i where it is near the NIC, else j where that is, else the NIC's owner.
+    """
+    near, owner = fabric.node.near, fabric.node.owner
+    gpu = np.arange(fabric.gpus)
+    target = np.where(near, gpu[:, None], owner)
+    return np.where(near[:, None, :], gpu[:, None, None], target[None, :, :])

@@ -1,0 +1,138 @@
+"""The kernels behind routes and ways: sums of chunks in one rank's tables, and orders of pieces."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from railopt.arrays import Array
+
+__all__ = ["Pieces", "Sums", "Tables", "add", "busiest", "by_column", "sums"]
+
+
+class Pieces(NamedTuple):
+    """Rows on rails: src_gpu, dst_gpu int32 [C], size int64 [C] rows, rail int16 [C]."""
+
+    src_gpu: Array
+    dst_gpu: Array
+    size: Array
+    rail: Array
+
+
+class Tables(NamedTuple):
+    """What one rank (GPU g of node k, of G GPUs a node and R in all) must know, in rows, int64.
+
+    own       [R, G]     from this rank to GPU d, by the column that carries them
+    gathered  [G, R]     from GPU i of this node to GPU d, by this rank's column
+    arrived   [R, G]     from GPU s to GPU h of this node, by this rank's column
+    into      [R, G]     from GPU s to this rank, by the column that carries them
+    sent      [nodes, rails]     what each NIC sends
+    received  [nodes, rails]     what each NIC receives
+    """
+
+    own: Array
+    gathered: Array
+    arrived: Array
+    into: Array
+    sent: Array
+    received: Array
+
+
+@njit(cache=True)
+def add(pieces: Pieces, via: Array, rank: int, tables: Tables) -> None:
+    """Add `pieces` to `tables` of `rank`; `via` [G, G, rails] is the column of a rail's bytes from
+    a local GPU to a local GPU of another node.
+    """
+    gpus = via.shape[0]
+    node, local = rank // gpus, rank % gpus
+    for i in range(pieces.size.size):
+        s, d, rows, n = pieces.src_gpu[i], pieces.dst_gpu[i], pieces.size[i], pieces.rail[i]
+        k, f = s // gpus, d // gpus
+        c = via[s % gpus, d % gpus, n]
+        tables.sent[k, n] += rows
+        tables.received[f, n] += rows
+        if s == rank:
+            tables.own[d, c] += rows
+        if d == rank:
+            tables.into[s, c] += rows
+        if c == local and k == node:
+            tables.gathered[s % gpus, d] += rows
+        if c == local and f == node:
+            tables.arrived[s, d % gpus] += rows
+
+
+class Sums(NamedTuple):
+    """Rows of one rank's exchanges, int64: what it stages and gathers [G], by node what it sends
+    and receives on its column [nodes], and what it passes on and gets passed on [G].
+
+    blocks    [G, nodes]: `Tables.gathered`, all GPUs of a node together
+    """
+
+    staged: Array
+    gathered: Array
+    sent: Array
+    received: Array
+    passed: Array
+    into: Array
+    blocks: Array
+
+
+@njit(cache=True)
+def sums(tables: Tables) -> Sums:
+    """The sums of one rank's tables."""
+    ranks, gpus = tables.own.shape
+    nodes = ranks // gpus
+    blocks = np.zeros((gpus, nodes), np.int64)
+    received = np.zeros(nodes, np.int64)
+    for i in range(gpus):
+        for r in range(ranks):
+            blocks[i, r // gpus] += tables.gathered[i, r]
+            received[r // gpus] += tables.arrived[r, i]
+    return Sums(
+        tables.own.sum(axis=0),
+        blocks.sum(axis=1),
+        blocks.sum(axis=0),
+        received,
+        tables.arrived.sum(axis=0),
+        tables.into.sum(axis=0),
+        blocks,
+    )
+
+
+@njit(cache=True)
+def busiest(counts: Array, gpus: int) -> int:
+    """Rows that the node which sends most has for other nodes, of `counts` [R, R]."""
+    most = 0
+    for first in range(0, counts.shape[0], gpus):
+        out = 0
+        for s in range(first, first + gpus):
+            out += counts[s].sum() - counts[s, first : first + gpus].sum()
+        most = max(most, out)
+    return most
+
+
+@njit(cache=True)
+def by_column(pieces: Array) -> tuple[Array, Array]:
+    """Sizes of the pieces [A, B] that are not empty, row by row, and their order column by
+    column.
+    """
+    rows, columns = pieces.shape
+    number = np.empty((rows, columns), np.int64)
+    sizes = np.empty(rows * columns, np.int64)
+    full = 0
+    for a in range(rows):
+        for b in range(columns):
+            if pieces[a, b] > 0:
+                number[a, b] = full
+                sizes[full] = pieces[a, b]
+                full += 1
+    order = np.empty(full, np.int64)
+    place = 0
+    for b in range(columns):
+        for a in range(rows):
+            if pieces[a, b] > 0:
+                order[place] = number[a, b]
+                place += 1
+    return sizes[:full], order

@@ -1,0 +1,63 @@
+"""A way: the steps by which one rank's rows get from its input to its output.
+
+A step either reorders what the rank holds or exchanges it with the ranks of a group.  Rows are the
+unit: what a row is, and how many bytes it has, is not known here.  Every step has a way back, so
+every way has one; it needs no plan and no counts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.arrays import Array
+from railopt.torch.tally import by_column
+
+__all__ = ["Exchange", "Reorder", "Step", "Way", "back", "transposed"]
+
+
+class Reorder(NamedTuple):
+    """Cut into consecutive pieces of `sizes` rows, and put piece `order[0]` first, ..."""
+
+    sizes: list[int]
+    order: list[int]
+
+    def back(self) -> Reorder:
+        place = np.argsort(np.array(self.order, np.int64)).tolist()
+        return Reorder([self.sizes[piece] for piece in self.order], place)
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything changes its place."""
+        return any(piece != place for place, piece in enumerate(self.order))
+
+
+class Exchange(NamedTuple):
+    """An all-to-all(v) in the group `within`, "node" or "rail": rows to and from each of its
+    members, in the order of their ranks there.
+    """
+
+    within: str
+    send: list[int]
+    recv: list[int]
+
+    def back(self) -> Exchange:
+        return Exchange(self.within, self.recv, self.send)
+
+
+Step = Reorder | Exchange
+Way = tuple[Step, ...]
+
+
+def back(way: Way) -> Way:
+    """The way back: what arrives by `way` returns to where it came from."""
+    return tuple(step.back() for step in reversed(way))
+
+
+def transposed(pieces: Array) -> Reorder:
+    """Pieces [A, B] that lie one after the other, row by row, are put column by column; empty ones
+    are left out.
+    """
+    sizes, order = by_column(pieces)
+    return Reorder(sizes.tolist(), order.tolist())

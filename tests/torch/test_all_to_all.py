@@ -1,0 +1,221 @@
+"""RailAllToAll beside torch's own all_to_all_single, on gloo processes: the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from railopt import Fabric
+from railopt.torch import Groups, RailAllToAll
+from railopt.torch.groups import made, members
+from tests.torch.world import WAIT_S, run
+
+TWO_FOUR = Fabric.uniform(2, 4)
+TWO_TWO = Fabric.uniform(2, 2)
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.int64,
+    torch.int8,
+    torch.bool,
+    torch.complex64,
+)
+
+
+def some_counts(ranks: int, seed: int, most: int = 30) -> np.ndarray:
+    """Rows from rank to rank, uneven and many of them none, the same on every rank."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, most, (ranks, ranks))
+    counts[rng.random((ranks, ranks)) < 0.3] = 0
+    counts[rng.integers(ranks)] = 0  # one rank sends nothing
+    return counts
+
+
+def filled(rows: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn((rows, *shape), dtype=torch.complex64 if dtype.is_complex else None).to(
+            dtype
+        )
+    return torch.randint(0, 100, (rows, *shape)).to(dtype)
+
+
+def sides(counts: np.ndarray) -> tuple[list[int], list[int]]:
+    rank = dist.get_rank()
+    return counts[rank].tolist(), counts[:, rank].tolist()
+
+
+def peers(sent: torch.Tensor, counts: np.ndarray) -> torch.Tensor:
+    """What torch's own all-to-all gives, on bytes."""
+    send, recv = sides(counts)
+    out = torch.empty((sum(recv), *sent.shape[1:]), dtype=sent.dtype)
+    dist.all_to_all_single(
+        out.view(torch.uint8) if out.dtype == torch.bool else out,
+        sent.view(torch.uint8) if sent.dtype == torch.bool else sent,
+        recv,
+        send,
+    )
+    return out
+
+
+def every_kind(fabric: Fabric, policy: str) -> None:
+    railed = RailAllToAll(fabric, policy, limit_s=WAIT_S)
+    ranks = fabric.nodes * fabric.gpus
+    for seed, dtype in enumerate(DTYPES):
+        for shape in ((), (3,), (2, 5)):
+            counts = some_counts(ranks, seed)
+            send, recv = sides(counts)
+            sent = filled(sum(send), shape, dtype)
+            out = torch.empty((sum(recv), *shape), dtype=dtype)
+            assert railed.all_to_all_single(out, sent, recv, send) is out
+            assert torch.equal(out, peers(sent, counts))
+            assert railed.last is not None
+            assert railed.last.sent.sum() == railed.last.received.sum()
+
+
+@pytest.mark.parametrize("policy", ["even-excess", "spill", "own-nic", "lpt"])
+def test_the_same_bits_as_torchs_own(policy: str, tmp_path: Path) -> None:
+    run(8, tmp_path, every_kind, TWO_FOUR, policy)
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        Fabric.uniform(4, 1),
+        Fabric.uniform(1, 4),
+        Fabric.uniform(2, 4, gpus=2),
+        Fabric.uniform(2, 1, gpus=2),
+        TWO_TWO.degraded({(0, 1): "0"}),
+    ],
+    ids=["one GPU a node", "one node", "two NICs a GPU", "one NIC for two GPUs", "a dead NIC"],
+)
+def test_other_fabrics(fabric: Fabric, tmp_path: Path) -> None:
+    run(4, tmp_path, every_kind, fabric, "even-excess")
+
+
+def plain_calls() -> None:
+    """Without split sizes, of columns that are strided, empty, of no width; counts handed in."""
+    railed = RailAllToAll(TWO_TWO, limit_s=WAIT_S)
+    rank = dist.get_rank()
+    sent = torch.arange(8) + 10 * rank
+    out = railed.all_to_all_single(torch.empty(8, dtype=torch.int64), sent)
+    assert out.tolist() == [10 * s + 2 * rank + i for s in range(4) for i in range(2)]
+    strided = torch.randn(6, 8).T
+    out = railed.all_to_all_single(torch.empty(8, 6), strided)
+    assert torch.equal(out, peers(strided.contiguous(), np.full((4, 4), 2)))
+    none = torch.empty(0, 5)
+    assert railed.all_to_all_single(torch.empty(0, 5), none).shape == (0, 5)
+    assert railed.all_to_all_single(torch.empty(4, 0), torch.empty(4, 0)).shape == (4, 0)
+    counts = some_counts(4, 3)
+    send, recv = sides(counts)
+    sent = torch.randn(sum(send), 2)
+    out = railed.all_to_all_single(torch.empty(sum(recv), 2), sent, recv, send, counts=counts)
+    assert torch.equal(out, peers(sent, counts))
+    out = railed.all_to_all_single(out, sent, torch.tensor(recv), torch.tensor(send))
+    assert torch.equal(out, peers(sent, counts))
+
+
+def test_what_torch_takes_is_taken(tmp_path: Path) -> None:
+    run(4, tmp_path, plain_calls)
+
+
+def gradients() -> None:
+    railed = RailAllToAll(TWO_FOUR, limit_s=WAIT_S)
+    counts = some_counts(8, 4)
+    send, recv = sides(counts)
+    sent = torch.randn(sum(send), 3, requires_grad=True)
+    weight = torch.randn(sum(recv), 3)
+    for async_op in (False, True):
+        sent.grad = None
+        out = railed.all_to_all_single(
+            torch.empty(sum(recv), 3), sent, recv, send, async_op=async_op
+        )
+        out = out.wait() if async_op else out
+        (out * weight).sum().backward()
+        assert torch.equal(sent.grad, peers(weight, np.ascontiguousarray(counts.T)))
+
+
+def test_gradients_take_the_way_back(tmp_path: Path) -> None:
+    run(8, tmp_path, gradients)
+
+
+def under_way() -> None:
+    """Several calls under way; ranks wait for them in different orders and talk in between."""
+    railed = RailAllToAll(TWO_TWO, limit_s=WAIT_S)
+    wanted, handles = [], []
+    for seed in range(6):
+        counts = some_counts(4, seed)
+        send, recv = sides(counts)
+        sent = torch.randn(sum(send), 4)
+        handles.append(
+            railed.all_to_all_single(torch.empty(sum(recv), 4), sent, recv, send, async_op=True)
+        )
+        wanted.append(peers(sent, counts))
+    if dist.get_rank() % 2:
+        handles[-1].wait()
+    dist.barrier()
+    whole = railed.all_to_all_single(torch.empty(4, 1), torch.ones(4, 1))  # after those under way
+    assert whole.sum() == 4
+    for handle, right in zip(handles, wanted, strict=True):
+        assert torch.equal(handle.wait(), right)
+        assert handle.is_completed()
+
+
+def test_calls_under_way(tmp_path: Path) -> None:
+    run(4, tmp_path, under_way)
+
+
+def handed() -> list[int]:
+    """Groups that are handed in; buffers that are kept."""
+    groups = made(TWO_TWO, dist.group.WORLD, WAIT_S)
+    railed = RailAllToAll(TWO_TWO, groups=Groups(groups.node, groups.rail), limit_s=WAIT_S)
+    kept = []
+    for call in range(30):
+        counts = some_counts(4, call % 3, 40)
+        send, recv = sides(counts)
+        sent = torch.randn(sum(send), 2)
+        out = railed.all_to_all_single(torch.empty(sum(recv), 2), sent, recv, send)
+        assert torch.equal(out, peers(sent, counts))
+        kept.append(sum(len(buffer) for buffer in railed._carrier._kept.values()))
+    assert kept[3:] == [kept[2]] * 27  # nothing grows once the largest call was seen
+    return dist.get_process_group_ranks(railed.groups.rail)
+
+
+def test_groups_that_are_handed_in_and_buffers_that_are_kept(tmp_path: Path) -> None:
+    assert run(4, tmp_path, handed) == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    assert [list(some) for some in members(TWO_TWO, 3)] == [[2, 3], [1, 3]]
+
+
+def part_of_the_world() -> float:
+    """Ranks 2 to 5 of six are the fabric."""
+    group = dist.new_group([2, 3, 4, 5])
+    if dist.get_rank() not in (2, 3, 4, 5):
+        return 4.0
+    railed = RailAllToAll(TWO_TWO, group=group, limit_s=WAIT_S)
+    return float(railed.all_to_all_single(torch.empty(4), torch.ones(4)).sum())
+
+
+def test_a_group_that_is_a_part_of_the_world(tmp_path: Path) -> None:
+    assert run(6, tmp_path, part_of_the_world) == [4.0] * 6
+
+
+def hot() -> tuple[list[int], list[int]]:
+    """All bytes of node 0 are at GPU 0: bytes per NIC under two policies."""
+    counts = np.zeros((8, 8), np.int64)
+    counts[0, 4:] = 256
+    send, recv = sides(counts)
+    loads = []
+    for policy in ("own-nic", "even-excess"):
+        railed = RailAllToAll(TWO_FOUR, policy, limit_s=WAIT_S)
+        railed.all_to_all_single(torch.empty(sum(recv), 4), torch.ones(sum(send), 4), recv, send)
+        assert railed.last is not None
+        loads.append(railed.last.sent[0].tolist())
+    return loads[0], loads[1]
+
+
+def test_bytes_per_nic_are_known_everywhere(tmp_path: Path) -> None:
+    assert run(8, tmp_path, hot) == [([16384, 0, 0, 0], [4096] * 4)] * 8

@@ -1,0 +1,179 @@
+"""What is wrong at one rank is an error of all, in words, and soon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from railopt import Fabric
+from railopt.errors import BackendError, InputError
+from railopt.torch import Groups, RailAllToAll
+from railopt.torch.groups import made
+from tests.torch.world import WAIT_S, outcomes_of
+
+FABRIC = Fabric.uniform(2, 2)
+LATE_S = 3.0
+
+
+def on_one(railed: RailAllToAll, call: Callable[[], Any]) -> Any:
+    """Rank 1 makes `call`, the others a plain one."""
+    if dist.get_rank() == 1:
+        return call()
+    return railed.all_to_all_single(torch.empty(4), torch.ones(4))
+
+
+def call_of(name: str) -> None:
+    railed = RailAllToAll(FABRIC, limit_s=WAIT_S)
+    ones, out = torch.ones(4), torch.empty(4)
+    bad: dict[str, Callable[[], Any]] = {
+        "sum": lambda: railed.all_to_all_single(out, ones, None, [1, 1, 1, 2]),
+        "length": lambda: railed.all_to_all_single(out, ones, None, [2, 2]),
+        "negative": lambda: railed.all_to_all_single(out, ones, [5, -1, 0, 0]),
+        "disagree": lambda: railed.all_to_all_single(
+            torch.empty(5), torch.ones(5), [1, 1, 2, 1], [1, 2, 1, 1]
+        ),
+        "expects": lambda: railed.all_to_all_single(torch.empty(5), ones, [1, 1, 2, 1]),
+        "divide": lambda: railed.all_to_all_single(torch.empty(5), torch.ones(5)),
+        "dtypes": lambda: railed.all_to_all_single(out, ones.double()),
+        "widths": lambda: railed.all_to_all_single(out.double(), ones.double()),
+        "device": lambda: railed.all_to_all_single(out, torch.ones(4, device="meta")),
+        "strided": lambda: railed.all_to_all_single(torch.empty(4, 2)[:, 0], ones),
+        "no tensor": lambda: railed.all_to_all_single(out, [1, 2, 3, 4]),
+    }
+    on_one(railed, bad[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("sum", "rank 1: input_split_sizes sum to 5, input has 4 rows"),
+        ("length", "rank 1: input_split_sizes are not 4 whole numbers of at least 0: [2, 2]"),
+        ("negative", "rank 1: output_split_sizes are not 4 whole numbers"),
+        ("disagree", "rank 1 sends 2 rows to rank 1, which expects 1"),
+        ("expects", "rank 2 sends 1 rows to rank 1, which expects 2"),
+        ("divide", "rank 1: input has 5 rows and no split sizes: they don't divide by 4"),
+        ("dtypes", "rank 1: input has float64 rows of shape (), output float32 rows"),
+        ("widths", "rank 1 has float64 rows of shape (), rank 0 float32 rows of shape ()"),
+        ("device", "rank 1: input is on meta, its process groups carry cpu tensors"),
+        ("strided", "rank 1: output is not contiguous"),
+        ("no tensor", "rank 1: input is no tensor"),
+    ],
+)
+def test_a_bad_call_of_one_rank_is_said_by_all(name: str, says: str, tmp_path: Path) -> None:
+    for fine, text in outcomes_of(4, tmp_path, call_of, name):
+        assert not fine
+        assert text.startswith("InputError: ")
+        assert says in text
+
+
+def good_after_bad() -> float:
+    railed = RailAllToAll(FABRIC, limit_s=WAIT_S)
+    for _ in range(3):
+        with pytest.raises(InputError, match="rank 1: input has 5 rows"):
+            on_one(railed, lambda: railed.all_to_all_single(torch.empty(4), torch.ones(5)))
+    return float(railed.all_to_all_single(torch.empty(4), torch.ones(4)).sum())
+
+
+def test_after_an_error_calls_go_on(tmp_path: Path) -> None:
+    assert outcomes_of(4, tmp_path, good_after_bad) == [(True, 4.0)] * 4
+
+
+def made_wrongly(name: str) -> None:
+    odd = dist.get_rank() == 1
+    if name == "layout":
+        RailAllToAll(Fabric.uniform(2, 4), limit_s=WAIT_S)
+    elif name == "policy":
+        RailAllToAll(FABRIC, "lpt" if odd else "even-excess", limit_s=WAIT_S)
+    elif name == "unknown":
+        RailAllToAll(FABRIC, "evenexcess" if odd else "even-excess", limit_s=WAIT_S)
+    elif name == "rates":
+        RailAllToAll(FABRIC.degraded({(0, 0): "0.5"}) if odd else FABRIC, limit_s=WAIT_S)
+    elif name == "shape":
+        RailAllToAll(Fabric.uniform(4, 1) if odd else FABRIC, limit_s=WAIT_S)
+    else:
+        groups = made(FABRIC, dist.group.WORLD, WAIT_S)
+        rail = None if name == "missing" else groups.node
+        RailAllToAll(FABRIC, groups=Groups(groups.node, rail if odd else groups.rail))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("layout", "rank 0: the group has 4 ranks, the fabric 2 nodes x 4 GPUs = 8"),
+        ("policy", "rank 1 was made for 2 nodes x 2 GPUs, policy lpt, "),
+        ("unknown", "rank 1: unknown policy 'evenexcess'"),
+        ("rates", "rank 1 was made for 2 nodes x 2 GPUs, policy even-excess, "),
+        ("shape", "rank 1 was made for 4 nodes x 1 GPUs"),
+        ("missing", "rank 1: no rail group was handed in: expected ranks [1, 3]"),
+        ("swapped", "rank 1: the rail group has ranks [0, 1]: expected [1, 3]"),
+    ],
+)
+def test_ranks_that_are_made_differently_say_so(name: str, says: str, tmp_path: Path) -> None:
+    for fine, text in outcomes_of(4, tmp_path, made_wrongly, name):
+        assert not fine
+        assert says in text
+
+
+def wrong_counts() -> None:
+    """Counts that the caller hands in are held against the rank's own splits."""
+    railed = RailAllToAll(FABRIC, limit_s=LATE_S)
+    counts = np.ones((4, 4), np.int64)
+    railed.all_to_all_single(torch.empty(4), torch.ones(4), counts=counts)
+    counts[dist.get_rank(), 0] = 2
+    railed.all_to_all_single(torch.empty(4), torch.ones(4), counts=counts)
+
+
+def test_counts_handed_in_that_are_wrong(tmp_path: Path) -> None:
+    for rank, (fine, text) in enumerate(outcomes_of(4, tmp_path, wrong_counts)):
+        assert not fine
+        assert f"InputError: rank {rank}: its row of counts is [2, 1, 1, 1]" in text
+
+
+def one_stays_away() -> float:
+    railed = RailAllToAll(FABRIC, limit_s=LATE_S)
+    start = time.monotonic()
+    if dist.get_rank() == 3:
+        time.sleep(2 * LATE_S)
+        return 0.0
+    with pytest.raises(BackendError, match="the exchange of counts failed"):
+        railed.all_to_all_single(torch.empty(4), torch.ones(4))
+    return time.monotonic() - start
+
+
+def test_a_rank_that_stays_away_is_waited_for_only_so_long(tmp_path: Path) -> None:
+    for fine, waited in outcomes_of(4, tmp_path, one_stays_away):
+        assert fine, waited
+        assert waited < LATE_S + 5
+
+
+def one_leaves_in_the_middle() -> str:
+    """Counts are known; then rank 3 does not send."""
+    railed = RailAllToAll(FABRIC, limit_s=LATE_S)
+    counts = np.full((4, 4), 8)
+    if dist.get_rank() == 3:
+        time.sleep(2 * LATE_S)
+        return ""
+    try:
+        railed.all_to_all_single(torch.empty(32), torch.ones(32), counts=counts)
+    except BackendError as error:
+        return str(error)
+    return ""
+
+
+def test_a_rank_that_leaves_in_the_middle(tmp_path: Path) -> None:
+    outcomes = outcomes_of(4, tmp_path, one_leaves_in_the_middle)
+    assert all(fine for fine, _ in outcomes), outcomes
+    assert "rank 2: the exchange inside its node group of ranks [2, 3] failed" in outcomes[2][1]
+    assert "rank 1: the exchange inside its rail group of ranks [1, 3] failed" in outcomes[1][1]
+
+
+def test_without_a_process_group() -> None:
+    with pytest.raises(InputError, match="has no process group"):
+        RailAllToAll(FABRIC)

@@ -1,0 +1,183 @@
+"""Ways of all ranks, walked together on plain lists: every row ends where it belongs."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from railopt import Fabric, Traffic, plan
+from railopt.errors import InputError
+from railopt.inside import Inside
+from railopt.torch.routes import LOCAL, Route, Router, columns
+from railopt.torch.ways import Exchange, Reorder, back, transposed
+
+Rows = list[object]
+
+
+def walk(fabric: Fabric, ways: list[tuple], held: list[Rows]) -> list[Rows]:
+    """Every rank takes the same steps of its way."""
+    gpus = fabric.gpus
+    for steps in zip(*ways, strict=True):
+        if isinstance(steps[0], Reorder):
+            held = [reordered(step, rows) for step, rows in zip(steps, held, strict=True)]
+            continue
+        sent = [cut(rows, step.send) for step, rows in zip(steps, held, strict=True)]
+        held = []
+        for rank, step in enumerate(steps):
+            node, local = divmod(rank, gpus)
+            inside = step.within == "node"
+            peers = (
+                range(node * gpus, (node + 1) * gpus) if inside else range(local, len(ways), gpus)
+            )
+            got = [sent[peer][local if inside else node] for peer in peers]
+            assert [len(rows) for rows in got] == step.recv
+            held.append(list(chain(*got)))
+    return held
+
+
+def cut(rows: Rows, sizes: list[int]) -> list[Rows]:
+    assert sum(sizes) == len(rows)
+    ends = np.cumsum(sizes).tolist()
+    return [rows[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def reordered(step: Reorder, rows: Rows) -> Rows:
+    pieces = cut(rows, step.sizes)
+    return list(chain(*(pieces[piece] for piece in step.order)))
+
+
+def inputs(counts: np.ndarray) -> list[Rows]:
+    """Rows named (source, destination, number), by destination."""
+    return [
+        [(s, d, i) for d in range(len(counts)) for i in range(counts[s, d])]
+        for s in range(len(counts))
+    ]
+
+
+def routes(fabric: Fabric, counts: np.ndarray, policy: str, **options: bool) -> list[Route]:
+    return [Router(fabric, rank, policy).route(counts, **options) for rank in range(len(counts))]
+
+
+def some_counts(ranks: int, seed: int, most: int = 40) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, most, (ranks, ranks))
+    counts[rng.random((ranks, ranks)) < 0.3] = 0
+    return counts
+
+
+FABRICS = {
+    "2x4": Fabric.uniform(2, 4),
+    "3x2": Fabric.uniform(3, 2),
+    "one node": Fabric.uniform(1, 4),
+    "one GPU a node": Fabric.uniform(4, 1),
+    "two NICs a GPU": Fabric.uniform(2, 4, gpus=2),
+    "two GPUs a NIC": Fabric.uniform(2, 2, gpus=4),
+    "a slow and a dead NIC": Fabric.uniform(3, 4).degraded({(0, 1): "0.5", (2, 3): "0"}),
+}
+
+
+@pytest.mark.parametrize("policy", ["even-excess", "lpt", "lpt-local", "spill", "own-nic", "pxn"])
+@pytest.mark.parametrize("name", FABRICS)
+def test_every_row_arrives_in_torchs_order_and_comes_back(name: str, policy: str) -> None:
+    fabric = FABRICS[name]
+    ranks = fabric.nodes * fabric.gpus
+    for seed in range(3):
+        counts = some_counts(ranks, seed)
+        ways = [route.way for route in routes(fabric, counts, policy)]
+        arrived = walk(fabric, ways, inputs(counts))
+        for d in range(ranks):
+            wanted = [(s, d, i) for s in range(ranks) for i in range(counts[s, d])]
+            assert arrived[d] == wanted
+        assert walk(fabric, [back(way) for way in ways], arrived) == inputs(counts)
+
+
+@pytest.mark.parametrize("policy", ["even-excess", "lpt", "spill"])
+def test_rails_carry_what_the_policys_plan_says(policy: str) -> None:
+    fabric = FABRICS["a slow and a dead NIC"]
+    counts = some_counts(12, 5, 400)
+    out = counts.reshape(3, 4, 3, 4).sum(axis=(1, 3))
+    cap = -(-int((out.sum(axis=1) - out.diagonal()).max()) // (4 * 64))
+    made = plan(fabric, Traffic(counts, 3).chunks(cap), policy)
+    for rank, route in enumerate(routes(fabric, counts, policy)):
+        assert np.array_equal(route.sent, made.send), rank
+        assert np.array_equal(route.received, made.recv), rank
+
+
+def test_columns_get_as_much_as_their_rails() -> None:
+    """Rows over the network of each rank are those of its NIC's rail."""
+    fabric, counts = FABRICS["2x4"], some_counts(8, 7, 100)
+    for rank, route in enumerate(routes(fabric, counts, "even-excess")):
+        node, local = divmod(rank, 4)
+        rail = next(s for s in route.way if isinstance(s, Exchange) and s.within == "rail")
+        assert sum(rail.send) - rail.send[node] == route.sent[node, local]
+        assert sum(rail.recv) - rail.recv[node] == route.received[node, local]
+
+
+def test_even_excess_evens_a_hot_gpu_out() -> None:
+    counts = np.zeros((8, 8), np.int64)
+    counts[0, 4:] = 256  # all of node 0's bytes are at GPU 0
+    route = Router(FABRICS["2x4"], 0).route(counts)
+    assert route.sent.tolist() == [[256] * 4, [0] * 4]
+    own = Router(FABRICS["2x4"], 0, "own-nic").route(counts)
+    assert own.sent[0].tolist() == [1024, 0, 0, 0]
+    assert own.way[1].send == [1024, 0, 0, 0]  # nothing is staged
+
+
+def test_rows_for_a_node_stay_at_the_column() -> None:
+    fabric = FABRICS["2x4"]
+    counts = np.zeros((8, 8), np.int64)
+    rng = np.random.default_rng(2)
+    for s in range(8):
+        counts[s, [s % 4, 4 + s % 4]] = rng.integers(1, 90, 2)
+    made = routes(fabric, counts, "even-excess", to_nodes=True)
+    ways = [route.way for route in made]
+    arrived = walk(fabric, ways, inputs(counts))
+    assert [len(rows) for rows in arrived] == [int(route.sources.sum()) for route in made]
+    for rank, rows in enumerate(arrived):
+        assert all(d // 4 == rank // 4 for _, d, _ in rows)
+        assert rows == sorted(rows)
+    assert sorted(chain(*arrived)) == sorted(chain(*inputs(counts)))
+    assert walk(fabric, [back(way) for way in ways], arrived) == inputs(counts)
+
+
+def test_a_router_can_be_used_again() -> None:
+    router = Router(FABRICS["2x4"], 3)
+    first, second = some_counts(8, 1), some_counts(8, 2, 900)
+    before = router.route(first)
+    router.route(second)
+    again = router.route(first)
+    assert before.way == again.way
+    assert np.array_equal(before.sent, again.sent)
+
+
+def test_no_rows_at_all() -> None:
+    route = Router(FABRICS["2x4"], 1).route(np.zeros((8, 8), np.int64))
+    assert all(sum(step.send) == 0 for step in route.way if isinstance(step, Exchange))
+
+
+def test_columns_of_shared_and_several_nics() -> None:
+    assert np.array_equal(columns(Fabric.uniform(2, 4))[1, 2], np.arange(4))
+    two = columns(Fabric.uniform(2, 4, gpus=2))  # rails 0 and 1 are GPU 0's
+    assert two[0, 1].tolist() == [0, 0, 1, 1]
+    shared = columns(Fabric.uniform(2, 2, gpus=4))  # GPUs 0 and 1 have rail 0
+    assert shared[1, 0].tolist() == [1, 2]
+    assert shared[1, 3].tolist() == [1, 3]
+    assert Inside.usual(4, 2).owner.tolist() == [0, 2]
+
+
+def test_reorder_and_its_way_back() -> None:
+    step = transposed(np.array([[1, 0, 2], [3, 4, 0]]))
+    assert step == Reorder([1, 2, 3, 4], [0, 2, 3, 1])
+    assert step.moves
+    assert reordered(step.back(), reordered(step, list("abbcccdddd"))) == list("abbcccdddd")
+    assert not transposed(np.array([[1, 2, 3]])).moves
+
+
+def test_bad_ranks_and_policies_are_refused() -> None:
+    with pytest.raises(InputError, match="rank 8: expected 0 to 7"):
+        Router(FABRICS["2x4"], 8)
+    with pytest.raises(InputError, match="unknown policy"):
+        Router(FABRICS["2x4"], 0, "evenexcess")
+    assert set(LOCAL) == {"lpt", "lpt-local", "even-excess"}
