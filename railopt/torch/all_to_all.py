@@ -13,10 +13,11 @@ from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.torch import agree
-from railopt.torch.autograd import into
+from railopt.torch.autograd import carried, into
 from railopt.torch.carry import Carrier
 from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
+from railopt.torch.ways import Way
 
 __all__ = ["Carried", "RailAllToAll"]
 
@@ -102,25 +103,31 @@ class RailAllToAll:
                    exchanged then, and every rank has to hand in the same
         async_op   rows move while the caller goes on; tensors are left alone until `wait`
         """
-        route = self._route(
+        route = self.route(
             self._offer(output, input, output_split_sizes, input_split_sizes), counts
         )
         return into(self._carrier, route.way, input, output, async_op)
 
-    def _route(self, offer: agree.Offer, counts: Ints | None, *, to_nodes: bool = False) -> Route:
-        if counts is None:
-            counts = agree.agreed(self._all, offer)
-        else:
-            counts = _given(counts, offer, self.rank)
+    def route(
+        self, offer: agree.Offer, counts: Ints | None = None, *, to_nodes: bool = False
+    ) -> Route:
+        """The route of what every rank offers, agreed on by all; see `Router.route`."""
+        counts = (
+            agree.agreed(self._all, offer) if counts is None else _given(counts, offer, self.rank)
+        )
         route = self._router.route(counts, to_nodes=to_nodes)
         self.last = Carried(route.sent * offer.width, route.received * offer.width)
         return route
+
+    def along(self, way: Way, length: int, *tensors: Any) -> tuple[Any, ...]:
+        """New tensors of `length` rows: `tensors` along a way, differentiable."""
+        return carried(self._carrier, way, length, *tensors)
 
     def _offer(self, output: Any, input: Any, recv: Splits, send: Splits) -> agree.Offer:
         """What this rank wants of a call, checked as far as one rank can."""
         ranks = self.fabric.nodes * self.fabric.gpus
         sizes = []
-        problem = self._unfit("input", input) or self._unfit("output", output)
+        problem = self.unfit("input", input) or self.unfit("output", output)
         for name, tensor, splits in (("input", input, send), ("output", output, recv)):
             if problem:
                 break
@@ -134,7 +141,7 @@ class RailAllToAll:
             return agree.Offer([], None, 0, "", problem)
         return agree.Offer(sizes[0], sizes[1], _width(input), _kind(input))
 
-    def _unfit(self, name: str, tensor: Any) -> str:
+    def unfit(self, name: str, tensor: Any) -> str:
         """Why a tensor can't be sent, in words; "" if it can."""
         if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0:
             return f"{name} is no tensor of at least one dimension"

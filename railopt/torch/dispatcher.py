@@ -1,0 +1,219 @@
+"""MoE dispatch and combine in which a token goes to a node once.
+
+A token is sent to each node that has one of its experts, on the rail that a policy chose, and there
+passed on once to each GPU that has one; on the way back each GPU adds its experts' results up, then
+each node, then the token's own rank.  Expert e is on rank e // (experts / ranks).
+
+    source rank --unit--> the rail's GPU of the node --copy--> each GPU --row--> each expert
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.torch import agree
+from railopt.torch.all_to_all import RailAllToAll
+from railopt.torch.groups import Groups
+from railopt.torch.ways import Exchange, Way, back
+
+__all__ = ["Dispatched", "TokenDispatcher"]
+
+
+class Trail(NamedTuple):
+    """How rows of a dispatch came, so that they find back.
+
+    tokens      tokens of this rank
+    token       [U]: the token of each unit that this rank sent
+    way         the way of units to nodes
+    units       units that arrived at this rank
+    unit        [C]: the arrived unit of each copy that this rank passed on
+    passed      the exchange of copies inside the node
+    copies      copies that arrived at this rank
+    copy        [P]: the arrived copy of each row for an expert
+    """
+
+    tokens: int
+    token: Any
+    way: Way
+    units: int
+    unit: Any
+    passed: Way
+    copies: int
+    copy: Any
+
+
+class Dispatched(NamedTuple):
+    """What this rank's experts work on.
+
+    tokens             [P, H] rows by local expert, then by source rank, token and choice
+    tokens_per_expert  int64 [local experts]: rows of each, on the CPU
+    weights            [P]: the weight of each row
+    trail              for `combine`
+    """
+
+    tokens: Any
+    tokens_per_expert: Any
+    weights: Any
+    trail: Trail
+
+
+class TokenDispatcher:
+    """Dispatches tokens to `experts` experts, as many on every rank of a fabric.
+
+    >>> dispatcher = TokenDispatcher(fabric, experts=64)
+    >>> rows = dispatcher.dispatch(x, topk_idx, topk_weights)
+    >>> y = dispatcher.combine(experts_of_this_rank(rows.tokens, rows.tokens_per_expert), rows)
+
+    The other parameters are those of `RailAllToAll`; `rails.last` has the bytes per NIC.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        experts: int,
+        policy: str = "even-excess",
+        *,
+        group: Any = None,
+        groups: Groups | None = None,
+        limit_s: float = 600.0,
+    ) -> None:
+        ranks = fabric.nodes * fabric.gpus
+        if experts < 1 or experts % ranks:
+            raise InputError(f"{experts} experts do not divide over {ranks} ranks")
+        self.fabric, self.experts, self.local_experts = fabric, experts, experts // ranks
+        self.rails = RailAllToAll(fabric, policy, group=group, groups=groups, limit_s=limit_s)
+        self._last: Dispatched | None = None
+
+    def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Dispatched:
+        """Tokens to their experts.  Differentiable in `x` and `topk_weights`.
+
+        x             [T, H]
+        topk_idx      [T, K] experts of each token; -1 chooses none
+        topk_weights  [T, K]
+        """
+        fabric, rank = self.fabric, self.rails.rank
+        problem = self._unfit(x, topk_idx, topk_weights)
+        token, send = (topk_idx, []) if problem else self._units(topk_idx)
+        route = self.rails.route(_offer(x, topk_weights, send, problem), to_nodes=True)
+        units = int(route.sources.sum())
+        info = torch.cat([topk_idx[token], token[:, None]], dim=1).to(torch.int32)
+        x, weights, info = self.rails.along(route.way, units, x[token], topk_weights[token], info)
+        source = torch.repeat_interleave(torch.from_numpy(route.sources)).to(info)
+        info = torch.cat([info, source[:, None]], dim=1)
+
+        first = rank // fabric.gpus * fabric.gpus
+        gpu, unit = _marked(info[:, :-2] // self.local_experts - first, fabric.gpus)
+        passed, copies = self._passed(gpu)
+        x, weights, info = self.rails.along(passed, copies, x[unit], weights[unit], info[unit])
+
+        copy, choice, per_expert = self._rows(info)
+        trail = Trail(len(topk_idx), token, route.way, units, unit, passed, copies, copy)
+        self._last = Dispatched(x[copy], per_expert, weights[copy, choice], trail)
+        return self._last
+
+    def combine(
+        self, y: Any, dispatched: Dispatched | None = None, *, weighted: bool = True
+    ) -> Any:
+        """[T, H]: for each token the sum of its experts' rows `y` [P, H], as `dispatch` gave them,
+        times their weights.  Differentiable.
+
+        dispatched   what `dispatch` returned; None: its last call
+        weighted     False: rows are added up as they are (weights were applied before)
+        """
+        dispatched = self._last if dispatched is None else dispatched
+        if dispatched is None:
+            raise InputError("combine before any dispatch: there is nothing to bring back")
+        trail = dispatched.trail
+        if y.dim() != 2 or len(y) != len(dispatched.tokens):
+            raise InputError(
+                f"y has shape {tuple(y.shape)}: expected {len(dispatched.tokens)} rows, one for "
+                f"each row that dispatch gave"
+            )
+        rows = y * dispatched.weights[:, None] if weighted else y
+        copies = _summed(rows, trail.copy, trail.copies).to(y.dtype)
+        (copies,) = self.rails.along(back(trail.passed), len(trail.unit), copies)
+        units = _summed(copies, trail.unit, trail.units)
+        (units,) = self.rails.along(back(trail.way), len(trail.token), units)
+        return _summed(units, trail.token, trail.tokens)
+
+    def _unfit(self, x: Any, idx: Any, weights: Any) -> str:
+        """What is wrong with arguments of `dispatch`, in words; "" if nothing."""
+        for name, tensor in (("x", x), ("topk_idx", idx), ("topk_weights", weights)):
+            if problem := self.rails.unfit(name, tensor):
+                return problem
+        if x.dim() != 2 or idx.dim() != 2 or idx.shape != weights.shape or len(x) != len(idx):
+            return (
+                f"x has shape {tuple(x.shape)}, topk_idx {tuple(idx.shape)}, topk_weights "
+                f"{tuple(weights.shape)}: expected [T, H], [T, K] and [T, K]"
+            )
+        if idx.is_floating_point() or not weights.is_floating_point():
+            return (
+                f"topk_idx is {idx.dtype}, topk_weights {weights.dtype}: expected whole numbers "
+                f"and floats"
+            )
+        if idx.numel() and not -1 <= int(idx.min()) <= int(idx.max()) < self.experts:
+            return (
+                f"topk_idx goes from {int(idx.min())} to {int(idx.max())}: expected -1 to "
+                f"{self.experts - 1}"
+            )
+        return ""
+
+    def _units(self, idx: Any) -> tuple[Any, list[int]]:
+        """[U] the token of each unit, by node; rows to each rank: units of a node are for its GPU
+        of this rank's local index, which is where they go if nothing is staged.
+        """
+        nodes, gpus = self.fabric.nodes, self.fabric.gpus
+        node, token = _marked(idx // self.local_experts // gpus, nodes)
+        send = np.zeros((nodes, gpus), np.int64)
+        send[:, self.rails.rank % gpus] = torch.bincount(node, minlength=nodes).cpu().numpy()
+        return token, send.reshape(-1).tolist()
+
+    def _passed(self, gpu: Any) -> tuple[Way, int]:
+        """The exchange of copies for GPUs `gpu` [C] of the node, and how many arrive here."""
+        send = torch.bincount(gpu, minlength=self.fabric.gpus).cpu().numpy()
+        counts = agree.gathered(self.rails.groups.node, send)
+        recv = counts[:, self.rails.rank % self.fabric.gpus].tolist()
+        return (Exchange("node", send.tolist(), recv),), sum(recv)
+
+    def _rows(self, info: Any) -> tuple[Any, Any, Any]:
+        """The arrived copy and the choice of each row for an expert of this rank, in order, and how
+        many rows each expert has; `info` [copies, K + 2] has choices, token and source rank.
+        """
+        local = info[:, :-2].long() - self.rails.rank * self.local_experts
+        copy, choice = ((local >= 0) & (local < self.local_experts)).nonzero(as_tuple=True)
+        expert, (token, source) = local[copy, choice], info[copy, -2:].long().unbind(1)
+        ranks = self.fabric.nodes * self.fabric.gpus
+        key = ((expert * ranks + source) << 31 | token) * local.shape[1] + choice
+        order = torch.argsort(key)
+        per_expert = torch.bincount(expert, minlength=self.local_experts).cpu()
+        return copy[order], choice[order], per_expert
+
+
+def _offer(x: Any, weights: Any, send: list[int], problem: str) -> agree.Offer:
+    if problem:
+        return agree.Offer([], None, 0, "", problem)
+    top_k = weights.shape[1]
+    width = x.shape[1] * x.element_size() + top_k * weights.element_size() + 4 * (top_k + 1)
+    kind = f"tokens of {x.shape[1]} x {x.dtype} with {top_k} choices, weights {weights.dtype}"
+    return agree.Offer(send, None, width, kind)
+
+
+def _marked(index: Any, classes: int) -> tuple[Any, Any]:
+    """(class, row) of each class that a row of `index` [rows, K] names at least once, by class;
+    what is not a class is left out.
+    """
+    inside = (index >= 0) & (index < classes)
+    marks = index.new_zeros((len(index), classes + 1), dtype=torch.bool)
+    marks.scatter_(1, torch.where(inside, index, classes).long(), True)
+    named, row = marks[:, :classes].T.nonzero(as_tuple=True)
+    return named, row
+
+
+def _summed(rows: Any, target: Any, length: int) -> Any:
+    """[length, H]: the sum of the rows of each target."""
+    return rows.new_zeros((length, rows.shape[1])).index_add(0, target, rows)

@@ -1,0 +1,136 @@
+"""TokenDispatcher beside a reference in plain PyTorch: bit-equal dispatch, the same sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from railopt import Fabric
+from railopt.errors import InputError
+from railopt.torch import TokenDispatcher, reference
+from tests.torch.world import WAIT_S, outcomes_of, run
+
+EXPERTS, TOP_K, WIDTH = 16, 4, 6
+
+
+def inputs(ranks: int, seed: int, dtype: torch.dtype) -> tuple[list, list, list]:
+    """Tokens, choices and weights of every rank, the same wherever they are made; ragged."""
+    dice = torch.Generator().manual_seed(seed)
+    x, idx, weights = [], [], []
+    for rank in range(ranks):
+        tokens = 0 if rank == seed % ranks else 5 + 7 * rank
+        scores = torch.rand(tokens, EXPERTS, generator=dice) ** (1 + torch.arange(EXPERTS) % 3)
+        chosen = scores.topk(TOP_K).indices
+        chosen[torch.rand(chosen.shape, generator=dice) < 0.1] = -1
+        idx.append(chosen)
+        x.append(torch.randn(tokens, WIDTH, generator=dice).to(dtype))
+        weights.append(torch.rand(tokens, TOP_K, generator=dice))
+    return x, idx, weights
+
+
+def compared(fabric: Fabric, policy: str, dtype: torch.dtype) -> None:
+    dispatcher = TokenDispatcher(fabric, EXPERTS, policy, limit_s=WAIT_S)
+    ranks, rank = fabric.nodes * fabric.gpus, dist.get_rank()
+    factor = torch.linspace(0.5, 2, WIDTH).to(dtype)
+    for seed in range(3):
+        x, idx, weights = inputs(ranks, seed, dtype)
+        for tensor in (*x, *weights):
+            tensor.requires_grad_()
+        right = reference.dispatch(x, idx, weights, EXPERTS)
+        combined = reference.combine([r.tokens * factor for r in right], right, [len(t) for t in x])
+        own_x, own_weights = (t[rank].detach().requires_grad_() for t in (x, weights))
+        found = dispatcher.dispatch(own_x, idx[rank], own_weights)
+        assert torch.equal(found.tokens, right[rank].tokens)
+        assert torch.equal(found.tokens_per_expert, right[rank].tokens_per_expert)
+        assert torch.equal(found.weights, right[rank].weights)
+        y = dispatcher.combine(found.tokens * factor, found)
+        loose = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(y, combined[rank].to(dtype), **loose)
+        sum((t.square().sum() for t in combined), torch.zeros(())).backward()
+        y.square().sum().backward()
+        loose = {"rtol": 1e-1, "atol": 2e-1} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(own_x.grad, x[rank].grad, **loose)
+        torch.testing.assert_close(own_weights.grad, weights[rank].grad, **loose)
+
+
+@pytest.mark.parametrize("policy", ["even-excess", "lpt", "own-nic", "spill"])
+def test_as_the_reference(policy: str, tmp_path: Path) -> None:
+    run(8, tmp_path, compared, Fabric.uniform(2, 4), policy, torch.float32)
+
+
+def test_as_the_reference_in_bfloat16(tmp_path: Path) -> None:
+    run(4, tmp_path, compared, Fabric.uniform(2, 2), "even-excess", torch.bfloat16)
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1, 4)])
+def test_as_the_reference_on_other_layouts(shape: tuple[int, int], tmp_path: Path) -> None:
+    run(4, tmp_path, compared, Fabric.uniform(*shape), "even-excess", torch.float64)
+
+
+def once() -> list[int]:
+    """Every token of rank 0 has all its experts on node 1: bytes per NIC of node 0."""
+    dispatcher = TokenDispatcher(Fabric.uniform(2, 2), 8, limit_s=WAIT_S)
+    tokens = 256 if dist.get_rank() == 0 else 0
+    idx = torch.tensor([[4, 5, 6, 7]]).repeat(tokens, 1)
+    rows = dispatcher.dispatch(torch.ones(tokens, 3), idx, torch.ones(tokens, 4))
+    assert rows.tokens_per_expert.tolist() == [0 if dist.get_rank() < 2 else 256] * 2
+    y = dispatcher.combine(rows.tokens, weighted=False)
+    assert torch.equal(y, torch.full((tokens, 3), 4.0))
+    assert dispatcher.rails.last is not None
+    return dispatcher.rails.last.sent.reshape(-1).tolist()
+
+
+def test_a_token_crosses_once_and_rails_are_even(tmp_path: Path) -> None:
+    row = 3 * 4 + 4 * 4 + 5 * 4  # a token, its weights, its choices and its number
+    assert run(4, tmp_path, once) == [[128 * row, 128 * row, 0, 0]] * 4
+
+
+def wrong(name: str) -> None:
+    dispatcher = TokenDispatcher(Fabric.uniform(2, 2), 8, limit_s=WAIT_S)
+    x, idx, weights = torch.ones(4, 3), torch.zeros(4, 2, dtype=torch.int64), torch.ones(4, 2)
+    if dist.get_rank() == 1:
+        if name == "expert":
+            idx[0, 0] = 8
+        elif name == "shape":
+            weights = weights[:3]
+        elif name == "kind":
+            idx = idx.float()
+        else:
+            x = x.double()
+    dispatcher.dispatch(x, idx, weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("expert", "rank 1: topk_idx goes from 0 to 8: expected -1 to 7"),
+        ("shape", "rank 1: x has shape (4, 3), topk_idx (4, 2), topk_weights (3, 2)"),
+        ("kind", "rank 1: topk_idx is torch.float32"),
+        ("width", "rank 1 has tokens of 3 x torch.float64 with 2 choices"),
+    ],
+)
+def test_what_is_wrong_is_said_by_all(name: str, says: str, tmp_path: Path) -> None:
+    for fine, text in outcomes_of(4, tmp_path, wrong, name):
+        assert not fine
+        assert says in text
+
+
+def test_experts_have_to_divide() -> None:
+    with pytest.raises(InputError, match="10 experts do not divide over 4 ranks"):
+        TokenDispatcher(Fabric.uniform(2, 2), 10)
+
+
+def test_the_reference_by_hand() -> None:
+    x = [torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0]])]
+    idx = [torch.tensor([[0, 1], [1, -1]]), torch.tensor([[1, 0]])]
+    weights = [torch.tensor([[0.5, 0.25], [1.0, 9.0]]), torch.tensor([[0.1, 0.2]])]
+    first, second = reference.dispatch(x, idx, weights, 2)
+    assert first.tokens.tolist() == [[1.0], [3.0]]
+    assert second.tokens.tolist() == [[1.0], [2.0], [3.0]]
+    np.testing.assert_allclose(second.weights.tolist(), [0.25, 1.0, 0.1])
+    total = reference.combine([first.tokens, second.tokens], [first, second], [2, 1])
+    np.testing.assert_allclose(torch.cat(total)[:, 0].tolist(), [0.75, 2.0, 0.9], rtol=1e-6)
