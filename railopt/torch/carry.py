@@ -93,7 +93,7 @@ class Carrier:
                 length = sum(step.recv if isinstance(step, Exchange) else step.sizes)
                 target = self._buffer(turn % 2, rows, length)
             if isinstance(step, Reorder):
-                pieces = rows.split(step.sizes)
+                pieces = rows.split_with_sizes(step.sizes)
                 torch.cat([pieces[piece] for piece in step.order], out=target)
             else:
                 self._exchange(step, rows, target)
@@ -141,7 +141,7 @@ class Carrier:
         """
         group, ranks = self._groups[step.within], self._ranks[step.within]
         own = self._place[step.within]
-        out, into = rows.split(step.send), target.split(step.recv)
+        out, into = rows.split_with_sizes(step.send), target.split_with_sizes(step.recv)
         others = [place for place in range(len(ranks)) if place != own]
         works = [dist.irecv(into[i], ranks[i], group=group) for i in others if step.recv[i]]
         works += [dist.isend(out[i], ranks[i], group=group) for i in others if step.send[i]]

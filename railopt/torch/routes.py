@@ -24,7 +24,7 @@ from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.policies import plan, policy_named
 from railopt.policies.planner import Planner
-from railopt.torch.tally import Pieces, Tables, add, busiest, sums
+from railopt.torch.tally import Pieces, Tables, add, begin, busiest, sums
 from railopt.torch.ways import Exchange, Way, transposed
 from railopt.traffic import Traffic
 
@@ -91,17 +91,9 @@ class Router:
 
     def _count(self, counts: Ints) -> None:
         """Fill the tables."""
-        tables, gpus = self._tables, self.fabric.gpus
-        for table in tables:
-            table.fill(0)
+        begin(counts, self.rank, self._tables)
         for pieces in self._planned(counts):
-            add(pieces, self._via, self.rank, tables)
-        node, local = divmod(self.rank, gpus)
-        mates = slice(node * gpus, (node + 1) * gpus)
-        np.fill_diagonal(tables.own[mates], counts[self.rank, mates])
-        tables.gathered[:, self.rank] = counts[mates, self.rank]
-        tables.arrived[mates, local] = counts[mates, self.rank]
-        tables.into[mates, local] = counts[mates, self.rank]
+            add(pieces, self._via, self.rank, self._tables)
 
     def _planned(self, counts: Ints) -> Iterator[Pieces]:
         """Every row between nodes on a rail, node by node or at once."""

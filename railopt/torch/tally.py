@@ -9,7 +9,7 @@ from numba import njit
 
 from railopt.arrays import Array
 
-__all__ = ["Pieces", "Sums", "Tables", "add", "busiest", "by_column", "sums"]
+__all__ = ["Pieces", "Sums", "Tables", "add", "begin", "busiest", "by_column", "sums"]
 
 
 class Pieces(NamedTuple):
@@ -38,6 +38,23 @@ class Tables(NamedTuple):
     into: Array
     sent: Array
     received: Array
+
+
+@njit(cache=True)
+def begin(counts: Array, rank: int, tables: Tables) -> None:
+    """Tables with what stays inside the rank's node alone, of `counts` [R, R]: it goes by the
+    column of its destination.
+    """
+    for table in tables:
+        table[:] = 0
+    gpus = tables.own.shape[1]
+    local = rank % gpus
+    for i in range(gpus):
+        mate = rank - local + i
+        tables.own[mate, i] = counts[rank, mate]
+        tables.gathered[i, rank] = counts[mate, rank]
+        tables.arrived[mate, local] = counts[mate, rank]
+        tables.into[mate, local] = counts[mate, rank]
 
 
 @njit(cache=True)
