@@ -160,7 +160,7 @@ def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[list[int],
             return [], f"{name} has {rows} rows and no split sizes: they don't divide by {ranks}"
         return [rows // ranks] * ranks, ""
     sizes = splits.tolist() if hasattr(splits, "tolist") else list(splits)
-    if len(sizes) != ranks or any(type(size) is not int or size < 0 for size in sizes):
+    if len(sizes) != ranks or {*map(type, sizes)} != {int} or min(sizes) < 0:
         return [], f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {sizes}"
     if sum(sizes) != rows:
         return [], f"{name}_split_sizes sum to {sum(sizes)}, {name} has {rows} rows"

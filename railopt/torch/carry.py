@@ -117,7 +117,7 @@ class Carrier:
         size = length * like.shape[1]
         stream = torch.cuda.current_stream(like.device) if like.is_cuda else like.device
         kept = self._kept.get((stream, turn))
-        if kept is None or len(kept) < size:
+        if kept is None or kept.numel() < size:
             kept = torch.empty(2 * size, dtype=torch.uint8, device=like.device)
             self._kept[stream, turn] = kept
         return kept[:size].view(length, like.shape[1])
