@@ -98,6 +98,14 @@ ROOMS = {
         "moe.assess",
         "moe.presets",
     ],
+    "PyTorch": [
+        "torch.all_to_all",
+        "torch.dispatcher",
+        "torch.groups",
+        "torch.reference",
+        "torch.routes",
+        "torch.ways",
+    ],
     "Hybrid": ["moe.hybrid.spec", "moe.hybrid.answer", "moe.hybrid.gating", "moe.hybrid.migrate"],
     "Sweeps and reports": [
         "sweep.spec",

@@ -1,13 +1,13 @@
 """Who sends which rows to whom on which rail: from the counts that every rank knows to the way of
 one rank.  numpy and numba alone, no PyTorch.
 
-Ranks are GPU ids: rank = node * gpus + local.  The ranks of one local index are a *column*: the
-process group that carries what goes on the rails of that GPU's NICs.  A flow's rows are divided
-between columns as a policy puts its pieces on rails, and lie in the order of columns at both ends.
+Ranks are GPU ids: rank = node * gpus + local.  The ranks of one local index are a *rail group*:
+the process group that carries what goes on that GPU's NICs.  A flow's rows are divided
+between rail groups as a policy puts its pieces on rails, and lie in their order at both ends.
 
-    1  inside the node   from the source to the column's GPU         (what is staged)
-    2  inside the column from node to node
-    3  inside the node   from the column's GPU to the destination    (what is passed on)
+    1  inside the node        from the source to the rail group's GPU         (what is staged)
+    2  inside the rail group  from node to node
+    3  inside the node        from the rail group's GPU to the destination    (what is passed on)
 
 Rows inside a node take step 1 alone.
 """
@@ -63,7 +63,7 @@ class Router:
             raise InputError(f"rank {rank}: expected 0 to {ranks - 1}")
         policy_named(policy)
         self.fabric, self.rank, self.policy, self.pieces = fabric, rank, policy, pieces
-        self._via = columns(fabric)
+        self._via = rail_groups(fabric)
         nodes = range(fabric.nodes)
         self._planners = [Planner(fabric, node, 1, policy) for node in nodes if policy in LOCAL]
         shapes = [(ranks, fabric.gpus), (fabric.gpus, ranks)] + [(ranks, fabric.gpus)] * 2
@@ -74,7 +74,7 @@ class Router:
         """The way of `counts` [R, R] rows from rank to rank.
 
         to_nodes   rows only have to reach the node of their destination: step 3 is left out, and
-                   rows stay with the GPU of the column that carried them, by source
+                   rows stay with the GPU of the rail group that carried them, by source
         """
         self._count(counts)
         tables = self._tables
@@ -109,9 +109,9 @@ class Router:
             yield Pieces(chunks.src_gpu, chunks.dst_gpu, chunks.size, rail)
 
 
-def columns(fabric: Fabric) -> Array:
-    """int64 [G, G, rails]: the column of what goes from local GPU i to local GPU j of another node
-    on rail n: i where it is near the NIC, else j where that is, else the NIC's owner.
+def rail_groups(fabric: Fabric) -> Array:
+    """int64 [G, G, rails]: the rail group of what goes from local GPU i to local GPU j of another
+    node on rail n: i where it is near the NIC, else j where that is, else the NIC's owner.
     """
     near, owner = fabric.node.near, fabric.node.owner
     gpu = np.arange(fabric.gpus)

@@ -24,10 +24,10 @@ class Pieces(NamedTuple):
 class Tables(NamedTuple):
     """What one rank (GPU g of node k, of G GPUs a node and R in all) must know, in rows, int64.
 
-    own       [R, G]     from this rank to GPU d, by the column that carries them
-    gathered  [G, R]     from GPU i of this node to GPU d, by this rank's column
-    arrived   [R, G]     from GPU s to GPU h of this node, by this rank's column
-    into      [R, G]     from GPU s to this rank, by the column that carries them
+    own       [R, G]     from this rank to GPU d, by the rail group that carries them
+    gathered  [G, R]     from GPU i of this node to GPU d, by this rank's rail group
+    arrived   [R, G]     from GPU s to GPU h of this node, by this rank's rail group
+    into      [R, G]     from GPU s to this rank, by the rail group that carries them
     sent      [nodes, rails]     what each NIC sends
     received  [nodes, rails]     what each NIC receives
     """
@@ -43,7 +43,7 @@ class Tables(NamedTuple):
 @njit(cache=True)
 def begin(counts: Array, rank: int, tables: Tables) -> None:
     """Tables with what stays inside the rank's node alone, of `counts` [R, R]: it goes by the
-    column of its destination.
+    rail group of its destination.
     """
     for table in tables:
         table[:] = 0
@@ -59,8 +59,8 @@ def begin(counts: Array, rank: int, tables: Tables) -> None:
 
 @njit(cache=True)
 def add(pieces: Pieces, via: Array, rank: int, tables: Tables) -> None:
-    """Add `pieces` to `tables` of `rank`; `via` [G, G, rails] is the column of a rail's bytes from
-    a local GPU to a local GPU of another node.
+    """Add `pieces` to `tables` of `rank`; `via` [G, G, rails] is the rail group of a rail's rows
+    from a local GPU to a local GPU of another node.
     """
     gpus = via.shape[0]
     node, local = rank // gpus, rank % gpus
@@ -82,7 +82,7 @@ def add(pieces: Pieces, via: Array, rank: int, tables: Tables) -> None:
 
 class Sums(NamedTuple):
     """Rows of one rank's exchanges, int64: what it stages and gathers [G], by node what it sends
-    and receives on its column [nodes], and what it passes on and gets passed on [G].
+    and receives in its rail group [nodes], and what it passes on and gets passed on [G].
 
     blocks    [G, nodes]: `Tables.gathered`, all GPUs of a node together
     """

@@ -10,7 +10,7 @@ import pytest
 from railopt import Fabric, Traffic, plan
 from railopt.errors import InputError
 from railopt.inside import Inside
-from railopt.torch.routes import LOCAL, Route, Router, columns
+from railopt.torch.routes import LOCAL, Route, Router, rail_groups
 from railopt.torch.ways import Exchange, Reorder, back, transposed
 
 Rows = list[object]
@@ -105,7 +105,7 @@ def test_rails_carry_what_the_policys_plan_says(policy: str) -> None:
         assert np.array_equal(route.received, made.recv), rank
 
 
-def test_columns_get_as_much_as_their_rails() -> None:
+def test_rail_groups_get_as_much_as_their_rails() -> None:
     """Rows over the network of each rank are those of its NIC's rail."""
     fabric, counts = FABRICS["2x4"], some_counts(8, 7, 100)
     for rank, route in enumerate(routes(fabric, counts, "even-excess")):
@@ -125,7 +125,7 @@ def test_even_excess_evens_a_hot_gpu_out() -> None:
     assert own.way[1].send == [1024, 0, 0, 0]  # nothing is staged
 
 
-def test_rows_for_a_node_stay_at_the_column() -> None:
+def test_rows_for_a_node_stay_at_the_rail_group() -> None:
     fabric = FABRICS["2x4"]
     counts = np.zeros((8, 8), np.int64)
     rng = np.random.default_rng(2)
@@ -157,11 +157,11 @@ def test_no_rows_at_all() -> None:
     assert all(sum(step.send) == 0 for step in route.way if isinstance(step, Exchange))
 
 
-def test_columns_of_shared_and_several_nics() -> None:
-    assert np.array_equal(columns(Fabric.uniform(2, 4))[1, 2], np.arange(4))
-    two = columns(Fabric.uniform(2, 4, gpus=2))  # rails 0 and 1 are GPU 0's
+def test_rail_groups_of_shared_and_several_nics() -> None:
+    assert np.array_equal(rail_groups(Fabric.uniform(2, 4))[1, 2], np.arange(4))
+    two = rail_groups(Fabric.uniform(2, 4, gpus=2))  # rails 0 and 1 are GPU 0's
     assert two[0, 1].tolist() == [0, 0, 1, 1]
-    shared = columns(Fabric.uniform(2, 2, gpus=4))  # GPUs 0 and 1 have rail 0
+    shared = rail_groups(Fabric.uniform(2, 2, gpus=4))  # GPUs 0 and 1 have rail 0
     assert shared[1, 0].tolist() == [1, 2]
     assert shared[1, 3].tolist() == [1, 3]
     assert Inside.usual(4, 2).owner.tolist() == [0, 2]
