@@ -75,25 +75,15 @@ def agreed(group: Any, offer: Offer) -> Ints:
     ranks see differently, is an error of all.
     """
     ranks = dist.get_world_size(group)
-    message = np.zeros(HEADER + 2 * ranks, np.int64)
-    message[:HEADER] = bool(offer.problem), offer.width, offer.recv is not None
-    if not offer.problem:
-        message[HEADER : HEADER + ranks] = offer.send
-        message[HEADER + ranks :] = 0 if offer.recv is None else offer.recv
+    numbers = [0] * 2 * ranks if offer.problem else [*offer.send, *(offer.recv or [0] * ranks)]
+    head = [bool(offer.problem), offer.width, offer.recv is not None]
+    message = np.array([*head, *numbers], np.int64)
     every = gathered(group, message)
-    widths = every[:, 1]
-    if every[:, 0].any():
-        _raise_any(texts(group, offer.problem))
-    if (widths != widths[0]).any():
-        kinds = texts(group, offer.kind)
-        rank = int(np.argmax(widths != widths[0]))
-        raise InputError(
-            f"rank {rank} has {printable(kinds[rank])}, rank 0 {printable(kinds[0])}: expected "
-            f"rows of as many bytes"
-        )
+    if offer.problem or (every[:, :HEADER] != message[:HEADER]).any():
+        _raise_unlike(group, offer, every)
     counts = np.ascontiguousarray(every[:, HEADER : HEADER + ranks])
     expected = every[:, HEADER + ranks :].T
-    if every[:, 2].all() and not np.array_equal(counts, expected):
+    if offer.recv is not None and (counts != expected).any():
         source, target = np.argwhere(counts != expected)[0].tolist()
         raise InputError(
             f"rank {source} sends {counts[source, target]} rows to rank {target}, which expects "
@@ -101,6 +91,18 @@ def agreed(group: Any, offer: Offer) -> Ints:
             f"other must agree"
         )
     return counts
+
+
+def _raise_unlike(group: Any, offer: Offer, every: Array) -> None:
+    """Raise what is wrong at any rank, or how two differ; every rank comes here if one does."""
+    if every[:, 0].any():
+        _raise_any(texts(group, offer.problem))
+    kinds = texts(group, offer.kind)
+    rank = int(np.argmax((every[:, :HEADER] != every[0, :HEADER]).any(axis=1)))
+    raise InputError(
+        f"rank {rank} has {printable(kinds[rank])}, rank 0 {printable(kinds[0])}: expected the "
+        f"same call, with rows of as many bytes"
+    )
 
 
 def _raise_any(problems: list[str]) -> None:

@@ -24,7 +24,7 @@ from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.policies import plan, policy_named
 from railopt.policies.planner import Planner
-from railopt.torch.tally import Pieces, Tables, add, begin, busiest, sums
+from railopt.torch.tally import Pieces, Sums, Tables, add, begin, busiest, sums
 from railopt.torch.ways import Exchange, Way, transposed
 from railopt.traffic import Traffic
 
@@ -69,6 +69,9 @@ class Router:
         shapes = [(ranks, fabric.gpus), (fabric.gpus, ranks)] + [(ranks, fabric.gpus)] * 2
         shapes += [(fabric.nodes, fabric.rails)] * 2
         self._tables = Tables(*(np.empty(shape, np.int64) for shape in shapes))
+        lengths = [fabric.gpus] * 2 + [fabric.nodes] * 2 + [fabric.gpus] * 2
+        vectors = [np.empty(length, np.int64) for length in lengths]
+        self._sums = Sums._make([*vectors, np.empty((fabric.gpus, fabric.nodes), np.int64)])
 
     def route(self, counts: Ints, *, to_nodes: bool = False) -> Route:
         """The way of `counts` [R, R] rows from rank to rank.
@@ -77,8 +80,8 @@ class Router:
                    rows stay with the GPU of the rail group that carried them, by source
         """
         self._count(counts)
-        tables = self._tables
-        total = sums(tables)
+        tables, total = self._tables, self._sums
+        sums(tables, total)
         staged = Exchange("node", total.staged.tolist(), total.gathered.tolist())
         carried = Exchange("rail", total.sent.tolist(), total.received.tolist())
         way: Way = (transposed(tables.own), staged, transposed(total.blocks), carried)

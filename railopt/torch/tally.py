@@ -97,25 +97,23 @@ class Sums(NamedTuple):
 
 
 @njit(cache=True)
-def sums(tables: Tables) -> Sums:
-    """The sums of one rank's tables."""
+def sums(tables: Tables, total: Sums) -> None:
+    """Fill `total` from one rank's tables."""
+    for array in total[:-1]:
+        array[:] = 0
+    total.blocks[:] = 0
     ranks, gpus = tables.own.shape
-    nodes = ranks // gpus
-    blocks = np.zeros((gpus, nodes), np.int64)
-    received = np.zeros(nodes, np.int64)
-    for i in range(gpus):
-        for r in range(ranks):
-            blocks[i, r // gpus] += tables.gathered[i, r]
-            received[r // gpus] += tables.arrived[r, i]
-    return Sums(
-        tables.own.sum(axis=0),
-        blocks.sum(axis=1),
-        blocks.sum(axis=0),
-        received,
-        tables.arrived.sum(axis=0),
-        tables.into.sum(axis=0),
-        blocks,
-    )
+    for r in range(ranks):
+        node = r // gpus
+        for i in range(gpus):
+            rows = tables.gathered[i, r]
+            total.blocks[i, node] += rows
+            total.gathered[i] += rows
+            total.sent[node] += rows
+            total.received[node] += tables.arrived[r, i]
+            total.passed[i] += tables.arrived[r, i]
+            total.staged[i] += tables.own[r, i]
+            total.into[i] += tables.into[r, i]
 
 
 @njit(cache=True)
