@@ -15,6 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from railopt.errors import InputError
+
 MOST = 8  # processes
 LIMIT_S = 100.0  # for a whole world
 WAIT_S = 30.0  # for one exchange
@@ -57,6 +59,15 @@ def outcomes_of(
                 process.kill()
                 process.join()
     return [found[rank] for rank in range(ranks)]
+
+
+def said(call: Callable[..., Any], *arguments: Any) -> str:
+    """What a call refuses its arguments with."""
+    try:
+        call(*arguments)
+    except InputError as error:
+        return str(error)
+    return "no error"
 
 
 def _live(
