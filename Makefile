@@ -33,8 +33,8 @@ test: $(VENV)/.test             ## unit, property and contract tests; no system 
 	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
-test-newest:                    ## the tests, slow ones left out, on the newest Python of this machine, with the newest dependencies
-	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" PYTEST_ARGS="-m 'not slow'" \
+test-newest:                    ## unit and contract tests, slow ones left out, on the newest Python of this machine, with the newest dependencies
+	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS="tests/unit tests/contract" PYTEST_ARGS="-m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
 test-lowest:                    ## the unit tests, slow ones left out, with the lowest dependencies that pyproject.toml allows
 	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
@@ -90,6 +90,8 @@ test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with n
 	.cache/slim/bin/python -m pip --disable-pip-version-check -q install --no-deps dist/railopt-*.whl
 	.cache/slim/bin/python -m pip --disable-pip-version-check -q install numpy numba
 	cd .cache && slim/bin/python -P ../tests/slim.py
+$(VENV)/.all: pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) -e '.[test,lint,browser,docs]' && touch $@ $(addprefix $(VENV)/.,browser docs lint test base)
 $(VENV)/.browser: pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) -e '.[test,browser,docs]' && touch $@ $(VENV)/.docs $(VENV)/.test $(VENV)/.base
 test-browser: $(VENV)/.browser  ## the report and the site in headless Chromium (installs Debian's chromium and chromium-driver as root)
