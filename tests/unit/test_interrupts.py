@@ -82,7 +82,7 @@ def test_a_sweep_that_loses_a_ctrl_c_says_so(
     path = tmp_path / "spec.toml"
     path.write_text(
         "[grid]\nnodes = [2]\nrails = [2]\ngpus = [2]\nseed = [0, 1]\n"
-        'traffic = ["uniform:mean=1MiB"]\nchunk = ["1MiB"]\npolicy = ["lpt"]\n'
+        'traffic = ["uniform:size=1MiB"]\nchunk = ["1MiB"]\npolicy = ["lpt"]\n'
     )
     began = time.monotonic()
     summary = client.run(spec.read(path), tmp_path / "results", shard=(0, 1))

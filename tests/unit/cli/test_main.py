@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt import Fabric, Plan, Traffic
+from railopt import POLICIES, Fabric, Plan, Traffic
 from railopt.cli.common import with_floats
 from railopt.cli.main import COMMANDS
 from railopt.errors import InputError
@@ -427,7 +427,7 @@ def test_demo(railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         if line.split()[:1] in (["2"], ["4"], ["8"])
     ] == ["2", "4", "8"]
     data = json.loads(railopt_cli("demo", "--json").out)
-    assert len(data["healthy"]) == len(data["slow NIC"]) == 10
+    assert len(data["healthy"]) == len(data["slow NIC"]) == len(POLICIES)
     assert all(
         Fraction(row["value"]) >= Fraction(row["bound"])
         for row in data["healthy"] + data["slow NIC"]
