@@ -7,6 +7,7 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 TESTS  := tests/unit tests/property tests/contract
+LEANING := $(addprefix tests/unit/,policies solver sim report sweep moe) $(wildcard tests/unit/test_*.py)
 INSTANCES := 10000
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
@@ -36,9 +37,9 @@ test-fast: $(VENV)/.test        ## what to run at every save: the unit tests tha
 test-newest:                    ## unit and contract tests, slow ones left out, on the newest Python of this machine, with the newest dependencies
 	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS="tests/unit tests/contract" PYTEST_ARGS="-m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
-test-lowest:                    ## the unit tests, slow ones left out, with the lowest dependencies that pyproject.toml allows
+test-lowest:                    ## unit tests of rooms that lean on dependencies, slow ones left out, with the lowest that pyproject.toml allows
 	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
-	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt TESTS=tests/unit PYTEST_ARGS="-m 'not slow'" \
+	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt TESTS="$(LEANING)" PYTEST_ARGS="-m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## INSTANCES=10000 tiny instances against brute force: never a wrong "proved"
 	CI=1 RAILOPT_INSTANCES=$(INSTANCES) $(PY) -m pytest tests/property/test_coupled_brute_force.py \
