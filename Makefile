@@ -34,8 +34,8 @@ test: $(VENV)/.test             ## unit, property and contract tests; no system 
 	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
-test-newest:                    ## unit and contract tests, slow ones left out, on the newest Python of this machine, with the newest dependencies
-	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS="tests/unit tests/contract" PYTEST_ARGS="-m 'not slow'" \
+test-newest:                    ## the unit tests, slow ones left out, on the newest Python of this machine, with the newest dependencies
+	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS=tests/unit PYTEST_ARGS="-m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
 test-lowest:                    ## unit tests of rooms that lean on dependencies, slow ones left out, with the lowest that pyproject.toml allows
 	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
