@@ -9,6 +9,8 @@ PYTEST := $(PY) -m pytest -n auto --dist worksteal
 TESTS  := tests/unit tests/property tests/contract
 LEANING := $(addprefix tests/unit/,policies solver sim report sweep moe) $(wildcard tests/unit/test_*.py)
 INSTANCES := 10000
+# hundreds of processes import the package: it is compiled once, whatever the shell says
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
   bench-gpu experiments test-browser test-torch proofs test-rdma bench-solver docs test-docs test-examples clean

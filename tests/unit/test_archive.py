@@ -278,6 +278,7 @@ def test_plans_with_wrong_arrays_under_a_right_digest(
         Plan.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
 def test_fuzzed_archives_are_read_or_refused(tmp_path: Path, packed: int) -> None:
     dice = random.Random(packed)
@@ -295,6 +296,7 @@ def test_fuzzed_archives_are_read_or_refused(tmp_path: Path, packed: int) -> Non
     assert all(map(str.isprintable, refused))
 
 
+@pytest.mark.slow
 def test_fuzzed_plans_are_read_or_refused(tmp_path: Path) -> None:
     dice = random.Random(7)
     path = tmp_path / "p.npz"

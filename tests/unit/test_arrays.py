@@ -111,6 +111,7 @@ def test_nothing_is_left_behind_and_other_errors_pass(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     """A limit on the size of files fails where a full disk does: in the middle of writing."""
     arguments = ["plan", "moe:tokens=64", "--chunk", "4KiB", "-o", str(tmp_path / "plan.npz")]

@@ -187,6 +187,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_hostile_text_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
@@ -368,6 +369,7 @@ def test_damaged_plans_are_refused(plan_file: Path, tmp_path: Path) -> None:
     assert refused > 0.9 * CASES
 
 
+@pytest.mark.slow
 def test_damaged_certificates_are_refused(plan_file: Path, tmp_path: Path) -> None:
     plan = Plan.load(plan_file)
     report = gap(plan, limit_s=0)

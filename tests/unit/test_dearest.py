@@ -145,6 +145,7 @@ def test_the_dearest_arrays_are_answered(tmp_path: Path) -> None:
     answered("from railopt import Traffic; Traffic.load('{path}')", packed)
 
 
+@pytest.mark.slow
 def test_a_pickle_can_not_ask_for_a_text_without_end(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     with zipfile.ZipFile(path, "w") as archive:
@@ -152,6 +153,7 @@ def test_a_pickle_can_not_ask_for_a_text_without_end(tmp_path: Path) -> None:
     answered(TRACE, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "size"), [(2, 1 << 59), (1504, 1)])
 def test_a_traffic_of_too_many_connections_is_refused(gpus: int, size: int, tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
@@ -160,6 +162,7 @@ def test_a_traffic_of_too_many_connections_is_refused(gpus: int, size: int, tmp_
     assert not (tmp_path / "t.npz.cm").exists()
 
 
+@pytest.mark.slow
 def test_a_plan_of_rates_that_all_differ_is_read(tmp_path: Path) -> None:
     rates = np.arange(1, (1 << 17) + 1).reshape(-1, 4)
     fabric = railopt.Fabric(len(rates), 4, 4, rates, rates)

@@ -87,6 +87,7 @@ def test_whole_numbers_are_uniform() -> None:
     assert stats.chisquare(counted[[0, 2, 3]], MANY * np.array([5, 1, 2]) / 8).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", [50, 3000, 70_000, 10**9])
 def test_counts_are_multinomial(trials: int) -> None:
     weights = np.array([5, 1, 0, 3, 7])
@@ -113,6 +114,7 @@ def test_real_numbers_have_their_distributions() -> None:
     assert -2 <= between.min() < -1.9 < 2.9 < between.max() < 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [0.02, 0.5, 1.0, 4.0, 1e4])
 def test_gamma_and_dirichlet(shape: float) -> None:
     logs = Dice(7).log_gamma(np.full(MANY, shape))

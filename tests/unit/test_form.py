@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import railopt
 
 ROOT = Path(railopt.__file__).parent
@@ -40,6 +42,7 @@ def lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or 0) - function.lineno + 1
 
 
+@pytest.mark.slow
 def test_no_function_has_many_parameters_or_lines() -> None:
     wrong = [
         f"{at}: {parameters(f)} parameters, {lines(f)} lines"

@@ -73,6 +73,7 @@ def test_what_was_said_before_the_kill_survives_and_half_a_line_does_not(
     assert heard.failure == "did not stop at its time limit and was killed"
 
 
+@pytest.mark.slow
 def test_a_crash_is_told_with_the_last_words(child: Callable[[str], str]) -> None:
     heard = processes.ask(child("sys.exit('no licence')"), nothing, 30)
     assert heard.failure == "crashed (exit code 1): no licence"
@@ -80,6 +81,7 @@ def test_a_crash_is_told_with_the_last_words(child: Callable[[str], str]) -> Non
     assert heard.failure == "crashed (signal SIGSEGV): it said nothing"
 
 
+@pytest.mark.slow
 def test_memory_is_limited(child: Callable[[str], str]) -> None:
     name = child("held = bytearray(400 << 20); print(len(held))")
     assert processes.ask(name, nothing, 30, memory=1 << 30).said == str(400 << 20)

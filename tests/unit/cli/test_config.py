@@ -131,6 +131,7 @@ def test_a_file_that_is_not_there_or_does_nothing(railopt_cli: Cli, folder: Path
     assert "sets nothing" in railopt_cli("--config", config.NAME, "completion", "bash").err
 
 
+@pytest.mark.slow
 def test_fuzzed_files_are_read_or_refused(folder: Path) -> None:
     dice, refused = random.Random(5), []
     for _ in range(300):

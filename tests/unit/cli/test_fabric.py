@@ -26,6 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_show_draws_and_says(here: Path, railopt_cli: Cli) -> None:
     ran = railopt_cli("fabric", "show", "topo.xml", "-o", "node.svg")
     assert (ran.code, ran.err) == (0, "saved node.svg\n")

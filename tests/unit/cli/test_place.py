@@ -87,6 +87,7 @@ def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[
         assert text in out
 
 
+@pytest.mark.slow
 def test_exports_are_what_the_placement_is(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

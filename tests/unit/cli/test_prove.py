@@ -61,6 +61,7 @@ def test_a_failure_is_exit_code_4(
     assert "n = 2, m = 5" in ran.err
 
 
+@pytest.mark.slow
 def test_what_the_kernel_did_not_run_is_not_called_proved_by_it(railopt_cli: Cli) -> None:
     kernel = [t.id for t in registry.family("T1") if t.status == "proved-kernel"]
     assert kernel
@@ -92,6 +93,7 @@ def test_hostile_rationals_in_a_certificate_are_one_sentence(
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_damaged_certificates_are_one_sentence(tmp_path: Path) -> None:
     dice = random.Random(6)
     path = tmp_path / "c.json"

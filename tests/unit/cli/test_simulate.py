@@ -205,6 +205,7 @@ def test_the_picture_has_a_row_a_rail(plan: Plan) -> None:
     assert f"{len(timeline.stuck)} chunks stuck" in timeline_figure(timeline).get_suptitle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?")]
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from railopt.moe.iteration.timeline import Event, Timeline
 from railopt.report.gantt import gantt
 from railopt.report.saving import save_figure
@@ -17,6 +19,7 @@ def line(style: str, count: int) -> Timeline:
     )
 
 
+@pytest.mark.slow
 def test_every_event_is_a_shape_and_every_timeline_is_named(tmp_path: Path) -> None:
     shapes = {}
     for count in (3, 43):

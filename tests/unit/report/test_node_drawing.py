@@ -52,6 +52,7 @@ def test_a_node_as_text() -> None:
         node_lines(odd(), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["svg", "pdf", "png"])
 def test_a_node_as_a_figure(suffix: str, tmp_path: Path) -> None:
     for name in ("a", "b"):

@@ -364,6 +364,7 @@ def test_arrays_of_wrong_shapes_under_a_valid_digest(compact: Schedule, tmp_path
     assert refused > 80
 
 
+@pytest.mark.slow
 def test_damaged_files_are_refused(compact: Schedule, tmp_path: Path) -> None:
     """150 files with a few bytes changed, cut out, doubled or put in."""
     compact.save(tmp_path / "s.npz")

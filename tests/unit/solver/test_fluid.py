@@ -89,6 +89,7 @@ def degraded_fabric(rng: np.random.Generator) -> tuple[Fabric, np.ndarray]:
     return Fabric.uniform(nodes, rails, "400Gb/s").degraded(nics), demand
 
 
+@pytest.mark.slow
 def test_degraded_fabrics_with_flows_of_any_size_are_proved_exactly() -> None:
     for seed in range(INSTANCES):
         fabric, demand = degraded_fabric(np.random.default_rng([seed, 15]))

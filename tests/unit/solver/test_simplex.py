@@ -84,6 +84,7 @@ def value_of(program: LinearProgram, found: Vertex) -> Number:
     return sum(cost * x for cost, x in zip(program.cost, found.x, strict=True))
 
 
+@pytest.mark.slow
 def test_every_guess_leads_to_the_best_vertex() -> None:
     solved = infeasible = 0
     for seed in range(150):
@@ -104,6 +105,7 @@ def test_every_guess_leads_to_the_best_vertex() -> None:
     assert min(solved, infeasible) > 50
 
 
+@pytest.mark.slow
 def test_first_choices_and_fresh_factors_lead_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
     from railopt.solver import simplex
 

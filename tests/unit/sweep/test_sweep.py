@@ -358,6 +358,7 @@ def test_six_writers_on_a_full_disk_killed_in_the_middle(small_disk: Path) -> No
     assert said <= found  # what was reported as written is there
 
 
+@pytest.mark.slow
 def test_a_sweep_in_which_all_fail_says_why_and_fails(
     tmp_path: Path, railopt_cli: Callable[..., Any]
 ) -> None:

@@ -99,6 +99,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dropped"),
     BROKEN,

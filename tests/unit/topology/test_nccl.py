@@ -151,6 +151,7 @@ def test_the_largest_node_is_quick() -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_damage_is_an_input_error_or_a_node() -> None:
     complaints: list[str] = []
     dice = random.Random(5)

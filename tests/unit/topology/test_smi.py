@@ -83,6 +83,7 @@ def test_odd_matrices_are_refused(text: str, complaint: str) -> None:
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.slow
 def test_damage_is_an_input_error_or_a_node() -> None:
     complaints: list[str] = []
     dice = random.Random(6)

@@ -65,6 +65,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
             read_location(path, 2, 1, 3)
 
 
+@pytest.mark.slow
 def test_damaged_locations_are_read_or_refused(tmp_path: Path) -> None:
     path, dice = tmp_path / "x.json", random.Random(15)
     whole = json.dumps(PLACED.sglang(), indent=1)

@@ -148,6 +148,7 @@ def test_small_layers_are_planned_optimally(seed: int) -> None:
         assert evaluate(model, counts, pro_prophet(model, counts)).total == best.bracket.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_layers_of_twenty_pairs_are_planned_within_two_percent(seed: int) -> None:
     model, counts = flat(5, overlap=bool(seed % 2)), draw(5, 5, seed, 0.8)
@@ -275,6 +276,7 @@ def test_counts_that_do_not_fit_are_refused() -> None:
         algorithm1(flat(4), np.ones((4, 4), int), 4)
 
 
+@pytest.mark.slow
 def test_splitting_tokens_over_replicas_helps_a_batch_that_drifted() -> None:
     model = rails(2, 4)
     planned, drifted = draw(8, 8, 4, 1.0), draw(8, 8, 5, 1.0)

@@ -77,6 +77,7 @@ def test_optimal_refuses_copies_that_it_would_count_as_sent() -> None:
     np.testing.assert_array_equal(kept.home, homes.home)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_child", [True, False])
 def test_ctrl_c_leaves_the_best_so_far(by_child: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["railopt.symbolic.coq", "railopt.symbolic.coq.build"])
 def test_without_coqc_it_says_what_to_install(tmp_path: Path, name: str) -> None:
     """From sources of which nothing is built, so that coqc is asked for."""
