@@ -39,7 +39,7 @@ from math import ceil, floor, gcd, prod
 from operator import add, and_, eq, sub
 from typing import Any, NamedTuple
 
-WORK = 25_000_000  # steps of one check
+WORK = 20_000_000  # steps of one check
 MEMORY = 1 << 28  # bytes of a parsed certificate
 DIRECTORY = 1 << 16  # bytes of a plan file's list of members
 SETS = 1_500_000  # sets of jobs in either half of a cover's list, of some 200 bytes each

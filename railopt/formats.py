@@ -12,7 +12,7 @@ their leaf.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ MAX_LINE, MAX_LINES = 24 * MAX_RANKS, 4 * MAX_RANKS
 MAX_ODD = 1 << 18  # entries that are not plain: signs, or beyond 9 * 10^18
 MAX_CONNECTIONS = 1 << 20  # of a `.cm` that is written
 
-_PLAIN = re.compile(r"[ \t]*(?:[0-8]?[0-9]{1,18}(?:[ \t]+|\Z))+")  # numbers that fit int64
+_NOT_PLAIN = re.compile(r"[^0-9 \t]|[0-9]{19}")  # else numbers that fit int64
 
 
 def parse_matrix(text: str, name: str = "matrix") -> Ints:
@@ -40,7 +40,7 @@ def parse_matrix(text: str, name: str = "matrix") -> Ints:
         where = f"{name} row {len(rows)}"
         if len(found[0]) > MAX_LINE:
             raise FormatError(f"{where}: {len(found[0])} characters, at most {MAX_LINE}")
-        plain = _PLAIN.fullmatch(found[0]) is not None
+        plain = not found[0].isspace() and _NOT_PLAIN.search(found[0]) is None
         row = np.fromstring(found[0], np.int64, sep=" ") if plain else _row(found[0], where)
         if len(row) == 0:
             continue
@@ -48,7 +48,7 @@ def parse_matrix(text: str, name: str = "matrix") -> Ints:
         if len(row) > MAX_RANKS or odd > MAX_ODD:
             raise FormatError(
                 f"{where}: more than {MAX_RANKS} columns, or than {MAX_ODD} entries in all with "
-                f"signs or of 9e18 and more"
+                f"signs or of more than 18 digits"
             )
         width = len(rows[0]) if rows else len(row)
         if len(row) != width or len(rows) == width:
@@ -161,6 +161,12 @@ _CM_LINE = re.compile(
 
 def parse_cm(text: str, name: str = "connections") -> tuple[int, list[Connection]]:
     """Text of a `.cm` -> (htsim nodes, connections)."""
+    nodes, connections = _connections(text, name)
+    return nodes, list(connections)
+
+
+def _connections(text: str, name: str) -> tuple[int, Iterator[Connection]]:
+    """As `parse_cm`, the connections one by one: a million of them need not be held."""
     lines = [
         line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")
     ]
@@ -185,22 +191,21 @@ def parse_cm(text: str, name: str = "connections") -> tuple[int, list[Connection
             f"connections "
             f"and {head.get('Triggers', 0)} triggers"
         )
-    result = []
-    for line in flows:
-        match = _CM_LINE.match(line) if len(line) <= MAX_CM_LINE else None
-        if match is None:
-            raise FormatError(
-                f"{name}: {shown(line)} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
-            )
-        src, dst, start, trigger, size, done = match.groups()
-        if int(src) >= head["Nodes"] or int(dst) >= head["Nodes"]:
-            raise FormatError(f"{name}: {shown(line)} names a node beyond Nodes {head['Nodes']}")
-        result.append(
-            Connection(
-                int(src), int(dst), int(size), int(start or 0), _optional(trigger), _optional(done)
-            )
+    return head["Nodes"], (_connection(line, head["Nodes"], name) for line in flows)
+
+
+def _connection(line: str, nodes: int, name: str) -> Connection:
+    match = _CM_LINE.match(line) if len(line) <= MAX_CM_LINE else None
+    if match is None:
+        raise FormatError(
+            f"{name}: {shown(line)} is not 'src->dst [id k] (start PS | trigger T) size BYTES'"
         )
-    return head["Nodes"], result
+    src, dst, start, trigger, size, done = match.groups()
+    if int(src) >= nodes or int(dst) >= nodes:
+        raise FormatError(f"{name}: {shown(line)} names a node beyond Nodes {nodes}")
+    return Connection(
+        int(src), int(dst), int(size), int(start or 0), _optional(trigger), _optional(done)
+    )
 
 
 def _optional(text: str | None) -> int | None:
@@ -211,18 +216,18 @@ def cm_to_matrix(text: str, nodes: int, gpus: int, name: str = "connections") ->
     """A `.cm` over NICs (id = rail * nodes + node) as GPU traffic, GPU r of a node owning NIC r ->
     int64 [gpus, gpus].
     """
-    nics, connections = parse_cm(text, name)
+    nics, connections = _connections(text, name)
     if nics != nodes * gpus:
         raise FormatError(
             f"{name}: {nics} htsim nodes, expected {nodes * gpus} = {nodes} nodes x {gpus} GPUs "
             f"(one NIC a GPU)"
         )
     sums: dict[tuple[int, int], int] = {}
-    for c in connections:
-        pair = (c.src % nodes * gpus + c.src // nodes, c.dst % nodes * gpus + c.dst // nodes)
-        sums[pair] = sums.get(pair, 0) + c.size
+    for src, dst, size, *_ in connections:
+        sums[src, dst] = sums.get((src, dst), 0) + size
     matrix = np.zeros((nics, nics), np.int64)
-    for (i, j), size in sums.items():
+    for (src, dst), size in sums.items():
+        i, j = (end % nodes * gpus + end // nodes for end in (src, dst))
         if size > INT64_MAX:
             raise FormatError(f"{name}: {size} bytes from {i} to {j}: beyond int64")
         matrix[i, j] = size

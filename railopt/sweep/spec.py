@@ -230,8 +230,7 @@ def _instance(
     for key in ("nodes", "rails", "seed"):
         whole_number(full[key], key, int(key != "seed"), INT64_MAX)
     policy_named(str(full["policy"]))
-    if full["chunk"] != "flow":
-        parse_bytes(full["chunk"])
+    _check_chunk(str(full["chunk"]))
     checked: dict[str, Any] = {
         key: str(value) if isinstance(_DEFAULTS[key], str) else value for key, value in full.items()
     }
@@ -249,6 +248,13 @@ def _instance(
             f"traffic = {point.traffic!r}: the seed is an axis of its own, seed = [...]"
         )
     return point
+
+
+@cache
+def _check_chunk(text: str) -> None:
+    """Refuse what is no number of bytes; once, however many instances have it."""
+    if text != "flow":
+        parse_bytes(text)
 
 
 def _check_runnable(points: Iterable[Instance]) -> None:

@@ -104,7 +104,7 @@ TEXTS: dict[str, tuple[str, str, Callable[[], str]]] = {
     "expert location": (
         "l.json",
         LOCATION,
-        lambda: '{"physical_to_logical_map":[[' + "0," * 8_000_000 + "0]]}",
+        lambda: '{"physical_to_logical_map":[[' + "0," * 4_000_000 + "0]]}",
     ),
 }
 

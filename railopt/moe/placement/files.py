@@ -11,7 +11,7 @@ from railopt.errors import FormatError, InputError, printable
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import MAX_LAYERS
 
-LARGEST = 16 << 20  # bytes of a location file: 256 layers of 10,000 slots fill it
+LARGEST = 8 << 20  # bytes of a location file: 256 layers of 5,000 slots fill it
 KEY = "physical_to_logical_map"
 
 
