@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spill"]
 
-WINDOWS = (1, 2, 3, 4, 6, 8, 10, 12, 14)  # one round each, of width time / 2**window
+WINDOWS = (1, 2, 4, 7, 11)  # one round each, of width time / 2**window
 ROUNDS_HOME = 3
 CLOSE = 1 << 11  # a time within one part in so many is taken for the one that was to be kept
 STEPS = 16  # times that are tried where scale-up counts too
