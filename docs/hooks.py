@@ -74,6 +74,7 @@ ROOMS = {
     "Runtime": [
         "runtime",
         "runtime.senders.protocol",
+        "runtime.senders.report",
         "runtime.senders.setting",
         "runtime.senders.loopback",
         "runtime.senders.record",

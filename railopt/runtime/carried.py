@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.runtime.senders import SENDERS, Setting
-from railopt.runtime.senders.protocol import Report
+from railopt.runtime.senders.report import Report
+from railopt.runtime.senders.setting import Carrier
+
+SHARED = 1 << 16
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Runs of one plan: `nodes[k][i]` is process k's report of run i (loopback: one process)."""
+    """Runs of one plan: `nodes[k][i]` is process k's report of run i (loopback: one process). In a
+    world of more than SHARED links other processes' reports come without them.
+    """
 
     sender: str
     plan: Plan
@@ -84,7 +90,17 @@ def carry(plan: Plan, sender: str, setting: Setting, iters: int = 1) -> Carried:
     """Run a plan `iters` times on all ranks; every rank gets what all of them said."""
     with SENDERS[sender].opened(setting) as carrier:
         reports = [carrier.carry(plan) for _ in range(iters)]
-        nodes = carrier.gather([report.as_dict() for report in reports])
-    return Carried(
-        sender, plan, tuple(tuple(Report.from_dict(data) for data in runs) for runs in nodes)
-    )
+        nodes = _gathered(carrier, reports, links=few_links(plan.fabric))
+    nodes[setting.launch.rank] = reports
+    return Carried(sender, plan, tuple(tuple(runs) for runs in nodes))
+
+
+def few_links(fabric: Fabric) -> bool:
+    """Whether what all links did fits into what the ranks tell each other."""
+    return fabric.nodes * fabric.nodes * fabric.rails <= SHARED
+
+
+def _gathered(carrier: Carrier, reports: list[Report], *, links: bool) -> list[list[Report]]:
+    """All processes' reports of the same runs, run by run, so that each fits into a frame."""
+    runs = [carrier.gather(report.as_dict(links=links)) for report in reports]
+    return [[Report.from_dict(data) for data in mine] for mine in zip(*runs, strict=True)]

@@ -19,8 +19,8 @@ from railopt.runtime.carried import carry as carry_out
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.senders import SENDERS, Setting
 from railopt.runtime.senders.loopback import Loopback
-from railopt.runtime.senders.protocol import Report
 from railopt.runtime.senders.record import Record
+from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.engine import Engine, Link, LinkJob
 from railopt.runtime.verbs.null import NullLibrary
@@ -53,7 +53,22 @@ def test_every_sender_that_needs_no_other_rank_carries_a_plan_by_its_name(name: 
 def test_a_report_that_is_none_is_refused() -> None:
     report = Loopback().run(small_plan(2, 2)).wait()
     assert Report.from_dict(report.as_dict()) == report
-    for broken in (None, [], {}, {**report.as_dict(), "more": 1}, {**report.as_dict(), "rails": 1}):
+    whole = report.as_dict()
+    link, rail = whole["links"][0], whole["rails"][0]
+    for broken in (
+        *(
+            None,
+            [],
+            {},
+            {**whole, "more": 1},
+            {**whole, "rails": 1},
+            {**whole, "links": [link[1:]]},
+        ),
+        *({**whole, "links": [[*link[:4], bad, *link[5:]]]} for bad in (-1, True, "1", 1.5, None)),
+        *({**whole, "links": [[*link[:6], bad, *link[7:]]]} for bad in (-0.5, "1", float("nan"))),
+        {**whole, "rails": [{**rail, "alive": 1}]},
+        {**whole, "readmissions": [{"node": 0}]},
+    ):
         with pytest.raises(BackendError, match="does not understand"):
             Report.from_dict(broken)
 
@@ -69,6 +84,27 @@ def test_loopback_moves_every_policys_plan() -> None:
             assert [r.bytes for r in report.rails] == plan.send.sum(axis=0).tolist()
 
 
+def check_links(plan: Plan, reports: list[Report]) -> None:
+    """Every link that the plan uses once, with its bytes and chunks, within the run's time."""
+    links = [link for report in reports for link in report.links]
+    place = list(zip(plan.chunks.src, plan.chunks.dst, plan.rail.tolist(), strict=True))
+    assert sorted((link.node, link.peer, link.rail) for link in links) == sorted(set(place))
+    for link in links:
+        mine = [at == (link.node, link.peer, link.rail) for at in place]
+        assert (link.bytes, link.chunks) == (int(plan.chunks.size[mine].sum()), sum(mine))
+        assert 0 <= link.first_s < link.last_s <= max(report.seconds for report in reports)
+        assert link.rate == link.bytes / (link.last_s - link.first_s)
+        assert (link.retries, link.faults, link.replans, link.readmissions) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_every_sender_says_what_each_link_did(stages: int) -> None:
+    plan = small_plan(3, 2) if stages == 1 else staged(small_plan(3, 2))
+    check_links(plan, [Loopback().run(plan).wait()])
+    results = World(3, 2).run(lambda sender: carry(sender, plan, 1))
+    check_links(plan, [report for _, report in results])
+
+
 def test_loopback_notices_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     from railopt.runtime.payload import pattern
 
@@ -78,7 +114,8 @@ def test_loopback_notices_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         real(source[1:], target[1:], size[1:])
 
     monkeypatch.setattr(pattern, "copy_chunks", lazy)
-    assert Loopback().run(plan).wait().wrong == 2, "one chunk a rail was not moved"
+    report = Loopback().run(plan).wait()
+    assert report.wrong == len(report.links) == 4, "one chunk a link was not moved"
 
 
 def test_loopback_moves_the_users_own_bytes() -> None:

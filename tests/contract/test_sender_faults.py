@@ -60,6 +60,9 @@ def test_any_status_of_a_broken_path_moves_its_chunks(status: int) -> None:
         assert sum(r.bytes for r in second.rails) == second.bytes
     assert s.WC_STATUS[status] in results[0][0][1].faults[0].cause
     assert results[0][0][1].faults[0].moved > 0
+    dead = results[0][0][1].links[0]
+    assert (dead.node, dead.peer, dead.rail) == (0, 1, 0)
+    assert (dead.faults, dead.replans, dead.retries) == (1, 1, results[0][0][1].faults[0].moved)
 
 
 @pytest.mark.parametrize("status", sorted(PROTECTION))

@@ -20,7 +20,7 @@ from railopt.plans import Plan
 from railopt.runtime.payload.layout import Layout, WriteList, rows_of, write_list
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.protocol import Fault
+from railopt.runtime.senders.report import Fault
 from railopt.runtime.verbs.engine import PROTECTION, Engine, Link, LinkJob, describe
 from railopt.runtime.verbs.wiring import Wiring
 

@@ -15,8 +15,8 @@ import numpy as np
 from railopt.errors import printable
 from railopt.runtime.payload.layout import write_list
 from railopt.runtime.senders.exchange import Exchange
-from railopt.runtime.senders.protocol import Fault
 from railopt.runtime.senders.replan import replan
+from railopt.runtime.senders.report import Fault
 from railopt.runtime.verbs.engine import Link, LinkJob
 from railopt.runtime.verbs.lib import VerbsError
 from railopt.runtime.verbs.work import Writes

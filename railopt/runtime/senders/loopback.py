@@ -20,7 +20,7 @@ from railopt.plans import Plan
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, stages
 from railopt.runtime.payload.memory import Memory, memory_of
-from railopt.runtime.senders.protocol import Report, rail_reports
+from railopt.runtime.senders.report import Place, Report, link_reports, rail_reports
 from railopt.runtime.senders.setting import Alone, Carrier, Setting
 from railopt.units import format_bytes
 
@@ -111,6 +111,7 @@ class LoopbackRun:
             wrong,
             keep,
         )
+        self._times: dict[Place, tuple[float, float]] = {}
         self._error: BaseException | None = None
         self._report: Report | None = None
         self._thread = threading.Thread(target=self._carry, name="railopt-loopback", daemon=True)
@@ -118,11 +119,12 @@ class LoopbackRun:
 
     def _carry(self) -> None:
         try:
-            begin = time.perf_counter()
+            self._begun = time.perf_counter()
             for stage in stages(self._plan):
                 self._stage(stage)
-            plan, seconds = self._plan, time.perf_counter() - begin
+            plan, seconds = self._plan, time.perf_counter() - self._begun
             wrong = self._wrong()
+            every = np.arange(len(plan.chunks))
             self._report = Report(
                 "loopback",
                 plan.policy,
@@ -131,6 +133,7 @@ class LoopbackRun:
                 seconds,
                 rail_reports(plan, lambda n: "memory"),
                 wrong,
+                links=link_reports(plan, every, plan.rail.astype(np.int64), self._times),
             )
         except BaseException as error:  # handed to whoever waits
             self._error = error
@@ -141,17 +144,34 @@ class LoopbackRun:
             mask = self._plan.rail == rail
             if stage is not None:
                 mask &= self._plan.stage == stage
-            rows = np.flatnonzero(mask)
-            columns = self._source[rows], self._target[rows], self._plan.chunks.size[rows]
             workers.append(
                 threading.Thread(
-                    target=pattern.copy_chunks, args=columns, name=f"railopt-rail{rail}"
+                    target=self._copy,
+                    args=(rail, np.flatnonzero(mask)),
+                    name=f"railopt-rail{rail}",
                 )
             )
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
+
+    def _copy(self, rail: int, rows: Ints) -> None:
+        """Copy one rail's chunks, link after link, the chunks of a link in the plan's order."""
+        chunks = self._plan.chunks
+        pair = chunks.src[rows].astype(np.int64) * chunks.nodes + chunks.dst[rows]
+        order = np.argsort(pair, kind="stable")
+        rows = rows[order]
+        columns = self._source[rows], self._target[rows], chunks.size[rows]
+        pairs, first = np.unique(pair[order], return_index=True)
+        ends = np.append(first[1:], len(rows)).tolist()
+        now = time.perf_counter() - self._begun
+        for place, start, stop in zip(pairs.tolist(), first.tolist(), ends, strict=True):
+            begin = now
+            pattern.copy_chunks(*(column[start:stop] for column in columns))
+            now = time.perf_counter() - self._begun
+            link = (*divmod(place, chunks.nodes), rail)
+            self._times[link] = self._times.get(link, (begin, now))[0], now
 
     def poll(self) -> bool:
         """Whether the run is done."""

@@ -11,7 +11,8 @@ import numpy as np
 from railopt.errors import InputError
 from railopt.plans import Plan
 from railopt.runtime.payload.layout import MAX_MESSAGE, Layout, rows_of, stages, write_list
-from railopt.runtime.senders.protocol import Finished, Report, rail_reports
+from railopt.runtime.senders.protocol import Finished
+from railopt.runtime.senders.report import Report, rail_reports
 from railopt.runtime.senders.setting import Alone, Carrier, Setting
 
 COLUMNS = (

@@ -11,7 +11,8 @@ from railopt.plans import Plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.rendezvous.meet import Meeting
-from railopt.runtime.senders.protocol import Report, Sender
+from railopt.runtime.senders.protocol import Sender
+from railopt.runtime.senders.report import Report
 from railopt.runtime.verbs.rails import Options
 
 

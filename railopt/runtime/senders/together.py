@@ -14,7 +14,7 @@ from railopt.plans import Plan
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.meet import meet
-from railopt.runtime.senders.protocol import Report
+from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.setting import Carrier, Setting
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.devices import list_devices, rail_map

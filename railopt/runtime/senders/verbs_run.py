@@ -7,7 +7,7 @@ import time
 from railopt.runtime.payload.layout import rows_of, stages
 from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders.exchange import Exchange, Transfer
-from railopt.runtime.senders.protocol import RailReport, Report
+from railopt.runtime.senders.report import RailReport, Report, link_reports
 
 # poll this long without a pause; then nap between polls, longer the longer nothing happens
 SPIN_S = 0.0005
@@ -23,6 +23,8 @@ class VerbsRun:
         self._rows = rows_of(transfer.plan, exchange.group.rank)
         self._checked = -1
         self._report: Report | None = None
+        for link in exchange.engine.links:
+            link.first = link.last = 0.0
         self._next_stage()
 
     def _next_stage(self) -> None:
@@ -72,8 +74,18 @@ class VerbsRun:
             run.seconds,
             rails,
             faults=tuple(run.faults),
+            links=link_reports(run.plan, rows, rail, self._times(), (run.faults, ())),
         )
         exchange.running = None
+
+    def _times(self) -> dict[tuple[int, int, int], tuple[float, float]]:
+        """First post and last completion of the links that were used, since the run began."""
+        begun, rank = self._transfer.begun, self._exchange.group.rank
+        return {
+            (rank, link.peer, link.rail): (link.first - begun, max(link.first, link.last) - begun)
+            for link in self._exchange.engine.links
+            if link.first
+        }
 
     def wait(self, timeout_s: float | None = None) -> Report:
         """Until the run is done; a run without progress for `stall_s` is given up, naming who was

@@ -9,6 +9,7 @@ bookkeeping that success needs.
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -85,6 +86,8 @@ class Link:
     sent     jobs ever given to it; seen: immediates of the peer's jobs ever received on it
     expect   what `seen` must become in this round
     heard    after it died: how many of our jobs the peer had seen, or None while it has not said
+    first    when the first request of this run was posted, and last: when its last job was done;
+             time.perf_counter(), 0.0 while neither was
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class Link:
         self._list, self._immediate = 0, 0  # next slot
         self.sent = self.seen = self.expect = 0
         self.heard: int | None = None
+        self.first = self.last = 0.0
 
     def give(self, job: LinkJob) -> None:
         """Add a job; it is posted as the queue pair has room."""
@@ -134,6 +138,8 @@ class Link:
                 count, error = self.writes.post(self._list, job.writes, job.posted)
                 if error:
                     return error
+                if not self.first:
+                    self.first = time.perf_counter()
                 self._list = (self._list + 1) % self.writes.slots
                 self.lists += 1
                 job.posted += count
@@ -166,6 +172,7 @@ class Link:
             self.immediates -= 1
             if job is not None:
                 job.done = True
+                self.last = time.perf_counter()
                 self.unfinished.remove(job)
         else:
             assert job is not None

@@ -10,7 +10,7 @@ import pytest
 from railopt import Fabric, Plan, workloads
 from railopt.errors import BackendError, InputError
 from railopt.runtime.benchmark import Benchmark, Measurement, scaled, sizes
-from railopt.runtime.senders.protocol import Report
+from railopt.runtime.senders.report import Report
 
 FABRIC = Fabric.uniform(2, 2)
 PATTERN = workloads.uniform(FABRIC, size="4KiB")
