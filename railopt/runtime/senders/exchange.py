@@ -20,7 +20,7 @@ from railopt.plans import Plan
 from railopt.runtime.payload.layout import Layout, WriteList, rows_of, write_list
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.report import Fault
+from railopt.runtime.senders.report import Fault, Readmission
 from railopt.runtime.verbs.engine import PROTECTION, Engine, Link, LinkJob, describe
 from railopt.runtime.verbs.wiring import Wiring
 
@@ -53,6 +53,7 @@ class Transfer:
     begun: float
     rail: Ints
     faults: list[Fault] = field(default_factory=list)
+    readmissions: list[Readmission] = field(default_factory=list)
     done: int = 0
 
     @property
@@ -76,11 +77,14 @@ class Mender(Protocol):
     def fail(self, link: Link, cause: str) -> None:
         """Retire a link."""
 
-    def resume(self) -> None:
-        """A round begins."""
+    def admit(self, round_: int) -> list[Readmission]:
+        """A round begins: links that come back in it."""
 
-    def on_message(self, peer: int, body: dict[str, Any]) -> None:
-        """A peer's word on a dead link."""
+    def resume(self) -> None:
+        """The links of a round know their work."""
+
+    def on_message(self, peer: int, body: dict[str, Any]) -> bool:
+        """A peer's word on a link; whether it brings a run forward."""
 
 
 class Exchange:
@@ -115,10 +119,11 @@ class Exchange:
         self.running, self.round = transfer, self.round + 1
         plan, rank = transfer.plan, self.group.rank
         transfer.done = immediate(DONE, self.round, plan.digest)
+        transfer.readmissions += self.mender.admit(self.round)
         self._ready_on.clear()
         for peer in self._expect(plan, stage):
             self.tell_ready(peer)
-        for link in self.engine.links:
+        for link in self.wiring.by_place.values():
             link.open = False
         self.queue(
             write_list(
@@ -191,12 +196,12 @@ class Exchange:
         return (
             self.doom is None
             and not any(self.owed.values())
-            and not any(link.waiting for link in self.engine.links)
+            and not any(link.waiting for link in self.wiring.by_place.values())
         )
 
     def waiting_for(self) -> str:
         """The peers that keep this round from ending."""
-        names = {link.peer for link in self.engine.links if link.waiting}
+        names = {link.peer for link in self.wiring.by_place.values() if link.waiting}
         names |= {peer for peer, owed in self.owed.items() if owed}
         return ", ".join(self.group.names[peer] for peer in sorted(names)) or "nobody"
 
@@ -232,6 +237,13 @@ class Exchange:
         )
         link.alive = False
 
+    def forget(self, link: Link) -> None:
+        """Destroy the queue pair of a dead link; its index may be used again."""
+        link.alive = False
+        link.qp.close()
+        self.engine.drain(link.rail)  # nothing more of it comes after this
+        self.wiring.spare(link)
+
     # -- how a run ends badly
 
     def living(self, peer: int) -> list[Link]:
@@ -249,20 +261,25 @@ class Exchange:
             self.doom, self._doomed_at = error, time.monotonic()
 
     def on_message(self, peer: int, body: dict[str, Any]) -> None:
-        """In the reader's thread: a peer's word on a dead link."""
+        """In the reader's thread: a peer's word on a link that died or may come back."""
         assert self.mender is not None
         try:
             with self.lock:
                 if not self.closed:
-                    self.activity += 1
-                    self.mender.on_message(peer, body)
+                    self.activity += self.mender.on_message(peer, body)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            self._error = BackendError(
-                f"{self.group.names[peer]} sent a message that this railopt does not understand "
-                f"({printable(error, 80)}): run the same version on all nodes"
+            self.broken(
+                BackendError(
+                    f"{self.group.names[peer]} sent a message that this railopt does not "
+                    f"understand ({printable(error, 80)}): run the same version on all nodes"
+                )
             )
         except BaseException as error:  # raised where the run is waited for
-            self._error = error
+            self.broken(error)
+
+    def broken(self, error: BaseException) -> None:
+        """In another thread: what the next step of a run raises."""
+        self._error = error
 
     def step(self) -> bool:
         """One sweep of the engine; raises what went wrong here or elsewhere."""

@@ -15,8 +15,9 @@ import numpy as np
 from railopt.errors import printable
 from railopt.runtime.payload.layout import write_list
 from railopt.runtime.senders.exchange import Exchange
+from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.replan import replan
-from railopt.runtime.senders.report import Fault
+from railopt.runtime.senders.report import Fault, Readmission
 from railopt.runtime.verbs.engine import Link, LinkJob
 from railopt.runtime.verbs.lib import VerbsError
 from railopt.runtime.verbs.work import Writes
@@ -34,10 +35,10 @@ class Moved(NamedTuple):
 
 
 class Failover:
-    """Mends the exchange it is made for."""
+    """Mends the exchange it is made for; `failback` brings its links back."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange = exchange
+    def __init__(self, exchange: Exchange, failback: Failback) -> None:
+        self.exchange, self.failback = exchange, failback
         self._between: list[Fault] = []  # seen between runs: reported by the next one
         self._later: list[Moved] = []  # of rounds to come
         exchange.mender = self
@@ -47,18 +48,25 @@ class Failover:
         faults, self._between = self._between, []
         return faults
 
+    def admit(self, round_: int) -> list[Readmission]:
+        """Links that come back in a round."""
+        return self.failback.admit(round_)
+
     def resume(self) -> None:
         """A round begins: what was told too early, and what dead links still hold."""
         later, self._later = self._later, []
         for moved in later:
             self._moved(moved)
-        for link in self.exchange.engine.links:
+        for link in self.exchange.wiring.by_place.values():
             if not link.alive and link.unfinished:
                 self._move(link)
 
     def fail(self, link: Link, cause: str) -> None:
         """Retire a link here and tell the peer what we have seen on it."""
         exchange = self.exchange
+        if link is not self._link(link.peer, link.rail):
+            self.failback.spoil(link)
+            return
         with contextlib.suppress(VerbsError):
             link.qp.retire()
         exchange.engine.drain(link.rail)  # what landed before counts
@@ -71,6 +79,7 @@ class Failover:
         link.expect = link.seen
         exchange.tell_ready(link.peer, instead_of=link)
         self._move(link)
+        self.failback.died(link)
 
     def _report(self, link: Link, cause: str) -> None:
         exchange, running = self.exchange, self.exchange.running
@@ -118,17 +127,25 @@ class Failover:
             },
         )
 
-    def on_message(self, peer: int, body: dict[str, Any]) -> None:
-        """A peer's word on a dead link."""
+    def on_message(self, peer: int, body: dict[str, Any]) -> bool:
+        """A peer's word on a link that died, or on one that may come back."""
         if "down" in body:
             link = self._link(peer, body["down"])
             self._down(link, _count(body["seen"]), printable(body["cause"]))
         elif "moved" in body:
             to = [(self._link(peer, int(n)), _count(k)) for n, k in body["to"].items()]
             self._moved(Moved(peer, _count(body["round"]), _count(body["jobs"]), to))
+        else:
+            self.failback.on_message(peer, body)
+            return False
+        return True
 
     def _link(self, peer: int, rail: int) -> Link:
-        return self.exchange.wiring.by_place[peer, rail]
+        """The link that a message of the peer is about: what both ends have agreed to admit, or
+        what is in force.
+        """
+        pending = self.failback.pending(peer, rail)
+        return pending or self.exchange.wiring.by_place[peer, rail]
 
     def _down(self, link: Link, seen: int, cause: str) -> None:
         link.heard = seen

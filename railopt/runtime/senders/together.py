@@ -60,8 +60,8 @@ class Together:
             verify.fill(plan, layout, sender.group.rank, sender.send, self._round)
         sender.group.allgather("start")
         report = sender.run(plan, layout).wait()
-        for fault in report.faults:
-            self._setting.say(str(fault))
+        for event in (*report.readmissions, *report.faults):
+            self._setting.say(str(event))
         return replace(report, wrong=self._wrong(plan, layout)) if self._setting.verify else report
 
     def _layout_of(self, plan: Plan) -> Layout:

@@ -2,7 +2,7 @@
 as planned.
 
 Verbs opens and closes; verbs_run.py is a run's handle; exchange.py keeps the rounds and failover.py
-mends them; the engine posts and polls.
+mends them, failback.py brings dead links back; the engine posts and polls.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.memory import memory_of
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.senders.exchange import Exchange, Transfer
+from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.failover import Failover
 from railopt.runtime.senders.verbs_run import VerbsRun
 from railopt.runtime.verbs.lib import Library
@@ -53,7 +54,8 @@ class Verbs:
         self.recv = [memory_of(b, writable=True) for b in _buffers(recv)]
         self.wiring = Wiring(group, rails, self.send, self.recv, self.options, lib)
         self.exchange = Exchange(group, self.wiring)
-        self._failover = Failover(self.exchange)
+        self._failback = Failback(self.exchange, self.options)
+        self._failover = Failover(self.exchange, self._failback)
         group.listen(self.exchange.on_message)
 
     def run(self, plan: Plan, layout: Layout | None = None) -> VerbsRun:
@@ -63,6 +65,7 @@ class Verbs:
         if layout is None:
             layout = Layout.packed(plan.chunks, per_gpu=len(self.send) > 1)
         self.check(plan, layout)
+        self._failback.propose()
         with self.exchange.lock:
             transfer = Transfer(
                 plan,
@@ -105,6 +108,8 @@ class Verbs:
         """Retire and release everything that was opened; memory last."""
         with self.exchange.lock:
             self.exchange.closed = True
+        self._failback.close()
+        with self.exchange.lock:
             self.wiring.close()
 
     def __enter__(self) -> Self:

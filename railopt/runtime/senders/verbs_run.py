@@ -23,7 +23,7 @@ class VerbsRun:
         self._rows = rows_of(transfer.plan, exchange.group.rank)
         self._checked = -1
         self._report: Report | None = None
-        for link in exchange.engine.links:
+        for link in exchange.wiring.by_place.values():
             link.first = link.last = 0.0
         self._next_stage()
 
@@ -59,7 +59,7 @@ class VerbsRun:
     def _finish(self) -> None:
         exchange, run, rows = self._exchange, self._transfer, self._rows
         rail, size = run.rail[rows], run.plan.chunks.size[rows]
-        dead = {link.rail for link in exchange.engine.links if not link.alive}
+        dead = {link.rail for link in exchange.wiring.by_place.values() if not link.alive}
         rails = tuple(
             RailReport(
                 n, r.device.name, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead
@@ -74,7 +74,8 @@ class VerbsRun:
             run.seconds,
             rails,
             faults=tuple(run.faults),
-            links=link_reports(run.plan, rows, rail, self._times(), (run.faults, ())),
+            readmissions=tuple(run.readmissions),
+            links=link_reports(run.plan, rows, rail, self._times(), (run.faults, run.readmissions)),
         )
         exchange.running = None
 
@@ -83,7 +84,7 @@ class VerbsRun:
         begun, rank = self._transfer.begun, self._exchange.group.rank
         return {
             (rank, link.peer, link.rail): (link.first - begun, max(link.first, link.last) - begun)
-            for link in self._exchange.engine.links
+            for link in self._exchange.wiring.by_place.values()
             if link.first
         }
 

@@ -31,7 +31,7 @@ class Card:
         """As JSON values."""
         return {
             "devices": list(self.devices),
-            "ports": [[a.lid, a.gid.hex(), a.gid_index, a.ethernet, a.mtu] for a in self.ports],
+            "ports": [address_list(port) for port in self.ports],
             "queue_pairs": [
                 {str(peer): list(pair) for peer, pair in pairs.items()}
                 for pairs in self.queue_pairs
@@ -45,14 +45,14 @@ class Card:
         """The way back from what a peer sent; `whose` names it where that is no card."""
         try:
             card = cls(
-                tuple(_text(name) for name in _list(data["devices"], MAX_RAILS)),
-                tuple(_address(port) for port in _list(data["ports"], MAX_RAILS)),
-                tuple(_pairs(pairs) for pairs in _list(data["queue_pairs"], MAX_RAILS)),
+                tuple(_text(name) for name in read_list(data["devices"], MAX_RAILS)),
+                tuple(read_address(port) for port in read_list(data["ports"], MAX_RAILS)),
+                tuple(_pairs(pairs) for pairs in read_list(data["queue_pairs"], MAX_RAILS)),
                 tuple(
-                    tuple(_number(key, 32) for key in _list(keys))
-                    for keys in _list(data["rkeys"], MAX_RAILS)
+                    tuple(read_number(key, 32) for key in read_list(keys))
+                    for keys in read_list(data["rkeys"], MAX_RAILS)
                 ),
-                tuple(_buffer(buffer) for buffer in _list(data["recv"])),
+                tuple(_buffer(buffer) for buffer in read_list(data["recv"])),
             )
             rails, buffers = len(card.devices), len(card.recv)
             if not (len(card.ports) == len(card.queue_pairs) == len(card.rkeys) == rails):
@@ -67,7 +67,13 @@ class Card:
         return card
 
 
-def _list(value: Any, most: int = 1 << 16) -> list[Any]:
+def address_list(port: Address) -> list[Any]:
+    """A port's address as JSON values."""
+    return [port.lid, port.gid.hex(), port.gid_index, port.ethernet, port.mtu]
+
+
+def read_list(value: Any, most: int = 1 << 16) -> list[Any]:
+    """A list of at most so many; ValueError if it is none."""
     if not isinstance(value, list) or len(value) > most:
         raise ValueError(f"expected a list of at most {most}")
     return value
@@ -79,18 +85,24 @@ def _text(value: Any) -> str:
     return value
 
 
-def _number(value: Any, bits: int) -> int:
+def read_number(value: Any, bits: int) -> int:
+    """A whole number of at most so many bits; ValueError if it is none."""
     if type(value) is not int or not 0 <= value < 1 << bits:
         raise ValueError(f"expected a number of {bits} bits")
     return value
 
 
-def _address(value: Any) -> Address:
+def read_address(value: Any) -> Address:
+    """The way back from `address_list`; ValueError or TypeError if it is none."""
     lid, gid, index, ethernet, mtu = value
     if not isinstance(gid, str) or not _GID.match(gid) or not isinstance(ethernet, bool):
         raise ValueError("expected the address of a port")
     return Address(
-        _number(lid, 16), bytes.fromhex(gid), _number(index, 16), ethernet, _number(mtu, 3)
+        read_number(lid, 16),
+        bytes.fromhex(gid),
+        read_number(index, 16),
+        ethernet,
+        read_number(mtu, 3),
     )
 
 
@@ -98,10 +110,11 @@ def _pairs(value: Any) -> dict[int, tuple[int, int]]:
     if not isinstance(value, Mapping) or not all(peer.isdecimal() for peer in value):
         raise ValueError("expected a queue pair a peer")
     return {
-        int(peer): (_number(number, 24), _number(psn, 24)) for peer, (number, psn) in value.items()
+        int(peer): (read_number(number, 24), read_number(psn, 24))
+        for peer, (number, psn) in value.items()
     }
 
 
 def _buffer(value: Any) -> tuple[int, int]:
     address, length = value
-    return _number(address, 64), _number(length, 63)
+    return read_number(address, 64), read_number(length, 63)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
+import threading
 from typing import Any
 
 import numpy as np
@@ -187,6 +189,8 @@ class NullLibrary:
         self._names = devices
         self._contexts: dict[int, str] = {}
         self._qps: dict[int, int] = {}
+        self._numbers = itertools.count(1000)
+        self._lock = threading.Lock()
         self._keys = self._allocate(8 + 24 * MAX_KEYS)
 
     def _allocate(self, size: int) -> int:
@@ -258,14 +262,15 @@ class NullLibrary:
 
     def ibv_reg_mr(self, pd: int, address: int, length: int, access: int) -> int:
         table = ctypes.c_int64.from_address(self._keys)
-        if table.value == MAX_KEYS:
-            ctypes.set_errno(errno.ENOMEM)
-            return 0
-        key = 100 + table.value
-        row = self._keys + 8 + 24 * table.value
-        for index, value in enumerate((key, address, address + length)):
-            ctypes.c_int64.from_address(row + 8 * index).value = value
-        table.value += 1
+        with self._lock:
+            if table.value == MAX_KEYS:
+                ctypes.set_errno(errno.ENOMEM)
+                return 0
+            key = 100 + table.value
+            row = self._keys + 8 + 24 * table.value
+            for index, value in enumerate((key, address, address + length)):
+                ctypes.c_int64.from_address(row + 8 * index).value = value
+            table.value += 1
         return self._struct(1, lkey=(_L["ibv_mr"]["lkey"], key), rkey=(_L["ibv_mr"]["rkey"], key))
 
     def ibv_create_cq(
@@ -276,7 +281,7 @@ class NullLibrary:
         return pointer
 
     def ibv_create_qp(self, pd: int, attr: int) -> int:
-        number = 1000 + len(self._qps)
+        number = next(self._numbers)
         pointer = self._struct(16, qp_num=(_L["ibv_qp"]["qp_num"], number))
         self._qps[number] = pointer
         self.word(pointer, Q_CQ).value = ctypes.c_int64.from_address(

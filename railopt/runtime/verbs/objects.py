@@ -8,6 +8,7 @@ buffer that was registered stays referenced by its `Mr` until the NIC has let go
 from __future__ import annotations
 
 import ctypes
+import secrets
 import select
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -298,7 +299,8 @@ class Qp(Owner):
         super().__init__(pd.lib, pointer, pd, cq)
         self.device = pd.device
         self.number = read_u32(pointer, "ibv_qp", "qp_num")
-        self.psn = (self.number * 2654435761) & 0xFFFFFF
+        # a number may have been used before, and packets to its last user be on their way
+        self.psn = secrets.randbits(24)
         self.retired = False
         self._modify(
             s.IBV_QP_PKEY_INDEX | s.IBV_QP_PORT | s.IBV_QP_ACCESS_FLAGS,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,12 +13,31 @@ from railopt.runtime.payload.memory import Memory
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.engine import IMM_SLOTS, RECV_DEPTH
 from railopt.runtime.verbs.lib import Library
-from railopt.runtime.verbs.objects import Cq, Device, Mr, Patience, Pd, Qp, open_device
+from railopt.runtime.verbs.objects import Address, Cq, Device, Mr, Patience, Pd, Qp, open_device
 from railopt.units import INT64_MAX
 
 MTUS = (256, 512, 1024, 2048, 4096)
 MAX_DEPTH = 1 << 16
 MAX_STALL_S = 1e6
+
+
+class Damping(NamedTuple):
+    """When a dead link is probed, in seconds after its death or its last probe.
+
+    first_s, most_s      the first wait; each that was in vain is followed by one twice as long, up
+                         to most_s
+    window_s, longest_s  a link that dies within window_s of its return waits four times as long as
+                         the time before, up to longest_s
+    """
+
+    first_s: float = 0.1
+    most_s: float = 0.8
+    window_s: float = 30.0
+    longest_s: float = 60.0
+
+    def first_wait_s(self, flaps: int) -> float:
+        """Before the first probe of a link that died so often soon after its return."""
+        return float(min(self.longest_s, self.first_s * 4.0 ** min(flaps, 32)))
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,7 @@ class Options:
                      lossless class wants them
     patience         time-outs and retries of the queue pairs
     stall_s          a run without any progress for this long is given up
+    damping          when dead links are probed
     """
 
     port: int = 1
@@ -44,6 +65,7 @@ class Options:
     tclass: int = 0
     patience: Patience = field(default_factory=Patience)
     stall_s: float = 30.0
+    damping: Damping = field(default_factory=Damping)
 
     def __post_init__(self) -> None:
         patience = self.patience
@@ -70,6 +92,12 @@ class Options:
                 f"--stall {self.stall_s:g}: expected seconds above 0, below {MAX_STALL_S:g}"
             )
 
+    def within_mtu(self, there: Address) -> Address:
+        """A peer's port, with packets no larger than `mtu`."""
+        if self.mtu is None:
+            return there
+        return replace(there, mtu=min(there.mtu, self.mtu.bit_length() - 8))
+
 
 class Rail:
     """One open device: its completion queue, protection domain, memory keys and queue pairs, one a
@@ -86,25 +114,32 @@ class Rail:
     ) -> None:
         self.device: Device = open_device(lib, name, options.port)
         try:
-            port = self.device.query_port()
-            if not port.active:
-                raise BackendError(
-                    f"{name} port {options.port} is not active: check the cable and the link "
-                    f"(railopt devices)"
-                )
-            self.max_message = min(options.max_message, port.max_message)
-            self.address = self.device.address(
-                options.gid_index, lambda i: roce_v2(name, options.port, i)
-            )
-            depth = options.depth + IMM_SLOTS
-            self.cq = Cq(self.device, len(peers) * (depth + RECV_DEPTH) + 1)
+            self._gid_index, self._roce_v2 = options.gid_index, roce_v2
+            self.address = self.located()
+            self.max_message = min(options.max_message, self.device.query_port().max_message)
+            self._depth = options.depth + IMM_SLOTS
+            self.cq = Cq(self.device, len(peers) * (self._depth + RECV_DEPTH) + 1)
             self.pd = Pd(self.device)
-            self.qps = {peer: Qp(self.pd, self.cq, depth, RECV_DEPTH) for peer in peers}
+            self.qps = {peer: self.queue_pair() for peer in peers}
         except BaseException:
             self.device.close()
             raise
         self.send_keys = np.zeros(0, np.uint32)
         self.recv_keys: list[int] = []
+
+    def located(self) -> Address:
+        """Where the port is reached now; BackendError if it is not active."""
+        device, roce_v2 = self.device, self._roce_v2
+        if not device.query_port().active:
+            raise BackendError(
+                f"{device.name} port {device.port} is not active: check the cable and the link "
+                f"(railopt devices)"
+            )
+        return device.address(self._gid_index, lambda i: roce_v2(device.name, device.port, i))
+
+    def queue_pair(self) -> Qp:
+        """A new queue pair on the rail's completion queue, not connected."""
+        return Qp(self.pd, self.cq, self._depth, RECV_DEPTH)
 
     def register(self, send: Sequence[Memory], recv: Sequence[Memory]) -> None:
         """Register the buffers: once a rail."""

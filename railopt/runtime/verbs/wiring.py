@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from railopt.runtime.verbs import devices
 from railopt.runtime.verbs.card import Card
 from railopt.runtime.verbs.engine import Link
 from railopt.runtime.verbs.lib import Library, VerbsError, libibverbs
-from railopt.runtime.verbs.objects import Address
+from railopt.runtime.verbs.objects import Address, Qp
 from railopt.runtime.verbs.rails import Options, Rail
 from railopt.runtime.verbs.work import Writes
 
@@ -37,7 +37,8 @@ class Wiring:
     """Open rails and a link to each peer on each of them.
 
     rails     this node's devices, in rail order
-    links     in order of (peer, rail); by_place finds one by that pair
+    links     by their index, those that are being tried included; `by_place` has the link that is
+              in force of each (peer, rail), in their order
     peers     rank -> its receive memory
     """
 
@@ -53,6 +54,7 @@ class Wiring:
         self.group, self.options = group, options
         self.rails: list[Rail] = []
         self.links: list[Link] = []
+        self._spare: list[int] = []  # indices of links that are gone
         self.peers: dict[int, Peer] = {}
         self._send = np.array([m.address for m in send], np.uint64)
         others = [rank for rank in range(group.size) if rank != group.rank]
@@ -92,7 +94,7 @@ class Wiring:
                 f"{name} has {len(card.devices)} rails ({', '.join(card.devices)}), this node has "
                 f"{len(self.rails)}"
             )
-        peer = self.peers[rank] = Peer(
+        self.peers[rank] = Peer(
             np.array([address for address, _ in card.recv], np.uint64),
             [length for _, length in card.recv],
             np.array(card.rkeys, np.uint32),
@@ -106,16 +108,19 @@ class Wiring:
                 )
             if self.group.rank not in card.queue_pairs[n]:
                 raise BackendError(f"{name} has no queue pair for this node on rail {n}")
-            self._link(rank, n, there, card.queue_pairs[n][self.group.rank], peer)
+            self.link((rank, n), rail.qps[rank], there, card.queue_pairs[n][self.group.rank])
 
-    def _link(self, rank: int, n: int, there: Address, pair: tuple[int, int], peer: Peer) -> None:
-        rail, options = self.rails[n], self.options
-        if options.mtu is not None:
-            there = replace(there, mtu=min(there.mtu, options.mtu.bit_length() - 8))
-        qp = rail.qps[rank]
+    def link(self, place: tuple[int, int], qp: Qp, there: Address, pair: tuple[int, int]) -> Link:
+        """A link over a queue pair, connected to `pair` of the peer at `there`, that can receive.
+        The engine knows it by its index; it is in force once it is in `by_place`.
+        """
+        rank, n = place
+        rail, options, peer = self.rails[n], self.options, self.peers[rank]
+        there = options.within_mtu(there)
         qp.connect(*pair, rail.address, there, options.patience, options.sl, options.tclass)
+        index = self._spare.pop() if self._spare else len(self.links)
         link = Link(
-            len(self.links),
+            index,
             rank,
             n,
             qp,
@@ -126,7 +131,20 @@ class Wiring:
         )
         if error := link.receives.fill():
             raise BackendError(f"ibv_post_recv on {rail.device.name}: errno {error}")
-        self.links.append(link)
+        self.links[index : index + 1] = [link]
+        return link
+
+    def put(self, link: Link) -> None:
+        """Bring a link into force."""
+        self.by_place[link.peer, link.rail] = link
+        self.rails[link.rail].qps[link.peer] = link.qp
+
+    def spare(self, link: Link) -> None:
+        """The index of a link whose queue pair is closed, and whose completions were taken, may be
+        used again.
+        """
+        if self.links[link.index] is link and link.index not in self._spare:
+            self._spare.append(link.index)
 
     @property
     def max_message(self) -> int:
