@@ -82,6 +82,7 @@ ROOMS = {
         "runtime.rendezvous.launch",
         "runtime.rendezvous.join",
         "runtime.carried",
+        "runtime.adapt",
         "runtime.benchmark",
     ],
     "MoE": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from pathlib import Path
 
 from railopt.arrays import write_atomic
 from railopt.cli.common import add_format_arguments, output_of, print_json
@@ -18,8 +19,9 @@ from railopt.cli.launching import (
     talk,
     whole,
 )
-from railopt.errors import CheckFailed, InputError
+from railopt.errors import CheckFailed, InputError, printable
 from railopt.plans import Plan
+from railopt.runtime.adapt import MODES, Adapter
 from railopt.runtime.carried import Carried, carry
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
@@ -32,6 +34,8 @@ examples:
   railopt send plan.npz
   railopt send plan.npz --sender record -o posts.tsv
   srun -N 8 --ntasks-per-node 1 railopt send plan.npz --iters 20
+  srun -N 8 --ntasks-per-node 1 railopt send plan.npz --iters 99 --adapt rates
+  railopt send plan.npz --save-fabric measured.toml
 the same on each node:
   RAILOPT_SECRET=... railopt send plan.npz --hosts node1,node2 --rails mlx5_0,mlx5_1"""
 
@@ -44,7 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="record: where the table goes (default: stdout)"
     )
-    parser.add_argument("--force", action="store_true", help="replace the file of -o if it exists")
+    parser.add_argument(
+        "--force", action="store_true", help="replace the file of -o or --save-fabric if it exists"
+    )
+    parser.add_argument(
+        "--adapt",
+        choices=list(MODES),
+        help="from run to run: " + "; ".join(f"{k}: {v}" for k, v in MODES.items()) + " (off)",
+    )
+    parser.add_argument(
+        "--save-fabric",
+        metavar="FILE",
+        help="what the NICs did as a fabric, in whole 32nds of the plan's rates",
+    )
     parser.add_argument("--report_gbits", action="store_true", help="rates in Gb/s instead of GB/s")
     add_format_arguments(parser, "--out_json")
     add_launch_arguments(parser)
@@ -52,18 +68,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.force and not args.output:
-        raise InputError("--force can't act: it is for a file named with -o")
+    if args.force and not (args.output or args.save_fabric):
+        raise InputError("--force can't act: it is for a file named with -o or --save-fabric")
+    if args.save_fabric and not args.force and Path(args.save_fabric).exists():
+        raise InputError(
+            f"{printable(args.save_fabric)} exists: choose another name, or replace it with --force"
+        )
     if args.format == "json" and args.report_gbits:
         raise InputError("--report_gbits can't act: --json gives bytes and seconds")
-    sender, launch = choose_sender(args, "output", "no_verify", "format", "report_gbits")
+    others = "output", "no_verify", "format", "report_gbits", "adapt", "save_fabric"
+    sender, launch = choose_sender(args, *others)
     plan = Plan.load(args.plan)
     table_of_posts = io.StringIO()
     setting = _setting(args, sender, launch, plan, table_of_posts)
-    carried = carry(plan, sender, setting, args.iters)
+    adapter = None
+    if args.adapt not in (None, "off") or args.save_fabric:
+        adapter = Adapter(plan.fabric, args.adapt or "off")
+    carried = carry(plan, sender, setting, args.iters, adapter)
     if sender == "record":
         _save(args, table_of_posts.getvalue())
     elif launch.rank == 0:
+        if adapter is not None and args.save_fabric:
+            adapter.seen().save(args.save_fabric, force=args.force)
+            talk(sender, f"wrote {args.save_fabric}")
         _show(args, carried)
     return 0
 

@@ -21,8 +21,10 @@ import importlib
 from typing import Any
 
 _EXPORTS = {
+    "Adapter": "adapt",
     "Benchmark": "benchmark",
     "Carried": "carried",
+    "Damping": "verbs.rails",
     "Group": "rendezvous.group",
     "Launch": "rendezvous.launch",
     "Layout": "payload.layout",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
+from railopt.runtime.adapt import Adapter, Replan
 from railopt.runtime.senders import SENDERS, Setting
 from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.setting import Carrier
@@ -17,12 +19,14 @@ SHARED = 1 << 16
 @dataclass(frozen=True)
 class Carried:
     """Runs of one plan: `nodes[k][i]` is process k's report of run i (loopback: one process). In a
-    world of more than SHARED links other processes' reports come without them.
+    world of more than SHARED links other processes' reports come without them. `replans` are the
+    plans that an adapter made of it.
     """
 
     sender: str
     plan: Plan
     nodes: tuple[tuple[Report, ...], ...]
+    replans: tuple[Replan, ...] = ()
 
     @property
     def wrong(self) -> int:
@@ -36,6 +40,7 @@ class Carried:
             "policy": self.plan.policy,
             "digest": self.plan.digest,
             "makespan": self.plan.makespan,
+            "replans": [replan.as_dict() for replan in self.replans],
             "nodes": [[report.as_dict() for report in runs] for runs in self.nodes],
         }
 
@@ -86,13 +91,42 @@ def _cause(runs: tuple[Report, ...], rail: int) -> str:
     return f"dead: {causes[0]}" if causes else "dead"
 
 
-def carry(plan: Plan, sender: str, setting: Setting, iters: int = 1) -> Carried:
-    """Run a plan `iters` times on all ranks; every rank gets what all of them said."""
+def carry(
+    plan: Plan, sender: str, setting: Setting, iters: int = 1, adapter: Adapter | None = None
+) -> Carried:
+    """Run a plan `iters` times on all ranks; every rank gets what all of them said. An `adapter`
+    learns from each run, and its mode says when the next is made with another plan.
+    """
+    links = few_links(plan.fabric)
+    if adapter is not None:
+        _check_adapter(adapter, plan, links)
     with SENDERS[sender].opened(setting) as carrier:
-        reports = [carrier.carry(plan) for _ in range(iters)]
-        nodes = _gathered(carrier, reports, links=few_links(plan.fabric))
-    nodes[setting.launch.rank] = reports
-    return Carried(sender, plan, tuple(tuple(runs) for runs in nodes))
+        reports, every, replans = [], [], []
+        present = plan
+        for run in range(1, iters + 1):
+            reports.append(carrier.carry(present))
+            if adapter is None:
+                continue
+            every.append(_all(carrier, reports[-1], links))
+            if adapter.learn(present, every[-1]):
+                present = adapter.plan(present)
+                replans.append(Replan(run, present))
+                setting.say(f"after run {run} the plan is made again: {adapter.changes()}")
+        every = every or [_all(carrier, report, links) for report in reports]
+    nodes = list(zip(*every, strict=True))
+    nodes[setting.launch.rank] = tuple(reports)  # with their links in any world
+    return Carried(sender, plan, tuple(nodes), tuple(replans))
+
+
+def _check_adapter(adapter: Adapter, plan: Plan, links: bool) -> None:
+    if adapter.nominal != plan.fabric:
+        raise InputError("the adapter is for another fabric than the plan: make it for plan.fabric")
+    if not links:
+        raise InputError(
+            f"measuring rates needs what every link did: {plan.fabric.nodes} nodes with "
+            f"{plan.fabric.rails} rails have more than {SHARED} links"
+        )
+    adapter.check(plan)
 
 
 def few_links(fabric: Fabric) -> bool:
@@ -100,7 +134,6 @@ def few_links(fabric: Fabric) -> bool:
     return fabric.nodes * fabric.nodes * fabric.rails <= SHARED
 
 
-def _gathered(carrier: Carrier, reports: list[Report], *, links: bool) -> list[list[Report]]:
-    """All processes' reports of the same runs, run by run, so that each fits into a frame."""
-    runs = [carrier.gather(report.as_dict(links=links)) for report in reports]
-    return [[Report.from_dict(data) for data in mine] for mine in zip(*runs, strict=True)]
+def _all(carrier: Carrier, report: Report, links: bool) -> list[Report]:
+    """All processes' reports of one run."""
+    return [Report.from_dict(data) for data in carrier.gather(report.as_dict(links=links))]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from railopt import Fabric
 from railopt.cli.main import main
 from railopt.errors import BackendError
 from railopt.runtime.senders import together
@@ -269,6 +271,90 @@ def test_send_reports_a_rail_that_died_and_goes_on(
     rows = [row.split() for row in captured.out.splitlines()[2:]]
     assert [row[4] for row in rows if row[2] == "0"] == ["dead:", "dead:"]
     assert [row[4] for row in rows if row[2] == "1"] == ["ok", "ok"]
+
+
+def test_a_dead_nic_leaves_the_plan_and_comes_back(
+    plan_file: Path,
+    tmp_path: Path,
+    null_devices: NullLibrary,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    real = verbs_sender.Verbs.run
+
+    def run(self: verbs_sender.Verbs, *args: Any) -> Any:
+        if self.group.rank == 0 and self.exchange.round == 0:
+            null_devices.down.add("null1_0")
+            null_devices.inject(self.wiring.by_place[1, 0].qp.pointer, 12, 3)
+        if self.exchange.round == 4:
+            null_devices.down.clear()
+        if self.exchange.round >= 4:
+            time.sleep(0.1)
+        return real(self, *args)
+
+    monkeypatch.setattr(verbs_sender.Verbs, "run", run)
+    saved = tmp_path / "now.toml"
+    arguments = ["--iters", "30", "--adapt", "failures", "--save-fabric", str(saved), "--json"]
+    assert on_two_nodes("send", str(plan_file), *arguments) == [0, 0]
+    captured = capsys.readouterr()
+    data = json.loads(captured.out)
+    assert [len(runs) for runs in data["nodes"]] == [30, 30]
+    assert {run["wrong"] for runs in data["nodes"] for run in runs} == {0}
+    first, second = data["replans"]
+    assert (first["run"], second["digest"]) == (1, data["digest"]), "and the first plan again"
+    back = [i for i, run in enumerate(data["nodes"][0]) if run["readmissions"]]
+    assert back == [second["run"] - 1]
+    assert "0:0 dead; 1:0 dead" in captured.err
+    assert "is back after" in captured.err
+    assert Fabric.read(saved).tx.min() > 0
+
+
+def test_what_was_measured_is_saved_as_a_fabric(
+    plan_file: Path, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    saved = tmp_path / "now.toml"
+    ran = railopt_cli("send", plan_file, "--save-fabric", saved, "--iters", "2")
+    assert ran.code == 0
+    assert f"wrote {saved}" in ran.err
+    fabric = Fabric.read(saved)
+    assert (fabric.nodes, fabric.rails) == (2, 2)
+    assert 0 < fabric.tx.max() <= 50 * 10**9
+    before = saved.read_text()
+    again = railopt_cli("send", plan_file, "--save-fabric", saved)
+    assert (again.code, again.out) == (1, "")
+    assert "exists: choose another name" in again.err
+    assert saved.read_text() == before
+    assert railopt_cli("send", plan_file, "--save-fabric", saved, "--force").code == 0
+    nowhere = railopt_cli("send", plan_file, "--save-fabric", tmp_path / "no" / "now.toml")
+    assert nowhere.code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sender", "record", "--adapt", "rates"], "--adapt can't act"),
+        (["--sender", "record", "--save-fabric", "x.toml"], "--save-fabric can't act"),
+        (["--adapt", "always"], "invalid choice"),
+        (["--force"], "--force can't act"),
+    ],
+)
+def test_adapting_that_can_not_act_is_refused(
+    plan_file: Path, railopt_cli: Cli, arguments: list[str], words: str
+) -> None:
+    ran = railopt_cli("send", plan_file, *arguments)
+    assert ran.code in (1, 2)
+    assert words in ran.err
+    assert ran.out == ""
+
+
+def test_a_plan_with_stages_is_not_made_again(tmp_path: Path, railopt_cli: Cli) -> None:
+    from tests.contract.test_sender_contract import staged
+
+    staged(small_plan(2, 2)).save(tmp_path / "staged.npz")
+    ran = railopt_cli("send", tmp_path / "staged.npz", "--adapt", "rates")
+    assert ran.code == 1
+    assert "a plan with stages" in ran.err
+    assert railopt_cli("send", tmp_path / "staged.npz", "--adapt", "off").code == 0
 
 
 def test_bench_on_two_nodes(null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,15 @@ def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -
     if not len(living):
         raise BackendError(f"no living rail is left from node {node} to node {peer}")
     smaller = replace(fabric, rails=len(living), tx=fabric.tx[:, living], rx=fabric.rx[:, living])
-    # a name in a file never imports code: only railopt's own policies plan again by name
-    policy = plan.policy if plan.policy in policies.POLICIES else FALLBACK
+    policy = policy_of(plan)
     again = policies.plan(smaller, plan.chunks.take(rows), policy)
     return living[again.rail], policy
+
+
+def policy_of(plan: Plan) -> str:
+    """By which policy a plan is made again. A name in a file never imports code: only railopt's own
+    policies plan again by name.
+    """
+    from railopt import policies
+
+    return plan.policy if plan.policy in policies.POLICIES else FALLBACK

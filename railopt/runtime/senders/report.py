@@ -77,6 +77,7 @@ class LinkReport:
     retries          chunks that were sent again on other links because it died
     faults, replans  how often it died, and how often chunks of it were planned again
     readmissions     how often it was admitted again before this run
+    alive            whether it lived at the end of the run
     """
 
     node: int
@@ -90,6 +91,7 @@ class LinkReport:
     faults: int = 0
     replans: int = 0
     readmissions: int = 0
+    alive: bool = True
 
     @property
     def seconds(self) -> float:
@@ -107,7 +109,7 @@ class Report:
     """How a run went: bytes and chunks sent by this process, seconds, and, where payloads were
     verified, wrong chunks.
 
-    links         those of this process that carried something, died or came back, in order of
+    links         those of this process that carried something, came back or are dead, in order of
                   (node, peer, rail)
     readmissions  links that were admitted again before this run
     """
@@ -240,8 +242,9 @@ def link_reports(
     rail: Ints,
     times: Mapping[Place, tuple[float, float]],
     events: tuple[Sequence[Fault], Sequence[Readmission]] = ((), ()),
+    dead: Iterable[Place] = (),
 ) -> tuple[LinkReport, ...]:
-    """One record a link that carried something or has an event.
+    """One record a link that carried something, has an event or is dead.
 
     rows, rail  chunks that went, and the rail that each took, int64 [R]
     times       (node, peer, rail) -> first post and last completion, seconds since the run began
@@ -258,11 +261,13 @@ def link_reports(
     }
     faults, readmissions = (_by_place(found) for found in events)
     found = []
-    for place in sorted({*carried, *faults, *readmissions}):
+    gone = set(dead)
+    for place in sorted({*carried, *faults, *readmissions, *gone}):
         load, moved = carried.get(place, [0, 0]), [f.moved for f in faults.get(place, ())]
         node, peer, rail_of = place
         first, last = times.get(place, (0.0, 0.0))
         link = LinkReport(node, peer, rail_of, load[0], load[1], first, last)
+        link = replace(link, alive=place not in gone)
         back = len(readmissions.get(place, ()))
         replans = sum(number > 0 for number in moved)
         found.append(

@@ -105,4 +105,4 @@ RAILS = frozenset(
         "stall",
     }
 )
-REPORT = frozenset({"no_verify", "format", "report_gbits"})
+REPORT = frozenset({"no_verify", "format", "report_gbits", "adapt", "save_fabric"})

@@ -59,7 +59,8 @@ class VerbsRun:
     def _finish(self) -> None:
         exchange, run, rows = self._exchange, self._transfer, self._rows
         rail, size = run.rail[rows], run.plan.chunks.size[rows]
-        dead = {link.rail for link in exchange.wiring.by_place.values() if not link.alive}
+        rank, places = exchange.group.rank, exchange.wiring.by_place
+        dead = {link.rail for link in places.values() if not link.alive}
         rails = tuple(
             RailReport(
                 n, r.device.name, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead
@@ -75,7 +76,14 @@ class VerbsRun:
             rails,
             faults=tuple(run.faults),
             readmissions=tuple(run.readmissions),
-            links=link_reports(run.plan, rows, rail, self._times(), (run.faults, run.readmissions)),
+            links=link_reports(
+                run.plan,
+                rows,
+                rail,
+                self._times(),
+                (run.faults, run.readmissions),
+                [(rank, *place) for place, link in places.items() if not link.alive],
+            ),
         )
         exchange.running = None
 
