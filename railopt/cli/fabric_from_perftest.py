@@ -5,20 +5,52 @@ from __future__ import annotations
 import argparse
 import sys
 
-from railopt.cli.common import note, print_json
+import numpy as np
+
+from railopt.cli.common import listed, note, print_json
 from railopt.cli.launching import whole
 from railopt.errors import InputError
-from railopt.runtime.perftest import fabric_from, read
+from railopt.fabric import Fabric
+from railopt.runtime.naming import Naming, hosts_from, once
+from railopt.runtime.perftest import Gathered, fabric_from, read, rounded
 
-EPILOG = """measure each NIC against a fast peer, one report a NIC, named by node and rail:
-  ib_write_bw -d mlx5_0 --report_gbits --out_json --out_json_file=node0_rail0.json PEER
-example:
-  railopt fabric-from-perftest node*_rail*.json -o fabric.toml"""
+EPILOG = """measure each NIC against a fast peer, one report a NIC, named by node and rail or by
+host and device:
+  ib_write_bw -d mlx5_0 --report_gbits --out_json --out_json_file=gpu01-mlx5_0.json PEER
+examples:
+  railopt fabric-from-perftest node*_rail*.json -o fabric.toml
+  railopt fabric-from-perftest gpu*-mlx5_*.json --hosts gpu[01-08] --missing dead --round 1%"""
+
+MANY = 16  # NICs of their own rate, from which on noise is suspected
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "reports", nargs="+", metavar="REPORT.json", help="perftest reports, e.g. node0_rail3.json"
+        "reports",
+        nargs="+",
+        metavar="REPORT.json",
+        help="perftest reports, e.g. node0_rail3.json, or with --hosts gpu01-mlx5_0.json",
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="HOST,HOST,...|FILE",
+        help="the hosts in names of reports, in node order, e.g. gpu[01-08]; or a file of them",
+    )
+    parser.add_argument(
+        "--ib-dev",
+        dest="devices",
+        metavar="DEV,DEV,...",
+        help="with --hosts: the devices in rail order (default: all in names, mlx5_2 before 10)",
+    )
+    parser.add_argument(
+        "--missing",
+        choices=["dead"],
+        help="a NIC whose report is missing or failed is dead (default: refused)",
+    )
+    parser.add_argument(
+        "--round",
+        metavar="STEP",
+        help="rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s",
     )
     parser.add_argument("--gpus", type=whole(1), help="GPUs a node (default: as many as rails)")
     parser.add_argument(
@@ -31,7 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.force and not args.output:
         raise InputError("--force can't act: it is for a file named with -o")
-    fabric = fabric_from(read(args.reports), args.gpus)
+    dead = args.missing == "dead"
+    gathered = read(args.reports, _naming(args), missing_dead=dead)
+    fabric = fabric_from(gathered, args.gpus, missing_dead=dead)
+    if args.round is not None:
+        fabric = rounded(fabric, args.round)
+    _talk(gathered, fabric, args.round is None)
     if args.output:
         fabric.save(args.output, force=args.force)
         note(f"saved {args.output}: {fabric.nodes} nodes x {fabric.rails} rails")
@@ -40,3 +77,23 @@ def run(args: argparse.Namespace) -> int:
     elif not args.output:
         sys.stdout.write(fabric.to_toml())
     return 0
+
+
+def _naming(args: argparse.Namespace) -> Naming | None:
+    devices = listed(args.devices, "--ib-dev")
+    if args.hosts is not None:
+        return Naming(hosts_from(args.hosts), once(devices or (), "device"))
+    if devices is not None:
+        raise InputError("--ib-dev can't act without --hosts: reports are then named by numbers")
+    return None
+
+
+def _talk(gathered: Gathered, fabric: Fabric, exact: bool) -> None:
+    """What was found to be dead, and whether rates differ by noise."""
+    for text in gathered.failed:
+        note(f"dead: {text}")
+    for node, rail in np.argwhere((fabric.tx == 0) & (fabric.rx == 0)).tolist():
+        note(f"dead: node {node} rail {rail}")
+    values = len(np.unique(np.concatenate([fabric.tx, fabric.rx])))
+    if exact and values > MANY:
+        note(f"{values} different rates: --round 1% makes those alike that differ by noise")

@@ -10,28 +10,35 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from railopt.arrays import Ints
 from railopt.errors import FormatError, InputError, printable
-from railopt.fabric import Fabric
-from railopt.units import parse_number, shown
+from railopt.fabric import MAX_NICS, Fabric
+from railopt.runtime.naming import SIDE_NAMES, Naming, Place
+from railopt.units import parse_number, parse_rate, shown
 
 _PAIR = re.compile(r'"?(MsgSize|BW_average|MsgRate)"?\s*:\s*"?([0-9.eE+-]+)"?')
-_PLACE = re.compile(r"(?<!\d)(\d{1,6})\D+(\d{1,6})(?:[._-]?(tx|rx))?\.json\Z", re.ASCII)
+_PLACES = [  # with the words "node" and "rail", or with two numbers alone
+    re.compile(rf"{places}(?:[._-]?(tx|rx))?\.json\Z", re.ASCII | re.IGNORECASE)
+    for places in (r".*node(\d{1,6})(?!\d).*rail(\d{1,6})", r"\D*(\d{1,6})\D+(\d{1,6})")
+]
 MAX_REPORT = 1 << 20
 MAX_NUMBER = Fraction(10**15)
 _UNITS = (Fraction(2**20), Fraction(10**9, 8))  # MB/s, Gb/s
 SIDES = ("send", "recv")
-_SIDES = {"tx": "send", "rx": "recv", None: ""}
 
 
 class Measured(NamedTuple):
-    """A NIC's rate in bytes per second; `side` is "send", "recv" or "" for both."""
+    """A NIC's rate in bytes per second, 0 where nothing was measured; `side` is "send", "recv" or
+    "" for both.
+    """
 
     node: int
     rail: int
@@ -85,43 +92,83 @@ def _rate(found: dict[str, Fraction], name: str) -> int:
     return int(bandwidth * unit)
 
 
-def place_of(path: str) -> tuple[int, int, str]:
-    """(node, rail, side) from a file name: its last two numbers, as in `node3_rail5.json` or
-    `3-5-tx.json`.
+def place_of(path: str) -> Place:
+    """From a file name with two numbers, the node's and the rail's, as in `node3_rail5.json` or
+    `3-5-tx.json`; where there are more, the words "node" and "rail" must say which.
     """
-    match = _PLACE.search(Path(path).name)
+    tried = [pattern.match(Path(path).name) for pattern in _PLACES]
+    match = tried[0] or tried[1]
     if match is None:
         raise InputError(
-            f"{printable(path)}: the name must end in the node's and the rail's number, e.g. "
-            f"node3_rail5.json (node3_rail5_tx.json and _rx.json where the directions differ)"
+            f"{printable(path)}: expected a name with the node's and the rail's number, e.g. "
+            f"node3_rail5.json (node3_rail5_tx.json and _rx.json where the directions differ); "
+            f"names by host and device, e.g. gpu01-mlx5_0.json, need the hosts (--hosts)"
         )
-    return int(match[1]), int(match[2]), _SIDES[match[3]]
+    return Place(int(match[1]), int(match[2]), SIDE_NAMES[match[3]])
 
 
-def read(paths: Iterable[str]) -> list[Measured]:
-    """The NICs that these reports measured."""
-    measured = []
-    for path in paths:
-        try:
-            with Path(path).open("rb") as file:
-                data = file.read(MAX_REPORT + 1)
-        except (OSError, ValueError) as error:
-            words = error.strerror if isinstance(error, OSError) else error
-            raise InputError(f"{printable(path)}: {words}") from error
-        name = printable(Path(path).name)
-        if len(data) > MAX_REPORT:
-            raise FormatError(
-                f"{name}: more than {MAX_REPORT} bytes: expected a report of ib_write_bw --out_json"
-            )
-        rate = measured_rate(data.decode("utf-8", errors="replace"), name)
-        measured.append(Measured(*place_of(path), rate))
-    return measured
+class Gathered(NamedTuple):
+    """What the reports of a fabric say.
 
-
-def fabric_from(measured: Sequence[Measured], gpus: int | None = None) -> Fabric:
-    """A fabric with these rates; every NIC of every node must have been measured, each direction
-    once.
+    measured  one entry a report; a rate of 0 where it failed
+    failed    in words, why, for each report that did
+    nodes     how many there are; 0: as many as reports speak of
+    rails     the same
     """
+
+    measured: list[Measured]
+    failed: tuple[str, ...] = ()
+    nodes: int = 0
+    rails: int = 0
+
+
+def read(
+    paths: Sequence[str], naming: Naming | None = None, *, missing_dead: bool = False
+) -> Gathered:
+    """The NICs that these reports measured, by numbers in their names or by hosts and devices.  A
+    report of nothing is refused, or with `missing_dead` a dead NIC.
+    """
+    if naming is None:
+        places = [place_of(path) for path in paths]
+    else:
+        places = naming.places([Path(path).name.removesuffix(".json") for path in paths])
+    measured, failed = [], []
+    for path, place in zip(paths, places, strict=True):
+        try:
+            rate = _read_rate(path)
+        except FormatError as error:
+            if not missing_dead:
+                raise FormatError(f"{error}; --missing dead counts it as a dead NIC") from error
+            rate = 0
+            failed.append(str(error))
+        measured.append(Measured(*place, rate))
+    named = (0, 0) if naming is None else (len(naming.hosts), len(naming.devices))
+    return Gathered(measured, tuple(failed), *named)
+
+
+def _read_rate(path: str) -> int:
+    """The rate of one report."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_REPORT + 1)
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{printable(path)}: {words}") from error
+    name = printable(Path(path).name)
+    if len(data) > MAX_REPORT:
+        raise FormatError(
+            f"{name}: more than {MAX_REPORT} bytes: expected a report of ib_write_bw --out_json"
+        )
+    return measured_rate(data.decode("utf-8", errors="replace"), name)
+
+
+def fabric_from(
+    gathered: Gathered, gpus: int | None = None, *, missing_dead: bool = False
+) -> Fabric:
+    """A fabric with these rates, each direction measured once; a NIC without a report is refused,
+    or with `missing_dead` dead, if at least half of them have one.
+    """
+    measured = gathered.measured
     if not measured:
         raise InputError(
             "no reports: expected one a NIC, e.g. node0_rail0.json node0_rail1.json ..."
@@ -132,16 +179,57 @@ def fabric_from(measured: Sequence[Measured], gpus: int | None = None) -> Fabric
             if (m.node, m.rail, side) in rates:
                 raise InputError(f"node {m.node} rail {m.rail} was measured twice ({side})")
             rates[m.node, m.rail, side] = m.rate
-    nodes, rails = 1 + max(m.node for m in measured), 1 + max(m.rail for m in measured)
+    nodes = gathered.nodes or 1 + max(m.node for m in measured)
+    rails = gathered.rails or 1 + max(m.rail for m in measured)
+    if missing_dead:
+        _require_half(len(rates), nodes, rails)
     for place in itertools.product(range(nodes), range(rails), SIDES):
-        if place not in rates:  # found before more places were tried than reports were given
+        if place not in rates and not missing_dead:  # found before more were tried than given
             node, rail, side = place
             raise InputError(
                 f"no report for node {node} rail {rail} ({side}): {nodes} nodes x {rails} rails "
-                f"are expected, because those are the largest numbers found"
+                f"are expected, the most that names speak of; --missing dead counts it as dead"
             )
     tx, rx = (
-        np.array([[rates[k, n, side] for n in range(rails)] for k in range(nodes)], np.int64)
+        np.array(
+            [[rates.get((k, n, side), 0) for n in range(rails)] for k in range(nodes)], np.int64
+        )
         for side in SIDES
     )
     return Fabric(nodes, rails, rails if gpus is None else gpus, tx, rx)
+
+
+def _require_half(sides: int, nodes: int, rails: int) -> None:
+    """Refuse to call most of a fabric dead: names were read wrongly, or reports left out."""
+    if nodes * rails > MAX_NICS or sides < nodes * rails:
+        raise InputError(
+            f"reports of {sides} of {2 * nodes * rails} directions of {nodes} nodes x {rails} "
+            f"rails: expected at least half of them, before the others are called dead"
+        )
+
+
+def rounded(fabric: Fabric, step: str) -> Fabric:
+    """The fabric with every rate at the nearest multiple of a step: `"1%"` of the middle of all
+    rates, or a rate such as `"5Gb/s"`.  A NIC that lives stays alive.
+    """
+    alive = np.concatenate([rates[rates > 0] for rates in (fabric.tx, fabric.rx)])
+    if not len(alive):
+        return fabric
+    middle = int(np.sort(alive)[len(alive) // 2])
+    try:
+        percent = parse_number(step[:-1], "percentage") / 100 if step.endswith("%") else None
+        width = Fraction(parse_rate(step)) if percent is None else percent * middle
+    except InputError as error:
+        raise InputError(f"{error} (a step: 1% of the middle rate, or a rate: 5Gb/s)") from error
+    if not 0 < width <= middle:
+        raise InputError(f"a step of {shown(step)}: expected above 0, and at most the middle rate")
+    return replace(fabric, tx=_nearest(fabric.tx, width), rx=_nearest(fabric.rx, width))
+
+
+def _nearest(rates: Ints, width: Fraction) -> Ints:
+    """int64 [nodes, rails]: multiples of `width` in whole bytes per second, at least one where the
+    rate is not 0.
+    """
+    values, place = np.unique(rates, return_inverse=True)
+    near = [int(max(round(rate / width), 1) * width) if rate else 0 for rate in values.tolist()]
+    return np.array(near, np.int64)[place].reshape(rates.shape)

@@ -12,12 +12,15 @@ import pytest
 
 from railopt.errors import FormatError, InputError
 from railopt.fabric import Fabric
+from railopt.runtime.naming import Naming, hosts_from, in_natural_order
 from railopt.runtime.perftest import (
     MAX_REPORT,
+    Gathered,
     Measured,
     fabric_from,
     measured_rate,
     place_of,
+    rounded,
 )
 
 OLD = """{
@@ -80,31 +83,34 @@ def test_what_is_no_report_is_refused(text: str, words: str) -> None:
 def test_names_give_the_place() -> None:
     assert place_of("x/node3_rail5.json") == (3, 5, "")
     assert place_of("3-5-tx.json") == (3, 5, "send")
-    assert place_of("gpu07_mlx5_2_rx.json") == (5, 2, "recv"), "the last two numbers"
-    with pytest.raises(InputError, match=r"node3_rail5\.json"):
-        place_of("bandwidth.json")
+    assert place_of("pod7-node3_x1_rail5_rx.json") == (3, 5, "recv")
+    for other in ("bandwidth.json", "gpu07-mlx5_2.json"):
+        with pytest.raises(InputError, match=r"node3_rail5\.json.*need the hosts"):
+            place_of(other)
 
 
 def test_a_fabric_needs_every_nic_once() -> None:
     nics = [Measured(k, n, "", 100 + 10 * k + n) for k in range(2) for n in range(3)]
-    fabric = fabric_from(nics)
+    fabric = fabric_from(Gathered(nics))
     assert fabric.tx.tolist() == fabric.rx.tolist() == [[100, 101, 102], [110, 111, 112]]
-    assert (
-        fabric_from([*nics[1:], Measured(0, 0, "send", 7), Measured(0, 0, "recv", 8)]).rx[0, 0] == 8
-    )
+    apart = [*nics[1:], Measured(0, 0, "send", 7), Measured(0, 0, "recv", 8)]
+    assert fabric_from(Gathered(apart)).rx[0, 0] == 8
     for broken, words in (
         (nics[1:], "no report for node 0 rail 0"),
         ([*nics, nics[0]], "measured twice"),
         ([], "no reports"),
     ):
         with pytest.raises(InputError, match=words):
-            fabric_from(broken)
+            fabric_from(Gathered(broken))
 
 
 def test_a_fabric_as_large_as_a_name_says_is_not_made() -> None:
+    huge = Gathered([Measured(999_999, 999_999, "", 1)])
     with pytest.raises(InputError, match="no report for node 0 rail 0"):
-        fabric_from([Measured(999_999, 999_999, "", 1)])
-    with pytest.raises(InputError, match="the name must end"):
+        fabric_from(huge)
+    with pytest.raises(InputError, match="expected at least half"):
+        fabric_from(huge, missing_dead=True)
+    with pytest.raises(InputError, match="expected a name with"):
         place_of("node1_rail" + "9" * 200 + ".json")
 
 
@@ -172,3 +178,89 @@ def test_the_command_makes_a_fabric_that_reads_back(
     assert "nodes = 2" in railopt_cli("fabric-from-perftest", *reports).out
     assert json.loads(railopt_cli("fabric-from-perftest", *reports, "--json").out)["rails"] == 2
     assert railopt_cli("fabric-from-perftest", reports[0], tmp_path / "fabric.toml").code == 1
+
+
+def _report(gbps: float) -> str:
+    return OLD % (gbps, gbps, f"{gbps * 1e9 / 8 / 65536 / 1e6:.6f}")
+
+
+def test_names_by_host_and_device() -> None:
+    naming = Naming(("gpu1", "gpu10", "gpu2"))
+    names = ["gpu1-mlx5_10", "gpu10_mlx5_2_tx", "gpu2.mlx5_2", "gpu1:mlx5_2-rx"]
+    places = [(0, 1, ""), (1, 0, "send"), (2, 0, ""), (0, 0, "recv")]
+    assert naming.places(names) == places
+    assert naming._replace(devices=("mlx5_10", "mlx5_2")).places(names[:1]) == [(0, 0, "")]
+    for name, words in (
+        ("gpu3-mlx5_0", "with a host of those named"),
+        ("gpu1-", "with a host of those named"),
+        ("gpu1", "with a host of those named"),
+    ):
+        with pytest.raises(InputError, match=words):
+            naming.places([name])
+    with pytest.raises(InputError, match="device 'roce9' is not among those named: mlx5_0"):
+        Naming(("a",), ("mlx5_0",)).places(["a-roce9"])
+    assert in_natural_order(["b", "a10", "a9", "a10", "a09x"]) == ("a9", "a09x", "a10", "b")
+
+
+def test_hosts_come_as_a_list_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# the pod\ngpu[02-03] slots=8\n\ngpu01  # was moved\n")
+    assert hosts_from(str(file)) == ("gpu02", "gpu03", "gpu01")
+    assert hosts_from("gpu[1-2],login") == ("gpu1", "gpu2", "login")
+    file.write_text("gpu1\ngpu1\n")
+    with pytest.raises(InputError, match="host gpu1 is named twice"):
+        hosts_from(str(file))
+    file.write_text("# nobody\n")
+    with pytest.raises(InputError, match="names no host"):
+        hosts_from(str(file))
+    file.write_bytes(b"\xff\x00")
+    with pytest.raises(InputError, match="not a text file"):
+        hosts_from(str(file))
+
+
+def test_rounding_makes_noise_alike_and_keeps_what_is_slow() -> None:
+    rng = random.Random(20)
+    nics = [
+        Measured(k, n, "", rng.randint(48_600_000_000, 48_900_000_000))
+        for k in range(64)
+        for n in range(8)
+    ]
+    nics[77] = nics[77]._replace(rate=29_000_000_000)
+    nics[78] = nics[78]._replace(rate=0)
+    nics[79] = nics[79]._replace(rate=5)
+    noisy = fabric_from(Gathered(nics))
+    calm = rounded(noisy, "1%")
+    assert len(noisy.to_toml().splitlines()) > 2000
+    assert len(calm.to_toml().splitlines()) < 30
+    step = int(calm.tx.max()) // 100
+    assert abs(int(calm.tx[9, 5]) - 29_000_000_000) <= step // 2 + 1
+    assert calm.tx[9, 6] == 0
+    assert calm.tx[9, 7] == step, "what lives stays alive"
+    assert rounded(noisy, "5Gb/s").tx.max() == 78 * 625_000_000
+    for wrong in ("0%", "-1%", "101%", "x%", "7", "0Gb/s", "999Gb/s"):
+        with pytest.raises(InputError):
+            rounded(noisy, wrong)
+
+
+def test_the_command_takes_hosts_and_calls_what_is_missing_dead(
+    tmp_path: Path, railopt_cli: Callable[..., Any]
+) -> None:
+    for host in ("gpu07", "gpu01"):
+        for device in ("mlx5_2", "mlx5_10"):
+            (tmp_path / f"{host}-{device}.json").write_text(_report(390))
+    (tmp_path / "gpu01-mlx5_2.json").unlink()
+    (tmp_path / "gpu07-mlx5_10.json").write_text("Couldn't connect to peer\n")
+    reports = sorted(tmp_path.glob("*.json"))
+    command = ("fabric-from-perftest", *reports, "--hosts", "gpu07,gpu01")
+    ran = railopt_cli(*command)
+    assert ran.code == 1
+    assert "no MsgSize" in ran.err
+    assert "--missing dead" in ran.err
+    ran = railopt_cli(*command, "--missing", "dead", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["tx"] == [[48_750_000_000, 0], [0, 48_750_000_000]]
+    assert "dead: gpu07-mlx5_10.json: no MsgSize" in ran.err
+    assert "dead: node 1 rail 0" in ran.err
+    given = (*command, "--missing", "dead", "--ib-dev", "mlx5_10,mlx5_2", "--round", "1%")
+    assert json.loads(railopt_cli(*given, "--json").out)["tx"][0] == [0, 48_750_000_000]
+    assert "can't act without --hosts" in railopt_cli(*command[:-2], "--ib-dev", "a").err
