@@ -19,6 +19,7 @@ SMALL = ("uniform:size=1KiB", "--nodes", "3", "--rails", "2")
 TABLES = {
     "plan": ["plan", *SMALL],
     "gap": ["gap", *SMALL, "--policy", "lpt,pxn", "--limit", "0s"],
+    "compare": ["compare", SMALL[0], "--healthy", "fabric.toml", "--degrade", "0:1=0.5"],
     "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt"],
     "solve": ["solve", *SMALL, "--chunk", "flow"],
     "simulate": ["simulate", *SMALL],

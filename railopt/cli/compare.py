@@ -1,0 +1,126 @@
+"""railopt compare TRAFFIC: what dead and slow NICs cost each policy."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from railopt.cli.common import (
+    TRAFFIC_HELP,
+    Output,
+    add_output_arguments,
+    demand_from,
+    listed,
+    note,
+    output_of,
+    print_json,
+    refuse_idle,
+)
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.comparison import Comparison, compare, nic_text
+from railopt.errors import InputError
+from railopt.fabric import Fabric, parse_nics
+from railopt.policies import KNOWN, POLICIES
+from railopt.tables import duration, percent
+from railopt.units import format_time
+
+EPILOG = """examples:
+  railopt compare moe:skew=0.8,seed=1 --healthy fabric.toml --degraded today.toml
+  railopt compare moe:skew=0.8,seed=1 --healthy fabric.toml --degrade 3:5=0 --figure cost.svg
+
+"kept" is the time of the plan for the healthy fabric if it is carried out on the degraded one:
+"never" where bytes of it wait for a dead NIC.  Bounds are certified: no plan of these chunks is
+faster on that fabric."""
+SHOWN = 8  # NICs that are named
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("traffic", metavar="TRAFFIC", help=TRAFFIC_HELP)
+    parser.add_argument(
+        "--healthy", metavar="FABRIC", required=True, help="the fabric as it should be (.toml)"
+    )
+    parser.add_argument(
+        "--degraded", metavar="FABRIC", help="the same with other rates, e.g. as measured"
+    )
+    parser.add_argument(
+        "--degrade",
+        metavar="NODE:RAIL=FRACTION",
+        action="append",
+        default=[],
+        help="instead of --degraded: a NIC at a fraction of its healthy rate; 0 is dead; may be "
+        "repeated",
+    )
+    parser.add_argument(
+        "--chunk", default="1MiB", help='largest chunk, or "flow" for whole flows (default 1MiB)'
+    )
+    parser.add_argument("--policy", help=f"of {KNOWN} (default: all)")
+    parser.add_argument("--figure", metavar="FILE", help=f"draw both times: {FORMATS_HELP}")
+    add_width_argument(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """A row a policy; the exit code."""
+    if not args.figure:
+        refuse_idle(args, "force", because="without --figure")
+    width = figure_width(args, "figure")
+    healthy, degraded = _fabrics(args)
+    chunks = demand_from(args.traffic, healthy).chunks(args.chunk)
+    policies = listed(args.policy, "--policy") or tuple(POLICIES)
+    found = compare(healthy, degraded, chunks, policies)
+    if args.format == "json":
+        print_json(found.as_dict())
+    else:
+        _print(found, _changed(found, healthy, degraded), output_of(args))
+    if args.figure:
+        from railopt.report.comparison import comparison_figure
+        from railopt.report.saving import save_figure
+
+        title = f"{args.traffic}\n{_changed(found, healthy, degraded)}"
+        save_figure(comparison_figure(found, title, width=width), args.figure, force=args.force)
+        note(f"saved {args.figure}")
+    return 0
+
+
+def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
+    healthy = Fabric.read(args.healthy)
+    if (args.degraded is None) == (not args.degrade):
+        raise InputError("expected one of --degraded FABRIC and --degrade NODE:RAIL=FRACTION")
+    if args.degraded is not None:
+        return healthy, Fabric.read(args.degraded)
+    try:
+        return healthy, healthy.degraded(parse_nics(args.degrade))
+    except InputError as error:
+        raise InputError(f"--degrade {error}") from error
+
+
+def _changed(found: Comparison, healthy: Fabric, degraded: Fabric) -> str:
+    """The NICs that differ, in words."""
+    if not found.nics:
+        return "no NIC differs"
+    named = ", ".join(nic_text(healthy, degraded, nic) for nic in found.nics[:SHOWN])
+    more = len(found.nics) - SHOWN
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _print(found: Comparison, changed: str, out: Output) -> None:
+    rows: list[list[Any]] = [
+        [
+            cost.policy,
+            "no plan" if cost.healthy is None else duration(cost.healthy),
+            "no plan" if cost.degraded is None else duration(cost.degraded),
+            "" if cost.cost is None else percent(cost.cost),
+            "never" if cost.kept is None else duration(cost.kept),
+        ]
+        for cost in found.costs
+    ]
+    bounds = [duration(bound.value) for bound in (found.healthy, found.degraded)]
+    rows.append(["bound", *bounds, percent(found.least_cost), ""])
+    out.table(["policy", "healthy", "degraded", "costs %", "kept"], rows)
+    out.say(f"{changed}: the bound rises by {percent(found.least_cost)} %")
+    for name in ("healthy", "degraded"):
+        if (best := found.best(name)) is not None:
+            out.say(f"best, {name}: {best.policy}, {format_time(getattr(best, name))}")
+    for cost in found.costs:
+        if cost.why:
+            note(f"{cost.policy}: {cost.why}")
