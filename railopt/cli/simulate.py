@@ -16,7 +16,15 @@ from railopt.policies import KNOWN, plan
 from railopt.report.saving import save_figure
 from railopt.report.style import PAGE
 from railopt.report.timeline_figure import timeline_figure
-from railopt.sim import BALANCERS, Assumptions, Fault, Stuck, simulate
+from railopt.sim import (
+    BALANCERS,
+    Assumptions,
+    Fault,
+    Stuck,
+    Timeline,
+    simulate,
+    simulate_replanned,
+)
 from railopt.sim.assumptions import ROCE_INCAST, SCALE_UP, STAGES
 from railopt.sim.direct import balancer_named
 from railopt.sim.export import export_htsim
@@ -30,6 +38,7 @@ EPILOG = """examples:
   railopt simulate plan.npz --packets --timeline run.svg
   railopt simulate plan.npz --timeline run.json                 open it at ui.perfetto.dev
   railopt simulate moe:skew=0.8 --policy lpt --chunk 1MiB --fault 200us:3:5=0
+  railopt simulate moe:skew=0.8 --fault 200us:3:5=0 --replan --timeline fault.svg
   railopt simulate routing:ragged=0.3 --policy own-nic --scale-up before
   railopt simulate zipf:skew=0 --balancer ecmp --packets --export htsim/
 
@@ -108,6 +117,16 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
         "repeated",
     )
     model.add_argument(
+        "--replan",
+        action="store_true",
+        help="after each fault plan what is left again, for the fabric as it is then",
+    )
+    model.add_argument(
+        "--replan-after",
+        metavar="TIME",
+        help="from a fault to the new plan, e.g. 50us (default 0)",
+    )
+    model.add_argument(
         "--exact", action="store_true", help="recompute rates after every completion"
     )
 
@@ -123,15 +142,7 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "force", because="without a file to write")
     assumed = _assumptions(args)
     what, fabric, setting = _subject(args)
-    timeline = simulate(
-        what,
-        fabric=fabric,
-        balancer=args.balancer or "ecmp",
-        assumptions=assumed,
-        seed=args.seed or 0,
-        faults=[Fault.parse(text) for text in args.fault],
-        partial=True,
-    )
+    timeline, replans = _simulated(args, what, fabric, assumed)
     if args.export:
         written = export_htsim(timeline, args.export, force=args.force)
         common.note(f"wrote {', '.join(map(str, written))}")
@@ -141,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             save_figure(timeline_figure(timeline, width=width), args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
-    found = {**setting, **summary(timeline, what)}
+    found = {**setting, **summary(timeline, what), **replans}
     if args.format == "json":
         common.print_json(found)
     else:
@@ -149,6 +160,30 @@ def run(args: argparse.Namespace) -> int:
     if len(timeline.stuck):
         raise Stuck(timeline)
     return 0
+
+
+def _simulated(
+    args: argparse.Namespace, what: Plan | Traffic, fabric: Fabric, assumed: Assumptions
+) -> tuple[Timeline, dict[str, Any]]:
+    """The run, and with --replan the plans that took over."""
+    faults = [Fault.parse(text) for text in args.fault]
+    if args.replan:
+        if not isinstance(what, Plan) or not faults or args.export:
+            raise InputError("--replan needs a plan, with --fault, and can't be exported to htsim")
+        after_ps = parse_time(args.replan_after or "0")
+        ran = simulate_replanned(what, faults, assumptions=assumed, after_ps=after_ps)
+        return ran.timeline, {"replans": [replan._asdict() for replan in ran.replans]}
+    refuse_idle(args, "replan_after", because="without --replan")
+    timeline = simulate(
+        what,
+        fabric=fabric,
+        balancer=args.balancer or "ecmp",
+        assumptions=assumed,
+        seed=args.seed or 0,
+        faults=faults,
+        partial=True,
+    )
+    return timeline, {}
 
 
 def _assumptions(args: argparse.Namespace) -> Assumptions:
@@ -228,6 +263,7 @@ def _print(summary: dict[str, Any], out: common.Output) -> None:
                 f"{time(summary['scale_up_ps'])} at the busiest scale-up port",
             ]
         )
+    rows += [["planned again", _replan_text(replan)] for replan in summary.get("replans", [])]
     if summary["stuck"]:
         rows.append(
             [
@@ -240,3 +276,11 @@ def _print(summary: dict[str, Any], out: common.Output) -> None:
         return
     for name, value in rows:
         print(f"{name:<20}{value}")
+
+
+def _replan_text(replan: dict[str, Any]) -> str:
+    waiting = f", {replan['waiting']} wait for a living rail" if replan["waiting"] else ""
+    return (
+        f"after {format_time(seconds(replan['at_ps']))} by {replan['policy']}: {replan['chunks']} "
+        f"chunks, {replan['again']} of them sent again from their first byte{waiting}"
+    )

@@ -1,5 +1,6 @@
 """A timeline as a picture: one row a rail, time to the right, height the share of the rail's
 transmit rate in use; two more rows where bytes are staged and passed on in phases of their own.
+A run with faults has one row a NIC, the share as a colour, and each fault at its NIC and time.
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ import numpy as np
 from railopt.arrays import Floats
 from railopt.report.style import PAGE, blank, printed
 from railopt.sim import Timeline
+from railopt.sim.timeline import NicChange
 from railopt.units import format_time, seconds
 
 BINS = 240
 TICKS = 6
-RAIL, SCALE_UP = "#0072b2", "#d55e00"
+RAIL, SCALE_UP, FAULT = "#0072b2", "#d55e00", "#b40000"
+TALLEST = 9.0  # inches
+MAX_NODES_NAMED = 32
 
 
 @printed
 def timeline_figure(timeline: Timeline, *, width: float = PAGE) -> Any:
     """A figure: each track a stepped area of BINS equal slices of the run, its mean at the
-    right.
+    right; of a run with faults, a row a NIC.
     """
+    if timeline.nic_curve is not None and timeline.nic_changes:
+        return _nics_figure(timeline, width)
     shares = _shares(timeline)
     end = int(timeline.curve.till.max(initial=0))
     tracks = len(shares)
@@ -39,11 +45,74 @@ def timeline_figure(timeline: Timeline, *, width: float = PAGE) -> Any:
         axis.text(1.005, 0.5, mean, transform=axis.transAxes, va="center")
         for side in axis.spines.values():
             side.set_visible(False)
+    _time_ticks(axes[-1, 0], end, width)
+    inside = " and of scale-up" if tracks > rails else ""
+    figure.suptitle(
+        _title(timeline, f"share of each rail's transmit rate{inside} in use, and its mean")
+    )
+    return figure
+
+
+def _time_ticks(axis: Any, end: int, width: float) -> None:
     count = TICKS if width >= PAGE else TICKS // 2
     ticks = [end * tick // (count - 1) for tick in range(count)]
-    axes[-1, 0].set_xticks(ticks, [format_time(seconds(tick)) for tick in ticks])
-    figure.suptitle(_title(timeline))
+    axis.set_xticks(ticks, [format_time(seconds(tick)) for tick in ticks])
+
+
+def _nics_figure(timeline: Timeline, width: float) -> Any:
+    """A row a transmit NIC, nodes below each other, its rails in order."""
+    curve, fabric = timeline.nic_curve, timeline.fabric
+    assert curve is not None
+    assert fabric is not None
+    rails, nics, end = fabric.rails, fabric.nodes * fabric.rails, max(curve.end_ps, 1)
+    rates, full = curve.throughput(nics, BINS), fabric.tx.reshape(-1, 1).astype(np.float64)
+    shares = np.divide(rates, full, out=np.zeros_like(rates), where=full > 0).clip(0, 1)
+    figure, axes = blank(width, min(max(1.1 + 0.11 * nics, 2.5), TALLEST))
+    axis = axes[0, 0]
+    image = axis.imshow(
+        shares,
+        cmap="Blues",
+        vmin=0,
+        vmax=1,
+        aspect="auto",
+        interpolation="nearest",
+        extent=(0, end, nics - 0.5, -0.5),
+    )
+    for node in range(1, fabric.nodes):
+        axis.axhline(node * rails - 0.5, color="white", linewidth=1.2)
+    for change in timeline.nic_changes:
+        _mark(axis, change, change.node * rails + change.rail, end)
+    step = -(-fabric.nodes // MAX_NODES_NAMED)
+    named = range(0, fabric.nodes, step)
+    axis.set_yticks(
+        [node * rails + (rails - 1) / 2 for node in named], [f"node {k}" for k in named]
+    )
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlim(0, end)
+    _time_ticks(axis, end, width)
+    bar = figure.colorbar(image, ax=axis, fraction=0.03, pad=0.01)
+    bar.set_ticks([0, 0.5, 1], labels=["0", "50%", "100%"])
+    title = _title(timeline, "share of each NIC's transmit rate in use, rails of a node in order")
+    figure.suptitle(title)
     return figure
+
+
+def _mark(axis: Any, change: NicChange, row: int, end: int) -> None:
+    """A fault at its NIC's row and time, in words, and from there on."""
+    at = min(change.at_ps, end)
+    axis.plot([at, end], [row, row], color=FAULT, linewidth=0.8, linestyle=":")
+    axis.plot([at], [row], color=FAULT, marker="X", markersize=6, clip_on=False)
+    late = at > 0.6 * end
+    axis.annotate(
+        f"node {change.node} rail {change.rail} {change.words}",
+        (at, row),
+        (-6 if late else 6, 3 if row else -3),
+        textcoords="offset points",
+        ha="right" if late else "left",
+        va="bottom" if row else "top",
+        color=FAULT,
+        bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.8},
+    )
 
 
 def _shares(timeline: Timeline) -> Floats:
@@ -61,12 +130,8 @@ def _shares(timeline: Timeline) -> Floats:
     return out.clip(0, 1)
 
 
-def _title(timeline: Timeline) -> str:
+def _title(timeline: Timeline, what: str) -> str:
     stuck = f", {len(timeline.stuck)} chunks stuck" if len(timeline.stuck) else ""
     rails = timeline.fabric.rails if timeline.fabric else None
     moved = float(timeline.track_bytes[:rails].sum()) / 1e6
-    inside = " and of scale-up" if len(timeline.track_bytes[rails:]) and rails else ""
-    return (
-        f"{moved:.1f} MB in {format_time(timeline.completion)}{stuck}:\nshare of each rail's "
-        f"transmit rate{inside} in use, and its mean"
-    )
+    return f"{moved:.1f} MB in {format_time(timeline.completion)}{stuck}:\n{what}"

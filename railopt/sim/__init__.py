@@ -7,6 +7,7 @@ simulate(flows)                                      any flows over any ports
 assumptions   what a run assumes beside the rates of the ports; faults
 flows         Flows: what is run;  from_plan, direct: plans and traffic as flows
 run           simulate;  events: the event loop;  fill: max-min fair rates;  graph: small kernels
+replan        a plan under faults, planned again after each
 timeline      Timeline: what came of it;  export: the same run for htsim;  perfetto: as trace events
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.direct import BALANCERS, Balancer, Crossing
 from railopt.sim.flows import Change, Flows
+from railopt.sim.replan import Replan, Replanned, simulate_replanned
 from railopt.sim.run import simulate
 from railopt.sim.timeline import Stuck, Timeline
 
@@ -26,7 +28,10 @@ __all__ = [
     "Crossing",
     "Fault",
     "Flows",
+    "Replan",
+    "Replanned",
     "Stuck",
     "Timeline",
     "simulate",
+    "simulate_replanned",
 ]

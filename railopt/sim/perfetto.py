@@ -54,7 +54,12 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
     names = {(event["pid"], event["tid"]) for event in events}
     return {
         "displayTimeUnit": "ns",
-        "traceEvents": [*_names(names, fabric.nodes), *events, *_counters(timeline, end)],
+        "traceEvents": [
+            *_names(names, fabric.nodes),
+            *_faults(timeline),
+            *events,
+            *_counters(timeline, end),
+        ],
     }
 
 
@@ -83,6 +88,22 @@ def _names(threads: set[tuple[int, int]], nodes: int) -> list[dict[str, Any]]:
     return [
         {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
         for what, pid, tid, name in named
+    ]
+
+
+def _faults(timeline: Timeline) -> list[dict[str, Any]]:
+    """An instant event at each change of a NIC's rate."""
+    return [
+        {
+            "ph": "i",
+            "s": "p",
+            "name": f"rail {change.rail} {change.words}",
+            "cat": "fault",
+            "pid": change.node,
+            "tid": change.rail * LANES,
+            "ts": change.at_ps / PS_PER_US,
+        }
+        for change in timeline.nic_changes
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,10 +57,7 @@ def simulate(
     order: Ints | None = None
     if isinstance(what, Plan):
         flows, order = flows_of_plan(what, assumed, faults)
-        fabric, chunks = what.fabric, what.chunks
-        ranks = _rank_bytes(chunks.src_gpu, chunks.dst_gpu, chunks.size, chunks.nodes * chunks.gpus)
-        if chunks.targets is not None:
-            ranks = ranks[0], _needed_bytes(chunks)
+        fabric, ranks = what.fabric, ranks_of_plan(what)
     elif isinstance(what, Traffic):
         if fabric is None:
             raise InputError(
@@ -71,7 +69,8 @@ def simulate(
         raise InputError("flows have their own changes of capacity: put them there, not in faults")
     else:
         flows, ranks = what, None
-    timeline = run_flows(flows, order, fabric, ranks, exact=assumed.exact, until_ps=until_ps)
+    run = run_by_nic if faults else run_flows
+    timeline = run(flows, order, fabric, ranks, exact=assumed.exact, until_ps=until_ps)
     if until_ps is None and not partial and len(timeline.stuck):
         raise Stuck(timeline)
     return timeline
@@ -113,6 +112,31 @@ def run_flows(
         chunk_ps = _last_marks(order, state.mark_time, events.NEVER)
     left = np.ceil(state.left).astype(np.int64)
     return Timeline(flows, state.begun, state.finish, chunk_ps, left, Curve(*curve), fabric, ranks)
+
+
+def run_by_nic(
+    flows: Flows,
+    order: Ints | None,
+    fabric: Fabric | None,
+    ranks: tuple[Ints, Ints] | None,
+    *,
+    exact: bool = False,
+    until_ps: int | None = None,
+) -> Timeline:
+    """As `run_flows`, of flows that begin at a transmit NIC of the fabric, with the curve of each
+    NIC beside those of the rails.
+    """
+    assert fabric is not None
+    rails, nics = fabric.rails, fabric.nodes * fabric.rails
+    nic = flows.path[flows.first[:-1]]
+    apart = replace(flows, track=np.where(nic < nics, nic, flows.track - rails + nics))
+    ran = run_flows(apart, order, fabric, ranks, exact=exact, until_ps=until_ps)
+    fine = ran.curve
+    rail = np.where(fine.track < nics, fine.track % rails, fine.track - nics + rails)
+    curve = fine._replace(track=rail.astype(np.int32))
+    sent = fine.track < nics
+    nic_curve = Curve(fine.track[sent], fine.since[sent], fine.till[sent], fine.bytes[sent])
+    return replace(ran, flows=flows, curve=curve, nic_curve=nic_curve)
 
 
 def _last_marks(order: Ints, times: Ints, never: int) -> Ints:
@@ -210,6 +234,15 @@ def _parts(flows: Flows, change_port: Int32s) -> Parts:
             kept[np.argsort(component[kept], kind="stable")],
         ]
     return events.Parts(*parts)
+
+
+def ranks_of_plan(plan: Plan) -> tuple[Ints, Ints]:
+    """(bytes that each GPU sends, bytes that it receives), of a plan's chunks."""
+    chunks = plan.chunks
+    sent, received = _rank_bytes(
+        chunks.src_gpu, chunks.dst_gpu, chunks.size, chunks.nodes * chunks.gpus
+    )
+    return sent, received if chunks.targets is None else _needed_bytes(chunks)
 
 
 def _needed_bytes(chunks: Chunks) -> Ints:

@@ -28,6 +28,36 @@ class Curve(NamedTuple):
     till: Ints
     bytes: Floats
 
+    @property
+    def end_ps(self) -> int:
+        """When the last byte was sent."""
+        return int(self.till.max(initial=0))
+
+    def throughput(self, tracks: int, bins: int) -> Floats:
+        """float64 [tracks, bins]: mean bytes per second of each track in equal slices of the
+        run.
+        """
+        end = max(self.end_ps, 1)
+        sums = np.zeros((tracks, bins + 1))
+        rate = self.bytes / np.maximum(self.till - self.since, 1)
+        for edge, sign in ((self.since, 1.0), (self.till, -1.0)):
+            _add_ramp(sums, self.track, edge * (bins / end), sign * rate * (end / bins))
+        return np.cumsum(sums, axis=1)[:, :bins] / (end / bins / PS_PER_S)
+
+
+class NicChange(NamedTuple):
+    """When the transmit rate of a NIC changed, and to which share of the fabric's."""
+
+    at_ps: int
+    node: int
+    rail: int
+    share: float
+
+    @property
+    def words(self) -> str:
+        """`dead`, `healthy` or `at 50%`."""
+        return {0.0: "dead", 1.0: "healthy"}.get(self.share, f"at {self.share:.0%}")
+
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
@@ -38,6 +68,8 @@ class Timeline:
                           chunk
     left                  int64 [flows]: bytes that were not sent (rounded up)
     ranks                 (bytes each rank sends, bytes each receives), int64; for algbw
+    nic_curve             as `curve`, a track a transmit NIC (node * rails + rail): of runs with
+                          faults
     """
 
     flows: Flows = field(repr=False)
@@ -48,6 +80,7 @@ class Timeline:
     curve: Curve = field(repr=False)
     fabric: Fabric | None = None
     ranks: tuple[Ints, Ints] | None = field(default=None, repr=False)
+    nic_curve: Curve | None = field(default=None, repr=False)
 
     @cached_property
     def stuck(self) -> Ints:
@@ -79,6 +112,23 @@ class Timeline:
         if self.ranks is None:
             return 0
         return max(int(side.max(initial=0)) for side in self.ranks)
+
+    @cached_property
+    def nic_changes(self) -> list[NicChange]:
+        """The faults of a run on a fabric, by time."""
+        if self.fabric is None:
+            return []
+        rails, nics = self.fabric.rails, self.fabric.nodes * self.fabric.rails
+        healthy = self.flows.capacity
+        return sorted(
+            NicChange(
+                change.at_ps,
+                *divmod(change.port, rails),
+                change.capacity / int(healthy[change.port]) if healthy[change.port] else 0.0,
+            )
+            for change in self.flows.changes
+            if change.port < nics
+        )
 
     @property
     def algbw(self) -> float:
@@ -126,12 +176,7 @@ class Timeline:
         """float64 [tracks, bins]: mean bytes per second of each track in equal slices of the
         run.
         """
-        end = max(int(self.curve.till.max(initial=0)), 1)
-        sums = np.zeros((len(self.track_bytes), bins + 1))
-        rate = self.curve.bytes / np.maximum(self.curve.till - self.curve.since, 1)
-        for edge, sign in ((self.curve.since, 1.0), (self.curve.till, -1.0)):
-            _add_ramp(sums, self.curve.track, edge * (bins / end), sign * rate * (end / bins))
-        return np.cumsum(sums, axis=1)[:, :bins] / (end / bins / PS_PER_S)
+        return self.curve.throughput(len(self.track_bytes), bins)
 
     def stuck_text(self) -> str:
         """Which chunks are stuck, in words."""
