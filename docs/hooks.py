@@ -60,7 +60,7 @@ ROOMS = {
         "sources",
         "conversion",
     ],
-    "Gaps, bounds and checks": ["gaps", "bounds", "checking", "check"],
+    "Gaps, bounds and checks": ["gaps", "comparison", "bounds", "checking", "check"],
     "Solver": ["solver.coupled.solve", "solver.outcome", "solver.fluid", "solver.local.solve"],
     "Schedules": ["schedule.synthesis", "schedule.value", "schedule.model"],
     "Simulator": [
@@ -70,6 +70,7 @@ ROOMS = {
         "sim.node",
         "sim.direct",
         "sim.timeline",
+        "sim.replan",
     ],
     "Runtime": [
         "runtime",
@@ -84,6 +85,7 @@ ROOMS = {
         "runtime.carried",
         "runtime.adapt",
         "runtime.benchmark",
+        "runtime.metrics",
     ],
     "MoE": [
         "moe.routing.trace",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from railopt.cli.common import (
     TRAFFIC_HELP,
@@ -14,10 +15,12 @@ from railopt.cli.common import (
 )
 from railopt.cli.launching import (
     add_launch_arguments,
+    add_metrics_arguments,
     add_rail_arguments,
     choose_sender,
     devices_of,
     meeting_of,
+    metered,
     options_of,
     talk,
     whole,
@@ -73,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_fabric_arguments(parser)
     add_launch_arguments(parser)
     add_rail_arguments(parser)
+    add_metrics_arguments(parser)
 
 
 def _add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,10 +105,12 @@ def run(args: argparse.Namespace) -> int:
     show = launch.rank == 0 and form == "text"
     if show:
         _print("# ", COLUMNS)
-    for row in measure(benchmark, sender, _setting(args, sender, launch, benchmark)):
-        rows.append(row)
-        if show:
-            _print("  ", row.row())
+    with metered(args) as seen:
+        setting = replace(_setting(args, sender, launch, benchmark), seen=seen)
+        for row in measure(benchmark, sender, setting):
+            rows.append(row)
+            if show:
+                _print("  ", row.row())
     if launch.rank == 0 and form == "json":
         print_json(_as_dict(args, sender, fabric, rows))
     elif launch.rank == 0 and not show:

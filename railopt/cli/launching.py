@@ -8,16 +8,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from railopt.cli.common import note
 from railopt.cli.config import Configured
 from railopt.errors import InputError
+from railopt.plans import Plan
+from railopt.runtime.metrics import Metrics, served
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
 from railopt.runtime.rendezvous.launch import VARIABLES, Launch, detect, from_hosts
 from railopt.runtime.rendezvous.meet import Meeting
 from railopt.runtime.senders import SENDERS
+from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.setting import LAUNCH, MEETING, RAILS
 from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import MTUS, Options
@@ -112,6 +116,40 @@ def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         ("--ib-retry", "tries before a rail is dead (default 6)"),
     ):
         group.add_argument(flag, type=number, help=words)
+
+
+def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
+    """--metrics and --metrics-port."""
+    group = parser.add_argument_group("metrics (OpenMetrics text: what each link did)")
+    group.add_argument(
+        "--metrics",
+        metavar="FILE.prom",
+        help="write them there after each run, for node_exporter's textfile collector; one file "
+        "a process",
+    )
+    group.add_argument(
+        "--metrics-port",
+        metavar="PORT",
+        type=whole(0, 65535),
+        help="answer http://127.0.0.1:PORT/metrics during the runs (0: a free port)",
+    )
+
+
+@contextmanager
+def metered(args: argparse.Namespace) -> Iterator[Callable[[Plan, Report], None] | None]:
+    """What is to be told of each run, where --metrics or --metrics-port ask for it."""
+    if args.metrics is None and args.metrics_port is None:
+        yield None
+        return
+    metrics = Metrics(args.metrics)
+    if args.metrics_port is None:
+        yield metrics.seen
+    else:
+        with served(metrics, args.metrics_port) as port:
+            note(f"metrics at http://127.0.0.1:{port}/metrics")
+            yield metrics.seen
+    if metrics.unwritten:
+        note(f"metrics of the last run are not written: {metrics.unwritten}")
 
 
 def choose_sender(args: argparse.Namespace, *others: str) -> tuple[str, Launch]:

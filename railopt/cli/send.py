@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from railopt.arrays import write_atomic
 from railopt.cli.common import add_format_arguments, output_of, print_json
 from railopt.cli.launching import (
     add_launch_arguments,
+    add_metrics_arguments,
     add_rail_arguments,
     choose_sender,
     devices_of,
     meeting_of,
+    metered,
     options_of,
     talk,
     whole,
@@ -26,6 +29,7 @@ from railopt.runtime.carried import Carried, carry
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.senders import SENDERS, Setting
+from railopt.runtime.senders.setting import METRICS
 
 EPILOG = f"""senders (default: loopback; verbs with a launcher or --hosts):
 {chr(10).join(f"  {name:10} {kind.help}" for name, kind in SENDERS.items())}
@@ -65,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_arguments(parser, "--out_json")
     add_launch_arguments(parser)
     add_rail_arguments(parser, "--rails")
+    add_metrics_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.format == "json" and args.report_gbits:
         raise InputError("--report_gbits can't act: --json gives bytes and seconds")
-    others = "output", "no_verify", "format", "report_gbits", "adapt", "save_fabric"
+    others = "output", "no_verify", "format", "report_gbits", "adapt", "save_fabric", *METRICS
     sender, launch = choose_sender(args, *others)
     plan = Plan.load(args.plan)
     table_of_posts = io.StringIO()
@@ -84,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
     adapter = None
     if args.adapt not in (None, "off") or args.save_fabric:
         adapter = Adapter(plan.fabric, args.adapt or "off")
-    carried = carry(plan, sender, setting, args.iters, adapter)
+    with metered(args) as seen:
+        carried = carry(plan, sender, replace(setting, seen=seen), args.iters, adapter)
     if sender == "record":
         _save(args, table_of_posts.getvalue())
     elif launch.rank == 0:

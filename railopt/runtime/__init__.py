@@ -31,6 +31,7 @@ _EXPORTS = {
     "LinkReport": "senders.report",
     "Loopback": "senders.loopback",
     "Meeting": "rendezvous.meet",
+    "Metrics": "metrics",
     "Options": "verbs.rails",
     "Patience": "verbs.objects",
     "PeerLost": "rendezvous.wire",
@@ -46,6 +47,7 @@ _EXPORTS = {
     "join_mpi": "rendezvous.mpi",
     "measure": "benchmark",
     "meet": "rendezvous.meet",
+    "served": "metrics",
 }
 
 __all__ = sorted(_EXPORTS)

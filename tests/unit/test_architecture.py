@@ -24,7 +24,7 @@ LAYERS = [
     "bracket tables archive",
     "arrays interrupts processes toml",
     "dice",
-    "formats inside rail_moves",
+    "formats openmetrics inside rail_moves",
     "topology",
     "fabric",
     "chunks",

@@ -7,8 +7,8 @@ Modules are imported when they are opened: loopback brings numba, verbs libibver
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from railopt.runtime.senders.setting import (
     LAUNCH,
@@ -18,6 +18,7 @@ from railopt.runtime.senders.setting import (
     Carrier,
     Kind,
     Setting,
+    Watched,
 )
 
 __all__ = ["SENDERS", "Carrier", "Kind", "Setting"]
@@ -26,10 +27,11 @@ __all__ = ["SENDERS", "Carrier", "Kind", "Setting"]
 def _from(module: str) -> Callable[[Setting], AbstractContextManager[Carrier]]:
     """`opened` of a module of this room, imported on first use."""
 
-    def opened(setting: Setting) -> AbstractContextManager[Carrier]:
+    @contextmanager
+    def opened(setting: Setting) -> Iterator[Carrier]:
         found = importlib.import_module(f"railopt.runtime.senders.{module}")
-        carrier: AbstractContextManager[Carrier] = found.opened(setting)
-        return carrier
+        with found.opened(setting) as carrier:
+            yield carrier if setting.seen is None else Watched(carrier, setting.seen)
 
     return opened
 

@@ -33,6 +33,7 @@ class Setting:
     options      of the queue pairs
     out          where a record is written
     say          takes lines of talk: faults, wrong chunks
+    seen         is told of each run's plan and report
     """
 
     room: Layout
@@ -46,6 +47,7 @@ class Setting:
     options: Options = field(default_factory=Options)
     out: TextIO | None = None
     say: Callable[[str], None] = _silent
+    seen: Callable[[Plan, Report], None] | None = None
 
 
 class Carrier(Protocol):
@@ -73,6 +75,23 @@ class Alone:
     def gather(self, value: Any) -> list[Any]:
         """The value of the one rank."""
         return [value]
+
+
+class Watched:
+    """A carrier whose runs `seen` is told of."""
+
+    def __init__(self, carrier: Carrier, seen: Callable[[Plan, Report], None]) -> None:
+        self._carrier, self._seen = carrier, seen
+
+    def carry(self, plan: Plan) -> Report:
+        """Run, tell, and hand on."""
+        report = self._carrier.carry(plan)
+        self._seen(plan, report)
+        return report
+
+    def gather(self, value: Any) -> list[Any]:
+        """As the carrier does."""
+        return self._carrier.gather(value)
 
 
 class Kind(NamedTuple):
@@ -105,4 +124,5 @@ RAILS = frozenset(
         "stall",
     }
 )
-REPORT = frozenset({"no_verify", "format", "report_gbits", "adapt", "save_fabric"})
+METRICS = frozenset({"metrics", "metrics_port"})
+REPORT = frozenset({"no_verify", "format", "report_gbits", "adapt", "save_fabric"}) | METRICS
