@@ -37,6 +37,7 @@ PAPERS = {
     "hybridep": "HybridEP, arXiv 2510.19470",
     "pro": "Pro-Prophet, arXiv 2411.10003",
     "where": "none",
+    "emulated": "none",
 }
 
 # The rooms of the API, a page each: title -> the modules whose public names it shows.
@@ -80,6 +81,7 @@ ROOMS = {
         "runtime.senders.loopback",
         "runtime.senders.record",
         "runtime.senders.verbs",
+        "runtime.senders.one_node",
         "runtime.rendezvous.launch",
         "runtime.rendezvous.join",
         "runtime.carried",

@@ -9,26 +9,29 @@ counts.  The result is that of `railopt.plan` on the whole matrix, restricted to
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.arrays import Int32s, Ints, Rails
+from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
+from railopt.plans import Plan
 from railopt.policies.common import Columns
 from railopt.policies.cutting import Cut, cut_row, room_for
 from railopt.policies.even_excess import EvenSenders
 from railopt.policies.lpt import Senders
 from railopt.policies.spill import spill
+from railopt.tabular import plain
 from railopt.traffic import Traffic
 from railopt.units import parse_bytes
 
-__all__ = ["NodePlan", "Planner"]
+__all__ = ["NodePlan", "Planner", "joined_plan"]
 
 _MAX_CAP = 2**31
-_INT64 = np.dtype(np.int64)
+_INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 _FIRST_ROOM = 4096
 
 # (zeros [C], columns [C], bytes of the largest chunk, rails [C] to be filled)
@@ -77,7 +80,7 @@ class Planner:
     "even-excess" or "spill".
 
     >>> planner = Planner(fabric, node=3, cap="1MiB")
-    >>> node_plan = planner.plan(row)    # int64 [gpus, nodes * gpus], bytes from this node's GPUs
+    >>> node_plan = planner.plan(row)    # [gpus, nodes * gpus], bytes from this node's GPUs
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Planner:
         ranks = fabric.nodes * fabric.gpus
         self._shape = (ranks if policy == _WHOLE else fabric.gpus, ranks)
         self._rule = None if policy == _WHOLE else _RULES[policy](fabric, node)
+        self._wide = np.empty(self._shape, np.int64)
         self._joined = np.any((fabric.tx[node] > 0) & (fabric.rx > 0), axis=1)
         self._grow(_FIRST_ROOM)
 
@@ -104,12 +108,12 @@ class Planner:
         self._cut, self._rail = room_for(length), np.empty(length, np.int16)
         self._zeros = np.zeros(length, np.int32)
 
-    def plan(self, row: Ints) -> NodePlan:
+    def plan(self, row: Any) -> NodePlan:
         """Chunks and rails for the bytes `row[local GPU, destination GPU]` (with "spill": of every
-        GPU to every GPU, `row[GPU, GPU]`); bytes to the own node are left out.
+        GPU to every GPU, `row[GPU, GPU]`), int64 or int32, of numpy or a tensor; bytes to the own
+        node are left out.
         """
-        if row.shape != self._shape or row.dtype != _INT64:
-            raise InputError(f"row is {row.dtype} {row.shape}, expected int64 {self._shape}")
+        row = self._taken(row)
         if self._rule is None:
             return self._plan_whole(row)
         count, largest, stuck = cut_row(row, self.node, self.cap, self._joined, self._cut)
@@ -126,6 +130,19 @@ class Planner:
             self._rule(self._zeros[:count], cut, largest, rail)
         return NodePlan(cut.src_gpu, cut.dst_gpu, cut.offset, cut.size, rail)
 
+    def _taken(self, row: Any) -> Ints:
+        """The row as int64 of numpy, in a buffer that is kept where it is not that."""
+        if type(row) is not np.ndarray:
+            row = plain(row, self._shape[1])
+        if row.shape != self._shape or row.dtype not in (_INT64, _INT32):
+            raise InputError(
+                f"row is {row.dtype} {row.shape}, expected int64 or int32 {self._shape}"
+            )
+        if row.dtype == _INT32:
+            np.copyto(self._wide, row)
+            return self._wide
+        return row
+
     def _plan_whole(self, matrix: Ints) -> NodePlan:
         """The node's part of a plan for all."""
         chunks = Traffic(matrix, self.fabric.nodes).chunks(self.cap)
@@ -133,3 +150,25 @@ class Planner:
         columns = (chunks.src_gpu, chunks.dst_gpu, chunks.offset, chunks.size)
         rail = spill(self.fabric, chunks).rail
         return NodePlan(*(column[own] for column in (*columns, rail)))
+
+
+def joined_plan(fabric: Fabric, parts: Sequence[NodePlan], policy: str = "given") -> Plan:
+    """The plan of all nodes, made of what each node's planner returned, node by node."""
+    if len(parts) != fabric.nodes:
+        raise InputError(f"parts of {len(parts)} nodes, the fabric has {fabric.nodes}")
+    for node, part in enumerate(parts):
+        found = np.unique(part.src_gpu // fabric.gpus)
+        if found.tolist() not in ([], [node]):
+            raise InputError(
+                f"part {node} has chunks of nodes {found.tolist()}: expected what node {node} sends"
+            )
+    source, target, offset, size, rail = (
+        np.concatenate(columns) for columns in zip(*parts, strict=True)
+    )
+    pair = source.astype(np.int64) * fabric.nodes * fabric.gpus + target
+    flow = np.cumsum(np.diff(pair, prepend=pair[:1]) != 0)
+    nodes = source // fabric.gpus, target // fabric.gpus
+    chunks = Chunks(
+        fabric.nodes, fabric.gpus, *nodes, source, target, flow.astype(np.int32), offset, size
+    )
+    return Plan(fabric, chunks, rail, policy)

@@ -43,6 +43,7 @@ _EXPORTS = {
     "carry": "carried",
     "detect": "rendezvous.launch",
     "from_hosts": "rendezvous.launch",
+    "gather_plan": "senders.one_node",
     "join": "rendezvous.join",
     "join_mpi": "rendezvous.mpi",
     "measure": "benchmark",

@@ -1,0 +1,42 @@
+"""Tensors of PyTorch where a sender or a planner takes memory and rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from railopt import Fabric, Planner
+from railopt.errors import InputError
+from railopt.policies.planner import joined_plan
+from railopt.runtime import Loopback
+
+FABRIC = Fabric.uniform(2, 2)
+
+
+def test_rows_and_memory_of_tensors() -> None:
+    rows = torch.tensor([[0, 0, 300, 500], [0, 0, 100, 700], [40, 50, 0, 0], [60, 70, 0, 0]])
+    send = [
+        torch.randint(0, 256, (n,), dtype=torch.uint8)
+        for n in (int(rows[:2].sum()), int(rows[2:].sum()))
+    ]
+    recv = [torch.zeros(len(send[1]), dtype=torch.uint8), torch.zeros_like(send[0])]
+    for kind in (torch.int64, torch.int32):
+        parts = [
+            Planner(FABRIC, node, 64, "lpt").plan(rows[2 * node : 2 * node + 2].to(kind))
+            for node in range(2)
+        ]
+        plan = joined_plan(FABRIC, parts, "lpt")
+        assert plan.send.tolist() == [[800, 800], [110, 110]]
+        for memory in recv:
+            memory.zero_()
+        assert Loopback(send, recv).run(plan).wait().wrong == 0
+    # node 1 has what is for its first GPU first, from each GPU of node 0
+    first, second = send[0].split(800)
+    right = torch.cat([first[:300], second[:100], first[300:], second[100:]])
+    assert torch.equal(recv[1], right)
+
+
+def test_what_is_no_row() -> None:
+    planner = Planner(FABRIC, 0, 64, "lpt")
+    with pytest.raises(InputError, match="row is float32"):
+        planner.plan(torch.ones(2, 4))
