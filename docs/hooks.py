@@ -98,6 +98,7 @@ ROOMS = {
         "moe.placement.placement",
         "moe.placement.planners",
         "moe.placement.replicate",
+        "moe.placement.eplb",
         "moe.placement.files",
         "moe.placement.token_split",
         "moe.iteration.timeline",

@@ -26,7 +26,9 @@ def repaired(weight: npt.ArrayLike, previous: Placement, groups: int = 1) -> Pla
     """
     loads = loads_of(weight)
     replicas = int(previous.holds[0].sum())
-    parts = previous.nodes if hierarchical(replicas, groups, previous.nodes) else 1
+    by_node = hierarchical(previous.experts, replicas, groups, previous.nodes)
+    parts = previous.nodes if by_node else 1
+    groups = groups if by_node else 1
     size = previous.devices // parts
     holds = np.zeros_like(previous.holds)
     for layer, before in enumerate(previous.holds):

@@ -27,27 +27,30 @@ def rebalance(
 
     weight    [layers, experts], any load statistic, none negative
     replicas  physical experts a layer, from `experts` to `experts * gpus`
-    groups    expert groups that stay on one node, used where nodes divide groups (hierarchical); 1
-              is the global policy
+    groups    expert groups that stay on one node each (hierarchical).  Where they do not divide the
+              experts, or the nodes not the groups: the global policy, which knows neither
     nodes     nodes; `gpus` counts all GPUs, as EPLB does
 
     Returns phy2log int32 [layers, replicas] (slots in GPU order), log2phy int32 [layers, experts,
     most copies] padded with -1, and logcnt int32 [layers, experts].
     """
     loads = loads_of(weight)
-    _check(loads.shape[1], replicas, groups, nodes, gpus)
-    by_node = hierarchical(replicas, groups, nodes)
+    check(loads.shape[1], replicas, nodes, gpus)
+    by_node = hierarchical(loads.shape[1], replicas, groups, nodes)
     phy2log, logcnt = _rebalance(
         loads, replicas, groups if by_node else 1, nodes if by_node else 1, gpus
     )
     return phy2log, _invert(phy2log, logcnt), logcnt
 
 
-def hierarchical(replicas: int, groups: int, nodes: int) -> bool:
+def hierarchical(experts: int, replicas: int, groups: int, nodes: int) -> bool:
     """Whether expert groups stay on one node each: EPLB's hierarchical policy, used where the
     numbers allow it.
     """
-    return nodes > 1 and groups > 1 and groups % nodes == 0 and replicas % nodes == 0
+    if groups < 1:
+        raise InputError(f"{groups} expert groups: expected at least 1")
+    fits = experts % groups == 0 and groups % nodes == 0 and replicas % nodes == 0
+    return nodes > 1 and groups > 1 and fits
 
 
 def replicate(
@@ -64,12 +67,11 @@ def replicate(
     move from `previous`.
     """
     phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus)
-    made = Placement.from_phy2log(phy2log, nodes, gpus, int(np.shape(weight)[1]))
-    return (
-        made
-        if previous is None
-        else made.aligned(previous, by_node=hierarchical(replicas, groups, nodes))
-    )
+    experts = int(np.shape(weight)[1])
+    made = Placement.from_phy2log(phy2log, nodes, gpus, experts)
+    if previous is None:
+        return made
+    return made.aligned(previous, by_node=hierarchical(experts, replicas, groups, nodes))
 
 
 def loads_of(weight: npt.ArrayLike) -> Floats:
@@ -86,14 +88,11 @@ def loads_of(weight: npt.ArrayLike) -> Floats:
     return loads
 
 
-def _check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> None:
+def check(experts: int, replicas: int, nodes: int, gpus: int) -> None:
+    """Refuse numbers that no placement has."""
     if nodes < 1 or gpus < 1 or gpus % nodes:
         raise InputError(
             f"{gpus} GPUs on {nodes} nodes: expected the same number of GPUs on every node"
-        )
-    if groups < 1 or experts % groups:
-        raise InputError(
-            f"{experts} experts in {groups} groups: the groups must divide the experts"
         )
     if replicas < experts:
         raise InputError(

@@ -200,7 +200,7 @@ def test_planning_on_one_iteration_and_evaluating_on_another(
         (["--gpu-tflops", "nan"], "FLOP/s a GPU"),
         (["--move-weight", "inf"], "and finite"),
         (["--move-weight", "1e40"], "at most"),
-        (["--planner", "replicate", "--groups", "0"], "groups must divide"),
+        (["--planner", "replicate", "--groups", "0"], "0 expert groups: expected at least 1"),
     ],
 )
 def test_refusals(

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from railopt.errors import InputError
+from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
 from railopt.moe.placement.repair import repaired
 from railopt.moe.placement.replicate import balance, rebalance, replicate
 from railopt.moe.presets import PRESETS, moe_gpt, preset
-from tests.plain_eplb import plain_eplb
 
 
 def zipf(layers: int, experts: int, seed: int = 0, skew: float = 0.8) -> np.ndarray:
@@ -20,24 +20,15 @@ def zipf(layers: int, experts: int, seed: int = 0, skew: float = 0.8) -> np.ndar
     return np.stack([rng.permutation(np.arange(1, experts + 1) ** -skew) for _ in range(layers)])
 
 
-def duplicates(phy2log: np.ndarray, gpus: int) -> int:
-    owner = slot_gpus(phy2log.shape[1], gpus)
-    return sum(
-        int(np.count_nonzero(owner == g)) - len(set(row[owner == g].tolist()))
-        for row in phy2log
-        for g in range(gpus)
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [4, 9, 18])
-def test_replicate_is_no_worse_than_plain_eplb_and_never_duplicates(nodes: int) -> None:
+def test_replicate_is_no_worse_than_plain_eplb_and_places_no_twins(nodes: int) -> None:
     weight = zipf(6, 256, seed=nodes)
     phy2log, log2phy, logcnt = rebalance(weight, 288, 8, nodes, nodes * 8)
     assert phy2log.shape == (6, 288)
-    assert duplicates(phy2log, nodes * 8) == 0
-    plain = np.mean([plain_eplb(row, 288, 8, nodes, nodes * 8)[0] for row in weight])
-    assert balance(weight, phy2log, nodes * 8).mean() <= plain + 1e-12
+    assert twins(phy2log, nodes * 8) == 0
+    plain = balance(weight, eplb(weight, 288, 8, nodes, nodes * 8), nodes * 8)
+    assert balance(weight, phy2log, nodes * 8).mean() <= plain.mean() + 1e-12
     np.testing.assert_array_equal(logcnt.sum(axis=1), 288)
     for layer, expert in ((0, 0), (5, 200)):
         slots = log2phy[layer, expert]
@@ -66,10 +57,37 @@ def test_hierarchical_keeps_groups_on_one_node() -> None:
 def test_replica_counts_that_gpus_do_not_divide() -> None:
     for replicas in (10, 11, 13, 29, 39, 40):
         phy2log, _, logcnt = rebalance(zipf(4, 10, skew=2.0), replicas, 1, 1, 4)
-        assert duplicates(phy2log, 4) == 0
+        assert twins(phy2log, 4) == 0
         assert logcnt.min() >= 1
         assert logcnt.max() <= 4
         assert logcnt.sum(axis=1).tolist() == [replicas] * 4
+
+
+def test_plain_eplb_on_its_published_example() -> None:
+    weight = [
+        [90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86],
+        [20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27],
+    ]
+    plain = eplb(weight, 16, 4, 2, 8)
+    assert np.bincount(plain[0], minlength=12).tolist() == [1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1]
+    assert np.bincount(plain[1], minlength=12).tolist() == [1, 2, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1]
+    for row in plain:  # groups of three experts stay on one of two nodes
+        assert not set((row[:8] // 3).tolist()) & set((row[8:] // 3).tolist())
+    assert twins(eplb([[100, 1, 1, 1]], 6, 1, 1, 2), 2) == 1
+    with pytest.raises(InputError, match="the same number on each"):
+        eplb(np.ones((1, 8)), 9, 1, 1, 4)
+
+
+@pytest.mark.parametrize("groups", [3, 7])
+def test_groups_that_do_not_fit_fall_back_to_the_global_policy(groups: int) -> None:
+    weight = zipf(2, 12)
+    for plan in (rebalance(weight, 16, groups, 2, 4)[0], eplb(weight, 16, groups, 2, 4)):
+        assert plan.shape == (2, 16)
+    np.testing.assert_array_equal(
+        rebalance(weight, 16, groups, 2, 4)[0], rebalance(weight, 16, 1, 2, 4)[0]
+    )
+    before = replicate(weight, 16, 2, 2, groups)
+    assert repaired(weight[:, ::-1], before, groups) is not None
 
 
 def test_replicate_says_the_smallest_feasible_number() -> None:
@@ -79,8 +97,8 @@ def test_replicate_says_the_smallest_feasible_number() -> None:
         rebalance(np.ones((1, 64)), 513, 1, 1, 8)
     with pytest.raises(InputError, match="same number of GPUs on every node"):
         rebalance(np.ones((1, 64)), 64, 1, 3, 8)
-    with pytest.raises(InputError, match="groups must divide"):
-        rebalance(np.ones((1, 64)), 64, 7, 1, 8)
+    with pytest.raises(InputError, match="0 expert groups: expected at least 1"):
+        rebalance(np.ones((1, 64)), 64, 0, 1, 8)
     with pytest.raises(InputError, match="negative"):
         rebalance(-np.ones((1, 4)), 8, 1, 1, 8)
     with pytest.raises(InputError, match="NaN"):
