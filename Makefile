@@ -13,7 +13,7 @@ INSTANCES := 10000
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
-  bench-gpu experiments test-browser test-torch proofs test-rdma bench-solver docs test-docs test-examples clean
+  bench-gpu experiments test-browser test-torch proofs verified test-rdma bench-solver docs test-docs test-examples clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -69,12 +69,16 @@ $(VENV)/.cuda: pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) -e '.[test,cuda]' torch && touch $@ $(VENV)/.test $(VENV)/.base
 bench-gpu: $(VENV)/.cuda        ## the planning kernels on one GPU, in a CUDA graph, against their goals and the host's plans (BENCH_ARGS=--json)
 	$(PY) -m tests.bench.gpu $(BENCH_ARGS)
-proofs: $(VENV)/.test           ## the Coq proofs: build, audit, planted mutants, ties to Python (installs Debian's coq as root)
-	@command -v coqc >/dev/null || { \
+COQ := coq ocaml-nox ocaml-findlib libzarith-ocaml-dev
+verified: $(VENV)/.base         ## railopt-verified: the checker, extracted from the Coq proofs and compiled (installs Debian's coq, ocaml and zarith as root)
+	@command -v coqc >/dev/null && command -v ocamlfind >/dev/null && test -f "$$(ocamlfind query zarith 2>/dev/null)/zarith.cmxa" || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -q && apt-get install -qy --no-install-recommends coq; \
-	  else echo "make proofs needs coqc 8.16: have root run 'apt-get install --no-install-recommends coq'," \
-	    "or without root: opam install coq.8.16.1" >&2; exit 1; fi; }
+	    apt-get update -q && apt-get install -qy --no-install-recommends $(COQ); \
+	  else echo "make $@ needs coqc 8.16, ocamlfind and zarith: have root run 'apt-get install --no-install-recommends $(COQ)'," \
+	    "or without root: opam install coq.8.16.1 zarith" >&2; exit 1; fi; }
+	$(PY) -m railopt.symbolic.coq --build
+	$(MAKE) -C proofs/verified
+proofs: $(VENV)/.test verified  ## the Coq proofs: build, extract, audit, planted mutants, ties to Python (installs Debian's coq, ocaml and zarith as root)
 	$(PY) -m railopt.symbolic.coq
 	$(PY) -m pytest tests/proofs
 	$(VENV)/bin/railopt prove --kernel
@@ -118,5 +122,6 @@ experiments: $(VENV)/.test      ## every experiment on its small size, then the 
 	$(VENV)/bin/railopt report out/headline --experiments out --figures out/figures -o out/report.html --force
 clean:                          ## remove .venv and everything that was built
 	rm -rf $(VENV) .tools .cache build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	$(MAKE) -C proofs/verified clean
 	rm -f proofs/coq/*.vo proofs/coq/*.vos proofs/coq/*.vok proofs/coq/*.glob proofs/coq/.*.aux proofs/coq/.*.cache
 	find railopt experiments -name '*.nb[ic]' -delete    # numba does not notice a change in another file's kernel

@@ -985,8 +985,9 @@ def read_plan(path: str) -> PlanFile:
         raise
     except Exception as error:  # whatever a damaged zip makes the standard library raise
         raise ValueError(f"not a readable plan ({error})") from error
+    version = header.get("version")
     need(
-        header.get("railopt") == "plan" and header.get("version") == 1,
+        header.get("railopt") == "plan" and type(version) is int and version == 1,
         "expected a plan of version 1",
     )
     stated = header.pop("digest", None)
@@ -1515,7 +1516,8 @@ def check_certificate(
     kind, bound = "certificate", None
     try:
         need(isinstance(record, dict) and record.get("railopt") == "certificate", "no certificate")
-        need(record.get("version") in (1, 2), "expected a certificate of version 1 or 2")
+        version = record.get("version")
+        need(type(version) is int and version in (1, 2), "expected a certificate of version 1 or 2")
         claim = read_claim(record)
         bound = claim.bound
         which = kind_of(record["problem"])

@@ -1,7 +1,8 @@
 """railopt.check: whatever can be checked, checked, and held against the traffic that it is for.
 
-    certificates        by the kernel (railopt/check.py), which trusts nothing of railopt
-    plans               by the kernel; that stages of a schedule are free of incast, here
+    certificates        by the kernel (railopt/check.py), which trusts nothing of railopt; or, with
+    and plans           `verified`, by the checker that is proved in Coq (railopt/verified.py)
+    stages of plans     that they are free of incast, here
     schedules           by their constructor: stages, peers and bytes
     counterexamples     replayed: by the kernel, or by the exact evaluators of railopt.symbolic
 
@@ -11,7 +12,7 @@ The message of a verdict says by what.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -28,33 +29,44 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.sources import is_file, traffic_from
 from railopt.traffic import Traffic
+from railopt.verified import NAME
+from railopt.verified import check as check_verified
 
 if TYPE_CHECKING:
     from railopt.schedule import Schedule
 
+Checker = Callable[[Path], Verdict]
 Given = Traffic | str | os.PathLike[str]  # traffic, its file or its spec
 
 
 def check(
     what: str | os.PathLike[str] | Certificate | Plan | Schedule,
     traffic: Given | None = None,
+    *,
+    verified: bool = False,
 ) -> Verdict:
     """Check a file, or a value, and that it is about this traffic (a `Traffic`, a file or a spec).
 
+    verified   by `railopt-verified` instead of the kernel: certificates and plans in files
+
     Raises InputError for what can't be read, and for traffic that `what` can't be held against.
     """
+    if verified and not isinstance(what, str | os.PathLike):
+        raise InputError(f"{NAME} reads files: save this {type(what).__name__} and name its file")
     if isinstance(what, Certificate):
         return _certificate(what.check(), what, Path("."), traffic)
     if isinstance(what, Plan):
         return _plan(_computed(what), what, traffic)
     if isinstance(what, str | os.PathLike):
-        return _file(Path(what), traffic)
+        return _file(Path(what), traffic, check_verified if verified else None)
     return _schedule(what, traffic)
 
 
-def _file(path: Path, traffic: Given | None) -> Verdict:
+def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict:
+    """`checker` stands in for the kernel."""
     name = printable(path)
     if kind_of(path) == "schedule":
+        _refuse(checker, name, "a schedule")
         from railopt.schedule import Schedule
 
         try:
@@ -65,8 +77,14 @@ def _file(path: Path, traffic: Given | None) -> Verdict:
     try:
         record = _json(path)
         if isinstance(record, Mapping) and record.get("railopt") == "counterexample":
+            _refuse(checker, name, "a counterexample")
             return _counterexample(path, record, traffic)
-        verdict = check_file(path) if record is None else check_certificate(record, path.parent)
+        if checker is not None:
+            verdict = checker(path)
+        elif record is None:
+            verdict = check_file(path)
+        else:
+            verdict = check_certificate(record, path.parent)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:
@@ -76,6 +94,12 @@ def _file(path: Path, traffic: Given | None) -> Verdict:
     if record is None:
         return _plan(verdict, Plan.load(path), traffic)
     return _certificate(verdict, Certificate.from_dict(record), path.parent, traffic)
+
+
+def _refuse(checker: Checker | None, name: str, what: str) -> None:
+    """What only the kernel and Python check is not said to be verified."""
+    if checker is not None:
+        raise InputError(f"{name}: {NAME} knows certificates and plans, this is {what}")
 
 
 def _json(path: Path) -> Any:

@@ -16,6 +16,7 @@ examples:
   railopt check plan.npz certificate.json --traffic matrix.txt
   railopt check proofs/counterexamples/*.json
   railopt check --json certificates/*.json
+  railopt check --verified certificate.json        by a checker that is proved in Coq
   python3 -S railopt/check.py certificate.json     the same kernel, without railopt installed
 
 optimal is said of a file's own plan: it meets a bound whose witness was checked.  optimum is said
@@ -39,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also: each plan sends every byte of this traffic (a file or a workload) exactly "
         "once, and each certificate is about it",
     )
+    parser.add_argument(
+        "--verified",
+        action="store_true",
+        help="certificates and plans by railopt-verified, the checker that is proved in Coq and "
+        "extracted (make verified builds it)",
+    )
     add_format_arguments(parser)
 
 
@@ -47,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     results, codes = [], {0}
     for path in args.files:
         try:
-            verdict = check(path, args.traffic)
+            verdict = check(path, args.traffic, verified=args.verified)
         except InputError as error:
             note(f"railopt: error: {error}")
             results.append({"file": path, "ok": False, "error": printable(error)})

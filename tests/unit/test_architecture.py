@@ -21,7 +21,7 @@ ROOT = Path(railopt.__file__).parent
 LAYERS = [
     "check errors",
     "units",
-    "bracket tables archive",
+    "bracket tables archive verified",
     "arrays interrupts processes toml",
     "dice",
     "formats openmetrics inside rail_moves",

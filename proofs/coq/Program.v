@@ -1,0 +1,707 @@
+(** * The checker that is extracted: instances, what witnesses show of them, what solutions take
+
+    [verdict] at the end is the program that [proofs/verified] compiles; what it accepts [holds].
+    The order of lists, weights without a job, a capacity that is stated: such things are checked
+    because [railopt/check.py] checks them, and no proof needs them. *)
+From Coq Require Import Arith NArith QArith Lia Lqa List Bool Permutation Mergesort Orders.
+From Rails Require Import QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads.
+Import ListNotations.
+Open Scope N_scope.
+
+(** ** Jobs on the rails of one node *)
+
+Inductive reason :=
+| Mean (stated : option N)
+| Pigeons (stated : option N) (jobs rails : N)
+| Counts (stated : option N) (jobs : N)
+| Sums (stated : option N) (from : N) (base : reason)
+| Weighs (stated : option N) (weights : list (N * N))
+| Covers (stated : option N) (weights : option (list (N * N))).
+
+Definition nothing {A} (l : list A) : bool := match l with [] => true | _ => false end.
+Definition size_of {A} (l : list A) : N := fold_left (fun n _ => n + 1) l 0.
+Definition alike (live : list N) : bool := forallb (N.eqb (hd 0 live)) live.
+Definition says (g : N) (stated : option N) (live : list N) : bool :=
+  match stated with None => true | Some c => alike live && (c / g =? hd 0 live) end.
+
+(** weights by size in units, the largest first *)
+Module Heavy_order <: TotalLeBool.
+  Definition t := (N * N)%type.
+  Definition leb (x y : t) : bool := fst y <=? fst x.
+  Lemma leb_total : forall x y, leb x y = true \/ leb y x = true.
+  Proof. intros x y. unfold leb. destruct (N.leb_spec (fst y) (fst x)), (N.leb_spec (fst x) (fst y)); auto; lia. Qed.
+End Heavy_order.
+Module Heavy := Sort Heavy_order.
+
+Definition table_of (g : N) (weights : list (N * N)) : list (N * N) :=
+  Heavy.sort (map (fun e => (fst e / g, snd e)) weights).
+Definition heavy (table : list (N * N)) : list (N * N) := filter (fun e => 0 <? snd e) table.
+
+Fixpoint falling (table : list (N * N)) : bool :=
+  match table with
+  | e :: rest => match rest with f :: _ => (fst f <? fst e) && falling rest | [] => true end
+  | [] => true
+  end.
+Fixpoint listed (table : list (N * N)) : list N -> bool :=
+  match table with
+  | [] => fun _ => true
+  | e :: rest => fix skip ps := match ps with
+      | [] => false
+      | p :: more => if p =? fst e then listed rest ps else if fst e <? p then skip more else false
+      end
+  end.
+(** every weight is of a size that occurs, and no size has two *)
+Definition weighable (g : N) (weights : list (N * N)) (ps : list N) : bool :=
+  let table := table_of g weights in
+  negb (nothing weights) && forallb (fun e => fst e mod g =? 0) weights && falling (heavy table) && listed table ps.
+
+(** bits of all sums: not more than can be had *)
+Definition affordable (top jobs : N) : bool := (top <=? 134217728) && ((top / 64 + 1) * (jobs + 1) <=? 1073741824).
+
+(** [live] are the capacities of live rails, [caps] of all (0 where dead), in units of [g] *)
+Fixpoint refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
+  match w with
+  | Mean stated => says g stated live && by_average caps ps
+  | Pigeons stated l k =>
+      says g stated live && alike live && (1 <=? l) && (l <=? size_of ps) && (1 <=? k) && (k <=? size_of live)
+      && (((hd 0 live =? 0) && by_average caps ps) || by_pigeonhole l k caps ps)
+  | Counts stated j => says g stated live && (1 <=? j) && (j <=? size_of ps) && by_count j caps ps
+  | Sums stated from base =>
+      let top := fold_right N.max 0 caps in
+      let least := (from + g - 1) / g in
+      says g stated live && alike live && (1 <=? from) && affordable top (size_of ps)
+      && refutes g base (map (fun _ => least - 1) live) (map (fun c => if c =? 0 then 0 else least - 1) caps) ps
+      && (fullest (bits top ps) top <? least)
+  | Weighs stated weights =>
+      says g stated live && weighable g weights ps && by_dual caps (attach ps (heavy (table_of g weights)))
+  | Covers stated weights =>
+      says g stated live && match weights with None => true | Some l => weighable g l ps end && by_cover caps ps
+  end.
+
+Lemma refutes_sound g w : forall live caps ps, refutes g w live caps ps = true -> refuted caps ps.
+Proof.
+  induction w as [s|s l k|s j|s from base IH|s weights|s weights]; intros live caps ps H; cbn [refutes] in H;
+    repeat match goal with H : _ && _ = true |- _ => apply andb_prop in H; destruct H end.
+  - now apply T7_average_sound.
+  - match goal with H : _ || _ = true |- _ => apply orb_prop in H; destruct H as [O|O] end.
+    + apply andb_prop in O. destruct O as [_ O]. now apply T7_average_sound.
+    + eapply T7_pigeonhole_sound; eauto.
+  - eapply T7_count_sound; eauto.
+  - match goal with H : refutes _ _ _ _ _ = true |- _ => apply IH in H; rename H into B end.
+    match goal with H : (fullest _ _ <? _) = true |- _ => apply N.ltb_lt in H; rename H into F end.
+    set (least := (from + g - 1) / g) in *. set (top := fold_right N.max 0 caps) in *.
+    intros a [L P] C. apply (B a).
+    + split; [exact L|]. now rewrite map_length.
+    + intros r Hr. rewrite map_length in Hr. specialize (C r Hr).
+      rewrite (nth_indep _ 0 ((fun c => if c =? 0 then 0 else least - 1) 0)), (map_nth (fun c => if c =? 0 then 0 else least - 1)) by (now rewrite map_length).
+      destruct (N.eqb_spec (nth r caps 0) 0) as [E|E]; [now rewrite E in C|].
+      assert (M : nth r caps 0 <= top) by (apply room_max, nth_In; exact Hr).
+      assert (X : load ps a r <= fullest (bits top ps) top); [|lia].
+      apply fullest_ge; [|lia]. apply bits_sound; [now apply on_sub|]. unfold load in C. lia.
+  - rewrite <- (attach_sizes ps (heavy (table_of g weights))). now apply T7_dual_sound.
+  - now apply T7_cover_sound.
+Qed.
+
+Definition fast_common (ps : list N) : N := fold_left N.gcd ps 0.
+
+Lemma fast_common_spec ps : fast_common ps = common ps.
+Proof. apply fold_symmetric; [intros; apply N.gcd_assoc|intros; apply N.gcd_comm]. Qed.
+
+Definition check_jobs (w : reason) (speeds sizes : list N) (p : N) (q : positive) : bool :=
+  let live := filter (N.ltb 0) speeds in
+  let rooms := fun l => map (room p (Npos q)) l in
+  forallb (N.ltb 0) sizes && (nothing sizes || negb (nothing live))
+  && ((p =? 0) || let g := fast_common sizes in
+      (0 <? g) && refutes g w (in_units g (rooms live)) (in_units g (rooms speeds)) (Descend.sort (in_units g sizes))).
+
+Lemma check_jobs_refutes w speeds sizes p q : check_jobs w speeds sizes p q = true ->
+  p = 0 \/ refuted (map (room p (Npos q)) speeds) sizes.
+Proof.
+  unfold check_jobs. cbn zeta. rewrite fast_common_spec. intros H. apply andb_prop in H. destruct H as [_ H].
+  apply orb_prop in H. destruct H as [H|H]; [left; now apply N.eqb_eq|right].
+  apply andb_prop in H. destruct H as [Hg H]. apply N.ltb_lt in Hg. apply refuted_units; [lia|].
+  eapply refuted_perm; [apply Descend.Permuted_sort|]. eapply refutes_sound; eauto.
+Qed.
+
+Definition jobs_bounded (speeds sizes : list N) (b : Q) : Prop :=
+  forall a t, (0 <= t)%Q -> placed (length speeds) sizes a -> finishes speeds sizes a t -> (b <= t)%Q.
+
+Theorem T7_jobs : forall w speeds sizes p q, check_jobs w speeds sizes p q = true -> jobs_bounded speeds sizes (Z.of_N p # q).
+Proof.
+  intros w speeds sizes p q H a t Ht P F. apply check_jobs_refutes in H. destruct H as [->|H]; [now apply zero_then|].
+  eapply T7_time; eauto.
+Qed.
+
+(** *** What an assignment takes *)
+
+(** [P] of every number and its index, from [i] on *)
+Fixpoint walk (P : N -> N -> bool) (i : N) (l : list N) : bool :=
+  match l with [] => true | x :: l => P i x && walk P (i + 1) l end.
+Fixpoint meets (P : N -> N -> bool) (i : N) (l : list N) : bool :=
+  match l with [] => false | x :: l => P i x || meets P (i + 1) l end.
+
+Lemma walk_spec P l : forall i, walk P i l = true -> forall r, (r < length l)%nat -> P (i + N.of_nat r) (nth r l 0) = true.
+Proof.
+  induction l as [|x l IH]; intros i H r Hr; simpl in Hr; [lia|]. simpl in H. apply andb_prop in H. destruct H as [A B].
+  destruct r as [|r]; [now rewrite N.add_0_r|]. simpl nth. rewrite Nat2N.inj_succ.
+  replace (i + N.succ (N.of_nat r)) with (i + 1 + N.of_nat r) by lia. apply IH; [exact B|lia].
+Qed.
+
+Lemma meets_spec P l : forall i, meets P i l = true -> exists r, (r < length l)%nat /\ P (i + N.of_nat r) (nth r l 0) = true.
+Proof.
+  induction l as [|x l IH]; intros i H; simpl in H; [discriminate|]. apply orb_prop in H. destruct H as [H|H].
+  - exists O. rewrite N.add_0_r. split; [simpl; lia|exact H].
+  - destruct (IH _ H) as (r & Hr & E). exists (S r). split; [simpl; lia|]. simpl nth. rewrite Nat2N.inj_succ.
+    replace (i + N.succ (N.of_nat r)) with (i + 1 + N.of_nat r) by lia. exact E.
+Qed.
+
+Fixpoint piled (ps : list N) (a : list nat) (t : tree) : tree :=
+  match ps, a with p :: ps, r :: a => piled ps a (add t (N.of_nat r) p) | _, _ => t end.
+
+Lemma entry_piled R ps a r : (r < R)%nat -> Forall (fun r => (r < R)%nat) a ->
+  entry (piled ps a (zeros (depth_of (N.of_nat R)))) (N.of_nat r) = load ps a r.
+Proof.
+  intros Hr F. assert (G : forall t, piled ps a t = gathered (fun z => N.of_nat (snd z)) fst (combine ps a) t).
+  { clear F. revert a. induction ps as [|p ps IH]; intros [|n a] t; try reflexivity. apply IH. }
+  rewrite G. pose proof (depth_enough (N.of_nat R)) as D. rewrite Forall_forall in F.
+  rewrite (entry_gathered _ _ (depth_of (N.of_nat R))); [|apply zeros_depth|lia|].
+  - rewrite entry_zeros, N.add_0_l. unfold load, on. f_equal. f_equal. apply filter_ext. intros [p n]. cbn [snd].
+    destruct (N.eqb_spec (N.of_nat n) (N.of_nat r)), (Nat.eqb_spec n r); auto; lia.
+  - intros [p n] I. cbn [snd]. specialize (F n (in_combine_r _ _ _ _ I)). lia.
+Qed.
+
+Definition check_assignment (speeds sizes : list N) (a : list nat) (p : N) (q : positive) : bool :=
+  let R := length speeds in
+  let t := piled sizes a (zeros (depth_of (N.of_nat R))) in
+  same_length a sizes && forallb (fun r => (r <? R)%nat) a
+  && walk (fun i v => Npos q * entry t i <=? p * v) 0 speeds
+  && ((p =? 0) || meets (fun i v => (0 <? entry t i) && (Npos q * entry t i =? p * v)) 0 speeds).
+
+Definition assignment_takes (speeds sizes : list N) (a : list nat) (time : Q) : Prop :=
+  placed (length speeds) sizes a /\ finishes speeds sizes a time /\
+  forall t, (0 <= t)%Q -> finishes speeds sizes a t -> (time <= t)%Q.
+
+Theorem T7_assignment : forall speeds sizes a p q, check_assignment speeds sizes a p q = true ->
+  assignment_takes speeds sizes a (Z.of_N p # q).
+Proof.
+  unfold check_assignment. cbn zeta. intros speeds sizes a p q H. apply andb_prop in H. destruct H as [H One].
+  apply andb_prop in H. destruct H as [H W]. apply andb_prop in H. destruct H as [HL HR].
+  assert (F : Forall (fun r => (r < length speeds)%nat) a).
+  { rewrite forallb_forall in HR. apply Forall_forall. intros r Hr. now apply Nat.ltb_lt, HR. }
+  split; [|split].
+  - split; [now apply same_length_spec|exact F].
+  - intros r Hr. pose proof (walk_spec _ _ _ W r Hr) as E. cbn beta in E. rewrite N.add_0_l, (entry_piled (length speeds)) in E by assumption.
+    apply N.leb_le in E. now apply scaled_le.
+  - intros t Ht Fi. apply orb_prop in One. destruct One as [One|One].
+    + apply N.eqb_eq in One. subst p. now apply zero_then.
+    + destruct (meets_spec _ _ _ One) as (r & Hr & E). cbn beta in E. rewrite N.add_0_l, (entry_piled (length speeds)) in E by assumption.
+      apply andb_prop in E. destruct E as [E1 E2]. apply N.ltb_lt in E1. apply N.eqb_eq in E2.
+      eapply exactly_then; eauto.
+Qed.
+
+(** ** Divisible traffic: prices, row by row *)
+
+Definition shaped (M R : nat) (rows : list (list N)) : bool :=
+  (length rows =? M)%nat && forallb (fun row => (length row =? R)%nat) rows.
+
+Lemma shaped_row M R rows k : shaped M R rows = true -> (k < M)%nat -> length (nth k rows []) = R.
+Proof.
+  unfold shaped. intros H Hk. apply andb_prop in H. destruct H as [A B]. apply Nat.eqb_eq in A. rewrite forallb_forall in B.
+  apply Nat.eqb_eq, B, nth_In. lia.
+Qed.
+
+(** the cheapest live rail: rates and prices of the sender, then of the receiver *)
+Fixpoint cheap (t a r b : list N) : option N :=
+  match t, a, r, b with
+  | v :: t, x :: a, w :: r, y :: b =>
+      let rest := cheap t a r b in
+      if (0 <? v) && (0 <? w) then Some (match rest with Some m => N.min (x + y) m | None => x + y end) else rest
+  | _, _, _, _ => None
+  end.
+Definition price (t a r b : list N) : N := match cheap t a r b with Some c => c | None => 0 end.
+
+Lemma cheap_le t : forall a r b n, length a = length t -> length r = length t -> length b = length t -> (n < length t)%nat ->
+  0 < nth n t 0 -> 0 < nth n r 0 -> exists c, cheap t a r b = Some c /\ c <= nth n a 0 + nth n b 0.
+Proof.
+  induction t as [|v t IH]; intros [|x a] [|w r] [|y b] n A R B Hn; simpl in A, R, B, Hn; try lia. cbn [cheap].
+  destruct n as [|n]; cbn [nth]; intros Hv Hw.
+  - apply N.ltb_lt in Hv, Hw. rewrite Hv, Hw. cbn [andb]. eexists. split; [reflexivity|]. destruct (cheap t a r b); lia.
+  - destruct (IH a r b n ltac:(lia) ltac:(lia) ltac:(lia) ltac:(lia) Hv Hw) as (c & E & L). rewrite E.
+    destruct ((0 <? v) && (0 <? w)); eexists; (split; [reflexivity|]); lia.
+Qed.
+
+(** what one sender's bytes cost at least, then all senders'; [None] where bytes have no live rail *)
+Fixpoint row_cost (t a : list N) (rx b : list (list N)) (d : list N) (paid : N) : option N :=
+  match rx, b, d with
+  | r :: rx, y :: b, x :: d =>
+      if x =? 0 then row_cost t a rx b d paid
+      else match cheap t a r y with Some c => row_cost t a rx b d (paid + x * c) | None => None end
+  | [], [], [] => Some paid
+  | _, _, _ => None
+  end.
+Fixpoint all_cost (tx a rx b demand : list (list N)) (paid : N) : option N :=
+  match tx, a, demand with
+  | t :: tx, x :: a, d :: demand =>
+      match row_cost t x rx b d paid with Some paid => all_cost tx a rx b demand paid | None => None end
+  | [], [], [] => Some paid
+  | _, _, _ => None
+  end.
+
+Lemma nsum_first n f : nsum (S n) f = f O + nsum n (fun i => f (S i)).
+Proof. unfold nsum. cbn [seq map fold_right]. rewrite <- seq_shift, map_map. reflexivity. Qed.
+
+Lemma row_cost_spec t a : forall rx b d paid v, row_cost t a rx b d paid = Some v ->
+  v = paid + nsum (length d) (fun f => nth f d 0 * price t a (nth f rx []) (nth f b [])).
+Proof.
+  induction rx as [|r rx IH]; intros [|y b] [|x d] paid v H; cbn [row_cost] in H; try discriminate.
+  - injection H as <-. cbn. lia.
+  - cbn [length]. rewrite nsum_first. cbn [nth]. destruct (N.eqb_spec x 0) as [->|_].
+    + rewrite (IH _ _ _ _ H). lia.
+    + unfold price at 1. destruct (cheap t a r y) as [c|]; [|discriminate]. rewrite (IH _ _ _ _ H). lia.
+Qed.
+
+Lemma all_cost_spec rx b : forall tx a demand paid v, all_cost tx a rx b demand paid = Some v ->
+  v = paid + nsum (length demand) (fun k => nsum (length (nth k demand []))
+    (fun f => rate demand k f * price (nth k tx []) (nth k a []) (nth f rx []) (nth f b []))).
+Proof.
+  induction tx as [|t tx IH]; intros [|x a] [|d demand] paid v H; cbn [all_cost] in H; try discriminate.
+  - injection H as <-. cbn. lia.
+  - destruct (row_cost t x rx b d paid) as [w|] eqn:E; [|discriminate]. cbn [length]. rewrite nsum_first.
+    rewrite (IH _ _ _ _ H), (row_cost_spec _ _ _ _ _ _ _ E). unfold rate. cbn [nth]. lia.
+Qed.
+
+Definition check_prices_of (M R : nat) (tx rx a b demand : list (list N)) (p : N) (q : positive) : bool :=
+  let e := earned M R tx rx a b in
+  shaped M R tx && shaped M R rx && shaped M R a && shaped M R b && shaped M M demand
+  && ((p =? 0) || (0 <? e))
+  && match all_cost tx a rx b demand 0 with Some c => p * e <=? Npos q * c | None => false end.
+
+Definition bytes_bounded (M R : nat) (tx rx demand : list (list N)) (b : Q) : Prop :=
+  forall x t, (0 <= t)%Q -> split M R (nq2 (rate demand)) x -> in_time M R (nq2 (rate tx)) (nq2 (rate rx)) x t -> (b <= t)%Q.
+
+Theorem T7_priced : forall M R tx rx a b demand p q, check_prices_of M R tx rx a b demand p q = true ->
+  bytes_bounded M R tx rx demand (Z.of_N p # q).
+Proof.
+  unfold check_prices_of. cbn zeta. intros M R tx rx a b demand p q H x t T0 X T.
+  apply andb_prop in H. destruct H as [H C]. apply andb_prop in H. destruct H as [H He].
+  apply andb_prop in H. destruct H as [H Sd]. apply andb_prop in H. destruct H as [H Sb].
+  apply andb_prop in H. destruct H as [H Sa]. apply andb_prop in H. destruct H as [St Sr].
+  apply orb_prop in He. destruct He as [He|He]; [apply N.eqb_eq in He; subst p; now apply zero_then|]. apply N.ltb_lt in He.
+  destruct (all_cost tx a rx b demand 0) as [c|] eqn:E; [|discriminate]. apply N.leb_le in C.
+  apply all_cost_spec in E. rewrite N.add_0_l in E.
+  set (pr := fun k f => price (nth k tx []) (nth k a []) (nth f rx []) (nth f b [])).
+  assert (Ec : c = nsum M (fun k => nsum M (fun f => rate demand k f * pr k f))).
+  { rewrite E. assert (L : length demand = M) by (unfold shaped in Sd; apply andb_prop in Sd; now apply Nat.eqb_eq).
+    rewrite L. apply nsum_ext. intros k Hk. rewrite (shaped_row M M demand k Sd Hk). reflexivity. }
+  pose proof (T7_prices M R (nq2 (rate tx)) (nq2 (rate rx)) (nq2 (rate demand)) (nq2 (rate a)) (nq2 (rate b)) (nq2 pr)) as W.
+  assert (W' : (nq c <= t * nq (earned M R tx rx a b))%Q).
+  { rewrite Ec. unfold earned. rewrite nq_add, !nsum_q.
+    rewrite (qsum_ext M (fun i => nq (nsum M _)) (fun k => qsum M (fun f => nq2 (rate demand) k f * nq2 pr k f)%Q)).
+    2: { intros k _. rewrite nsum_q. apply qsum_ext. intros f _. unfold nq2. now rewrite nq_mul. }
+    rewrite (qsum_ext M (fun k => nq (nsum R (fun n => rate a k n * rate tx k n)))
+      (fun k => qsum R (fun n => nq2 (rate a) k n * nq2 (rate tx) k n)%Q)).
+    2: { intros k _. rewrite nsum_q. apply qsum_ext. intros n _. unfold nq2. now rewrite nq_mul. }
+    rewrite (qsum_ext M (fun f => nq (nsum R (fun n => rate b f n * rate rx f n)))
+      (fun f => qsum R (fun n => nq2 (rate b) f n * nq2 (rate rx) f n)%Q)).
+    2: { intros k _. rewrite nsum_q. apply qsum_ext. intros n _. unfold nq2. now rewrite nq_mul. }
+    apply W with (x := x); auto; try (intros; apply nq_nonneg).
+    intros k f n Hk Hf Hn. unfold nq2.
+    destruct (N.eq_0_gt_0_cases (rate tx k n)) as [Z|Ht]; [right; left; rewrite Z; reflexivity|].
+    destruct (N.eq_0_gt_0_cases (rate rx f n)) as [Z|Hr]; [right; right; rewrite Z; reflexivity|].
+    left. rewrite <- nq_add. apply nq_le. unfold pr, price.
+    pose proof (shaped_row M R tx k St Hk) as Lt. pose proof (shaped_row M R a k Sa Hk) as La.
+    pose proof (shaped_row M R rx f Sr Hf) as Lr. pose proof (shaped_row M R b f Sb Hf) as Lb.
+    destruct (cheap_le (nth k tx []) (nth k a []) (nth f rx []) (nth f b []) n) as (m & -> & L); try (rewrite ?Lt; congruence || lia);
+      [exact Ht|exact Hr|exact L]. }
+  apply nq_le in C. rewrite !nq_mul in C. apply nq_pos in He.
+  assert (Eq : ((Z.of_N p # q) == nq p / nq (Npos q))%Q) by (unfold nq; rewrite Qmake_Qdiv; reflexivity).
+  rewrite Eq. apply Qle_shift_div_r; [now apply nq_pos|].
+  apply (Qmult_le_r _ _ (nq (earned M R tx rx a b))); [exact He|].
+  eapply Qle_trans; [exact C|]. setoid_replace (t * nq (Npos q) * nq (earned M R tx rx a b))%Q with
+    (nq (Npos q) * (t * nq (earned M R tx rx a b)))%Q by ring.
+  rewrite !(Qmult_comm (nq (Npos q))). apply Qmult_le_compat_r; [exact W'|apply nq_nonneg].
+Qed.
+
+(** ** Chunks between nodes *)
+
+Definition chunks_bounded (M R : nat) (tx rx : list (list N)) (cs : list chunk) (b : Q) : Prop :=
+  forall rail t, (0 <= t)%Q -> is_plan R cs rail -> on_time M R tx rx cs rail t -> (b <= t)%Q.
+
+(** *** One node's side *)
+
+Definition check_side (w : reason) (s : side) (k M R : nat) (tx rx : list (list N)) (cs : list chunk) (p : N) (q : positive) : bool :=
+  let rates := nth k (match s with Send => tx | Receive => rx end) [] in
+  (k <? M)%nat && (length rates =? R)%nat && check_jobs w rates (mine_reversed (key_of s) k cs) p q.
+
+Lemma check_side_sound w s k M R tx rx cs p q : check_side w s k M R tx rx cs p q = true ->
+  chunks_bounded M R tx rx cs (Z.of_N p # q).
+Proof.
+  unfold check_side. cbn zeta. intros H rail t Ht P T. apply andb_prop in H. destruct H as [H Hc].
+  apply andb_prop in H. destruct H as [Hk HR]. apply Nat.ltb_lt in Hk. apply Nat.eqb_eq in HR.
+  apply check_jobs_refutes in Hc. destruct Hc as [->|Hc]; [now apply zero_then|].
+  eapply refuted_perm in Hc; [|symmetry; apply mine_reversed_perm].
+  eapply (T7_time _ _ _ _ Hc (my_rails (key_of s) k cs rail)).
+  - rewrite HR. now apply mine_placed.
+  - intros n Hn. rewrite HR in Hn. rewrite mine_load. specialize (T k n Hk Hn). destruct s; simpl key_of; unfold rate in T; tauto.
+Qed.
+
+(** *** Several sides, the one with the least room to spare first: the order decides how soon ways end *)
+
+Module Spare_order <: TotalLeBool.
+  Definition t := (N * N * place)%type.     (* rooms, bytes, which side *)
+  Definition leb (x y : t) : bool := fst (fst x) + snd (fst y) <=? fst (fst y) + snd (fst x).
+  Lemma leb_total : forall x y, leb x y = true \/ leb y x = true.
+  Proof. intros x y. unfold leb. destruct (N.leb_spec (fst (fst x) + snd (fst y)) (fst (fst y) + snd (fst x))); [now left|right]. apply N.leb_le. lia. Qed.
+End Spare_order.
+Module Spare := Sort Spare_order.
+
+Definition spare (g : N) (tx rx : list (list N)) (cs : list chunk) (p : N) (q : positive) (z : place) : N * N * place :=
+  let rates := nth (snd z) (match fst z with Send => tx | Receive => rx end) [] in
+  let most := total (mine_reversed (key_of (fst z)) (snd z) cs) / g in
+  (total (map (fun v => N.min (room p (Npos q) v / g) most) rates), most, z).
+Definition tightest_first (tx rx : list (list N)) (cs : list chunk) (p : N) (q : positive) (sides : list place) : list place :=
+  map snd (Spare.sort (map (spare (fast_common (map size cs)) tx rx cs p q) sides)).
+Definition sides_of (sends recvs : list nat) : list place :=
+  map (fun k => (Send, k)) (nodup Nat.eq_dec sends) ++ map (fun k => (Receive, k)) (nodup Nat.eq_dec recvs).
+
+(** *** Whole chunks are one way to divide bytes *)
+
+Definition demands (M : nat) (cs : list chunk) : list (list N) :=
+  let t := demanded M cs in map (fun k => map (fun f => entry t (nic M k f)) (seq 0 M)) (seq 0 M).
+
+Lemma rate_demands M cs k f : (forall c, In c cs -> (src c < M)%nat /\ (dst c < M)%nat) -> (k < M)%nat -> (f < M)%nat ->
+  rate (demands M cs) k f = demand_of cs k f.
+Proof.
+  intros B Hk Hf. unfold rate, demands. cbn zeta. set (t := demanded M cs).
+  rewrite (nth_indep _ [] ((fun k => map (fun f => entry t (nic M k f)) (seq 0 M)) O)) by (now rewrite map_length, seq_length).
+  rewrite (map_nth (fun k => map (fun f => entry t (nic M k f)) (seq 0 M))), seq_nth by assumption.
+  rewrite (nth_indep _ 0 ((fun f => entry t (nic M (0 + k) f)) O)) by (now rewrite map_length, seq_length).
+  rewrite (map_nth (fun f => entry t (nic M (0 + k) f))), seq_nth by assumption. cbn [Nat.add].
+  unfold t. rewrite entry_demanded by assumption. unfold demand_of. now rewrite total_tag.
+Qed.
+
+Definition parts (cs : list chunk) (rail : list nat) (k f n : nat) : N := total (map (tag (pair k f)) (on n cs rail)).
+
+Lemma parts_split M R cs rail : (forall c, In c cs -> (src c < M)%nat /\ (dst c < M)%nat) -> is_plan R cs rail ->
+  (forall k f, (k < M)%nat -> (f < M)%nat -> nsum R (parts cs rail k f) = demand_of cs k f) /\
+  (forall k n, (k < M)%nat -> nsum M (fun f => parts cs rail k f n) = bytes src cs rail k n) /\
+  (forall f n, (f < M)%nat -> nsum M (fun k => parts cs rail k f n) = bytes dst cs rail f n).
+Proof.
+  intros B [L F].
+  assert (Ms : Forall (fun c => src c < M)%nat cs) by (apply Forall_forall; intros c I; now apply B).
+  assert (Md : Forall (fun c => dst c < M)%nat cs) by (apply Forall_forall; intros c I; now apply B).
+  split; [|split].
+  - intros k f _ _. exact (count_rails (tag (pair k f)) cs rail R L F).
+  - intros k n _. unfold parts.
+    rewrite (nsum_ext M _ (fun f => total (map (tag (fun c => (src c =? k)%nat && (dst c =? f)%nat)) (on n cs rail)))) by reflexivity.
+    rewrite (by_other_end (fun c => (src c =? k)%nat) dst) by (now apply on_Forall). now rewrite total_tag.
+  - intros f n _. unfold parts.
+    rewrite (nsum_ext M _ (fun k => total (map (tag (fun c => (dst c =? f)%nat && (src c =? k)%nat)) (on n cs rail)))).
+    + rewrite (by_other_end (fun c => (dst c =? f)%nat) src) by (now apply on_Forall). now rewrite total_tag.
+    + intros k _. f_equal. apply map_ext. intros c. unfold tag, pair. now rewrite andb_comm.
+Qed.
+
+Definition check_chunk_prices (M R : nat) (tx rx a b : list (list N)) (cs : list chunk) (p : N) (q : positive) : bool :=
+  in_range M cs && check_prices_of M R tx rx a b (demands M cs) p q.
+
+Lemma check_chunk_prices_sound M R tx rx a b cs p q : check_chunk_prices M R tx rx a b cs p q = true ->
+  chunks_bounded M R tx rx cs (Z.of_N p # q).
+Proof.
+  unfold check_chunk_prices. intros H rail t Ht P T. apply andb_prop in H. destruct H as [HM H].
+  pose proof (in_range_spec M cs HM) as B. destruct (parts_split M R cs rail B P) as (A & S & D).
+  apply (T7_priced _ _ _ _ _ _ _ _ _ H (fun k f n => nq (parts cs rail k f n)) t Ht); split.
+  - intros. apply nq_nonneg.
+  - intros k f Hk Hf. rewrite <- nsum_q, (A k f Hk Hf). unfold nq2. now rewrite rate_demands.
+  - intros k n Hk Hn. rewrite <- nsum_q, (S k n Hk). apply (T k n Hk Hn).
+  - intros f n Hf Hn. rewrite <- nsum_q, (D f n Hf). apply (T f n Hf Hn).
+Qed.
+
+(** *** A flow: amounts in bytes times [unit], each on a rail *)
+
+Fixpoint flat_walk (P : N -> N -> bool) (i : N) (rows : list (list N)) : bool :=
+  match rows with [] => true | row :: rows => walk P i row && flat_walk P (i + N.of_nat (length row)) rows end.
+
+Lemma flat_walk_spec P R : forall rows i, flat_walk P i rows = true -> forallb (fun row => (length row =? R)%nat) rows = true ->
+  forall k n, (k < length rows)%nat -> (n < R)%nat -> P (i + nic R k n) (rate rows k n) = true.
+Proof.
+  induction rows as [|row rows IH]; intros i H L k n Hk Hn; simpl in Hk; [lia|].
+  cbn [flat_walk] in H. apply andb_prop in H. destruct H as [W H]. cbn [forallb] in L. apply andb_prop in L. destruct L as [E L].
+  apply Nat.eqb_eq in E. destruct k as [|k].
+  - unfold nic, rate. cbn [nth]. pose proof (walk_spec _ _ _ W n ltac:(lia)) as Z. now rewrite N.mul_0_l, N.add_0_l.
+  - unfold rate. cbn [nth]. fold (rate rows k n). rewrite E in H.
+    replace (i + nic R (S k) n) with (i + N.of_nat R + nic R k n) by (unfold nic; lia). apply IH; auto. lia.
+Qed.
+
+Definition check_division (M R : nat) (tx rx demand : list (list N)) (unit : positive) (cs : list chunk) (rail : list nat)
+    (p : N) (q : positive) : bool :=
+  let t := demanded M cs in
+  shaped M M demand && flat_walk (fun i d => entry t i =? Npos unit * d) 0 demand
+  && check_takes M R tx rx cs rail (Npos unit * p) q.
+
+Definition bytes_done (M R : nat) (tx rx demand : list (list N)) (time : Q) : Prop :=
+  exists x, split M R (nq2 (rate demand)) x /\ in_time M R (nq2 (rate tx)) (nq2 (rate rx)) x time.
+
+Theorem T7_division : forall M R tx rx demand unit cs rail p q,
+  check_division M R tx rx demand unit cs rail p q = true -> bytes_done M R tx rx demand (Z.of_N p # q).
+Proof.
+  unfold check_division. cbn zeta. intros M R tx rx demand unit cs rail p q H.
+  apply andb_prop in H. destruct H as [H T]. apply andb_prop in H. destruct H as [Sh W].
+  assert (B : forall c, In c cs -> (src c < M)%nat /\ (dst c < M)%nat).
+  { unfold check_takes in T. repeat (apply andb_prop in T; destruct T as [T ?]). now apply in_range_spec. }
+  destruct (T7_takes _ _ _ _ _ _ _ _ T) as (P & On & _). destruct (parts_split M R cs rail B P) as (A & S & D).
+  assert (U : (0 < nq (Npos unit))%Q) by (now apply nq_pos).
+  assert (Un : ~ (nq (Npos unit) == 0)%Q) by (intros Z; rewrite Z in U; now apply Qlt_irrefl in U).
+  assert (Sum : forall m g, (qsum m (fun i => nq (g i) / nq (Npos unit)) == nq (nsum m g) / nq (Npos unit))%Q).
+  { intros m g. rewrite nsum_q. unfold Qdiv. rewrite (Qmult_comm (qsum _ _)), <- qsum_mul. apply qsum_ext. intros. ring. }
+  assert (Tm : ((Z.of_N (Npos unit * p) # q) == nq (Npos unit) * (Z.of_N p # q))%Q).
+  { unfold nq, Qeq, Qmult, inject_Z. rewrite N2Z.inj_mul. cbn [Qnum Qden]. rewrite Pos.mul_1_l. reflexivity. }
+  exists (fun k f n => (nq (parts cs rail k f n) / nq (Npos unit))%Q). split; split.
+  - intros k f n _ _ _. apply Qle_shift_div_l; [exact U|]. rewrite Qmult_0_l. apply nq_nonneg.
+  - intros k f Hk Hf. rewrite Sum, (A k f Hk Hf). unfold shaped in Sh. apply andb_prop in Sh. destruct Sh as [L Rw].
+    apply Nat.eqb_eq in L. pose proof (flat_walk_spec _ M _ _ W Rw k f ltac:(lia) Hf) as E. cbn beta in E.
+    apply N.eqb_eq in E. rewrite N.add_0_l, entry_demanded in E by assumption. unfold demand_of. rewrite total_tag.
+    change (pair k f) with (fun c => (src c =? k)%nat && (dst c =? f)%nat). rewrite E. unfold nq2. rewrite nq_mul. field. exact Un.
+  - intros k n Hk Hn. rewrite (Sum M (fun f => parts cs rail k f n)), (S k n Hk). destruct (On k n Hk Hn) as [X _].
+    apply Qle_shift_div_r; [exact U|]. rewrite Tm in X. unfold nq2. unfold nq in *. lra.
+  - intros f n Hf Hn. rewrite (Sum M (fun k => parts cs rail k f n)), (D f n Hf). destruct (On f n Hf Hn) as [_ X].
+    apply Qle_shift_div_r; [exact U|]. rewrite Tm in X. unfold nq2. unfold nq in *. lra.
+Qed.
+
+(** ** Certificates *)
+
+Definition frac : Type := N * positive.
+Definition time_of (x : frac) : Q := Z.of_N (fst x) # snd x.
+Definition no_more (x y : frac) : bool := fst x * Npos (snd y) <=? fst y * Npos (snd x).
+Definition equal (x y : frac) : bool := fst x * Npos (snd y) =? fst y * Npos (snd x).
+
+Lemma equal_time x y : equal x y = true -> (time_of x == time_of y)%Q.
+Proof.
+  unfold equal, time_of, Qeq. cbn [Qnum Qden]. intros H. apply N.eqb_eq in H.
+  apply (f_equal Z.of_N) in H. rewrite !N2Z.inj_mul in H. exact H.
+Qed.
+
+(** bytes for the own node do not travel *)
+Fixpoint blank (k : nat) (row : list N) : list N :=
+  match row, k with [], _ => [] | _ :: row, O => 0 :: row | x :: row, S k => x :: blank k row end.
+Fixpoint blanked (k : nat) (rows : list (list N)) : list (list N) :=
+  match rows with [] => [] | row :: rows => blank k row :: blanked (S k) rows end.
+
+Inductive instance :=
+| Jobs_on (speeds sizes : list N)
+| Chunks_between (M R : nat) (tx rx : list (list N)) (cs : list chunk)
+| Bytes_between (M R : nat) (tx rx demand : list (list N)).
+
+Inductive evidence :=
+| Of_jobs (w : reason)
+| Of_side (s : side) (k : nat) (w : reason)
+| Of_sides (sends recvs : list nat)
+| Of_prices (send recv : list (list N)).
+
+(** a plan file: rates, chunks, rails, and what it says of itself *)
+Record file := File { file_tx : list (list N); file_rx : list (list N); file_chunks : list chunk; file_rail : list nat;
+  file_time : frac; file_send : list N; file_recv : list N }.
+
+Inductive solution :=
+| Rails (rail : list nat)
+| In_file (f : file)
+| Divided (unit : positive) (cs : list chunk) (rail : list nat).
+
+(** nothing is faster than [b] *)
+Definition bounded (i : instance) (b : Q) : Prop :=
+  match i with
+  | Jobs_on speeds sizes => jobs_bounded speeds sizes b
+  | Chunks_between M R tx rx cs => chunks_bounded M R tx rx cs b
+  | Bytes_between M R tx rx demand => bytes_bounded M R tx rx (blanked 0 demand) b
+  end.
+
+(** the solution takes [time] *)
+Definition attained (i : instance) (s : solution) (time : Q) : Prop :=
+  match i, s with
+  | Jobs_on speeds sizes, Rails a => assignment_takes speeds sizes a time
+  | Chunks_between M R tx rx cs, Rails rail => takes M R tx rx cs rail time
+  | Chunks_between M R tx rx cs, In_file f => takes M R tx rx cs (file_rail f) time
+  | Bytes_between M R tx rx demand, Divided _ _ _ => bytes_done M R tx rx (blanked 0 demand) time
+  | _, _ => False
+  end.
+
+Definition well_formed (i : instance) : bool :=
+  match i with
+  | Jobs_on _ sizes => forallb (N.ltb 0) sizes
+  | Chunks_between M R tx rx cs => (0 <? M)%nat && (0 <? R)%nat && shaped M R tx && shaped M R rx && in_range M cs
+  | Bytes_between M R tx rx demand => (0 <? M)%nat && (0 <? R)%nat && shaped M R tx && shaped M R rx && shaped M M demand
+  end.
+
+Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
+  match i, e with
+  | Jobs_on speeds sizes, Of_jobs w => check_jobs w speeds sizes p q
+  | Chunks_between M R tx rx cs, Of_side s k w => check_side w s k M R tx rx cs p q
+  | Chunks_between M R tx rx cs, Of_sides sends recvs =>
+      check_joint (tightest_first tx rx cs p q (sides_of sends recvs)) M R tx rx cs p q
+  | Chunks_between M R tx rx cs, Of_prices a b => check_chunk_prices M R tx rx a b cs p q
+  | Bytes_between M R tx rx demand, Of_prices a b => check_prices_of M R tx rx a b (blanked 0 demand) p q
+  | _, _ => false
+  end.
+
+Lemma shows_sound i e p q : shows i e p q = true -> bounded i (Z.of_N p # q).
+Proof.
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand], e as [w|s k w|sends recvs|a b]; cbn [shows bounded]; try discriminate.
+  - apply T7_jobs.
+  - apply check_side_sound.
+  - intros H rail t _ P T. eapply T7_joint_sound; eauto.
+  - apply check_chunk_prices_sound.
+  - apply T7_priced.
+Qed.
+
+Fixpoint same {A} (eqb : A -> A -> bool) (l m : list A) : bool :=
+  match l, m with [], [] => true | x :: l, y :: m => eqb x y && same eqb l m | _, _ => false end.
+Definition same_rates : list (list N) -> list (list N) -> bool := same (same N.eqb).
+Definition same_chunk (c d : chunk) : bool := (src c =? src d)%nat && (dst c =? dst d)%nat && (size c =? size d).
+Definition loads_are (M R : nat) (t : tree) (loads : list N) : bool :=
+  (size_of loads =? N.of_nat M * N.of_nat R) && walk (fun i v => entry t i =? v) 0 loads.
+
+(** what a plan file says of itself is so *)
+Definition check_file (M R : nat) (f : file) (p : N) (q : positive) : bool :=
+  let cs := file_chunks f in
+  let rail := file_rail f in
+  in_range M cs && same_length rail cs && forallb (fun n => (n <? R)%nat) rail &&
+  let loads := both M R cs rail in
+  lasts M R (file_tx f) (file_rx f) loads p q
+  && (loads_are M R (fst loads) (file_send f) && loads_are M R (snd loads) (file_recv f)).
+
+Theorem T7_file : forall M R f p q, check_file M R f p q = true ->
+  takes M R (file_tx f) (file_rx f) (file_chunks f) (file_rail f) (Z.of_N p # q).
+Proof.
+  unfold check_file. cbn zeta. intros M R f p q H. apply T7_takes. unfold check_takes.
+  apply andb_prop in H. destruct H as [H L]. apply andb_prop in L. destruct L as [L _]. now rewrite H, L.
+Qed.
+
+Definition reaches (i : instance) (s : solution) (v : frac) : bool :=
+  match i, s with
+  | Jobs_on speeds sizes, Rails a => check_assignment speeds sizes a (fst v) (snd v)
+  | Chunks_between M R tx rx cs, Rails rail => check_takes M R tx rx cs rail (fst v) (snd v)
+  | Chunks_between M R tx rx cs, In_file f =>
+      same_rates tx (file_tx f) && same_rates rx (file_rx f) && same same_chunk cs (file_chunks f)
+      && equal v (file_time f) && check_file M R f (fst v) (snd v)
+  | Bytes_between M R tx rx demand, Divided unit cs rail =>
+      same_rates demand (blanked 0 demand) && check_division M R tx rx (blanked 0 demand) unit cs rail (fst v) (snd v)
+  | _, _ => false
+  end.
+
+Lemma same_spec {A} (eqb : A -> A -> bool) : (forall x y, eqb x y = true -> x = y) -> forall l m, same eqb l m = true -> l = m.
+Proof.
+  intros E. induction l as [|x l IH]; intros [|y m] H; try discriminate; [reflexivity|]. cbn [same] in H.
+  apply andb_prop in H. destruct H as [A1 B]. rewrite (E _ _ A1), (IH _ B). reflexivity.
+Qed.
+
+Lemma same_rates_spec l m : same_rates l m = true -> l = m.
+Proof. apply same_spec. apply same_spec. intros x y H. now apply N.eqb_eq. Qed.
+
+Lemma same_chunk_spec c d : same_chunk c d = true -> c = d.
+Proof.
+  unfold same_chunk. intros H. apply andb_prop in H. destruct H as [H C]. apply andb_prop in H. destruct H as [A B].
+  apply Nat.eqb_eq in A, B. apply N.eqb_eq in C. destruct c, d. cbn in *. congruence.
+Qed.
+
+Lemma reaches_sound i s v : reaches i s v = true -> attained i s (time_of v).
+Proof.
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand], s as [rail|f|unit parcels rail]; cbn [reaches attained]; try discriminate.
+  - apply T7_assignment.
+  - apply T7_takes.
+  - intros H. apply andb_prop in H. destruct H as [H F]. apply andb_prop in H. destruct H as [H _].
+    apply andb_prop in H. destruct H as [H C]. apply andb_prop in H. destruct H as [A B].
+    apply same_rates_spec in A, B. apply (same_spec _ same_chunk_spec) in C. subst. now apply T7_file.
+  - intros H. apply andb_prop in H. destruct H as [_ H]. eapply T7_division; eauto.
+Qed.
+
+(** *** The verdict *)
+
+Inductive status := Proved | Claimed | Open.
+
+Record certificate := Certificate {
+  problem : instance; because : option evidence;     (* [None]: on a solver's word *)
+  own : option solution; other : option solution;    (* this plan; the best one known, if another *)
+  bound : frac; value : option frac; best_value : option frac; optimal : bool; optimum : status }.
+
+Inductive fault := Not_formed | Not_shown | Not_its_value | Not_its_best | Below_bound | Worse_best | Not_optimal | Not_optimum.
+Inductive answer := Accepted (checked optimal : bool) (optimum : status) | Rejected (why : fault).
+
+Definition agrees (i : instance) (s : option solution) (v : option frac) : bool :=
+  match s, v with Some s, Some v => reaches i s v | None, None => true | _, _ => false end.
+Definition given (c : certificate) : option frac := match other c with Some _ => best_value c | None => value c end.
+Definition best_agrees (c : certificate) : bool :=
+  match other c with
+  | Some _ => agrees (problem c) (other c) (best_value c)
+  | None => match best_value c, value c with None, _ => true | Some b, Some v => equal b v | Some _, None => false end
+  end.
+Definition is_status (x y : status) : bool := match x, y with Proved, Proved | Claimed, Claimed | Open, Open => true | _, _ => false end.
+Definition if_both (P : frac -> frac -> bool) (x y : option frac) : bool := match x, y with Some x, Some y => P x y | _, _ => true end.
+Definition both_are (P : frac -> frac -> bool) (x y : option frac) : bool := match x, y with Some x, Some y => P x y | _, _ => false end.
+
+Definition verdict (c : certificate) : answer :=
+  let checked := match because c with Some _ => true | None => false end in
+  let optimal_here := checked && both_are equal (value c) (Some (bound c)) in
+  let known := if both_are equal (given c) (Some (bound c)) then if checked then Proved else Claimed else Open in
+  if negb (well_formed (problem c)) then Rejected Not_formed
+  else if negb (agrees (problem c) (own c) (value c)) then Rejected Not_its_value
+  else if negb (best_agrees c) then Rejected Not_its_best
+  else if negb (match because c with Some e => shows (problem c) e (fst (bound c)) (snd (bound c)) | None => true end) then Rejected Not_shown
+  else if negb (if_both no_more (Some (bound c)) (given c)) then Rejected Below_bound
+  else if negb (if_both no_more (given c) (value c)) then Rejected Worse_best
+  else if optimal c && negb optimal_here then Rejected Not_optimal
+  else if negb (is_status (optimum c) Open || is_status (optimum c) known) then Rejected Not_optimum
+  else Accepted checked optimal_here known.
+
+(** what a verdict of these words says of a certificate *)
+Definition holds (c : certificate) (checked optimal_here : bool) (known : status) : Prop :=
+  (checked = true -> bounded (problem c) (time_of (bound c))) /\
+  (forall s v, own c = Some s -> value c = Some v -> attained (problem c) s (time_of v)) /\
+  (forall s v, other c = Some s -> best_value c = Some v -> attained (problem c) s (time_of v)) /\
+  (optimal_here = true -> checked = true /\
+    exists s v, own c = Some s /\ attained (problem c) s (time_of v) /\ (time_of v == time_of (bound c))%Q) /\
+  (known = Proved -> checked = true /\
+    exists s v, attained (problem c) s (time_of v) /\ (time_of v == time_of (bound c))%Q).
+
+Lemma agrees_sound i s v : agrees i s v = true -> forall x y, s = Some x -> v = Some y -> attained i x (time_of y).
+Proof. intros H x y -> ->. now apply reaches_sound. Qed.
+
+Theorem T7_verdict : forall c checked optimal_here known,
+  verdict c = Accepted checked optimal_here known -> holds c checked optimal_here known.
+Proof.
+  unfold verdict. cbn zeta. intros c checked optimal_here known H.
+  destruct (well_formed (problem c)); [|discriminate]. cbn [negb] in H.
+  destruct (agrees (problem c) (own c) (value c)) eqn:Own; [|discriminate]. cbn [negb] in H.
+  destruct (best_agrees c) eqn:Best; [|discriminate]. cbn [negb] in H.
+  destruct (match because c with Some e => shows (problem c) e (fst (bound c)) (snd (bound c)) | None => true end) eqn:Shown; [|discriminate].
+  cbn [negb] in H.
+  repeat match type of H with (if ?b then _ else _) = _ => destruct b; [discriminate|] end.
+  injection H as Hc Ho Hk.
+  assert (B : checked = true -> bounded (problem c) (time_of (bound c))).
+  { intros E. rewrite E in Hc. destruct (because c) as [e|]; [|discriminate]. now apply shows_sound in Shown. }
+  assert (A : forall s v, own c = Some s -> value c = Some v -> attained (problem c) s (time_of v)) by (eapply agrees_sound; eauto).
+  assert (A' : forall s v, other c = Some s -> best_value c = Some v -> attained (problem c) s (time_of v)).
+  { unfold best_agrees in Best. intros s v E. rewrite E in Best. apply (agrees_sound _ _ _ Best s v eq_refl). }
+  assert (Has : forall v, value c = Some v -> exists s, own c = Some s).
+  { intros v E. unfold agrees in Own. rewrite E in Own. destruct (own c) as [s|]; [now exists s|discriminate]. }
+  split; [exact B|split; [exact A|split; [exact A'|split]]].
+  - intros ->. apply andb_prop in Ho. destruct Ho as [C E]. split; [now rewrite <- Hc|].
+    destruct (value c) as [v|] eqn:V; [|discriminate]. cbn [both_are] in E. destruct (Has v eq_refl) as (s & S).
+    exists s, v. split; [exact S|]. split; [now apply A|now apply equal_time].
+  - intros ->. unfold given in Hk. destruct (other c) as [s|] eqn:O.
+    + destruct (best_value c) as [v|] eqn:V; cbn [both_are] in Hk; [|discriminate]. destruct (equal v (bound c)) eqn:E; [|discriminate].
+      destruct (because c); [|discriminate]. split; [now rewrite <- Hc|]. exists s, v. split; [now apply A'|now apply equal_time].
+    + destruct (value c) as [v|] eqn:V; cbn [both_are] in Hk; [|discriminate]. destruct (equal v (bound c)) eqn:E; [|discriminate].
+      destruct (because c); [|discriminate]. split; [now rewrite <- Hc|]. destruct (Has v eq_refl) as (s & S).
+      exists s, v. split; [now apply A|now apply equal_time].
+Qed.
+
+(** a plan file by itself *)
+Definition plan_verdict (M R : nat) (f : file) : bool :=
+  (0 <? M)%nat && (0 <? R)%nat && shaped M R (file_tx f) && shaped M R (file_rx f)
+  && check_file M R f (fst (file_time f)) (snd (file_time f)).
+
+Theorem T7_plan_verdict : forall M R f, plan_verdict M R f = true ->
+  takes M R (file_tx f) (file_rx f) (file_chunks f) (file_rail f) (time_of (file_time f)).
+Proof. unfold plan_verdict. intros M R f H. apply andb_prop in H. destruct H as [_ H]. now apply T7_file. Qed.
+
+(** for the reader of files, who has no name for the record's fields *)
+Definition chunk_of (from to : nat) (bytes : N) : chunk := Chunk from to bytes.

@@ -1,0 +1,246 @@
+(* Certificates: JSON as the input of the checker.  Raises [Plan.Wrong] for what has another form
+   than railopt/check.py expects. *)
+
+open Checker
+open Json
+
+let wrong = Plan.wrong
+let words text = List.filter (fun w -> w <> "") (String.split_on_char ' ' text)
+
+(* The fields of an object that has every required key and no unknown one. *)
+let fields where required optional = function
+  | Obj pairs ->
+      let known = words required @ words optional in
+      if List.for_all (fun k -> List.mem_assoc k pairs) (words required)
+         && List.for_all (fun (k, _) -> List.mem k known) pairs
+      then pairs
+      else wrong (Printf.sprintf "%s: expected the fields %s" where required)
+  | _ -> wrong (where ^ ": expected an object")
+
+let get = List.assoc
+let find key pairs = List.assoc_opt key pairs
+let largest = Z.shift_left Z.one 4096
+
+let natural where = function
+  | Int n when Z.sign n >= 0 && Z.leq n largest -> n
+  | _ -> wrong (where ^ ": expected a whole number in its range")
+
+let positive where value =
+  let n = natural where value in
+  if Z.sign n = 0 then wrong (where ^ ": expected at least 1") else n
+
+let naturals where = function
+  | List values -> List.rev (List.rev_map (natural where) values)
+  | _ -> wrong (where ^ ": expected a list of whole numbers")
+
+let rows where = function
+  | List (_ :: _ as values) -> List.map (naturals where) values
+  | _ -> wrong (where ^ ": expected some rows")
+
+(* "p" or "p/q" with a denominator above 0; leading zeros are let pass. *)
+let fraction where value =
+  let bad () = wrong (where ^ ": expected \"p\" or \"p/q\"") in
+  let number low high text =
+    let n = String.length text in
+    if n < low || n > high || not (String.for_all is_digit text) then bad () else Z.of_string text in
+  match value with
+  | Str text when String.length text < 3 * digits -> (
+      match String.split_on_char '/' text with
+      | [ p ] -> (number 1 digits p, Z.one)
+      | [ p; q ] ->
+          let q = number 1 (3 * digits) q in
+          if Z.sign q = 0 then bad () else (number 1 digits p, q)
+      | _ -> bad ())
+  | _ -> bad ()
+
+let kind_of = function
+  | Obj pairs -> ( match find "kind" pairs with Some (Str kind) -> kind | _ -> "")
+  | _ -> ""
+
+(* ---------------------------------------------------------------- witnesses *)
+
+let pair = function [ a; b ] -> (a, b) | _ -> wrong "weights: expected 2 numbers in every row"
+let weights value = List.map pair (rows "weights" value)
+
+let rec reason value =
+  let kind = kind_of value in
+  let read required optional =
+    fields ("witness " ^ kind) ("kind " ^ required) ("capacity " ^ optional) value in
+  let stated pairs = Option.map (natural "capacity") (find "capacity" pairs) in
+  match kind with
+  | "average" -> Mean (stated (read "" ""))
+  | "pigeonhole" ->
+      let w = read "jobs rails" "" in
+      Pigeons (stated w, natural "jobs" (get "jobs" w), natural "rails" (get "rails" w))
+  | "count" ->
+      let w = read "jobs" "" in
+      Counts (stated w, natural "jobs" (get "jobs" w))
+  | "subset" ->
+      let w = read "from base" "" in
+      Sums (stated w, natural "from" (get "from" w), reason (get "base" w))
+  | "dual" ->
+      let w = read "weights" "" in
+      Weighs (stated w, weights (get "weights" w))
+  | "cover" ->
+      let w = read "" "weights" in
+      Covers (stated w, Option.map weights (find "weights" w))
+  | _ -> wrong "a witness of unknown kind"
+
+(* Whose word a bound rests on, if it rests on one. *)
+let rec claimant value =
+  match (kind_of value, value) with
+  | "node", Obj pairs -> ( match find "witness" pairs with Some w -> claimant w | None -> None)
+  | "claimed", _ -> (
+      match get "by" (fields "witness" "kind by" "" value) with
+      | Str by when by <> "" && String.length by <= 200 -> Some by
+      | _ -> wrong "claimed by nobody: expected a name and a version")
+  | _ -> None
+
+let coupled_evidence value =
+  match kind_of value with
+  | "node" ->
+      let w = fields "witness node" "kind node side witness" "" value in
+      let side = match get "side" w with Str "send" -> Send | Str "recv" -> Receive
+        | _ -> wrong "side: expected send or recv" in
+      let inner = get "witness" w in
+      ("node " ^ kind_of inner, Of_side (side, natural "node" (get "node" w), reason inner))
+  | "joint" ->
+      let w = fields "witness joint" "kind send recv" "" value in
+      ("joint", Of_sides (naturals "send" (get "send" w), naturals "recv" (get "recv" w)))
+  | "fluid" ->
+      let w = fields "witness fluid" "kind send recv" "" value in
+      ("fluid", Of_prices (rows "send" (get "send" w), rows "recv" (get "recv" w)))
+  | _ -> wrong "a witness of unknown kind"
+
+(* What kind of bound it is, and its evidence where it has any. *)
+let evidence value checked =
+  match claimant value with
+  | Some by -> ((if kind_of value = "node" then "node " else "") ^ "claimed by " ^ by, None)
+  | None -> let kind, e = checked value in (kind, Some e)
+
+(* ---------------------------------------------------------------- problems *)
+
+let digest_text = function
+  | Str text -> String.length text = 0 || (String.length text = 32 && String.for_all
+      (fun c -> is_digit c || (c >= 'a' && c <= 'f')) text)
+  | _ -> false
+
+let traffic problem =
+  match find "traffic" problem with
+  | Some value when not (digest_text value) -> wrong "traffic: expected a digest of 32 hexadecimal digits"
+  | _ -> ()
+
+let named directory value =
+  let plan = fields "plan" "file digest" "" value in
+  match (get "file" plan, get "digest" plan) with
+  | Str name, digest when name <> "" && not (String.contains name '/') ->
+      let found = Plan.read (Filename.concat directory name) in
+      if digest <> Str found.digest then wrong (name ^ " is not the plan that the certificate names");
+      found
+  | _ -> wrong "plan: expected a file beside the certificate"
+
+let columns src dst size =
+  if List.compare_lengths src dst <> 0 || List.compare_lengths src size <> 0 then
+    wrong "chunks: columns of different lengths";
+  let rec zip src dst size found = match (src, dst, size) with
+    | s :: src, d :: dst, z :: size -> zip src dst size (chunk_of s d z :: found)
+    | _ -> List.rev found in
+  zip src dst size []
+
+let assignment record = Option.map (fun a -> Rails (naturals "assignment" a)) (find "assignment" record)
+let absent record key why = if List.mem_assoc key record then wrong why
+
+let local record _ =
+  let problem = fields "problem" "kind sizes" "rails speeds traffic" (get "problem" record) in
+  let speeds = match (find "rails" problem, find "speeds" problem) with
+    | Some n, None ->
+        let n = positive "rails" n in
+        if Z.gt n (Z.of_int (1 lsl 20)) then wrong "rails: too many" else List.init (Z.to_int n) (fun _ -> Z.one)
+    | None, Some speeds -> naturals "speeds" speeds
+    | _ -> wrong "problem: expected rails or speeds" in
+  let sizes = naturals "sizes" (get "sizes" problem) in
+  let checked w = (kind_of w, Of_jobs (reason w)) in
+  let other = Option.map (fun best -> Rails (naturals "assignment" (get "assignment" (fields "best" "assignment" "" best)))) (find "best" record) in
+  (Jobs_on (speeds, sizes), evidence (get "witness" record) checked, assignment record, other)
+
+let coupled record directory =
+  absent record "flow" "a flow is for divisible traffic";
+  let problem = fields "problem" "kind nodes rails tx rx" "chunks plan traffic" (get "problem" record) in
+  let nodes = positive "nodes" (get "nodes" problem) and rails = positive "rails" (get "rails" problem) in
+  let tx = rows "tx" (get "tx" problem) and rx = rows "rx" (get "rx" problem) in
+  let cs, own = match (find "chunks" problem, find "plan" problem) with
+    | Some chunks, None ->
+        let c = fields "chunks" "src dst size" "" chunks in
+        let column name = naturals name (get name c) in
+        (columns (column "src") (column "dst") (column "size"), assignment record)
+    | None, Some plan ->
+        absent record "assignment" "an assignment beside a plan";
+        let found = named directory plan in
+        (found.file.file_chunks, Some (In_file found.file))
+    | _ -> wrong "problem: expected chunks or a plan" in
+  let best value = match value with
+    | Obj pairs when List.mem_assoc "file" pairs -> In_file (named directory value).file
+    | _ -> Rails (naturals "best" (get "assignment" (fields "best" "assignment" "" value))) in
+  let other = Option.map best (find "best" record) in
+  (Chunks_between (nodes, rails, tx, rx, cs), evidence (get "witness" record) coupled_evidence, own, other)
+
+let size_of rows = (Z.of_int (List.length rows), Z.of_int (List.length (List.hd rows)))
+
+let fluid record _ =
+  absent record "best" "divisible traffic has one flow, no best plan beside it";
+  let problem = fields "problem" "kind tx rx demand" "traffic" (get "problem" record) in
+  let tx = rows "tx" (get "tx" problem) and rx = rows "rx" (get "rx" problem) in
+  let nodes, rails = size_of tx in
+  let prices w = if kind_of w = "fluid" then coupled_evidence w else wrong "witness: expected fluid or claimed" in
+  let flow value =
+    let f = fields "flow" "unit src dst rail amount" "" value in
+    let column name = naturals name (get name f) in
+    Divided (positive "unit" (get "unit" f), columns (column "src") (column "dst") (column "amount"), column "rail") in
+  let own = Option.map flow (find "flow" record) in
+  (Bytes_between (nodes, rails, tx, rx, rows "demand" (get "demand" problem)),
+   evidence (get "witness" record) prices, own, None)
+
+(* ---------------------------------------------------------------- the claim *)
+
+let status = function
+  | Str "proved" -> Proved
+  | Str "claimed" -> Claimed
+  | Str "open" -> Open
+  | _ -> wrong "optimum: expected proved, claimed or open"
+
+let truth = function Bool b -> b | _ -> wrong "claim: expected true or false"
+
+(* (bound, value, best, whether this plan is optimal, what is known of the optimum) *)
+let claim_of version value =
+  let claim, optimal, optimum =
+    if version = 1 then
+      let c = fields "claim" "bound proved" "value" value in
+      let proved = truth (get "proved" c) in
+      (c, proved, if proved then Proved else Open)
+    else
+      let c = fields "claim" "bound optimal optimum" "value best" value in
+      (c, truth (get "optimal" c), status (get "optimum" c)) in
+  let optional name = Option.map (fraction name) (find name claim) in
+  (fraction "bound" (get "bound" claim), optional "value", optional "best", optimal, optimum)
+
+let problems = [ ("local", local); ("coupled", coupled); ("fluid", fluid) ]
+
+(* (kind of witness, the checker's input) of a parsed certificate. *)
+let read directory value =
+  let record = match value with
+    | Obj pairs when find "railopt" pairs = Some (Str "certificate") -> pairs
+    | _ -> wrong "no certificate" in
+  let version = match find "version" record with
+    | Some (Int n) when Z.equal n Z.one -> 1
+    | Some (Int n) when Z.equal n (Z.of_int 2) -> 2
+    | _ -> wrong "expected a certificate of version 1 or 2" in
+  let more = if version = 2 then "assignment flow best" else "assignment flow" in
+  let record = fields "certificate" "railopt version problem claim witness" more (Obj record) in
+  let bound, value, best_value, optimal, optimum = claim_of version (get "claim" record) in
+  let kind = kind_of (get "problem" record) in
+  let reader = match List.assoc_opt kind problems with
+    | Some reader -> reader
+    | None -> wrong "problem: of unknown kind" in
+  (match get "problem" record with Obj problem -> traffic problem | _ -> ());
+  let problem, (kind, because), own, other = reader record directory in
+  (kind, { problem; because; own; other; bound; value; best_value; optimal; optimum })

@@ -1,0 +1,135 @@
+(* railopt-verified [--json] [--seconds S] FILE...: what the extracted checker says of certificates and plans. *)
+
+open Checker
+
+let usage = "usage: railopt-verified [--json] [--seconds S] FILE...\n\
+  Checks certificates (.json) and plans (.npz) of railopt with a checker that is proved in Coq.\n\
+  exit codes: 0 every file holds, 4 some file does not, 1 some file can't be read"
+
+type said = {
+  ok : bool; optimal : bool; optimum : string; kind : string; message : string;
+  bound : frac option; value : frac option; best : frac option }
+
+let failed kind message =
+  { ok = false; optimal = false; optimum = "open"; kind; message; bound = None; value = None; best = None }
+
+let why = function
+  | Not_formed -> "the problem is not formed as it should be"
+  | Not_shown -> "the witness does not show the bound"
+  | Not_its_value -> "what its plan, assignment or flow takes is not the value claimed"
+  | Not_its_best -> "what its best plan takes is not the value claimed of it"
+  | Below_bound -> "the value is below the bound"
+  | Worse_best -> "the best plan is worse than this one"
+  | Not_optimal -> "it claims to be proved, but a value and a checked bound do not meet"
+  | Not_optimum -> "it claims more of the optimum than is known"
+
+let message checked optimal optimum =
+  if optimal then "value and bound meet"
+  else if optimum = Proved then "the best plan meets the bound"
+  else if checked then "the bound holds"
+  else "nothing is proved"
+
+let word = function Proved -> "proved" | Claimed -> "claimed" | Open -> "open"
+
+let certificate directory json =
+  let kind, c = Certificate.read directory json in
+  let best = match c.other with Some _ -> c.best_value | None -> c.value in
+  match verdict c with
+  | Accepted (checked, optimal, optimum) ->
+      { ok = true; optimal; optimum = word optimum; kind; message = message checked optimal optimum;
+        bound = Some c.bound; value = c.value; best }
+  | Rejected fault -> { (failed kind (why fault)) with bound = Some c.bound }
+
+let plan path =
+  let { Plan.file; digest; _ } = Plan.read path in
+  let nodes, rails = Certificate.size_of file.file_tx in
+  if plan_verdict nodes rails file then
+    let said = Printf.sprintf "%d chunks on live rails, digest %s" (List.length file.file_chunks) digest in
+    { (failed "plan" said) with ok = true; value = Some file.file_time; best = Some file.file_time }
+  else failed "plan" "it claims other loads or makespan than its chunks have"
+
+(* What is said of a file, or why it can't be read. *)
+let check path =
+  match Plan.read_file path 2 with
+  | "PK" -> (
+      match plan path with
+      | said -> Ok said
+      | exception Plan.Wrong why -> Ok (failed "plan" why)
+      | exception Plan.Unreadable why -> Error why)
+  | _ -> (
+      match Json.parsed (Plan.read_file path Json.memory) with
+      | exception Json.Bad why -> Error ("neither a certificate (JSON) nor a plan (.npz): " ^ why)
+      | json -> (
+          match certificate (Filename.dirname path) json with
+          | said -> Ok said
+          | exception (Plan.Wrong why | Plan.Unreadable why | Sys_error why) ->
+              Ok (failed "certificate" why)))
+  | exception Sys_error why -> Error why
+  | exception End_of_file -> Error "it ends early"
+
+exception Too_long of string
+
+(* No file makes this program run long or wide. *)
+let bounded seconds =
+  let stop _ = raise (Too_long (Printf.sprintf "refused: the check needs more than %d s" seconds)) in
+  Sys.set_signal Sys.sigalrm (Sys.Signal_handle stop);
+  ignore (Unix.alarm seconds);
+  let words = (4 * 1024 * 1024 * 1024) / 8 in
+  let look () = if (Gc.quick_stat ()).heap_words > words then raise (Too_long "refused: the check needs more than 4 GiB") in
+  ignore (Gc.create_alarm look)
+
+let limited seconds path =
+  bounded seconds;
+  let said = try check path with
+    | Too_long why -> Ok (failed "certificate" why)
+    | Stack_overflow | Out_of_memory -> Ok (failed "certificate" "refused: too large") in
+  ignore (Unix.alarm 0);
+  said
+
+let text_of (p, q) = Q.to_string (Q.make p q)
+
+let json path said =
+  let number = function None -> Json.Null | Some x -> Json.Str (text_of x) in
+  let pairs = match said with
+    | Error why -> [ ("error", Json.Str why) ]
+    | Ok s ->
+        [ ("ok", Json.Bool s.ok); ("optimal", Bool s.optimal); ("optimum", Str s.optimum); ("kind", Str s.kind);
+          ("message", Str s.message); ("bound", number s.bound); ("value", number s.value); ("best", number s.best) ] in
+  Json.dumped (Obj (("file", Json.Str path) :: pairs))
+
+let line path = function
+  | Error why -> Printf.sprintf "%s: unreadable: %s" (String.escaped path) (String.escaped why)
+  | Ok s ->
+      let word = if s.optimal then "optimal" else if s.ok then "ok" else "FAILED" in
+      let number name = function None -> "" | Some x -> Printf.sprintf ", %s %s" name (text_of x) in
+      Printf.sprintf "%s: %s (%s%s%s, optimum %s): %s" (String.escaped path) word (String.escaped s.kind)
+        (number "bound" s.bound) (number "value" s.value) s.optimum (String.escaped s.message)
+
+(* Deep recursion needs a stack that the shell has to grant: run again with as much as there may be. *)
+let with_stack () =
+  if Sys.getenv_opt "RAILOPT_VERIFIED_STACK" = None then begin
+    Unix.putenv "RAILOPT_VERIFIED_STACK" "1";
+    let script = "ulimit -s unlimited 2>/dev/null || ulimit -s $(ulimit -H -s) 2>/dev/null; exec \"$0\" \"$@\"" in
+    let arguments = Array.append [| "/bin/sh"; "-c"; script; Sys.executable_name |]
+        (Array.sub Sys.argv 1 (Array.length Sys.argv - 1)) in
+    try Unix.execv "/bin/sh" arguments with Unix.Unix_error _ -> ()
+  end
+
+let () =
+  let as_json = ref false and seconds = ref 60 and files = ref [] in
+  let options = [ ("--json", Arg.Set as_json, " one JSON object a file");
+                  ("--seconds", Arg.Set_int seconds, "S refuse a file that takes longer (60)") ] in
+  Arg.parse (Arg.align options) (fun file -> files := file :: !files) usage;
+  if !files = [] || !seconds < 1 then (prerr_endline usage; exit 1);
+  with_stack ();
+  Gc.set { (Gc.get ()) with minor_heap_size = 1 lsl 22; space_overhead = 400 };
+  let code = ref 0 in
+  let one path =
+    let said = limited !seconds path in
+    (match said with
+    | Ok { ok = true; _ } -> ()
+    | Ok _ -> code := max !code 4
+    | Error _ -> code := max !code 1);
+    print_endline (if !as_json then json path said else line path said) in
+  List.iter one (List.rev !files);
+  exit !code

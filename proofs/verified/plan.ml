@@ -1,0 +1,220 @@
+(* Plan files: a zip of stored .npy arrays of integers and a header, as railopt/check.py reads it.
+   Raises [Unreadable] for what is no plan, [Wrong] for a plan that is not what it should be. *)
+
+open Checker
+
+exception Unreadable of string
+exception Wrong of string
+
+let unreadable text = raise (Unreadable text)
+let wrong text = raise (Wrong text)
+let directory_limit = 1 lsl 16
+
+let read_file path limit =
+  let channel = open_in_bin path in
+  Fun.protect ~finally:(fun () -> close_in channel) (fun () ->
+      really_input_string channel (min limit (in_channel_length channel)))
+
+(* ---------------------------------------------------------------- the zip *)
+
+let u16 = String.get_uint16_le
+let u32 text at = Int32.to_int (String.get_int32_le text at) land 0xFFFFFFFF
+
+let crc_table =
+  let entry n =
+    let c = ref n in
+    for _ = 0 to 7 do
+      c := if !c land 1 = 1 then (!c lsr 1) lxor 0xEDB88320 else !c lsr 1
+    done;
+    !c
+  in
+  Array.init 256 entry
+
+let crc text at length =
+  let c = ref 0xFFFFFFFF in
+  for i = at to at + length - 1 do
+    c := crc_table.((!c lxor Char.code text.[i]) land 0xFF) lxor (!c lsr 8)
+  done;
+  !c lxor 0xFFFFFFFF
+
+type member = { at : int; length : int }  (* where its bytes lie in the file *)
+
+(* The member that a record of the directory tells of, and where the next record begins. *)
+let member text at =
+  if u32 text at <> 0x02014B50 then unreadable "a broken directory";
+  let flags = u16 text (at + 8) and packing = u16 text (at + 10) and sum = u32 text (at + 16) in
+  let packed = u32 text (at + 20) and length = u32 text (at + 24) in
+  let name_length = u16 text (at + 28) and extra = u16 text (at + 30) and comment = u16 text (at + 32) in
+  let local = u32 text (at + 42) in
+  let name = String.sub text (at + 46) name_length in
+  if flags land 1 = 1 || packing <> 0 || packed <> length then
+    unreadable "a member that is encrypted or compressed";
+  if u32 text local <> 0x04034B50 || String.sub text (local + 30) (u16 text (local + 26)) <> name then
+    unreadable "a member under another name";
+  let start = local + 30 + u16 text (local + 26) + u16 text (local + 28) in
+  if start + length > String.length text || crc text start length <> sum then
+    unreadable "a damaged member";
+  ((name, { at = start; length }), at + 46 + name_length + extra + comment)
+
+let members text =
+  let size = String.length text in
+  if size < 22 then unreadable "no zip";
+  let record = size - 22 in
+  let length = u32 text (record + 12) and first = u32 text (record + 16) in
+  if u32 text record <> 0x06054B50 || (size >= 42 && u32 text (size - 42) = 0x07064B50)
+     || length > directory_limit || first + length <> record
+  then unreadable "a zip with a comment, of many members or beyond 4 GiB";
+  let rec read at found = if at >= record then List.rev found
+    else let one, next = member text at in read next (one :: found) in
+  let found = read first [] in
+  if List.length found <> u16 text (record + 10) then unreadable "a broken directory";
+  let names = List.sort_uniq compare (List.map fst found) in
+  if List.length names < List.length found then unreadable "a member twice";
+  if List.fold_left (fun n (_, m) -> n + m.length) 0 found > size then unreadable "members overlap";
+  found
+
+(* ---------------------------------------------------------------- arrays *)
+
+type items = { item : string; shape : int list; shape_text : string; data : member }
+
+let widths = [ ("|i1", 1); ("|u1", 1); ("<i2", 2); ("<u2", 2); ("<i4", 4); ("<u4", 4); ("<i8", 8); ("<u8", 8) ]
+
+(* "(3, 4)" as [3; 4]: at most two numbers of at most 18 digits. *)
+let shape_of text =
+  let inner = String.sub text 1 (String.length text - 2) in
+  let part word =
+    let word = if word <> "" && word.[0] = ' ' then String.sub word 1 (String.length word - 1) else word in
+    if word = "" || String.length word > 18 || not (String.for_all Json.is_digit word) then
+      unreadable "an array of another shape";
+    int_of_string ("0u" ^ word)
+  in
+  match String.split_on_char ',' inner with
+  | [ "" ] -> []
+  | [ a; "" ] | [ a ] -> [ part a ]
+  | [ a; b ] when b <> "" && b.[0] = ' ' -> [ part a; part b ]
+  | _ -> unreadable "an array of another shape"
+
+let prefix = "{'descr': '"
+let middle = "', 'fortran_order': False, 'shape': "
+
+let array text { at; length } =
+  let no () = unreadable "an array that is not of integers, in C order and little-endian" in
+  let part from n = if from + n > at + length || n < 0 then no () else String.sub text from n in
+  if part at 8 <> "\x93NUMPY\x01\x00" then no ();
+  let header_length = u16 (part (at + 8) 2) 0 in
+  let header = part (at + 10) header_length in
+  let p = String.length prefix and m = String.length middle in
+  let shape_at = p + 3 + m in
+  if header_length < shape_at || String.sub header 0 p <> prefix || String.sub header (p + 3) m <> middle
+  then no ();
+  let item = String.sub header p 3 in
+  let close = match String.index_from_opt header shape_at ')' with Some i -> i | None -> no () in
+  let shape_text = String.sub header shape_at (close + 1 - shape_at) in
+  let rest = String.sub header (close + 1) (header_length - close - 1) in
+  if shape_text.[0] <> '(' || String.length rest < 4
+     || "" <> String.trim (String.sub rest 3 (String.length rest - 4))
+     || String.sub rest 0 3 <> ", }" || rest.[String.length rest - 1] <> '\n'
+  then no ();
+  let width = match List.assoc_opt item widths with Some w -> w | None -> no () in
+  let shape = shape_of shape_text in
+  let data = { at = at + 10 + header_length; length = length - 10 - header_length } in
+  let count = List.fold_left (fun n k -> if k > 0 && n > max_int / k then no () else n * k) 1 shape in
+  if count > data.length || count * width <> data.length then unreadable "an array of another size";
+  { item; shape; shape_text; data }
+
+(* The [i]-th integer of an array; none is below 0. *)
+let value text { item; data; _ } =
+  let at = data.at in
+  let whole n = if n < 0 then wrong "a number below 0" else Z.of_int n in
+  match item with
+  | "|i1" -> fun i -> whole (String.get_int8 text (at + i))
+  | "|u1" -> fun i -> whole (String.get_uint8 text (at + i))
+  | "<i2" -> fun i -> whole (String.get_int16_le text (at + (2 * i)))
+  | "<u2" -> fun i -> whole (String.get_uint16_le text (at + (2 * i)))
+  | "<i4" -> fun i -> whole (Int32.to_int (String.get_int32_le text (at + (4 * i))))
+  | "<u4" -> fun i -> whole (u32 text (at + (4 * i)))
+  | _ ->
+      fun i ->
+        let n = String.get_int64_le text (at + (8 * i)) in
+        if Int64.compare n 0L >= 0 then Z.of_int64 n
+        else if item = "<i8" then wrong "a number below 0"
+        else Z.add (Z.of_int64 n) (Z.shift_left Z.one 64)
+
+let count { shape; _ } = List.fold_left ( * ) 1 shape
+
+(* ---------------------------------------------------------------- plans *)
+
+type t = { file : file; digest : string; header : (string * Json.t) list; text : string;
+           arrays : (string * items) list }
+
+let column plan_text arrays name =
+  match List.assoc_opt name arrays with
+  | None -> wrong ("a plan without " ^ name)
+  | Some items -> (count items, value plan_text items)
+
+let listed (n, get) =
+  let rec from i rest = if i < 0 then rest else from (i - 1) (get i :: rest) in
+  from (n - 1) []
+
+let table text arrays name =
+  match List.assoc_opt name arrays with
+  | Some ({ shape = [ height; width ]; _ } as items) when height > 0 && width > 0 ->
+      let get = value text items in
+      List.init height (fun k -> List.init width (fun n -> get ((k * width) + n)))
+  | _ -> wrong "expected a table [node, rail]"
+
+let chunks text arrays =
+  let (n, src), (m, dst), (l, size) =
+    (column text arrays "src", column text arrays "dst", column text arrays "size") in
+  if n <> m || n <> l then wrong "chunks: columns of different lengths";
+  let rec from i rest =
+    if i < 0 then rest else from (i - 1) (chunk_of (src i) (dst i) (size i) :: rest) in
+  from (n - 1) []
+
+(* "p" or "p/q" in lowest terms, as Python writes a fraction; 0 or more. *)
+let reduced text =
+  let ok = String.length text < 4000 && text <> "" && String.for_all (fun c -> Json.is_digit c || c = '/') text in
+  match if ok then Q.of_string text else Q.undef with
+  | q when Q.classify q <> Q.UNDEF && Q.classify q <> Q.INF && Q.to_string q = text -> (Q.num q, Q.den q)
+  | _ | (exception _) -> wrong "a makespan that is no fraction"
+
+let digest_of text header arrays =
+  let hash = Blake2b.start () in
+  Blake2b.update_string hash (Json.dumped (Json.Obj header));
+  let cover (name, { item; shape_text; data; _ }) =
+    Blake2b.update_string hash (Printf.sprintf "%s|%s|%s|" name item shape_text);
+    Blake2b.update hash (Bytes.unsafe_of_string text) data.at data.length
+  in
+  List.iter cover (List.sort (fun (a, _) (b, _) -> compare a b) arrays);
+  Blake2b.finish hash
+
+let unpacked text =
+  let found = members text in
+  let header = match List.assoc_opt "header.json" found with
+    | Some { at; length } -> Json.parsed (String.sub text at length)
+    | None -> unreadable "no header.json" in
+  let named (name, m) =
+    if name = "header.json" then None
+    else if Filename.check_suffix name ".npy" then Some (Filename.chop_suffix name ".npy", array text m)
+    else unreadable "a member that is no array" in
+  match header with
+  | Json.Obj pairs -> (pairs, List.filter_map named found)
+  | _ -> unreadable "a header that is no object"
+
+let read path =
+  let text = read_file path max_int in
+  let header, arrays =
+    try unpacked text with
+    | Json.Bad why | Invalid_argument why -> unreadable ("not a readable plan: " ^ why)
+  in
+  let field name = List.assoc_opt name header in
+  if field "railopt" <> Some (Json.Str "plan") || field "version" <> Some (Json.Int Z.one) then
+    wrong "expected a plan of version 1";
+  let digest = digest_of text (List.remove_assoc "digest" header) arrays in
+  if field "digest" <> Some (Json.Str digest) then wrong "the content does not match its digest";
+  let table, column = (table text arrays, fun name -> listed (column text arrays name)) in
+  let time = match field "makespan" with Some (Json.Str t) -> reduced t | _ -> wrong "no makespan" in
+  let file =
+    { file_tx = table "tx"; file_rx = table "rx"; file_chunks = chunks text arrays;
+      file_rail = column "rail"; file_time = time; file_send = column "send"; file_recv = column "recv" } in
+  { file; digest; header; text; arrays }

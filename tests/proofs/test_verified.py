@@ -1,0 +1,198 @@
+"""`railopt-verified` and the kernel say the same of every certificate of the test-suite, of every
+mutant of them, and of damaged files; what is dear to one may be refused by the other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railopt import verified
+from railopt.errors import BackendError, FormatError
+
+kernel = importlib.import_module("railopt.check")
+ROOT = Path(__file__).resolve().parents[2]
+# whose certificates and plans are recorded
+RECORDED = ["test_check.py", "test_check_moved.py", "test_certificate.py", "test_checking.py"]
+MUTANTS = 3  # of each certificate recorded
+DAMAGED = 150  # files of each sort
+KINDS = ("local", "coupled", "fluid")
+
+
+@pytest.fixture(scope="module")
+def program(theory: Path) -> str:
+    """The program, built from the theory as it is."""
+    made = subprocess.run(
+        ["make", "-C", str(theory.parent / "verified")], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    return verified.program()
+
+
+@pytest.fixture(scope="module")
+def recorded(program: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Every certificate and plan that these unit tests hand to the kernel, in folders."""
+    folder = tmp_path_factory.mktemp("recorded")
+    environ = {**os.environ, "RAILOPT_RECORD": str(folder)}
+    tests = [str(ROOT / "tests" / "unit" / name) for name in RECORDED]
+    plugins = ["-p", "tests.proofs.recording", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    line = [sys.executable, "-m", "pytest", "-q", *plugins, *tests]
+    done = subprocess.run(line, env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    return sorted(folder.glob("*/recorded.*"))
+
+
+def by_program(files: list[Path]) -> list[dict[str, Any]]:
+    """What the program says of each file."""
+    said: list[dict[str, Any]] = []
+    for i in range(0, len(files), 400):
+        line = [verified.program(), "--json", "--seconds", "5", *map(str, files[i : i + 400])]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+        said += [json.loads(answer) for answer in done.stdout.splitlines()]
+    assert [answer["file"] for answer in said] == [str(file) for file in files]
+    return said
+
+
+def disagreement(file: Path, answer: dict[str, Any]) -> str:
+    """How the kernel's verdict differs; "" if it does not."""
+    try:
+        verdict = kernel.check(file, work=2_000_000)
+    except (OSError, ValueError) as error:
+        return "" if "error" in answer else f"{file}: unreadable ({error}), the program: {answer}"
+    if "error" in answer:
+        return f"{file}: {verdict}, the program can't read it: {answer['error']}"
+    if "refused" in verdict.message or "refused" in answer["message"]:
+        return ""
+    theirs: list[Any] = [answer[name] for name in ("ok", "optimal", "optimum", "kind")]
+    ours: list[Any] = [verdict.ok, verdict.optimal, verdict.optimum, verdict.kind]
+    for name in ("bound", "value", "best"):
+        theirs.append(None if answer[name] is None else Fraction(answer[name]))
+        ours.append(getattr(verdict, name))
+    if ours == theirs or not (verdict.ok or answer["ok"]):
+        return ""
+    return f"{file}: the kernel {ours} {verdict.message}, the program {theirs} {answer['message']}"
+
+
+def assert_agreed(files: list[Path]) -> int:
+    """No disagreement on any of the files; how many the program accepts."""
+    said = by_program(files)
+    found = [disagreement(file, answer) for file, answer in zip(files, said, strict=True)]
+    assert [text for text in found if text] == []
+    return sum(answer.get("ok", False) for answer in said)
+
+
+def known(record: Any) -> bool:
+    """Whether the program knows problems of this kind."""
+    problem = record.get("problem") if isinstance(record, dict) else None
+    return not isinstance(problem, dict) or problem.get("kind") in KINDS
+
+
+def test_every_certificate_of_the_test_suite(recorded: list[Path]) -> None:
+    files = [
+        file for file in recorded if file.suffix == ".npz" or known(json.loads(file.read_bytes()))
+    ]
+    assert len(files) > 200
+    assert assert_agreed(files) > 100
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every number, text, list and object in a record."""
+    found = [path] if path else []
+    inner = enumerate(value) if isinstance(value, list) else ()
+    for key, item in value.items() if isinstance(value, dict) else inner:
+        found += places(item, (*path, key))
+    return found
+
+
+def changed(value: Any, dice: random.Random) -> Any:
+    """Another value of the same sort, or one of another."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return dice.choice([value + 1, value - 1, 0, -value, 2 * value, float(value), str(value)])
+    if isinstance(value, str):
+        if dice.random() < 0.5 and value.replace("/", "").isdigit():
+            return str(Fraction(value) + Fraction(dice.choice([-2, 1, 2]), 2))
+        return dice.choice(["", value + "0", "average", "cover", "joint", "open", "proved", 7])
+    if isinstance(value, list):
+        return dice.choice([value[1:], value + value[:1], value[::-1], [], [value]])
+    return {} if isinstance(value, dict) else 1
+
+
+def mutant(record: Any, dice: random.Random) -> Any:
+    """The record with one thing in it changed, or one key dropped."""
+    copy = json.loads(json.dumps(record))
+    *way, last = dice.choice(places(copy))
+    at = copy
+    for key in way:
+        at = at[key]
+    if isinstance(at, dict) and dice.random() < 0.1:
+        del at[last]
+    else:
+        at[last] = changed(at[last], dice)
+    return copy
+
+
+def test_mutants_of_every_certificate(recorded: list[Path], tmp_path: Path) -> None:
+    dice, files = random.Random(22), []
+    for file in recorded:
+        record = json.loads(file.read_bytes()) if file.suffix == ".json" else None
+        if not isinstance(record, dict) or not record or len(file.read_bytes()) > 100_000:
+            continue
+        for i in range(MUTANTS):
+            made = mutant(record, dice)
+            if known(made):
+                folder = shutil.copytree(file.parent, tmp_path / f"{file.parent.name}-{i}")
+                files.append(folder / file.name)
+                files[-1].write_text(json.dumps(made), encoding="utf-8")
+    assert len(files) > 400
+    assert assert_agreed(files) > 20
+
+
+def mutated(data: bytes, dice: random.Random) -> bytes:
+    """`data` with bytes changed, cut out, or doubled, at up to four places."""
+    damaged = bytearray(data)
+    for _ in range(dice.randint(1, 4)):
+        at = dice.randrange(len(damaged))
+        action = dice.randrange(3)
+        if action == 0:
+            damaged[at] = dice.randrange(256)
+        elif action == 1:
+            del damaged[at : at + dice.randrange(1, 30)]
+        else:
+            damaged[at:at] = damaged[at : at + dice.randrange(1, 30)]
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".json"])
+def test_damaged_files(recorded: list[Path], tmp_path: Path, suffix: str) -> None:
+    dice, files = random.Random(23), []
+    whole = [file for file in recorded if file.suffix == suffix and file.stat().st_size < 50_000]
+    for i in range(DAMAGED):
+        file = tmp_path / f"{i}{suffix}"
+        file.write_bytes(mutated(dice.choice(whole).read_bytes(), dice))
+        files.append(file)
+    assert_agreed(files)
+
+
+def test_a_verdict_in_python(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "c.json"
+    with pytest.raises(FormatError, match="No such file"):
+        verified.check(file)
+    file.write_text("[")
+    with pytest.raises(FormatError, match="ends early"):
+        verified.check(file)
+    monkeypatch.setenv("RAILOPT_VERIFIED", str(tmp_path / "absent"))
+    with pytest.raises(BackendError, match="make verified"):
+        verified.check(file)

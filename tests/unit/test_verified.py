@@ -1,0 +1,96 @@
+"""How `railopt check --verified` speaks with the program; what the program says is tested in
+tests/proofs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from railopt import check
+from railopt.certificate import Certificate
+from railopt.cli.main import main
+from railopt.errors import BackendError, FormatError, InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+ANSWER = {
+    "ok": True,
+    "optimal": True,
+    "optimum": "proved",
+    "kind": "average",
+    "message": "value and bound meet",
+    "bound": "9/2",
+    "value": "9/2",
+    "best": "9/2",
+}
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    made = Certificate.local([8, 8], 8, {"kind": "average"}, rails=2, assignment=[0, 1])
+    made.save(tmp_path / "c.json")
+    return tmp_path / "c.json"
+
+
+def answering(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that answers this, whatever it is asked."""
+    program = folder / "answers"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("RAILOPT_VERIFIED", str(program))
+
+
+def test_its_answer_is_the_verdict(
+    certificate: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answering(json.dumps(ANSWER), tmp_path, monkeypatch)
+    verdict = check(certificate, verified=True)
+    assert (verdict.ok, verdict.optimal, verdict.bound) == (True, True, Fraction(9, 2))
+    assert main(["check", "--verified", str(certificate)]) == 0
+    assert "by railopt-verified" in capsys.readouterr().out
+    answering(json.dumps({**ANSWER, "ok": False, "optimal": False}), tmp_path, monkeypatch)
+    assert main(["check", "--verified", str(certificate)]) == 4
+
+
+def test_what_is_no_answer_is_an_error(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(json.dumps({"error": "it ends\nearly"}), tmp_path, monkeypatch)
+    with pytest.raises(FormatError, match=r"it ends\\nearly"):
+        check(certificate, verified=True)
+    for text in ("", "[]", "{", '{"ok": true}'):
+        answering(text, tmp_path, monkeypatch)
+        with pytest.raises(BackendError, match="gave no answer"):
+            check(certificate, verified=True)
+    monkeypatch.setenv("RAILOPT_VERIFIED", str(tmp_path / "absent"))
+    with pytest.raises(BackendError, match="make verified"):
+        check(certificate, verified=True)
+
+
+def test_what_it_does_not_know_is_refused(certificate: Path) -> None:
+    counterexample = ROOT / "proofs" / "counterexamples" / "T6-graham-n2.json"
+    with pytest.raises(InputError, match="this is a counterexample"):
+        check(counterexample, verified=True)
+    with pytest.raises(InputError, match="save this Certificate"):
+        check(Certificate.load(certificate), verified=True)
+
+
+def test_the_page_says_how_long_the_trusted_files_are() -> None:
+    page = (ROOT / "docs" / "guides" / "verified.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]*`) \|[^|]*\| (\d+) \|$", page, re.M)
+    folder = ROOT / "proofs" / "verified"
+    listed = []
+    for names, lines in rows:
+        files = re.findall(r"`([^`]+)`", names)
+        listed += files
+        assert sum(len((folder / f).read_text().splitlines()) for f in files) == int(lines), names
+    assert sorted(listed) == sorted(
+        path.name for path in folder.iterdir() if path.suffix in (".ml", ".v")
+    )
