@@ -109,7 +109,7 @@ def add_rail_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         ("--gid-index", "GID table entry (default: the IPv4 RoCE v2 one)"),
         ("--sl", "InfiniBand service level, 0 to 15 (default 0)"),
         ("--tclass", "RoCE traffic class, 0 to 255, DSCP * 4 (default 0)"),
-        ("--qp", "queue pairs a (peer, rail): 1"),
+        ("--qp", "queue pairs to each peer on each rail (default 1)"),
         ("--depth", "work requests in flight a queue pair (default 512)"),
         ("--batch", "work requests a list and a signal (default 64)"),
         ("--ib-timeout", "a try takes 4.096 us * 2**N (default 16)"),
@@ -206,11 +206,6 @@ def meeting_of(args: argparse.Namespace) -> Meeting:
 
 def options_of(args: argparse.Namespace) -> Options:
     """The queue pairs' options."""
-    if args.qp not in (None, 1):
-        raise InputError(
-            f"--qp {args.qp}: this sender keeps one queue pair a (peer, rail), as the plan counts "
-            f"on"
-        )
     given: dict[str, Any] = {
         "port": args.ib_port,
         "gid_index": args.gid_index,
@@ -221,6 +216,7 @@ def options_of(args: argparse.Namespace) -> Options:
         "sl": args.sl,
         "tclass": args.tclass,
         "stall_s": args.stall,
+        "queue_pairs": args.qp,
     }
     tries = {"timeout": args.ib_timeout, "retry": args.ib_retry}
     patience = Patience(**{name: value for name, value in tries.items() if value is not None})

@@ -51,6 +51,7 @@ class World:
     max_message: int = 1 << 30
     tamper: dict[int, Tamper] = field(default_factory=dict)
     join_s: float = 10
+    options_of: dict[int, Options] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [f"null{k}_{n}" for k in range(self.nodes) for n in range(self.rails)]
@@ -85,7 +86,12 @@ class World:
                     devices = [f"null{node}_{n}" for n in range(self.rails)]
                     send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
                     with Verbs(
-                        group, devices, send, recv, options=self.options, lib=self.lib
+                        group,
+                        devices,
+                        send,
+                        recv,
+                        options=self.options_of.get(node, self.options),
+                        lib=self.lib,
                     ) as sender:
                         self.results[node] = work(sender)
             except Exception as error:

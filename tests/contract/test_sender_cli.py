@@ -76,7 +76,10 @@ def test_record_goes_to_stdout_or_a_file(plan_file: Path, tmp_path: Path, railop
             "is for 2 nodes, this run has 3 ranks",
         ),
         (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"], "shared secret"),
-        (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--qp", "2"], "one queue pair"),
+        (
+            ["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--qp", "0"],
+            "--qp 0: expected 1 to 64",
+        ),
         (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--batch", "0"], "1 <= batch <= depth"),
         (["--sender", "record", "--json"], "--format can't act"),
     ],

@@ -19,7 +19,7 @@ from railopt.runtime.senders.replan import replan
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.engine import PROTECTION
-from railopt.runtime.verbs.rails import Options
+from railopt.runtime.verbs.rails import Damping, Options
 from tests.contract.sender_world import World, carry, small_plan
 
 BAD = sorted(set(s.WC_STATUS) - {s.IBV_WC_SUCCESS})
@@ -84,6 +84,29 @@ def test_wherever_the_link_breaks_all_bytes_arrive(after: int) -> None:
     for rounds in with_fault(World(3, 2), plan, s.IBV_WC_RETRY_EXC_ERR, after, rounds=3):
         assert isinstance(rounds, list), rounds
         assert [wrong for wrong, _ in rounds] == [0, 0, 0], rounds
+
+
+@pytest.mark.parametrize("after", range(0, 14, 3))
+def test_several_queue_pairs_a_link_and_one_of_them_breaks(after: int) -> None:
+    """The others of the same rail go on; the report knows one link a (peer, rail)."""
+    options = Options(batch=4, depth=16, stall_s=20, queue_pairs=3, damping=Damping(0.02, 0.05, 0))
+    plan, world = small_plan(3, 2), World(3, 2, options=options)
+    results = with_fault(world, plan, s.IBV_WC_RETRY_EXC_ERR, after, rounds=6)
+    for node, rounds in enumerate(results):
+        assert isinstance(rounds, list), rounds
+        assert [wrong for wrong, _ in rounds] == [0] * 6, rounds
+        for _, report in rounds:
+            places = [(link.peer, link.rail) for link in report.links]
+            assert places == [(k, n) for k in range(3) if k != node for n in range(2)]
+            assert all(link.alive for link in report.links), "two of three queue pairs live"
+            assert sum(link.bytes for link in report.links) == report.bytes
+    assert sum(len(report.faults) for _, report in results[0]) <= 1
+
+
+def test_all_ranks_must_have_as_many_queue_pairs() -> None:
+    world = World(2, 2, options_of={0: Options(queue_pairs=2)})
+    results = world.run(lambda sender: None)
+    assert any("give all ranks the same --qp" in str(result) for result in results), results
 
 
 @pytest.mark.parametrize("policy", POLICIES)

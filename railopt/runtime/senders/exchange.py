@@ -23,6 +23,7 @@ from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders.report import Fault, Readmission
 from railopt.runtime.verbs.engine import PROTECTION, Engine, Link, LinkJob, describe
 from railopt.runtime.verbs.wiring import Wiring
+from railopt.runtime.verbs.work import Writes
 
 READY, DONE = 0, 1
 ROUNDS = 1 << 15
@@ -62,11 +63,23 @@ class Transfer:
         return time.perf_counter() - self.begun
 
     def moved(self, link: Link, rows: Ints, rails: Ints) -> None:
-        """Chunks that go over other rails than planned, because `link` is dead."""
+        """Chunks that go over other links than planned, because `link` is dead."""
         self.rail[rows] = rails
-        for i, fault in enumerate(self.faults):
+        for i, fault in reversed(list(enumerate(self.faults))):
             if (fault.peer, fault.rail) == (link.peer, link.rail):
                 self.faults[i] = replace(fault, moved=fault.moved + len(rows))
+                return
+
+
+def in_turn(writes: Writes, rows: Ints, count: int) -> list[tuple[Writes, Ints]]:
+    """A link's writes and their chunks, divided between so many queue pairs: chunk after chunk in
+    turn, all writes of a chunk together; as many parts as there are chunks, at most.
+    """
+    if count == 1:
+        return [(writes, rows)]
+    number = np.cumsum(np.append(0, rows[1:] != rows[:-1])) if len(rows) else rows
+    masks = [number % count == k for k in range(count)]
+    return [(writes.take(mask), rows[mask]) for mask in masks if mask.any()]
 
 
 class Mender(Protocol):
@@ -141,9 +154,11 @@ class Exchange:
         """Count one job of every link over which something will come: the peers that send it."""
         rows = rows_of(plan, self.group.rank, stage, side="recv")
         rails = plan.fabric.rails
-        incoming = np.unique(plan.chunks.src[rows].astype(np.int64) * rails + plan.rail[rows])
-        for place in incoming.tolist():
-            self.expect(self.wiring.by_place[divmod(place, rails)], 1)
+        places = plan.chunks.src[rows].astype(np.int64) * rails + plan.rail[rows]
+        incoming, chunks = np.unique(places, return_counts=True)
+        for place, count in zip(incoming.tolist(), chunks.tolist(), strict=True):
+            for link in self.wiring.on(*divmod(place, rails))[:count]:
+                self.expect(link, 1)
         return sorted({place // rails for place in incoming.tolist()})
 
     def expect(self, link: Link, jobs: int) -> None:
@@ -153,15 +168,19 @@ class Exchange:
         else:
             self.owed[link.peer] += jobs
 
-    def queue(self, work: WriteList) -> dict[int, int]:
-        """Give a list's writes to their links; jobs a rail."""
+    def queue(self, work: WriteList, *, again: bool = False) -> dict[int, int]:
+        """Give a list's writes to their links, chunk by chunk in turn where there are several; jobs
+        a lane. What is planned `again` goes to living links alone.
+        """
         assert self.running is not None
         given: dict[int, int] = {}
         for i, (peer, rail) in enumerate(zip(work.peer.tolist(), work.rail.tolist(), strict=True)):
             rows = work.chunk[int(work.starts[i]) : int(work.starts[i + 1])]
-            job = LinkJob(self.wiring.writes(work, i), rows, self.running.done)
-            self.engine.give(self.wiring.by_place[peer, rail], job)
-            given[rail] = given.get(rail, 0) + 1
+            links = [link for link in self.wiring.on(peer, rail) if link.alive or not again]
+            parts = in_turn(self.wiring.writes(work, i), rows, len(links))
+            for link, (writes, mine) in zip(links, parts, strict=False):
+                self.engine.give(link, LinkJob(writes, mine, self.running.done))
+                given[link.lane] = given.get(link.lane, 0) + 1
         return given
 
     def tell_ready(self, peer: int, *, instead_of: Link | None = None) -> None:
@@ -189,7 +208,8 @@ class Exchange:
                 f"same file"
             )
         for n in range(len(self.wiring.rails)):
-            self.wiring.by_place[peer, n].open = True
+            for link in self.wiring.on(peer, n):
+                link.open = True
 
     def complete(self) -> bool:
         """Whether this round is done: all our jobs acknowledged, all that we expect seen."""

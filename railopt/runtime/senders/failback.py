@@ -74,7 +74,7 @@ class Failback:
 
     def died(self, link: Link) -> None:
         """A link in force, or one that both ends have agreed to admit, is dead."""
-        place = link.peer, link.rail
+        place = link.peer, link.lane
         pending = self._absent.get(place)
         if pending is not None and pending.renewed is link:
             return  # `admit` brings it into force, dead
@@ -88,9 +88,9 @@ class Failback:
             self._thread.start()
         self._changed.notify_all()
 
-    def pending(self, peer: int, rail: int) -> Link | None:
+    def pending(self, peer: int, lane: int) -> Link | None:
         """The link that both ends have agreed to admit in a round to come."""
-        absent = self._absent.get((peer, rail))
+        absent = self._absent.get((peer, lane))
         return None if absent is None or absent.round is None else absent.renewed
 
     def propose(self) -> None:
@@ -99,10 +99,10 @@ class Failback:
         """
         group, round_ = self.exchange.group, self.exchange.round + 1
         with self._changed:
-            for (peer, rail), absent in self._absent.items():
+            for (peer, lane), absent in self._absent.items():
                 if absent.proved and absent.round is None:
                     absent.asked = True
-                    group.send(peer, {"admit": rail, "round": round_})
+                    group.send(peer, {"admit": lane, "round": round_})
             deadline = time.monotonic() + self._options.stall_s
             while waiting := [a.link.peer for a in self._absent.values() if a.asked]:
                 group.check()
@@ -125,7 +125,7 @@ class Failback:
             self.exchange.wiring.put(link)
             self._returned[place] = now, absent.flaps
             rank, down = self.exchange.group.rank, now - absent.died
-            found.append(Readmission(rank, *place, down, absent.probes))
+            found.append(Readmission(rank, link.peer, link.rail, down, absent.probes))
             if not link.alive:
                 self.died(link)
         return found
@@ -142,12 +142,12 @@ class Failback:
         """A peer's word on a link that may come back."""
         group = self.exchange.group
         if "admit" in body:
-            rail, round_ = body["admit"], _count(body["round"])
-            absent = self._absent.get((peer, rail))
+            lane, round_ = body["admit"], _count(body["round"])
+            absent = self._absent.get((peer, lane))
             yes = absent is not None and absent.proved and self.exchange.round < round_
             if absent is not None and yes:
                 absent.round = round_
-            group.send(peer, {"admitted": rail, "round": round_, "yes": yes})
+            group.send(peer, {"admitted": lane, "round": round_, "yes": yes})
             return
         place = peer, next(body[key] for key in _WORDS if key in body)
         absent = self._absent.get(place)
@@ -225,14 +225,14 @@ class Failback:
                 return
             absent.probes += 1
             trial = self._open(absent)
-            word = {"probe": link.rail, "try": absent.probes, "card": trial.card.as_list()}
+            word = {"probe": link.lane, "try": absent.probes, "card": trial.card.as_list()}
             group.send(link.peer, word)
         elif absent.there is not None and absent.renewed is None:
             self._connect(absent, absent.trial, absent.there)
             absent.trial.write(2 * absent.probes)
         elif absent.renewed is not None and absent.trial.arrived(2 * absent.probes + 1):
             absent.proved = True
-            group.send(link.peer, {"proved": link.rail, "try": absent.probes})
+            group.send(link.peer, {"proved": link.lane, "try": absent.probes})
 
     def _answer(self, absent: Absent, now: float) -> None:
         link = absent.link
@@ -241,7 +241,7 @@ class Failback:
                 return
             trial = self._open(absent)
             self._connect(absent, trial, absent.there)
-            word = {"answer": link.rail, "try": absent.probes, "card": trial.card.as_list()}
+            word = {"answer": link.lane, "try": absent.probes, "card": trial.card.as_list()}
             self.exchange.group.send(link.peer, word)
         elif absent.trial.arrived(2 * absent.probes):
             absent.trial.write(2 * absent.probes + 1)
@@ -254,14 +254,14 @@ class Failback:
         return trial
 
     def _connect(self, absent: Absent, trial: Trial, there: TrialCard) -> None:
-        place = absent.link.peer, absent.link.rail
+        place = absent.link.peer, absent.link.lane
         trial.connect(there)
         absent.renewed = self.exchange.wiring.link(place, trial.qp, there.port, there.link)
 
     def _fail(self, absent: Absent) -> None:
         """A probe in vain: wait longer, then try again."""
         if not self._calls(absent) and absent.there is not None and absent.renewed is None:
-            word = {"answer": absent.link.rail, "try": absent.probes, "card": None}
+            word = {"answer": absent.link.lane, "try": absent.probes, "card": None}
             self.exchange.group.send(absent.link.peer, word)
         self._end(absent)
         damping = self._options.damping

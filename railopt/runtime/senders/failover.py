@@ -64,7 +64,7 @@ class Failover:
     def fail(self, link: Link, cause: str) -> None:
         """Retire a link here and tell the peer what we have seen on it."""
         exchange = self.exchange
-        if link is not self._link(link.peer, link.rail):
+        if link is not self._link(link.peer, link.lane):
             self.failback.spoil(link)
             return
         with contextlib.suppress(VerbsError):
@@ -74,7 +74,7 @@ class Failover:
         link.jobs.clear()
         link.flight.clear()
         self._report(link, cause)
-        exchange.group.send(link.peer, {"down": link.rail, "seen": link.seen, "cause": cause})
+        exchange.group.send(link.peer, {"down": link.lane, "seen": link.seen, "cause": cause})
         exchange.owed[link.peer] += link.expect - link.seen
         link.expect = link.seen
         exchange.tell_ready(link.peer, instead_of=link)
@@ -108,18 +108,18 @@ class Failover:
             return
         rows = np.unique(np.concatenate([job.rows[job.acked :] for job in lost]))
         rails, policy = replan(
-            run.plan, rows, exchange.group.rank, link.peer, [other.rail for other in living]
+            run.plan, rows, exchange.group.rank, link.peer, sorted({one.rail for one in living})
         )
         work = write_list(run.plan, run.layout, rows, rails, exchange.wiring.max_message)
-        given = exchange.queue(work)
+        given = exchange.queue(work, again=True)
         if not given:  # all writes were acknowledged, only the immediate was not
             exchange.engine.give(living[0], LinkJob(_NO_WRITES, np.zeros(0, np.int64), run.done))
-            given = {living[0].rail: 1}
+            given = {living[0].lane: 1}
         run.moved(link, rows, rails)
         exchange.group.send(
             link.peer,
             {
-                "moved": link.rail,
+                "moved": link.lane,
                 "round": exchange.round,
                 "jobs": len(lost),
                 "to": {str(n): k for n, k in given.items()},
@@ -140,12 +140,12 @@ class Failover:
             return False
         return True
 
-    def _link(self, peer: int, rail: int) -> Link:
+    def _link(self, peer: int, lane: int) -> Link:
         """The link that a message of the peer is about: what both ends have agreed to admit, or
         what is in force.
         """
-        pending = self.failback.pending(peer, rail)
-        return pending or self.exchange.wiring.by_place[peer, rail]
+        pending = self.failback.pending(peer, lane)
+        return pending or self.exchange.wiring.by_place[peer, lane]
 
     def _down(self, link: Link, seen: int, cause: str) -> None:
         link.heard = seen

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from railopt.runtime.payload.layout import rows_of, stages
 from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders.exchange import Exchange, Transfer
-from railopt.runtime.senders.report import RailReport, Report, link_reports
+from railopt.runtime.senders.report import Place, RailReport, Report, link_reports
 
 # poll this long without a pause; then nap between polls, longer the longer nothing happens
 SPIN_S = 0.0005
@@ -59,8 +60,7 @@ class VerbsRun:
     def _finish(self) -> None:
         exchange, run, rows = self._exchange, self._transfer, self._rows
         rail, size = run.rail[rows], run.plan.chunks.size[rows]
-        rank, places = exchange.group.rank, exchange.wiring.by_place
-        dead = {link.rail for link in places.values() if not link.alive}
+        dead = {link.rail for link in exchange.wiring.by_place.values() if not link.alive}
         rails = tuple(
             RailReport(
                 n, r.device.name, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead
@@ -82,19 +82,30 @@ class VerbsRun:
                 rail,
                 self._times(),
                 (run.faults, run.readmissions),
-                [(rank, *place) for place, link in places.items() if not link.alive],
+                self._dead(),
             ),
         )
         exchange.running = None
 
-    def _times(self) -> dict[tuple[int, int, int], tuple[float, float]]:
+    def _times(self) -> dict[Place, tuple[float, float]]:
         """First post and last completion of the links that were used, since the run began."""
         begun, rank = self._transfer.begun, self._exchange.group.rank
-        return {
-            (rank, link.peer, link.rail): (link.first - begun, max(link.first, link.last) - begun)
-            for link in self._exchange.wiring.by_place.values()
-            if link.first
-        }
+        found: dict[Place, tuple[float, float]] = {}
+        for link in self._exchange.wiring.by_place.values():
+            if link.first:
+                place, first, last = (rank, link.peer, link.rail), link.first, link.last
+                before = found.get(place, (math.inf, 0.0))
+                found[place] = (
+                    min(before[0], first - begun),
+                    max(before[1], first - begun, last - begun),
+                )
+        return found
+
+    def _dead(self) -> set[Place]:
+        """Links without a living queue pair."""
+        rank, links = self._exchange.group.rank, self._exchange.wiring.by_place.values()
+        alive = {(rank, link.peer, link.rail) for link in links if link.alive}
+        return {(rank, link.peer, link.rail) for link in links} - alive
 
     def wait(self, timeout_s: float | None = None) -> Report:
         """Until the run is done; a run without progress for `stall_s` is given up, naming who was

@@ -11,19 +11,19 @@ from railopt.errors import BackendError
 from railopt.runtime.verbs.objects import Address
 
 _GID = re.compile(r"[0-9a-f]{32}\Z")
-MAX_RAILS = 1 << 10
+MAX_RAILS, MAX_QUEUE_PAIRS = 1 << 10, 64
 
 
 @dataclass(frozen=True)
 class Card:
     """Per rail: the device's name, where its port is reached, the (number, first packet) of its
-    queue pair to each peer, and the key of each receive buffer. And the receive buffers themselves,
-    as (address, bytes).
+    queue pairs to each peer, and the key of each receive buffer. And the receive buffers, as
+    (address, bytes).
     """
 
     devices: tuple[str, ...]
     ports: tuple[Address, ...]
-    queue_pairs: tuple[dict[int, tuple[int, int]], ...]
+    queue_pairs: tuple[dict[int, list[tuple[int, int]]], ...]
     rkeys: tuple[tuple[int, ...], ...]
     recv: tuple[tuple[int, int], ...]
 
@@ -33,7 +33,7 @@ class Card:
             "devices": list(self.devices),
             "ports": [address_list(port) for port in self.ports],
             "queue_pairs": [
-                {str(peer): list(pair) for peer, pair in pairs.items()}
+                {str(peer): [list(pair) for pair in own] for peer, own in pairs.items()}
                 for pairs in self.queue_pairs
             ],
             "rkeys": [list(keys) for keys in self.rkeys],
@@ -106,12 +106,15 @@ def read_address(value: Any) -> Address:
     )
 
 
-def _pairs(value: Any) -> dict[int, tuple[int, int]]:
+def _pairs(value: Any) -> dict[int, list[tuple[int, int]]]:
     if not isinstance(value, Mapping) or not all(peer.isdecimal() for peer in value):
-        raise ValueError("expected a queue pair a peer")
+        raise ValueError("expected the queue pairs of each peer")
     return {
-        int(peer): (read_number(number, 24), read_number(psn, 24))
-        for peer, (number, psn) in value.items()
+        int(peer): [
+            (read_number(number, 24), read_number(psn, 24))
+            for number, psn in read_list(pairs, MAX_QUEUE_PAIRS)
+        ]
+        for peer, pairs in value.items()
     }
 
 

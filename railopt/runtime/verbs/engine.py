@@ -81,6 +81,7 @@ class Flight:
 class Link:
     """One queue pair and what is under way on it.
 
+    lane     counts a peer's queue pairs over all rails; its rail unless that has several
     open     whether the peer is ready for this round
     jobs     not wholly posted yet
     sent     jobs ever given to it; seen: immediates of the peer's jobs ever received on it
@@ -106,7 +107,7 @@ class Link:
         self.writes = WriteRing(qp, max(1, depth // batch), batch, work_id(KIND_WRITE, index))
         self.imms = ImmRing(qp, IMM_SLOTS, work_id(KIND_IMM, index), remote, rkey)
         self.receives = Receives(qp, RECV_DEPTH, work_id(KIND_RECV, index))
-        self.alive, self.open = True, False
+        self.lane, self.alive, self.open = rail, True, False
         self.jobs: list[LinkJob] = []
         self.flight = Flight(self.writes.slots + IMM_SLOTS)
         self.unfinished: list[LinkJob] = []

@@ -11,6 +11,7 @@ import numpy as np
 from railopt.errors import BackendError, InputError
 from railopt.runtime.payload.memory import Memory
 from railopt.runtime.verbs import structs as s
+from railopt.runtime.verbs.card import MAX_QUEUE_PAIRS
 from railopt.runtime.verbs.engine import IMM_SLOTS, RECV_DEPTH
 from railopt.runtime.verbs.lib import Library
 from railopt.runtime.verbs.objects import Address, Cq, Device, Mr, Patience, Pd, Qp, open_device
@@ -51,6 +52,7 @@ class Options:
     sl, tclass       InfiniBand service level, RoCE traffic class (DSCP * 4), as the fabric's
                      lossless class wants them
     patience         time-outs and retries of the queue pairs
+    queue_pairs      to each peer on each rail; a link's chunks go over them in turn
     stall_s          a run without any progress for this long is given up
     damping          when dead links are probed
     """
@@ -65,6 +67,7 @@ class Options:
     tclass: int = 0
     patience: Patience = field(default_factory=Patience)
     stall_s: float = 30.0
+    queue_pairs: int = 1
     damping: Damping = field(default_factory=Damping)
 
     def __post_init__(self) -> None:
@@ -78,6 +81,7 @@ class Options:
             ("ib-timeout", patience.timeout, 1, 31),
             ("ib-retry", patience.retry, 0, 7),
             ("size", self.max_message, 1, INT64_MAX),
+            ("qp", self.queue_pairs, 1, MAX_QUEUE_PAIRS),
         ):
             if not low <= value <= high:
                 raise InputError(f"--{name} {value}: expected {low} to {high}")
@@ -100,8 +104,8 @@ class Options:
 
 
 class Rail:
-    """One open device: its completion queue, protection domain, memory keys and queue pairs, one a
-    peer.
+    """One open device: its completion queue, protection domain, memory keys and queue pairs by
+    (peer, number).
     """
 
     def __init__(
@@ -118,9 +122,10 @@ class Rail:
             self.address = self.located()
             self.max_message = min(options.max_message, self.device.query_port().max_message)
             self._depth = options.depth + IMM_SLOTS
-            self.cq = Cq(self.device, len(peers) * (self._depth + RECV_DEPTH) + 1)
+            pairs = [(peer, k) for peer in peers for k in range(options.queue_pairs)]
+            self.cq = Cq(self.device, len(pairs) * (self._depth + RECV_DEPTH) + 1)
             self.pd = Pd(self.device)
-            self.qps = {peer: self.queue_pair() for peer in peers}
+            self.qps = {pair: self.queue_pair() for pair in pairs}
         except BaseException:
             self.device.close()
             raise

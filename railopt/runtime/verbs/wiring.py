@@ -38,7 +38,7 @@ class Wiring:
 
     rails     this node's devices, in rail order
     links     by their index, those that are being tried included; `by_place` has the link that is
-              in force of each (peer, rail), in their order
+              in force of each (peer, lane), in their order: lane = rail * queue pairs a rail + k
     peers     rank -> its receive memory
     """
 
@@ -68,7 +68,7 @@ class Wiring:
         except BaseException:
             self.close()
             raise
-        self.by_place = {(link.peer, link.rail): link for link in self.links}
+        self.by_place = {(link.peer, link.lane): link for link in self.links}
 
     def _connect(self, recv: Sequence[Memory]) -> None:
         """Exchange cards and bring every queue pair up."""
@@ -82,10 +82,17 @@ class Wiring:
         return Card(
             tuple(r.device.name for r in self.rails),
             tuple(r.address for r in self.rails),
-            tuple({peer: (qp.number, qp.psn) for peer, qp in r.qps.items()} for r in self.rails),
+            tuple(self._numbers(rail) for rail in self.rails),
             tuple(tuple(r.recv_keys) for r in self.rails),
             tuple((m.address, m.length) for m in recv),
         )
+
+    def _numbers(self, rail: Rail) -> dict[int, list[tuple[int, int]]]:
+        """(number, first packet) of a rail's queue pairs to each peer."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for (peer, _), qp in rail.qps.items():
+            found.setdefault(peer, []).append((qp.number, qp.psn))
+        return found
 
     def _connect_peer(self, rank: int, card: Card) -> None:
         name = self.group.names[rank]
@@ -106,16 +113,22 @@ class Wiring:
                     f"rail {n} is {'RoCE' if rail.address.ethernet else 'InfiniBand'} here and not "
                     f"at {name}: check --rails"
                 )
-            if self.group.rank not in card.queue_pairs[n]:
-                raise BackendError(f"{name} has no queue pair for this node on rail {n}")
-            self.link((rank, n), rail.qps[rank], there, card.queue_pairs[n][self.group.rank])
+            pairs, mine = card.queue_pairs[n].get(self.group.rank, []), self.options.queue_pairs
+            if len(pairs) != mine:
+                raise BackendError(
+                    f"{name} has {len(pairs)} queue pairs for this node on rail {n}, this node has "
+                    f"{mine}: give all ranks the same --qp"
+                )
+            for k, pair in enumerate(pairs):
+                self.link((rank, n * mine + k), rail.qps[rank, k], there, pair)
 
     def link(self, place: tuple[int, int], qp: Qp, there: Address, pair: tuple[int, int]) -> Link:
         """A link over a queue pair, connected to `pair` of the peer at `there`, that can receive.
         The engine knows it by its index; it is in force once it is in `by_place`.
         """
-        rank, n = place
-        rail, options, peer = self.rails[n], self.options, self.peers[rank]
+        options, (rank, lane) = self.options, place
+        n = lane // options.queue_pairs
+        rail, peer = self.rails[n], self.peers[rank]
         there = options.within_mtu(there)
         qp.connect(*pair, rail.address, there, options.patience, options.sl, options.tclass)
         index = self._spare.pop() if self._spare else len(self.links)
@@ -129,6 +142,7 @@ class Wiring:
             remote=int(peer.address[0]),
             rkey=int(peer.rkey[n, 0]),
         )
+        link.lane = lane
         if error := link.receives.fill():
             raise BackendError(f"ibv_post_recv on {rail.device.name}: errno {error}")
         self.links[index : index + 1] = [link]
@@ -136,8 +150,9 @@ class Wiring:
 
     def put(self, link: Link) -> None:
         """Bring a link into force."""
-        self.by_place[link.peer, link.rail] = link
-        self.rails[link.rail].qps[link.peer] = link.qp
+        self.by_place[link.peer, link.lane] = link
+        k = link.lane % self.options.queue_pairs
+        self.rails[link.rail].qps[link.peer, k] = link.qp
 
     def spare(self, link: Link) -> None:
         """The index of a link whose queue pair is closed, and whose completions were taken, may be
@@ -153,8 +168,12 @@ class Wiring:
 
     def living(self, peer: int) -> list[Link]:
         """Links to a peer that live, in rail order."""
-        links = (self.by_place[peer, n] for n in range(len(self.rails)))
-        return [link for link in links if link.alive]
+        return [link for n in range(len(self.rails)) for link in self.on(peer, n) if link.alive]
+
+    def on(self, peer: int, rail: int) -> list[Link]:
+        """The links in force to a peer on one rail."""
+        each = self.options.queue_pairs
+        return [self.by_place[peer, lane] for lane in range(rail * each, (rail + 1) * each)]
 
     def writes(self, work: WriteList, link: int) -> Writes:
         """The requests of link number `link` of a list of writes, with addresses and keys."""

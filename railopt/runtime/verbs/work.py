@@ -48,6 +48,16 @@ class Writes:
     def __len__(self) -> int:
         return len(self.local)
 
+    def take(self, rows: npt.NDArray[np.bool_]) -> Writes:
+        """The requests of a mask."""
+        return Writes(
+            self.local[rows],
+            self.remote[rows],
+            self.length[rows],
+            self.lkey[rows],
+            self.rkey[rows],
+        )
+
 
 class WriteRing:
     """`slots` linked lists of `batch` RDMA WRITEs on one queue pair; the last of each list is
