@@ -13,7 +13,8 @@ INSTANCES := 10000
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
-  bench-gpu experiments test-browser test-torch proofs verified test-rdma bench-solver docs test-docs test-examples clean
+  bench-gpu experiments test-browser test-torch test-fabric proofs verified test-rdma \
+  test-rdma-nightly soak bench-solver docs test-docs test-examples clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
@@ -84,7 +85,13 @@ proofs: $(VENV)/.test verified  ## the Coq proofs: build, extract, audit, plante
 	$(VENV)/bin/railopt prove --kernel
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)
 	tests/hardware/guest/prepare.sh .cache/guest
-	$(PY) -m pytest tests/hardware
+	$(PY) -m pytest tests/hardware -m 'not nightly and not soak'
+test-rdma-nightly: $(VENV)/.test ## all scenarios of that guest, two guests, and perftest beside the sender
+	tests/hardware/guest/prepare.sh .cache/guest
+	$(PY) -m pytest tests/hardware -m 'not soak'
+soak: $(VENV)/.test             ## SOAK_FAULTS=200 random faults in that guest, seeded with SOAK_SEED: nothing lost, nothing left
+	tests/hardware/guest/prepare.sh .cache/guest
+	SOAK_FAULTS=$${SOAK_FAULTS:-200} SOAK_SEED=$${SOAK_SEED:-0} $(PY) -m pytest tests/hardware -m soak
 test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with numpy and numba alone; wheel and sdist built twice, the same bytes
 	rm -rf dist .cache/wheel && $(PIP) wheel --no-deps -w dist . && $(PY) -m venv .cache/wheel
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl

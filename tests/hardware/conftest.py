@@ -1,4 +1,6 @@
-"""The guest is booted once a session; what it measured is printed at the end."""
+"""The guest is booted once a session, for the scenarios that the selected tests name; what it
+measured is printed at the end.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,42 @@ from tests.hardware import vm
 
 HERE = Path(__file__).parent
 FIGURES: list[str] = []
+GUEST_S = 900.0
+OUT_OF_TIME = "out of time"
+
+
+class Scenarios:
+    """Results by scenario: what each node said. One that did not end well says so by its name."""
+
+    def __init__(self, results: list[dict[str, Any]], words: str) -> None:
+        self._results = {r["scenario"]: r["nodes"] for r in results}
+        self._words = words
+
+    def __getitem__(self, name: str) -> list[dict[str, Any]]:
+        if name not in self._results:
+            pytest.fail(f"scenario {name!r} was not reached in {GUEST_S:.0f} s\n{self._words}")
+        nodes: list[dict[str, Any]] = self._results[name]
+        for k, node in enumerate(nodes):
+            if node.get("error") == OUT_OF_TIME:
+                pytest.fail(f"scenario {name!r}: node {k} ran out of its {node['limit_s']:.0f} s")
+            if node.get("error") == "scenario":
+                pytest.fail(f"scenario {name!r}: {node['trace']}")
+        return nodes
+
+    @property
+    def slowness(self) -> float:
+        """How many times slower than the reference the guest is, at least 1."""
+        return max(1.0, float(self._results["warm"][0]["slowness"]))
+
+
+def wanted(items: list[pytest.Item]) -> list[str]:
+    """The scenarios that tests name, by their parameters or by the marker `scenario`."""
+    names: set[str] = set()
+    for item in items:
+        names.update(str(n) for mark in item.iter_markers("scenario") for n in mark.args)
+        if "scenarios" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec"):
+            names.update(str(value) for value in item.callspec.params.values())
+    return sorted(names)
 
 
 @pytest.fixture(scope="session")
@@ -33,20 +71,28 @@ def numba_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def scenarios(
-    numba_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, list[dict[str, Any]]]:
-    """Results of every scenario of inside.py, run in one guest: scenario -> what each node said."""
+    request: pytest.FixtureRequest, numba_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Scenarios:
+    """What the selected tests name, run in one guest."""
     out = tmp_path_factory.mktemp("guest")
-    subprocess.run([sys.executable, str(HERE / "inside.py"), "plans", str(out)], check=True)
-    guest = vm.boot(
-        f"{sys.executable} {HERE / 'inside.py'}", out, environment=vm.environment(numba_cache)
+    environment = vm.environment(numba_cache)
+    environment |= {key: value for key, value in os.environ.items() if key.startswith("SOAK_")}
+    subprocess.run(
+        [sys.executable, str(HERE / "inside.py"), "plans", str(out)],
+        check=True,
+        env={**os.environ, **vm.environment(numba_cache)},
     )
-    status = guest.wait(timeout=900)
-    assert status == 0, guest.words()
+    names = " ".join(f"'{name}'" for name in wanted(request.session.items))
+    guest = vm.boot(f"{sys.executable} {HERE / 'inside.py'} {names}", out, environment=environment)
+    limit = GUEST_S + 30 * int(os.environ.get("SOAK_FAULTS", "0"))
+    ended = guest.ends_within(limit)
     results = [json.loads(line) for line in (out / "results").read_text().splitlines()]
     FIGURES.append(f"{guest.cpu_s:6.1f} s  of the host's CPUs in all")
     FIGURES.extend(f"{r['seconds']:6.1f} s  {r['scenario']}" for r in results)
-    return {r["scenario"]: r["nodes"] for r in results}
+    assert ended is None or ended == 0, guest.words()
+    found = Scenarios(results, guest.words())
+    FIGURES.append(f"{found.slowness:6.1f}    times slower than the reference")
+    return found
 
 
 @pytest.fixture

@@ -1,14 +1,7 @@
-"""Runs inside the guest: every scenario with one forked process a node, results as JSON lines in
-/out/results.
-
-The parent imports everything once (imports are slow under emulation) and never opens a device
-itself. Payloads are random bytes; a receiver builds what it should have from the senders' seeds and
-the layout alone, and compares byte for byte.
-"""
+"""Runs inside the guest: the scenarios that are named, results as JSON lines in /out/results."""
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import signal
@@ -27,107 +20,22 @@ from railopt import plan as make_plan
 from railopt.cli.main import main as railopt_main
 from railopt.policies import POLICIES
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.rendezvous.group import Group
-from railopt.runtime.rendezvous.join import join
-from railopt.runtime.rendezvous.launch import Launch
-from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import Options
-
-SECRET = b"a secret for the guest"
-RAILS = Path(__file__).parent / "guest" / "rails.sh"
-OUT = Path("/out")
-FIRST = {2: 0, 4: 4}  # nodes -> number of their first rail
-Node = Callable[[int], dict[str, Any]]
-
-
-def sh(command: str) -> None:
-    subprocess.run(command, shell=True, check=True)
-
-
-def rails(*words: object) -> None:
-    subprocess.run([str(RAILS), *map(str, words)], check=True)
-
-
-def payload(node: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.random.default_rng(node).integers(0, 256, size, dtype=np.uint8)
-
-
-def expected(plan: Plan, layout: Layout, node: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """What `node`'s receive memory must hold."""
-    sent = [payload(k, int(layout.send_bytes[k, 0])) for k in range(plan.fabric.nodes)]
-    memory = np.zeros(int(layout.recv_bytes[node, 0]), np.uint8)
-    for c in np.flatnonzero(plan.chunks.dst == node):
-        size, source = plan.chunks.size[c], layout.send_offset[c]
-        memory[layout.recv_offset[c] :][:size] = sent[plan.chunks.src[c]][source : source + size]
-    return memory
-
-
-def with_nodes(nodes: int, work: Node, limit: float = 90.0) -> list[dict[str, Any]]:
-    """Fork one process a node; what each returned, or how it ended."""
-    children, began = {}, time.monotonic()
-    for node in range(nodes):
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            faulthandler.dump_traceback_later(limit * 0.9)  # a hung node shows where
-            result: dict[str, Any] = {}
-            try:
-                result = work(node)
-            except BaseException as error:
-                result = {
-                    "error": type(error).__name__,
-                    "text": str(error),
-                    "exit_code": getattr(error, "exit_code", None),
-                    "trace": traceback.format_exc()[-1500:],
-                }
-            result["seconds"] = time.monotonic() - began
-            with os.fdopen(writer, "w") as file:
-                json.dump(result, file)
-            os._exit(0)
-        os.close(writer)
-        children[node] = pid, reader
-    results = []
-    for node, (pid, reader) in children.items():
-        os.set_blocking(reader, True)
-        signal.alarm(max(1, int(limit - (time.monotonic() - began))))
-        try:
-            with os.fdopen(reader) as file:
-                text = file.read()
-        except TimeoutError:
-            text = json.dumps({"error": "hung", "node": node})
-            os.kill(pid, signal.SIGKILL)
-        finally:
-            signal.alarm(0)
-        status = os.waitpid(pid, 0)[1]
-        results.append(json.loads(text) if text else {"error": "killed", "status": status})
-    return results
-
-
-def on_alarm(number: int, frame: object) -> None:
-    raise TimeoutError
-
-
-def devices(nodes: int, node: int, rail_count: int) -> list[str]:
-    """A node's devices; worlds of different size have rails of their own, made once and never taken
-    down.
-    """
-    return [f"rx{node}_{FIRST[nodes] + n}" for n in range(rail_count)]
-
-
-def session(
-    node: int, nodes: int, rail_count: int, size: int, options: Options
-) -> tuple[Group, Verbs, Any, Any]:
-    launch = Launch("hosts", node, nodes, ("127.0.0.1",) * nodes)
-    group = join(launch, SECRET, run="guest", port=18600, join_s=20)
-    send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-    return (
-        group,
-        Verbs(group, devices(nodes, node, rail_count), send, recv, options=options),
-        send,
-        recv,
-    )
+from tests.hardware.faults import CUTS, IMPATIENT, KILLS, cut, slow_rail, soak
+from tests.hardware.world import (
+    FIRST,
+    OUT,
+    SECRET,
+    Pace,
+    expected,
+    on_alarm,
+    payload,
+    rails,
+    session,
+    slowness,
+    with_nodes,
+)
 
 
 def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
@@ -164,67 +72,6 @@ def all_policies(nodes: int, rail_count: int) -> list[dict[str, Any]]:
     return with_nodes(nodes, work)
 
 
-def cut(fault: str, nodes: int = 2, rail_count: int = 3) -> list[dict[str, Any]]:
-    """Cut rail 0 between nodes 0 and 1 in the middle of a run, then run once more with what is
-    left.
-    """
-    fabric = Fabric.uniform(nodes, rail_count)
-    chunks = workloads.uniform(fabric, size="256KiB").chunks("32KiB")
-    plan = make_plan(fabric, chunks, "lpt")
-    layout = Layout.packed(chunks)
-    size = int(max(layout.send_bytes.max(), layout.recv_bytes.max()))
-
-    def work(node: int) -> dict[str, Any]:
-        group, sender, send, recv = session(
-            node, nodes, rail_count, size, Options(patience=Patience(18, 1), batch=2, depth=4)
-        )
-        with group, sender:
-            send[:] = payload(node, size)
-            wanted = expected(plan, layout, node)
-            run = sender.run(plan)
-            link = sender.wiring.by_place.get((1 - node, 0)) if node < 2 else None
-            while (
-                link is not None
-                and not run.poll()
-                and not any(job.acked for job in link.unfinished)
-            ):
-                time.sleep(0.001)
-            began = time.monotonic()
-            if node == 0 and fault in CUTS:
-                sh(CUTS[fault])
-            if node == 1 and fault == "peer queue pair gone":
-                link.qp.close()
-            if node == 1 and fault == "peer queue pair in error":
-                link.qp.retire()
-            report = run.wait()
-            took = time.monotonic() - began
-            right = bool(np.array_equal(recv[: len(wanted)], wanted))
-            recv[:] = 0
-            group.allgather("again")
-            sender.run(plan).wait()
-            again = bool(np.array_equal(recv[: len(wanted)], wanted))
-        return {
-            "right": right,
-            "again": again,
-            "took": took,
-            "faults": [str(f) for f in report.faults],
-            "moved": sum(f.moved for f in report.faults),
-            "alive": [r.alive for r in report.rails],
-        }
-
-    results = with_nodes(nodes, work)
-    rails("mend", 0, 0)
-    rails("mend", 1, 0)
-    return results
-
-
-CUTS = {
-    "own link down": "ip link set n0r0 down",
-    "peer link down": "ip link set n1r0 down",
-    "all packets lost": "tc qdisc add dev n0r0 root netem loss 100%",
-}
-
-
 def killed() -> list[dict[str, Any]]:
     """Node 1 of 4 is killed in the middle of a run: all others end, and say who it was."""
     fabric = Fabric.uniform(4, 2)
@@ -233,9 +80,7 @@ def killed() -> list[dict[str, Any]]:
     size = int(Layout.packed(chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, _, _ = session(
-            node, 4, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4)
-        )
+        group, sender, _, _ = session(node, 4, 2, size, IMPATIENT)
         with group, sender:
             run = sender.run(plan)
             if node == 1:
@@ -255,9 +100,7 @@ def interrupted() -> list[dict[str, Any]]:
     size = int(Layout.packed(plan.chunks).send_bytes.max())
 
     def work(node: int) -> dict[str, Any]:
-        group, sender, _, _ = session(
-            node, 2, 2, size, Options(patience=Patience(18, 1), batch=2, depth=4)
-        )
+        group, sender, _, _ = session(node, 2, 2, size, IMPATIENT)
         with group, sender:
             run = sender.run(plan)
             if node == 1:
@@ -351,7 +194,7 @@ def perftest(options: str, size: int) -> float:
         f"exec ib_write_bw -d rx1_0 {options}", shell=True, stdout=subprocess.DEVNULL
     ) as server:
         try:
-            for _ in range(20):
+            for _ in range(int(Pace.seconds(20))):
                 time.sleep(1)
                 client = subprocess.run(
                     f"ib_write_bw -d rx0_0 {options} 127.0.0.1",
@@ -434,6 +277,9 @@ def warm() -> None:
     fabric = Fabric.uniform(2, 3)
     chunks = workloads.uniform(fabric, size="2KiB").chunks("1KiB")
     plan = make_plan(fabric, chunks, "lpt")
+    slower = fabric.degraded({(0, 0): "1/3"})
+    make_plan(slower, chunks, "lpt")
+    lower_bound(slower, chunks)
     lower_bound(fabric, chunks)
     replan(plan, np.flatnonzero(chunks.src == 0).astype(np.int64), 0, 1, [1, 2])
     layout = Layout.packed(chunks)
@@ -446,11 +292,9 @@ def warm() -> None:
 SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] = {
     (2, 4): {
         "2x4": lambda: all_policies(2, 4),
-        "own link down": lambda: cut("own link down"),
-        "peer link down": lambda: cut("peer link down"),
-        "all packets lost": lambda: cut("all packets lost"),
-        "peer queue pair gone": lambda: cut("peer queue pair gone"),
-        "peer queue pair in error": lambda: cut("peer queue pair in error"),
+        **{name: lambda name=name: cut(name) for name in (*CUTS, *KILLS)},
+        "slow rail": slow_rail,
+        "soak": soak,
         "bad keys": bad_keys,
         "interrupted": interrupted,
         "command line": command_line,
@@ -461,7 +305,7 @@ SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] 
 
 
 def main() -> int:
-    """`inside.py [NAME ...]`: run the scenarios, all or those named. On the host: `inside.py warm`,
+    """`inside.py NAME ...`: run the scenarios that are named. On the host: `inside.py warm`,
     `inside.py plans FOLDER`.
     """
     if sys.argv[1:] == ["warm"]:
@@ -472,13 +316,11 @@ def main() -> int:
         return 0
     signal.signal(signal.SIGALRM, on_alarm)
     with open(OUT / "results", "w") as file:
-        report("warm", lambda: [{"error": warm()}], file)
+        found = slowness()
+        Pace.factor = max(1.0, found)
+        report("warm", lambda: [{"error": warm(), "slowness": found}], file)
         for (nodes, rail_count), scenarios in SCENARIOS.items():
-            chosen = {
-                name: work
-                for name, work in scenarios.items()
-                if name in sys.argv[1:] or not sys.argv[1:]
-            }
+            chosen = {name: work for name, work in scenarios.items() if name in sys.argv[1:]}
             if chosen:
                 rails("make", nodes, rail_count, FIRST[nodes])
                 for name, work in chosen.items():

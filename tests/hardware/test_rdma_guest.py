@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,19 +12,20 @@ from railopt import Fabric, workloads
 from railopt import plan as make_plan
 from railopt.policies import POLICIES
 from tests.hardware import vm
+from tests.hardware.conftest import Scenarios
 
 pytestmark = pytest.mark.rdma
-Scenarios = dict[str, list[dict[str, Any]]]
+nightly = pytest.mark.nightly
 FAULTS = [
     "own link down",
-    "peer link down",
     "all packets lost",
     "peer queue pair gone",
-    "peer queue pair in error",
+    pytest.param("peer link down", marks=nightly),
+    pytest.param("peer queue pair in error", marks=nightly),
 ]
 
 
-@pytest.mark.parametrize("shape", ["2x4", "4x2"])
+@pytest.mark.parametrize("shape", ["2x4", pytest.param("4x2", marks=nightly)])
 @pytest.mark.parametrize("policy", [*POLICIES, "staged"])
 def test_every_byte_of_every_policy_arrives(scenarios: Scenarios, shape: str, policy: str) -> None:
     nodes = scenarios[shape]
@@ -34,14 +34,31 @@ def test_every_byte_of_every_policy_arrives(scenarios: Scenarios, shape: str, po
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_rail_cut_in_the_middle_is_survived(scenarios: Scenarios, fault: str) -> None:
+def test_a_rail_cut_in_the_middle_is_survived_and_comes_back(
+    scenarios: Scenarios, fault: str, figures: list[str]
+) -> None:
     nodes = scenarios[fault]
     for node in nodes:
         assert node.get("right") is True, node
-        assert node["again"] is True, node
         assert node["alive"] == [False, True, True]
         assert len(node["faults"]) == 1, node
+        assert len(node["back"]) == 1, node
+        assert node["bytes"] > 0, "the rail is used again"
+        assert node["back_s"] - node["run_s"] < 2.0 * scenarios.slowness, node
     assert sum(node["moved"] for node in nodes) > 0
+    late, run = max((node["back_s"], node["run_s"]) for node in nodes)
+    figures.append(f"{fault}: bytes on the rail {late:.1f} s after its return (a run: {run:.1f} s)")
+
+
+@pytest.mark.scenario("slow rail")
+def test_a_rail_at_a_third_is_planned_around(scenarios: Scenarios, figures: list[str]) -> None:
+    first, second = scenarios["slow rail"]
+    assert first.get("right") is second.get("right") is True, (first, second)
+    before, *runs = (seconds / first["bound_s"] for seconds in first["runs_s"])
+    ratios = ", ".join(f"{ratio:.2f}" for ratio in runs)
+    figures.append(f"rail 0 at a third, --adapt rates: run by run {ratios} of the bound")
+    assert runs[0] > 1.5, "the plan for a healthy fabric"
+    assert min(runs[:5]) <= 1.15, (before, runs, first["changes"])
 
 
 @pytest.mark.parametrize(
@@ -52,6 +69,8 @@ def test_the_report_says_why(scenarios: Scenarios, fault: str, cause: str) -> No
     assert "rail 0 between node 0 and node 1" in scenarios[fault][0]["faults"][0]
 
 
+@nightly
+@pytest.mark.scenario("peer killed")
 def test_a_killed_peer_ends_the_run_everywhere_and_is_named(scenarios: Scenarios) -> None:
     nodes = scenarios["peer killed"]
     assert nodes[1] == {"error": "killed", "status": 9}
@@ -61,12 +80,16 @@ def test_a_killed_peer_ends_the_run_everywhere_and_is_named(scenarios: Scenarios
         assert nodes[rank]["seconds"] < 60
 
 
+@nightly
+@pytest.mark.scenario("bad keys")
 def test_a_wrong_key_is_refused_and_ends_the_run(scenarios: Scenarios) -> None:
     first, second = scenarios["bad keys"]
     assert first["exit_code"] == second["exit_code"] == 3
     assert "REM_ACCESS_ERR" in first["text"]
 
 
+@nightly
+@pytest.mark.scenario("interrupted")
 def test_ctrl_c_cleans_up_and_tells_the_others(scenarios: Scenarios) -> None:
     first, second = scenarios["interrupted"]
     assert second["error"] == "KeyboardInterrupt", second
@@ -74,6 +97,7 @@ def test_ctrl_c_cleans_up_and_tells_the_others(scenarios: Scenarios) -> None:
     assert "node 1" in first["text"]
 
 
+@pytest.mark.scenario("command line")
 def test_the_command_line(scenarios: Scenarios) -> None:
     first, second = scenarios["command line"]
     assert first["codes"] == [0, 0, 1, 0], first
@@ -84,6 +108,8 @@ def test_the_command_line(scenarios: Scenarios) -> None:
     assert "::ffff:10.10.0.1 (RoCE v2)" in first["output"]
 
 
+@nightly
+@pytest.mark.scenario("side by side")
 def test_side_by_side_with_perftest(scenarios: Scenarios, figures: list[str]) -> None:
     both = scenarios["side by side"][0]
     assert both["railopt"] > 0
@@ -94,6 +120,7 @@ def test_side_by_side_with_perftest(scenarios: Scenarios, figures: list[str]) ->
     )
 
 
+@nightly
 def test_two_guests_joined_by_one_nic_a_rail(
     numba_cache: Path, tmp_path: Path, figures: list[str]
 ) -> None:
@@ -132,3 +159,24 @@ def test_two_guests_joined_by_one_nic_a_rail(
         f"{max(r[1]['seconds'] for r in report['nodes']):.2f} s; "
         f"{sum(guest.cpu_s for guest in guests):.0f} s of the host's CPUs"
     )
+
+
+@pytest.mark.soak
+@pytest.mark.scenario("soak")
+def test_a_soak_of_random_faults(scenarios: Scenarios, figures: list[str]) -> None:
+    """`make soak`: SOAK_FAULTS faults, seeded with SOAK_SEED; nothing lost, nothing left."""
+    for k, node in enumerate(scenarios["soak"]):
+        assert node.get("wrong") == 0, node
+        before, after = node["before"], node["after"]
+        figures.append(
+            f"soak, node {k}: {node['strikes']} strikes, {node['faults']} links died, "
+            f"{node['readmissions']} came back, after {node['median_back_s']:.1f} s in the median, "
+            f"{node['longest_back_s']:.1f} s at most; memory "
+            f"{before['memory_kib']} KiB before, {after['memory_kib']} KiB after"
+        )
+        assert node["faults"] > 0
+        assert node["threads"] == [], "a thread is left"
+        assert after["threads"] <= before["threads"] + 1, "the one that probes"
+        assert after["links"] <= before["links"] + 8, (before, after)
+        assert after["files"] <= before["files"] + 1, (before, after)
+        assert after["memory_kib"] <= before["memory_kib"] + 8192, (before, after)

@@ -56,6 +56,15 @@ class Guest:
         """The command's exit status; the guest's own words if it has none. Sets `cpu_s`, what the
         host's CPUs spent on it.
         """
+        status = self.ends_within(timeout)
+        if status is None:
+            raise RuntimeError(
+                f"the guest gave no exit status within {timeout:g} s\n{self.words()}"
+            )
+        return status
+
+    def ends_within(self, timeout: float) -> int | None:
+        """As `wait`, but None without an exit status."""
         try:
             self._watch(timeout)
         finally:
@@ -63,11 +72,7 @@ class Guest:
                 self.process.kill()
                 self.process.wait()
         status = self.out / "status"
-        if not status.exists():
-            raise RuntimeError(
-                f"the guest gave no exit status within {timeout:g} s\n{self.words()}"
-            )
-        return int(status.read_text())
+        return int(status.read_text()) if status.exists() else None
 
     def _watch(self, timeout: float) -> None:
         stat = Path(f"/proc/{self.process.pid}/stat")
