@@ -61,7 +61,7 @@ ROOMS = {
         "sources",
         "conversion",
     ],
-    "Gaps, bounds and checks": ["gaps", "comparison", "bounds", "checking", "check"],
+    "Gaps, bounds and checks": ["gaps", "comparison", "blame", "bounds", "checking", "check"],
     "Solver": ["solver.coupled.solve", "solver.outcome", "solver.fluid", "solver.local.solve"],
     "Schedules": ["schedule.synthesis", "schedule.value", "schedule.model"],
     "Simulator": [
@@ -88,6 +88,7 @@ ROOMS = {
         "runtime.adapt",
         "runtime.benchmark",
         "runtime.metrics",
+        "runtime.counters",
     ],
     "MoE": [
         "moe.routing.trace",

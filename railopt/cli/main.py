@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "make a fabric from NIC rates measured with perftest",
     ),
     "simulate": ("simulate", "run a plan or direct traffic on the fabric, flow by flow"),
+    "blame": ("blame", "which NIC was hot, and why: the plan against what was counted"),
     "sweep": ("sweep", "run a grid of instances, on this machine or a cluster, and resume it"),
     "results": ("results", "list, filter, merge and export the results of sweeps"),
     "place": (

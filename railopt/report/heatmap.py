@@ -33,7 +33,7 @@ class Loads(NamedTuple):
 def of_report(report: GapReport) -> Loads:
     """Time of every NIC over the bound."""
     plan = report.plan
-    sides = (_over(plan.loads(side), plan.fabric.rates(side), report.bound) for side in SIDES)
+    sides = (over(plan.loads(side), plan.fabric.rates(side), report.bound) for side in SIDES)
     return Loads(plan.policy, *sides)
 
 
@@ -41,11 +41,11 @@ def of_row(row: Row) -> Loads:
     """The same from a row with loads."""
     fabric, bound = fabric_of(row["instance"]), Fraction(row["bound"])
     loads = {side: np.array(row["loads"][side], dtype=np.int64) for side in SIDES}
-    sides = (_over(loads[side], fabric.rates(side), bound) for side in SIDES)
+    sides = (over(loads[side], fabric.rates(side), bound) for side in SIDES)
     return Loads(row["instance"]["policy"], *sides)
 
 
-def _over(loads: Ints, rates: Ints, bound: Fraction) -> Floats:
+def over(loads: Ints, rates: Ints, bound: Fraction) -> Floats:
     """loads / rates / bound, all [nodes, rails]; nan where the rate is 0."""
     over = np.full(loads.shape, np.nan)
     np.divide(loads, rates * float(bound or 1), out=over, where=rates > 0)

@@ -35,7 +35,7 @@ LAYERS = [
     "bounds sources chakra",
     "policies conversion",
     "solver symbolic sim runtime schedule cuda",
-    "gaps comparison frontier moe checking torch",
+    "gaps comparison blame frontier moe checking torch",
     "railopt",
     "sweep",
     "report",

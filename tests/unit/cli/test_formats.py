@@ -13,12 +13,14 @@ import pytest
 from railopt import Fabric
 from railopt.cli.main import COMMANDS, _parser, options_of
 from railopt.sweep import instance, results, spec
+from tests.readings import save_ports
 
 Cli = Callable[..., object]
 SMALL = ("uniform:size=1KiB", "--nodes", "3", "--rails", "2")
 TABLES = {
     "plan": ["plan", *SMALL],
     "gap": ["gap", *SMALL, "--policy", "lpt,pxn", "--limit", "0s"],
+    "blame": ["blame", "plan.npz", "--counters", "before", "after"],
     "compare": ["compare", SMALL[0], "--healthy", "fabric.toml", "--degrade", "0:1=0.5"],
     "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt"],
     "solve": ["solve", *SMALL, "--chunk", "flow"],
@@ -44,7 +46,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fabric.save(folder / "fabric.toml")
     from railopt import plan, workloads
 
-    plan(fabric, workloads.uniform(fabric, size="1KiB")).save(folder / "plan.npz")
+    made = plan(fabric, workloads.uniform(fabric, size="1KiB"))
+    made.save(folder / "plan.npz")
+    save_ports(folder / "before", 0 * made.send, 0 * made.recv)
+    save_ports(folder / "after", made.send, made.recv)
     (folder / "railopt.toml").write_text('policy = "lpt"')
     (folder / "results").mkdir()
     writer = results.Writer(folder / "results")

@@ -1,0 +1,129 @@
+"""railopt blame PLAN --counters BEFORE AFTER: which NIC was hot, and why."""
+
+from __future__ import annotations
+
+import argparse
+
+from railopt.blame import CAUSES, PARTS, Blame, blame
+from railopt.cli.common import (
+    Output,
+    add_output_arguments,
+    listed,
+    note,
+    output_of,
+    print_json,
+    refuse_idle,
+)
+from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.launching import whole
+from railopt.plans import Plan
+from railopt.runtime.counters import counted_between
+from railopt.runtime.naming import Naming, hosts_from, once
+from railopt.tables import duration, percent, size
+from railopt.units import format_rate
+
+EPILOG = """read the ports of every node, carry the plan out, read them again; one file a node:
+  grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > before/gpu01.txt
+or let node_exporter do it (node_infiniband_*), or railopt send --metrics FILE.
+examples:
+  railopt blame plan.npz --counters before/ after/ --hosts gpu[01-08] --runs 20 --figure hot.svg
+  railopt blame plan.npz --counters before.prom after.prom
+
+The hottest NIC is the one that needs most time for its bytes; the second table takes that time
+apart.  Ports count packets with their headers, metrics the payload of railopt's runs alone."""
+SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN.npz", help="the plan that was carried out")
+    parser.add_argument(
+        "--counters",
+        nargs=2,
+        required=True,
+        metavar=("BEFORE", "AFTER"),
+        help="two readings: a file, or a folder with a file a node, named by its host",
+    )
+    parser.add_argument(
+        "--runs", type=whole(1), help="how often the plan was carried out in between (default 1)"
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="HOST,HOST,...|FILE",
+        help="of ports: the hosts in node order (default: by the numbers in their names)",
+    )
+    parser.add_argument(
+        "--ib-dev",
+        dest="devices",
+        metavar="DEV,DEV,...",
+        help="of ports: the devices in rail order (default: all that were read, by number)",
+    )
+    parser.add_argument("--all", action="store_true", help=f"list every NIC, not only {SHOWN}")
+    parser.add_argument(
+        "--figure", metavar="FILE", help=f"heat maps by node and rail: {FORMATS_HELP}"
+    )
+    add_width_argument(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The hottest NICs, the hottest one's time by cause, and a sentence; the exit code."""
+    if not args.figure:
+        refuse_idle(args, "force", because="without --figure")
+    width = figure_width(args, "figure")
+    plan = Plan.load(args.plan)
+    shape = plan.fabric.nodes, plan.fabric.rails
+    before, after = args.counters
+    found = blame(plan, counted_between(before, after, shape, _naming(args)), args.runs)
+    if args.format == "json":
+        refuse_idle(args, "all", because="with --json, which has every NIC")
+        print_json(found.as_dict())
+    else:
+        _print(found, None if args.all else SHOWN, output_of(args))
+    if args.figure:
+        from railopt.report.blame import blame_figure
+        from railopt.report.saving import save_figure
+
+        save_figure(blame_figure(found, width=width), args.figure, force=args.force)
+        note(f"saved {args.figure}")
+    return 0
+
+
+def _naming(args: argparse.Namespace) -> Naming | None:
+    if args.hosts is None and args.devices is None:
+        return None
+    hosts = () if args.hosts is None else hosts_from(args.hosts)
+    return Naming(hosts, once(listed(args.devices, "--ib-dev") or (), "device"))
+
+
+def _print(found: Blame, most: int | None, out: Output) -> None:
+    hottest = found.nics[0].time
+    rows = [
+        [
+            f"node {nic.node} {nic.side} rail {nic.rail}",
+            duration(nic.time),
+            percent(nic.time / hottest),
+            size(round(nic.counted)),
+            size(nic.planned),
+            size(round(nic.others)) if nic.others >= 1 else "",
+            format_rate(nic.rate) if nic.rate else "dead",
+        ]
+        for nic in found.nics[:most]
+    ]
+    out.table(["NIC", "time", "of hottest %", "counted", "planned", "others", "rate"], rows)
+    print()
+    words = {**PARTS, **CAUSES}
+    out.table(
+        ["time of the hottest NIC", "time", "share %"],
+        [
+            [words[name], _signed(found, name), percent(seconds / hottest)]
+            for name, seconds in found.terms.items()
+            if abs(seconds) * 1000 >= hottest
+        ],
+    )
+    out.say()
+    out.say(found.verdict)
+
+
+def _signed(found: Blame, name: str) -> str:
+    seconds = found.terms[name]
+    return duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"

@@ -1,0 +1,22 @@
+"""What NICs were to carry and what they carried: heat maps by node and rail."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import Any
+
+from railopt.blame import Blame
+from railopt.fabric import SIDES
+from railopt.report.heatmap import Loads, load_maps, over
+from railopt.report.style import PAGE
+
+CHARACTERS = 14  # of a title, an inch
+
+
+def blame_figure(found: Blame, *, width: float = PAGE) -> Any:
+    """A figure: each NIC's time over the bound of any plan, as planned and as counted."""
+    plan, bound = found.plan, found.bound.value
+    planned = (over(plan.loads(side), plan.fabric.rates(side), bound) for side in SIDES)
+    counted = (found.times(side) / float(bound) for side in SIDES)
+    maps = [Loads("planned", *planned), Loads("counted", *counted)]
+    return load_maps(maps, fill(found.verdict, int(CHARACTERS * width)), width=width)

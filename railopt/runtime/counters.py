@@ -1,0 +1,242 @@
+"""What NICs carried between two readings: of their ports' counters, or of railopt's own metrics.
+
+A reading is a file, or a folder of files.  Of ports there is a file a node, named by its host, with
+what the kernel counts, as `grep` prints it
+
+    grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > gpu01.txt
+
+or as node_exporter exposes it; its words of four bytes are counted as bytes here.  Metrics are
+those of `railopt.runtime.metrics`, one file a process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.arrays import Ints, read_text
+from railopt.errors import FormatError, InputError, printable
+from railopt.openmetrics import Sample, parse
+from railopt.runtime.naming import Naming, in_natural_order
+from railopt.runtime.senders.report import LinkReport, Place
+from railopt.units import INT64_MAX, parse_integer, parse_rate, shown
+
+MAX_BYTES = 1 << 26
+MAX_FILES = 1 << 16
+WORD = 4  # bytes of what InfiniBand's data counters count
+PORT = "1"
+_SYSFS = re.compile(
+    r"(?:.*/)?(?P<device>[^/:]+)/ports/(?P<port>\d+)/(?:counters/)?(?P<what>\w+):(?P<value>.*)\Z"
+)
+_PORT_RATE = re.compile(r"\s*(\d{1,6}(?:\.\d{1,3})?) Gb/sec", re.ASCII)
+_SYSFS_NAMES = {"port_xmit_data": "sent", "port_rcv_data": "received", "rate": "rate"}
+_EXPORTED = {
+    "node_infiniband_port_data_transmitted_bytes_total": "sent",
+    "node_infiniband_port_data_received_bytes_total": "received",
+    "node_infiniband_rate_bytes_per_second": "rate",
+}
+_BYTES, _SECONDS = "railopt_link_sent_bytes_total", "railopt_link_busy_seconds_total"
+_RUNS = "railopt_runs_total"
+
+
+class Reading(NamedTuple):
+    """Counters at one time.
+
+    ports  (host, device) -> "sent", "received" and "rate", in bytes and bytes per second
+    links  (node, peer, rail) -> bytes and seconds
+    runs   that the metrics' processes counted; the most of any
+    """
+
+    ports: dict[tuple[str, str], dict[str, int]]
+    links: dict[Place, tuple[Fraction, Fraction]]
+    runs: int
+
+
+class Counted(NamedTuple):
+    """What was carried between two readings.
+
+    sent, received  int64 [nodes, rails], bytes
+    rate            int64 [nodes, rails]: bytes per second that a port says it has; 0: not said
+    links           what each link did, in one record of all runs; empty where ports were counted
+    runs            that were counted; 0 where ports were counted
+    """
+
+    sent: Ints
+    received: Ints
+    rate: Ints
+    links: tuple[LinkReport, ...] = ()
+    runs: int = 0
+
+    @property
+    def payload(self) -> bool:
+        """Whether bytes are those of plans alone, without packet headers and others' traffic."""
+        return bool(self.runs)
+
+
+def counted_between(
+    before: str, after: str, shape: tuple[int, int], naming: Naming | None = None
+) -> Counted:
+    """Of two readings of `shape` (nodes, rails); hosts and devices of ports in the order of
+    `naming`, or in that of the numbers in their names.
+    """
+    first, last = read(before), read(after)
+    if last.links or not last.ports:
+        if naming is not None:
+            raise InputError("metrics name nodes and rails themselves: hosts and devices can't act")
+        return _of_links(first, last, shape)
+    return _of_ports(first, last, shape, naming)
+
+
+def read(path: str) -> Reading:
+    """A file, or all files of a folder."""
+    made = Reading({}, {}, 0)
+    for file in _files(path):
+        text = read_text(file, MAX_BYTES)
+        name = printable(file)
+        lines = list(_sysfs_lines(text, name))
+        found = parse(text, {*_EXPORTED, _BYTES, _SECONDS, _RUNS}, name) if not lines else {}
+        for device, what, value in lines or _exported_lines(found):
+            made.ports.setdefault((file.stem, device), {})[what] = value
+        for place, link in _links(found, name).items():
+            if place in made.links:
+                raise FormatError(f"{name}: link {place} is in two files: expected each in one")
+            made.links[place] = link
+        runs = int(sum(value for _, value in found.get(_RUNS, ())))
+        made = made._replace(runs=max(made.runs, runs))
+    if made.ports and made.links:
+        raise FormatError(f"{printable(path)}: counters of ports and metrics: expected one kind")
+    return made
+
+
+def _files(path: str) -> list[Path]:
+    try:
+        folder = Path(path)
+        if not folder.is_dir():
+            return [folder]
+        found = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{printable(path)}: {words}") from error
+    if not 0 < len(found) <= MAX_FILES:
+        raise InputError(f"{printable(path)}: {len(found)} files: expected one a node")
+    return found
+
+
+def _sysfs_lines(text: str, name: str) -> Iterator[tuple[str, str, int]]:
+    """(device, what, number) of the lines of `grep`, of port 1."""
+    for line in text.splitlines():
+        match = _SYSFS.match(line)
+        if match is None or match["port"] != PORT or match["what"] not in _SYSFS_NAMES:
+            continue
+        what = _SYSFS_NAMES[match["what"]]
+        try:
+            if what == "rate":
+                rate = _PORT_RATE.match(match["value"])
+                if rate is None:
+                    raise InputError(f"{shown(match['value'])}: expected e.g. 400 Gb/sec (4X NDR)")
+                number = parse_rate(f"{rate[1]}Gb/s")
+            else:
+                number = WORD * parse_integer(match["value"], "counter", low=0)
+        except InputError as error:
+            raise FormatError(f"{name}: {printable(match['device'])}: {error}") from error
+        yield match["device"], what, number
+
+
+def _exported_lines(found: Mapping[str, list[Sample]]) -> Iterator[tuple[str, str, int]]:
+    """The same as node_exporter has them."""
+    for name, what in _EXPORTED.items():
+        for labels, value in found.get(name, ()):
+            if labels.get("port") == PORT and "device" in labels:
+                yield labels["device"], what, int(value)
+
+
+def _links(found: Mapping[str, list[Sample]], name: str) -> dict[Place, tuple[Fraction, Fraction]]:
+    """Bytes and seconds by (node, peer, rail)."""
+    columns: list[dict[Place, Fraction]] = []
+    for metric in (_BYTES, _SECONDS):
+        column = {}
+        for labels, value in found.get(metric, ()):
+            try:
+                node, peer, rail = (
+                    parse_integer(labels.get(key, ""), key, low=0, high=1 << 20)
+                    for key in ("node", "peer", "rail")
+                )
+            except InputError as error:
+                raise FormatError(f"{name}: {metric}: {error}") from error
+            column[node, peer, rail] = Fraction(value)
+        columns.append(column)
+    sent, busy = columns
+    return {place: (value, busy.get(place, Fraction(0))) for place, value in sent.items()}
+
+
+def _grown(before: int | Fraction, after: int | Fraction, what: str) -> int:
+    if not 0 <= after - before <= INT64_MAX:
+        raise InputError(
+            f"{what} went from {before} to {after}: counters were reset in between, or BEFORE and "
+            f"AFTER are exchanged"
+        )
+    return int(after - before)
+
+
+def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
+    nodes, rails = shape
+    sent, received = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    links = []
+    nothing = Fraction(0), Fraction(0)
+    for place, (size, busy) in sorted(last.links.items()):
+        node, peer, rail = place
+        if max(node, peer) >= nodes or rail >= rails:
+            raise InputError(f"metrics of link {place}: the plan has {nodes} nodes x {rails} rails")
+        was, busy_was = first.links.get(place, nothing)
+        moved = _grown(was, size, f"link {place}")
+        if busy < busy_was:
+            raise InputError(f"link {place}: its busy seconds went down: expected them to grow")
+        sent[node, rail] += moved
+        received[peer, rail] += moved
+        links.append(LinkReport(node, peer, rail, moved, 0, 0.0, float(busy - busy_was)))
+    runs = _grown(first.runs, last.runs, "runs")
+    if not runs:
+        raise InputError(
+            "no run was counted between the two readings, nor are there counters of ports: "
+            "expected metrics of railopt, or lines of /sys/class/infiniband, before and after"
+        )
+    return Counted(sent, received, np.zeros(shape, np.int64), tuple(links), runs)
+
+
+def _of_ports(
+    first: Reading, last: Reading, shape: tuple[int, int], naming: Naming | None
+) -> Counted:
+    hosts, devices = _order(last, shape, naming)
+    columns = {name: np.zeros(shape, np.int64) for name in ("sent", "received", "rate")}
+    for node, host in enumerate(hosts):
+        for rail, device in enumerate(devices):
+            was, now = (reading.ports.get((host, device), {}) for reading in (first, last))
+            where = f"{printable(device)} of {printable(host)}"
+            for name in ("sent", "received"):
+                if name not in was or name not in now:
+                    raise InputError(f"{where}: bytes {name} are not in both readings")
+                columns[name][node, rail] = _grown(was[name], now[name], f"{where}: bytes {name}")
+            columns["rate"][node, rail] = now.get("rate", 0)
+    return Counted(columns["sent"], columns["received"], columns["rate"])
+
+
+def _order(
+    last: Reading, shape: tuple[int, int], naming: Naming | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Hosts in node order, devices in rail order."""
+    found = [in_natural_order([port[i] for port in last.ports]) for i in (0, 1)]
+    named = (naming.hosts, naming.devices) if naming is not None else ((), ())
+    orders = [given or names for given, names in zip(named, found, strict=True)]
+    kinds = ("hosts", "nodes", "--hosts"), ("devices", "rails", "--ib-dev")
+    for order, (what, of, flag), count in zip(orders, kinds, shape, strict=True):
+        if len(order) != count:
+            raise InputError(
+                f"{len(order)} {what} ({printable(', '.join(order))}), the plan has {count} {of}: "
+                f"name them in the order of {of} ({flag})"
+            )
+    return orders[0], orders[1]
