@@ -153,6 +153,9 @@ def run(args: argparse.Namespace) -> int:
             save_figure(timeline_figure(timeline, width=width), args.timeline, force=args.force)
         common.note(f"wrote {args.timeline}")
     found = {**setting, **summary(timeline, what), **replans}
+    if replans:
+        for name in ("staged", "passed_on", "scale_up_ps"):
+            found.pop(name, None)  # of the first plan alone
     if args.format == "json":
         common.print_json(found)
     else:
