@@ -11,6 +11,8 @@ exactly and in this order:
                what the NIC needs more because it is slower than that now
     plan       from that least time to what the plan needs at this NIC
     headers    of packets, where ports were counted: the same share at every NIC
+    moved      bytes that were planned for other rails of the node, which carried less: a fault
+               moves them, and nothing but the rail of a chunk
     others     bytes that are not this plan's
 
 Least times are closed-form lower bounds, the rest is what was counted; a term may be negative.
@@ -44,6 +46,8 @@ PARTS = {
 }
 CAUSES = {
     "others": "traffic that is not this plan's",
+    "moved": "bytes planned for other rails of its node (after a fault, or devices are not in "
+    "rail order)",
     "slow": "a slow NIC",
     "plan": "the plan",
     "placement": "the placement: what one node hosts draws more bytes than other nodes do",
@@ -56,7 +60,8 @@ class Nic(NamedTuple):
 
     counted  bytes, as the mean of the runs
     planned  bytes
-    others   bytes of `counted` that are neither the plan's nor headers of its packets
+    moved    bytes that were planned for other rails, or, below 0, went to them
+    others   bytes of `counted` that are none of these, nor headers of the plan's packets
     rate     bytes per second that it has, as far as is known
     """
 
@@ -65,6 +70,7 @@ class Nic(NamedTuple):
     side: str
     counted: Fraction
     planned: int
+    moved: Fraction
     others: Fraction
     rate: int
 
@@ -103,7 +109,8 @@ class Blame(NamedTuple):
         if not self.cause:
             return f"{where} is the hottest, as every NIC would be: the bytes are evenly spread"
         why, share = CAUSES[self.cause], self.terms[self.cause] / hot.time
-        more = f", {format_bytes(round(hot.others))} a run" if self.cause == "others" else ""
+        extra = {"others": hot.others, "moved": hot.moved}.get(self.cause)
+        more = "" if extra is None else f", {format_bytes(round(extra))} a run"
         return f"{where} is the hottest, mostly by {why}{more} ({float(share):.0%} of its time)"
 
     def times(self, side: str) -> Floats:
@@ -128,6 +135,7 @@ class Blame(NamedTuple):
                 {
                     **nic._asdict(),
                     "counted": str(nic.counted),
+                    "moved": str(nic.moved),
                     "others": str(nic.others),
                     "time": str(nic.time),
                 }
@@ -154,9 +162,10 @@ def blame(plan: Plan, counted: Counted, runs: int | None = None) -> Blame:
     headers = Fraction(1) if counted.payload else _headers(plan, sides, runs)
     rates = rates_seen(plan.fabric, counted, runs)
     nics = [
-        _nic(plan, side, place, Fraction(int(sides[side][place]), runs), headers, rates[side])
+        nic
         for side in SIDES
-        for place in np.ndindex(*sides[side].shape)
+        for node, row in enumerate(sides[side].tolist())
+        for nic in _nics(plan, side, node, [Fraction(n, runs) for n in row], headers, rates[side])
     ]
     nics.sort(key=lambda nic: nic.time, reverse=True)
     bound = lower_bound(plan.fabric, plan.chunks)
@@ -196,18 +205,24 @@ def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
     }
 
 
-def _nic(
-    plan: Plan,
-    side: str,
-    place: tuple[int, ...],
-    counted: Fraction,
-    headers: Fraction,
-    rates: Ints,
-) -> Nic:
-    node, rail = place
-    planned = int(plan.loads(side)[node, rail])
-    others = counted - planned * headers
-    return Nic(node, rail, side, counted, planned, others, int(rates[node, rail]))
+def _nics(
+    plan: Plan, side: str, node: int, counted: list[Fraction], headers: Fraction, rates: Ints
+) -> list[Nic]:
+    """A side of a node, rail by rail; what one rail has too much and another too little has
+    moved.
+    """
+    planned = plan.loads(side)[node].tolist()
+    excess = [count - load * headers for count, load in zip(counted, planned, strict=True)]
+    more = sum((e for e in excess if e > 0), Fraction(0))
+    less = -sum((e for e in excess if e < 0), Fraction(0))
+    both = min(more, less)
+    moved = [e * both / (more if e > 0 else less) if e else e for e in excess]
+    return [
+        Nic(node, rail, side, count, load, gone, e - gone, int(rates[node, rail]))
+        for rail, (count, load, gone, e) in enumerate(
+            zip(counted, planned, moved, excess, strict=True)
+        )
+    ]
 
 
 def healthy(fabric: Fabric) -> Fabric:
@@ -232,5 +247,6 @@ def _terms(plan: Plan, hot: Nic, headers: Fraction, bound: Bound) -> dict[str, F
         "slow": bound.value - least.value + now - as_planned,
         "plan": as_planned - bound.value,
         "headers": hot.planned * (headers - 1) / hot.rate if hot.rate else Fraction(0),
+        "moved": hot.moved / hot.rate if hot.rate else Fraction(0),
         "others": hot.others / hot.rate if hot.rate else Fraction(0),
     }

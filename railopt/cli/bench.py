@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     show = launch.rank == 0 and form == "text"
     if show:
         _print("# ", COLUMNS)
-    with metered(args) as seen:
+    with metered(args, launch.rank) as seen:
         setting = replace(_setting(args, sender, launch, benchmark), seen=seen)
         for row in measure(benchmark, sender, setting):
             rows.append(row)

@@ -104,12 +104,13 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
             percent(nic.time / hottest),
             size(round(nic.counted)),
             size(nic.planned),
-            size(round(nic.others)) if nic.others >= 1 else "",
+            *("" if part < 1 else size(round(part)) for part in (nic.moved, nic.others)),
             format_rate(nic.rate) if nic.rate else "dead",
         ]
         for nic in found.nics[:most]
     ]
-    out.table(["NIC", "time", "of hottest %", "counted", "planned", "others", "rate"], rows)
+    columns = ["NIC", "time", "of hottest %", "counted", "planned", "moved", "others", "rate"]
+    out.table(columns, rows)
     print()
     words = {**PARTS, **CAUSES}
     out.table(

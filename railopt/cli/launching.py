@@ -124,8 +124,8 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metrics",
         metavar="FILE.prom",
-        help="write them there after each run, for node_exporter's textfile collector; one file "
-        "a process",
+        help="write them there after each run, for node_exporter's textfile collector; {rank} in "
+        "the name is this process's rank",
     )
     group.add_argument(
         "--metrics-port",
@@ -136,12 +136,12 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def metered(args: argparse.Namespace) -> Iterator[Callable[[Plan, Report], None] | None]:
+def metered(args: argparse.Namespace, rank: int) -> Iterator[Callable[[Plan, Report], None] | None]:
     """What is to be told of each run, where --metrics or --metrics-port ask for it."""
     if args.metrics is None and args.metrics_port is None:
         yield None
         return
-    metrics = Metrics(args.metrics)
+    metrics = Metrics(args.metrics and args.metrics.replace("{rank}", str(rank)))
     if args.metrics_port is None:
         yield metrics.seen
     else:

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     adapter = None
     if args.adapt not in (None, "off") or args.save_fabric:
         adapter = Adapter(plan.fabric, args.adapt or "off")
-    with metered(args) as seen:
+    with metered(args, launch.rank) as seen:
         carried = carry(plan, sender, replace(setting, seen=seen), args.iters, adapter)
     if sender == "record":
         _save(args, table_of_posts.getvalue())

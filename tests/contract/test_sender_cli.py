@@ -19,6 +19,7 @@ from railopt.runtime.senders import verbs as verbs_sender
 from railopt.runtime.verbs import devices, wiring
 from railopt.runtime.verbs.null import NullLibrary
 from tests.contract.sender_world import SECRET, free_port, small_plan
+from tests.openmetrics import families
 
 Cli = Callable[..., Any]
 
@@ -274,6 +275,44 @@ def test_send_reports_a_rail_that_died_and_goes_on(
     rows = [row.split() for row in captured.out.splitlines()[2:]]
     assert [row[4] for row in rows if row[2] == "0"] == ["dead:", "dead:"]
     assert [row[4] for row in rows if row[2] == "1"] == ["ok", "ok"]
+
+
+def test_metrics_of_two_nodes(
+    plan_file: Path,
+    tmp_path: Path,
+    null_devices: NullLibrary,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    railopt_cli: Cli,
+) -> None:
+    real = verbs_sender.Verbs.run
+
+    def run(self: verbs_sender.Verbs, *args: Any) -> Any:
+        if self.group.rank == 0 and self.exchange.round == 0:
+            null_devices.inject(self.wiring.by_place[1, 0].qp.pointer, 12, 3)
+        return real(self, *args)
+
+    monkeypatch.setattr(verbs_sender.Verbs, "run", run)
+    after = tmp_path / "after"
+    after.mkdir()
+    (tmp_path / "before.prom").write_text("# EOF\n")
+    files = ["--iters", "3", "--metrics", str(after / "{rank}.prom")]
+    assert on_two_nodes("send", str(plan_file), *files) == [0, 0]
+    plan = small_plan(2, 2)
+    found = [families((after / f"{k}.prom").read_text()) for k in range(2)]
+    for node in range(2):
+        sent = found[node]["railopt_link_sent_bytes"]
+        assert all(f'node="{node}"' in name for name in sent), "each its own links"
+        assert sum(sent.values()) == 3 * plan.send[node].sum()
+        assert max(found[node]["railopt_link_faults"].values()) == 1
+    assert sum(found[0]["railopt_link_replans"].values()) == 1
+    capsys.readouterr()
+    ran = railopt_cli("blame", plan_file, "--counters", tmp_path / "before.prom", after, "--json")
+    assert ran.code == 0, ran.err
+    blamed = json.loads(ran.out)
+    assert blamed["cause"] == "moved"
+    assert blamed["nics"][0]["rail"] == 1
+    assert all(nic["others"] == "0" for nic in blamed["nics"])
 
 
 def test_a_dead_nic_leaves_the_plan_and_comes_back(

@@ -58,6 +58,13 @@ def test_each_cause_is_found(seed: int) -> None:
     assert (found.cause, found.nics[0][:3]) == ("others", (node, rail, "recv"))
     assert float(found.nics[0].others) == pytest.approx(more[node, rail] / RUNS, rel=0.02)
 
+    moved = NOTHING.copy()
+    moved[node, rail] = int(even.send[node, (rail + 1) % 4]) * RUNS
+    moved[node, (rail + 1) % 4] -= moved[node, rail]
+    found = of_ports(even, sent=moved)
+    assert (found.cause, found.nics[0][:3]) == ("moved", (node, rail, "send")), "a rail is dead"
+    assert abs(found.nics[0].others) < 0.03 * found.nics[0].counted
+
     slow = np.full((4, 4), FABRIC.tx[0, 0])
     slow[node, rail] = slow[node, rail] * rng.randint(3, 8) // 10
     found = of_ports(even, rate=slow)
