@@ -111,6 +111,7 @@ def test_a_plan_that_was_not_carried_out_is_not_blamed() -> None:
         blame(planned, Counted(planned.send, planned.recv, NOTHING, (), 2), 3)
 
 
+@pytest.mark.slow
 def test_the_command_reads_ports(tmp_path: Path, railopt_cli: Cli) -> None:
     planned = made(even_traffic(random.Random(2)))
     planned.save(tmp_path / "plan.npz")
@@ -192,6 +193,7 @@ def test_node_exporter_is_read_and_other_devices_left_out(tmp_path: Path) -> Non
         counted_between(*readings, (2, 1))
 
 
+@pytest.mark.slow
 def test_fuzzed_readings_are_read_or_refused(tmp_path: Path) -> None:
     planned = made(even_traffic(random.Random(4)))
     save_ports(tmp_path / "ports", planned.send, planned.recv, FABRIC.tx)

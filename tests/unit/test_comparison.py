@@ -71,6 +71,7 @@ def test_nics_in_words() -> None:
     assert nic_text(FABRIC, half, (1, 2)) == "node 1 rail 2 sends at 50%, receives at 100%"
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_draws(tmp_path: Path, railopt_cli: Cli) -> None:
     healthy, degraded, figure = (tmp_path / name for name in ("f.toml", "d.toml", "c.svg"))
     FABRIC.save(healthy)

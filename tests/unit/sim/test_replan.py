@@ -142,6 +142,7 @@ def test_pictures_show_the_nic_and_its_fault() -> None:
     assert len(timeline_figure(simulate(PLAN)).axes) == 4, "rails, where nothing failed"
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, railopt_cli: Callable[..., Any]) -> None:
     PLAN.save(tmp_path / "plan.npz")
     line = ["simulate", tmp_path / "plan.npz", "--fault", f"{HALF}ps:1:2=0"]
