@@ -11,6 +11,7 @@ LEANING := $(addprefix tests/unit/,policies solver sim report sweep moe) $(wildc
 INSTANCES := 10000
 # hundreds of processes import the package: it is compiled once, whatever the shell says
 unexport PYTHONDONTWRITEBYTECODE
+TORCH_TESTS := numpy numba pytest hypothesis
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
   bench-gpu experiments test-browser test-torch test-fabric proofs verified test-rdma \
@@ -115,13 +116,15 @@ test-browser: $(VENV)/.browser  ## the report and the site in headless Chromium 
 	  else echo "make test-browser needs chromium and chromedriver: have root run" \
 	    "'apt-get install --no-install-recommends chromium chromium-driver fonts-dejavu-core'" >&2; exit 1; fi; }
 	$(PY) -m pytest tests/browser
-# A build for the CPU where the index has one: plain torch brings gigabytes of CUDA packages.
+# A build for the CPU where the index has one: plain torch brings gigabytes of CUDA packages. Beside it only what a
+# training container has and what the tests import, so that the tier is installed in half a minute.
 $(VENV)/.torch: pyproject.toml | $(VENV)/bin/python
-	$(INSTALL) 'torch==2.13.0+cpu' 2>/dev/null || $(INSTALL) torch
-	$(INSTALL) -e '.[test,torch]' && touch $@ $(VENV)/.test $(VENV)/.base
-test-torch:                     ## railopt.torch on gloo processes, in an environment of its own with PyTorch
+	$(INSTALL) --no-compile 'torch==2.13.0+cpu' $(TORCH_TESTS) 2>/dev/null || $(INSTALL) --no-compile 'torch>=2.13' $(TORCH_TESTS)
+	$(INSTALL) --no-deps -e . && touch $@
+	@$(PY) -c 'import torch; print("installed: torch", torch.__version__, "with CUDA", torch.version.cuda or "of no version")'
+	@$(PIP) freeze --exclude-editable | paste -sd' '
+test-torch:                     ## railopt.torch on gloo processes, in an environment of its own with PyTorch (a build for the CPU where there is one)
 	$(MAKE) .cache/torch/.torch VENV=.cache/torch
-	@.cache/torch/bin/python -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda or "none")'
 	.cache/torch/bin/python -m pytest $(PYTEST_ARGS) tests/torch
 experiments: $(VENV)/.test      ## every experiment on its small size, then the report out/report.html (FULL=--full for the papers' sizes)
 	$(PY) -m experiments $(FULL)

@@ -152,5 +152,6 @@ def work(rank: int, store: str, steps: int) -> None:
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     Router(FABRIC, 0).route(np.ones((RANKS, RANKS), np.int64))  # compiled once, for all
+    torch.optim.AdamW(nn.Linear(1, 1).parameters())  # what it imports too
     with tempfile.TemporaryDirectory() as folder:
         mp.start_processes(work, (f"{folder}/store", count), RANKS, start_method="fork")

@@ -4,6 +4,8 @@ error of one rank is an error of all and nobody waits for rows that never come.
 
 from __future__ import annotations
 
+import hashlib
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +15,12 @@ import torch.distributed as dist
 from railopt.arrays import Array, Ints
 from railopt.errors import BackendError, InputError, printable
 
-__all__ = ["Offer", "agreed", "gathered", "same"]
+__all__ = ["Offer", "agreed", "alike", "gathered", "same"]
 
 TEXT = 400  # bytes of a sentence that ranks tell each other
-HEADER = 3
+HEADER = 3  # numbers: whether something is wrong, bytes of a row, which call it is
+SENDS, SPLITS, COUNTS, NOTHING = range(4)  # calls, by what a rank tells
+CALLS = (" to dispatch", "", " and counts", " to combine")
 
 
 class Offer(NamedTuple):
@@ -35,13 +39,16 @@ class Offer(NamedTuple):
     problem: str = ""
 
 
-def gathered(group: Any, numbers: Array) -> Array:
-    """[R, L]: the `numbers` [L] of every rank of a group."""
+def gathered(group: Any, numbers: Array, limit_s: float | None = None) -> Array:
+    """[R, L]: the `numbers` [L] of every rank of a group, waited for so long, or as the group
+    does.
+    """
     device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
     own = torch.from_numpy(numbers).to(device)
     every = torch.empty((dist.get_world_size(group), *own.shape), dtype=own.dtype, device=device)
     try:
-        dist.all_gather(list(every.unbind(0)), own, group=group)
+        work = dist.all_gather(list(every.unbind(0)), own, group=group, async_op=True)
+        work.wait(*([] if limit_s is None else [timedelta(seconds=limit_s)]))
         return every.cpu().numpy()
     except RuntimeError as error:
         raise BackendError(
@@ -75,14 +82,10 @@ def agreed(group: Any, offer: Offer) -> Ints:
     ranks see differently, is an error of all.
     """
     ranks = dist.get_world_size(group)
-    numbers = [0] * 2 * ranks if offer.problem else [*offer.send, *(offer.recv or [0] * ranks)]
-    head = [bool(offer.problem), offer.width, offer.recv is not None]
-    message = np.array([*head, *numbers], np.int64)
-    every = gathered(group, message)
-    if offer.problem or (every[:, :HEADER] != message[:HEADER]).any():
-        _raise_unlike(group, offer, every)
-    counts = np.ascontiguousarray(every[:, HEADER : HEADER + ranks])
-    expected = every[:, HEADER + ranks :].T
+    numbers = [] if offer.problem else [*offer.send, *(offer.recv or [0] * ranks)]
+    every = _told(group, offer, SPLITS if offer.recv is not None else SENDS, numbers)
+    counts = np.ascontiguousarray(every[:, :ranks])
+    expected = every[:, ranks:].T
     if offer.recv is not None and (counts != expected).any():
         source, target = np.argwhere(counts != expected)[0].tolist()
         raise InputError(
@@ -93,15 +96,50 @@ def agreed(group: Any, offer: Offer) -> Ints:
     return counts
 
 
-def _raise_unlike(group: Any, offer: Offer, every: Array) -> None:
+def alike(group: Any, offer: Offer, counts: Ints | None = None) -> None:
+    """Raise on every rank what is wrong at any, that rows of two differ, or that two were handed
+    different `counts` [R, R], of which a digest is exchanged.
+    """
+    if counts is None:
+        _told(group, offer, NOTHING, [])
+        return
+    known = hashlib.blake2b(counts.tobytes(), digest_size=7).digest()
+    digests = _told(group, offer, COUNTS, [int.from_bytes(known)])[:, 0]
+    if (digests != digests[0]).any():
+        tables = gathered(group, counts)
+        rank, source, target = np.argwhere(tables != tables[0])[0].tolist()
+        raise InputError(
+            f"rank {rank} was handed counts with {tables[rank, source, target]} rows from rank "
+            f"{source} to rank {target}, rank 0 with {tables[0, source, target]}: expected the "
+            f"same everywhere"
+        )
+
+
+def _told(group: Any, offer: Offer, call: int, numbers: list[int]) -> Array:
+    """int64 [R, 2R]: the `numbers` of every rank, zeros after them, once all make the same call
+    with rows of as many bytes, and nothing is wrong at any.
+
+    Messages of all calls are of one length: backends end a process where lengths differ.
+    """
+    head = [bool(offer.problem), offer.width, call]
+    message = np.zeros(HEADER + 2 * dist.get_world_size(group), np.int64)
+    message[: HEADER + len(numbers)] = [*head, *numbers]
+    every = gathered(group, message)
+    if offer.problem or (every[:, :HEADER] != message[:HEADER]).any():
+        _raise_unlike(group, offer, every[:, :HEADER])
+    return every[:, HEADER:]
+
+
+def _raise_unlike(group: Any, offer: Offer, heads: Array) -> None:
     """Raise what is wrong at any rank, or how two differ; every rank comes here if one does."""
-    if every[:, 0].any():
+    if heads[:, 0].any():
         _raise_any(texts(group, offer.problem))
     kinds = texts(group, offer.kind)
-    rank = int(np.argmax((every[:, :HEADER] != every[0, :HEADER]).any(axis=1)))
+    rank = int(np.argmax((heads != heads[0]).any(axis=1)))
     raise InputError(
-        f"rank {rank} has {printable(kinds[rank])}, rank 0 {printable(kinds[0])}: expected the "
-        f"same call, with rows of as many bytes"
+        f"rank {rank} has {printable(kinds[rank])}{CALLS[heads[rank, 2]]}, rank 0 "
+        f"{printable(kinds[0])}{CALLS[heads[0, 2]]}: expected the same call, with rows of as many "
+        f"bytes"
     )
 
 

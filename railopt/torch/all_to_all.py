@@ -93,31 +93,50 @@ class RailAllToAll:
         input_split_sizes: Splits = None,
         *,
         counts: Ints | None = None,
+        agree_first: bool = True,
         async_op: bool = False,
     ) -> Any:
         """What `torch.distributed.all_to_all_single` does: rows of `input`, by destination, into
         `output`, by source.  Returns `output`, or a `Handle` whose `wait` does; backward, gradients
         take the way back.
 
-        counts     int64 [R, R], rows from rank to rank, where every rank knows them: they are not
-                   exchanged then, and every rank has to hand in the same
-        async_op   rows move while the caller goes on; tensors are left alone until `wait`
+        counts       int64 [R, R], rows from rank to rank, where every rank knows them: they are
+                     not exchanged then, only that all ranks have the same and nothing is wrong
+        agree_first  False: not even that; ranks whose counts or tensors differ then crash or wait
+                     in the backend
+        async_op     rows move while the caller goes on; tensors are left alone until `wait`
         """
-        route = self.route(
-            self._offer(output, input, output_split_sizes, input_split_sizes), counts
-        )
+        offer = self._offer(output, input, output_split_sizes, input_split_sizes)
+        if counts is not None:
+            counts = self._known(counts, offer, agree_first)
+        route = self.route(offer, counts)
         return into(self._carrier, route.way, input, output, async_op)
 
     def route(
         self, offer: agree.Offer, counts: Ints | None = None, *, to_nodes: bool = False
     ) -> Route:
-        """The route of what every rank offers, agreed on by all; see `Router.route`."""
-        counts = (
-            agree.agreed(self._all, offer) if counts is None else _given(counts, offer, self.rank)
-        )
+        """The route of `counts` that all agreed on, or else of what every rank offers; see
+        `Router.route`.
+        """
+        if counts is None:
+            counts = agree.agreed(self._all, offer)
         route = self._router.route(counts, to_nodes=to_nodes)
         self.last = Carried(route.sent * offer.width, route.received * offer.width)
         return route
+
+    def confirm(self, offer: agree.Offer) -> None:
+        """Raise on every rank what is wrong with the offer of any, or how rows of two differ."""
+        agree.alike(self._all, offer)
+
+    def _known(self, counts: Any, offer: agree.Offer, agree_first: bool) -> Ints:
+        """Counts that every rank hands in, held against its own splits and against the others'."""
+        problem = offer.problem or _misfit(counts, offer, self.rank)
+        if problem and not agree_first:
+            raise InputError(f"rank {self.rank}: {problem}")
+        matrix = np.ascontiguousarray(np.zeros(0) if problem else counts)
+        if agree_first:
+            agree.alike(self._all, offer._replace(problem=problem), matrix)
+        return matrix
 
     def along(self, way: Way, length: int, *tensors: Any) -> tuple[Any, ...]:
         """New tensors of `length` rows: `tensors` along a way, differentiable."""
@@ -167,27 +186,19 @@ def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[list[int],
     return sizes, ""
 
 
-def _given(counts: Ints, offer: agree.Offer, rank: int) -> Ints:
-    """Counts that the caller knows, held against the rank's own splits."""
-    if offer.problem:
-        raise InputError(f"rank {rank}: {offer.problem}")
-    ranks = len(offer.send)
-    matrix = np.ascontiguousarray(counts)
-    if matrix.shape != (ranks, ranks) or matrix.dtype != np.int64:
-        raise InputError(
-            f"rank {rank}: counts are {matrix.dtype} {matrix.shape}, expected int64 "
-            f"{(ranks, ranks)}"
-        )
+def _misfit(counts: Any, offer: agree.Offer, rank: int) -> str:
+    """Why counts that were handed in can't be those of the rank's own splits; "" if they can."""
+    shape = (len(offer.send),) * 2
+    if not isinstance(counts, np.ndarray) or counts.shape != shape or counts.dtype != np.int64:
+        kind = getattr(counts, "dtype", type(counts).__name__)
+        return f"counts are {kind} {np.shape(counts)}, expected int64 of numpy {shape}"
     for name, line, splits in (
-        ("row", matrix[rank], offer.send),
-        ("column", matrix[:, rank], offer.recv),
+        ("row", counts[rank], offer.send),
+        ("column", counts[:, rank], offer.recv),
     ):
         if splits is not None and line.tolist() != splits:
-            raise InputError(
-                f"rank {rank}: its {name} of counts is {line.tolist()}, its split sizes are "
-                f"{splits}"
-            )
-    return matrix
+            return f"its {name} of counts is {line.tolist()}, its split sizes are {splits}"
+    return ""
 
 
 def _width(tensor: Any) -> int:

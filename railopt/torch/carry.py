@@ -137,12 +137,13 @@ class Carrier:
 
     def _by_pairs(self, step: Exchange, rows: Any, target: Any) -> None:
         """All receives are posted before any send: gloo's own all-to-all takes a pair's two
-        directions one after the other.
+        directions one after the other.  Each rank begins with the next one, so that not all send to
+        the same at once.
         """
         group, ranks = self._groups[step.within], self._ranks[step.within]
         own = self._place[step.within]
         out, into = rows.split_with_sizes(step.send), target.split_with_sizes(step.recv)
-        others = [place for place in range(len(ranks)) if place != own]
+        others = [(own + turn) % len(ranks) for turn in range(1, len(ranks))]
         works = [dist.irecv(into[i], ranks[i], group=group) for i in others if step.recv[i]]
         works += [dist.isend(out[i], ranks[i], group=group) for i in others if step.send[i]]
         into[own].copy_(out[own])

@@ -129,17 +129,26 @@ class TokenDispatcher:
         if dispatched is None:
             raise InputError("combine before any dispatch: there is nothing to bring back")
         trail = dispatched.trail
-        if y.dim() != 2 or len(y) != len(dispatched.tokens):
-            raise InputError(
-                f"y has shape {tuple(y.shape)}: expected {len(dispatched.tokens)} rows, one for "
-                f"each row that dispatch gave"
-            )
+        self.rails.confirm(self._returned(y, len(dispatched.tokens)))
         rows = y * dispatched.weights[:, None] if weighted else y
         copies = _summed(rows, trail.copy, trail.copies).to(y.dtype)
         (copies,) = self.rails.along(back(trail.passed), len(trail.unit), copies)
         units = _summed(copies, trail.unit, trail.units)
         (units,) = self.rails.along(back(trail.way), len(trail.token), units)
         return _summed(units, trail.token, trail.tokens)
+
+    def _returned(self, y: Any, rows: int) -> agree.Offer:
+        """What this rank brings to a `combine`."""
+        problem = self.rails.unfit("y", y)
+        if not problem and (y.dim() != 2 or len(y) != rows):
+            problem = (
+                f"y has shape {tuple(y.shape)}: expected {rows} rows, one for each row that "
+                f"dispatch gave"
+            )
+        if problem:
+            return agree.Offer([], None, 0, "", problem)
+        kind = f"y of {y.shape[1]} x {y.dtype}"
+        return agree.Offer([], None, y.shape[1] * y.element_size(), kind)
 
     def _unfit(self, x: Any, idx: Any, weights: Any) -> str:
         """What is wrong with arguments of `dispatch`, in words; "" if nothing."""

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch.distributed as dist
 
 from railopt.errors import InputError
 from railopt.fabric import Fabric
+from railopt.torch.agree import gathered
 
 __all__ = ["Groups", "checked", "everyone", "made"]
 
@@ -35,8 +37,22 @@ def everyone(group: Any, limit_s: float) -> Any:
             "torch.distributed has no process group: call torch.distributed.init_process_group "
             "before a RailAllToAll is made"
         )
-    ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
-    return _new(ranks, dist.get_backend(group), limit_s)
+    group = dist.group.WORLD if group is None else group
+    _level(group, limit_s)
+    return _new(dist.get_process_group_ranks(group), dist.get_backend(group), limit_s)
+
+
+def _level(group: Any, limit_s: float) -> None:
+    """Let every rank of a group be in as many groups as the others.
+
+    PyTorch names a group that its members alone make by how many groups they are in already, and
+    members that would name it differently wait for each other: who is in fewer makes groups of
+    itself.
+    """
+    number = len(dist.distributed_c10d._world.pg_names)
+    most = int(gathered(group, np.array([number]), limit_s).max())
+    for _ in range(number, most):
+        _new([dist.get_rank()], "gloo", limit_s)
 
 
 def made(fabric: Fabric, group: Any, limit_s: float) -> Groups:

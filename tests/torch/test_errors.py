@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ from railopt.torch.groups import made
 from tests.torch.world import WAIT_S, outcomes_of, run, said
 
 FABRIC = Fabric.uniform(2, 2)
-LATE_S = 3.0
+COUNTS = np.ones((4, 4), np.int64)
+LATE_S = 2.0
 
 
 def on_one(railed: RailAllToAll, call: Callable[[], Any]) -> Any:
@@ -47,6 +47,7 @@ def bad_calls() -> dict[str, str]:
         "device": lambda: railed.all_to_all_single(out, torch.ones(4, device="meta")),
         "strided": lambda: railed.all_to_all_single(torch.empty(4, 2)[:, 0], ones),
         "no tensor": lambda: railed.all_to_all_single(out, [1, 2, 3, 4]),
+        "another call": lambda: railed.all_to_all_single(out, ones, counts=COUNTS),
     }
     found = {name: said(on_one, railed, call) for name, call in bad.items()}
     assert railed.all_to_all_single(torch.empty(4), torch.ones(4)).sum() == 4
@@ -65,11 +66,12 @@ BAD_CALLS = {
     "device": "rank 1: input is on meta, its process groups carry cpu tensors",
     "strided": "rank 1: output is not contiguous",
     "no tensor": "rank 1: input is no tensor",
+    "another call": "rank 1 has float32 rows of shape () and counts, rank 0 float32 rows of shape",
 }
 
 
-def test_a_bad_call_of_one_rank_is_said_by_all(tmp_path: Path) -> None:
-    for found in run(4, tmp_path, bad_calls):
+def test_a_bad_call_of_one_rank_is_said_by_all() -> None:
+    for found in run(4, bad_calls):
         assert [name for name, says in BAD_CALLS.items() if says not in found[name]] == [], found
 
 
@@ -106,24 +108,40 @@ def made_wrongly() -> dict[str, str]:
     return {name: said(make_wrongly, name) for name in MADE_WRONGLY}
 
 
-def test_ranks_that_are_made_differently_say_so(tmp_path: Path) -> None:
-    for found in run(4, tmp_path, made_wrongly):
+def test_ranks_that_are_made_differently_say_so() -> None:
+    for found in run(4, made_wrongly):
         assert [name for name, says in MADE_WRONGLY.items() if says not in found[name]] == [], found
 
 
-def wrong_counts() -> None:
-    """Counts that the caller hands in are held against the rank's own splits."""
-    railed = RailAllToAll(FABRIC, limit_s=LATE_S)
-    counts = np.ones((4, 4), np.int64)
-    railed.all_to_all_single(torch.empty(4), torch.ones(4), counts=counts)
-    counts[dist.get_rank(), 0] = 2
-    railed.all_to_all_single(torch.empty(4), torch.ones(4), counts=counts)
+def wrong_counts() -> dict[str, str]:
+    """Counts that are handed in are held against the rank's own splits and the others' counts."""
+    railed = RailAllToAll(FABRIC, limit_s=WAIT_S)
+    other, mine = COUNTS.copy(), COUNTS.copy()
+    other[2, 3], mine[1, 0] = 7, 7
+    bad = {"theirs": other, "mine": mine, "shape": COUNTS[:2], "kind": COUNTS.astype(np.int32)}
+    bad["list"] = COUNTS.tolist()
+    found = {}
+    for name, counts in bad.items():
+        handed = counts if dist.get_rank() == 1 else COUNTS
+        found[name] = said(
+            lambda given: railed.all_to_all_single(torch.empty(4), torch.ones(4), counts=given),
+            handed,
+        )
+    return found
 
 
-def test_counts_handed_in_that_are_wrong(tmp_path: Path) -> None:
-    for rank, (fine, text) in enumerate(outcomes_of(4, tmp_path, wrong_counts)):
-        assert not fine
-        assert f"InputError: rank {rank}: its row of counts is [2, 1, 1, 1]" in text
+WRONG_COUNTS = {
+    "theirs": "rank 1 was handed counts with 7 rows from rank 2 to rank 3, rank 0 with 1",
+    "mine": "rank 1: its row of counts is [7, 1, 1, 1], its split sizes are [1, 1, 1, 1]",
+    "shape": "rank 1: counts are int64 (2, 4), expected int64 of numpy (4, 4)",
+    "kind": "rank 1: counts are int32 (4, 4), expected int64 of numpy (4, 4)",
+    "list": "rank 1: counts are list (4, 4), expected int64 of numpy (4, 4)",
+}
+
+
+def test_counts_handed_in_that_are_wrong() -> None:
+    for found in run(4, wrong_counts):
+        assert [name for name, says in WRONG_COUNTS.items() if says not in found[name]] == [], found
 
 
 def one_stays_away() -> float:
@@ -137,8 +155,8 @@ def one_stays_away() -> float:
     return time.monotonic() - start
 
 
-def test_a_rank_that_stays_away_is_waited_for_only_so_long(tmp_path: Path) -> None:
-    for fine, waited in outcomes_of(4, tmp_path, one_stays_away):
+def test_a_rank_that_stays_away_is_waited_for_only_so_long() -> None:
+    for fine, waited in outcomes_of(4, one_stays_away):
         assert fine, waited
         assert waited < LATE_S + 5
 
@@ -151,14 +169,14 @@ def one_leaves_in_the_middle() -> str:
         time.sleep(2 * LATE_S)
         return ""
     try:
-        railed.all_to_all_single(torch.empty(32), torch.ones(32), counts=counts)
+        railed.all_to_all_single(torch.empty(32), torch.ones(32), counts=counts, agree_first=False)
     except BackendError as error:
         return str(error)
     return ""
 
 
-def test_a_rank_that_leaves_in_the_middle(tmp_path: Path) -> None:
-    outcomes = outcomes_of(4, tmp_path, one_leaves_in_the_middle)
+def test_a_rank_that_leaves_in_the_middle() -> None:
+    outcomes = outcomes_of(4, one_leaves_in_the_middle)
     assert all(fine for fine, _ in outcomes), outcomes
     assert "rank 2: the exchange inside its node group of ranks [2, 3] failed" in outcomes[2][1]
     assert "rank 1: the exchange inside its rail group of ranks [1, 3] failed" in outcomes[1][1]
