@@ -96,6 +96,7 @@ ROOMS = {
         "moe.routing.dispatch",
         "moe.routing.once",
         "moe.routing.predict",
+        "moe.routing.window",
         "moe.placement.placement",
         "moe.placement.planners",
         "moe.placement.replicate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,22 @@ from railopt.cli.common import (
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.errors import InputError, printable
 from railopt.tables import duration, percent, size
-from railopt.units import format_bytes, parse_bytes, parse_time, seconds
+from railopt.units import (
+    format_bytes,
+    parse_bytes,
+    parse_integer,
+    parse_number,
+    parse_time,
+    seconds,
+)
 
 if TYPE_CHECKING:
-    from railopt.moe.assess import Comparison, Side
+    from railopt.moe.assess import Comparison
+    from railopt.moe.routing.window import Window
 
 EPILOG = """examples:
   railopt place experiments/traces/fine-kinds.npz --nodes 4 --gpus 8 --replicas 96
+  railopt place trace.npz --nodes 4 --gpus 8 --planner replicate --replicas 96 --rolling 1
   railopt place trace.npz --nodes 4 --gpus 8 --planner replicate --replicas 96 \\
       --sglang location.json --vllm-ascend map.json
   railopt place recorder.pt --top-k 8 --model deepseek-v3 --nodes 4 --gpus 8 \\
@@ -42,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "trace", metavar="TRACE", help="routing trace: .npz, sglang .pt or .npy load tensor"
     )
     _add_planner(parser)
+    _add_steps(parser)
     _add_iteration(parser)
     _add_files(parser)
     add_output_arguments(parser)
@@ -81,16 +92,44 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_iteration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--iteration",
+def _add_steps(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what a plan sees, and what it is scored on")
+    group.add_argument(
+        "--window",
+        metavar="N|all",
+        help="plan on the last N steps before the held-out ones, or on all of them (default all)",
+    )
+    group.add_argument(
+        "--decay",
+        metavar="D|auto",
+        help="a step weighs D times the one after it, 1 is the plain sum; auto (default) chooses "
+        "layer by layer what would have predicted the last steps best",
+    )
+    group.add_argument(
+        "--held-out",
+        metavar="N",
         type=integer,
-        default=-1,
-        help="recorded iteration to plan on (default: the last)",
+        help="last steps that are scored on and not planned on (default a quarter); 0: score on "
+        "what was planned on",
     )
-    parser.add_argument(
-        "--evaluate", type=integer, help="recorded iteration to evaluate on (default: the same)"
+    group.add_argument(
+        "--rolling",
+        metavar="N",
+        type=integer,
+        help="plan anew after every N held-out steps, as a server does; the placement that is "
+        "saved is then one more, on all steps",
     )
+    group.add_argument(
+        "--iteration", type=integer, help="plan on this recorded iteration alone, -1 the last"
+    )
+    group.add_argument(
+        "--evaluate",
+        type=integer,
+        help="with --iteration: score on this recorded iteration (default: the same)",
+    )
+
+
+def _add_iteration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--merge-ranks",
         action="store_true",
@@ -160,11 +199,15 @@ def run(args: argparse.Namespace) -> int:
     question = Question(
         args.planner,
         replicas=args.replicas,
+        even_slots=args.sglang is not None,
         memory=None if args.memory is None else parse_bytes(args.memory),
         groups=1 if args.groups is None else args.groups,
         previous=before,
         limit_s=30.0 if args.limit is None else float(seconds(parse_time(args.limit))),
-        planned_on=args.iteration,
+        window=_window(args),
+        held_out=args.held_out,
+        rolling=args.rolling,
+        only=args.iteration,
         evaluated_on=args.evaluate,
         model=args.model,
         gpu_flops=args.gpu_tflops * 1e12,
@@ -192,12 +235,26 @@ def _check(args: argparse.Namespace) -> None:
         refuse_idle(args, "groups", because=because)
     if args.planner != "optimal":
         refuse_idle(args, "limit", because=because)
+    if args.iteration is None:
+        refuse_idle(args, "evaluate", because="without --iteration")
+    else:
+        for name in ("window", "decay", "held_out", "rolling"):
+            refuse_idle(args, name, because="with --iteration")
     if args.trace.endswith(".npz"):
         refuse_idle(args, "top_k", because="with a railopt trace, which knows it")
     figure_width(args, "gantt")
     for path in (args.sglang, args.vllm_ascend):
         if path and Path(path).is_file() and not args.force:
             raise InputError(f"{printable(path)} exists: give another name, or --force")
+
+
+def _window(args: argparse.Namespace) -> Window:
+    """What --window and --decay say."""
+    from railopt.moe.routing.window import Window
+
+    steps = None if args.window in (None, "all") else parse_integer(args.window, "window", low=1)
+    decay = None if args.decay in (None, "auto") else float(parse_number(args.decay, "decay"))
+    return Window(steps, decay).checked()
 
 
 def positive(text: str) -> int:
@@ -217,7 +274,7 @@ def _save(args: argparse.Namespace, made: Comparison) -> None:
         from railopt.report.gantt import gantt
         from railopt.report.saving import save_figure
 
-        lines = [made.before.timeline, made.after.timeline]
+        lines = [side.timeline for side in made.sides.values()]
         names = ("before:\nnothing overlaps", f"after: {made.planner},\ncopies sent ahead")
         figure = gantt(lines, names, width=figure_width(args, "gantt"))
         save_figure(figure, args.gantt, force=args.force)
@@ -238,7 +295,8 @@ def _print(made: Comparison, out: Output) -> None:
         f"layers of {placement.experts}, at most {int(placement.holds.sum(axis=2).max())} a GPU "
         f"and layer; model: {made.model}"
     )
-    out.say(f"planned on iteration {made.planned_on}, evaluated on iteration {made.evaluated_on}")
+    for line in _steps(made):
+        out.say(line)
     if optima := made.placed.optima:
         number = {
             name: sum(known.status == name for known in optima)
@@ -249,25 +307,70 @@ def _print(made: Comparison, out: Output) -> None:
             f"values at most {percent(max(known.gap for known in optima))} % above their bounds "
             f"({'; '.join(sorted({known.by for known in optima}))})"
         )
-    out.table(["", "before", "after", "gain"], _rows(made.before, made.after))
+    out.table(["max/mean of GPUs", "mean", "best step", "worst step", "worst layer"], _scores(made))
+    out.table([f"on step {made.scored_on[-1]}", "before", "after", "gain"], _rows(made))
     out.say(
         f"moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes"
     )
 
 
-def _rows(before: Side, after: Side) -> list[list[str]]:
+def _steps(made: Comparison) -> Iterator[str]:
+    """What was planned on and scored on, in words."""
+    unit = made.records
+    if made.replans > 1:
+        yield (
+            f"scores: {len(made.scored_on)} {unit} ({_span(made.scored_on)}), {made.replans} "
+            f"plans, each on steps before those it is scored on; this placement: planned on "
+            f"{len(made.seen)} ({_span(made.seen)})"
+        )
+    else:
+        apart = "which it did not see" if made.held_out else "the same: nothing was held out"
+        yield (
+            f"planned on {len(made.seen)} {unit} ({_span(made.seen)}), scored on "
+            f"{len(made.scored_on)} ({_span(made.scored_on)}), {apart}"
+        )
+    forecast = made.decay[made.decay < 1]
+    if len(forecast):
+        yield (
+            f"recent steps weigh more in {len(forecast)} of {len(made.decay)} layers (decay "
+            f"{forecast.min():g} to {forecast.max():g})"
+        )
+    placed = int(made.placed.placement.copies.sum(axis=1).max())
+    if made.asked is not None and placed > made.asked:
+        yield (
+            f"{made.asked} replicas a layer asked, {placed} placed: the same number on every GPU"
+        )
+
+
+def _span(iterations: list[int]) -> str:
+    first, last = iterations[0], iterations[-1]
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _scores(made: Comparison) -> list[list[str]]:
+    names = {
+        "before": "before",
+        "eplb": f"eplb, {made.eplb_replicas} replicas",
+        "after": made.planner,
+    }
+    return [
+        [label, *(f"{value:.3f}" for value in (score.mean, *score.steps, score.worst))]
+        for label, score in ((names[name], score) for name, score in made.scores.items())
+    ]
+
+
+def _rows(made: Comparison) -> list[list[str]]:
     def row(name: str, old: Any, new: Any, text: Any) -> list[str]:
         return [name, text(old), text(new), f"{float(old) / float(new):.2f}x" if new else "-"]
 
-    rows = [
-        row("balance, max/mean", before.balance, after.balance, "{:.3f}".format),
-        row("worst layer", before.worst, after.worst, "{:.3f}".format),
-        row("bytes between nodes", before.internode, after.internode, size),
-    ]
+    before, after = made.sides["before"], made.sides["after"]
+    rows = [row("bytes between nodes", before.internode, after.internode, size)]
     for name in before.links:
         (old, slow), (new, fast) = before.links[name], after.links[name]
         rows.append(row(f"busiest NIC, {name}", old, new, size))
         rows.append(row(f"dispatch time, {name}", slow, fast, duration))
-    start, end = before.timeline.total_ps / 1e9, after.timeline.total_ps / 1e9
-    return [*rows, row("iteration", start, end, "{:.3f}ms".format)]
+    if made.timed:
+        start, end = before.timeline.total_ps / 1e9, after.timeline.total_ps / 1e9
+        rows.append(row("iteration", start, end, "{:.3f}ms".format))
+    return rows

@@ -1,28 +1,30 @@
-"""From a trace to a placement and what it changes: balance, bytes moved, the busiest link under
-each rail policy, time.
+"""From a trace to a placement and what it changes on steps that it did not see: balance, bytes
+moved, the busiest link under each rail policy, time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import whole_number
+from railopt.arrays import Floats, Int32s, Ints, whole_number
 from railopt.bracket import Status
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.moe.iteration.timeline import Timeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement.placement import Placement
+from railopt.moe.placement.eplb import eplb
+from railopt.moe.placement.placement import Placement, slot_gpus
 from railopt.moe.placement.planners import Placed, Problem, place
 from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset, preset
-from railopt.moe.routing.dispatch import dispatch, split
-from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, Trace
+from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
+from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, TRAINING, Trace
+from railopt.moe.routing.window import WHOLE, Seen, Window, seen
 from railopt.plans import Plan
 from railopt.policies import plan
 from railopt.traffic import Traffic
@@ -65,19 +67,77 @@ class Links:
     policies: tuple[str, ...] = RAIL_POLICIES
 
 
+@dataclass(frozen=True, eq=False)
+class Score:
+    """How even GPUs are: max/mean of the tokens that they compute, float64 [step, layer]."""
+
+    ratio: Floats = field(repr=False)
+
+    @property
+    def mean(self) -> float:
+        """Over steps and layers."""
+        return float(self.ratio.mean())
+
+    @property
+    def steps(self) -> tuple[float, float]:
+        """The best and the worst step's mean over layers."""
+        by_step = self.ratio.mean(axis=1)
+        return float(by_step.min()), float(by_step.max())
+
+    @property
+    def worst(self) -> float:
+        """The worst layer's mean over steps."""
+        return float(self.ratio.mean(axis=0).max())
+
+    def as_dict(self) -> dict[str, float]:
+        """JSON values."""
+        best, worst = self.steps
+        return {
+            "balance": self.mean,
+            "balance_best_step": best,
+            "balance_worst_step": worst,
+            "worst_layer_balance": self.worst,
+        }
+
+
+def scored(counts: Ints | Int32s, placement: Placement, rule: str) -> Score:
+    """A placement on counts int [step, layer, source GPU, expert]."""
+    loads = [
+        gpu_loads(counts[:, layer], holds, placement.home[layer], placement.gpus, rule)
+        for layer, holds in enumerate(placement.holds)
+    ]
+    return Score(_ratio(np.stack(loads, axis=1)))
+
+
+def scored_map(counts: Ints | Int32s, phy2log: Int32s, devices: int) -> Score:
+    """The same of a map [layer, slot] -> expert that may hold an expert twice on a GPU, tokens
+    spread evenly over its slots.
+    """
+    load = counts.sum(axis=2, dtype=np.int64)
+    owner = slot_gpus(phy2log.shape[1], devices)
+    loads = np.zeros((*load.shape[:2], devices))
+    for layer, row in enumerate(phy2log):
+        slots = np.zeros((load.shape[2], devices))
+        np.add.at(slots, (row, owner), 1.0)
+        loads[:, layer] = load[:, layer] @ (slots / slots.sum(axis=1, keepdims=True))
+    return Score(_ratio(loads))
+
+
+def _ratio(loads: Floats) -> Floats:
+    """max/mean over the last axis; 1 where there is no load."""
+    mean = loads.mean(axis=-1)
+    return np.where(mean > 0, loads.max(axis=-1) / np.where(mean > 0, mean, 1), 1.0)
+
+
 @dataclass(frozen=True)
 class Side:
-    """One placement on one iteration: balance, links and time.
+    """One placement on one step: links and time.
 
-    balance   max/mean of the tokens that GPUs compute, averaged over layers;  worst  the worst
-              layer's
     links     by rail policy: (busiest NIC's bytes summed over layers, dispatch time summed over
               layers)
     internode bytes between nodes in one dispatch, all layers
     """
 
-    balance: float
-    worst: float
     internode: int
     links: dict[str, tuple[int, Fraction]]
     timeline: Timeline = field(repr=False)
@@ -85,10 +145,7 @@ class Side:
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""
         return {
-            "balance": self.balance,
-            "worst_layer_balance": self.worst,
             "internode_bytes": self.internode,
-            "iteration_s": self.timeline.total_ps / 1e12,
             "links": {
                 name: {"busiest_nic_bytes": load, "dispatch_s": float(time)}
                 for name, (load, time) in self.links.items()
@@ -102,25 +159,22 @@ def assess(
     placement: Placement,
     links: Links,
     *,
-    iteration: int = -1,
+    row: int = -1,
     rule: str = "home",
     style: str = "ours",
     previous: Placement | None = None,
 ) -> Side:
-    """What a placement does to one iteration's routing; copies that `previous` has need no
-    transfer.
+    """What a placement does to the links and the time of one recorded step; copies that `previous`
+    has need no transfer.
     """
-    row = trace.row(iteration)
     when = int(trace.iterations[row])
-    balances, terms, internode = [], [], 0
+    terms, internode = [], 0
     busy = dict.fromkeys(links.policies, (0, Fraction(0)))
     for column, layer in enumerate(trace.layers.tolist()):
         counts = trace.counts[row, column].astype(np.int64)
         holds, home = placement.holds[column], placement.home[column]
         shares = split(counts, holds, home, placement.gpus, rule)
-        load = shares.sum(axis=(0, 1))
         there = None if previous is None else previous.holds[column]
-        balances.append(load.max() / load.mean() if load.any() else 1.0)
         terms.append(measure(model, shares, holds, home=home, have=there))
         traffic = dispatch(trace, placement, when, layer, token_bytes=links.token_bytes, rule=rule)
         internode += int(traffic.node_matrix.sum())
@@ -130,8 +184,7 @@ def assess(
                 most, time = busy[name]
                 busiest = int(max(made.send.max(), made.recv.max()))
                 busy[name] = (most + busiest, time + made.makespan)
-    mean, worst = float(np.mean(balances)), float(np.max(balances))
-    return Side(mean, worst, internode, busy, timeline(model, terms, style))
+    return Side(internode, busy, timeline(model, terms, style))
 
 
 def rail_plan(fabric: Fabric, traffic: Traffic, policy: str, chunk: str | int) -> Plan | None:
@@ -146,9 +199,13 @@ class Question:
 
     planner       who places, a name of `PLANNERS`
     replicas      physical experts a layer, homes included; groups, previous, limit_s: see `Problem`
+    even_slots    round replicas up until every GPU has the same number, as servers want it
     memory        bytes a GPU has for one layer's experts
-    planned_on    recorded iteration to plan on, and evaluated_on to evaluate on (None: the same);
-                  -1 is the last
+    window        what a plan sees of the steps before it
+    held_out      last steps that are scored on and not planned on (None: a quarter of them)
+    rolling       held-out steps after which to plan anew (None: one plan for all of them)
+    only          plan on this recorded iteration alone, -1 the last, and score on `evaluated_on`
+                  (None: the same)
     model         a preset whose dimensions count, or None for the trace's own
     gpu_flops     FLOP/s that a GPU reaches
     tokens        tokens a rank, where the trace does not say
@@ -159,11 +216,15 @@ class Question:
 
     planner: str = "pro-prophet"
     replicas: int | None = None
+    even_slots: bool = False
     memory: int | None = None
     groups: int = 1
     previous: Placement | None = None
     limit_s: float = 30.0
-    planned_on: int = -1
+    window: Window = WHOLE
+    held_out: int | None = None
+    rolling: int | None = None
+    only: int | None = None
     evaluated_on: int | None = None
     model: str | None = None
     gpu_flops: float = 400e12
@@ -173,21 +234,65 @@ class Question:
     move_weight: float = 1.0
 
 
+class Trial(NamedTuple):
+    """Rows of a trace: those that a plan may see, and those it is scored on."""
+
+    seen: range
+    scored: range
+
+
+def trials(trace: Trace, question: Question) -> list[Trial]:
+    """Which plans are made, and what each is scored on."""
+    if question.only is not None:
+        row = trace.row(question.only)
+        other = row if question.evaluated_on is None else trace.row(question.evaluated_on)
+        return [Trial(range(row, row + 1), range(other, other + 1))]
+    steps = len(trace.iterations)
+    held = min(max(1, steps // 4), steps - 1) if question.held_out is None else question.held_out
+    if not 0 <= held < steps:
+        raise InputError(
+            f"{held} of {steps} recorded steps held out: expected 0 to {steps - 1}, since a plan "
+            f"needs one to see"
+        )
+    if held == 0:
+        if question.rolling is not None:
+            raise InputError("planning anew after held-out steps: none are held out")
+        return [Trial(range(steps), range(steps))]
+    apart = held if question.rolling is None else question.rolling
+    if apart < 1:
+        raise InputError(f"planning anew after {apart} steps: expected at least 1")
+    starts = range(steps - held, steps, apart)
+    return [Trial(range(at), range(at, min(at + apart, steps))) for at in starts]
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A placement beside the one before (`previous`, else contiguous), on one iteration.
+    """A placement beside the one before (`previous`, else contiguous) and plain EPLB.
 
-    moved  what the change sends between GPUs
+    seen       recorded iterations that the placement was planned on, and with which decays
+    scored_on  recorded iterations of the scores, none of which the scored plan had seen unless
+               `held_out` is False
+    replans    plans that were made for the scores; of several, `placed` is one more, on all steps
+    scores     of "before", "eplb" (plain, on the sum of the same steps, with `eplb_replicas`) and
+               "after"
+    sides      links and time of "before" and "after", on the last of `scored_on`
+    moved      what the change sends between GPUs
     """
 
     planner: str
     model: str
     rule: str
-    planned_on: int
-    evaluated_on: int
+    records: str
+    seen: list[int]
+    decay: Floats
+    scored_on: list[int]
+    held_out: bool
+    replans: int
+    asked: int | None
     placed: Placed
-    before: Side
-    after: Side
+    scores: dict[str, Score]
+    eplb_replicas: int
+    sides: dict[str, Side]
     moved: Traffic
 
     @property
@@ -199,24 +304,37 @@ class Comparison:
                 return status
         return None
 
+    @property
+    def timed(self) -> bool:
+        """Whether a step is a training iteration, so that the iteration's time means something."""
+        return self.records == TRAINING
+
     def as_dict(self) -> dict[str, Any]:
-        """JSON values; `optima` are picoseconds, one a layer."""
+        """JSON values; `optima` are picoseconds an iteration, one a layer."""
         placement, optima = self.placed.placement, self.placed.optima
-        data = {
+        data: dict[str, Any] = {
             "planner": self.planner,
             "layers": placement.layers,
             "experts": placement.experts,
             "copies": int(placement.copies.sum()),
+            "replicas_asked": self.asked,
             "experts_per_gpu": int(placement.holds.sum(axis=2).max()),
             "rule": self.rule,
             "model": self.model,
-            "planned_on": self.planned_on,
-            "evaluated_on": self.evaluated_on,
-            "before": self.before.as_dict(),
-            "after": self.after.as_dict(),
-            "moved_bytes": int(self.moved.bytes.sum()),
-            "moved_internode_bytes": int(self.moved.node_matrix.sum()),
+            "records": self.records,
+            "planned_on": self.seen,
+            "decay": self.decay.tolist(),
+            "scored_on": self.scored_on,
+            "held_out": self.held_out,
+            "replans": self.replans,
+            "eplb": {**self.scores["eplb"].as_dict(), "replicas": self.eplb_replicas},
         }
+        for name, side in self.sides.items():
+            data[name] = {**self.scores[name].as_dict(), **side.as_dict()}
+            if self.timed:
+                data[name]["iteration_s"] = side.timeline.total_ps / 1e12
+        data["moved_bytes"] = int(self.moved.bytes.sum())
+        data["moved_internode_bytes"] = int(self.moved.node_matrix.sum())
         if optima:
             data["optimal"] = self.optimum is Status.PROVED
             data["optimum"] = str(self.optimum)
@@ -224,44 +342,132 @@ class Comparison:
         return data
 
 
-def compare(trace: Trace, fabric: Fabric, question: Question) -> Comparison:
-    """Place the experts of a trace on the GPUs of a fabric, one source rank a GPU, and assess the
-    placement beside the one before.
+class _Setting(NamedTuple):
+    """What every plan of one comparison shares."""
+
+    trace: Trace
+    question: Question
+    model: TimeModel
+    expert_bytes: int
+    replicas: int | None
+
+    @property
+    def rule(self) -> str:
+        """Which replica a token goes to."""
+        return self.question.rule or ("even" if self.question.planner == "replicate" else "home")
+
+    @property
+    def before(self) -> tuple[Placement, str]:
+        """The placement before, and its rule."""
+        if self.question.previous is not None:
+            return self.question.previous, self.rule
+        model, layers = self.model, len(self.trace.layers)
+        homes = Placement.contiguous(layers, self.trace.experts, model.nodes, model.gpus)
+        return homes, "home"
+
+    def shown(self, trial: Trial) -> list[int]:
+        """The rows of a trial that are within the window."""
+        steps = self.question.window.checked().steps
+        return list(trial.seen if steps is None else trial.seen[-steps:])
+
+    def planned(self, trial: Trial) -> tuple[Placed, Seen]:
+        """The plan that a trial's steps give."""
+        asked = self.question
+        shown = seen(self.trace.counts[self.shown(trial)], asked.window, len(trial.scored))
+        problem = Problem(
+            self.model.weighing_moves(asked.move_weight).over(shown.weight),
+            shown.counts,
+            self.replicas,
+            None if asked.memory is None else asked.memory // self.expert_bytes,
+            asked.groups,
+            asked.previous,
+            asked.limit_s,
+        )
+        return place(problem, asked.planner).over(shown.weight), shown
+
+    def slots(self, placement: Placement) -> int:
+        """Physical experts a layer that fill every GPU as the fullest one is."""
+        return int(placement.holds.sum(axis=2).max()) * placement.devices
+
+    def eplb(self, trial: Trial, replicas: int) -> Int32s:
+        """Plain EPLB on the sum of the same steps."""
+        load = self.trace.load[self.shown(trial)].sum(axis=0)
+        groups, model = self.question.groups, self.model
+        return eplb(load, replicas, groups, model.nodes, model.devices)
+
+
+def compare(
+    trace: Trace, fabric: Fabric, question: Question, tell: Callable[[str], None] = lambda _: None
+) -> Comparison:
+    """Place the experts of a trace on the GPUs of a fabric, one source rank a GPU, and score the
+    placement beside the one before and plain EPLB; `tell` hears what is being done.
     """
     trace.expect(ranks=fabric.nodes * fabric.gpus)
     sized = dimensions(trace, question.model)
+    setting = _setting(trace, fabric, question, sized)
+    made = trials(trace, question)
+    scores, placed, shown = _scores(setting, made, tell)
+    last = made[-1]
+    if len(made) > 1:  # what was scored are its predecessors
+        tell("the plan on all steps")
+        last = Trial(range(len(trace.iterations)), last.scored)
+        placed, shown = setting.planned(last)
+    tell("the links")
+    links = Links(fabric, sized.token_bytes(), question.chunk)
+    common: dict[str, Any] = {"row": last.scored[-1], "previous": question.previous}
+    start, first = setting.before
+    model, rule = setting.model, setting.rule
+    return Comparison(
+        question.planner,
+        sized.name,
+        rule,
+        trace.records,
+        trace.iterations[setting.shown(last)].tolist(),
+        shown.decay,
+        [int(trace.iterations[row]) for trial in made for row in trial.scored],
+        made[0].seen != made[0].scored,
+        len(made),
+        question.replicas,
+        placed,
+        scores,
+        setting.slots(placed.placement),
+        {
+            "before": assess(trace, model, start, links, **common, style="deepspeed", rule=first),
+            "after": assess(trace, model, placed.placement, links, **common, rule=rule),
+        },
+        placed.placement.movement(start, sized.expert_bytes()),
+    )
+
+
+def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) -> _Setting:
     tokens = question.tokens or trace.tokens_per_rank
     if not tokens:
         rows = trace.counts.size // trace.experts
         tokens = int(trace.counts.sum(dtype=np.int64) / rows / trace.top_k)
     model = sized.model(fabric, tokens, gpu_flops=question.gpu_flops)
-    expert, previous = sized.expert_bytes(), question.previous
-    problem = Problem.of_trace(
-        trace,
-        model.weighing_moves(question.move_weight),
-        question.planned_on,
-        replicas=question.replicas,
-        slots=None if question.memory is None else question.memory // expert,
-        groups=question.groups,
-        previous=previous,
-        limit_s=question.limit_s,
-    )
-    placed = place(problem, question.planner)
-    start = place(Problem.of_trace(trace, model), "contiguous").placement
-    start = start if previous is None else previous
-    when = question.planned_on if question.evaluated_on is None else question.evaluated_on
-    rule = question.rule or ("even" if question.planner == "replicate" else "home")
-    links = Links(fabric, sized.token_bytes(), question.chunk)
-    common: dict[str, Any] = {"iteration": when, "previous": previous}
-    first = "home" if previous is None else rule
-    return Comparison(
-        question.planner,
-        sized.name,
-        rule,
-        int(trace.iterations[trace.row(question.planned_on)]),
-        int(trace.iterations[trace.row(when)]),
-        placed,
-        assess(trace, model, start, links, **common, style="deepspeed", rule=first),
-        assess(trace, model, placed.placement, links, **common, rule=rule),
-        placed.placement.movement(start, expert),
-    )
+    wanted = question.replicas
+    if wanted is not None and question.even_slots:
+        wanted = -(-wanted // model.devices) * model.devices
+    return _Setting(trace, question, model, sized.expert_bytes(), wanted)
+
+
+def _scores(
+    setting: _Setting, made: list[Trial], tell: Callable[[str], None]
+) -> tuple[dict[str, Score], Placed, Seen]:
+    """Of "before", "eplb" and "after", the steps of all trials one after the other; and the last
+    plan.
+    """
+    ratios: dict[str, list[Floats]] = {"before": [], "eplb": [], "after": []}
+    for number, trial in enumerate(made):
+        tell(f"plan {number + 1} of {len(made)} that are scored")
+        placed, shown = setting.planned(trial)
+        placement = placed.placement
+        counts = setting.trace.counts[trial.scored.start : trial.scored.stop]
+        plain = setting.eplb(trial, setting.slots(placement))
+        for name, score in (
+            ("before", scored(counts, *setting.before)),
+            ("eplb", scored_map(counts, plain, placement.devices)),
+            ("after", scored(counts, placement, setting.rule)),
+        ):
+            ratios[name].append(score.ratio)
+    return {name: Score(np.concatenate(ratio)) for name, ratio in ratios.items()}, placed, shown

@@ -192,6 +192,21 @@ class TimeModel:
             copy_mean_ps=round(self.copy_mean_ps * weight),
         )
 
+    def over(self, steps: int) -> TimeModel:
+        """The model of `steps` iterations together, for counts that are summed over them: copies
+        and other compute come again in each.
+        """
+        if max(self._longest[1], self.fnec_ps, self.bnec_ps) * steps > MAX_PS:
+            raise InputError(f"{steps} iterations at once: plan on fewer (--window)")
+        return replace(
+            self,
+            copy_ps=self.copy_ps * steps,
+            copy_up_ps=self.copy_up_ps * steps,
+            copy_mean_ps=self.copy_mean_ps * steps,
+            fnec_ps=self.fnec_ps * steps,
+            bnec_ps=self.bnec_ps * steps,
+        )
+
     @cached_property
     def vectors(self) -> tuple[Ints, Ints, Ints]:
         """What the kernels read: the node of each GPU, int64 [2, nodes] (node_ps, copy_ps), and the

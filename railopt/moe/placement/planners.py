@@ -7,7 +7,7 @@ and one entry of `PLANNERS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -144,6 +144,18 @@ class Placed:
     placement: Placement
     optima: tuple[Bracket, ...] = ()
     interrupted: bool = False
+
+    def over(self, steps: int) -> Placed:
+        """The same, its optima those of one of the `steps` iterations that the problem is for."""
+        shares = tuple(
+            replace(
+                known,
+                value=None if known.value is None else known.value / steps,
+                bound=known.bound / steps,
+            )
+            for known in self.optima
+        )
+        return replace(self, optima=shares)
 
 
 def place(problem: Problem, planner: str | Callable[[Problem], Placed] = "pro-prophet") -> Placed:

@@ -4,10 +4,12 @@ layer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Ints
+from railopt.arrays import Bools, Floats, Int32s, Ints
 from railopt.errors import InputError
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import Trace
@@ -31,17 +33,47 @@ def split(
     Even shares are whole tokens; what is left over goes to holders that differ from source to
     source.
     """
+    _check_rule(holds, rule)
+    tokens = np.asarray(counts, np.int64)
+    result = np.zeros((*tokens.shape, len(tokens)), np.int64)
+    for expert, eligible in enumerate(_eligible(holds, home, gpus, rule)):
+        result[:, expert] = _even(tokens[:, expert], eligible, expert)
+    return result
+
+
+def gpu_loads(
+    counts: Ints | Int32s, holds: Bools, home: npt.ArrayLike, gpus: int, rule: str
+) -> Floats:
+    """float64 [step, GPU]: tokens that each GPU computes, of counts int [step, source GPU, expert];
+    as `split`, but shares are exact instead of whole tokens.
+    """
+    _check_rule(holds, rule)
+    load = np.zeros((len(counts), len(holds)))
+    for expert, eligible in enumerate(_eligible(holds, home, gpus, rule)):
+        if rule == "even":  # the same for every source
+            load += np.outer(counts[:, :, expert].sum(axis=1), eligible[0] / eligible[0].sum())
+        else:
+            load += counts[:, :, expert] @ (eligible / eligible.sum(axis=1, keepdims=True))
+    return load
+
+
+def _check_rule(holds: Bools, rule: str) -> None:
+    devices, experts = holds.shape
     if rule not in RULES:
         raise InputError(f"unknown rule {rule!r}; known rules: {', '.join(RULES)}")
-    tokens = np.asarray(counts, np.int64)
-    owner = np.asarray(home, np.int64)
-    devices, experts = tokens.shape
     if devices * devices * experts > MAX_SHARES:
         raise InputError(
             f"{experts} experts on {devices} GPUs: {devices} x {experts} x {devices} shares of "
             f"tokens, at most {MAX_SHARES} fit in memory"
         )
-    result = np.zeros((devices, experts, devices), np.int64)
+
+
+def _eligible(holds: Bools, home: npt.ArrayLike, gpus: int, rule: str) -> Iterator[Bools]:
+    """Of one expert after the other: the GPUs that each source's tokens may go to, bool [source
+    GPU, destination GPU].
+    """
+    owner = np.asarray(home, np.int64)
+    devices, experts = holds.shape
     node = np.arange(devices) // gpus
     same = node[:, None] == node[None, :]
     for expert in range(experts):
@@ -55,8 +87,7 @@ def split(
             own = np.flatnonzero(held)
             eligible[own] = False
             eligible[own, own] = True
-        result[:, expert] = _even(tokens[:, expert], eligible, expert)
-    return result
+        yield eligible
 
 
 def _first_or_home(nearby: Bools, owner: int, same: Bools) -> Bools:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from railopt.arrays import Array, Int32s, load_npy
 from railopt.errors import FormatError, InputError, printable
 from railopt.moe.routing.torch_file import load_pt
-from railopt.moe.routing.trace import MAX_EXPERTS, MAX_LAYERS, Trace
+from railopt.moe.routing.trace import LOADS, MAX_EXPERTS, MAX_LAYERS, SERVING, Trace
 
 MAX_COUNTS = 1 << 25  # entries [step, layer, rank, expert] of a trace that is made here
 MAX_PICKS = 1 << 27  # (token, expert) pairs of per-token records
@@ -71,7 +71,7 @@ def from_load(
     counts = _spread(given.reshape(-1, experts), ranks).reshape(steps, layers, ranks, experts)
     counts.flags.writeable = False
     sources = "assumed even: the load tensor has no source ranks"
-    return Trace(counts, top_k, meta={"sources": sources, **(meta or {})})
+    return Trace(counts, top_k, meta={"sources": sources, "records": LOADS, **(meta or {})})
 
 
 def _spread(loads: Array, ranks: int) -> Int32s:
@@ -99,7 +99,7 @@ def from_sglang(data: Any, *, ranks: int, top_k: int | None = None) -> Trace:
             _array(data["logical_count"], "logical_count"),
             ranks=ranks,
             top_k=top_k or 1,
-            meta={"source": "sglang recorder, statistics"},
+            meta={"source": "sglang recorder, statistics", "records": SERVING},
         )
     if isinstance(data, dict) and "records" in data:
         return _from_records(data["records"], ranks)
@@ -150,6 +150,7 @@ def _meta(records: list[dict[str, Any]]) -> dict[str, Any]:
     meta: dict[str, Any] = {
         "source": "sglang recorder, per token",
         "sources": "assumed: tokens of a step in equal runs, one a rank",
+        "records": SERVING,
     }
     rows = [
         misc["num_tokens_per_rank"]

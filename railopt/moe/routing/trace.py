@@ -39,6 +39,7 @@ MAX_EXPERTS = 1 << 15  # `choices` are int16
 MAX_LAYERS = 1 << 12
 MAX_TOKENS = 1 << 40  # a rank
 MAX_WIDTH = 1 << 20  # of a token's hidden vector
+TRAINING, SERVING, LOADS = "training iterations", "serving steps", "loads"  # what rows record
 ARRAYS = ("counts", "iterations", "layers", "choices", "choice_iterations", "choice_layers")
 
 
@@ -58,7 +59,8 @@ class Trace:
                        -1 are none (`tokens` leaves them out)
     choice_iterations  int64 [iteration'], choice_layers int32 [layer']: what the rows of `choices`
                        are
-    meta               JSON values: command, seed, hardware, text
+    meta               JSON values: command, seed, hardware, text; "records": what a row is, see
+                       `records`
     """
 
     counts: Int32s = field(repr=False)
@@ -163,6 +165,14 @@ class Trace:
     def experts(self) -> int:
         """Experts a layer."""
         return int(self.counts.shape[3])
+
+    @property
+    def records(self) -> str:
+        """What a row is: TRAINING iterations (unless `meta` says otherwise), SERVING steps, or
+        LOADS, sums over nobody says how many steps.
+        """
+        said = self.meta.get("records", TRAINING)
+        return said if said in (TRAINING, SERVING) else LOADS
 
     @cached_property
     def load(self) -> Ints:

@@ -78,7 +78,8 @@ def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[
     assert main(["place", trace, *FABRIC]) == 0
     out = capsys.readouterr().out
     for text in (
-        "balance, max/mean",
+        "planned on 1 training iterations (5), scored on 1 (6), which it did not see",
+        "eplb, ",
         "busiest NIC, pxn",
         "dispatch time, equitable",
         "iteration",
@@ -179,6 +180,34 @@ def test_planning_on_one_iteration_and_evaluating_on_another(
     fresh = json.loads(capsys.readouterr().out)
     assert ahead["before"] == fresh["before"]
     assert ahead["after"]["iteration_s"] >= fresh["after"]["iteration_s"]
+    assert (ahead["held_out"], fresh["held_out"]) == (True, False)
+    assert main(["place", trace, *FABRIC, "--json"]) == 0
+    held_out = json.loads(capsys.readouterr().out)
+    assert (held_out["planned_on"], held_out["scored_on"]) == ([5], [6])
+    assert held_out["after"] == ahead["after"]
+
+
+def test_what_servers_round_up_to_is_said(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--planner", "replicate", "--replicas", "13", "--sglang", str(tmp_path / "s.json")]
+    assert main(["place", trace, *FABRIC, *options]) == 0
+    said = capsys.readouterr()
+    assert "13 replicas a layer asked, 16 placed" in said.out
+    slots = json.loads((tmp_path / "s.json").read_text())["physical_to_logical_map"]
+    assert np.shape(slots) == (2, 16)
+
+
+def test_times_of_training_are_not_given_for_serving(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = np.random.default_rng(0).integers(0, 999, (5, 2, 8))
+    np.save(tmp_path / "load.npy", load)
+    options = [*FABRIC, "--model", "mixtral-8x7b", "--planner", "replicate", "--rolling", "1"]
+    assert main(["place", str(tmp_path / "load.npy"), *options, "--held-out", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "scores: 2 loads (3 to 4), 2 plans, each on steps before those it is scored on" in out
+    assert "iteration" not in out.replace("iterations", "")
 
 
 @pytest.mark.parametrize(
@@ -188,6 +217,15 @@ def test_planning_on_one_iteration_and_evaluating_on_another(
         (["--memory", "20KiB"], "need at least 2"),
         (["--replicas", "16", "--memory", "80KiB"], "smallest feasible number of slots is 4"),
         (["--iteration", "1"], "was not recorded"),
+        (["--iteration", "5", "--window", "2"], "--window can't do anything with --iteration"),
+        (["--evaluate", "6"], "--evaluate can't do anything without --iteration"),
+        (["--window", "0"], "expected a window, a whole number"),
+        (["--window", "some"], "expected a window, a whole number"),
+        (["--decay", "1.5"], "expected more than 0 and at most 1"),
+        (["--decay", "nan"], "is not a decay"),
+        (["--held-out", "2"], "expected 0 to 1, since a plan needs one to see"),
+        (["--held-out", "0", "--rolling", "1"], "none are held out"),
+        (["--rolling", "0"], "expected at least 1"),
         (["--model", "nobody"], "known models"),
         (["--previous", "absent.json"], "No such file"),
         (["--planner", "optimal", "--limit", "0"], "expected more than 0"),

@@ -1,0 +1,75 @@
+"""Plans are scored on steps that they did not see, beside plain EPLB on the same steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from railopt.fabric import Fabric
+from railopt.moe.assess import Question, Trial, compare, scored, scored_map, trials
+from railopt.moe.placement.placement import Placement
+from railopt.moe.placement.replicate import balance, replicate
+from railopt.moe.routing.dispatch import RULES, split
+from railopt.moe.routing.trace import Trace
+from railopt.moe.routing.window import Window
+
+FABRIC = Fabric.uniform(2, 2)
+META = {"model": {"ffn": 64, "shared": 0}}
+
+
+def drifting(steps: int = 16, layers: int = 2, experts: int = 16, seed: int = 0) -> Trace:
+    """Popularity that wanders: the sum of all steps is a poor guess of the next."""
+    rng = np.random.default_rng(seed)
+    state, rows = rng.normal(size=(layers, experts)), []
+    for _ in range(steps):
+        state = 0.97 * state + 0.243 * rng.normal(size=state.shape)
+        share = np.exp(state) / np.exp(state).sum(axis=1, keepdims=True)
+        rows.append([rng.multinomial(800, p, 4) for p in share])
+    return Trace(np.array(rows), 2, 400, 64, meta=META)
+
+
+def test_a_plan_is_scored_on_what_comes_after_it() -> None:
+    trace = drifting(8)
+    assert trials(trace, Question()) == [Trial(range(6), range(6, 8))]
+    rolling = trials(trace, Question(held_out=3, rolling=2))
+    assert rolling == [Trial(range(5), range(5, 7)), Trial(range(7), range(7, 8))]
+    assert trials(trace, Question(held_out=0)) == [Trial(range(8), range(8))]
+    assert trials(drifting(1), Question()) == [Trial(range(1), range(1))]
+    assert trials(trace, Question(only=3, evaluated_on=5)) == [Trial(range(3, 4), range(5, 6))]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_scores_are_those_of_the_split_but_for_whole_tokens(rule: str) -> None:
+    counts = 840 * np.random.default_rng(1).integers(0, 9, (3, 1, 4, 6))
+    placed = replicate(counts.sum(axis=(0, 2)), 9, 2, 2)
+    for step, found in enumerate(scored(counts, placed, rule).ratio[:, 0]):
+        shares = split(counts[step, 0], placed.holds[0], placed.home[0], 2, rule)
+        load = shares.sum(axis=(0, 1))
+        assert found == pytest.approx(load.max() / load.mean())
+    if rule == "even":
+        theirs = scored_map(counts, placed.phy2log(3), 4)
+        full = Placement.from_phy2log(placed.phy2log(3), 2, 2, 6)
+        np.testing.assert_allclose(theirs.ratio, scored(counts, full, rule).ratio)
+        one = balance(counts[1].sum(axis=1), placed.phy2log(3), 4)
+        np.testing.assert_allclose(theirs.ratio[1], one)
+
+
+def test_on_a_drifting_trace_replicate_beats_plain_eplb_on_the_same_steps() -> None:
+    made = compare(drifting(), FABRIC, Question("replicate", replicas=24, rolling=1))
+    assert made.replans == len(made.scored_on) == 4
+    assert made.held_out
+    assert made.seen == list(range(16))
+    ours, plain = made.scores["after"], made.scores["eplb"]
+    assert (ours.ratio.mean(axis=0) <= plain.ratio.mean(axis=0)).all()
+    assert ours.mean < 0.95 * plain.mean < made.scores["before"].mean
+    sum_only = Question("replicate", replicas=24, rolling=1, window=Window(decay=1.0))
+    assert compare(drifting(), FABRIC, sum_only).scores["after"].mean > ours.mean
+
+
+def test_planning_on_a_sum_is_planning_on_its_mean() -> None:
+    one = drifting(1)
+    trace = Trace(np.repeat(one.counts, 5, axis=0), 2, 400, 64, meta=META)
+    for planner in ("pro-prophet", "shadow", "replicate"):
+        several = compare(trace, FABRIC, Question(planner, replicas=24))
+        single = compare(trace, FABRIC, Question(planner, replicas=24, only=0))
+        np.testing.assert_array_equal(several.placed.placement.holds, single.placed.placement.holds)
