@@ -14,16 +14,20 @@ As canonical JSON (sorted keys, no spaces), version 2:
                  "near": [[GPUs of a rail], ...],
                  "units": {"src_gpu": [...], "dst": [...], "size": [...], "targets": [[...]]}}
                 {"kind": "moved", ..., "plan": {"file": name, "digest": hex}}
+                {"kind": "split", "counts": [tokens of an expert, ...], "holds": [[experts of a
+                 GPU], ...], "spare": [slots of a GPU, ...]}, and "node": [node of a GPU, ...]
+                 where copies stay on nodes that hold their expert; bounds in tokens
                 and perhaps "traffic": hex, the digest of the `Traffic` between nodes that the
                 chunks were cut from
     claim       "bound"     "p/q": nothing is faster; or, of kind "moved", nothing within "time"
-                            moves fewer bytes inside nodes
+                            moves fewer bytes inside nodes; or, of kind "split", the fullest GPU
+                            has as many tokens whatever is copied
                 "value"     "p/q": what this plan takes, or moves; left out where there is none
                 "optimal"   whether this plan meets the bound, by a witness
                 "best"      "p/q": what the best plan known takes, where that is another
                 "optimum"   of the problem: "proved", "claimed" or "open"
     witness     {"kind": ...}: why nothing is faster than the bound, see `check.py`
-    assignment  [rail of each size or chunk], or
+    assignment  [rail of each size or chunk], of kind "split" [[expert, GPU, tokens], ...], or
     flow        {"unit": d, "src", "dst", "rail", "amount": [...]}: what takes the value; a
                 certificate that names a plan has it there
     best        {"assignment": [...]} or {"file": name, "digest": hex}: what takes the best value,

@@ -5,7 +5,8 @@
 One file of the standard library alone, to be read from top to bottom by someone who trusts
 nothing: what a verdict says; how foreign text becomes values; witnesses about the rails of one
 node, from the simplest to the hardest; witnesses about all nodes at once; what a plan or an
-assignment attains; certificates, about time and about what is moved inside nodes; the verdict.
+assignment attains; certificates, about time, about what is moved inside nodes, and about copies of
+experts in spare slots; the verdict.
 A function that checks a witness is headed by the theorem that makes it sound, in the words of
 `proofs/THEOREMS.toml`, where each of them is proved in Coq.
 
@@ -64,8 +65,9 @@ class Verdict:
     kind      what was checked: the kind of witness, "claimed by NAME", or "plan"
     message   why, in words
     bound     nothing is faster: bytes for a local problem of equal rails, else seconds; or, of
-              kind "moved", nothing in time moves fewer bytes
-    value     what its plan, assignment or flow takes, or moves
+              kind "moved", nothing in time moves fewer bytes; or, of kind "split", the fullest GPU
+              has as many tokens whatever is copied
+    value     what its plan, assignment or flow takes, or moves, or the tokens of its fullest GPU
     best      what the best solution takes that the file holds
     optimum   "proved" or "claimed" if that one meets the bound, "open" otherwise
     """
@@ -1433,11 +1435,156 @@ def units_of(plan: PlanFile, inside: Inside, near: Any, meter: Meter) -> Units:
     return Units(src_gpu, dst, size, [sets[row] for row in rows])
 
 
+# ================================================================ copies in spare slots
+
+
+class Slots(NamedTuple):
+    """Experts on GPUs, and spare slots for copies of others; a case of a proof has more held, fewer
+    slots, or copies that are barred.
+
+    counts   tokens of each expert
+    holds    of each GPU, the experts that it holds
+    spare    of each GPU, how many copies it may take
+    node     of each GPU, where copies stay on nodes that hold their expert; else None
+    homes    of each expert, the nodes that hold it
+    barred   (GPU, expert): not copied there
+    """
+
+    counts: list[int]
+    holds: list[set[int]]
+    spare: list[int]
+    node: list[int] | None
+    homes: list[set[int]]
+    barred: set[tuple[int, int]]
+
+    def may(self, gpu: int, expert: int) -> bool:
+        """Whether a GPU that does not hold the expert may take a copy, slots aside."""
+        near = self.node is None or self.node[gpu] in self.homes[expert]
+        return near and (gpu, expert) not in self.barred
+
+
+def by_room(slots: Slots, witness: Any, most: int, meter: Meter) -> bool:
+    """T15, room for a set of experts: Of a set of experts a GPU takes at most what it holds, the
+    largest others that its spare slots may take, and no more than T in all; if the set has more
+    tokens than all GPUs take of it, some GPU has more than T.
+    """
+    named = fields(witness, "witness room", "kind experts")["experts"]
+    chosen = {*integers(named, "experts", 0, len(slots.counts) - 1)}
+    largest_first = sorted(chosen, key=lambda expert: -slots.counts[expert])
+    room = 0
+    for gpu, held in enumerate(slots.holds):
+        meter.spend(2 * len(largest_first) + 1)
+        takes, left = 0, slots.spare[gpu]
+        for expert in largest_first:
+            if expert in held:
+                takes += slots.counts[expert]
+            elif left and slots.may(gpu, expert):
+                takes, left = takes + slots.counts[expert], left - 1
+        room += min(takes, most)
+    return room < sum(slots.counts[expert] for expert in chosen)
+
+
+def by_cases(slots: Slots, witness: Any, most: int, meter: Meter) -> bool:
+    """T15a, with a copy and without: A plan has a copy of an expert on a GPU, or it has not: what
+    holds of all plans in both cases holds of all plans.
+
+    With it, the GPU holds the expert and has a slot less; without, the copy is barred.
+    """
+    fields(witness, "witness cases", "kind copy with without")
+    expert, gpu = matrix([witness["copy"]], "copy", width=2)[0]
+    known = expert < len(slots.counts) and gpu < len(slots.holds)
+    need(known and slots.spare[gpu] > 0, "copy: no such expert, GPU or slot")
+    need(expert not in slots.holds[gpu] and slots.may(gpu, expert), "copy: held or barred already")
+    slots.holds[gpu].add(expert)
+    slots.spare[gpu] -= 1
+    shown = shows(slots, witness["with"], most, meter)
+    slots.holds[gpu].remove(expert)
+    slots.spare[gpu] += 1
+    slots.barred.add((gpu, expert))
+    shown = shown and shows(slots, witness["without"], most, meter)
+    slots.barred.remove((gpu, expert))
+    return shown
+
+
+SPLIT = {"room": by_room, "cases": by_cases}
+
+
+def shows(slots: Slots, witness: Any, most: int, meter: Meter) -> bool:
+    """Whether a witness shows that some GPU has more than `most` tokens, whatever the plan."""
+    kind = kind_of(witness)
+    need(kind in SPLIT, f"witness of kind {kind!r}: expected one of {', '.join(SPLIT)}, claimed")
+    meter.spend(1)
+    return SPLIT[kind](slots, witness, most, meter)
+
+
+def check_split(problem: Problem) -> Shown:
+    """T15b, witnesses of spare slots are sound: What a room, or cases that end in rooms, show holds
+    for every choice of copies and every split of the tokens over them.
+
+    The instance is experts on GPUs, spare slots, and tokens; a plan is [expert, GPU, tokens] rows.
+    """
+    record, bound, _, meter = problem
+    need("flow" not in record and "best" not in record, "a split is one plan")
+    slots = read_slots(record["problem"], meter)
+    witness, most = record["witness"], ceil(bound) - 1
+    by = claimant(witness)
+    if by:
+        kind = f"claimed by {by}"
+    else:
+        kind = kind_of(witness)
+        shown = shows(slots, witness, most, meter) or most < 0
+        need(shown, f"the {kind} witness does not show {bound} tokens")
+    rows = record.get("assignment")
+    value = None if rows is None else Fraction(fullest(slots, matrix(rows, "assignment", width=3)))
+    return Shown(kind, value, None)
+
+
+def read_slots(problem: Any, meter: Meter) -> Slots:
+    """The instance: `counts`, `holds` (experts of each GPU), `spare` and perhaps `node`, of each
+    GPU.
+    """
+    instance = fields(problem, "problem", "kind counts holds spare", "node")
+    counts, held = integers(instance["counts"], "counts"), instance["holds"]
+    need(isinstance(held, list) and len(held) > 0, "holds: expected the experts of some GPUs")
+    holds = [{*integers(row, "holds", 0, len(counts) - 1)} for row in held]
+    spare = integers(instance["spare"], "spare")
+    node = integers(instance["node"], "node") if "node" in instance else None
+    need(len(spare) == len(holds), "spare: expected a number a GPU")
+    need(node is None or len(node) == len(holds), "node: expected a number a GPU")
+    homes: list[set[int]] = [set() for _ in counts]
+    for gpu, row in enumerate(holds):
+        meter.spend(len(row))
+        for expert in row:
+            homes[expert].add(gpu if node is None else node[gpu])
+    need(all(homes), "an expert without a GPU")
+    return Slots(counts, holds, spare, node, homes, set())
+
+
+def fullest(slots: Slots, rows: Rates) -> int:
+    """The largest load of a GPU, where every token is on a GPU that holds its expert or has a copy
+    in a slot.
+    """
+    loads, put = [0] * len(slots.holds), [0] * len(slots.counts)
+    copies: set[tuple[int, int]] = set()
+    for expert, gpu, tokens in rows:
+        need(expert < len(put) and gpu < len(loads), "assignment: no such expert or GPU")
+        loads[gpu], put[expert] = loads[gpu] + tokens, put[expert] + tokens
+        if expert not in slots.holds[gpu]:
+            need(slots.may(gpu, expert), f"assignment: no copy of {expert} may lie on GPU {gpu}")
+            copies.add((gpu, expert))
+    taken = summed([gpu for gpu, _ in copies], [1] * len(copies), len(loads))
+    fits = all(used <= free for used, free in zip(taken, slots.spare, strict=True))
+    need(fits, "assignment: more copies than spare slots")
+    need(put == slots.counts, "assignment: not the tokens of the micro-batch")
+    return max(loads)
+
+
 PROBLEMS = {
     "local": check_local,
     "coupled": check_coupled,
     "fluid": check_fluid,
     "moved": check_moved,
+    "split": check_split,
 }
 
 

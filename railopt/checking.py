@@ -174,10 +174,10 @@ def _certificate(
         plan = Plan.load(folder / problem["plan"]["file"])
         missed = plan.misses(_traffic(traffic, plan.fabric))
         return _held(verdict, missed, f"its plan sends every byte of {_name(traffic)} once")
-    if problem["kind"] == "local":
+    if problem["kind"] in ("local", "split"):
+        what = "one list of sizes" if problem["kind"] == "local" else "tokens on GPUs"
         raise InputError(
-            f"a certificate of one list of sizes knows no nodes: it can't be held against "
-            f"{_name(traffic)}"
+            f"a certificate of {what} knows no nodes: it can't be held against {_name(traffic)}"
         )
     given = between_nodes(_traffic_of_size(traffic, problem))
     if problem["kind"] == "moved":

@@ -147,7 +147,7 @@ def _start(layer: Layer, counts: Array, start: Parts) -> int:
     for e in range(counts.size):
         if layer.holders[e] > 1:
             _fill(e, counts[e], layer, start)
-    return _largest(start.load)
+    return int(_largest(start.load))
 
 
 @njit(cache=True)
@@ -215,7 +215,7 @@ def _try(goal: int, bold: bool, layer: Layer, start: Parts, trial: Parts) -> int
     while True:
         p = _giver(goal, bold, layer, trial)
         if p < 0:
-            return _largest(trial.load)
+            return int(_largest(trial.load))
         source, target = trial.rank[p], _taker(goal, trial.expert[p], trial)
         if target < 0:
             trial.stuck[p] = True

@@ -1,12 +1,36 @@
-"""One door to the solvers of a micro-batch."""
+"""One door to the solvers of a micro-batch: `split`.
+
+    greedy   copies and split in microseconds (`greedy.py`)
+    flow     the same copies, the best split over them (`flow.py`)
+    exact    the best copies, for small cases (`exact.py`)
+
+Each comes with a bound that no copies beat, and its witness (`room.py`).
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import os
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
-from railopt.arrays import Ints
+import numpy as np
+import numpy.typing as npt
+
+from railopt.arrays import Ints, whole_number
+from railopt.bracket import Bracket, Status
+from railopt.certificate import Certificate
+from railopt.errors import InputError, did_you_mean
+from railopt.moe.micro.exact import Found, OutOfTimeError, Question, Witness, answer
+from railopt.moe.micro.flow import evened
 from railopt.moe.micro.greedy import Parts, balance, parts_of
+from railopt.moe.micro.room import Case, best_bound
 from railopt.moe.micro.slots import Slots, Split
+from railopt.units import shown
+
+SOLVERS = ("greedy", "flow", "exact")
+MAX_SLACK = 1024
 
 
 class Greedy:
@@ -17,7 +41,8 @@ class Greedy:
     """
 
     def __init__(self, slots: Slots, slack: int = 0) -> None:
-        self.slots, self.slack, self.layer = slots, slack, slots.layer
+        self.slots, self.layer = slots, slots.layer
+        self.slack = whole_number(slack, "slack", 0, MAX_SLACK)
         self._work = (parts_of(self.layer), parts_of(self.layer), parts_of(self.layer))
 
     @property
@@ -34,11 +59,124 @@ class Greedy:
         """Plan a micro-batch, int64 [experts] of numbers from 0 to 2**40: the largest load."""
         return int(balance(self.layer, counts, self.slack, self._work))
 
-    def split(self, counts: Ints) -> Split:
+    def split(self, counts: npt.ArrayLike) -> Split:
         """Plan a micro-batch: a value of its own, checked."""
         slots = self.slots
         self.largest(slots.counts(counts))
         used, plan = int(self.plan.used[0]), self.plan
         tokens = np.zeros(slots.holds.shape, np.int64)
         np.add.at(tokens, (plan.rank[:used], plan.expert[:used]), plan.tokens[:used])
-        return Split(slots, counts, tokens, (tokens > 0) & ~slots.holds)
+        return _made(slots, counts, tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A split, and what is known of the least that any copies and split can do.
+
+    solver    who made it
+    before    the largest load without copies, by the best split
+    known     value and bound, tokens; the bound's witness is checked by `railopt check`
+    """
+
+    solver: str
+    split: Split
+    before: int
+    known: Bracket
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "solver": self.solver,
+            "before": self.before,
+            "bound": int(self.known.bound),
+            "optimum": str(self.known.status),
+            **self.split.as_dict(),
+        }
+
+    def certificate(self) -> Certificate:
+        """For `railopt check`."""
+        slots, split = self.split.slots, self.split
+        problem: dict[str, Any] = {
+            "kind": "split",
+            "counts": split.counts.tolist(),
+            "holds": [np.flatnonzero(row).tolist() for row in slots.holds],
+            "spare": slots.spare.tolist(),
+        }
+        if slots.within_node:
+            problem["node"] = (np.arange(slots.ranks) // slots.gpus).tolist()
+        gpu, expert = np.nonzero((split.tokens > 0) | split.copies)
+        rows = np.stack([expert, gpu, split.tokens[gpu, expert]], axis=1).tolist()
+        attained = {"assignment": rows or [[0, int(slots.holds[:, 0].argmax()), 0]]}
+        value = Fraction(split.largest)
+        return Certificate(problem, self.known.bound, self.known.witness, value, attained)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the certificate."""
+        self.certificate().save(path, force=force)
+
+
+def split(
+    slots: Slots,
+    counts: npt.ArrayLike,
+    solver: str = "flow",
+    *,
+    slack: int = 0,
+    limit_s: float = 10.0,
+) -> Answer:
+    """Copies in spare slots and tokens on GPUs such that the fullest GPU has little to do, and what
+    no copies can beat.
+
+    counts    int [experts]: this micro-batch's tokens, exact
+    slack     of greedy and flow: see `Greedy`
+    limit_s   of exact: what is best then is the answer, and its optimum open
+    """
+    if solver not in SOLVERS:
+        raise InputError(
+            f"solver {shown(solver)}: expected {', '.join(SOLVERS)}{did_you_mean(solver, SOLVERS)}"
+        )
+    tokens = slots.counts(counts)
+    found = Greedy(slots, slack).split(tokens)
+    if solver != "greedy":
+        found = _flowed(found)
+    bound = best_bound(Case.of(slots), tokens, found.largest)
+    value, witness = bound.tokens, bound.witness
+    if solver == "exact":
+        found, value, witness = _closed(found, value, witness, time.monotonic() + limit_s)
+    before = int(evened(_at_home(slots, tokens), slots.holds)[0].sum(axis=1).max())
+    met = Status.PROVED if found.largest == value else Status.OPEN
+    known = Bracket(Fraction(found.largest), Fraction(value), met, witness)
+    return Answer(solver, found, before, known)
+
+
+def _made(slots: Slots, counts: npt.ArrayLike, tokens: Ints) -> Split:
+    return Split(slots, slots.counts(counts), tokens, (tokens > 0) & ~slots.holds)
+
+
+def _at_home(slots: Slots, tokens: Ints) -> Ints:
+    """Every token on the first GPU that holds its expert."""
+    start = np.zeros(slots.holds.shape, np.int64)
+    start[slots.holds.argmax(axis=0), np.arange(slots.experts)] = tokens
+    return start
+
+
+def _flowed(found: Split) -> Split:
+    """The best split over the same copies."""
+    has = found.slots.holds | found.copies
+    return _made(found.slots, found.counts, evened(found.tokens, has)[0])
+
+
+def _closed(
+    found: Split, bound: int, witness: Witness, deadline: float
+) -> tuple[Split, int, Witness]:
+    """Better and better plans until one is refuted or time is up: the last, and the bound."""
+    case = Case.of(found.slots)
+    try:
+        while found.largest > bound:
+            told = answer(case, Question(found.counts, found.largest - 1, deadline))
+            if isinstance(told, Found):
+                found = _made(found.slots, found.counts, told.tokens)
+            else:
+                bound, witness = found.largest, told
+    except OutOfTimeError:
+        pass
+    return found, bound, witness

@@ -1,0 +1,83 @@
+"""The optimum over copies and split, for small cases: is there a plan in which no GPU has more than
+T?  Cases are made, with a copy and without it, until a set of experts finds no room or a linear
+program's shares, copied as they are, give a plan.  What was refuted is a witness (theorem T15a).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.arrays import Bools, Floats, Ints
+from railopt.moe.micro.flow import evened
+from railopt.moe.micro.room import Case, best_of, relaxed
+
+DEPTH = 200  # cases inside cases: what the kernel reads without complaint
+
+Witness = dict[str, Any]
+
+
+class OutOfTimeError(Exception):
+    """The limit was reached before the question was answered."""
+
+
+class Found(NamedTuple):
+    """A plan: tokens int64 [GPU, expert]."""
+
+    tokens: Ints
+
+
+class Question(NamedTuple):
+    """Tokens int64 [experts]; what no GPU shall exceed; until when an answer is awaited."""
+
+    counts: Ints
+    most: int
+    deadline: float
+
+
+def answer(case: Case, question: Question, depth: int = 0) -> Found | Witness:
+    """A plan in which no GPU has more tokens than asked for, or a witness that there is none."""
+    counts, most = question.counts, question.most
+    if time.monotonic() > question.deadline or depth > DEPTH:
+        raise OutOfTimeError
+    shares, sets = relaxed(case, counts)
+    bound = best_of(case, counts, sets)
+    if bound.tokens > most:
+        return bound.witness
+    tokens, tight = _plan(case, counts, shares)
+    if int(tokens.sum(axis=1).max()) <= most:
+        return Found(tokens)
+    bound = best_of(case, counts, [tight])
+    if bound.tokens > most:
+        return bound.witness
+    gpu, expert = _undecided(case, shares)
+    there = answer(case.with_copy(gpu, expert), question, depth + 1)
+    if isinstance(there, Found):
+        return there
+    absent = answer(case.without_copy(gpu, expert), question, depth + 1)
+    if isinstance(absent, Found):
+        return absent
+    return {"kind": "cases", "copy": [expert, gpu], "with": there, "without": absent}
+
+
+def _plan(case: Case, counts: Ints, shares: Floats) -> tuple[Ints, Bools]:
+    """Copies where shares are largest, as slots allow, the best split over them, and the experts
+    that allow no better.
+    """
+    wanted = np.where(case.may, shares, 0.0)
+    rank = np.argsort(np.argsort(-wanted, axis=1, kind="stable"), axis=1, kind="stable")
+    has = case.holds | ((rank < case.spare[:, None]) & (wanted > 1e-9))
+    start = np.zeros(has.shape, np.int64)
+    start[has.argmax(axis=0), np.arange(has.shape[1])] = counts
+    return evened(start, has)
+
+
+def _undecided(case: Case, shares: Floats) -> tuple[int, int]:
+    """The open copy whose share is least decided: there is one, since without open copies the
+    experts that allow no better split find no room.
+    """
+    doubt = np.where(case.may, np.minimum(shares, 1.0 - shares), -np.inf)
+    gpu, expert = divmod(int(doubt.argmax()), doubt.shape[1])
+    return gpu, expert

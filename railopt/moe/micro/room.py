@@ -1,0 +1,153 @@
+"""What no copies can beat: sets of experts that find no room (theorem T15).
+
+A *case* is what is held, what may be copied, and the slots that are left.  Of a set F of experts a
+GPU takes at most what it holds, the largest others that its slots may take, and at most T in all;
+if F has more tokens, the fullest GPU has more than T.  The best F is read off the prices of a
+linear program, and its bound added up in whole numbers: the program's word is never taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.arrays import Bools, Floats, Int32s, Ints
+from railopt.errors import BackendError
+from railopt.moe.micro.slots import Slots
+
+MAX_PROGRAM = 1 << 15  # variables of a linear program; beyond it, closed forms alone
+
+
+class Case(NamedTuple):
+    """holds, may: bool [GPU, expert]; spare: int32 [GPU]."""
+
+    holds: Bools
+    may: Bools
+    spare: Int32s
+
+    @classmethod
+    def of(cls, slots: Slots) -> Case:
+        """What a micro-batch finds."""
+        return cls(slots.holds, slots.may, slots.spare)
+
+    def with_copy(self, gpu: int, expert: int) -> Case:
+        """The copy is there: it is held, and a slot is gone."""
+        holds, may, spare = self.holds.copy(), self.may.copy(), self.spare.copy()
+        holds[gpu, expert], may[gpu, expert] = True, False
+        spare[gpu] -= 1
+        if not spare[gpu]:
+            may[gpu] = False
+        return Case(holds, may, spare)
+
+    def without_copy(self, gpu: int, expert: int) -> Case:
+        """The copy is barred."""
+        may = self.may.copy()
+        may[gpu, expert] = False
+        return self._replace(may=may)
+
+
+class Bound(NamedTuple):
+    """The fullest GPU has at least `tokens`, because these experts find no room for less."""
+
+    tokens: int
+    experts: list[int]
+
+    @property
+    def witness(self) -> dict[str, Any]:
+        """As the kernel checks it."""
+        return {"kind": "room", "experts": self.experts}
+
+
+def bound_of(case: Case, counts: Ints, chosen: Bools) -> int:
+    """The least largest load that a set of experts, bool [experts], leaves possible."""
+    wanted = int(counts[chosen].sum())
+    if not wanted:
+        return 0
+    takes = np.where(case.holds & chosen, counts, 0).sum(axis=1)
+    copied = -np.sort(-np.where(case.may & chosen, counts, 0), axis=1)
+    within = np.arange(copied.shape[1]) < case.spare[:, None]
+    takes += np.where(within, copied, 0).sum(axis=1)
+    return _level(np.sort(takes), wanted)
+
+
+def _level(takes: Ints, wanted: int) -> int:
+    """The least T of which sum_r min(T, takes_r) is at least `wanted`; takes ascend."""
+    for place, take in enumerate(takes.tolist()):
+        left = len(takes) - place
+        if take * left >= wanted:
+            return -(-wanted // left)
+        wanted -= take
+    raise AssertionError("GPUs together take all tokens: every expert is held")
+
+
+def best_bound(case: Case, counts: Ints, enough: int | None = None) -> Bound:
+    """The best bound known: of all experts, of those that GPUs with full loads hold, and, unless
+    one of these is `enough`, of sets by a linear program's prices.
+    """
+    found = best_of(case, counts, [np.ones(len(counts), np.bool_), *_of_gpus(case, counts)])
+    small = int((case.holds | case.may).sum()) <= MAX_PROGRAM
+    if (enough is None or found.tokens < enough) and small and counts.any():
+        found = max(found, best_of(case, counts, relaxed(case, counts)[1]))
+    return found
+
+
+def best_of(case: Case, counts: Ints, sets: list[Bools]) -> Bound:
+    """The best bound of these sets of experts."""
+    return max(
+        (Bound(bound_of(case, counts, chosen), np.flatnonzero(chosen).tolist()) for chosen in sets),
+        key=lambda bound: bound.tokens,
+    )
+
+
+def _of_gpus(case: Case, counts: Ints) -> list[Bools]:
+    """The experts that can't leave a set of GPUs: the fullest one, the two fullest, and so on, and
+    those that are confined alike.
+    """
+    able = case.holds | case.may
+    order = np.argsort(-np.where(case.holds, counts, 0).sum(axis=1), kind="stable")
+    sets = [order[:k] for k in range(1, len(order))]
+    sets += [np.flatnonzero(column) for column in np.unique(able, axis=1).T[: len(order)]]
+    return [np.all(~np.delete(able, gpus, axis=0), axis=0) for gpus in sets]
+
+
+def relaxed(case: Case, counts: Ints) -> tuple[Floats, list[Bools]]:
+    """A linear program's split, float64 [GPU, expert] shares of the experts' tokens where slots may
+    be shared, and sets of experts by its prices: those that cost at least so much.
+    """
+    shares, prices = _solved(case, counts)
+    levels = np.unique(np.round(prices, 9))
+    everyone = np.ones(len(counts), np.bool_)
+    return shares, [everyone, *(prices >= level - 1e-7 for level in levels[:256])]
+
+
+def _solved(case: Case, counts: Ints) -> tuple[Floats, Floats]:
+    """The least T with shares y of every expert's tokens on GPUs that hold or may take it, sum_e
+    c_e y <= T, and shares in slots of at most as many as there are; shares and experts' prices.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_matrix
+
+    (ranks, experts), scale = case.holds.shape, float(counts.sum()) / len(case.spare)
+    rank, expert = np.nonzero((case.holds | case.may) & (counts > 0))
+    copied = np.flatnonzero(~case.holds[rank, expert])
+    number = len(rank)
+    column = np.arange(number)
+    rows = np.r_[rank, np.arange(ranks), ranks + rank[copied]]
+    columns = np.r_[column, np.full(ranks, number), copied]
+    values = np.r_[counts[expert] / scale, np.full(ranks, -1.0), np.ones(len(copied))]
+    result: Any = linprog(
+        np.r_[np.zeros(number), 1.0],
+        A_ub=coo_matrix((values, (rows, columns)), shape=(2 * ranks, number + 1)),
+        b_ub=np.r_[np.zeros(ranks), case.spare],
+        A_eq=coo_matrix((np.ones(number), (expert, column)), shape=(experts, number + 1)),
+        b_eq=(counts > 0).astype(np.float64),
+        method="highs",
+    )
+    if result.x is None:
+        raise BackendError(f"HiGHS did not bound the load: {result.message}")
+    shares = np.zeros(case.holds.shape)
+    shares[rank, expert] = result.x[:number]
+    prices = np.zeros(experts)
+    prices[counts > 0] = (result.eqlin.marginals / np.maximum(counts, 1))[counts > 0]
+    return shares, prices

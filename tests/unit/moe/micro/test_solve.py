@@ -1,0 +1,235 @@
+"""Split and bound of a micro-batch: against brute force, and as the kernel sees it."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from railopt.arrays import Ints
+from railopt.certificate import Certificate
+from railopt.dice import Dice
+from railopt.errors import InputError
+from railopt.moe.micro.flow import evened
+from railopt.moe.micro.room import Case, best_bound, bound_of
+from railopt.moe.micro.slots import Slots
+from railopt.moe.micro.solve import split
+from railopt.symbolic.statements import spare
+
+kernel = importlib.import_module("railopt.check")
+Record = dict[str, Any]
+
+
+def drawn(case: int, *, most: int = 30) -> tuple[Slots, Ints]:
+    """A small case: 2 to 4 GPUs, 3 to 5 experts, some held twice, some copies confined to nodes."""
+    dice = Dice(case, "micro", "small")
+    nodes, gpus = (2, 2) if case % 3 == 0 else (1, 2 + case % 2)
+    experts = 3 + case % 3
+    holds = dice.unit((nodes * gpus, experts)) < 0.1
+    holds[dice.below(nodes * gpus, experts), np.arange(experts)] = True
+    slots = Slots(nodes, gpus, holds, dice.below(3, nodes * gpus), case % 2 == 0)
+    return slots, dice.below(most, experts)
+
+
+def least(slots: Slots, counts: Ints) -> int:
+    """By trying every choice of copies."""
+    able = [set(np.flatnonzero(row).tolist()) for row in slots.holds | slots.may]
+    holds = [set(np.flatnonzero(row).tolist()) for row in slots.holds]
+    return spare.least_of(counts.tolist(), holds, able, slots.spare.tolist())
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_small_cases_are_solved_and_the_kernel_agrees(block: int) -> None:
+    for case in range(20 * block, 20 * (block + 1)):
+        slots, counts = drawn(case)
+        exact = split(slots, counts, "exact", limit_s=60)
+        assert exact.known.proved
+        assert exact.split.largest == least(slots, counts) == exact.known.bound
+        verdict = exact.certificate().check()
+        assert verdict.ok, verdict.message
+        assert verdict.proved
+        for solver in ("greedy", "flow"):
+            other = split(slots, counts, solver)
+            assert other.certificate().check().ok
+            assert exact.split.largest <= other.split.largest <= exact.before
+
+
+def test_the_best_split_over_given_copies_is_exact() -> None:
+    """By Hall's condition, over every set of experts."""
+    for case in range(60):
+        slots, counts = drawn(case)
+        start = np.zeros(slots.holds.shape, np.int64)
+        start[slots.holds.argmax(axis=0), np.arange(slots.experts)] = counts
+        tokens, tight = evened(start, slots.holds)
+        bare = Case(slots.holds, np.zeros_like(slots.holds), np.zeros_like(slots.spare))
+        best = max(
+            bound_of(bare, counts, np.isin(np.arange(slots.experts), chosen))
+            for chosen in spare.subsets(slots.experts)
+        )
+        assert (tokens.sum(axis=0) == counts).all()
+        assert not tokens[~slots.holds].any()
+        assert tokens.sum(axis=1).max() == best == bound_of(bare, counts, tight)
+
+
+def test_a_bound_is_that_of_the_kernel() -> None:
+    for case in range(40):
+        slots, counts = drawn(case)
+        bound = best_bound(Case.of(slots), counts)
+        record = split(slots, counts, "greedy").certificate().as_dict()
+        del record["assignment"], record["claim"]["value"]
+        record["claim"].update(optimal=False, optimum="open")
+        record["witness"] = bound.witness
+        for tokens in (bound.tokens, bound.tokens + 1):
+            record["claim"]["bound"] = str(tokens)
+            assert kernel.check_certificate(record).ok == (tokens == bound.tokens)
+
+
+def _set(*path: Any) -> Callable[[Record], None]:
+    *way, key, value = path
+
+    def change(record: Record) -> None:
+        at: Any = record
+        for step in way:
+            at = at[step]
+        at[key] = value
+
+    return change
+
+
+def cases() -> Record:
+    """A certificate whose witness makes a case: GPU 2 has one slot, and two large experts."""
+    slots = Slots(1, 3, np.eye(3, 4, dtype=bool) | (np.eye(3, 4, 3) > 0), np.array([0, 0, 1]))
+    found = split(slots, np.array([9, 9, 0, 0]), "exact")
+    assert found.known.witness["kind"] == "cases"
+    return found.certificate().as_dict()
+
+
+def test_cases_are_made_where_no_set_is_enough() -> None:
+    record = cases()
+    assert kernel.check_certificate(record).proved
+    assert record["claim"]["bound"] == "9"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("claim", "bound", "10"),
+        _set("claim", "value", "8"),
+        _set("claim", "optimum", "claimed"),
+        _set("problem", "spare", [0, 0, 2]),
+        _set("problem", "spare", [0, 1, 1]),
+        _set("problem", "spare", [0, 0]),
+        _set("problem", "spare", [0, 0, -1]),
+        _set("problem", "counts", [9, 9, 0]),
+        _set("problem", "counts", [9, 8, 0, 0]),
+        _set("problem", "counts", [9, 9, 1, 0]),
+        _set("problem", "holds", [[0], [1], [2]]),
+        _set("problem", "holds", [[0], [1], [2, 4]]),
+        _set("problem", "holds", [[0, 1], [1], [2, 3]]),
+        _set("problem", "holds", []),
+        _set("problem", "node", [0, 0]),
+        _set("problem", "node", [0, 1, 2]),
+        _set("problem", "more", 1),
+        _set("witness", "copy", [3, 2]),
+        _set("witness", "copy", [0, 1]),
+        _set("witness", "copy", [4, 2]),
+        _set("witness", "copy", [0, 3]),
+        _set("witness", "copy", [0]),
+        _set("witness", "with", {"kind": "room", "experts": []}),
+        _set("witness", "with", {"kind": "room", "experts": [0]}),
+        _set("witness", "with", {"kind": "room", "experts": [4]}),
+        _set("witness", "without", {"kind": "average"}),
+        _set("witness", "without", {"kind": "room", "experts": [2, 3]}),
+        _set("witness", "without", None),
+        _set("witness", "kind", "room"),
+        _set("witness", "more", 1),
+        _set("assignment", [[0, 0, 9], [1, 1, 8]]),
+        _set("assignment", [[0, 0, 9], [1, 1, 9], [2, 0, 0]]),
+        _set("assignment", [[0, 0, 9], [1, 1, 8], [1, 2, 1], [0, 2, 0]]),
+        _set("assignment", [[0, 0, 9], [1, 3, 9]]),
+        _set("assignment", [[0, 0, 9], [1, 1]]),
+        _set("assignment", []),
+        _set("best", {"assignment": [[0, 0, 9], [1, 1, 9]]}),
+        _set("flow", {}),
+    ],
+)
+def test_false_certificates_are_rejected(change: Callable[[Record], None]) -> None:
+    record = cases()
+    change(record)
+    verdict = kernel.check_certificate(record)
+    assert not verdict.ok
+    assert not verdict.proved
+    assert verdict.message
+
+
+def test_copies_outside_their_node_are_rejected() -> None:
+    slots = Slots(2, 1, np.eye(2, dtype=bool), np.array([1, 1]), within_node=True)
+    record = split(slots, np.array([8, 0]), "exact").certificate().as_dict()
+    assert kernel.check_certificate(record).proved
+    record["assignment"], record["claim"]["value"] = [[0, 0, 4], [0, 1, 4]], "4"
+    assert "no copy of 0 may lie on GPU 1" in kernel.check_certificate(record).message
+    record["claim"].update(bound="4", optimal=True)
+    del record["problem"]["node"]
+    assert kernel.check_certificate(record).proved
+
+
+def test_a_solvers_word_is_no_proof_and_nesting_has_an_end() -> None:
+    record = cases()
+    record["witness"] = {"kind": "claimed", "by": "solver 1"}
+    record["claim"].update(optimal=False, optimum="claimed")
+    verdict = kernel.check_certificate(record)
+    assert (verdict.ok, verdict.proved, verdict.optimum) == (True, False, "claimed")
+    deep: Any = {"kind": "room", "experts": [0]}
+    for _ in range(5000):
+        deep = {"kind": "cases", "copy": [0, 2], "with": deep, "without": deep}
+    record = {**cases(), "witness": deep}
+    assert not kernel.check_certificate(record).ok
+    few = kernel.check_certificate(cases(), work=10)
+    assert "more than 10 steps" in few.message
+
+
+def test_noise_is_refused() -> None:
+    """200 certificates with one value replaced: the kernel says no, or the same as before."""
+    dice, text = Dice(3, "noise"), json.dumps(cases())
+    noise = [None, -1, 1.5, True, "x", [], {}, 10**40, [[[]]], [None]]
+    for _ in range(200):
+        record = json.loads(text)
+        at: Any = record
+        while isinstance(at, dict | list) and len(at):
+            keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+            key = keys[int(dice.below(len(keys))[0])]
+            if not isinstance(at[key], dict | list) or dice.below(4)[0] == 0:
+                at[key] = copy.deepcopy(noise[int(dice.below(len(noise))[0])])
+                break
+            at = at[key]
+        verdict = kernel.check_certificate(record)
+        assert not verdict.ok or verdict.bound <= 9
+
+
+def test_certificates_are_files(tmp_path: Path) -> None:
+    found = split(Slots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [5, 0])
+    found.save(tmp_path / "a.json")
+    assert kernel.check(tmp_path / "a.json").proved
+    assert Certificate.load(tmp_path / "a.json").bracket == found.known
+    assert kernel.main([str(tmp_path / "a.json")]) == 0
+    nothing = split(Slots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [0, 0], "exact")
+    assert nothing.certificate().check().ok
+
+
+def test_what_is_refused() -> None:
+    slots = Slots(1, 2, np.eye(2, dtype=bool), np.ones(2, int))
+    with pytest.raises(InputError, match="expected greedy, flow, exact"):
+        split(slots, [1, 2], "gredy")
+    with pytest.raises(InputError, match="slack"):
+        split(slots, [1, 2], slack=-1)
+    for wrong in (["a", "b"], [1.5, 2.0], [1, 2, 3], None):
+        with pytest.raises(InputError):
+            split(slots, wrong)  # type: ignore[arg-type]
+    late = split(slots, [9, 0], "exact", limit_s=0)
+    assert late.split.largest == 5
