@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "report": ("report", "one self-contained page of figures and tables from results"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
+    "warm-up": ("warm_up", "compile the kernels once, for an image or a shared disk"),
     "config": ("show_config", "show the defaults that a railopt.toml sets, and which file that is"),
     "completion": ("completion", "print what makes a shell complete railopt's words"),
 }

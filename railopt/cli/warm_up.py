@@ -1,0 +1,82 @@
+"""`railopt warm-up`: compile the kernels once, for a container's image or a cluster's shared disk.
+
+Small runs of the commands themselves, each in a process of its own, as many at a time as there are
+cores: what they compile stays in numba's cache, beside the package or in NUMBA_CACHE_DIR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from railopt.cli.common import note, print_json
+from railopt.errors import BackendError, printable
+from railopt.policies import POLICIES
+
+EPILOG = """examples:
+  railopt warm-up
+  NUMBA_CACHE_DIR=/var/cache/railopt railopt warm-up"""
+
+SMALL = "moe:skew=0.8,seed=1,tokens=256 --nodes 3 --rails 4"
+UNITS = "routing:seed=1,tokens=64,experts=16,top=2 --nodes 2 --rails 4"
+SLOW = "--degrade 1:2=0.5 --degrade 0:1=0"
+PLACE = "place load.npy --model deepseek-v2-lite --nodes 2 --rails 2 --gpus 4 --planner"
+BALANCERS = ("ecmp", "plb", "minrtt", "adaptive", "spray", "reps")
+
+# The longest first, so that no core waits for the last one.
+RUNS = (
+    f"gap {SMALL} --policy {','.join(POLICIES)} --chunk 256KiB,1MiB --limit 1s",
+    f"gap {SMALL} {SLOW} --policy {','.join(POLICIES)} --chunk 1MiB --limit 1s",
+    f"solve {UNITS} --limit 1s",
+    f"{PLACE} pro-prophet",
+    f"{PLACE} replicate --replicas 20",
+    f"{PLACE} optimal --limit 1s",
+    f"schedule {SMALL} --compare",
+    f"simulate {SMALL} --policy lpt",
+    f"simulate {UNITS} --policy spill --scale-up pipelined",
+    *(f"simulate {SMALL} --balancer {balancer}" for balancer in BALANCERS),
+    f"frontier {UNITS}",
+    "hybrid --simulate",
+    f"plan {UNITS} --policy spill",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the runs and what each took, in s")
+
+
+def run(args: argparse.Namespace) -> int:
+    note(f"compiling: {len(RUNS)} small runs, minutes at the first time")
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "load.npy", np.arange(64).reshape(2, 2, 16) % 7 + 1)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            took_s = dict(zip(RUNS, pool.map(lambda line: _run(line, folder), RUNS), strict=True))
+    if args.json:
+        print_json({"runs": took_s})
+    else:
+        print(f"compiled: {len(RUNS)} runs in {sum(took_s.values()):.0f} s of work")
+    return 0
+
+
+def _run(line: str, folder: str) -> float:
+    """Seconds that one command line took."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "railopt", *line.split()],
+        cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode not in (0, 2):  # 2: not proved within its second
+        raise BackendError(
+            f"railopt {line}: {printable(done.stderr.strip().rpartition(chr(10))[2])}"
+        )
+    took_s = time.monotonic() - began
+    note(f"{took_s:6.1f} s  railopt {line}")
+    return took_s

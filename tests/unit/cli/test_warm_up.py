@@ -1,0 +1,45 @@
+"""`railopt warm-up`: its runs are commands, and what one compiles the next finds compiled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from railopt.cli import main, warm_up
+from railopt.errors import BackendError
+
+COUNTED = """
+import sys
+from numba.core import event
+from railopt.cli.main import main
+with event.install_recorder("numba:compile") as compiled:
+    main(sys.argv[1:])
+print([str(e.data["dispatcher"]) for _, e in compiled.buffer if e.is_start], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("line", warm_up.RUNS)
+def test_every_run_is_a_command_line(line: str) -> None:
+    assert main._parsed(line.split()).command == line.split()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [warm_up.RUNS[0], warm_up.RUNS[3], warm_up.RUNS[7]])
+def test_a_second_run_compiles_nothing(line: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "load.npy", np.arange(64).reshape(2, 2, 16) % 7 + 1)
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", COUNTED, *line.split()],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_run_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_up, "RUNS", ("plan no-such-file",))
+    with pytest.raises(BackendError, match="railopt plan no-such-file: railopt: error"):
+        warm_up.run(main._parsed(["warm-up"]))
