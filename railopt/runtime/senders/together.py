@@ -18,6 +18,7 @@ from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.setting import Carrier, Setting
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.devices import list_devices, rail_map
+from railopt.runtime.verbs.numa import near
 
 SHOWN = 5  # wrong chunks that are named
 
@@ -33,12 +34,13 @@ def opened(setting: Setting) -> Iterator[Carrier]:
     with meet(launch, setting.run, setting.meeting) as group:
         found = list_devices(gids=False)
         rails = rail_map(setting.devices, found, setting.options.port, setting.rails)
-        send, recv = (
-            np.zeros(int(side[launch.rank, 0]), np.uint8)
-            for side in (setting.room.send_bytes, setting.room.recv_bytes)
-        )
-        with Verbs(group, rails, send, recv, options=setting.options) as sender:
-            yield Together(sender, setting)
+        with near({device.numa for device in found if device.name in rails}):
+            send, recv = (
+                np.zeros(int(side[launch.rank, 0]), np.uint8)
+                for side in (setting.room.send_bytes, setting.room.recv_bytes)
+            )
+            with Verbs(group, rails, send, recv, options=setting.options) as sender:
+                yield Together(sender, setting)
 
 
 class Together:
