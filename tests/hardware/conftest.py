@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -77,13 +78,15 @@ def scenarios(
     out = tmp_path_factory.mktemp("guest")
     environment = vm.environment(numba_cache)
     environment |= {key: value for key, value in os.environ.items() if key.startswith("SOAK_")}
+    names = wanted(request.session.items)
     subprocess.run(
-        [sys.executable, str(HERE / "inside.py"), "plans", str(out)],
+        [sys.executable, str(HERE / "inside.py"), "plans", str(out), *names],
         check=True,
-        env={**os.environ, **vm.environment(numba_cache)},
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
     )
-    names = " ".join(f"'{name}'" for name in wanted(request.session.items))
-    guest = vm.boot(f"{sys.executable} {HERE / 'inside.py'} {names}", out, environment=environment)
+    guest = vm.boot(
+        f"{sys.executable} {HERE / 'inside.py'} {shlex.join(names)}", out, environment=environment
+    )
     limit = GUEST_S + 30 * int(os.environ.get("SOAK_FAULTS", "0"))
     ended = guest.ends_within(limit)
     results = [json.loads(line) for line in (out / "results").read_text().splitlines()]

@@ -249,9 +249,11 @@ def report(name: str, scenario: Callable[[], list[dict[str, Any]]], file: Any) -
     print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
 
 
-def save_plans(folder: Path) -> None:
-    """On the host: every policy's plan for both shapes, and a staged one."""
+def save_plans(folder: Path, names: list[str]) -> None:
+    """On the host: every policy's plan for the shapes that are named, and a staged one."""
     for nodes, rail_count in SCENARIOS:
+        if f"{nodes}x{rail_count}" not in names:
+            continue
         target = folder / "plans" / f"{nodes}x{rail_count}"
         target.mkdir(parents=True)
         fabric = Fabric.uniform(nodes, rail_count)
@@ -306,13 +308,13 @@ SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] 
 
 def main() -> int:
     """`inside.py NAME ...`: run the scenarios that are named. On the host: `inside.py warm`,
-    `inside.py plans FOLDER`.
+    `inside.py plans FOLDER NAME ...`.
     """
     if sys.argv[1:] == ["warm"]:
         warm()
         return 0
     if sys.argv[1:2] == ["plans"]:
-        save_plans(Path(sys.argv[2]))
+        save_plans(Path(sys.argv[2]), sys.argv[3:])
         return 0
     signal.signal(signal.SIGALRM, on_alarm)
     with open(OUT / "results", "w") as file:
