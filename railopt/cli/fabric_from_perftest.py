@@ -21,7 +21,7 @@ examples:
   railopt fabric-from-perftest node*_rail*.json -o fabric.toml
   railopt fabric-from-perftest gpu*-mlx5_*.json --hosts gpu[01-08] --missing dead --round 1%"""
 
-MANY = 16  # NICs of their own rate, from which on noise is suspected
+MANY = 16  # different rates; more are noise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--round",
         metavar="STEP",
-        help="rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s",
+        help="rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s; 0: as "
+        f"measured (default 1%%, where there are more than {MANY} rates)",
     )
     parser.add_argument("--gpus", type=whole(1), help="GPUs a node (default: as many as rails)")
     parser.add_argument(
@@ -66,9 +67,8 @@ def run(args: argparse.Namespace) -> int:
     dead = args.missing == "dead"
     gathered = read(args.reports, _naming(args), missing_dead=dead)
     fabric = fabric_from(gathered, args.gpus, missing_dead=dead)
-    if args.round is not None:
-        fabric = rounded(fabric, args.round)
-    _talk(gathered, fabric, args.round is None)
+    _talk(gathered, fabric)
+    fabric = _calm(fabric, args.round)
     if args.output:
         fabric.save(args.output, force=args.force)
         note(f"saved {args.output}: {fabric.nodes} nodes x {fabric.rails} rails")
@@ -88,12 +88,20 @@ def _naming(args: argparse.Namespace) -> Naming | None:
     return None
 
 
-def _talk(gathered: Gathered, fabric: Fabric, exact: bool) -> None:
-    """What was found to be dead, and whether rates differ by noise."""
+def _talk(gathered: Gathered, fabric: Fabric) -> None:
+    """What was found to be dead."""
     for text in gathered.failed:
         note(f"dead: {text}")
     for node, rail in np.argwhere((fabric.tx == 0) & (fabric.rx == 0)).tolist():
         note(f"dead: node {node} rail {rail}")
+
+
+def _calm(fabric: Fabric, step: str | None) -> Fabric:
+    """Rates rounded to the step that was given, or that keeps noise out of the file."""
+    if step is not None:
+        return fabric if step == "0" else rounded(fabric, step)
     values = len(np.unique(np.concatenate([fabric.tx, fabric.rx])))
-    if exact and values > MANY:
-        note(f"{values} different rates: --round 1% makes those alike that differ by noise")
+    if values <= MANY:
+        return fabric
+    note(f"{values} different rates: rounded to 1% of the middle one (--round 0 keeps them)")
+    return rounded(fabric, "1%")

@@ -264,3 +264,18 @@ def test_the_command_takes_hosts_and_calls_what_is_missing_dead(
     given = (*command, "--missing", "dead", "--ib-dev", "mlx5_10,mlx5_2", "--round", "1%")
     assert json.loads(railopt_cli(*given, "--json").out)["tx"][0] == [0, 48_750_000_000]
     assert "can't act without --hosts" in railopt_cli(*command[:-2], "--ib-dev", "a").err
+
+
+def test_noise_makes_no_long_file(tmp_path: Path, railopt_cli: Callable[..., Any]) -> None:
+    rng = random.Random(21)
+    for node in range(3):
+        for rail in range(8):
+            (tmp_path / f"node{node}_rail{rail}.json").write_text(_report(rng.uniform(390, 391)))
+    command = ("fabric-from-perftest", *sorted(tmp_path.glob("*.json")))
+    ran = railopt_cli(*command)
+    assert len(ran.out.splitlines()) < 10
+    assert "24 different rates: rounded to 1%" in ran.err
+    exact = railopt_cli(*command, "--round", "0")
+    assert exact.out.count("[[nic]]") >= 23
+    assert exact.err == ""
+    assert railopt_cli(*command, "--round", "nothing").code == 1
