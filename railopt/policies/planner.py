@@ -20,7 +20,7 @@ from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies.common import Columns
-from railopt.policies.cutting import Cut, cut_row, room_for
+from railopt.policies.cutting import Cut, cut_rows, room_for
 from railopt.policies.even_excess import EvenSenders
 from railopt.policies.lpt import Senders
 from railopt.policies.spill import spill
@@ -34,27 +34,27 @@ _MAX_CAP = 2**31
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 _FIRST_ROOM = 4096
 
-# (zeros [C], columns [C], bytes of the largest chunk, rails [C] to be filled)
-Rule = Callable[[Int32s, Cut, int, Rails], None]
+# (columns [C], bytes of the largest chunk, rails [C] to be filled)
+Rule = Callable[[Cut, int, Rails], None]
 
 
-def _lpt(fabric: Fabric, node: int) -> Rule:
+def _lpt(fabric: Fabric, node: int | None) -> Rule:
     senders = Senders.of(fabric, node)
-    return lambda zeros, cut, largest, rail: senders.lpt(_columns(zeros, cut, largest), rail)
+    return lambda cut, largest, rail: senders.lpt(_columns(cut, largest), rail)
 
 
-def _lpt_local(fabric: Fabric, node: int) -> Rule:
+def _lpt_local(fabric: Fabric, node: int | None) -> Rule:
     senders = Senders.of(fabric, node)
-    return lambda zeros, cut, largest, rail: senders.lpt_local(_columns(zeros, cut, largest), rail)
+    return lambda cut, largest, rail: senders.lpt_local(_columns(cut, largest), rail)
 
 
-def _even_excess(fabric: Fabric, node: int) -> Rule:
+def _even_excess(fabric: Fabric, node: int | None) -> Rule:
     senders = EvenSenders.of(fabric, node)
-    return lambda zeros, cut, _, rail: senders.assign(zeros, cut.src_gpu, cut.dst, cut.size, rail)
+    return lambda cut, _, rail: senders.assign(cut.sender, cut.src_gpu, cut.dst, cut.size, rail)
 
 
-def _columns(zeros: Int32s, cut: Cut, largest: int) -> Columns:
-    return Columns(zeros, cut.dst, cut.size, largest, len(zeros) * largest)
+def _columns(cut: Cut, largest: int) -> Columns:
+    return Columns(cut.sender, cut.dst, cut.size, largest, len(cut.size) * largest)
 
 
 _RULES = {"lpt": _lpt, "lpt-local": _lpt_local, "even-excess": _even_excess}
@@ -77,16 +77,16 @@ class NodePlan(NamedTuple):
 
 class Planner:
     """Plans what `node` sends, chunks of at most `cap` bytes, with `policy` "lpt", "lpt-local",
-    "even-excess" or "spill".
+    "even-excess" or "spill"; what all nodes send, from the whole matrix, where `node` is None.
 
     >>> planner = Planner(fabric, node=3, cap="1MiB")
     >>> node_plan = planner.plan(row)    # [gpus, nodes * gpus], bytes from this node's GPUs
     """
 
     def __init__(
-        self, fabric: Fabric, node: int, cap: str | int = "1MiB", policy: str = "lpt"
+        self, fabric: Fabric, node: int | None, cap: str | int = "1MiB", policy: str = "lpt"
     ) -> None:
-        if not 0 <= node < fabric.nodes:
+        if node is not None and not 0 <= node < fabric.nodes:
             raise InputError(f"node {node}: expected 0 to {fabric.nodes - 1}")
         if policy not in (*_RULES, _WHOLE):
             raise InputError(
@@ -98,15 +98,15 @@ class Planner:
         if self.cap >= _MAX_CAP:
             raise InputError(f"chunks of {self.cap} bytes: a Planner cuts below {_MAX_CAP} bytes")
         ranks = fabric.nodes * fabric.gpus
-        self._shape = (ranks if policy == _WHOLE else fabric.gpus, ranks)
+        self._shape = (ranks if policy == _WHOLE or node is None else fabric.gpus, ranks)
         self._rule = None if policy == _WHOLE else _RULES[policy](fabric, node)
         self._wide = np.empty(self._shape, np.int64)
-        self._joined = np.any((fabric.tx[node] > 0) & (fabric.rx > 0), axis=1)
+        own = slice(None) if node is None else slice(node, node + 1)
+        self._joined = np.any((fabric.tx[own, None] > 0) & (fabric.rx > 0), axis=2)
         self._grow(_FIRST_ROOM)
 
     def _grow(self, length: int) -> None:
         self._cut, self._rail = room_for(length), np.empty(length, np.int16)
-        self._zeros = np.zeros(length, np.int32)
 
     def plan(self, row: Any) -> NodePlan:
         """Chunks and rails for the bytes `row[local GPU, destination GPU]` (with "spill": of every
@@ -116,18 +116,20 @@ class Planner:
         row = self._taken(row)
         if self._rule is None:
             return self._plan_whole(row)
-        count, largest, stuck = cut_row(row, self.node, self.cap, self._joined, self._cut)
+        first = self.node or 0
+        count, largest, stuck = cut_rows(row, first, self.cap, self._joined, self._cut)
         if stuck >= 0:
+            sender, node = divmod(stuck, self.fabric.nodes)
             raise InputError(
-                f"no living rail from node {self.node} to node {stuck}, or a negative number of "
-                f"bytes to it"
+                f"no living rail from node {first + sender} to node {node}, or a negative number "
+                f"of bytes to it"
             )
         if count > len(self._rail):
             self._grow(2 * count)
             return self.plan(row)
         cut, rail = Cut(*(column[:count] for column in self._cut)), self._rail[:count]
         if count:
-            self._rule(self._zeros[:count], cut, largest, rail)
+            self._rule(cut, largest, rail)
         return NodePlan(cut.src_gpu, cut.dst_gpu, cut.offset, cut.size, rail)
 
     def _taken(self, row: Any) -> Ints:
@@ -144,9 +146,9 @@ class Planner:
         return row
 
     def _plan_whole(self, matrix: Ints) -> NodePlan:
-        """The node's part of a plan for all."""
+        """The node's part of a plan for all, or that plan."""
         chunks = Traffic(matrix, self.fabric.nodes).chunks(self.cap)
-        own = chunks.src == self.node
+        own: Any = slice(None) if self.node is None else chunks.src == self.node
         columns = (chunks.src_gpu, chunks.dst_gpu, chunks.offset, chunks.size)
         rail = spill(self.fabric, chunks).rail
         return NodePlan(*(column[own] for column in (*columns, rail)))

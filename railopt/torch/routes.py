@@ -14,7 +14,6 @@ Rows inside a node take step 1 alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ from railopt.traffic import Traffic
 __all__ = ["PIECES", "Route", "Router"]
 
 PIECES = 64  # of the busiest node's share of a rail: so finely a policy divides
-LOCAL = ("lpt", "lpt-local", "even-excess")  # policies for which a node's own row is enough
+LOCAL = ("lpt", "lpt-local", "even-excess")  # policies that a `Planner` makes without a `Plan`
 
 
 class Route(NamedTuple):
@@ -64,8 +63,7 @@ class Router:
         policy_named(policy)
         self.fabric, self.rank, self.policy, self.pieces = fabric, rank, policy, pieces
         self._via = rail_groups(fabric)
-        nodes = range(fabric.nodes)
-        self._planners = [Planner(fabric, node, 1, policy) for node in nodes if policy in LOCAL]
+        self._planner = Planner(fabric, None, 1, policy) if policy in LOCAL else None
         shapes = [(ranks, fabric.gpus), (fabric.gpus, ranks)] + [(ranks, fabric.gpus)] * 2
         shapes += [(fabric.nodes, fabric.rails)] * 2
         self._tables = Tables(*(np.empty(shape, np.int64) for shape in shapes))
@@ -95,21 +93,19 @@ class Router:
     def _count(self, counts: Ints) -> None:
         """Fill the tables."""
         begin(counts, self.rank, self._tables)
-        for pieces in self._planned(counts):
-            add(pieces, self._via, self.rank, self._tables)
+        add(self._planned(counts), self._via, self.rank, self._tables)
 
-    def _planned(self, counts: Ints) -> Iterator[Pieces]:
-        """Every row between nodes on a rail, node by node or at once."""
-        nodes, gpus, rails = self.fabric.nodes, self.fabric.gpus, self.fabric.rails
-        cap = max(1, -(-busiest(counts, gpus) // (rails * self.pieces)))
-        for node, planner in enumerate(self._planners):
-            planner.cap = cap
-            made = planner.plan(counts[node * gpus : (node + 1) * gpus])
-            yield Pieces(made.src_gpu, made.dst_gpu, made.size, made.rail)
-        if not self._planners:
-            chunks = Traffic(counts, nodes).chunks(cap)
-            rail = plan(self.fabric, chunks, self.policy).rail
-            yield Pieces(chunks.src_gpu, chunks.dst_gpu, chunks.size, rail)
+    def _planned(self, counts: Ints) -> Pieces:
+        """Every row between nodes on a rail."""
+        fabric = self.fabric
+        cap = max(1, -(-busiest(counts, fabric.gpus) // (fabric.rails * self.pieces)))
+        if self._planner is None:
+            chunks = Traffic(counts, fabric.nodes).chunks(cap)
+            rail = plan(fabric, chunks, self.policy).rail
+            return Pieces(chunks.src_gpu, chunks.dst_gpu, chunks.size, rail)
+        self._planner.cap = cap
+        made = self._planner.plan(counts)
+        return Pieces(made.src_gpu, made.dst_gpu, made.size, made.rail)
 
 
 def rail_groups(fabric: Fabric) -> Array:

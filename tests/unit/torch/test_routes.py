@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import chain
+import gc
+import sys
+from itertools import chain, product
 
 import numpy as np
 import pytest
@@ -181,3 +183,16 @@ def test_bad_ranks_and_policies_are_refused() -> None:
     with pytest.raises(InputError, match="unknown policy"):
         Router(FABRICS["2x4"], 0, "evenexcess")
     assert set(LOCAL) == {"lpt", "lpt-local", "even-excess"}
+
+
+def test_no_allocation_grows_with_calls() -> None:
+    router = Router(Fabric.uniform(2, 4), 1)
+    rng = np.random.default_rng(7)
+    some = [rng.integers(0, 200, (8, 8)) for _ in range(20)]
+    blocks = []
+    for _ in range(2):
+        for _, counts in product(range(20), some):
+            router.route(counts)
+        gc.collect()
+        blocks.append(sys.getallocatedblocks())
+    assert blocks[1] - blocks[0] < 200  # of 400 calls

@@ -84,6 +84,17 @@ def test_nodes_that_differ_are_told_so() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_a_planner_of_all_nodes_makes_all_parts(policy: str) -> None:
+    parts = parts_of(policy)
+    every = Planner(FABRIC, None, "1KiB", policy).plan(np.array(TRAFFIC.bytes))
+    for column, columns in zip(every, zip(*parts, strict=True), strict=True):
+        assert column.tolist() == np.concatenate(columns).tolist()
+    lonely = Fabric.uniform(3, 2).degraded({(2, 0): "0", (2, 1): "0"})
+    with pytest.raises(InputError, match="no living rail from node 0 to node 2"):
+        Planner(lonely, None, "1KiB", "lpt").plan(np.array(TRAFFIC.bytes))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_int32_rows_and_tensors(policy: str) -> None:
     planner = Planner(FABRIC, 1, "1KiB", policy)
     row = row_of(1, policy)
