@@ -3,10 +3,12 @@
     uniform, permutation, incast, hot-node     the classic patterns
     zipf, dirichlet                            receivers of unequal popularity
     sparse                                     a share of the pairs is silent
+    birkhoff                                   sparse, every GPU sends and receives the same
     moe                                        tokens x top-k x hidden bytes over experts placed on
                                                GPUs
-    routing                                    the same token by token, so that a token is sent once
-                                               a node: units, where the others are traffic
+    routing, megatron, maxvio, drift           the same token by token, so that a token is sent once
+                                               a node (`railopt.routed`): units, where the others
+                                               are traffic
 
 A seed gives the same bytes for ever (`railopt.dice`).
 `from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them.
@@ -16,25 +18,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 
 from railopt.arrays import Array, Floats, Ints
 from railopt.chunks import MAX_TOTAL
-from railopt.dice import Dice, exp, falling
+from railopt.dice import Dice, exp, falling, ln
 from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
+from railopt.routed import MAX_EXPERTS, Drift, MaxVio, Megatron, Routed, Routing
+from railopt.routed import count_gpus as _count
+from railopt.routed import within as _share
 from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 from railopt.units import parse_bytes, parse_integer, parse_number, shown
 
-MAX_GPUS = 1 << 13  # 512 MiB, and more flows than a plan may have chunks
-MAX_EXPERTS = 1 << 16
-MAX_CHOICES = 1 << 27  # tokens x top of all GPUs
 _MAX_SHARE = 1 << 61
-_BLOCK = 64  # GPUs whose tokens are sorted together
 
 
 def _traffic(fabric: Fabric, matrix: Array) -> Traffic:
@@ -43,20 +43,6 @@ def _traffic(fabric: Fabric, matrix: Array) -> Traffic:
     matrix = np.rint(matrix).astype(np.int64)
     np.fill_diagonal(matrix, 0)
     return Traffic.from_matrix(matrix, fabric)
-
-
-def _count(fabric: Fabric) -> int:
-    """GPUs of the fabric: a matrix has that many rows and columns."""
-    count = fabric.nodes * fabric.gpus
-    if count > MAX_GPUS:
-        raise InputError(f"traffic between {count} GPUs: at most {MAX_GPUS} are generated")
-    return count
-
-
-def _share(name: str, value: float, low: float, high: float) -> float:
-    if not low <= value <= high:
-        raise InputError(f"{name} = {value}: expected {low} to {high}")
-    return float(value)
 
 
 def uniform(fabric: Fabric, *, size: str | int = "1MiB", seed: int = 0) -> Traffic:
@@ -193,88 +179,45 @@ def moe(
     return Traffic.from_matrix(matrix * parse_bytes(hidden), fabric)
 
 
-@dataclass(frozen=True)
-class Routing:
-    """A layer's routing, token by token: each GPU's tokens choose `top` different experts, one
-    after the other, each as likely as its popularity, e^(sigma x) with a standard normal x.
+def birkhoff(
+    fabric: Fabric,
+    *,
+    size: str | int = "64MiB",
+    sparsity: float = 0.5,
+    spread: float = 3.0,
+    seed: int = 0,
+) -> Traffic:
+    """Every GPU sends and receives exactly `size`, what it keeps for itself included: a weighted
+    sum of random permutations (Birkhoff, von Neumann), the form that rccl-tests' alltoallv has.
 
-    experts   lie on the GPUs in order, as in `moe`; `top` are at most half of them
-    tokens    a GPU; with `ragged` above 0 anything from (1 - ragged) to (1 + ragged) times as many
-    own       0: one popularity for all; 1: every GPU draws its own
-    dedup     node: a token goes once to a node, gpu: once to a GPU, none: once for each expert
-    hidden    bytes of a token
+    sparsity   the share of pairs that are silent: so many permutations are drawn that (1 - 1/n)^k
+               is about that, 4 n of them for 0
+    spread     weights are spread^u with a uniform u: the largest is up to so many times the least
     """
-
-    fabric: Fabric
-    _: KW_ONLY
-    experts: int = 256
-    top: int = 8
-    sigma: float = 1.0
-    tokens: int = 2048
-    ragged: float = 0.0
-    own: int = 0
-    dedup: str = "node"
-    hidden: str | int = "7KiB"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not (2 <= self.experts <= MAX_EXPERTS and 1 <= self.top <= self.experts // 2):
-            raise InputError(
-                f"top = {self.top} of {self.experts} experts: expected 2 to {MAX_EXPERTS} experts "
-                f"and 1 <= top <= experts / 2"
-            )
-        _share("sigma", self.sigma, 0, 3)
-        _share("ragged", self.ragged, 0, 1)
-        if self.own not in (0, 1) or self.dedup not in ("node", "gpu", "none"):
-            raise InputError(
-                f"own = {shown(self.own)}, dedup = {shown(self.dedup)}: expected own 0 or 1, and "
-                f"dedup node, gpu or none"
-            )
-        count = _count(self.fabric)
-        if self.tokens < 1 or 2 * self.tokens * self.top * count > MAX_CHOICES:
-            raise InputError(
-                f"{self.tokens} tokens x {self.top} of {count} GPUs: expected at least 1 token and "
-                f"at most {MAX_CHOICES // 2} choices in all"
-            )
-
-    def batches(self) -> Ints:
-        """int64 [GPUs]: the tokens of each."""
-        low = int(np.ceil(self.tokens * (1 - self.ragged)))
-        high = int(np.floor(self.tokens * (1 + self.ragged)))
-        return low + Dice(self.seed, "routing", "batches").below(
-            high - low + 1, _count(self.fabric)
-        )
-
-    def made(self) -> Tokens:
-        """Draw the tokens: GPU by GPU, each with dice of its own."""
-        home = np.arange(self.experts) * _count(self.fabric) // self.experts
-        together = self._popularity(Dice(self.seed, "routing", "popularity"))
-        batches, parts = self.batches(), []
-        for first in range(0, len(batches), _BLOCK):
-            block = np.arange(first, min(first + _BLOCK, len(batches)))
-            chosen = [self._chosen(gpu, int(batches[gpu]), together) for gpu in block.tolist()]
-            parts.append(
-                Tokens.from_targets(
-                    self.fabric,
-                    block.repeat(batches[block]),
-                    home[np.concatenate(chosen)],
-                    token_bytes=parse_bytes(self.hidden),
-                    dedup=None if self.dedup == "none" else self.dedup,
-                )
-            )
-        return Tokens.joined(parts)
-
-    def _chosen(self, gpu: int, tokens: int, together: Ints) -> Ints:
-        """int64 [tokens, top]: the experts that the tokens of one GPU choose."""
-        dice = Dice(self.seed, "routing", gpu)
-        popularity = self._popularity(dice) if self.own else together
-        return dice.distinct(popularity, tokens, self.top)
-
-    def _popularity(self, dice: Dice) -> Ints:
-        return np.rint(exp(self.sigma * dice.normal(self.experts)) * 2.0**30).astype(np.int64) + 1
+    matrix = doubly_even(_count(fabric), parse_bytes(size), (sparsity, spread), seed)
+    np.fill_diagonal(matrix, 0)
+    return Traffic.from_matrix(matrix, fabric)
 
 
-WORKLOADS: dict[str, Callable[..., Traffic | Routing]] = {
+def doubly_even(count: int, size: int, shape: tuple[float, float], seed: int) -> Ints:
+    """int64 [count, count] whose rows and columns each add up to `size`; shape: the sparsity and
+    spread of `birkhoff`.
+    """
+    sparsity, spread = _share("sparsity", shape[0], 0, 0.95), _share("spread", shape[1], 1, 1e6)
+    dice, terms = Dice(seed, "birkhoff"), 4 * count
+    if sparsity > 0 and count > 1:
+        terms = max(1, round(float(ln(sparsity) / ln(1.0 - 1.0 / count))))
+    raw = np.rint(exp(dice.unit(terms) * ln(spread)) * 2.0**20).astype(np.int64).tolist()
+    weights = [size * weight // sum(raw) for weight in raw]
+    for term in range(size - sum(weights)):
+        weights[term] += 1
+    matrix = np.zeros((count, count), np.int64)
+    for weight in weights:
+        matrix[np.arange(count), dice.permutation(count)] += weight
+    return matrix
+
+
+WORKLOADS: dict[str, Callable[..., Traffic | Routed]] = {
     "uniform": uniform,
     "permutation": permutation,
     "incast": incast,
@@ -282,9 +225,14 @@ WORKLOADS: dict[str, Callable[..., Traffic | Routing]] = {
     "zipf": zipf,
     "dirichlet": dirichlet,
     "sparse": sparse,
+    "birkhoff": birkhoff,
     "moe": moe,
     "routing": Routing,
+    "megatron": Megatron,
+    "maxvio": MaxVio,
+    "drift": Drift,
 }
+ROUTED = tuple(name for name, made in WORKLOADS.items() if isinstance(made, type))
 
 
 def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic | Tokens:
@@ -292,6 +240,12 @@ def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic | Tokens:
 
     `more` are further options of the workload, which the spec must not give.
     """
+    found = workload(spec, fabric, **more)
+    return found.made() if isinstance(found, Routed) else found
+
+
+def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
+    """As `from_spec`, but routing stays routing: which tokens choose which experts."""
     name, _, rest = spec.partition(":")
     if name not in WORKLOADS:
         raise InputError(
@@ -317,8 +271,7 @@ def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic | Tokens:
     twice = sorted(set(options) & set(more))
     if twice:
         raise InputError(f"{shown(spec)}: {twice[0]} is not for the spec to give")
-    found = WORKLOADS[name](fabric, **options, **more)
-    return found.made() if isinstance(found, Routing) else found
+    return WORKLOADS[name](fabric, **options, **more)
 
 
 def _value(text: str, default: Any, where: str) -> Any:

@@ -49,7 +49,9 @@ they are spread evenly over the GPUs."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "trace", metavar="TRACE", help="routing trace: .npz, sglang .pt or .npy load tensor"
+        "trace",
+        metavar="TRACE",
+        help="routing trace: .npz, sglang .pt, .npy load tensor, or generated: drift:steps=40",
     )
     _add_planner(parser)
     _add_steps(parser)
@@ -183,14 +185,14 @@ def run(args: argparse.Namespace) -> int:
     """Place, save, print; the exit code."""
     from railopt.moe.assess import Question, compare
     from railopt.moe.placement.files import read_location
-    from railopt.moe.routing.files import read_any
+    from railopt.moe.routing.sources import trace_from
 
     _check(args)
     if args.rails is None and args.gpus is not None and not args.fabric:
         args.rails = args.gpus
     fabric = fabric_from(args)
     devices = fabric.nodes * fabric.gpus
-    trace = read_any(args.trace, ranks=devices, top_k=args.top_k)
+    trace = trace_from(args.trace, ranks=devices, top_k=args.top_k)
     if args.merge_ranks and trace.ranks != devices:
         trace = trace.merged(devices)
     before = args.previous and read_location(

@@ -30,7 +30,7 @@ LAYERS = [
     "chunks",
     "moves tabular",
     "traffic tokens",
-    "plans",
+    "plans routed",
     "workloads pigeonhole certificate",
     "bounds sources chakra",
     "policies conversion",

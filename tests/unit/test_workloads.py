@@ -7,7 +7,8 @@ import pytest
 
 from railopt import Fabric, Traffic, workloads
 from railopt.errors import InputError
-from railopt.workloads import WORKLOADS, from_spec
+from railopt.routed import Drift, MaxVio, Megatron
+from railopt.workloads import ROUTED, WORKLOADS, doubly_even, from_spec, workload
 
 FABRIC = Fabric.uniform(4, 4)
 
@@ -29,6 +30,20 @@ GOLDEN = {
     "routing:experts=8,top=2,sigma=2,tokens=300,seed=3": "419f789a477938b4c32250dd82351d90",
     "routing:ragged=0.3,own=1,dedup=gpu,hidden=4KiB,seed=2": "ae2aa21b301fe6995dee6d7d061b4d05",
     "routing:ragged=1,dedup=none,tokens=64": "0bbf89dd5e3671533f85690129e138da",
+    "birkhoff:seed=1": "d4eb04d5a789b7c01a374afc8f459297",
+    "birkhoff:sparsity=0,spread=10,size=1GiB,seed=2": "eebfc70875bee2bf403d2260397daba4",
+    "megatron:w=0,step=4,tokens=256,seed=1": "6c5fd0cd47fb47e1d645271f5e2b0ab6",
+    "megatron:w=1,step=4,tokens=256,seed=1": "469620550c0f6c2b5ea4f8a08ff09af8",
+    "megatron:w=2,step=4,tokens=256,seed=1": "1ffe83da3dfce2bbe88ef3fc390f1091",
+    "megatron:w=3,step=4,tokens=256,seed=1": "ca684b8f9e834b5e082c46185a874b8e",
+    "megatron:w=4,step=4,tokens=256,seed=1": "34e4318e6c762dfbda8c1de5ec173750",
+    "megatron:w=5,step=4,tokens=256,seed=1": "c6a50b9af0ff5c552d9534a575bb0ebd",
+    "megatron:w=6,step=4,tokens=256,seed=1": "0907b7cbb6d2e6a864d0f55809bf6587",
+    "megatron:w=7,step=3,tokens=256,seed=1": "610fa62b92a8b3d032748be207eef165",
+    "maxvio:seed=1": "fcf27063800e99abb096d63962a531ba",
+    "maxvio:vio=0.5,experts=64,top=6,tokens=300,step=2,seed=3": "3b4856bc03f1678331b56b74d11161e1",
+    "drift:tokens=256,seed=1": "dff1fdd55d7c183c6a1d725d959164b4",
+    "drift:step=7,drift=0.5,tokens=256,seed=2": "4b48d1ad475d2d2c93082a9a32b22447",
 }
 
 
@@ -42,8 +57,9 @@ def test_golden_digests(spec: str) -> None:
 
 
 def test_a_seed_draws_and_another_draws_otherwise() -> None:
-    for name in ("permutation", "zipf", "dirichlet", "sparse", "moe", "routing"):
-        one, same, other = (from_spec(f"{name}:seed={seed}", FABRIC) for seed in (1, 1, 2))
+    for name in ("permutation", "zipf", "dirichlet", "sparse", "birkhoff", "moe", *ROUTED):
+        name += ":w=1" if name == "megatron" else ":tokens=64" if name in ROUTED else ":"
+        one, same, other = (from_spec(f"{name},seed={seed}", FABRIC) for seed in (1, 1, 2))
         assert one == same
         assert one != other
 
@@ -142,8 +158,81 @@ def test_routing_with_its_own_popularity_receives_more_evenly() -> None:
         "routing:tokens=100000000",
         "routing:hidden=0",
         "routing:top_k=2",
+        "routing:step=20000",
+        "megatron:w=8",
+        "megatron:w=-1",
+        "megatron:w=one",
+        "megatron:sigma=1",
+        "maxvio:vio=32",
+        "maxvio:vio=-1",
+        "maxvio:tokens=1000000",
+        "drift:drift=1.5",
+        "drift:sigma=9",
+        "birkhoff:sparsity=0.96",
+        "birkhoff:spread=0.5",
+        "birkhoff:size=0",
     ],
 )
 def test_routing_refuses(spec: str) -> None:
     with pytest.raises(InputError):
         from_spec(spec, FABRIC)
+
+
+def test_birkhoff_sends_and_receives_the_same_everywhere() -> None:
+    for sparsity in (0.0, 0.3, 0.5, 0.9):
+        matrix = doubly_even(64, 1_000_003, (sparsity, 3.0), 4)
+        assert set(matrix.sum(axis=0).tolist()) == set(matrix.sum(axis=1).tolist()) == {1_000_003}
+        assert abs((matrix == 0).mean() - sparsity) < 0.03
+    assert doubly_even(1, 5, (0.5, 3.0), 0).tolist() == [[5]]
+    sent = from_spec("birkhoff:size=1MiB", FABRIC).bytes.sum(axis=1)
+    assert sent.max() <= 1 << 20 < 2 * sent.min()
+
+
+def _chosen(w: int, step: int = 0) -> np.ndarray:
+    return Megatron(FABRIC, w=w, step=step, tokens=512, seed=1).counts()
+
+
+def test_megatrons_workloads_isolate_what_they_say() -> None:
+    total = [_chosen(w).sum(axis=0) for w in range(8)]
+    over = [counts.max() / counts.mean() for counts in total]
+    assert over[0] == 1.0
+    assert all(3.0 < over[w] < 3.6 for w in (1, 2, 6))
+    assert 1.6 < over[3] < 2.2
+    assert total[3][1::2].max() < 0.4 * total[3][::2].min()
+    assert over[4] < 1.3
+    batches = _chosen(4).sum(axis=1)
+    assert batches.max() > 1.5 * batches.min()
+    assert set(_chosen(1).sum(axis=1).tolist()) == {512 * 8}
+    assert total[5][:128].sum() == 0
+    assert total[5][128:].min() > 0
+    assert _chosen(6, 2).sum(axis=0)[:64].mean() > 3 * _chosen(6, 3).sum(axis=0)[:64].mean()
+    assert _chosen(6, 3).sum(axis=0)[64:128].mean() > 3 * _chosen(6, 2).sum(axis=0)[64:128].mean()
+    burst = [_chosen(7, step).sum(axis=0)[:64].mean() for step in range(5)]
+    assert burst[3] > 2 * max(burst[0], burst[2], burst[4])
+
+
+def test_maxvio_hits_its_target() -> None:
+    """Within 2 %, on few tokens too, and no token has an expert twice."""
+    for seed, vio in enumerate((0.25, 0.5, 1.0, 2.0, 8.0, 31.0)):
+        drawn = MaxVio(FABRIC, vio=vio, tokens=256, ragged=0.3, seed=seed)
+        counts = drawn.counts().sum(axis=0)
+        assert abs((counts.max() / counts.mean() - 1) / vio - 1) < 0.02
+        rows = np.sort(drawn.chosen(3, int(drawn.batches()[3])), axis=1)
+        assert (np.diff(rows, axis=1) > 0).all()
+
+
+def test_drift_goes_its_way_and_stays_as_skewed() -> None:
+    def logs(step: int, drift: float) -> np.ndarray:
+        return np.log(Drift(FABRIC, step=step, drift=drift, seed=5).popularity / 2.0**30)
+
+    start = logs(0, 0.1)
+    alike = [np.corrcoef(start, logs(step, 0.1))[0, 1] for step in (1, 5, 20)]
+    assert alike[0] > 0.8 > alike[1] > 0.4 > alike[2]
+    assert all(0.8 < logs(step, 0.1).std() < 1.2 for step in (0, 20, 60))
+    assert np.array_equal(logs(0, 0.0), logs(9, 0.0))
+
+
+def test_steps_draw_other_tokens_of_one_popularity() -> None:
+    steps = [workload(f"routing:tokens=512,step={k}", FABRIC).counts() for k in range(3)]
+    assert not np.array_equal(steps[0], steps[1])
+    assert np.corrcoef(steps[1].sum(axis=0), steps[2].sum(axis=0))[0, 1] > 0.98

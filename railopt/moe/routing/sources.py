@@ -1,0 +1,59 @@
+"""Where routing traces come from: a file, or generated routing, step after step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from railopt.errors import InputError, did_you_mean
+from railopt.fabric import Fabric
+from railopt.moe.routing.files import MAX_COUNTS, read_any
+from railopt.moe.routing.trace import Trace
+from railopt.routed import Routed
+from railopt.sources import is_file
+from railopt.units import parse_integer, shown
+from railopt.workloads import ROUTED, WORKLOADS, workload
+
+STEPS = 16  # of a generated trace, where its spec does not say
+
+
+def trace_from(text: str, *, ranks: int, top_k: int | None = None) -> Trace:
+    """A trace file (`read_any`), or generated routing by its spec, e.g. "drift:sigma=1,steps=40";
+    a file wins where both exist.
+    """
+    name = text.partition(":")[0]
+    if is_file(text) or name not in WORKLOADS:
+        return read_any(text, ranks=ranks, top_k=top_k)
+    if name not in ROUTED:
+        raise InputError(
+            f"{shown(text)} is bytes between GPUs: expected a trace file or routing, one of "
+            f"{', '.join(ROUTED)}{did_you_mean(name, ROUTED)}"
+        )
+    if top_k is not None:
+        raise InputError(f"{shown(text)} says itself how many experts a token chooses: top=...")
+    return generated(text, ranks)
+
+
+def generated(spec: str, ranks: int) -> Trace:
+    """A trace of one layer: `steps` steps of a workload, from the spec's `step` on."""
+    name, _, rest = spec.partition(":")
+    options = [item for item in rest.split(",") if item]
+    given = [item.partition("=")[2] for item in options if item.startswith("steps=")]
+    others = ",".join(item for item in options if not item.startswith("steps="))
+    made = workload(f"{name}:{others}", Fabric.uniform(1, 1, gpus=ranks))
+    assert isinstance(made, Routed)
+    steps = parse_integer(given[-1], "steps", low=1) if given else STEPS
+    if len(given) > 1 or steps * ranks * made.experts > MAX_COUNTS:
+        raise InputError(
+            f"{shown(spec)}: expected steps once, and at most {MAX_COUNTS} counts of steps x "
+            f"{ranks} GPUs x {made.experts} experts"
+        )
+    counts = [replace(made, step=made.step + k).counts() for k in range(steps)]
+    return Trace(
+        np.stack(counts)[:, None].astype(np.int32),
+        made.top,
+        tokens_per_rank=int(made.batches().max()),
+        iterations=made.step + np.arange(steps),
+        meta={"source": "generated", "workload": spec},
+    )
