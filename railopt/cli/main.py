@@ -51,6 +51,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "place",
         "expert placement from a routing trace: balance, bytes moved, busiest links, time",
     ),
+    "split": (
+        "split",
+        "every micro-batch: copies of experts in spare slots, tokens split over them, certified",
+    ),
     "report": ("report", "one self-contained page of figures and tables from results"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
     "warm-up": ("warm_up", "compile the kernels once, for an image or a shared disk"),

@@ -1,0 +1,175 @@
+"""`railopt split`: every micro-batch of a trace over spare slots, and what no copies can beat."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from railopt.cli.common import (
+    add_fabric_arguments,
+    add_output_arguments,
+    fabric_from,
+    integer,
+    note,
+    output_of,
+    print_json,
+    refuse_idle,
+)
+from railopt.errors import InputError, printable
+from railopt.tables import size
+from railopt.units import parse_bytes, parse_number, parse_time, seconds
+
+EPILOG = """examples:
+  railopt split routing:sigma=1,steps=8 --nodes 8 --gpus 8 --spare 2
+  railopt split megatron:w=6,steps=12 --nodes 2 --gpus 8 --spare 1 --within node --expert 44MiB
+  railopt split trace.npz --nodes 4 --gpus 8 --placement location.json --spare 2 \\
+      --iteration -1 --layer 3 --solver exact --certificate split.json
+
+Each recorded iteration of a layer is a micro-batch with exact counts: spare slots take copies of
+experts, tokens split over the copies.  "before" is the fullest GPU over the mean GPU without
+copies, "after" with them; "gap" how far the fullest GPU lies above a certified bound that no copies
+beat.  TRACE is a trace file as for place, or generated: routing, megatron, maxvio or drift."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from railopt.moe.micro.solve import SOLVERS
+
+    parser.add_argument("trace", metavar="TRACE", help="routing trace, or generated routing")
+    parser.add_argument(
+        "--spare", type=integer, required=True, help="slots on every GPU that take a copy each"
+    )
+    parser.add_argument(
+        "--placement",
+        metavar="LOCATION.json",
+        help="where experts live, in sglang's format (default: contiguous)",
+    )
+    parser.add_argument(
+        "--within", choices=("node",), help="copies only on nodes that hold the expert already"
+    )
+    parser.add_argument(
+        "--solver",
+        default="flow",
+        choices=SOLVERS,
+        help="greedy: microseconds; flow: the same copies, the best split (default); exact: the "
+        "best copies, for small cases",
+    )
+    parser.add_argument(
+        "--slack",
+        metavar="SHARE",
+        help="what the fullest GPU may lie above the least possible, e.g. 0.01: fewer copies",
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="SECONDS",
+        help="time a micro-batch for exact (default 10); exit code 2 if an optimum is not proved",
+    )
+    parser.add_argument(
+        "--expert", metavar="BYTES", help="an expert's weights, e.g. 44MiB: counts what copies send"
+    )
+    parser.add_argument("--iteration", type=integer, help="one recorded iteration (default: all)")
+    parser.add_argument("--layer", type=integer, help="one layer of the trace (default: all)")
+    parser.add_argument("--top-k", type=integer, help="experts a token, for .pt and .npy")
+    parser.add_argument(
+        "--certificate",
+        metavar="FILE.json",
+        help="write the certificate of the micro-batch, for railopt check; needs --iteration and "
+        "--layer where there are several",
+    )
+    add_output_arguments(parser)
+    add_fabric_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Split, save, print; the exit code."""
+    from railopt.moe.micro.batches import batches, summary
+    from railopt.moe.placement.files import read_location
+    from railopt.moe.placement.placement import Placement
+    from railopt.moe.routing.sources import trace_from
+
+    choice = _choice(args)
+    if args.rails is None and args.gpus is not None and not args.fabric:
+        args.rails = args.gpus
+    fabric = fabric_from(args)
+    nodes, gpus = fabric.nodes, fabric.gpus
+    trace = trace_from(args.trace, ranks=nodes * gpus, top_k=args.top_k)
+    several = (args.iteration is None and len(trace.iterations) > 1) or (
+        args.layer is None and len(trace.layers) > 1
+    )
+    if args.certificate and several:
+        raise InputError("a certificate is of one micro-batch: choose --iteration and --layer")
+    if args.placement:
+        placement = read_location(args.placement, nodes, gpus, trace.experts)
+    else:
+        placement = Placement.contiguous(len(trace.layers), trace.experts, nodes, gpus)
+    done = list(
+        batches(trace, placement, choice, iteration=args.iteration, layer=args.layer, tick=_tick)
+    )
+    _tick("")
+    if args.certificate:
+        done[0].answer.save(args.certificate, force=args.force)
+        note(f"saved {args.certificate}: railopt check {args.certificate}")
+    rows = summary(done)
+    if args.format == "json":
+        print_json({"solver": choice.solver, "spare": choice.spare, "layers": rows})
+    else:
+        columns = ["layer", "batches", "before", "worst", "after", "worst", "gap %", "proved"]
+        columns += ["copies"] + ["copied", "between nodes"] * bool(args.expert)
+        output_of(args).table(columns, [_cells(row, bool(args.expert)) for row in rows])
+    proved = all(row["proved"] == row["batches"] for row in rows)
+    return 0 if proved or choice.solver != "exact" else 2
+
+
+def _choice(args: argparse.Namespace) -> Any:
+    """The options as the library has them; those that can't act are refused."""
+    from railopt.moe.micro.batches import Choice
+
+    if args.solver == "exact":
+        refuse_idle(args, "slack", because="with --solver exact, which does the best that can be")
+    else:
+        refuse_idle(args, "limit", because=f"with --solver {args.solver}")
+    if not args.certificate:
+        refuse_idle(args, "force", because="without --certificate")
+    elif Path(args.certificate).is_file() and not args.force:
+        raise InputError(f"{printable(args.certificate)} exists: give another name, or --force")
+    if args.spare < 0:
+        raise InputError(f"--spare {args.spare}: expected at least 0")
+    slack = parse_number("0" if args.slack is None else args.slack, "slack")
+    if not 0 <= slack <= 1:
+        raise InputError(f"--slack {printable(args.slack)}: expected a share from 0 to 1")
+    return Choice(
+        args.spare,
+        args.solver,
+        args.within == "node",
+        int(slack * 1024),
+        10.0 if args.limit is None else float(seconds(parse_time(args.limit))),
+        None if args.expert is None else parse_bytes(args.expert),
+    )
+
+
+def _tick(text: str) -> None:
+    """One line of progress on a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+def _cells(row: dict[str, Any], sent: bool) -> list[str]:
+    cells = [
+        str(row["layer"]),
+        str(row["batches"]),
+        f"{row['before_mean']:.4f}",
+        f"{row['before_worst']:.4f}",
+        f"{row['after_mean']:.4f}",
+        f"{row['after_worst']:.4f}",
+        f"{100 * row['gap_worst']:.3f}",
+        f"{row['proved']} of {row['batches']}",
+        f"{row['copies_mean']:.1f}",
+    ]
+    if sent:
+        cells += [
+            str(size(round(row["copied_bytes_mean"]))),
+            str(size(round(row["copied_between_nodes_mean"]))),
+        ]
+    return cells

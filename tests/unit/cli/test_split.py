@@ -1,0 +1,66 @@
+"""The command split: what it prints and saves, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+SMALL = ["megatron:w=1,experts=16,top=2,tokens=64,steps=2", "--nodes", "2", "--gpus", "2"]
+
+
+def test_a_table_and_json(railopt_cli: Cli) -> None:
+    ran = railopt_cli("split", *SMALL, "--spare", "2", "--expert", "1MiB", "--within", "node")
+    assert ran.code == 0
+    assert "between nodes" in ran.out
+    ran = railopt_cli("split", *SMALL, "--spare", "2", "--json")
+    [row] = json.loads(ran.out)["layers"]
+    assert row["batches"] == 2
+    assert 1 <= row["after_mean"] <= row["after_worst"] < 1.01 < row["before_mean"]
+    assert row["copies_mean"] >= 1
+
+
+def test_a_certificate_is_checked(railopt_cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "split.json"
+    words = ["--spare", "1", "--solver", "exact", "--iteration", "0", "--certificate", path]
+    assert railopt_cli("split", *SMALL, *words).code == 0
+    assert railopt_cli("check", path).code == 0
+    again = railopt_cli("split", *SMALL, *words)
+    assert again.code == 1
+    assert "exists" in again.err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--spare", "-1"], "at least 0"),
+        (["--spare", "1", "--slack", "2"], "from 0 to 1"),
+        (["--spare", "1", "--slack", "x"], "slack"),
+        (["--spare", "1", "--limit", "1s"], "--solver flow"),
+        (["--spare", "1", "--slack", "0.1", "--solver", "exact"], "--solver exact"),
+        (["--spare", "1", "--force"], "without --certificate"),
+        (["--spare", "1", "--layer", "7"], "no layer 7"),
+        (["--spare", "1", "--iteration", "9"], "9"),
+        (["--spare", "1", "--top-k", "2"], "top="),
+        (["--spare", "1", "--certificate", "c.json"], "--iteration and --layer"),
+        (["--spare", "1", "--placement", "none.json"], "none.json"),
+        (["--spare", "99"], "16"),
+        (["--spare", "1", "--expert", "many"], "many"),
+    ],
+)
+def test_what_is_refused(
+    railopt_cli: Cli,
+    words: list[str],
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = railopt_cli("split", *SMALL, *words)
+    assert ran.code == 1
+    assert why in ran.err
+    assert not list(tmp_path.iterdir())
