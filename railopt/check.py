@@ -352,10 +352,12 @@ class Weights(NamedTuple):
 def weighed(packing: Packing, pairs: Any, meter: Meter) -> Weights:
     """Weights given as [size in bytes, weight] pairs; a size that is not named weighs nothing."""
     sizes, capacities = packing.sizes, packing.capacities
-    of = dict.fromkeys(sizes, 0)
+    of, named = dict.fromkeys(sizes, 0), set[int]()
     for size, weight in matrix(pairs, "weights", width=2):
         job, rest = divmod(size, packing.unit)
-        need(rest == 0 and of.get(job) == 0, f"two weights for size {size}, or no such job")
+        once = rest == 0 and job in of and job not in named
+        need(once, f"two weights for size {size}, or no such job")
+        named.add(job)
         of[job] = weight
     total = sum(of[size] for size in sizes)
     # on equal rails a heaviest load of less than this leaves a contradiction anyway
@@ -952,7 +954,8 @@ def unpacked(path: str) -> tuple[dict[str, Any], dict[str, Member]]:
         if size > os.path.getsize(path):
             raise ValueError(f"members of {size} bytes, more than the file has")
         for entry in entries:
-            if entry.flag_bits & 1 or entry.compress_type != zipfile.ZIP_STORED:
+            plain = entry.compress_type == zipfile.ZIP_STORED
+            if entry.flag_bits & 1 or not plain or entry.compress_size != entry.file_size:
                 raise ValueError("a member that is encrypted or compressed")
             if not entry.filename.endswith(".npy") and entry.filename != "header.json":
                 raise ValueError("a member that is no array")

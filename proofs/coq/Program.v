@@ -4,7 +4,7 @@
     The order of lists, weights without a job, a capacity that is stated: such things are checked
     because [railopt/check.py] checks them, and no proof needs them. *)
 From Coq Require Import Arith NArith QArith Lia Lqa List Bool Permutation Mergesort Orders.
-From Rails Require Import QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads.
+From Rails Require Import QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units.
 Import ListNotations.
 Open Scope N_scope.
 
@@ -53,7 +53,7 @@ Fixpoint listed (table : list (N * N)) : list N -> bool :=
 (** every weight is of a size that occurs, and no size has two *)
 Definition weighable (g : N) (weights : list (N * N)) (ps : list N) : bool :=
   let table := table_of g weights in
-  negb (nothing weights) && forallb (fun e => fst e mod g =? 0) weights && falling (heavy table) && listed table ps.
+  negb (nothing weights) && forallb (fun e => fst e mod g =? 0) weights && falling table && listed table ps.
 
 (** bits of all sums: not more than can be had *)
 Definition affordable (top jobs : N) : bool := (top <=? 134217728) && ((top / 64 + 1) * (jobs + 1) <=? 1073741824).
@@ -441,6 +441,14 @@ Definition check_division (M R : nat) (tx rx demand : list (list N)) (unit : pos
 Definition bytes_done (M R : nat) (tx rx demand : list (list N)) (time : Q) : Prop :=
   exists x, split M R (nq2 (rate demand)) x /\ in_time M R (nq2 (rate tx)) (nq2 (rate rx)) x time.
 
+Lemma check_division_takes M R tx rx demand unit cs rail p q : check_division M R tx rx demand unit cs rail p q = true ->
+  exists t, (t == nq (Npos unit) * (Z.of_N p # q))%Q /\ takes M R tx rx cs rail t.
+Proof.
+  unfold check_division. cbn zeta. intros H. apply andb_prop in H. destruct H as [_ H].
+  exists (Z.of_N (Npos unit * p) # q). split; [|now apply T7_takes].
+  unfold nq, Qeq, Qmult, inject_Z. rewrite N2Z.inj_mul. cbn [Qnum Qden]. rewrite Pos.mul_1_l. reflexivity.
+Qed.
+
 Theorem T7_division : forall M R tx rx demand unit cs rail p q,
   check_division M R tx rx demand unit cs rail p q = true -> bytes_done M R tx rx demand (Z.of_N p # q).
 Proof.
@@ -489,13 +497,15 @@ Fixpoint blanked (k : nat) (rows : list (list N)) : list (list N) :=
 Inductive instance :=
 | Jobs_on (speeds sizes : list N)
 | Chunks_between (M R : nat) (tx rx : list (list N)) (cs : list chunk)
-| Bytes_between (M R : nat) (tx rx demand : list (list N)).
+| Bytes_between (M R : nat) (tx rx demand : list (list N))
+| Units_between (M R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_) (within : frac).
 
 Inductive evidence :=
 | Of_jobs (w : reason)
 | Of_side (s : side) (k : nat) (w : reason)
 | Of_sides (sends recvs : list nat)
-| Of_prices (send recv : list (list N)).
+| Of_prices (send recv : list (list N))
+| Of_moves (every_way : bool) (unit : positive) (send recv : list (list N)).
 
 (** a plan file: rates, chunks, rails, and what it says of itself *)
 Record file := File { file_tx : list (list N); file_rx : list (list N); file_chunks : list chunk; file_rail : list nat;
@@ -506,21 +516,26 @@ Inductive solution :=
 | In_file (f : file)
 | Divided (unit : positive) (cs : list chunk) (rail : list nat).
 
-(** nothing is faster than [b] *)
+(** nothing is faster than [b]; of units, nothing within the time moves fewer bytes *)
 Definition bounded (i : instance) (b : Q) : Prop :=
   match i with
   | Jobs_on speeds sizes => jobs_bounded speeds sizes b
   | Chunks_between M R tx rx cs => chunks_bounded M R tx rx cs b
   | Bytes_between M R tx rx demand => bytes_bounded M R tx rx (blanked 0 demand) b
+  | Units_between M R gpus tx rx near us within => units_bounded M R gpus tx rx near us (fst within) (snd within) b
   end.
 
-(** the solution takes [time] *)
+(** the solution takes [time]; of units, it moves so many bytes *)
 Definition attained (i : instance) (s : solution) (time : Q) : Prop :=
   match i, s with
   | Jobs_on speeds sizes, Rails a => assignment_takes speeds sizes a time
   | Chunks_between M R tx rx cs, Rails rail => takes M R tx rx cs rail time
   | Chunks_between M R tx rx cs, In_file f => takes M R tx rx cs (file_rail f) time
-  | Bytes_between M R tx rx demand, Divided _ _ _ => bytes_done M R tx rx (blanked 0 demand) time
+  | Bytes_between M R tx rx demand, Divided unit cs rail => bytes_done M R tx rx (blanked 0 demand) time /\
+      exists t, (t == nq (Npos unit) * time)%Q /\ takes M R tx rx cs rail t
+  | Units_between M R gpus tx rx near us within, Rails rail => units_move M R gpus tx rx near us (fst within) (snd within) rail time
+  | Units_between M R gpus tx rx near us within, In_file f =>
+      units_move M R gpus tx rx near us (fst within) (snd within) (file_rail f) time
   | _, _ => False
   end.
 
@@ -529,6 +544,8 @@ Definition well_formed (i : instance) : bool :=
   | Jobs_on _ sizes => forallb (N.ltb 0) sizes
   | Chunks_between M R tx rx cs => (0 <? M)%nat && (0 <? R)%nat && shaped M R tx && shaped M R rx && in_range M cs
   | Bytes_between M R tx rx demand => (0 <? M)%nat && (0 <? R)%nat && shaped M R tx && shaped M R rx && shaped M M demand
+  | Units_between M R gpus tx rx near us _ =>
+      (0 <? M)%nat && (0 <? R)%nat && (0 <? gpus) && shaped M R tx && shaped M R rx && (length near =? R)%nat && sound_units M gpus us
   end.
 
 Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
@@ -539,17 +556,22 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
       check_joint (tightest_first tx rx cs p q (sides_of sends recvs)) M R tx rx cs p q
   | Chunks_between M R tx rx cs, Of_prices a b => check_chunk_prices M R tx rx a b cs p q
   | Bytes_between M R tx rx demand, Of_prices a b => check_prices_of M R tx rx a b (blanked 0 demand) p q
+  | Units_between M R gpus tx rx near us within, Of_moves every_way unit a b =>
+      shaped M R a && shaped M R b
+      && (if every_way then check_every_way else check_moved_prices) M R gpus tx rx near us a b unit (fst within) (snd within) p q
   | _, _ => false
   end.
 
 Lemma shows_sound i e p q : shows i e p q = true -> bounded i (Z.of_N p # q).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand], e as [w|s k w|sends recvs|a b]; cbn [shows bounded]; try discriminate.
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within], e as [w|s k w|sends recvs|a b|every_way unit a b];
+    cbn [shows bounded]; try discriminate.
   - apply T7_jobs.
   - apply check_side_sound.
   - intros H rail t _ P T. eapply T7_joint_sound; eauto.
   - apply check_chunk_prices_sound.
   - apply T7_priced.
+  - intros H. apply andb_prop in H. destruct H as [_ H]. destruct every_way; [eapply T14_moved_every|eapply T14_moved_prices]; eauto.
 Qed.
 
 Fixpoint same {A} (eqb : A -> A -> bool) (l m : list A) : bool :=
@@ -584,6 +606,12 @@ Definition reaches (i : instance) (s : solution) (v : frac) : bool :=
       && equal v (file_time f) && check_file M R f (fst v) (snd v)
   | Bytes_between M R tx rx demand, Divided unit cs rail =>
       same_rates demand (blanked 0 demand) && check_division M R tx rx (blanked 0 demand) unit cs rail (fst v) (snd v)
+  | Units_between M R gpus tx rx near us within, Rails rail =>
+      check_moves M R gpus tx rx near us (fst within) (snd within) rail (fst v) (snd v)
+  | Units_between M R gpus tx rx near us within, In_file f =>
+      same_rates tx (file_tx f) && same_rates rx (file_rx f) && same same_chunk (map (chunk_of_unit gpus) us) (file_chunks f)
+      && check_file M R f (fst (file_time f)) (snd (file_time f))
+      && check_moves M R gpus tx rx near us (fst within) (snd within) (file_rail f) (fst v) (snd v)
   | _, _ => false
   end.
 
@@ -604,13 +632,16 @@ Qed.
 
 Lemma reaches_sound i s v : reaches i s v = true -> attained i s (time_of v).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand], s as [rail|f|unit parcels rail]; cbn [reaches attained]; try discriminate.
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within], s as [rail|f|unit parcels rail];
+    cbn [reaches attained]; try discriminate.
   - apply T7_assignment.
   - apply T7_takes.
   - intros H. apply andb_prop in H. destruct H as [H F]. apply andb_prop in H. destruct H as [H _].
     apply andb_prop in H. destruct H as [H C]. apply andb_prop in H. destruct H as [A B].
     apply same_rates_spec in A, B. apply (same_spec _ same_chunk_spec) in C. subst. now apply T7_file.
-  - intros H. apply andb_prop in H. destruct H as [_ H]. eapply T7_division; eauto.
+  - intros H. apply andb_prop in H. destruct H as [_ H]. split; [eapply T7_division|eapply check_division_takes]; eauto.
+  - apply T14_moves.
+  - intros H. apply andb_prop in H. destruct H as [_ H]. now apply T14_moves in H.
 Qed.
 
 (** *** The verdict *)
@@ -694,6 +725,30 @@ Proof.
       exists s, v. split; [now apply A|now apply equal_time].
 Qed.
 
+(** a claim refuted: a plan that takes more than the claim allows, and the optimum of its problem *)
+Record refutation := Refutation { truth : certificate; bad : solution; bad_value : frac; least_value : frac; allowed : frac }.
+
+Definition refutation_verdict (r : refutation) : bool :=
+  match verdict (truth r) with
+  | Accepted true true _ =>
+      equal (least_value r) (bound (truth r)) && reaches (problem (truth r)) (bad r) (bad_value r)
+      && negb (no_more (bad_value r) (allowed r))
+  | _ => false
+  end.
+
+Theorem T7_refutation : forall r, refutation_verdict r = true ->
+  bounded (problem (truth r)) (time_of (bound (truth r))) /\ (time_of (least_value r) == time_of (bound (truth r)))%Q /\
+  (exists s v, attained (problem (truth r)) s (time_of v) /\ (time_of v == time_of (bound (truth r)))%Q) /\
+  attained (problem (truth r)) (bad r) (time_of (bad_value r)) /\ (time_of (allowed r) < time_of (bad_value r))%Q.
+Proof.
+  unfold refutation_verdict. intros r H. destruct (verdict (truth r)) as [[] [] known|] eqn:V; try discriminate.
+  apply T7_verdict in V. destruct V as (B & _ & _ & O & _). destruct (O eq_refl) as (_ & s & v & _ & A & E).
+  apply andb_prop in H. destruct H as [H N]. apply andb_prop in H. destruct H as [L W].
+  split; [now apply B|]. split; [now apply equal_time|]. split; [now exists s, v|]. split; [now apply reaches_sound|].
+  apply negb_true_iff in N. unfold no_more in N. apply N.leb_gt in N. unfold time_of, Qlt. cbn [Qnum Qden].
+  apply N2Z.inj_lt in N. rewrite !N2Z.inj_mul in N. exact N.
+Qed.
+
 (** a plan file by itself *)
 Definition plan_verdict (M R : nat) (f : file) : bool :=
   (0 <? M)%nat && (0 <? R)%nat && shaped M R (file_tx f) && shaped M R (file_rx f)
@@ -705,3 +760,4 @@ Proof. unfold plan_verdict. intros M R f H. apply andb_prop in H. destruct H as 
 
 (** for the reader of files, who has no name for the record's fields *)
 Definition chunk_of (from to : nat) (bytes : N) : chunk := Chunk from to bytes.
+Definition unit_of (gpu : N) (to : nat) (bytes targets : N) : unit_ := Unit gpu to bytes targets.

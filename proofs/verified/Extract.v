@@ -39,9 +39,10 @@ Extract Inlined Constant N.log2_up => "Integer.log2_up".
 Extract Inlined Constant N.land => "Z.logand".
 Extract Inlined Constant N.lor => "Z.logor".
 Extract Inlined Constant N.shiftl => "Integer.shiftl".
+Extract Inlined Constant N.testbit => "Integer.testbit".
 Extract Inlined Constant N.ones => "Integer.ones".
 
 Extract Inlined Constant andb => "(&&)".
 Extract Inlined Constant orb => "(||)".
 
-Extraction "checker.ml" verdict plan_verdict chunk_of.
+Extraction "checker.ml" verdict plan_verdict refutation_verdict chunk_of unit_of.

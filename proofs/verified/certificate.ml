@@ -115,7 +115,7 @@ let coupled_evidence value =
 (* What kind of bound it is, and its evidence where it has any. *)
 let evidence value checked =
   match claimant value with
-  | Some by -> ((if kind_of value = "node" then "node " else "") ^ "claimed by " ^ by, None)
+  | Some by -> ("claimed by " ^ by, None)
   | None -> let kind, e = checked value in (kind, Some e)
 
 (* ---------------------------------------------------------------- problems *)
@@ -182,7 +182,10 @@ let coupled record directory =
     | Obj pairs when List.mem_assoc "file" pairs -> In_file (named directory value).file
     | _ -> Rails (naturals "best" (get "assignment" (fields "best" "assignment" "" value))) in
   let other = Option.map best (find "best" record) in
-  (Chunks_between (nodes, rails, tx, rx, cs), evidence (get "witness" record) coupled_evidence, own, other)
+  let witness = get "witness" record in
+  let kind, because = evidence witness coupled_evidence in
+  let lifted = if because = None && kind_of witness = "node" then "node " else "" in
+  (Chunks_between (nodes, rails, tx, rx, cs), (lifted ^ kind, because), own, other)
 
 let size_of rows = (Z.of_int (List.length rows), Z.of_int (List.length (List.hd rows)))
 
@@ -199,6 +202,86 @@ let fluid record _ =
   let own = Option.map flow (find "flow" record) in
   (Bytes_between (nodes, rails, tx, rx, rows "demand" (get "demand" problem)),
    evidence (get "witness" record) prices, own, None)
+
+(* A set of GPUs of a node as a number: bit g stands for GPU g. *)
+let gpu_set where gpus value =
+  let add set g =
+    if Z.geq g gpus then wrong (where ^ ": a GPU that a node does not have")
+    else Z.logor set (Z.shift_left Z.one (Z.to_int g)) in
+  List.fold_left add Z.zero (naturals where value)
+
+let listed where = function List values -> values | _ -> wrong (where ^ ": expected a list")
+
+let units_listed gpus value =
+  let u = fields "units" "src_gpu dst size targets" "" value in
+  let column name = naturals name (get name u) in
+  let rec zip src dst size targets found = match (src, dst, size, targets) with
+    | s :: src, d :: dst, z :: size, t :: targets ->
+        zip src dst size targets (unit_of s d z (gpu_set "targets" gpus t) :: found)
+    | [], [], [], [] -> List.rev found
+    | _ -> wrong "units: columns of different lengths" in
+  zip (column "src_gpu") (column "dst") (column "size") (listed "targets" (get "targets" u)) []
+
+(* The set of targets in a row of bits, the first bit of an octet being its highest. *)
+let row_set gpus row =
+  let set = ref Z.zero in
+  for g = 0 to gpus - 1 do
+    if (Char.code row.[g / 8] lsr (7 - (g mod 8))) land 1 = 1 then set := Z.logor !set (Z.shift_left Z.one g)
+  done;
+  !set
+
+let units_planned gpus near (plan : Plan.t) =
+  let inside = match find "fabric" plan.header with
+    | Some (Obj fabric) -> Option.value (find "inside" fabric) ~default:(Obj [ ("near", near) ])
+    | _ -> wrong "a plan of other GPUs" in
+  if find "chunk_gpus" plan.header <> Some (Int gpus) then wrong "a plan of other GPUs";
+  (match inside with
+  | Obj pairs when find "near" pairs = Some near -> ()
+  | _ -> wrong "near: not that of the plan");
+  let column name = Plan.column plan.text plan.arrays name in
+  let (n, src_gpu), (m, dst_gpu) = (column "src_gpu", column "dst_gpu") in
+  let (k, dst), (l, size) = (column "dst", column "size") in
+  if n <> m || n <> k || n <> l then wrong "chunks: columns of different lengths";
+  let width = (Z.to_int gpus + 7) / 8 in
+  let targets = match find "targets" plan.arrays with
+    | None -> fun i -> Z.shift_left Z.one (Z.to_int (Z.rem (dst_gpu i) gpus))
+    | Some { shape; data; _ } ->
+        if shape <> [ n; width ] || data.length <> n * width then wrong "targets of another shape";
+        let known = Hashtbl.create 64 in
+        fun i ->
+          let row = String.sub plan.text (data.at + (i * width)) width in
+          match Hashtbl.find_opt known row with
+          | Some set -> set
+          | None -> let set = row_set (Z.to_int gpus) row in Hashtbl.add known row set; set in
+  let rec from i found =
+    if i < 0 then found
+    else if not (Z.equal (Z.div (dst_gpu i) gpus) (dst i)) then wrong "GPUs in other nodes than their chunks"
+    else from (i - 1) (unit_of (src_gpu i) (dst i) (size i) (targets i) :: found) in
+  from (n - 1) []
+
+let moved record directory =
+  absent record "flow" "moved bytes are those of one plan";
+  absent record "best" "moved bytes are those of one plan";
+  let problem = fields "problem" "kind time tx rx gpus near" "units plan" (get "problem" record) in
+  let tx = rows "tx" (get "tx" problem) and rx = rows "rx" (get "rx" problem) in
+  let nodes, rails = size_of tx and gpus = positive "gpus" (get "gpus" problem) in
+  if Z.gt gpus (Z.of_int 4096) then wrong "gpus: too many";
+  let sets = List.map (gpu_set "near" gpus) (listed "near" (get "near" problem)) in
+  let us, own = match (find "units" problem, find "plan" problem) with
+    | Some units, None -> (units_listed gpus units, assignment record)
+    | None, Some plan ->
+        absent record "assignment" "an assignment beside a plan";
+        let found = named directory plan in
+        (units_planned gpus (get "near" problem) found, Some (In_file found.file))
+    | _ -> wrong "problem: expected units or a plan" in
+  let prices value =
+    let kind = kind_of value in
+    if kind <> "moved" && kind <> "every" then wrong "a witness of unknown kind";
+    let w = fields ("witness " ^ kind) "kind unit send recv" "" value in
+    let table name = rows name (get name w) in
+    (kind, Of_moves (kind = "every", positive "unit" (get "unit" w), table "send", table "recv")) in
+  let time = fraction "time" (get "time" problem) in
+  (Units_between (nodes, rails, gpus, tx, rx, sets, us, time), evidence (get "witness" record) prices, own, None)
 
 (* ---------------------------------------------------------------- the claim *)
 
@@ -223,9 +306,9 @@ let claim_of version value =
   let optional name = Option.map (fraction name) (find name claim) in
   (fraction "bound" (get "bound" claim), optional "value", optional "best", optimal, optimum)
 
-let problems = [ ("local", local); ("coupled", coupled); ("fluid", fluid) ]
+let problems = [ ("local", local); ("coupled", coupled); ("fluid", fluid); ("moved", moved) ]
 
-(* (kind of witness, the checker's input) of a parsed certificate. *)
+(* (kind of witness, the checker's input) of a parsed certificate; a plan that it names lies in [directory]. *)
 let read directory value =
   let record = match value with
     | Obj pairs when find "railopt" pairs = Some (Str "certificate") -> pairs
@@ -244,3 +327,26 @@ let read directory value =
   (match get "problem" record with Obj problem -> traffic problem | _ -> ());
   let problem, (kind, because), own, other = reader record directory in
   (kind, { problem; because; own; other; bound; value; best_value; optimal; optimum })
+
+(* ---------------------------------------------------------------- counterexamples *)
+
+let is_counterexample = function Obj pairs -> find "railopt" pairs = Some (Str "counterexample") | _ -> false
+
+(* (what it refutes, the checker's input) of a counterexample of kind "plan": its bad plan is read as
+   that of a certificate of the same problem. *)
+let refutation directory value =
+  let keys = "railopt version theorem claim kind best bad where value optimum at_most" in
+  let r = fields "counterexample" keys "" value in
+  if get "version" r <> Int Z.one || get "kind" r <> Str "plan" then
+    wrong "a counterexample of another kind than plan: check it without --verified";
+  let best = match get "best" r with Obj pairs -> pairs | _ -> wrong "best: expected a certificate" in
+  let shared = List.filter (fun (k, _) -> not (List.mem k [ "assignment"; "flow"; "best" ])) best in
+  let attained = match get "bad" r with
+    | Obj pairs -> List.filter (fun (k, _) -> k = "assignment" || k = "flow") pairs
+    | _ -> wrong "bad: expected a plan" in
+  let _, truth = read directory (Obj best) and _, worse = read directory (Obj (shared @ attained)) in
+  let bad = match worse.own with Some bad -> bad | None -> wrong "bad: expected an assignment or a flow" in
+  let number name = fraction name (get name r) in
+  let theorem = match get "theorem" r with Str text -> text | _ -> wrong "theorem: expected a text" in
+  ("counterexample to " ^ theorem,
+   { truth; bad; bad_value = number "value"; least_value = number "optimum"; allowed = number "at_most" })

@@ -10,6 +10,8 @@ type said = {
   ok : bool; optimal : bool; optimum : string; kind : string; message : string;
   bound : frac option; value : frac option; best : frac option }
 
+let text_of (p, q) = Q.to_string (Q.make p q)
+
 let failed kind message =
   { ok = false; optimal = false; optimum = "open"; kind; message; bound = None; value = None; best = None }
 
@@ -40,6 +42,14 @@ let certificate directory json =
         bound = Some c.bound; value = c.value; best }
   | Rejected fault -> { (failed kind (why fault)) with bound = Some c.bound }
 
+let counterexample directory json =
+  let kind, r = Certificate.refutation directory json in
+  if refutation_verdict r then
+    let message = Printf.sprintf "%s where the claim allows %s" (text_of r.bad_value) (text_of r.allowed) in
+    { (failed kind message) with ok = true; optimum = "proved"; bound = Some r.least_value; value = Some r.bad_value;
+      best = Some r.least_value }
+  else failed kind "it does not show a plan above what the claim allows, and the optimum"
+
 let plan path =
   let { Plan.file; digest; _ } = Plan.read path in
   let nodes, rails = Certificate.size_of file.file_tx in
@@ -60,7 +70,8 @@ let check path =
       match Json.parsed (Plan.read_file path Json.memory) with
       | exception Json.Bad why -> Error ("neither a certificate (JSON) nor a plan (.npz): " ^ why)
       | json -> (
-          match certificate (Filename.dirname path) json with
+          let checked = if Certificate.is_counterexample json then counterexample else certificate in
+          match checked (Filename.dirname path) json with
           | said -> Ok said
           | exception (Plan.Wrong why | Plan.Unreadable why | Sys_error why) ->
               Ok (failed "certificate" why)))
@@ -70,23 +81,24 @@ let check path =
 exception Too_long of string
 
 (* No file makes this program run long or wide. *)
-let bounded seconds =
-  let stop _ = raise (Too_long (Printf.sprintf "refused: the check needs more than %d s" seconds)) in
-  Sys.set_signal Sys.sigalrm (Sys.Signal_handle stop);
-  ignore (Unix.alarm seconds);
+let limit_memory () =
   let words = (4 * 1024 * 1024 * 1024) / 8 in
-  let look () = if (Gc.quick_stat ()).heap_words > words then raise (Too_long "refused: the check needs more than 4 GiB") in
+  let look () =
+    if (Gc.quick_stat ()).heap_words > words then raise (Too_long "refused: the check needs more than 4 GiB") in
   ignore (Gc.create_alarm look)
 
+let limit_time seconds =
+  let stop _ = raise (Too_long (Printf.sprintf "refused: the check needs more than %d s" seconds)) in
+  Sys.set_signal Sys.sigalrm (Sys.Signal_handle stop);
+  ignore (Unix.alarm seconds)
+
 let limited seconds path =
-  bounded seconds;
+  limit_time seconds;
   let said = try check path with
     | Too_long why -> Ok (failed "certificate" why)
-    | Stack_overflow | Out_of_memory -> Ok (failed "certificate" "refused: too large") in
+    | Out_of_memory -> Ok (failed "certificate" "refused: too large") in
   ignore (Unix.alarm 0);
   said
-
-let text_of (p, q) = Q.to_string (Q.make p q)
 
 let json path said =
   let number = function None -> Json.Null | Some x -> Json.Str (text_of x) in
@@ -105,15 +117,15 @@ let line path = function
       Printf.sprintf "%s: %s (%s%s%s, optimum %s): %s" (String.escaped path) word (String.escaped s.kind)
         (number "bound" s.bound) (number "value" s.value) s.optimum (String.escaped s.message)
 
-(* Deep recursion needs a stack that the shell has to grant: run again with as much as there may be. *)
-let with_stack () =
-  if Sys.getenv_opt "RAILOPT_VERIFIED_STACK" = None then begin
-    Unix.putenv "RAILOPT_VERIFIED_STACK" "1";
-    let script = "ulimit -s unlimited 2>/dev/null || ulimit -s $(ulimit -H -s) 2>/dev/null; exec \"$0\" \"$@\"" in
-    let arguments = Array.append [| "/bin/sh"; "-c"; script; Sys.executable_name |]
-        (Array.sub Sys.argv 1 (Array.length Sys.argv - 1)) in
-    try Unix.execv "/bin/sh" arguments with Unix.Unix_error _ -> ()
-  end
+(* Deep recursion needs a stack that the shell has to grant: run again, for the files left, with as
+   much as there may be.  The variable holds the exit code of the files before. *)
+let variable = "RAILOPT_VERIFIED_STACK"
+
+let with_more_stack code options files =
+  Unix.putenv variable (string_of_int code);
+  let script = "ulimit -s unlimited 2>/dev/null || ulimit -s $(ulimit -H -s) 2>/dev/null; exec \"$0\" \"$@\"" in
+  flush stdout;
+  Unix.execv "/bin/sh" (Array.of_list ([ "/bin/sh"; "-c"; script; Sys.executable_name ] @ options @ files))
 
 let () =
   let as_json = ref false and seconds = ref 60 and files = ref [] in
@@ -121,15 +133,22 @@ let () =
                   ("--seconds", Arg.Set_int seconds, "S refuse a file that takes longer (60)") ] in
   Arg.parse (Arg.align options) (fun file -> files := file :: !files) usage;
   if !files = [] || !seconds < 1 then (prerr_endline usage; exit 1);
-  with_stack ();
   Gc.set { (Gc.get ()) with minor_heap_size = 1 lsl 22; space_overhead = 400 };
-  let code = ref 0 in
-  let one path =
-    let said = limited !seconds path in
-    (match said with
-    | Ok { ok = true; _ } -> ()
-    | Ok _ -> code := max !code 4
-    | Error _ -> code := max !code 1);
-    print_endline (if !as_json then json path said else line path said) in
-  List.iter one (List.rev !files);
+  limit_memory ();
+  let before = Sys.getenv_opt variable in
+  let code = ref (match before with Some code -> int_of_string code | None -> 0) in
+  let shared = [ "--seconds"; string_of_int !seconds ] @ if !as_json then [ "--json" ] else [] in
+  let rec all = function
+    | [] -> ()
+    | path :: rest as left ->
+        let said = try limited !seconds path with
+          | Stack_overflow when before = None -> with_more_stack !code shared left
+          | Stack_overflow -> Ok (failed "certificate" "refused: too deep") in
+        (match said with
+        | Ok { ok = true; _ } -> ()
+        | Ok _ -> code := max !code 4
+        | Error _ -> code := max !code 1);
+        print_endline (if !as_json then json path said else line path said);
+        all rest in
+  all (List.rev !files);
   exit !code

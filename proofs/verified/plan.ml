@@ -47,7 +47,8 @@ let member text at =
   let name_length = u16 text (at + 28) and extra = u16 text (at + 30) and comment = u16 text (at + 32) in
   let local = u32 text (at + 42) in
   let name = String.sub text (at + 46) name_length in
-  if flags land 1 = 1 || packing <> 0 || packed <> length then
+  if Char.code text.[at + 6] > 63 then unreadable "a zip of a later version";
+  if flags land 0x61 <> 0 || packing <> 0 || packed <> length then
     unreadable "a member that is encrypted or compressed";
   if u32 text local <> 0x04034B50 || String.sub text (local + 30) (u16 text (local + 26)) <> name then
     unreadable "a member under another name";

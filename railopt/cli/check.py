@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verified",
         action="store_true",
-        help="certificates and plans by railopt-verified, the checker that is proved in Coq and "
-        "extracted (make verified builds it)",
+        help="certificates, plans and counterexamples by railopt-verified, the checker that is "
+        "proved in Coq and extracted (make verified builds it)",
     )
     add_format_arguments(parser)
 

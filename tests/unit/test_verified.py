@@ -75,8 +75,8 @@ def test_what_is_no_answer_is_an_error(
 
 
 def test_what_it_does_not_know_is_refused(certificate: Path) -> None:
-    counterexample = ROOT / "proofs" / "counterexamples" / "T6-graham-n2.json"
-    with pytest.raises(InputError, match="this is a counterexample"):
+    counterexample = ROOT / "proofs" / "counterexamples" / "T8-unequal-sizes.json"
+    with pytest.raises(InputError, match="does not know counterexamples of kind all"):
         check(counterexample, verified=True)
     with pytest.raises(InputError, match="save this Certificate"):
         check(Certificate.load(certificate), verified=True)

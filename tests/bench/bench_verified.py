@@ -1,0 +1,90 @@
+"""`railopt-verified` beside the kernel, both as programs: reading files and starting included.
+
+Times are CPU seconds.  The certificates of the solver are those of `make bench-solver`'s grid, on
+seeds that nothing was tuned on.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from railopt import Chunks, Fabric, check, plan, verified
+from railopt.bounds import lower_bound
+from railopt.certificate import Certificate
+from railopt.errors import BackendError
+from railopt.solver.local.solve import solve_local
+from tests.bench import Row
+from tests.bench.solver_instances import grid
+
+SEED = 2201
+KERNEL = str(Path(check.__code__.co_filename).with_name("check.py"))
+
+
+def spent(line: list[str]) -> tuple[float, float]:
+    """(CPU seconds, MiB at most) of a program that accepts its file."""
+    child = subprocess.Popen(line, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0, line
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def million(folder: Path) -> Path:
+    """A certificate of a million chunks on 128 x 8, its plan beside it."""
+    rng, nodes, count = np.random.default_rng(SEED), 128, 10**6
+    src = rng.integers(0, nodes, count)
+    dst = (src + rng.integers(1, nodes, count)) % nodes
+    fabric = Fabric.uniform(nodes, 8)
+    size = rng.integers(1 << 10, 1 << 20, count)
+    made = plan(fabric, Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes), "lpt-global")
+    bound = lower_bound(fabric, made.chunks)
+    made.save(folder / "million.npz")
+    certificate = Certificate.of_plan(
+        fabric, folder / "million.npz", bound.value, bound.lifted, made.makespan
+    )
+    certificate.save(folder / "million.json")
+    return folder / "million.json"
+
+
+def solved(folder: Path) -> Iterator[Path]:
+    """Certificates of one seed of the grid that the solver proves within two seconds."""
+    for i, (_, rails, sizes) in enumerate(grid(range(SEED, SEED + 1))):
+        outcome = solve_local(sizes, rails=rails, limit_s=2)
+        file = folder / f"{i}.json"
+        outcome.certificate(sizes, rails=rails).save(file)
+        yield file
+
+
+def rows() -> Iterator[Row]:
+    try:
+        program = verified.program()
+    except BackendError as error:
+        yield Row("railopt-verified", 0, "s", note=f"not run: {error}")
+        return
+    kernel = [sys.executable, "-S", KERNEL]
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(million(Path(folder)))
+        found = [spent([program, file]) for _ in range(3)]
+        seconds, memory = min(s for s, _ in found), max(m for _, m in found)
+        name = "a million chunks, 128 x 8, plan file beside"
+        yield Row(f"{name}: verified", seconds, "s", at_most=1.5)
+        yield Row(f"{name}: verified", memory, "MiB", at_most=1024)
+        yield Row(f"{name}: check.py", spent([*kernel, file])[0], "s")
+        ratios = []
+        for certificate in solved(Path(folder)):
+            try:
+                ours = spent([program, str(certificate)])[0]
+            except AssertionError:  # refused after a minute
+                ours = 60
+            ratios.append(ours / spent([*kernel, str(certificate)])[0])
+        text = f"{len(ratios)} certificates of the solver: time over check.py's"
+        yield Row(f"{text}, median", statistics.median(ratios), "", at_most=0.1)
+        yield Row(f"{text}, worst", max(ratios), "")
