@@ -347,3 +347,10 @@ def test_posting_and_polling_allocate_nothing_in_the_steady_state() -> None:
         f"{after - before} bytes stay allocated after 5 rounds of {len(links) * 256} requests"
     )
     assert sys.getallocatedblocks() - blocks < 200
+
+
+def test_loopback_takes_a_rail_without_chunks() -> None:
+    fabric = Fabric.uniform(2, 3)
+    chunks = Chunks.from_arrays(src=[0], dst=[1], size=[100])
+    report = Loopback().run(make_plan(fabric, chunks, "lpt")).wait()
+    assert [(link.node, link.peer, link.bytes) for link in report.links] == [(0, 1, 100)]

@@ -212,7 +212,7 @@ def test_workloads_are_seeded_and_silent_on_the_diagonal(name: str) -> None:
     )
     assert first == again
     assert first.node_matrix.sum() > 0
-    if name not in ("uniform", "incast", "hot-node"):
+    if name not in ("uniform", "incast", "hot-node", "megatron"):  # without draws
         assert first != other
 
 

@@ -158,6 +158,8 @@ class LoopbackRun:
 
     def _copy(self, rail: int, rows: Ints) -> None:
         """Copy one rail's chunks, link after link, the chunks of a link in the plan's order."""
+        if not len(rows):
+            return
         chunks = self._plan.chunks
         pair = chunks.src[rows].astype(np.int64) * chunks.nodes + chunks.dst[rows]
         order = np.argsort(pair, kind="stable")

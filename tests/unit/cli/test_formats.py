@@ -34,7 +34,15 @@ TABLES = {
     "hybrid": ["hybrid"],
     "config": ["config", "--config", "railopt.toml"],
 }
-NO_FORMAT = {"fabric", "report", "fabric-from-perftest", "sweep", "convert", "completion"}
+NO_FORMAT = {
+    "fabric",
+    "report",
+    "fabric-from-perftest",
+    "sweep",
+    "convert",
+    "completion",
+    "warm-up",
+}
 NOT_TRIED = {"demo", "devices", "place"}  # slow, or in need of devices or of a trace
 
 

@@ -190,9 +190,9 @@ def test_no_allocation_grows_with_calls() -> None:
     rng = np.random.default_rng(7)
     some = [rng.integers(0, 200, (8, 8)) for _ in range(20)]
     blocks = []
-    for _ in range(2):
+    for _ in range(3):  # the first settles what others have begun
         for _, counts in product(range(20), some):
             router.route(counts)
         gc.collect()
         blocks.append(sys.getallocatedblocks())
-    assert blocks[1] - blocks[0] < 200  # of 400 calls
+    assert blocks[2] - blocks[1] < 200  # of 400 calls
