@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iters", type=whole(1), default=1, help="how often (default 1)")
     parser.add_argument("--no-verify", action="store_true", help="do not fill and compare payloads")
     parser.add_argument(
+        "--stage",
+        action="store_true",
+        help="copy inside nodes as planned (spill, even-excess), with the host's memcpy",
+    )
+    parser.add_argument(
         "-o", "--output", metavar="FILE", help="record: where the table goes (default: stdout)"
     )
     parser.add_argument(
@@ -81,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.format == "json" and args.report_gbits:
         raise InputError("--report_gbits can't act: --json gives bytes and seconds")
-    others = "output", "no_verify", "format", "report_gbits", "adapt", "save_fabric", *METRICS
+    reported = "no_verify", "format", "report_gbits", "adapt", "save_fabric", "stage", *METRICS
+    others = "output", *reported
     sender, launch = choose_sender(args, *others)
     plan = Plan.load(args.plan)
     table_of_posts = io.StringIO()
@@ -109,6 +115,7 @@ def _setting(
         rails=plan.fabric.rails,
         run=plan.digest[:16],
         verify=not args.no_verify,
+        stage=args.stage,
         launch=launch,
         meeting=meeting_of(args),
         devices=devices_of(args),

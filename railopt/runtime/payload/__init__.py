@@ -3,5 +3,6 @@
 memory.py      users' buffers as addresses
 layout.py      where a plan's chunks lie in them, and the list of writes that moves them
 pattern.py     copy, fill, compare and checksum bytes at addresses (compiled)
+staging.py     a plan's copies inside nodes, by the host
 verify.py      payloads of a node: filled, compared, checksummed
 """

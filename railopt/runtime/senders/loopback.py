@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from railopt.plans import Plan
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, stages
 from railopt.runtime.payload.memory import Memory, memory_of
+from railopt.runtime.payload.staging import Staging
 from railopt.runtime.senders.report import Place, Report, link_reports, rail_reports
 from railopt.runtime.senders.setting import Alone, Carrier, Setting
 from railopt.units import format_bytes
@@ -30,7 +31,8 @@ class Loopback:
 
     Without buffers it allocates them, fills the send side with a pattern and verifies every payload
     on the receive side. With `send` and `recv` (one buffer a node) it moves the user's bytes and
-    compares checksums of both sides.
+    compares checksums of both sides. With `stage` it carries out the plan's copies inside nodes
+    too, through buffers of its own.
     """
 
     name = "loopback"
@@ -41,12 +43,13 @@ class Loopback:
         recv: Sequence[Any] | None = None,
         *,
         verify: bool = True,
+        stage: bool = False,
     ) -> None:
         if (send is None) != (recv is None):
             raise InputError("give both send and recv buffers, or neither")
         self._send = None if send is None else [memory_of(b, writable=False) for b in send]
         self._recv = None if recv is None else [memory_of(b, writable=True) for b in recv]
-        self._verify, self._round = verify, 0
+        self._verify, self._stage, self._round = verify, stage, 0
         self._own: dict[str, list[Memory]] = {}
 
     def run(self, plan: Plan) -> LoopbackRun:
@@ -76,7 +79,23 @@ class Loopback:
                 )
             return _checksum_wrong(plan, source, target)
 
-        return LoopbackRun(plan, source, target, wrong, keep=(send, recv))
+        ways = Ways(source, target, source, target)
+        if self._stage:
+            ways = self._staged(plan, layout, source, target)
+        return LoopbackRun(plan, ways, wrong, keep=(send, recv, dict(self._own)))
+
+    def _staged(self, plan: Plan, layout: Layout, source: Ints, target: Ints) -> Ways:
+        """Addresses on the way: in staging buffers where the plan copies inside a node."""
+        staging = Staging.of(plan, layout)
+        first, last = source.copy(), target.copy()
+        for side, rows, address, node, offset in (
+            ("send", staging.before, first, plan.chunks.src, layout.send_offset),
+            ("recv", staging.after, last, plan.chunks.dst, layout.recv_offset),
+        ):
+            sizes = layout.send_bytes if side == "send" else layout.recv_bytes
+            base = _addresses(self._allocated(f"staged {side}", sizes))
+            address[rows] = base[node[rows]] + offset[rows]
+        return Ways(source, target, first, last)
 
     def _allocated(self, side: str, sizes: Ints) -> list[Memory]:
         """Own buffers, one a node, kept from run to run while they are large enough; touched, so
@@ -97,20 +116,25 @@ class Loopback:
 @contextmanager
 def opened(setting: Setting) -> Iterator[Carrier]:
     """With buffers of its own."""
-    yield Alone(Loopback(verify=setting.verify))
+    yield Alone(Loopback(verify=setting.verify, stage=setting.stage))
+
+
+class Ways(NamedTuple):
+    """Addresses of every chunk, int64 [C]: in its sender's and its receiver's buffer, and where its
+    rail takes it from and puts it, which differ where it is copied inside a node.
+    """
+
+    source: Ints
+    target: Ints
+    first: Ints
+    last: Ints
 
 
 class LoopbackRun:
     """A plan under way: one thread a rail, stage after stage."""
 
-    def __init__(self, plan: Plan, source: Ints, target: Ints, wrong: Any, keep: Any) -> None:
-        self._plan, self._source, self._target, self._wrong, self._keep = (
-            plan,
-            source,
-            target,
-            wrong,
-            keep,
-        )
+    def __init__(self, plan: Plan, ways: Ways, wrong: Any, keep: Any) -> None:
+        self._plan, self._ways, self._wrong, self._keep = plan, ways, wrong, keep
         self._times: dict[Place, tuple[float, float]] = {}
         self._error: BaseException | None = None
         self._report: Report | None = None
@@ -120,8 +144,11 @@ class LoopbackRun:
     def _carry(self) -> None:
         try:
             self._begun = time.perf_counter()
+            ways = self._ways
+            self._inside(ways.source, ways.first)
             for stage in stages(self._plan):
                 self._stage(stage)
+            self._inside(ways.last, ways.target)
             plan, seconds = self._plan, time.perf_counter() - self._begun
             wrong = self._wrong()
             every = np.arange(len(plan.chunks))
@@ -156,6 +183,12 @@ class LoopbackRun:
         for worker in workers:
             worker.join()
 
+    def _inside(self, source: Ints, target: Ints) -> None:
+        """Copies inside nodes, of chunks that are not in their place."""
+        rows = np.flatnonzero(source != target)
+        if len(rows):
+            pattern.copy_chunks(source[rows], target[rows], self._plan.chunks.size[rows])
+
     def _copy(self, rail: int, rows: Ints) -> None:
         """Copy one rail's chunks, link after link, the chunks of a link in the plan's order."""
         if not len(rows):
@@ -164,7 +197,7 @@ class LoopbackRun:
         pair = chunks.src[rows].astype(np.int64) * chunks.nodes + chunks.dst[rows]
         order = np.argsort(pair, kind="stable")
         rows = rows[order]
-        columns = self._source[rows], self._target[rows], chunks.size[rows]
+        columns = self._ways.first[rows], self._ways.last[rows], chunks.size[rows]
         pairs, first = np.unique(pair[order], return_index=True)
         ends = np.append(first[1:], len(rows)).tolist()
         now = time.perf_counter() - self._begun

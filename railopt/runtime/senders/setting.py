@@ -28,6 +28,7 @@ class Setting:
     rails        of the plans
     run          names what all ranks must agree on
     verify       fill payloads with a pattern and compare them; `checksums` also asks the senders
+    stage        carry out the plan's copies inside nodes too
     launch       who the other ranks are, and `meeting` where they meet
     devices      this node's, in rail order (default: those with an active port, in PCI order)
     options      of the queue pairs
@@ -41,6 +42,7 @@ class Setting:
     run: str = ""
     verify: bool = True
     checksums: bool = True
+    stage: bool = False
     launch: Launch = field(default_factory=lambda: Launch("none", 0, 1))
     meeting: Meeting = field(default_factory=Meeting)
     devices: tuple[str, ...] | None = None
@@ -125,4 +127,4 @@ RAILS = frozenset(
     }
 )
 METRICS = frozenset({"metrics", "metrics_port"})
-REPORT = frozenset({"no_verify", "format", "report_gbits", "adapt", "save_fabric"}) | METRICS
+REPORT = METRICS | {"no_verify", "format", "report_gbits", "adapt", "save_fabric", "stage"}

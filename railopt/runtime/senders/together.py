@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from railopt.errors import BackendError, InputError
 from railopt.plans import Plan
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
+from railopt.runtime.payload.staging import Staging
 from railopt.runtime.rendezvous.meet import meet
 from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.setting import Carrier, Setting
@@ -36,7 +38,7 @@ def opened(setting: Setting) -> Iterator[Carrier]:
         rails = rail_map(setting.devices, found, setting.options.port, setting.rails)
         with near({device.numa for device in found if device.name in rails}):
             send, recv = (
-                np.zeros(int(side[launch.rank, 0]), np.uint8)
+                [np.zeros(int(side[launch.rank, 0]), np.uint8) for _ in range(1 + setting.stage)]
                 for side in (setting.room.send_bytes, setting.room.recv_bytes)
             )
             with Verbs(group, rails, send, recv, options=setting.options) as sender:
@@ -53,22 +55,34 @@ class Together:
         self._round = 0
         self._plan: Plan | None = None
         self._layout: Layout | None = None
+        self._staging: Staging | None = None
 
     def carry(self, plan: Plan) -> Report:
-        """Fill, start together, run, verify."""
+        """Fill, start together, run, verify; copies inside nodes count in the run's time."""
         sender, layout = self._sender, self._layout_of(plan)
         self._round += 1
         if self._setting.verify:
             verify.fill(plan, layout, sender.group.rank, sender.send, self._round)
         sender.group.allgather("start")
-        report = sender.run(plan, layout).wait()
+        report = self._run(plan, layout)
         for event in (*report.readmissions, *report.faults):
             self._setting.say(str(event))
         return replace(report, wrong=self._wrong(plan, layout)) if self._setting.verify else report
 
+    def _run(self, plan: Plan, layout: Layout) -> Report:
+        sender, staging, rank = self._sender, self._staging, self._sender.group.rank
+        if staging is None:
+            return sender.run(plan, layout).wait()
+        begun = time.perf_counter()
+        staging.stage(plan, sender.send, rank)
+        report = sender.run(plan, staging.layout).wait()
+        staging.pass_on(plan, sender.recv, rank)
+        return replace(report, seconds=time.perf_counter() - begun)
+
     def _layout_of(self, plan: Plan) -> Layout:
         if self._layout is None or plan is not self._plan:
             self._plan, self._layout = plan, Layout.packed(plan.chunks)
+            self._staging = Staging.of(plan, self._layout) if self._setting.stage else None
         return self._layout
 
     def _wrong(self, plan: Plan, layout: Layout) -> int:

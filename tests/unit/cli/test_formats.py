@@ -43,7 +43,7 @@ NO_FORMAT = {
     "completion",
     "warm-up",
 }
-NOT_TRIED = {"demo", "devices", "place"}  # slow, or in need of devices or of a trace
+NOT_TRIED = {"demo", "devices", "place", "split"}  # slow, or in need of devices or of a trace
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,67 @@
+"""A plan's copies inside nodes, carried out by the host: staged before the rails, passed on after.
+
+A node has a second send buffer and a second receive buffer, laid out as the first ones. A chunk
+whose rail is not near its source is copied into the second send buffer and sent from there; one
+whose rail is not near its destination arrives in the second receive buffer and is copied from
+there. All copies before come before the rails, all copies after come after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from railopt.arrays import Ints
+from railopt.moves import passing_on, staging
+from railopt.plans import Plan
+from railopt.runtime.payload import pattern
+from railopt.runtime.payload.layout import Layout
+from railopt.runtime.payload.memory import Memory
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Chunks that are copied before and after their rails, int64, and where all chunks lie: in the
+    users' buffers (`plain`) and on their way (`layout`, two buffers a node).
+    """
+
+    before: Ints
+    after: Ints
+    plain: Layout
+    layout: Layout
+
+    @classmethod
+    def of(cls, plan: Plan, plain: Layout) -> Staging:
+        """Of a plan whose chunks lie in one buffer a node."""
+        parts = plan.fabric, plan.chunks, plan.rail.astype(np.int64)
+        before, after = staging(*parts).chunk, np.unique(passing_on(*parts).chunk)
+        send, recv = plain.send_buffer.copy(), plain.recv_buffer.copy()
+        send[before], recv[after] = 1, 1
+        layout = replace(
+            plain,
+            send_buffer=send,
+            recv_buffer=recv,
+            send_bytes=np.repeat(plain.send_bytes, 2, axis=1),
+            recv_bytes=np.repeat(plain.recv_bytes, 2, axis=1),
+        )
+        return cls(before, after, plain, layout)
+
+    def stage(self, plan: Plan, memory: Sequence[Memory], node: int) -> int:
+        """Copy what a node stages, from its first send buffer to its second: bytes."""
+        rows = self.before[plan.chunks.src[self.before] == node]
+        offset = self.plain.send_offset[rows]
+        return _copied(plan, rows, memory[0].address + offset, memory[1].address + offset)
+
+    def pass_on(self, plan: Plan, memory: Sequence[Memory], node: int) -> int:
+        """Copy what a node passes on, from its second receive buffer to its first: bytes."""
+        rows = self.after[plan.chunks.dst[self.after] == node]
+        offset = self.plain.recv_offset[rows]
+        return _copied(plan, rows, memory[1].address + offset, memory[0].address + offset)
+
+
+def _copied(plan: Plan, rows: Ints, source: Ints, target: Ints) -> int:
+    size = plan.chunks.size[rows]
+    pattern.copy_chunks(source, target, size)
+    return int(size.sum())
