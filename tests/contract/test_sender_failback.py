@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from railopt.errors import BackendError
 from railopt.runtime.senders import exchange
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs import structs as s
@@ -139,6 +140,30 @@ def test_a_link_that_flaps_waits_longer_each_time() -> None:
         assert first >= 0.02
         assert second >= 0.08
         assert third >= 0.32
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"nonsense": 1},
+        {"probe": 0, "proved": 0},
+        {"probe": 0, "try": -1, "card": None},
+        {"admit": 0, "round": "1"},
+        {"answer": [], "try": 1},
+    ],
+)
+def test_a_word_that_is_none_ends_the_run_with_one_sentence(body: dict[str, Any]) -> None:
+    plan = small_plan(2, 2)
+
+    def work(sender: Verbs) -> Any:
+        if sender.group.rank == 0:
+            sender.group.send(1, body)
+        sender.group.allgather("sent")
+        return [carry(sender, plan, i) for i in range(2)]
+
+    _, second = World(2, 2).run(work)
+    assert isinstance(second, BackendError), second
+    assert "run the same version on all nodes" in str(second)
 
 
 @pytest.mark.parametrize("card", [None, [], [[], [], [], []], [[1] * 5, [1, 2], [1, 2], [1, 2]]])

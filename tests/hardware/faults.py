@@ -33,6 +33,7 @@ CUTS = {
     "peer link down": "ip link set n{peer}r{rail} down",
     "all packets lost": "tc qdisc add dev n{node}r{rail} root netem loss 100%",
 }
+CUT_NODE = {"own link down": 0, "peer link down": 1, "all packets lost": 0}
 KILLS: dict[str, Callable[[Link], None]] = {
     "peer queue pair gone": lambda link: link.qp.close(),
     "peer queue pair in error": lambda link: link.qp.retire(),
@@ -113,9 +114,8 @@ def cut(fault: str) -> list[dict[str, Any]]:
             right, report = carried.run(hurt)
             again = carried.run()[0] if fault in CUTS else True
             group.allgather("mend")
-            if node == 0:
-                rails("mend", 0, 0)
-                rails("mend", 1, 0)
+            if node == 0 and fault in CUTS:
+                rails("mend", CUT_NODE[fault], 0)
             group.allgather("mended")
             whole, runs = carried.until_whole(Pace.seconds(20))
         return {
@@ -129,11 +129,10 @@ def cut(fault: str) -> list[dict[str, Any]]:
             "bytes": runs[-1][1].rails[0].bytes,
         }
 
-    try:
-        return with_nodes(2, work)
-    finally:
-        rails("mend", 0, 0)
-        rails("mend", 1, 0)
+    results = with_nodes(2, work)
+    if fault in CUTS and any("error" in result for result in results):
+        rails("mend", CUT_NODE[fault], 0)
+    return results
 
 
 RATE = 250_000  # bytes a second of a shaped NIC: less than the emulation can do
@@ -267,7 +266,7 @@ class Hurt:
     def mend(self) -> None:
         """The NIC that was cut."""
         if self.kind in CUTS:
-            rails("mend", self.node ^ (self.kind == "peer link down"), self.rail)
+            rails("mend", self.node ^ CUT_NODE[self.kind], self.rail)
 
 
 def holdings(sender: Verbs) -> dict[str, int]:

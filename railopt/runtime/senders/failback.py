@@ -26,7 +26,7 @@ from railopt.runtime.verbs.engine import Link
 from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.trial import Trial, TrialCard
 
-TRIAL_S = 1.5
+TRIAL_S = 1.5  # of the first trials; every fourth in vain doubles it, three times at most
 POLL_S = 0.002
 Place = tuple[int, int]
 
@@ -149,7 +149,10 @@ class Failback:
                 absent.round = round_
             group.send(peer, {"admitted": lane, "round": round_, "yes": yes})
             return
-        place = peer, next(body[key] for key in _WORDS if key in body)
+        words = [key for key in _WORDS if key in body]
+        if len(words) != 1:
+            raise ValueError("not one known word")
+        place = peer, body[words[0]]
         absent = self._absent.get(place)
         if "admitted" in body:
             if absent is not None and absent.asked:
@@ -250,7 +253,7 @@ class Failback:
         link, exchange = absent.link, self.exchange
         exchange.forget(link)
         trial = absent.trial = Trial(exchange.wiring.rails[link.rail], self._options)
-        absent.deadline = time.monotonic() + TRIAL_S
+        absent.deadline = time.monotonic() + TRIAL_S * 2 ** min(absent.probes // 4, 3)
         return trial
 
     def _connect(self, absent: Absent, trial: Trial, there: TrialCard) -> None:
