@@ -130,11 +130,15 @@ def bad_keys() -> list[dict[str, Any]]:
     return with_nodes(2, work)
 
 
+def uneven() -> tuple[Fabric, Chunks]:
+    """Chunks of many sizes."""
+    fabric = Fabric.uniform(2, 4)
+    return fabric, workloads.zipf(fabric, mean="32KiB", seed=1).chunks("16KiB")
+
+
 def command_line() -> list[dict[str, Any]]:
     """`railopt send` and `railopt bench` as their users type them, and a plan for another world."""
-    fabric = Fabric.uniform(2, 4)
-    plan = make_plan(fabric, workloads.zipf(fabric, mean="32KiB", seed=1).chunks("16KiB"), "lpt")
-    plan.save("/tmp/plan.npz", force=True)
+    make_plan(*uneven(), "lpt").save("/tmp/plan.npz", force=True)
     small = Fabric.uniform(3, 4)
     make_plan(small, workloads.uniform(small, size="1KiB").chunks("1KiB"), "lpt").save(
         "/tmp/other.npz", force=True
@@ -271,6 +275,10 @@ def warm() -> None:
     guest shares (it has no patience for compilers), in the guest to load them once, before the
     nodes are forked.
     """
+    import railopt.cli.bench
+    import railopt.cli.devices
+    import railopt.cli.send
+    import railopt.runtime.senders.together  # noqa: F401
     from railopt.bounds import lower_bound
     from railopt.runtime.payload import verify
     from railopt.runtime.payload.memory import memory_of
@@ -281,6 +289,7 @@ def warm() -> None:
     plan = make_plan(fabric, chunks, "lpt")
     slower = fabric.degraded({(0, 0): "1/3"})
     make_plan(slower, chunks, "lpt")
+    make_plan(*uneven(), "lpt")
     lower_bound(slower, chunks)
     lower_bound(fabric, chunks)
     replan(plan, np.flatnonzero(chunks.src == 0).astype(np.int64), 0, 1, [1, 2])
