@@ -108,7 +108,7 @@ def carry(
             if adapter is None:
                 continue
             every.append(_all(carrier, reports[-1], links))
-            if adapter.learn(present, every[-1]):
+            if adapter.learn(present, every[-1]) and run < iters:
                 present = adapter.plan(present)
                 replans.append(Replan(run, present))
                 setting.say(f"after run {run} the plan is made again: {adapter.changes()}")
