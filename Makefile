@@ -11,7 +11,7 @@ LEANING := $(addprefix tests/unit/,policies solver sim report sweep moe) $(wildc
 INSTANCES := 10000
 # hundreds of processes import the package: it is compiled once, whatever the shell says
 unexport PYTHONDONTWRITEBYTECODE
-TORCH_TESTS := numpy numba pytest hypothesis
+TORCH_TESTS := numpy numba matplotlib pytest hypothesis
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
   bench-gpu experiments test-browser test-torch test-fabric proofs verified test-rdma \
@@ -126,6 +126,14 @@ $(VENV)/.torch: pyproject.toml | $(VENV)/bin/python
 test-torch:                     ## railopt.torch on gloo processes, in an environment of its own with PyTorch (a build for the CPU where there is one)
 	$(MAKE) .cache/torch/.torch VENV=.cache/torch
 	.cache/torch/bin/python -m pytest $(PYTEST_ARGS) tests/torch
+test-fabric:                    ## PyTorch's processes on a rail fabric out of network namespaces (as root; installs Debian's iproute2)
+	@[ "$$(id -u)" = 0 ] || { echo "make test-fabric makes network namespaces: run it as root" >&2; exit 1; }
+	@command -v ip >/dev/null && command -v tc >/dev/null || { \
+	  if command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -qy --no-install-recommends iproute2; \
+	  else echo "make test-fabric needs \`ip\` and \`tc\`: install iproute2" >&2; exit 1; fi; }
+	$(MAKE) .cache/torch/.torch VENV=.cache/torch
+	.cache/torch/bin/python -m pytest $(PYTEST_ARGS) tests/fabric
 experiments: $(VENV)/.test      ## every experiment on its small size, then the report out/report.html (FULL=--full for the papers' sizes)
 	$(PY) -m experiments $(FULL)
 	$(VENV)/bin/railopt sweep experiments/headline.toml -o out/headline

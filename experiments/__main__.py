@@ -1,5 +1,5 @@
 """`python -m experiments [--full] [NAME ...]`: run every experiment, or those whose name holds a
-NAME, each in its own process.
+NAME, each in its own process.  One that needs more than Python is run where it is named.
 
 Each prints its table of the paper against ours and writes out/NAME/results.json.  Exit code 4 if
 one differs from what is expected of it, 3 if one crashed.
@@ -11,6 +11,7 @@ import argparse
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -30,9 +31,7 @@ def main() -> int:
     args = parser.parse_args()
     found = sorted(path.parent.name for path in HERE.glob("*/run.py"))
     codes = {}
-    for name in (
-        name for name in found if not args.names or any(word in name for word in args.names)
-    ):
+    for name in (name for name in found if _chosen(name, args.names)):
         print(f"\n=== {name}", flush=True)
         begun = time.monotonic()
         command = [
@@ -54,6 +53,16 @@ def main() -> int:
         f"is expected: {', '.join(differ) or 'none'}"
     )
     return 3 if crashed else 4 if differ else 0
+
+
+def _chosen(name: str, words: list[str]) -> bool:
+    """Whether an experiment is run: all are, but for those that their spec leaves to be named."""
+    if words:
+        return any(word in name for word in words)
+    by_hand = tomllib.loads((HERE / name / "spec.toml").read_text()).get("by_hand")
+    if by_hand:
+        print(f"\n=== {name}: left out ({by_hand})", flush=True)
+    return not by_hand
 
 
 if __name__ == "__main__":
