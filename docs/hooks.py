@@ -101,6 +101,8 @@ ROOMS = {
         "moe.placement.planners",
         "moe.placement.replicate",
         "moe.placement.eplb",
+        "moe.placement.settled",
+        "moe.placement.vllm",
         "moe.placement.files",
         "moe.placement.token_split",
         "moe.micro.slots",

@@ -42,16 +42,17 @@ EPILOG = """examples:
   railopt place recorder.pt --top-k 8 --model deepseek-v3 --nodes 4 --gpus 8 \\
       --planner replicate --replicas 288 --groups 8
 
-TRACE is a railopt trace (.npz), a file of sglang's expert recorder (.pt) or a load tensor (.npy,
-[layers, experts] or [steps, layers, experts]).  The last two do not say where tokens come from:
-they are spread evenly over the GPUs."""
+TRACE is a railopt trace (.npz), a file of sglang's expert recorder in either form (.pt), or a
+plain tensor (.npy, .pt, or alone in an .npz): loads [layers, experts] or [steps, layers, experts],
+or with --routed-experts N what vLLM returns as routed_experts, [length, layers, top_k] with ids of
+N experts.  All but the first do not say where tokens come from: they are spread over the GPUs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "trace",
         metavar="TRACE",
-        help="routing trace: .npz, sglang .pt, .npy load tensor, or generated: drift:steps=40",
+        help="recorded routing: .npz, .pt or .npy, see below; or generated: drift:steps=40",
     )
     _add_planner(parser)
     _add_steps(parser)
@@ -150,6 +151,12 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
         "--top-k", type=positive, help="experts a token, for .pt statistics and .npy (default 1)"
     )
     parser.add_argument(
+        "--routed-experts",
+        metavar="N",
+        type=positive,
+        help="TRACE is vLLM's routed_experts, ids of N experts [length, layers, top_k]",
+    )
+    parser.add_argument(
         "--rule",
         choices=("home", "near", "even"),
         help="which replica a token goes to (default: home; even for replicate)",
@@ -169,6 +176,11 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--sglang",
         metavar="FILE.json",
         help="write the placement for sglang's --init-expert-location",
+    )
+    parser.add_argument(
+        "--tensorrt-llm",
+        metavar="FILE.yaml",
+        help="write the placement for TensorRT-LLM's moe_config: load_balancer:",
     )
     parser.add_argument(
         "--vllm-ascend", metavar="FILE.json", help="write the placement as vllm-ascend's expert map"
@@ -192,7 +204,9 @@ def run(args: argparse.Namespace) -> int:
         args.rails = args.gpus
     fabric = fabric_from(args)
     devices = fabric.nodes * fabric.gpus
-    trace = trace_from(args.trace, ranks=devices, top_k=args.top_k)
+    trace = trace_from(
+        args.trace, ranks=devices, top_k=args.top_k, routed_experts=args.routed_experts
+    )
     if args.merge_ranks and trace.ranks != devices:
         trace = trace.merged(devices)
     before = args.previous and read_location(
@@ -201,7 +215,7 @@ def run(args: argparse.Namespace) -> int:
     question = Question(
         args.planner,
         replicas=args.replicas,
-        even_slots=args.sglang is not None,
+        even_slots=bool(args.sglang or args.tensorrt_llm),
         memory=None if args.memory is None else parse_bytes(args.memory),
         groups=1 if args.groups is None else args.groups,
         previous=before,
@@ -219,7 +233,7 @@ def run(args: argparse.Namespace) -> int:
         move_weight=args.move_weight,
     )
     made = compare(trace, fabric, question)
-    _save(args, made)
+    _save(args, made, trace.layers.tolist())
     if args.format == "json":
         print_json(made.as_dict())
     else:
@@ -242,10 +256,8 @@ def _check(args: argparse.Namespace) -> None:
     else:
         for name in ("window", "decay", "held_out", "rolling"):
             refuse_idle(args, name, because="with --iteration")
-    if args.trace.endswith(".npz"):
-        refuse_idle(args, "top_k", because="with a railopt trace, which knows it")
     figure_width(args, "gantt")
-    for path in (args.sglang, args.vllm_ascend):
+    for path in (args.sglang, args.tensorrt_llm, args.vllm_ascend):
         if path and Path(path).is_file() and not args.force:
             raise InputError(f"{printable(path)} exists: give another name, or --force")
 
@@ -267,9 +279,14 @@ def positive(text: str) -> int:
     return value
 
 
-def _save(args: argparse.Namespace, made: Comparison) -> None:
+def _save(args: argparse.Namespace, made: Comparison, layers: list[int]) -> None:
     """The files that were asked for."""
-    from railopt.moe.placement.files import save_expert_map, save_location
+    from railopt.moe.placement.files import (
+        save_expert_map,
+        save_load_balancer,
+        save_location,
+        sglang_options,
+    )
 
     placement = made.placed.placement
     if args.gantt:
@@ -281,10 +298,18 @@ def _save(args: argparse.Namespace, made: Comparison) -> None:
         figure = gantt(lines, names, width=figure_width(args, "gantt"))
         save_figure(figure, args.gantt, force=args.force)
         note(f"saved {args.gantt}")
+    most = int(placement.holds.sum(axis=2).max())
+    slots = most if args.replicas is None else -(-args.replicas // placement.devices)
     if args.sglang:
-        slots = None if args.replicas is None else -(-args.replicas // placement.devices)
         save_location(placement, args.sglang, slots, force=args.force)
-        note(f"saved {args.sglang}: sglang --init-expert-location {args.sglang}")
+        options = sglang_options(placement, args.sglang, slots)
+        note(f"saved {args.sglang}: python -m sglang.launch_server ... {options}")
+    if args.tensorrt_llm:
+        save_load_balancer(placement, args.tensorrt_llm, layers, slots, force=args.force)
+        note(
+            f"saved {args.tensorrt_llm}: moe_config: {{load_balancer: {args.tensorrt_llm}}} with "
+            f"--ep_size {placement.devices}"
+        )
     if args.vllm_ascend:
         save_expert_map(placement, args.vllm_ascend, force=args.force)
         note(f"saved {args.vllm_ascend}")

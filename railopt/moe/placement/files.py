@@ -1,9 +1,12 @@
-"""Placements as the files of servers: sglang's expert location, vllm-ascend's expert map."""
+"""Placements as the files of servers: sglang's expert location, TensorRT-LLM's load balancer,
+vllm-ascend's expert map.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from railopt.arrays import write_atomic
@@ -63,6 +66,37 @@ def save_location(
 ) -> None:
     """Write what sglang's --init-expert-location reads, `slots` a GPU (see `phy2log`)."""
     write_atomic(path, json.dumps(placement.sglang(slots)) + "\n", force=force)
+
+
+def sglang_options(placement: Placement, path: str | os.PathLike[str], slots: int) -> str:
+    """What sglang must be started with beside its model, for a location of `slots` a GPU."""
+    spare = slots * placement.devices - placement.experts
+    return (
+        f"--ep-size {placement.devices} --ep-num-redundant-experts {spare} "
+        f"--init-expert-location {path}"
+    )
+
+
+def save_load_balancer(
+    placement: Placement,
+    path: str | os.PathLike[str],
+    layers: Sequence[int],
+    slots: int | None = None,
+    *,
+    force: bool = False,
+) -> None:
+    """Write the YAML that TensorRT-LLM's `moe_config: load_balancer:` names, its experts fixed;
+    `layers` are the model's numbers of the placement's layers, `slots` as in `phy2log`.
+    """
+    table = placement.phy2log(slots)
+    if len(layers) != len(table):
+        raise InputError(f"{len(layers)} layer numbers for a placement of {len(table)} layers")
+    rows = [
+        f"  {layer}: {json.dumps(row)}" for layer, row in zip(layers, table.tolist(), strict=True)
+    ]
+    head = [f"num_slots: {table.shape[1]}", "layer_updates_per_iter: 0"]
+    text = "\n".join([*head, "initial_global_assignments:", *rows])
+    write_atomic(path, text + "\n", force=force)
 
 
 def save_expert_map(

@@ -187,9 +187,7 @@ class Placement:
         holds = np.empty_like(self.holds)
         for layer in range(self.layers):
             kept = self.holds[layer].astype(np.int64) @ previous.holds[layer].T.astype(np.int64)
-            holds[layer, _assigned(kept, self.gpus if by_node else self.devices)] = self.holds[
-                layer
-            ]
+            holds[layer, assigned(kept, self.gpus if by_node else self.devices)] = self.holds[layer]
         return Placement(self.nodes, self.gpus, holds, homes_near(holds, previous))
 
     def movement(self, previous: Placement, expert_bytes: int) -> Traffic:
@@ -240,7 +238,7 @@ def homes_near(holds: Bools, previous: Placement) -> Int32s:
     return np.where(holds[layers, previous.home, experts], previous.home, new).astype(np.int32)
 
 
-def _assigned(kept: Ints, size: int) -> Ints:
+def assigned(kept: Ints, size: int) -> Ints:
     """int64 [GPU]: the new name of each, given kept [GPU, name], copies that need not move; blocks
     of `size` stay together.
     """

@@ -1,16 +1,18 @@
-"""Foreign routing records: sglang's expert recorder (.pt), EPLB-style load tensors (.npy), and
-railopt's own traces.
+"""Foreign routing records: sglang's expert recorder, EPLB-style load tensors, vLLM's routed
+experts, and railopt's own traces.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from railopt import archive
 from railopt.arrays import Array, Int32s, load_npy
 from railopt.errors import FormatError, InputError, printable
 from railopt.moe.routing.torch_file import load_pt
@@ -18,28 +20,97 @@ from railopt.moe.routing.trace import LOADS, MAX_EXPERTS, MAX_LAYERS, SERVING, T
 
 MAX_COUNTS = 1 << 25  # entries [step, layer, rank, expert] of a trace that is made here
 MAX_PICKS = 1 << 27  # (token, expert) pairs of per-token records
+RUNS = 16  # steps that a sequence of tokens is cut into
 BLOCK = 1 << 20  # entries of a load tensor that are split at a time
 
 
-def read_any(path: str | os.PathLike[str], *, ranks: int, top_k: int | None = None) -> Trace:
-    """Read by suffix: `.npz` a railopt trace, `.pt` sglang's recorder, `.npy` a load tensor; the
-    last two know no source ranks.
+def read_any(
+    path: str | os.PathLike[str],
+    *,
+    ranks: int,
+    top_k: int | None = None,
+    routed_experts: int | None = None,
+) -> Trace:
+    """Read by suffix: `.npz` a railopt trace or one plain array, `.pt` sglang's recorder or one
+    plain tensor, `.npy` a plain array; all but railopt's traces know no source ranks.
+
+    routed_experts  the plain tensor holds ids of so many experts, see `from_routed`; without it, it
+                    holds loads
     """
     suffix, name = Path(path).suffix, printable(path)
-    if suffix == ".npz":
-        return Trace.read(path)
-    if suffix not in (".pt", ".npy"):
+    if suffix not in READERS:
         raise InputError(
-            f"{name}: unknown kind of trace; expected .npz (railopt), .pt (sglang recorder) or "
-            f".npy (load tensor)"
+            f"{name}: unknown kind of trace; expected .npz (railopt, or one array), .pt (sglang "
+            f"recorder, or one tensor) or .npy (one array)"
         )
-    data = load_pt(path) if suffix == ".pt" else load_npy(path)
+    data = READERS[suffix](path)
     try:
-        if suffix == ".pt":
+        plain = isinstance(data, np.ndarray)
+        if routed_experts is not None and not plain:
+            raise InputError("--routed-experts can't do anything with what is no plain tensor")
+        if top_k is not None and (isinstance(data, Trace) or routed_experts is not None):
+            raise InputError("--top-k can't do anything with a trace that knows it")
+        if isinstance(data, Trace):
+            return data
+        if routed_experts is not None:
+            return from_routed(data, routed_experts, ranks=ranks)
+        if not plain:
             return from_sglang(data, ranks=ranks, top_k=top_k)
         return from_load(data, ranks=ranks, top_k=top_k or 1)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
+
+
+def _npz(path: str | os.PathLike[str]) -> Trace | Array:
+    """A railopt trace, or the only array of a foreign archive."""
+    with archive.opened(path) as members:
+        if "header.json" in members.names or not members.names:
+            return Trace.read(path)
+        if len(members.names) > 1 or not members.names[0].endswith(".npy"):
+            raise FormatError(
+                f"{printable(path)}: holds {printable(sorted(members.names))}; expected a railopt "
+                f"trace, or one array"
+            )
+        return members.array(members.names[0])
+
+
+READERS: dict[str, Callable[[str | os.PathLike[str]], Any]] = {
+    ".npz": _npz,
+    ".pt": load_pt,
+    ".npy": load_npy,
+}
+
+
+def from_routed(chosen: npt.ArrayLike, experts: int, *, ranks: int) -> Trace:
+    """The experts of each token in order, int [length, layers, top_k], as vLLM returns them
+    (`routed_experts`): RUNS steps of as many tokens, each step's in equal runs on `ranks` ranks.
+    """
+    given: Array = np.asarray(chosen)
+    if given.ndim != 3 or given.dtype.kind not in "iu" or 0 in given.shape:
+        raise InputError(
+            f"routed experts of shape {given.shape} and type {printable(given.dtype, 40)}: "
+            f"expected whole numbers [length, layers, top_k]"
+        )
+    if given.size > MAX_PICKS:
+        raise FormatError(f"more than {MAX_PICKS} (token, expert) pairs: record fewer tokens")
+    low, high = int(given.min()), int(given.max())
+    if low < 0 or high >= experts:
+        raise InputError(f"routed experts from {low} to {high}: expected 0 to {experts - 1}")
+    length, layers, top_k = given.shape
+    steps = min(RUNS, length)
+    _check_size(steps, layers, ranks, experts)
+    counts = np.zeros((steps, layers, ranks, experts), np.int32)
+    for step, tokens in enumerate(np.array_split(np.arange(length), steps)):
+        rank = np.arange(len(tokens)) * ranks // len(tokens)
+        for layer in range(layers):
+            counts[step, layer] = _chosen(given[tokens, layer], rank, counts.shape[2:])
+    counts.flags.writeable = False
+    meta = {
+        "source": "vLLM, routed_experts",
+        "sources": "assumed: tokens of a step in equal runs, one a rank",
+        "records": SERVING,
+    }
+    return Trace(counts, int(top_k), meta=meta)
 
 
 def from_load(

@@ -18,20 +18,25 @@ from railopt.workloads import ROUTED, WORKLOADS, workload
 STEPS = 16  # of a generated trace, where its spec does not say
 
 
-def trace_from(text: str, *, ranks: int, top_k: int | None = None) -> Trace:
+def trace_from(
+    text: str, *, ranks: int, top_k: int | None = None, routed_experts: int | None = None
+) -> Trace:
     """A trace file (`read_any`), or generated routing by its spec, e.g. "drift:sigma=1,steps=40";
     a file wins where both exist.
     """
     name = text.partition(":")[0]
     if is_file(text) or name not in WORKLOADS:
-        return read_any(text, ranks=ranks, top_k=top_k)
+        return read_any(text, ranks=ranks, top_k=top_k, routed_experts=routed_experts)
     if name not in ROUTED:
         raise InputError(
             f"{shown(text)} is bytes between GPUs: expected a trace file or routing, one of "
             f"{', '.join(ROUTED)}{did_you_mean(name, ROUTED)}"
         )
-    if top_k is not None:
-        raise InputError(f"{shown(text)} says itself how many experts a token chooses: top=...")
+    if top_k is not None or routed_experts is not None:
+        raise InputError(
+            f"{shown(text)} says itself how many experts there are and a token chooses: "
+            f"experts=..., top=..."
+        )
     return generated(text, ranks)
 
 

@@ -95,14 +95,20 @@ def test_exports_are_what_the_placement_is(
     files = {
         "--sglang": tmp_path / "s.json",
         "--vllm-ascend": tmp_path / "v.json",
+        "--tensorrt-llm": tmp_path / "t.yaml",
         "--gantt": tmp_path / "g.svg",
     }
     options = [part for flag, path in files.items() for part in (flag, str(path))]
     assert (
         main(["place", trace, *FABRIC, "--replicas", "12", "--planner", "replicate", *options]) == 0
     )
-    capsys.readouterr()
+    said = capsys.readouterr().err
+    options = f"--ep-size 4 --ep-num-redundant-experts 4 --init-expert-location {files['--sglang']}"
+    assert f"python -m sglang.launch_server ... {options}" in said
     slots = json.loads(files["--sglang"].read_text())["physical_to_logical_map"]
+    yaml = files["--tensorrt-llm"].read_text().splitlines()
+    assert yaml[:3] == ["num_slots: 12", "layer_updates_per_iter: 0", "initial_global_assignments:"]
+    assert yaml[3:] == [f"  {layer}: {row}" for layer, row in enumerate(slots)]
     placed = Placement.from_phy2log(slots, 2, 2, 8)
     assert np.shape(slots) == (2, 12)
     ascend = json.loads(files["--vllm-ascend"].read_text())
@@ -233,7 +239,7 @@ def test_times_of_training_are_not_given_for_serving(
         (["--planner", "optimal", "--limit", "nan"], "is not a time"),
         (["--limit", "10s"], "--limit can't do anything with --planner pro-prophet"),
         (["--groups", "2"], "--groups can't do anything with --planner pro-prophet"),
-        (["--top-k", "2"], "--top-k can't do anything with a railopt trace"),
+        (["--top-k", "2"], "--top-k can't do anything with a trace that knows it"),
         (["--gpu-tflops", "0"], "FLOP/s a GPU"),
         (["--gpu-tflops", "nan"], "FLOP/s a GPU"),
         (["--move-weight", "inf"], "and finite"),

@@ -19,7 +19,7 @@ import pytest
 from railopt.arrays import digest
 from railopt.errors import FormatError, InputError
 from railopt.moe.routing import torch_file
-from railopt.moe.routing.files import from_load, read_any
+from railopt.moe.routing.files import from_load, from_routed, read_any
 from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import ARRAYS, Trace
 from tests.damage import damaged
@@ -99,6 +99,44 @@ def test_what_torch_writes_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, LOAD.ravel()[:6].reshape(2, 3).T)
     plain = {"a": [1, (2, "x")], 7: -(2**80)}
     assert load_pt(pt(plain, tmp_path / "z.pt")) == plain
+
+
+def test_plain_tensors_are_loads_or_routed_experts(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", LOAD)
+    np.savez(tmp_path / "x.npz", load=LOAD)
+    bare = pt(Tensor("0", (2, 2, 3), (6, 3, 1), 12), tmp_path / "x.pt", **{"0": LOAD})
+    for file in (bare, tmp_path / "x.npy", tmp_path / "x.npz"):
+        np.testing.assert_array_equal(read_any(file, ranks=2).load, LOAD)
+        routed = read_any(file, ranks=1, routed_experts=12)  # 2 tokens, 2 layers, top-3
+        assert (routed.top_k, routed.experts, routed.records) == (3, 12, "serving steps")
+        for token, layer in np.ndindex(2, 2):
+            chosen = np.flatnonzero(routed.counts[token, layer, 0])
+            np.testing.assert_array_equal(chosen, LOAD[token, layer])
+    with pytest.raises(InputError, match="from 0 to 11: expected 0 to 9"):
+        read_any(bare, ranks=1, routed_experts=10)
+    with pytest.raises(InputError, match="--top-k can't do anything"):
+        read_any(bare, ranks=1, routed_experts=12, top_k=3)
+    with pytest.raises(InputError, match="--routed-experts can't do anything"):
+        read_any(good(tmp_path / "y.pt"), ranks=1, routed_experts=12)
+    np.savez(tmp_path / "two.npz", a=LOAD, b=LOAD)
+    with pytest.raises(FormatError, match="expected a railopt trace, or one array"):
+        read_any(tmp_path / "two.npz", ranks=1)
+    with pytest.raises(InputError, match="unknown kind of trace"):
+        read_any(tmp_path / "x.bin", ranks=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_routed_experts_keep_every_choice(seed: int) -> None:
+    chosen = np.random.default_rng(seed).integers(0, 9, (50 + seed, 3, 2))
+    made = from_routed(chosen, 9, ranks=4)
+    assert made.counts.shape == (16, 3, 4, 9)
+    for layer in range(3):
+        np.testing.assert_array_equal(
+            made.load[:, layer].sum(axis=0), np.bincount(chosen[:, layer].ravel(), minlength=9)
+        )
+    for wrong in (chosen[0], chosen.astype(float), chosen[:0], -chosen):
+        with pytest.raises(InputError, match="expected"):
+            from_routed(wrong, 9, ranks=4)
 
 
 def test_a_tensor_is_no_larger_than_its_data(tmp_path: Path) -> None:

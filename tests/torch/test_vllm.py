@@ -1,0 +1,76 @@
+"""The policy for vLLM: its interface on tensors, beside plain EPLB everywhere, and beside vLLM's
+own policy where vLLM is installed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from railopt.errors import InputError
+from railopt.moe.placement.eplb import eplb, twins
+from railopt.moe.placement.replicate import balance
+from railopt.moe.placement.vllm import RailoptEplbPolicy
+
+CASES = [(12, 16, 4, 2, 8), (64, 96, 1, 4, 32), (64, 80, 8, 4, 16), (16, 24, 3, 2, 4)]
+
+
+def weights(experts: int, layers: int = 3) -> torch.Tensor:
+    draw = np.random.default_rng(experts).pareto(1.5, (layers, experts))
+    return torch.from_numpy((1000 * draw).astype(np.int64))
+
+
+@pytest.mark.parametrize(("experts", "replicas", "groups", "nodes", "ranks"), CASES)
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64, torch.float32, torch.float16])
+def test_shapes_types_and_balance(
+    experts: int, replicas: int, groups: int, nodes: int, ranks: int, kind: torch.dtype
+) -> None:
+    weight = (weights(experts) % 1000).to(kind)
+    made = RailoptEplbPolicy.rebalance_experts(weight, replicas, groups, nodes, ranks)
+    assert (made.dtype, made.device.type) == (torch.int64, "cpu")
+    assert made.shape == (3, replicas)
+    found = made.numpy().astype(np.int32)
+    assert twins(found, ranks) == 0
+    assert all(set(row.tolist()) == set(range(experts)) for row in found)
+    loads = weight.double().numpy()
+    plain = balance(loads, eplb(loads, replicas, groups, nodes, ranks), ranks)
+    # groups of three experts on two nodes leave little to choose: there one may be luckier
+    assert balance(loads, found, ranks).mean() <= plain.mean() * (1.05 if experts < 16 else 1)
+
+
+def test_slots_that_can_stay_do() -> None:
+    weight = weights(64)
+    first = RailoptEplbPolicy.rebalance_experts(weight, 96, 1, 4, 32)
+    again = RailoptEplbPolicy.rebalance_experts(weight, 96, 1, 4, 32, first.roll(3, dims=1))
+    shifted = first.roll(3, dims=1)
+    assert torch.equal(again, shifted)
+    other = RailoptEplbPolicy.rebalance_experts(weight, 128, 1, 4, 32, first)
+    assert other.shape == (3, 128)
+
+
+def test_replicas_that_ranks_do_not_divide_are_refused_as_vllm_does() -> None:
+    for kind in (AssertionError, InputError):
+        with pytest.raises(kind, match="7 replicas on 4 ranks"):
+            RailoptEplbPolicy.rebalance_experts(torch.ones(1, 4), 7, 2, 2, 4)
+
+
+@pytest.mark.parametrize(("experts", "replicas", "groups", "nodes", "ranks"), CASES)
+def test_beside_vllms_own_policy(
+    experts: int, replicas: int, groups: int, nodes: int, ranks: int
+) -> None:
+    policy: Any = pytest.importorskip("vllm.distributed.eplb.policy.default").DefaultEplbPolicy
+    weight = weights(experts)
+    if experts % groups:
+        pytest.skip("vLLM's policy asserts that groups divide the experts")
+    theirs = policy.rebalance_experts(weight, replicas, groups, nodes, ranks)
+    ours = RailoptEplbPolicy.rebalance_experts(weight, replicas, groups, nodes, ranks)
+    assert ours.shape == theirs.shape
+    assert ours.dtype == theirs.dtype
+    loads = weight.double().numpy()
+    mine, other = (
+        balance(loads, plan.numpy().astype(np.int32), ranks).mean() for plan in (ours, theirs)
+    )
+    assert mine <= other * (1.05 if experts < 16 else 1)
