@@ -12,6 +12,7 @@ from typing import Any
 
 from railopt import __version__
 from railopt.cli import config
+from railopt.cli.heartbeat import heartbeat
 from railopt.errors import RailoptError, did_you_mean, printable
 
 # name -> (module, one line of help); the order is the order of --help
@@ -148,7 +149,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = _parsed(arguments)
-        code = int(args.run(args))
+        with heartbeat(args.command):
+            code = int(args.run(args))
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code
     except RailoptError as error:

@@ -19,6 +19,7 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.heartbeat import stage
 from railopt.errors import InputError, printable
 from railopt.tables import duration, percent, size
 from railopt.units import (
@@ -232,7 +233,7 @@ def run(args: argparse.Namespace) -> int:
         chunk=args.chunk,
         move_weight=args.move_weight,
     )
-    made = compare(trace, fabric, question)
+    made = compare(trace, fabric, question, stage)
     _save(args, made, trace.layers.tolist())
     if args.format == "json":
         print_json(made.as_dict())

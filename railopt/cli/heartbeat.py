@@ -1,0 +1,95 @@
+"""What a command is doing, on a terminal, once it has said nothing for two seconds.
+
+One line on stderr: the command, the stage that it last named with `stage`, and how long it has run.
+Whatever the command prints takes the line's place.  Silent where stderr is no terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+QUIET_S, EVERY_S = 2.0, 0.5
+ERASE = "\r\x1b[K"
+OWN = ("completion", "gap", "solve", "sweep")  # print at once, or have a line of their own
+
+_stage = ""
+
+
+def stage(text: str) -> None:
+    """Name what is being done now."""
+    global _stage
+    _stage = text
+
+
+@contextmanager
+def heartbeat(command: str) -> Iterator[None]:
+    """Show the line while the body runs."""
+    stage("")
+    if command in OWN or not sys.stderr.isatty():
+        yield
+        return
+    line = _Line(command, sys.stderr)
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_Erasing(stream, line) for stream in streams)
+    try:
+        with line:
+            yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+class _Line(threading.Thread):
+    """Draws and erases the line."""
+
+    def __init__(self, command: str, stream: TextIO) -> None:
+        super().__init__(daemon=True)
+        self._command, self._stream = command, stream
+        self._begun = self._heard = time.monotonic()
+        self._shown = False
+        self._lock, self._over = threading.Lock(), threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            with self._lock:
+                if time.monotonic() - self._heard >= QUIET_S and not self._over.is_set():
+                    doing = f": {_stage}" if _stage else ""
+                    spent = time.monotonic() - self._begun
+                    self._stream.write(f"{ERASE}{self._command}{doing}, {spent:.0f} s")
+                    self._stream.flush()
+                    self._shown = True
+
+    def erase(self) -> None:
+        """Make room for what the command prints."""
+        with self._lock:
+            self._heard = time.monotonic()
+            if self._shown:
+                self._stream.write(ERASE)
+                self._stream.flush()
+                self._shown = False
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.erase()
+
+
+class _Erasing:
+    """A stream before whose text the line is erased."""
+
+    def __init__(self, stream: TextIO, line: _Line) -> None:
+        self._inner, self._line = stream, line
+
+    def write(self, text: str) -> int:
+        """As the stream's."""
+        self._line.erase()
+        return self._inner.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

@@ -1,0 +1,66 @@
+"""The line that says what a quiet command does."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from railopt.cli import heartbeat as beat
+from railopt.cli.heartbeat import ERASE, heartbeat, stage
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """stderr from here on; a fixture's would be replaced by pytest's own."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setattr(beat, "QUIET_S", 0.02)
+    monkeypatch.setattr(beat, "EVERY_S", 0.01)
+    return made
+
+
+def wait_for(terminal: Terminal, text: str) -> None:
+    deadline = time.monotonic() + 20
+    while text not in terminal.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert text in terminal.getvalue()
+
+
+def test_a_quiet_command_says_what_it_does_and_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = shown(monkeypatch)
+    with heartbeat("place"):
+        stage("plan 1 of 3")
+        wait_for(terminal, f"{ERASE}place: plan 1 of 3, ")
+        print("saved", file=sys.stderr)
+        wait_for(terminal, "saved\n")
+    assert f"{ERASE}saved\n" in terminal.getvalue()
+    assert sys.stderr is terminal
+    last = terminal.getvalue()
+    assert last.endswith((ERASE, "saved\n"))
+    time.sleep(0.05)
+    assert terminal.getvalue() == last
+
+
+@pytest.mark.parametrize("command", beat.OWN)
+def test_commands_with_a_line_of_their_own_are_left_alone(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = shown(monkeypatch)
+    with heartbeat(command):
+        time.sleep(0.1)
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_is_said_to_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    with heartbeat("place"):
+        pass
+    assert capsys.readouterr().err == ""
