@@ -50,10 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--solver",
-        default="flow",
+        default="auto",
         choices=SOLVERS,
-        help="greedy: microseconds; flow: the same copies, the best split (default); exact: the "
-        "best copies, for small cases",
+        help="greedy: microseconds; flow: good copies, the best split over them; exact: the best "
+        "copies, for small cases; auto (default): exact where GPUs x experts are at most 256 and "
+        "no slack is given, else flow",
     )
     parser.add_argument(
         "--slack",
@@ -117,8 +118,8 @@ def run(args: argparse.Namespace) -> int:
         columns = ["layer", "batches", "before", "worst", "after", "worst", "gap %", "proved"]
         columns += ["copies"] + ["copied", "between nodes"] * bool(args.expert)
         output_of(args).table(columns, [_cells(row, bool(args.expert)) for row in rows])
-    proved = all(row["proved"] == row["batches"] for row in rows)
-    return 0 if proved or choice.solver != "exact" else 2
+    missed = any(b.answer.solver == "exact" and not b.answer.known.proved for b in done)
+    return 2 if missed else 0
 
 
 def _choice(args: argparse.Namespace) -> Any:
@@ -127,8 +128,9 @@ def _choice(args: argparse.Namespace) -> Any:
 
     if args.solver == "exact":
         refuse_idle(args, "slack", because="with --solver exact, which does the best that can be")
-    else:
-        refuse_idle(args, "limit", because=f"with --solver {args.solver}")
+    elif args.solver != "auto" or args.slack is not None:
+        because = "with --slack" if args.solver == "auto" else f"with --solver {args.solver}"
+        refuse_idle(args, "limit", because=because)
     if not args.certificate:
         refuse_idle(args, "force", because="without --certificate")
     elif Path(args.certificate).is_file() and not args.force:

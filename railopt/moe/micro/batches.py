@@ -30,7 +30,7 @@ class Choice:
     """
 
     spare: int
-    solver: str = "flow"
+    solver: str = "auto"
     within_node: bool = False
     slack: int = 0
     limit_s: float = 10.0

@@ -46,7 +46,7 @@ def answer(case: Case, question: Question, depth: int = 0) -> Found | Witness:
     bound = best_of(case, counts, sets)
     if bound.tokens > most:
         return bound.witness
-    tokens, tight = _plan(case, counts, shares)
+    tokens, tight = rounded(case, counts, shares)
     if int(tokens.sum(axis=1).max()) <= most:
         return Found(tokens)
     bound = best_of(case, counts, [tight])
@@ -62,7 +62,7 @@ def answer(case: Case, question: Question, depth: int = 0) -> Found | Witness:
     return {"kind": "cases", "copy": [expert, gpu], "with": there, "without": absent}
 
 
-def _plan(case: Case, counts: Ints, shares: Floats) -> tuple[Ints, Bools]:
+def rounded(case: Case, counts: Ints, shares: Floats) -> tuple[Ints, Bools]:
     """Copies where shares are largest, as slots allow, the best split over them, and the experts
     that allow no better.
     """

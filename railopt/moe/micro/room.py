@@ -81,15 +81,14 @@ def _level(takes: Ints, wanted: int) -> int:
     raise AssertionError("GPUs together take all tokens: every expert is held")
 
 
-def best_bound(case: Case, counts: Ints, enough: int | None = None) -> Bound:
-    """The best bound known: of all experts, of those that GPUs with full loads hold, and, unless
-    one of these is `enough`, of sets by a linear program's prices.
-    """
-    found = best_of(case, counts, [np.ones(len(counts), np.bool_), *_of_gpus(case, counts)])
-    small = int((case.holds | case.may).sum()) <= MAX_PROGRAM
-    if (enough is None or found.tokens < enough) and small and counts.any():
-        found = max(found, best_of(case, counts, relaxed(case, counts)[1]))
-    return found
+def closed_bound(case: Case, counts: Ints) -> Bound:
+    """The best bound without a program: of all experts, and of those that can't leave some GPUs."""
+    return best_of(case, counts, [np.ones(len(counts), np.bool_), *_of_gpus(case, counts)])
+
+
+def is_small(case: Case) -> bool:
+    """Whether a linear program of the case is worth its time."""
+    return int((case.holds | case.may).sum()) <= MAX_PROGRAM
 
 
 def best_of(case: Case, counts: Ints, sets: list[Bools]) -> Bound:

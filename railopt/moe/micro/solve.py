@@ -1,8 +1,10 @@
 """One door to the solvers of a micro-batch: `split`.
 
     greedy   copies and split in microseconds (`greedy.py`)
-    flow     the same copies, the best split over them (`flow.py`)
+    flow     greedy's copies, or a linear program's if these are better, and the best split over
+             them (`flow.py`)
     exact    the best copies, for small cases (`exact.py`)
+    auto     exact for up to 256 places (GPUs x experts) without slack, else flow
 
 Each comes with a bound that no copies beat, and its witness (`room.py`).
 """
@@ -22,14 +24,22 @@ from railopt.arrays import Ints, whole_number
 from railopt.bracket import Bracket, Status
 from railopt.certificate import Certificate
 from railopt.errors import InputError, did_you_mean
-from railopt.moe.micro.exact import Found, OutOfTimeError, Question, Witness, answer
+from railopt.moe.micro.exact import (
+    Found,
+    OutOfTimeError,
+    Question,
+    Witness,
+    answer,
+    rounded,
+)
 from railopt.moe.micro.flow import evened
 from railopt.moe.micro.greedy import Parts, balance, parts_of
-from railopt.moe.micro.room import Case, best_bound
+from railopt.moe.micro.room import Case, best_of, closed_bound, is_small, relaxed
 from railopt.moe.micro.slots import Slots, Split
 from railopt.units import shown
 
-SOLVERS = ("greedy", "flow", "exact")
+SOLVERS = ("auto", "greedy", "flow", "exact")
+SMALL = 256  # places, GPUs x experts, of a case that auto has solved exactly
 MAX_SLACK = 1024
 
 
@@ -118,7 +128,7 @@ class Answer:
 def split(
     slots: Slots,
     counts: npt.ArrayLike,
-    solver: str = "flow",
+    solver: str = "auto",
     *,
     slack: int = 0,
     limit_s: float = 10.0,
@@ -134,18 +144,32 @@ def split(
         raise InputError(
             f"solver {shown(solver)}: expected {', '.join(SOLVERS)}{did_you_mean(solver, SOLVERS)}"
         )
+    if solver == "auto":
+        solver = "flow" if slack or slots.holds.size > SMALL else "exact"
     tokens = slots.counts(counts)
     found = Greedy(slots, slack).split(tokens)
-    if solver != "greedy":
-        found = _flowed(found)
-    bound = best_bound(Case.of(slots), tokens, found.largest)
-    value, witness = bound.tokens, bound.witness
+    found, bound = _bounded(found if solver == "greedy" else _flowed(found), solver == "greedy")
     if solver == "exact":
-        found, value, witness = _closed(found, value, witness, time.monotonic() + limit_s)
+        found, bound = _closed(found, bound, time.monotonic() + limit_s)
+    value, witness = bound
     before = int(evened(_at_home(slots, tokens), slots.holds)[0].sum(axis=1).max())
     met = Status.PROVED if found.largest == value else Status.OPEN
     known = Bracket(Fraction(found.largest), Fraction(value), met, witness)
     return Answer(solver, found, before, known)
+
+
+def _bounded(found: Split, keep: bool) -> tuple[Split, tuple[int, Witness]]:
+    """The split, or a better one by a linear program unless it is to be kept, and the best bound
+    that one set of experts gives.
+    """
+    slots, counts, case = found.slots, found.counts, Case.of(found.slots)
+    bound = closed_bound(case, counts)
+    if found.largest > bound.tokens and is_small(case):
+        shares, sets = relaxed(case, counts)
+        bound = max(bound, best_of(case, counts, sets))
+        other = found if keep else _made(slots, counts, rounded(case, counts, shares)[0])
+        found = min(found, other, key=lambda split: split.largest)
+    return found, (bound.tokens, bound.witness)
 
 
 def _made(slots: Slots, counts: npt.ArrayLike, tokens: Ints) -> Split:
@@ -166,17 +190,17 @@ def _flowed(found: Split) -> Split:
 
 
 def _closed(
-    found: Split, bound: int, witness: Witness, deadline: float
-) -> tuple[Split, int, Witness]:
+    found: Split, bound: tuple[int, Witness], deadline: float
+) -> tuple[Split, tuple[int, Witness]]:
     """Better and better plans until one is refuted or time is up: the last, and the bound."""
     case = Case.of(found.slots)
     try:
-        while found.largest > bound:
+        while found.largest > bound[0]:
             told = answer(case, Question(found.counts, found.largest - 1, deadline))
             if isinstance(told, Found):
                 found = _made(found.slots, found.counts, told.tokens)
             else:
-                bound, witness = found.largest, told
+                bound = found.largest, told
     except OutOfTimeError:
         pass
-    return found, bound, witness
+    return found, bound

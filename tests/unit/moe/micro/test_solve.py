@@ -17,7 +17,7 @@ from railopt.certificate import Certificate
 from railopt.dice import Dice
 from railopt.errors import InputError
 from railopt.moe.micro.flow import evened
-from railopt.moe.micro.room import Case, best_bound, bound_of
+from railopt.moe.micro.room import Case, best_of, bound_of, closed_bound, relaxed
 from railopt.moe.micro.slots import Slots
 from railopt.moe.micro.solve import split
 from railopt.symbolic.statements import spare
@@ -80,7 +80,8 @@ def test_the_best_split_over_given_copies_is_exact() -> None:
 def test_a_bound_is_that_of_the_kernel() -> None:
     for case in range(40):
         slots, counts = drawn(case)
-        bound = best_bound(Case.of(slots), counts)
+        case = Case.of(slots)
+        bound = max(closed_bound(case, counts), best_of(case, counts, relaxed(case, counts)[1]))
         record = split(slots, counts, "greedy").certificate().as_dict()
         del record["assignment"], record["claim"]["value"]
         record["claim"].update(optimal=False, optimum="open")
@@ -222,9 +223,17 @@ def test_certificates_are_files(tmp_path: Path) -> None:
     assert nothing.certificate().check().ok
 
 
+def test_small_cases_are_solved_exactly_without_being_asked() -> None:
+    slots, counts = drawn(7)
+    assert split(slots, counts).solver == "exact"
+    assert split(slots, counts, slack=10).solver == "flow"
+    wide = Slots(1, 2, np.arange(300) % 2 == np.arange(2)[:, None], np.array([1, 0]))
+    assert split(wide, np.arange(300)).solver == "flow"
+
+
 def test_what_is_refused() -> None:
     slots = Slots(1, 2, np.eye(2, dtype=bool), np.ones(2, int))
-    with pytest.raises(InputError, match="expected greedy, flow, exact"):
+    with pytest.raises(InputError, match="expected auto, greedy, flow, exact"):
         split(slots, [1, 2], "gredy")
     with pytest.raises(InputError, match="slack"):
         split(slots, [1, 2], slack=-1)
