@@ -14,6 +14,7 @@ As canonical JSON (sorted keys, no spaces), version 2:
                  "near": [[GPUs of a rail], ...],
                  "units": {"src_gpu": [...], "dst": [...], "size": [...], "targets": [[...]]}}
                 {"kind": "moved", ..., "plan": {"file": name, "digest": hex}}
+                {"kind": "staged", "demand": [[bytes from server to server]]}    lengths in bytes
                 {"kind": "split", "counts": [tokens of an expert, ...], "holds": [[experts of a
                  GPU], ...], "spare": [slots of a GPU, ...]}, and "node": [node of a GPU, ...]
                  where copies stay on nodes that hold their expert; bounds in tokens
@@ -30,6 +31,7 @@ As canonical JSON (sorted keys, no spaces), version 2:
     assignment  [rail of each size or chunk], of kind "split" [[expert, GPU, tokens], ...], or
     flow        {"unit": d, "src", "dst", "rail", "amount": [...]}: what takes the value; a
                 certificate that names a plan has it there
+    stages      [[[server, server, bytes], ...], ...]: what takes the value of a staged problem
     best        {"assignment": [...]} or {"file": name, "digest": hex}: what takes the best value,
                 where that is another plan
 
@@ -62,6 +64,7 @@ from railopt.plans import Plan
 from railopt.traffic import Traffic
 
 VERSION = 2
+ATTAINED = ("assignment", "flow", "stages")  # what can take a value, by its name in the record
 INLINE = 20_000  # chunks: beyond this a certificate names the plan's file instead of listing them
 NAMED = 4096  # GPUs: up to so many a certificate names its traffic, whose matrix it takes to do so
 
@@ -260,7 +263,7 @@ class Certificate:
             )
             if bound is None:
                 raise FormatError("a claim without a bound")
-            attained = {key: record[key] for key in ("assignment", "flow") if key in record}
+            attained = {key: record[key] for key in ATTAINED if key in record}
             other = record.get("best", {})
             made = cls(record["problem"], bound, record["witness"], value, attained, best, other)
             if record != (made.as_dict() if record["version"] == VERSION else _version_1(made)):

@@ -1582,7 +1582,67 @@ def fullest(slots: Slots, rows: Rates) -> int:
     return max(loads)
 
 
+# ---------------------------------------------------------------- stages
+
+
+def check_staged(problem: Problem) -> Shown:
+    """T13a, a line bounds all stages: Of stages in which no server sends twice and none receives
+    twice, the lengths add up to at least what any server sends and what any server receives.
+
+    The instance is bytes from server to server; a stage lasts as long as its largest transfer.
+    """
+    record, bound, _, meter = problem
+    for key in ("assignment", "flow", "best"):
+        need(key not in record, "a staged schedule has stages")
+    instance = fields(record["problem"], "problem", "kind demand", "traffic")
+    rows = matrix(instance["demand"], "demand")
+    servers = len(rows)
+    matrix(rows, "demand", servers, servers)
+    need(not any(rows[k][k] for k in range(servers)), "demand: bytes from a server to itself")
+    meter.spend(2 * servers * servers)
+    by = claimant(record["witness"])
+    kind = f"claimed by {by}" if by else line(rows, bound, record["witness"])
+    if "stages" not in record:
+        return Shown(kind, None, None)
+    return Shown(kind, Fraction(staged_total(rows, record["stages"], meter)), None)
+
+
+def line(rows: Rates, bound: Fraction, witness: Any) -> str:
+    """T13a, a line bounds all stages: Of stages in which no server sends twice and none receives
+    twice, the lengths add up to at least what any server sends and what any server receives.
+    """
+    need(kind_of(witness) == "line", "witness: expected line or claimed")
+    fields(witness, "witness line", "kind node side")
+    which = integer(witness["node"], "node", 0, len(rows) - 1)
+    need(witness["side"] in ("send", "recv"), "side: expected send or recv")
+    total = sum(rows[which]) if witness["side"] == "send" else sum(row[which] for row in rows)
+    need(bound <= total, f"the line has {total} bytes, not {bound}")
+    return "line"
+
+
+def staged_total(rows: Rates, stages: Any, meter: Meter) -> int:
+    """What the lengths of the stages add up to: lists of [server, server, bytes] that carry
+    exactly these bytes, no server twice in one as sender or as receiver.
+    """
+    need(isinstance(stages, list), "stages: expected a list")
+    left, total, last = [list(row) for row in rows], 0, len(rows) - 1
+    for stage in stages:
+        need(isinstance(stage, list), "stages: expected lists of transfers")
+        meter.spend(10 * len(stage) + 10)
+        moves = [integers(transfer, "stages") for transfer in stage]
+        need(all(len(move) == 3 for move in moves), "stages: expected [server, server, bytes]")
+        for src, dst, bytes_ in moves:
+            need(src <= last and dst <= last and src != dst and bytes_ > 0, "stages: no transfer")
+            left[src][dst] -= bytes_
+        for ends in ([move[0] for move in moves], [move[1] for move in moves]):
+            need(len({*ends}) == len(ends), "a server twice in a stage")
+        total += max((move[2] for move in moves), default=0)
+    need(not any(map(any, left)), "the stages do not carry the demand")
+    return total
+
+
 PROBLEMS = {
+    "staged": check_staged,
     "local": check_local,
     "coupled": check_coupled,
     "fluid": check_fluid,
@@ -1610,7 +1670,7 @@ def read_claim(record: Any) -> Claim:
     """The claim of a certificate of version 1 or 2.  Version 1 has one word, `proved`, for both
     facts, and no best plan beside its own.
     """
-    more = "assignment flow best" if record.get("version") == 2 else "assignment flow"
+    more = "assignment flow best stages" if record.get("version") == 2 else "assignment flow"
     fields(record, "certificate", "railopt version problem claim witness", more)
     if record["version"] == 1:
         claim = fields(record["claim"], "claim", "bound proved", "value")
@@ -1672,6 +1732,7 @@ def check_certificate(
         bound = claim.bound
         which = kind_of(record["problem"])
         need(which in PROBLEMS, f"problem: expected kind {', '.join(PROBLEMS)}")
+        need(which == "staged" or "stages" not in record, "stages of a problem that has none")
         read_traffic(record["problem"])
         where = os.fspath(directory or ".")
         shown = PROBLEMS[which](Problem(record, claim.bound, where, Meter(work)))

@@ -178,13 +178,18 @@ def _certificate(
         raise InputError(
             f"a certificate of {what} knows no nodes: it can't be held against {_name(traffic)}"
         )
+    if problem["kind"] == "staged" and not isinstance(traffic, Traffic):
+        raise InputError(
+            f"a certificate of stages does not say how many GPUs a server has: hold its schedule "
+            f"against {_name(traffic)}"
+        )
     given = between_nodes(_traffic_of_size(traffic, problem))
     if problem["kind"] == "moved":
         said = f"its bytes between GPUs are those of {_name(traffic)}"
         return _held(verdict, _other_units(problem, given), said)
     demand = _demand(problem)
     missed = _other_bytes(demand, given.node_matrix)
-    if missed or problem["kind"] == "fluid":
+    if missed or problem["kind"] in ("fluid", "staged"):
         return _held(verdict, missed, f"its bytes between nodes are those of {_name(traffic)}")
     if certificate.traffic is None:
         raise InputError(
@@ -204,7 +209,7 @@ def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
 
 def _demand(problem: Mapping[str, Any]) -> Ints:
     """Bytes from node to node, int64 [nodes, nodes]."""
-    if problem["kind"] == "fluid":
+    if problem["kind"] in ("fluid", "staged"):
         demand = np.array(problem["demand"], dtype=object)
         np.fill_diagonal(demand, 0)
         return demand

@@ -4,7 +4,7 @@
     The order of lists, weights without a job, a capacity that is stated: such things are checked
     because [railopt/check.py] checks them, and no proof needs them. *)
 From Coq Require Import Arith NArith QArith Lia Lqa List Bool Permutation Mergesort Orders.
-From Rails Require Import QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units.
+From Rails Require Import QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units Staged.
 Import ListNotations.
 Open Scope N_scope.
 
@@ -494,18 +494,24 @@ Fixpoint blank (k : nat) (row : list N) : list N :=
 Fixpoint blanked (k : nat) (rows : list (list N)) : list (list N) :=
   match rows with [] => [] | row :: rows => blank k row :: blanked (S k) rows end.
 
+Fixpoint same {A} (eqb : A -> A -> bool) (l m : list A) : bool :=
+  match l, m with [], [] => true | x :: l, y :: m => eqb x y && same eqb l m | _, _ => false end.
+Definition same_rates : list (list N) -> list (list N) -> bool := same (same N.eqb).
+
 Inductive instance :=
 | Jobs_on (speeds sizes : list N)
 | Chunks_between (M R : nat) (tx rx : list (list N)) (cs : list chunk)
 | Bytes_between (M R : nat) (tx rx demand : list (list N))
-| Units_between (M R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_) (within : frac).
+| Units_between (M R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_) (within : frac)
+| Stages_of (n : nat) (demand : list (list N)).
 
 Inductive evidence :=
 | Of_jobs (w : reason)
 | Of_side (s : side) (k : nat) (w : reason)
 | Of_sides (sends recvs : list nat)
 | Of_prices (send recv : list (list N))
-| Of_moves (every_way : bool) (unit : positive) (send recv : list (list N)).
+| Of_moves (every_way : bool) (unit : positive) (send recv : list (list N))
+| Of_line (s : side) (k : nat).
 
 (** a plan file: rates, chunks, rails, and what it says of itself *)
 Record file := File { file_tx : list (list N); file_rx : list (list N); file_chunks : list chunk; file_rail : list nat;
@@ -514,18 +520,20 @@ Record file := File { file_tx : list (list N); file_rx : list (list N); file_chu
 Inductive solution :=
 | Rails (rail : list nat)
 | In_file (f : file)
-| Divided (unit : positive) (cs : list chunk) (rail : list nat).
+| Divided (unit : positive) (cs : list chunk) (rail : list nat)
+| In_stages (stages : list (list transfer)).
 
-(** nothing is faster than [b]; of units, nothing within the time moves fewer bytes *)
+(** nothing is faster than [b]; of units, nothing within the time moves fewer bytes; of stages, none are shorter *)
 Definition bounded (i : instance) (b : Q) : Prop :=
   match i with
   | Jobs_on speeds sizes => jobs_bounded speeds sizes b
   | Chunks_between M R tx rx cs => chunks_bounded M R tx rx cs b
   | Bytes_between M R tx rx demand => bytes_bounded M R tx rx (blanked 0 demand) b
   | Units_between M R gpus tx rx near us within => units_bounded M R gpus tx rx near us (fst within) (snd within) b
+  | Stages_of n demand => stages_bounded n demand b
   end.
 
-(** the solution takes [time]; of units, it moves so many bytes *)
+(** the solution takes [time]; of units, it moves so many bytes; of stages, their lengths add up to so many *)
 Definition attained (i : instance) (s : solution) (time : Q) : Prop :=
   match i, s with
   | Jobs_on speeds sizes, Rails a => assignment_takes speeds sizes a time
@@ -536,6 +544,7 @@ Definition attained (i : instance) (s : solution) (time : Q) : Prop :=
   | Units_between M R gpus tx rx near us within, Rails rail => units_move M R gpus tx rx near us (fst within) (snd within) rail time
   | Units_between M R gpus tx rx near us within, In_file f =>
       units_move M R gpus tx rx near us (fst within) (snd within) (file_rail f) time
+  | Stages_of n demand, In_stages stages => carry n demand stages /\ (inject_Z (Z.of_N (total_length stages)) == time)%Q
   | _, _ => False
   end.
 
@@ -546,6 +555,7 @@ Definition well_formed (i : instance) : bool :=
   | Bytes_between M R tx rx demand => (0 <? M)%nat && (0 <? R)%nat && shaped M R tx && shaped M R rx && shaped M M demand
   | Units_between M R gpus tx rx near us _ =>
       (0 <? M)%nat && (0 <? R)%nat && (0 <? gpus) && shaped M R tx && shaped M R rx && (length near =? R)%nat && sound_units M gpus us
+  | Stages_of n demand => (0 <? n)%nat && shaped n n demand && same_rates demand (blanked 0 demand)
   end.
 
 Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
@@ -559,12 +569,14 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
   | Units_between M R gpus tx rx near us within, Of_moves every_way unit a b =>
       shaped M R a && shaped M R b
       && (if every_way then check_every_way else check_moved_prices) M R gpus tx rx near us a b unit (fst within) (snd within) p q
+  | Stages_of n demand, Of_line s k => check_line n demand s k p q
   | _, _ => false
   end.
 
 Lemma shows_sound i e p q : shows i e p q = true -> bounded i (Z.of_N p # q).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within], e as [w|s k w|sends recvs|a b|every_way unit a b];
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand],
+    e as [w|s k w|sends recvs|a b|every_way unit a b|s k];
     cbn [shows bounded]; try discriminate.
   - apply T7_jobs.
   - apply check_side_sound.
@@ -572,11 +584,9 @@ Proof.
   - apply check_chunk_prices_sound.
   - apply T7_priced.
   - intros H. apply andb_prop in H. destruct H as [_ H]. destruct every_way; [eapply T14_moved_every|eapply T14_moved_prices]; eauto.
+  - apply T13_bound.
 Qed.
 
-Fixpoint same {A} (eqb : A -> A -> bool) (l m : list A) : bool :=
-  match l, m with [], [] => true | x :: l, y :: m => eqb x y && same eqb l m | _, _ => false end.
-Definition same_rates : list (list N) -> list (list N) -> bool := same (same N.eqb).
 Definition same_chunk (c d : chunk) : bool := (src c =? src d)%nat && (dst c =? dst d)%nat && (size c =? size d).
 Definition loads_are (M R : nat) (t : tree) (loads : list N) : bool :=
   (size_of loads =? N.of_nat M * N.of_nat R) && walk (fun i v => entry t i =? v) 0 loads.
@@ -612,6 +622,7 @@ Definition reaches (i : instance) (s : solution) (v : frac) : bool :=
       same_rates tx (file_tx f) && same_rates rx (file_rx f) && same same_chunk (map (chunk_of_unit gpus) us) (file_chunks f)
       && check_file M R f (fst (file_time f)) (snd (file_time f))
       && check_moves M R gpus tx rx near us (fst within) (snd within) (file_rail f) (fst v) (snd v)
+  | Stages_of n demand, In_stages stages => check_stages n demand stages (fst v) (snd v)
   | _, _ => false
   end.
 
@@ -632,7 +643,8 @@ Qed.
 
 Lemma reaches_sound i s v : reaches i s v = true -> attained i s (time_of v).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within], s as [rail|f|unit parcels rail];
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand],
+    s as [rail|f|unit parcels rail|stages];
     cbn [reaches attained]; try discriminate.
   - apply T7_assignment.
   - apply T7_takes.
@@ -642,6 +654,7 @@ Proof.
   - intros H. apply andb_prop in H. destruct H as [_ H]. split; [eapply T7_division|eapply check_division_takes]; eauto.
   - apply T14_moves.
   - intros H. apply andb_prop in H. destruct H as [_ H]. now apply T14_moves in H.
+  - apply T13_stages.
 Qed.
 
 (** *** The verdict *)
@@ -760,4 +773,5 @@ Proof. unfold plan_verdict. intros M R f H. apply andb_prop in H. destruct H as 
 
 (** for the reader of files, who has no name for the record's fields *)
 Definition chunk_of (from to : nat) (bytes : N) : chunk := Chunk from to bytes.
+Definition transfer_of (from to : nat) (bytes : N) : transfer := Transfer from to bytes.
 Definition unit_of (gpu : N) (to : nat) (bytes targets : N) : unit_ := Unit gpu to bytes targets.

@@ -32,7 +32,7 @@ Extract Constant N.compare => "(fun a b -> let c = Z.compare a b in if c = 0 the
 Extract Inlined Constant N.min => "Z.min".
 Extract Inlined Constant N.max => "Z.max".
 Extract Inlined Constant N.gcd => "Z.gcd".
-Extract Inlined Constant N.odd => "Z.is_odd".
+Extract Inlined Constant N.odd => "Integer.odd".
 Extract Inlined Constant N.div2 => "Integer.div2".
 Extract Inlined Constant N.log2 => "Integer.log2".
 Extract Inlined Constant N.log2_up => "Integer.log2_up".
@@ -40,9 +40,10 @@ Extract Inlined Constant N.land => "Z.logand".
 Extract Inlined Constant N.lor => "Z.logor".
 Extract Inlined Constant N.shiftl => "Integer.shiftl".
 Extract Inlined Constant N.testbit => "Integer.testbit".
+Extract Inlined Constant N.setbit => "Integer.setbit".
 Extract Inlined Constant N.ones => "Integer.ones".
 
 Extract Inlined Constant andb => "(&&)".
 Extract Inlined Constant orb => "(||)".
 
-Extraction "checker.ml" verdict plan_verdict refutation_verdict chunk_of unit_of.
+Extraction "checker.ml" verdict plan_verdict refutation_verdict chunk_of unit_of transfer_of.

@@ -16,10 +16,17 @@ let sigma =
      "\006\015\014\009\011\003\000\008\012\002\013\007\001\004\010\005";
      "\010\002\008\004\007\006\001\005\015\011\009\014\003\012\013\000" |]
 
+let offsets = Array.map (fun s -> Array.init 16 (fun i -> 8 * Char.code s.[i])) sigma
+
 type t = { state : Bytes.t; work : Bytes.t; block : Bytes.t; mutable filled : int; mutable seen : int }
 
 let get = Bytes.get_int64_le
 let set = Bytes.set_int64_le
+
+(* Words 0 to 15 of a block and of the work, which are 128 bytes long: [update] sees to it. *)
+external get_here : Bytes.t -> int -> int64 = "%caml_bytes_get64u"
+external set_here : Bytes.t -> int -> int64 -> unit = "%caml_bytes_set64u"
+let () = assert (not Sys.big_endian)
 
 let start () =
   let state = Bytes.create 64 in
@@ -29,22 +36,22 @@ let start () =
 
 let mix v a b c d m x y =
   let open Int64 in
-  let va = add (add (get v a) (get v b)) (get m x) in
-  let e = logxor (get v d) va in
+  let va = add (add (get_here v a) (get_here v b)) (get_here m x) in
+  let e = logxor (get_here v d) va in
   let vd = logor (shift_right_logical e 32) (shift_left e 32) in
-  let vc = add (get v c) vd in
-  let e = logxor (get v b) vc in
+  let vc = add (get_here v c) vd in
+  let e = logxor (get_here v b) vc in
   let vb = logor (shift_right_logical e 24) (shift_left e 40) in
-  let va = add (add va vb) (get m y) in
+  let va = add (add va vb) (get_here m y) in
   let e = logxor vd va in
   let vd = logor (shift_right_logical e 16) (shift_left e 48) in
   let vc = add vc vd in
   let e = logxor vb vc in
   let vb = logor (shift_right_logical e 63) (shift_left e 1) in
-  set v a va;
-  set v b vb;
-  set v c vc;
-  set v d vd
+  set_here v a va;
+  set_here v b vb;
+  set_here v c vc;
+  set_here v d vd
 
 let compress h m at last =
   let v = h.work in
@@ -53,8 +60,8 @@ let compress h m at last =
   set v 96 (Int64.logxor (get v 96) (Int64.of_int h.seen));
   if last then set v 112 (Int64.lognot (get v 112));
   for round = 0 to 11 do
-    let s = sigma.(round mod 10) in
-    let word i = at + (8 * Char.code s.[i]) in
+    let s = offsets.(round mod 10) in
+    let word i = at + Array.unsafe_get s i in
     mix v 0 32 64 96 m (word 0) (word 1);
     mix v 8 40 72 104 m (word 2) (word 3);
     mix v 16 48 80 112 m (word 4) (word 5);
@@ -71,6 +78,7 @@ let compress h m at last =
 
 (* A block is compressed when more is to come: the last one is marked. *)
 let rec update h data at length =
+  if at < 0 || length > Bytes.length data - at then invalid_arg "Blake2b.update";
   if length > 0 then
     if h.filled = 0 && length > 128 then begin
       h.seen <- h.seen + 128;

@@ -96,13 +96,13 @@ let rec claimant value =
       | _ -> wrong "claimed by nobody: expected a name and a version")
   | _ -> None
 
+let side = function Str "send" -> Send | Str "recv" -> Receive | _ -> wrong "side: expected send or recv"
+
 let coupled_evidence value =
   match kind_of value with
   | "node" ->
       let w = fields "witness node" "kind node side witness" "" value in
-      let side = match get "side" w with Str "send" -> Send | Str "recv" -> Receive
-        | _ -> wrong "side: expected send or recv" in
-      let inner = get "witness" w in
+      let side = side (get "side" w) and inner = get "witness" w in
       ("node " ^ kind_of inner, Of_side (side, natural "node" (get "node" w), reason inner))
   | "joint" ->
       let w = fields "witness joint" "kind send recv" "" value in
@@ -283,6 +283,22 @@ let moved record directory =
   let time = fraction "time" (get "time" problem) in
   (Units_between (nodes, rails, gpus, tx, rx, sets, us, time), evidence (get "witness" record) prices, own, None)
 
+let transfer value = match naturals "stages" value with
+  | [ from; into; bytes ] -> transfer_of from into bytes
+  | _ -> wrong "stages: expected [server, server, bytes]"
+
+let staged record _ =
+  List.iter (fun key -> absent record key "a staged schedule has stages") [ "assignment"; "flow"; "best" ];
+  let problem = fields "problem" "kind demand" "traffic" (get "problem" record) in
+  let demand = rows "demand" (get "demand" problem) in
+  let line value =
+    if kind_of value <> "line" then wrong "a witness of unknown kind";
+    let w = fields "witness line" "kind node side" "" value in
+    ("line", Of_line (side (get "side" w), natural "node" (get "node" w))) in
+  let stage value = List.map transfer (listed "stages" value) in
+  let own = Option.map (fun stages -> In_stages (List.map stage (listed "stages" stages))) (find "stages" record) in
+  (Stages_of (fst (size_of demand), demand), evidence (get "witness" record) line, own, None)
+
 (* ---------------------------------------------------------------- the claim *)
 
 let status = function
@@ -306,7 +322,7 @@ let claim_of version value =
   let optional name = Option.map (fraction name) (find name claim) in
   (fraction "bound" (get "bound" claim), optional "value", optional "best", optimal, optimum)
 
-let problems = [ ("local", local); ("coupled", coupled); ("fluid", fluid); ("moved", moved) ]
+let problems = [ ("local", local); ("coupled", coupled); ("fluid", fluid); ("moved", moved); ("staged", staged) ]
 
 (* (kind of witness, the checker's input) of a parsed certificate; a plan that it names lies in [directory]. *)
 let read directory value =
@@ -317,13 +333,14 @@ let read directory value =
     | Some (Int n) when Z.equal n Z.one -> 1
     | Some (Int n) when Z.equal n (Z.of_int 2) -> 2
     | _ -> wrong "expected a certificate of version 1 or 2" in
-  let more = if version = 2 then "assignment flow best" else "assignment flow" in
+  let more = if version = 2 then "assignment flow best stages" else "assignment flow" in
   let record = fields "certificate" "railopt version problem claim witness" more (Obj record) in
   let bound, value, best_value, optimal, optimum = claim_of version (get "claim" record) in
   let kind = kind_of (get "problem" record) in
   let reader = match List.assoc_opt kind problems with
     | Some reader -> reader
     | None -> wrong "problem: of unknown kind" in
+  if kind <> "staged" then absent record "stages" "stages of another problem than a staged one";
   (match get "problem" record with Obj problem -> traffic problem | _ -> ());
   let problem, (kind, because), own, other = reader record directory in
   (kind, { problem; because; own; other; bound; value; best_value; optimal; optimum })

@@ -18,9 +18,14 @@ let twice_plus_one p = Z.succ (twice p)
 let sub a b = if Z.leq a b then Z.zero else Z.sub a b
 let div a b = if Z.sign b = 0 then Z.zero else Z.div a b
 let modulo a b = if Z.sign b = 0 then a else Z.rem a b
-let div2 a = Z.shift_right a 1
+
+(* zarith's own short cut, without its call: a number of at most 62 bits is a machine integer. *)
+let small (a : Z.t) = Obj.is_int (Obj.repr a)
+let odd a = if small a then (Obj.magic a : int) land 1 = 1 else Z.is_odd a
+let div2 a = if small a then (Obj.magic ((Obj.magic a : int) asr 1) : Z.t) else Z.shift_right a 1
 let shiftl a b = Z.shift_left a (Z.to_int b)
 let ones n = Z.pred (Z.shift_left Z.one (Z.to_int n))
 let log2 n = if Z.sign n <= 0 then Z.zero else Z.of_int (Z.log2 n)
 let log2_up n = if Z.leq n Z.one then Z.zero else Z.of_int (Z.log2up n)
 let testbit a b = Z.testbit a (Z.to_int b)
+let setbit a b = Z.logor a (Z.shift_left Z.one (Z.to_int b))

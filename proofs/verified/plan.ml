@@ -20,7 +20,8 @@ let read_file path limit =
 let u16 = String.get_uint16_le
 let u32 text at = Int32.to_int (String.get_int32_le text at) land 0xFFFFFFFF
 
-let crc_table =
+(* CRC-32, eight bytes at a time: table k is for a byte that k bytes follow. *)
+let crc_tables =
   let entry n =
     let c = ref n in
     for _ = 0 to 7 do
@@ -28,12 +29,26 @@ let crc_table =
     done;
     !c
   in
-  Array.init 256 entry
+  let tables = Array.init 8 (fun _ -> Array.init 256 entry) in
+  for k = 1 to 7 do
+    let before = tables.(k - 1) in
+    tables.(k) <- Array.map (fun c -> tables.(0).(c land 0xFF) lxor (c lsr 8)) before
+  done;
+  tables
 
 let crc text at length =
-  let c = ref 0xFFFFFFFF in
-  for i = at to at + length - 1 do
-    c := crc_table.((!c lxor Char.code text.[i]) land 0xFF) lxor (!c lsr 8)
+  let t = crc_tables in
+  let t0, t1, t2, t3 = (t.(0), t.(1), t.(2), t.(3)) and t4, t5, t6, t7 = (t.(4), t.(5), t.(6), t.(7)) in
+  let c = ref 0xFFFFFFFF and i = ref at in
+  while !i + 8 <= at + length do
+    let low = !c lxor u32 text !i and high = u32 text (!i + 4) in
+    c := t7.(low land 0xFF) lxor t6.((low lsr 8) land 0xFF) lxor t5.((low lsr 16) land 0xFF)
+         lxor t4.(low lsr 24) lxor t3.(high land 0xFF) lxor t2.((high lsr 8) land 0xFF)
+         lxor t1.((high lsr 16) land 0xFF) lxor t0.(high lsr 24);
+    i := !i + 8
+  done;
+  for j = !i to at + length - 1 do
+    c := t0.((!c lxor Char.code text.[j]) land 0xFF) lxor (!c lsr 8)
   done;
   !c lxor 0xFFFFFFFF
 

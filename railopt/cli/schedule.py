@@ -19,7 +19,17 @@ from railopt.cli.common import (
     refuse_idle,
     traffic_from,
 )
-from railopt.schedule import KINDS, LINKS, ORDERS, Cost, Schedule, certificate, compare, cost
+from railopt.schedule import (
+    KINDS,
+    LINKS,
+    ORDERS,
+    Cost,
+    Schedule,
+    certificate,
+    compare,
+    cost,
+    staged,
+)
 from railopt.schedule.model import modelled
 from railopt.tables import percent, size
 from railopt.units import format_bytes, format_time
@@ -38,7 +48,7 @@ examples:
   railopt schedule schedule.npz                                 re-check a saved schedule"""
 )
 
-_FILES = ("output", "plan", "cm", "certificate")
+_FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +103,12 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--certificate",
         metavar="FILE.json",
         help="save the proof that L / (m B2) is the optimum, for railopt check",
+    )
+    parser.add_argument(
+        "--stages-certificate",
+        metavar="FILE.json",
+        help="save the stages as a certificate: every byte in one stage, no server twice in one, "
+        "what they add up to and the line that bounds it",
     )
 
 
@@ -155,6 +171,9 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
     if args.certificate:
         certificate(made).require().save(args.certificate, force=args.force)
         note(f"wrote {args.certificate}")
+    if args.stages_certificate:
+        staged(made).require().save(args.stages_certificate, force=args.force)
+        note(f"wrote {args.stages_certificate}")
     if args.plan:
         plan = made.plan(args.chunk)
         plan.save(args.plan, force=args.force)

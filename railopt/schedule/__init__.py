@@ -19,10 +19,10 @@ understand.
     pieces      stages -> bytes of each GPU pair
     model       alpha-beta time in parts;  report: the same with synthesis time, kinds side by side
     phases      flows with dependencies, for the simulator
-    certify     t_opt with its proof;  stage_rule: whether a staged plan keeps the rule of stages
+    certify     t_opt and stages with their proofs;  stage_rule: whether a staged plan keeps it
 """
 
-from railopt.schedule.certify import certificate
+from railopt.schedule.certify import certificate, staged
 from railopt.schedule.kinds import KINDS, ORDERS, Kind
 from railopt.schedule.model import LINKS, Breakdown, Links, modelled, spreadout_gpus
 from railopt.schedule.report import Cost, compare, cost
@@ -45,5 +45,6 @@ __all__ = [
     "cost",
     "modelled",
     "spreadout_gpus",
+    "staged",
     "synthesise",
 ]

@@ -5,6 +5,9 @@ The traffic is taken as divisible, as FAST does: every transfer spread evenly ov
 the busiest server's NICs for exactly L / (m B2), and the prices of the certificate (1 for the NICs
 of that server, 0 elsewhere) show that nothing is faster.  By Birkhoff's theorem the same time is
 enough with one peer at a time.
+
+The stages of a schedule have a certificate of their own (`staged`): that every byte is in one of
+them and no server twice, what their lengths add up to, and the line that bounds it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import numpy as np
 
 from railopt.bracket import Bracket, Status
 from railopt.certificate import Certificate
+from railopt.errors import InputError
+from railopt.schedule.kinds import KINDS
 from railopt.schedule.value import Schedule
 
 
@@ -42,4 +47,23 @@ def certificate(schedule: Schedule) -> Certificate:
     status = Status.PROVED if even == bound.value else Status.OPEN
     return Certificate.fluid(
         fabric, demand, Bracket(even, bound.value, status, witness, "even split"), flow
+    )
+
+
+def staged(schedule: Schedule) -> Certificate:
+    """The stages themselves: their total in bytes, and the row or column that no stages beat."""
+    if not KINDS[schedule.kind].barriers:
+        raise InputError(f"a schedule of kind {schedule.kind} has no stages to certify")
+    demand, bound = schedule.traffic.node_matrix, schedule.bound
+    stages = [
+        [[i, peer[i], sent[i]] for i in np.flatnonzero(sent).tolist()]
+        for peer, sent in zip(schedule.peer.tolist(), schedule.sent.tolist(), strict=True)
+    ]
+    total = sum(max((size for *_, size in stage), default=0) for stage in stages)
+    return Certificate(
+        {"kind": "staged", "demand": demand.tolist()},
+        Fraction(schedule.line_sum),
+        {"kind": "line", "side": bound.side, "node": int(bound.node)},
+        Fraction(total),
+        {"stages": stages},
     )

@@ -25,7 +25,13 @@ from railopt.symbolic.search import counterexamples
 kernel = importlib.import_module("railopt.check")
 ROOT = Path(__file__).resolve().parents[2]
 # whose certificates and plans are recorded
-RECORDED = ["test_check.py", "test_check_moved.py", "test_certificate.py", "test_checking.py"]
+RECORDED = [
+    "test_check.py",
+    "test_check_moved.py",
+    "test_check_staged.py",
+    "test_certificate.py",
+    "test_checking.py",
+]
 MUTANTS = 3  # of each certificate recorded
 DAMAGED = 150  # files of each sort
 
