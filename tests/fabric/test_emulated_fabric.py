@@ -19,7 +19,7 @@ from railopt.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "experiments.emulated_fabric.run", "--out"]
-BUSY = 1 / 3  # how far off a ratio of times may be here: a busy machine is slow, not wrong
+BUSY = 2  # times that a ratio may be off here: a busy machine is slow, not wrong
 
 
 def environment() -> dict[str, str]:
@@ -42,7 +42,7 @@ def test_bytes_bits_and_times_of_a_small_run(tmp_path: Path) -> None:
     ratio, moved, wrong = data["own"]
     assert wrong["ours"] == [0.0]
     assert moved["verdict"] == "reproduced", moved["ours_text"]
-    assert 1 - BUSY < min(ratio["ours"]) <= max(ratio["ours"]) < 1 + BUSY
+    assert 1 / BUSY < min(ratio["ours"]) <= max(ratio["ours"]) < BUSY
     assert (tmp_path / "fabric.svg").stat().st_size > 1000
 
 
