@@ -199,24 +199,24 @@ def soak() -> list[dict[str, Any]]:
             carried.until_whole(Pace.seconds(20))
             before = holdings(sender)
             while min(group.allgather(seen)) < faults:
-                hurt, strikes = Hurt.drawn(dice), strikes + 1
-                good, report = carried.run(lambda run, hurt=hurt: hurt.strike(run, sender))
+                hurts, strikes = Hurt.drawn(dice), strikes + 1
+                struck = [carried.run(lambda run, hurts=hurts: strike(hurts, run, sender))]
+                if hurts[0].stays:
+                    struck.append(carried.run())
                 group.allgather("struck")
-                if hurt.away_s:
-                    time.sleep(hurt.away_s)
                 if node == 0:
-                    hurt.mend()
+                    for hurt in hurts:
+                        hurt.mend()
                 group.allgather("mended")
                 whole, runs = carried.until_whole(Pace.seconds(30))
-                wrong += not (good and whole)
-                reports = [report, *(found for _, found in runs)]
+                wrong += not (whole and all(good for good, _ in struck))
+                reports = [found for _, found in (*struck, *runs)]
                 seen += sum(len(found.faults) for found in reports)
                 back += sum(len(found.readmissions) for found in reports)
                 backs.append(runs[-1][0])
                 if node == 0:
-                    print(
-                        f"{strikes} {hurt} faults {seen} wrong {wrong} {backs[-1]:.2f}", flush=True
-                    )
+                    kinds = [(hurt.kind, hurt.rail) for hurt in hurts]
+                    print(strikes, kinds, "died", seen, "wrong", wrong, backs[-1], flush=True)
             after = holdings(sender)
         names = [thread.name for thread in threading.enumerate()]
         return {
@@ -236,19 +236,30 @@ def soak() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Hurt:
-    """A fault on one rail: its kind, when it strikes and how long it stays."""
+    """A fault on one rail: its kind, on which node and when in a run it strikes, and whether it
+    stays for another run.
+    """
 
     kind: str
     rail: int
     node: int
     early: bool
-    away_s: float
+    stays: bool
 
     @classmethod
-    def drawn(cls, dice: random.Random) -> Hurt:
-        kind = dice.choice([*CUTS, *KILLS])
-        away = dice.choice([0.0, 0.0, 0.3, 1.0])
-        return cls(kind, dice.randrange(4), dice.randrange(2), dice.random() < 0.3, away)
+    def drawn(cls, dice: random.Random) -> list[Hurt]:
+        """On one or two of four rails at once."""
+        stays = dice.random() < 0.5
+        return [
+            cls(
+                dice.choice([*CUTS, *KILLS]),
+                rail,
+                dice.randrange(2),
+                dice.random() < 0.5,
+                stays,
+            )
+            for rail in dice.sample(range(4), dice.choice([1, 2, 2]))
+        ]
 
     def strike(self, run: Any, sender: Verbs) -> None:
         """At the begin of a run, or in its middle."""
@@ -267,6 +278,12 @@ class Hurt:
         """The NIC that was cut."""
         if self.kind in CUTS:
             rails("mend", self.node ^ CUT_NODE[self.kind], self.rail)
+
+
+def strike(hurts: list[Hurt], run: Any, sender: Verbs) -> None:
+    """One after the other."""
+    for hurt in hurts:
+        hurt.strike(run, sender)
 
 
 def holdings(sender: Verbs) -> dict[str, int]:
