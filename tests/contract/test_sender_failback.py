@@ -142,6 +142,34 @@ def test_a_link_that_flaps_waits_longer_each_time() -> None:
         assert third >= 0.32
 
 
+def test_a_link_that_fails_between_the_question_and_the_answer_is_dead_at_both_ends() -> None:
+    world, plan = World(2, 2, options=QUICK), small_plan(2, 2)
+
+    def work(sender: Verbs) -> list[Any]:
+        rank, back = sender.group.rank, sender._failback
+        carry(sender, plan, 0, lambda: broken(world, sender, 1 - rank, 0, 3))
+        while not all(sender.group.allgather([a.proved for a in back._absent.values()] == [True])):
+            time.sleep(0.01)
+        if rank == 0:
+            send = sender.group.send
+
+            def asks_and_fails(peer: int, body: dict[str, Any]) -> None:
+                send(peer, body)
+                if "admit" in body:
+                    sender.group.send = send  # type: ignore[method-assign]
+                    back.spoil(back._absent[peer, 0].renewed)
+
+            sender.group.send = asks_and_fails  # type: ignore[method-assign]
+        sender.group.allgather("ready")
+        if rank == 1:
+            time.sleep(0.2)  # the other end asks first
+        return until_back(sender, plan, 1)
+
+    for reports in world.run(work):
+        assert isinstance(reports, list), reports
+        assert reports[-1].rails[0].bytes > 0
+
+
 @pytest.mark.parametrize(
     "body",
     [

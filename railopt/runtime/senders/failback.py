@@ -155,9 +155,7 @@ class Failback:
         place = peer, body[words[0]]
         absent = self._absent.get(place)
         if "admitted" in body:
-            if absent is not None and absent.asked:
-                absent.asked = False
-                absent.round = _count(body["round"]) if body["yes"] is True else absent.round
+            self._admitted(place, absent, _count(body["round"]), body["yes"] is True)
         elif "probe" in body:
             self._called(place, absent, body)
         elif absent is not None and _count(body["try"]) == absent.probes and absent.trial:
@@ -166,6 +164,15 @@ class Failback:
             elif "proved" in body:
                 absent.proved = True
         self._changed.notify_all()
+
+    def _admitted(self, place: Place, absent: Absent | None, round_: int, yes: bool) -> None:
+        """The peer's answer to `propose`; a link that failed since then is dead there too."""
+        if absent is not None and absent.asked:
+            absent.asked = False
+            absent.round = round_ if yes else absent.round
+        elif yes and (absent is None or absent.round is None):
+            word = {"down": place[1], "seen": 0, "cause": "it failed before it was admitted"}
+            self.exchange.group.send(place[0], word)
 
     def _called(self, place: Place, absent: Absent | None, body: dict[str, Any]) -> None:
         """The peer probes a link: the thread answers."""

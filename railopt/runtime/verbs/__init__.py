@@ -9,6 +9,8 @@ devices.py    which RDMA devices this node has, and which would be which rail
 rails.py      an open device with its memory and queue pairs; the options of queue pairs
 card.py       what a peer must know to reach a rank's queue pairs and memory
 wiring.py     all rails of this process, wired to every peer
+trial.py      whether a path that had failed carries bytes again
+numa.py       the CPUs near the NICs
 null.py       a driver without hardware: the same calls, bytes moved by memcpy, any completion
               status on demand
 """
