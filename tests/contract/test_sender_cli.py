@@ -315,6 +315,7 @@ def test_metrics_of_two_nodes(
     assert all(nic["others"] == "0" for nic in blamed["nics"])
 
 
+@pytest.mark.slow
 def test_a_dead_nic_leaves_the_plan_and_comes_back(
     plan_file: Path,
     tmp_path: Path,

@@ -104,6 +104,7 @@ def test_a_port_that_is_down_is_waited_for() -> None:
     assert max(world.run(work)) < 2.0
 
 
+@pytest.mark.slow
 def test_a_page_that_arrives_wrong_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from railopt.runtime.verbs import trial
 
