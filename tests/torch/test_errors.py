@@ -19,7 +19,7 @@ from tests.torch.world import WAIT_S, outcomes_of, run, said
 
 FABRIC = Fabric.uniform(2, 2)
 COUNTS = np.ones((4, 4), np.int64)
-LATE_S = 2.0
+LATE_S = 5.0
 
 
 def on_one(railed: RailAllToAll, call: Callable[[], Any]) -> Any:
@@ -148,7 +148,7 @@ def one_stays_away() -> float:
     railed = RailAllToAll(FABRIC, limit_s=LATE_S)
     start = time.monotonic()
     if dist.get_rank() == 3:
-        time.sleep(2 * LATE_S)
+        time.sleep(1.6 * LATE_S)
         return 0.0
     with pytest.raises(BackendError, match="the exchange of counts failed"):
         railed.all_to_all_single(torch.empty(4), torch.ones(4))
@@ -166,7 +166,7 @@ def one_leaves_in_the_middle() -> str:
     railed = RailAllToAll(FABRIC, limit_s=LATE_S)
     counts = np.full((4, 4), 8)
     if dist.get_rank() == 3:
-        time.sleep(2 * LATE_S)
+        time.sleep(1.6 * LATE_S)
         return ""
     try:
         railed.all_to_all_single(torch.empty(32), torch.ones(32), counts=counts, agree_first=False)
