@@ -102,6 +102,7 @@ ROOMS = {
         "moe.placement.replicate",
         "moe.placement.eplb",
         "moe.placement.settled",
+        "moe.placement.naming",
         "moe.placement.vllm",
         "moe.placement.files",
         "moe.placement.token_split",
@@ -111,6 +112,7 @@ ROOMS = {
         "moe.routing.sources",
         "moe.iteration.timeline",
         "moe.assess",
+        "moe.aim",
         "moe.presets",
     ],
     "PyTorch": [

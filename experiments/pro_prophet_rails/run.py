@@ -21,7 +21,8 @@ import numpy as np
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
 from railopt.fabric import Fabric
-from railopt.moe.assess import dimensions, rail_plan
+from railopt.moe.aim import rail_plan
+from railopt.moe.assess import dimensions
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.planners import Problem, place
 from railopt.moe.placement.prophet import evaluate

@@ -13,6 +13,7 @@ from railopt.cli.common import (
     add_output_arguments,
     fabric_from,
     integer,
+    listed,
     note,
     output_of,
     print_json,
@@ -32,7 +33,9 @@ from railopt.units import (
 )
 
 if TYPE_CHECKING:
-    from railopt.moe.assess import Comparison
+    from railopt.arrays import Bools
+    from railopt.fabric import Fabric
+    from railopt.moe.assess import Comparison, Question
     from railopt.moe.routing.window import Window
 
 EPILOG = """examples:
@@ -40,6 +43,8 @@ EPILOG = """examples:
   railopt place trace.npz --nodes 4 --gpus 8 --planner replicate --replicas 96 --rolling 1
   railopt place trace.npz --nodes 4 --gpus 8 --planner replicate --replicas 96 \\
       --sglang location.json --vllm-ascend map.json
+  railopt place trace.npz --nodes 4 --gpus 8 --planner replicate --active 0-6,8-31 \\
+      --previous location.json --aim link
   railopt place recorder.pt --top-k 8 --model deepseek-v3 --nodes 4 --gpus 8 \\
       --planner replicate --replicas 288 --groups 8
 
@@ -56,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="recorded routing: .npz, .pt or .npy, see below; or generated: drift:steps=40",
     )
     _add_planner(parser)
+    _add_topology(parser)
     _add_steps(parser)
     _add_iteration(parser)
     _add_files(parser)
@@ -93,6 +99,37 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time a layer for optimal, e.g. 10s (default 30); exit code 2 if the optimum of a "
         "layer is not proved",
+    )
+
+
+def _add_topology(parser: argparse.ArgumentParser) -> None:
+    from railopt.moe.aim import AIMS
+    from railopt.policies import POLICIES
+
+    group = parser.add_argument_group("topology and faults")
+    group.add_argument(
+        "--active",
+        metavar="GPUS",
+        help="GPUs that are neither dead nor draining, e.g. 0-6,8-31: only they get experts, and "
+        "they read the other ranks' tokens",
+    )
+    group.add_argument(
+        "--costs",
+        metavar="FILE|fabric",
+        help="cost of a token between ranks [source, destination] (.npy, .csv, text), or the "
+        "fabric's own: which GPU is which, for replicate",
+    )
+    group.add_argument(
+        "--aim",
+        choices=AIMS,
+        help="what replicate names GPUs for: even GPUs (default), the busiest NIC, or the layer's "
+        "time",
+    )
+    group.add_argument(
+        "--rail-policy",
+        metavar="POLICY",
+        choices=POLICIES,
+        help="with --aim link: the policy whose busiest NIC counts (default equitable)",
     )
 
 
@@ -196,8 +233,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Place, save, print; the exit code."""
-    from railopt.moe.assess import Question, compare
-    from railopt.moe.placement.files import read_location
+    from railopt.moe.assess import compare
     from railopt.moe.routing.sources import trace_from
 
     _check(args)
@@ -210,16 +246,41 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.merge_ranks and trace.ranks != devices:
         trace = trace.merged(devices)
-    before = args.previous and read_location(
-        args.previous, fabric.nodes, fabric.gpus, trace.experts
-    )
-    question = Question(
+    question = _question(args, fabric, trace.experts)
+    made = compare(trace, fabric, question, stage)
+    _save(args, made, trace.layers.tolist())
+    if args.format == "json":
+        print_json(made.as_dict())
+    else:
+        _print(made, output_of(args))
+    if made.placed.interrupted:
+        note("railopt: interrupted: the best so far")
+        return 130
+    return 0 if all(known.proved for known in made.placed.optima) else 2
+
+
+def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Question:
+    """What the options ask."""
+    from railopt.moe.assess import Question
+    from railopt.moe.placement.files import read_costs, read_location
+    from railopt.moe.placement.naming import fabric_costs
+
+    nodes, gpus = fabric.nodes, fabric.gpus
+    costs = None
+    if args.costs is not None:
+        own = args.costs == "fabric"
+        costs = fabric_costs(fabric) if own else read_costs(args.costs, nodes * gpus)
+    return Question(
         args.planner,
         replicas=args.replicas,
         even_slots=bool(args.sglang or args.tensorrt_llm),
         memory=None if args.memory is None else parse_bytes(args.memory),
         groups=1 if args.groups is None else args.groups,
-        previous=before,
+        previous=args.previous and read_location(args.previous, nodes, gpus, experts),
+        active=None if args.active is None else _active(args.active, nodes * gpus),
+        costs=costs,
+        aim=args.aim or "gpu",
+        rail_policy=args.rail_policy or "equitable",
         limit_s=30.0 if args.limit is None else float(seconds(parse_time(args.limit))),
         window=_window(args),
         held_out=args.held_out,
@@ -233,23 +294,32 @@ def run(args: argparse.Namespace) -> int:
         chunk=args.chunk,
         move_weight=args.move_weight,
     )
-    made = compare(trace, fabric, question, stage)
-    _save(args, made, trace.layers.tolist())
-    if args.format == "json":
-        print_json(made.as_dict())
-    else:
-        _print(made, output_of(args))
-    if made.placed.interrupted:
-        note("railopt: interrupted: the best so far")
-        return 130
-    return 0 if all(known.proved for known in made.placed.optima) else 2
+
+
+def _active(text: str, devices: int) -> Bools:
+    """`"0-6,8"` as bool [GPU]."""
+    import numpy as np
+
+    active = np.zeros(devices, np.bool_)
+    for part in listed(text, "--active") or ():
+        first, _, last = part.partition("-")
+        start = parse_integer(first, "GPU", low=0)
+        end = parse_integer(last, "GPU", low=0) if last else start
+        if not start <= end < devices:
+            raise InputError(
+                f"--active {printable(part, 40)}: expected GPUs from 0 to {devices - 1}, e.g. 0-2,5"
+            )
+        active[start : end + 1] = True
+    return active
 
 
 def _check(args: argparse.Namespace) -> None:
     """Flags that can't act, and files that are in the way, before anything is computed."""
     because = f"with --planner {args.planner}"
     if args.planner != "replicate":
-        refuse_idle(args, "groups", because=because)
+        refuse_idle(args, "groups", "costs", "aim", because=because)
+    if args.aim != "link":
+        refuse_idle(args, "rail_policy", because="without --aim link")
     if args.planner != "optimal":
         refuse_idle(args, "limit", because=because)
     if args.iteration is None:
@@ -339,8 +409,14 @@ def _print(made: Comparison, out: Output) -> None:
     out.table([f"on step {made.scored_on[-1]}", "before", "after", "gain"], _rows(made))
     out.say(
         f"moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
-        f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes"
+        f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
+        f"copies, at least {made.least_new_copies} for as many copies of each expert"
     )
+    if made.orphans:
+        out.say(
+            f"{made.orphans} experts were on no active GPU: they come from one that drains, or "
+            f"from storage"
+        )
 
 
 def _steps(made: Comparison) -> Iterator[str]:

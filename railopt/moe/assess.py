@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Floats, Int32s, Ints, whole_number
+from railopt.arrays import Bools, Floats, Int32s, Ints, whole_number
 from railopt.bracket import Status
 from railopt.errors import InputError
 from railopt.fabric import Fabric
+from railopt.moe.aim import Links, aimed, rail_plan
 from railopt.moe.iteration.timeline import Timeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.eplb import eplb
+from railopt.moe.placement.naming import least_moved
 from railopt.moe.placement.placement import Placement, slot_gpus
 from railopt.moe.placement.planners import Placed, Problem, place
 from railopt.moe.placement.prophet import measure
@@ -25,8 +27,6 @@ from railopt.moe.presets import Preset, preset
 from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, Seen, Window, seen
-from railopt.plans import Plan
-from railopt.policies import plan
 from railopt.traffic import Traffic
 
 RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable")
@@ -53,18 +53,6 @@ def dimensions(trace: Trace, name: str | None) -> Preset:
     return Preset(
         "the trace's own", len(trace.layers), trace.experts, trace.top_k, width, ffn, dense
     )
-
-
-@dataclass(frozen=True)
-class Links:
-    """How a dispatch crosses the rails: tokens of `token_bytes`, in chunks of at most `chunk`, each
-    on the rail that a policy says.
-    """
-
-    fabric: Fabric
-    token_bytes: int
-    chunk: str | int = "256KiB"
-    policies: tuple[str, ...] = RAIL_POLICIES
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,13 +88,18 @@ class Score:
         }
 
 
-def scored(counts: Ints | Int32s, placement: Placement, rule: str) -> Score:
-    """A placement on counts int [step, layer, source GPU, expert]."""
+def scored(
+    counts: Ints | Int32s, placement: Placement, rule: str, active: Bools | None = None
+) -> Score:
+    """A placement on counts int [step, layer, source GPU, expert]; the mean is over `active` GPUs
+    (bool [GPU]; None: all).
+    """
     loads = [
         gpu_loads(counts[:, layer], holds, placement.home[layer], placement.gpus, rule)
         for layer, holds in enumerate(placement.holds)
     ]
-    return Score(_ratio(np.stack(loads, axis=1)))
+    on = slice(None) if active is None else active
+    return Score(_ratio(np.stack(loads, axis=1)[:, :, on]))
 
 
 def scored_map(counts: Ints | Int32s, phy2log: Int32s, devices: int) -> Score:
@@ -169,7 +162,7 @@ def assess(
     """
     when = int(trace.iterations[row])
     terms, internode = [], 0
-    busy = dict.fromkeys(links.policies, (0, Fraction(0)))
+    busy = dict.fromkeys(RAIL_POLICIES, (0, Fraction(0)))
     for column, layer in enumerate(trace.layers.tolist()):
         counts = trace.counts[row, column].astype(np.int64)
         holds, home = placement.holds[column], placement.home[column]
@@ -178,19 +171,13 @@ def assess(
         terms.append(measure(model, shares, holds, home=home, have=there))
         traffic = dispatch(trace, placement, when, layer, token_bytes=links.token_bytes, rule=rule)
         internode += int(traffic.node_matrix.sum())
-        for name in links.policies:
+        for name in busy:
             made = rail_plan(links.fabric, traffic, name, links.chunk)
             if made is not None:
                 most, time = busy[name]
                 busiest = int(max(made.send.max(), made.recv.max()))
                 busy[name] = (most + busiest, time + made.makespan)
     return Side(internode, busy, timeline(model, terms, style))
-
-
-def rail_plan(fabric: Fabric, traffic: Traffic, policy: str, chunk: str | int) -> Plan | None:
-    """The plan of a policy for the traffic between nodes; None where there is none."""
-    chunks = traffic.chunks(chunk)
-    return plan(fabric, chunks, policy) if len(chunks) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +188,10 @@ class Question:
     replicas      physical experts a layer, homes included; groups, previous, limit_s: see `Problem`
     even_slots    round replicas up until every GPU has the same number, as servers want it
     memory        bytes a GPU has for one layer's experts
+    active        bool [GPU]: those that are neither dead nor draining (None: all); the tokens of
+                  the other ranks are read by these
+    costs         of a token, float64 [source GPU, GPU]: which GPU is which, for `replicate`
+    aim           what `replicate` names GPUs for, see `railopt.moe.aim.aimed`; with `rail_policy`
     window        what a plan sees of the steps before it
     held_out      last steps that are scored on and not planned on (None: a quarter of them)
     rolling       held-out steps after which to plan anew (None: one plan for all of them)
@@ -220,6 +211,10 @@ class Question:
     memory: int | None = None
     groups: int = 1
     previous: Placement | None = None
+    active: Bools | None = None
+    costs: Floats | None = None
+    aim: str = "gpu"
+    rail_policy: str = "equitable"
     limit_s: float = 30.0
     window: Window = WHOLE
     held_out: int | None = None
@@ -276,7 +271,10 @@ class Comparison:
     scores     of "before", "eplb" (plain, on the sum of the same steps, with `eplb_replicas`) and
                "after"
     sides      links and time of "before" and "after", on the last of `scored_on`
-    moved      what the change sends between GPUs
+    moved      what the change sends between GPUs, `new_copies` copies; no placement with as many
+               copies of each expert needs fewer than `least_new_copies`
+    orphans    experts, over all layers, that no active GPU held before: they come from one that
+               drains, or, if it is dead, from storage
     """
 
     planner: str
@@ -294,6 +292,9 @@ class Comparison:
     eplb_replicas: int
     sides: dict[str, Side]
     moved: Traffic
+    new_copies: int
+    least_new_copies: int
+    orphans: int
 
     @property
     def optimum(self) -> Status | None:
@@ -335,6 +336,9 @@ class Comparison:
                 data[name]["iteration_s"] = side.timeline.total_ps / 1e12
         data["moved_bytes"] = int(self.moved.bytes.sum())
         data["moved_internode_bytes"] = int(self.moved.node_matrix.sum())
+        data["new_copies"] = self.new_copies
+        data["least_new_copies"] = self.least_new_copies
+        data["orphans"] = self.orphans
         if optima:
             data["optimal"] = self.optimum is Status.PROVED
             data["optimum"] = str(self.optimum)
@@ -350,6 +354,7 @@ class _Setting(NamedTuple):
     model: TimeModel
     expert_bytes: int
     replicas: int | None
+    links: Links
 
     @property
     def rule(self) -> str:
@@ -382,18 +387,30 @@ class _Setting(NamedTuple):
             asked.groups,
             asked.previous,
             asked.limit_s,
+            asked.active,
+            asked.costs,
         )
-        return place(problem, asked.planner).over(shown.weight), shown
+        if asked.planner == "replicate":
+            made = aimed(problem, asked.aim, self.links, asked.rail_policy, shown.weight)
+        else:
+            made = place(problem, asked.planner)
+        return made.over(shown.weight), shown
+
+    @property
+    def on(self) -> int:
+        """GPUs that may hold experts."""
+        active = self.question.active
+        return self.model.devices if active is None else int(active.sum())
 
     def slots(self, placement: Placement) -> int:
         """Physical experts a layer that fill every GPU as the fullest one is."""
-        return int(placement.holds.sum(axis=2).max()) * placement.devices
+        return int(placement.holds.sum(axis=2).max()) * self.on
 
     def eplb(self, trial: Trial, replicas: int) -> Int32s:
         """Plain EPLB on the sum of the same steps."""
         load = self.trace.load[self.shown(trial)].sum(axis=0)
-        groups, model = self.question.groups, self.model
-        return eplb(load, replicas, groups, model.nodes, model.devices)
+        nodes = self.model.nodes if self.on == self.model.devices else 1
+        return eplb(load, replicas, self.question.groups, nodes, self.on)
 
 
 def compare(
@@ -403,6 +420,8 @@ def compare(
     placement beside the one before and plain EPLB; `tell` hears what is being done.
     """
     trace.expect(ranks=fabric.nodes * fabric.gpus)
+    if question.active is not None:
+        trace = trace.drained(question.active)
     sized = dimensions(trace, question.model)
     setting = _setting(trace, fabric, question, sized)
     made = trials(trace, question)
@@ -413,10 +432,11 @@ def compare(
         last = Trial(range(len(trace.iterations)), last.scored)
         placed, shown = setting.planned(last)
     tell("the links")
-    links = Links(fabric, sized.token_bytes(), question.chunk)
+    links = setting.links
     common: dict[str, Any] = {"row": last.scored[-1], "previous": question.previous}
     start, first = setting.before
     model, rule = setting.model, setting.rule
+    active = np.ones(model.devices, np.bool_) if question.active is None else question.active
     return Comparison(
         question.planner,
         sized.name,
@@ -435,7 +455,10 @@ def compare(
             "before": assess(trace, model, start, links, **common, style="deepspeed", rule=first),
             "after": assess(trace, model, placed.placement, links, **common, rule=rule),
         },
-        placed.placement.movement(start, sized.expert_bytes()),
+        placed.placement.movement(start, sized.expert_bytes(), active),
+        int(placed.placement.moved(start).sum()),
+        least_moved(placed.placement.copies, start.holds, active),
+        int((~start.holds[:, active].any(axis=1)).sum()),
     )
 
 
@@ -447,8 +470,10 @@ def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) ->
     model = sized.model(fabric, tokens, gpu_flops=question.gpu_flops)
     wanted = question.replicas
     if wanted is not None and question.even_slots:
-        wanted = -(-wanted // model.devices) * model.devices
-    return _Setting(trace, question, model, sized.expert_bytes(), wanted)
+        on = model.devices if question.active is None else int(question.active.sum())
+        wanted = -(-wanted // on) * on
+    links = Links(fabric, sized.token_bytes(), question.chunk)
+    return _Setting(trace, question, model, sized.expert_bytes(), wanted, links)
 
 
 def _scores(
@@ -458,6 +483,7 @@ def _scores(
     plan.
     """
     ratios: dict[str, list[Floats]] = {"before": [], "eplb": [], "after": []}
+    active = setting.question.active
     for number, trial in enumerate(made):
         tell(f"plan {number + 1} of {len(made)} that are scored")
         placed, shown = setting.planned(trial)
@@ -465,9 +491,9 @@ def _scores(
         counts = setting.trace.counts[trial.scored.start : trial.scored.stop]
         plain = setting.eplb(trial, setting.slots(placement))
         for name, score in (
-            ("before", scored(counts, *setting.before)),
-            ("eplb", scored_map(counts, plain, placement.devices)),
-            ("after", scored(counts, placement, setting.rule)),
+            ("before", scored(counts, *setting.before, active)),
+            ("eplb", scored_map(counts, plain, setting.on)),
+            ("after", scored(counts, placement, setting.rule, active)),
         ):
             ratios[name].append(score.ratio)
     return {name: Score(np.concatenate(ratio)) for name, ratio in ratios.items()}, placed, shown

@@ -7,12 +7,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from railopt.arrays import write_atomic
+import numpy as np
+
+from railopt.arrays import Floats, load_npy, write_atomic
 from railopt.errors import FormatError, InputError, printable
+from railopt.formats import parse_matrix
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import MAX_LAYERS
+from railopt.tabular import parse_csv
 
 LARGEST = 8 << 20  # bytes of a location file: 256 layers of 5,000 slots fill it
 KEY = "physical_to_logical_map"
@@ -23,16 +28,7 @@ def read_location(path: str | os.PathLike[str], nodes: int, gpus: int, experts: 
     --init-expert-location reads.
     """
     try:
-        with open(path, "rb") as file:
-            text = file.read(LARGEST + 1)
-    except OSError as error:
-        raise InputError(f"{printable(path)}: {error.strerror or error}") from error
-    if len(text) > LARGEST:
-        raise FormatError(
-            f"{printable(path)}: more than {LARGEST} bytes, too large for an expert location"
-        )
-    try:
-        data = json.loads(text)
+        data = json.loads(_text(path, "an expert location"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{printable(path)}: not JSON ({printable(error, 100)})") from error
     if not isinstance(data, dict) or set(data) != {KEY}:
@@ -41,6 +37,36 @@ def read_location(path: str | os.PathLike[str], nodes: int, gpus: int, experts: 
         return Placement.from_phy2log(_rows(data[KEY]), nodes, gpus, experts)
     except InputError as error:
         raise FormatError(f"{printable(path)}: {error}") from error
+
+
+def read_costs(path: str | os.PathLike[str], devices: int) -> Floats:
+    """Costs between ranks, float64 [source, destination]: a `.npy` of any numbers, or a matrix of
+    whole numbers as text, with commas (`.csv`) or blanks between them.
+    """
+    name = printable(path)
+    if Path(path).suffix == ".npy":
+        costs = load_npy(path)
+    else:
+        text = _text(path, "a matrix of costs").decode("utf-8", "replace")
+        parsed = parse_csv(text, devices, name) if Path(path).suffix == ".csv" else None
+        costs = parse_matrix(text, name) if parsed is None else parsed
+    if costs.shape != (devices, devices) or costs.dtype.kind not in "iuf":
+        raise FormatError(
+            f"{name}: costs of shape {costs.shape}: expected numbers [{devices}, {devices}], "
+            f"[source, destination]"
+        )
+    return np.array(costs, np.float64)
+
+
+def _text(path: str | os.PathLike[str], what: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST + 1)
+    except OSError as error:
+        raise InputError(f"{printable(path)}: {error.strerror or error}") from error
+    if len(text) > LARGEST:
+        raise FormatError(f"{printable(path)}: more than {LARGEST} bytes, too large for {what}")
+    return text
 
 
 def _rows(table: Any) -> list[list[int]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Int32s, Ints, frozen
+from railopt.arrays import Bools, Floats, Int32s, Ints, frozen
 from railopt.errors import InputError
 from railopt.traffic import Traffic
 
@@ -190,13 +190,18 @@ class Placement:
             holds[layer, assigned(kept, self.gpus if by_node else self.devices)] = self.holds[layer]
         return Placement(self.nodes, self.gpus, holds, homes_near(holds, previous))
 
-    def movement(self, previous: Placement, expert_bytes: int) -> Traffic:
+    def movement(
+        self, previous: Placement, expert_bytes: int, active: Bools | None = None
+    ) -> Traffic:
         """What the change sends: each new copy comes from the GPU of its node that has sent least,
-        else from any such GPU.
+        else from any such GPU; from one that is not active (bool [GPU]; None: all are) only where
+        no other has the expert.
         """
         sent = np.zeros((self.devices, self.devices), np.int64)
         for layer, gpu, expert in np.argwhere(self.moved(previous)).tolist():
             holders = np.flatnonzero(previous.holds[layer, :, expert])
+            if active is not None and active[holders].any():
+                holders = holders[active[holders]]
             near = holders[holders // self.gpus == gpu // self.gpus]
             pool = near if len(near) else holders
             source = pool[np.argmin(sent[pool].sum(axis=1))]
@@ -228,26 +233,44 @@ class Placement:
         }
 
 
-def homes_near(holds: Bools, previous: Placement) -> Int32s:
+def homes_near(holds: Bools, previous: Placement | None) -> Int32s:
     """int32 [layer, expert]: the home before where it still holds the expert, else a GPU that had
     it, else the first holder.
     """
+    if previous is None:
+        return holds.argmax(axis=1).astype(np.int32)
     had = holds & previous.holds
     layers, experts = np.ogrid[: holds.shape[0], : holds.shape[2]]
     new = np.where(had.any(axis=1), had.argmax(axis=1), holds.argmax(axis=1))
     return np.where(holds[layers, previous.home, experts], previous.home, new).astype(np.int32)
 
 
-def assigned(kept: Ints, size: int) -> Ints:
-    """int64 [GPU]: the new name of each, given kept [GPU, name], copies that need not move; blocks
-    of `size` stay together.
+def homes_without(previous: Placement, active: Bools) -> Int32s:
+    """int32 [layer, expert]: the homes before where they are active, bool [GPU]; of the others, an
+    active GPU with few homes, one that holds the expert if it has not its share already.
+    """
+    home, on = previous.home.copy(), np.flatnonzero(active)
+    share = -(-previous.experts // len(on))
+    for layer, row in enumerate(home):
+        number = np.bincount(row, minlength=previous.devices)
+        for expert in np.flatnonzero(~active[row]):
+            holders = on[previous.holds[layer, on, expert] & (number[on] < share)]
+            pool = holders if len(holders) else on
+            row[expert] = pool[np.argmin(number[pool])]
+            number[row[expert]] += 1
+    return home
+
+
+def assigned(kept: Ints | Floats, size: int) -> Ints:
+    """int64 [GPU]: the new name of each, given kept [GPU, name], what a name is worth (copies that
+    need not move); blocks of `size` stay together.
     """
     from scipy.optimize import linear_sum_assignment
 
     blocks = len(kept) // size
     parts = kept.reshape(blocks, size, blocks, size).swapaxes(1, 2)
     inside = np.empty((blocks, blocks, size), np.int64)
-    worth = np.empty((blocks, blocks), np.int64)
+    worth = np.empty((blocks, blocks))
     for a, b in np.ndindex(blocks, blocks):
         rows, inside[a, b] = linear_sum_assignment(-parts[a, b])
         worth[a, b] = parts[a, b][rows, inside[a, b]].sum()

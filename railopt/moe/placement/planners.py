@@ -12,15 +12,21 @@ from types import MappingProxyType
 
 import numpy as np
 
-from railopt.arrays import Bools, Int32s, Ints, frozen
+from railopt.arrays import Bools, Floats, Int32s, Ints, frozen
 from railopt.bracket import Bracket
 from railopt.errors import InputError
 from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.placement.naming import carriage, kept, named
 from railopt.moe.placement.optimal import hurried, optimal
-from railopt.moe.placement.placement import Placement, contiguous_home
+from railopt.moe.placement.placement import (
+    Placement,
+    contiguous_home,
+    homes_near,
+    homes_without,
+)
 from railopt.moe.placement.prophet import measure, pro_prophet, shadow
 from railopt.moe.placement.repair import repaired
-from railopt.moe.placement.replicate import replicate
+from railopt.moe.placement.replicate import hierarchical, replicate
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
 from railopt.units import shown
@@ -37,6 +43,10 @@ class Problem:
     groups    expert groups that `replicate` keeps on one node
     previous  the placement before, up to date on its GPUs (serving)
     limit_s   seconds a layer that `optimal` may take
+    active    bool [GPU]: GPUs that may hold experts (None: all); `contiguous`, `replicate` and
+              `pro-prophet` know it
+    costs     float64 [source GPU, GPU], of a token: which GPU is which under `replicate`, after
+              `previous`
     """
 
     model: TimeModel
@@ -46,10 +56,13 @@ class Problem:
     groups: int = 1
     previous: Placement | None = None
     limit_s: float = 30.0
+    active: Bools | None = None
+    costs: Floats | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         counts = frozen(self.counts, np.int64, "counts", 3)
         object.__setattr__(self, "counts", counts)
+        self._check_gpus()
         if not len(counts):
             raise InputError("counts of no layer: expected at least one")
         for layer in counts:
@@ -59,8 +72,24 @@ class Problem:
         if before is not None and before != counts.shape:
             raise InputError(f"the previous placement has shape {before}, expected {counts.shape}")
 
+    def _check_gpus(self) -> None:
+        devices = self.model.devices
+        if self.active is not None and (
+            self.active.shape != (devices,) or not self.active.any() or self.active.dtype != bool
+        ):
+            raise InputError(f"active GPUs: expected {devices} truths, one of them at least true")
+        if self.costs is not None and (
+            self.costs.shape != (devices, devices)
+            or not np.isfinite(self.costs).all()
+            or self.costs.min() < 0
+        ):
+            raise InputError(
+                f"costs of shape {self.costs.shape}: expected {devices} x {devices} finite "
+                f"numbers of at least 0, [source, destination]"
+            )
+
     def _check_replicas(self) -> None:
-        experts, devices = self.experts, self.model.devices
+        experts, devices = self.experts, len(self.on)
         least = -(-experts // devices)
         if self.replicas is not None and not experts <= self.replicas <= experts * devices:
             raise InputError(
@@ -111,7 +140,19 @@ class Problem:
         """Experts that a GPU may hold: `slots`, else what `replicas` spread evenly need."""
         if self.slots is not None or self.replicas is None:
             return self.slots
-        return -(-self.replicas // self.model.devices)
+        return -(-self.replicas // len(self.on))
+
+    @property
+    def on(self) -> Ints:
+        """int64: the GPUs that may hold experts."""
+        return np.arange(self.model.devices) if self.active is None else np.flatnonzero(self.active)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(nodes, GPUs a node) of the active ones; one node where nodes differ."""
+        each = np.bincount(self.on // self.model.gpus, minlength=self.model.nodes)
+        each = each[each > 0]
+        return (len(each), int(each[0])) if np.all(each == each[0]) else (1, len(self.on))
 
     @property
     def limit(self) -> int | None:
@@ -120,10 +161,13 @@ class Problem:
 
     @property
     def home(self) -> Int32s:
-        """int32 [layer, expert]: the homes before, else contiguous ones."""
+        """int32 [layer, expert]: the homes before, else contiguous ones; for homes that are not
+        active see `homes_without`.
+        """
         if self.previous is not None:
-            return self.previous.home
-        one = contiguous_home(self.experts, self.model.devices)
+            known = self.previous
+            return known.home if self.active is None else homes_without(known, self.active)
+        one = self.on[contiguous_home(self.experts, len(self.on))].astype(np.int32)
         return np.broadcast_to(one, (self.layers, self.experts))
 
     def with_copies(self, holds: list[Bools]) -> Placement:
@@ -164,6 +208,11 @@ def place(problem: Problem, planner: str | Callable[[Problem], Placed] = "pro-pr
         return planner(problem)
     if planner not in PLANNERS:
         raise InputError(f"unknown planner {shown(planner)}; known planners: {', '.join(PLANNERS)}")
+    if problem.active is not None and planner not in KNOW_ACTIVE:
+        raise InputError(
+            f"{planner} places on all GPUs: name those that are active with one of "
+            f"{', '.join(KNOW_ACTIVE)}"
+        )
     return PLANNERS[planner](problem)
 
 
@@ -175,35 +224,61 @@ def contiguous(problem: Problem) -> Placed:
 
 def by_load(problem: Problem) -> Placed:
     """Replicas by load.  After a placement before, layer by layer what is cheapest with its moves:
-    no change, a repair, or a new placement whose GPUs are named so that least moves.
+    no change (where all its GPUs are active), a repair, or a new placement whose GPUs are named so
+    that least moves.
     """
-    model, previous = problem.model, problem.previous
-    experts, devices = problem.experts, model.devices
-    room = experts + devices if problem.slots is None else problem.slots * devices
-    wanted = problem.replicas or min(room, experts * devices)
+    model, previous, on = problem.model, problem.previous, problem.on
+    experts = problem.experts
+    room = experts + len(on) if problem.slots is None else problem.slots * len(on)
+    wanted = problem.replicas or min(room, experts * len(on))
     load = problem.counts.sum(axis=1)
-    made = replicate(load, wanted, model.nodes, model.gpus, problem.groups, previous)
-    if previous is None or np.any(previous.holds.sum(axis=(1, 2)) != wanted):
+    nodes, gpus = problem.grid
+    bundles = replicate(load, wanted, nodes, gpus, problem.groups).holds
+    together = gpus if hierarchical(experts, wanted, problem.groups, nodes) else len(on)
+    worth = _worth(problem, bundles)
+    holds = np.zeros(problem.counts.shape, np.bool_)
+    holds[:, on] = bundles if worth is None else named(bundles, worth, together)
+    made = Placement(model.nodes, model.gpus, holds, homes_near(holds, previous))
+    if previous is None or np.any(previous.holds[:, on].sum(axis=(1, 2)) != wanted):
         return Placed(made)
-    fixed = repaired(load, previous, problem.groups)
-    choices = [previous, *([] if fixed is None else [fixed]), made]
-    return Placed(_cheapest(problem, previous, choices))
+    if problem.active is None:
+        choices = [previous, repaired(load, previous, problem.groups), made]
+    else:
+        choices = [repaired(load, previous, 1, on) if together == len(on) else None, made]
+    known = [one for one in choices if one is not None]
+    return Placed(cheapest(problem, previous, known))
 
 
-def _cheapest(problem: Problem, previous: Placement, made: list[Placement]) -> Placement:
+def _worth(problem: Problem, bundles: Bools) -> Floats | None:
+    """What names are worth, float64 [layer, bundle, GPU]: copies that stay, then, for less than one
+    of them in all, costs; None where no name is better than another.
+    """
+    on, before = problem.on, problem.previous
+    if before is None and problem.costs is None:
+        return None
+    worth = np.zeros((problem.layers, len(on), len(on)))
+    if before is not None:
+        worth += kept(bundles, before.holds[:, on])
+    if problem.costs is not None:
+        dear = carriage(bundles, problem.counts, problem.costs[:, on])
+        worth -= dear / (1 + dear.max(axis=2).sum(axis=1)[:, None, None])
+    return worth
+
+
+def cheapest(problem: Problem, previous: Placement | None, made: list[Placement]) -> Placement:
     """Layer by layer the placement of least time, moves from `previous` included; the first of
     those that are equal.
     """
     holds, home = made[0].holds.copy(), made[0].home.copy()
     for layer, tokens in enumerate(problem.counts):
-        there, totals = previous.holds[layer], []
+        there, totals = None if previous is None else previous.holds[layer], []
         for one in made:
             here, owner = one.holds[layer], one.home[layer]
             shares = split(tokens, here, owner, one.gpus, "even")
             totals.append(measure(problem.model, shares, here, home=owner, have=there).total)
         best = made[int(np.argmin(totals))]
         holds[layer], home[layer] = best.holds[layer], best.home[layer]
-    return Placement(previous.nodes, previous.gpus, holds, home)
+    return Placement(made[0].nodes, made[0].gpus, holds, home)
 
 
 def shadowed(problem: Problem) -> Placed:
@@ -218,16 +293,13 @@ def prophet(problem: Problem) -> Placed:
     """The greedy path and its search; homes stay, and copies that are there need no transfer."""
     before = problem.previous
     have = [None] * problem.layers if before is None else list(before.holds)
-    model, slots, limit = problem.model, problem.most, problem.limit
+    model, slots, limit, on = problem.model, problem.most, problem.limit, problem.active
     layers = zip(problem.counts, problem.home, have, strict=True)
-    return Placed(
-        problem.with_copies(
-            [
-                pro_prophet(model, counts, home=home, have=there, slots=slots, limit=limit)
-                for counts, home, there in layers
-            ]
-        )
-    )
+    copies = [
+        pro_prophet(model, counts, home=home, have=there, slots=slots, limit=limit, active=on)
+        for counts, home, there in layers
+    ]
+    return Placed(problem.with_copies(copies))
 
 
 def least(problem: Problem) -> Placed:
@@ -258,6 +330,7 @@ def least(problem: Problem) -> Placed:
     return Placed(placement, tuple(best.bracket for best in found), interrupted)
 
 
+KNOW_ACTIVE = ("contiguous", "replicate", "pro-prophet")
 PLANNERS: Mapping[str, Callable[[Problem], Placed]] = MappingProxyType(
     {
         "contiguous": contiguous,

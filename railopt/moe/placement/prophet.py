@@ -132,6 +132,7 @@ def pro_prophet(
     have: npt.ArrayLike | None = None,
     slots: int | None = None,
     limit: int | None = None,
+    active: Bools | None = None,
     search: bool = True,
 ) -> Bools:
     """Copies for one layer: bool [GPU, expert], homes included.
@@ -140,6 +141,7 @@ def pro_prophet(
     have    copies that are already up to date and need no transfer (bool [GPU, expert]); none in
             training
     slots   experts a GPU may hold; limit  copies beyond the homes in all
+    active  GPUs that may get copies (bool [GPU]; None: all); homes are active
     search  on layers of up to 512 possible copies, follow the greedy path by a search: 0.1 to 0.9 s
             up to 64 of them, 20 ms above, where the path alone takes 0.1 ms (for plans that are
             made anew in every iteration of a training run)
@@ -147,6 +149,8 @@ def pro_prophet(
     tokens = model.counts(counts)
     owner = homes(model, tokens, home)
     cap, most = room(tokens, owner, model.devices, slots, limit)
+    if active is not None:
+        cap = np.where(active, cap, 0)
     order = np.argsort(owner, kind="stable")  # the kernel wants an ascending home
     there = np.zeros(tokens.shape, np.bool_) if have is None else np.asarray(have, np.bool_)
     layer = Layer(*model.vectors, tokens.T[order], owner[order], there.T[order])

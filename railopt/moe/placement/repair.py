@@ -13,38 +13,40 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from railopt.arrays import Floats, Int32s
+from railopt.arrays import Floats, Int32s, Ints
 from railopt.moe.placement.placement import Placement, homes_near
 from railopt.moe.placement.replicate import _exchanges, _extra, _holds, hierarchical, loads_of
 
 
-def repaired(weight: npt.ArrayLike, previous: Placement, groups: int = 1) -> Placement | None:
-    """`previous` for the loads weight [layers, experts], with the same slots on every GPU.
+def repaired(
+    weight: npt.ArrayLike, previous: Placement, groups: int = 1, on: Ints | None = None
+) -> Placement | None:
+    """`previous` for the loads weight [layers, experts], with the same slots on every GPU; on the
+    GPUs `on` alone, if given, without regard to groups.
 
     None where its expert groups are not on one node each, or a missing replica finds no slot on a
     GPU that lacks its expert.
     """
     loads = loads_of(weight)
-    replicas = int(previous.holds[0].sum())
-    by_node = hierarchical(previous.experts, replicas, groups, previous.nodes)
-    parts = previous.nodes if by_node else 1
-    groups = groups if by_node else 1
-    size = previous.devices // parts
+    gpus = np.arange(previous.devices) if on is None else on
+    replicas = int(previous.holds[0, gpus].sum())
+    by_node = on is None and hierarchical(previous.experts, replicas, groups, previous.nodes)
+    parts, groups = (previous.nodes, groups) if by_node else (1, 1)
+    size = len(gpus) // parts
     holds = np.zeros_like(previous.holds)
-    for layer, before in enumerate(previous.holds):
+    for layer, before in enumerate(previous.holds[:, gpus]):
         node_of_group = before.reshape(parts, size, groups, -1).any(axis=(1, 3))
-        if parts > 1 and np.any(node_of_group.sum(axis=0) != 1):
+        if by_node and np.any(node_of_group.sum(axis=0) != 1):
             return None
         for part in range(parts):
             mine = before[part * size : (part + 1) * size]
-            experts = np.flatnonzero(mine.any(axis=0))
+            experts = np.flatnonzero(mine.any(axis=0) | (not by_node))
             slots = np.nonzero(mine[:, experts])[1].astype(np.int32)
             start = np.concatenate([[0], np.cumsum(mine.sum(axis=1))]).astype(np.int32)
             if not _repair(loads[layer, experts], slots, start):
                 return None
-            holds[
-                layer, part * size + np.repeat(np.arange(size), np.diff(start)), experts[slots]
-            ] = True
+            owner = gpus[part * size + np.repeat(np.arange(size), np.diff(start))]
+            holds[layer, owner, experts[slots]] = True
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 
 

@@ -31,7 +31,7 @@ def average(window: int) -> Callable[[Ints], Ints]:
 
 DECAYS = (1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.1)
 TRIALS = 8  # of the last steps, each predicted from those before it
-PAYS = 0.9  # of the plain sum's error: what a forecast must reach to be used
+PAYS = 0.95  # of the plain sum's error: what a forecast must reach to be used
 
 
 def decays(load: Ints, ahead: int = 1) -> Floats:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from railopt.arrays import (
     VERSION,
     Array,
+    Bools,
     Int32s,
     Ints,
     atomic_file,
@@ -232,6 +233,29 @@ class Trace:
         )
         return replace(
             self, counts=counts, choices=choices, tokens_per_rank=self.tokens_per_rank * share
+        )
+
+    def drained(self, active: Bools) -> Trace:
+        """The counts when only `active` ranks, bool [rank], read tokens: those of the others are
+        spread evenly over them.  Choices token by token are left out.
+        """
+        if active.shape != (self.ranks,) or not active.any():
+            raise InputError(f"active ranks: expected {self.ranks} truths, one at least true")
+        counts, on = self.counts.astype(np.int64), np.flatnonzero(active)
+        rest = counts[:, :, ~active].sum(axis=2)
+        counts[:, :, ~active] = 0
+        share, left = np.divmod(rest, len(on))
+        turn = np.arange(self.experts) % len(on)
+        for place, rank in enumerate(on):
+            counts[:, :, rank] += share + ((place - turn) % len(on) < left)
+        most = -(-_largest_row(counts.reshape(-1, self.experts)) // self.top_k)
+        return replace(
+            self,
+            counts=frozen(counts, np.int32, "counts", 4),
+            tokens_per_rank=most if self.tokens_per_rank else 0,
+            choices=np.empty((0, 0, 0, 0, 0), np.int16),
+            choice_iterations=np.empty(0, np.int64),
+            choice_layers=np.empty(0, np.int32),
         )
 
     @classmethod

@@ -2,7 +2,7 @@
 
 A step of age a (0 is the newest) counts decay^a.  Where the decay is left open it is chosen layer
 by layer: the one that would have predicted the last steps best from those before them, if it is at
-least 10 % better than the plain sum (`railopt.moe.routing.predict.decays`).
+least 5 % better than the plain sum (`railopt.moe.routing.predict.decays`).
 """
 
 from __future__ import annotations

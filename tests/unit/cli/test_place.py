@@ -204,6 +204,24 @@ def test_what_servers_round_up_to_is_said(
     assert np.shape(slots) == (2, 16)
 
 
+def test_a_gpu_dies_and_its_experts_come_back(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = str(tmp_path / "before.json")
+    options = [*FABRIC, "--planner", "replicate"]
+    assert main(["place", trace, *options, "--replicas", "12", "--sglang", before]) == 0
+    capsys.readouterr()
+    off = ["--active", "0-1,3", "--replicas", "9", "--previous", before, "--aim", "link"]
+    assert main(["place", trace, *options, *off, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["eplb"]["replicas"] == 9
+    assert data["least_new_copies"] <= data["new_copies"]
+    assert main(["place", trace, *options, *off, "--costs", "fabric"]) == 0
+    out = capsys.readouterr().out
+    assert "new copies, at least " in out
+    assert ("from storage" in out) == (data["orphans"] > 0)
+
+
 def test_times_of_training_are_not_given_for_serving(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,6 +250,13 @@ def test_times_of_training_are_not_given_for_serving(
         (["--held-out", "2"], "expected 0 to 1, since a plan needs one to see"),
         (["--held-out", "0", "--rolling", "1"], "none are held out"),
         (["--rolling", "0"], "expected at least 1"),
+        (["--active", "0-9"], "expected GPUs from 0 to 3"),
+        (["--active", "x"], "expected a GPU"),
+        (["--active", ","], "expected one or more"),
+        (["--planner", "optimal", "--active", "0"], "places on all GPUs"),
+        (["--costs", "fabric"], "--costs can't do anything with --planner pro-prophet"),
+        (["--planner", "replicate", "--costs", "none.npy"], "No such file"),
+        (["--planner", "replicate", "--rail-policy", "lpt"], "without --aim link"),
         (["--model", "nobody"], "known models"),
         (["--previous", "absent.json"], "No such file"),
         (["--planner", "optimal", "--limit", "0"], "expected more than 0"),

@@ -1,0 +1,83 @@
+"""What replicas are placed for, beyond even GPUs: the busiest link under a rail policy, or time.
+
+The packing decides which experts are together, and the GPUs' loads with it; which GPU gets which
+bundle is free.  An aim looks at several such names and keeps, layer by layer, the one that serves
+it best on the mean step that the plan sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from railopt.arrays import Bools, Int32s, Ints
+from railopt.errors import InputError
+from railopt.fabric import Fabric
+from railopt.moe.placement.naming import fabric_costs
+from railopt.moe.placement.placement import Placement
+from railopt.moe.placement.planners import Placed, Problem, cheapest, place
+from railopt.moe.routing.dispatch import split
+from railopt.plans import Plan
+from railopt.policies import plan
+from railopt.traffic import Traffic
+
+AIMS = ("gpu", "link", "time")
+
+
+@dataclass(frozen=True)
+class Links:
+    """How a dispatch crosses the rails: tokens of `token_bytes`, in chunks of at most `chunk`, each
+    on the rail that a policy says.
+    """
+
+    fabric: Fabric
+    token_bytes: int
+    chunk: str | int = "256KiB"
+
+
+def rail_plan(fabric: Fabric, traffic: Traffic, policy: str, chunk: str | int) -> Plan | None:
+    """The plan of a policy for the traffic between nodes; None where there is none."""
+    chunks = traffic.chunks(chunk)
+    return plan(fabric, chunks, policy) if len(chunks) else None
+
+
+def aimed(problem: Problem, aim: str, links: Links, policy: str, steps: int) -> Placed:
+    """Replicas by load, named for an aim; `steps` iterations are in the problem's counts.
+
+    gpu   as `replicate` names them
+    link  least bytes on the busiest NIC under `policy`
+    time  least time of the layer's iteration by the time model, moves included
+    """
+    if aim not in AIMS:
+        raise InputError(f"unknown aim {aim!r}: expected one of {', '.join(AIMS)}")
+    first = place(problem, "replicate")
+    if aim == "gpu":
+        return first
+    near = replace(problem, previous=None, costs=fabric_costs(links.fabric))
+    choices = [first.placement, place(near, "replicate").placement]
+    if aim == "time":
+        return replace(first, placement=cheapest(problem, problem.previous, choices))
+    holds, home = choices[0].holds.copy(), choices[0].home.copy()
+    for layer, tokens in enumerate(problem.counts // steps):
+        loads = [
+            busiest(tokens, (one.holds[layer], one.home[layer]), one.gpus, links, policy)
+            for one in choices
+        ]
+        best = choices[int(np.argmin(loads))]
+        holds[layer], home[layer] = best.holds[layer], best.home[layer]
+    return replace(
+        first, placement=Placement(first.placement.nodes, first.placement.gpus, holds, home)
+    )
+
+
+def busiest(
+    tokens: Ints, placed: tuple[Bools, Int32s], gpus: int, links: Links, policy: str
+) -> int:
+    """Bytes of the busiest NIC, sent or received, when tokens int [source GPU, expert] go evenly to
+    the holders of one layer's (holds, home).
+    """
+    flow = split(tokens, *placed, gpus, "even").sum(axis=1) * links.token_bytes
+    np.fill_diagonal(flow, 0)
+    made = rail_plan(links.fabric, Traffic(flow, links.fabric.nodes), policy, links.chunk)
+    return 0 if made is None else int(max(made.send.max(), made.recv.max()))
