@@ -11,7 +11,7 @@ from pathlib import Path
 
 import railopt
 from railopt.moe.assess import Question, compare
-from railopt.moe.placement.files import save_location
+from railopt.moe.placement.files import save_location, sglang_options
 from railopt.moe.routing.files import read_any
 
 OUT = Path("out/examples")
@@ -26,10 +26,20 @@ answer = compare(trace, fabric, Question("replicate", replicas=96))
 record = answer.as_dict()
 print(json.dumps(record, indent=1)[:600], "...")
 
+# %% [markdown]
+# Balance (max/mean of the GPUs' tokens) on steps that the plan did not see, beside plain EPLB.
+
+# %%
+for name, score in answer.scores.items():
+    print(f"{name:<8} {score.mean:.3f}, worst step {score.steps[1]:.3f}")
+assert answer.held_out
+assert answer.scores["after"].mean < answer.scores["eplb"].mean
+
 # %%
 location = OUT / "location.json"
 save_location(answer.placed.placement, location, force=True)
 table = json.loads(location.read_text())["physical_to_logical_map"]
 print(f"{location}: {len(table)} layers of {len(table[0])} physical experts")
-print(f"python -m sglang.launch_server ... --init-expert-location {location}")
+options = sglang_options(answer.placed.placement, location, len(table[0]) // 32)
+print(f"python -m sglang.launch_server ... {options}")
 assert len(table[0]) == 96
