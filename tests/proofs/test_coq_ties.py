@@ -13,7 +13,7 @@ import numpy as np
 
 from railopt.bounds import local_bound, pigeonhole
 from railopt.certificate import Certificate
-from railopt.check import check_certificate
+from railopt.check import Meter, Slots, check_certificate, shows
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies import plan
@@ -29,7 +29,7 @@ from railopt.symbolic.coq.certificate import (
 
 IMPORTS = (
     "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy "
-    "Jobs Certificate Joint Fluid.\n"
+    "Jobs Certificate Joint Fluid.\nFrom Rails Require Spare.\n"
 )
 PRINTING = (
     "Import ListNotations. Open Scope nat_scope. Set Printing Width 1000000. Set Printing "
@@ -276,3 +276,68 @@ def test_plan_is_on_time_at_its_makespan_and_not_before(theory: Path) -> None:
             for time in (made.makespan, made.makespan - Fraction(1, 10**15))
         ]
     assert verdicts(theory, terms) == [True, False] * 25
+
+
+def some_slots(rng: random.Random) -> Slots:
+    """Up to three GPUs and four experts, each held somewhere, some copies barred."""
+    ranks, experts = rng.randint(2, 3), rng.randint(2, 4)
+    holds: list[set[int]] = [set() for _ in range(ranks)]
+    for expert in range(experts):
+        holds[rng.randrange(ranks)].add(expert)
+    barred = {(r, e) for r in range(ranks) for e in range(experts) if rng.random() < 0.2}
+    return Slots(
+        [rng.randint(0, 9) for _ in range(experts)],
+        holds,
+        [rng.randint(0, 2) for _ in range(ranks)],
+        None,
+        [{0} for _ in range(experts)],
+        barred,
+    )
+
+
+def some_witness(rng: random.Random, slots: Slots, cases: int) -> tuple[dict[str, Any], str]:
+    """For the kernel, and as a Coq term."""
+    free = [
+        (e, r)
+        for r, held in enumerate(slots.holds)
+        for e in range(len(slots.counts))
+        if slots.spare[r] and e not in held and (r, e) not in slots.barred
+    ]
+    if cases and free:
+        expert, gpu = rng.choice(free)
+        holds = [held | {expert} if r == gpu else held for r, held in enumerate(slots.holds)]
+        spare = [left - (r == gpu) for r, left in enumerate(slots.spare)]
+        there = some_witness(rng, slots._replace(holds=holds, spare=spare), cases - 1)
+        absent = some_witness(rng, slots._replace(barred=slots.barred | {(gpu, expert)}), cases - 1)
+        return (
+            {"kind": "cases", "copy": [expert, gpu], "with": there[0], "without": absent[0]},
+            f"(Spare.Cases {expert} {gpu} {there[1]} {absent[1]})",
+        )
+    chosen = [e for e in range(len(slots.counts)) if rng.random() < 0.8]
+    falling = sorted(chosen, key=lambda e: -slots.counts[e])
+    return {"kind": "room", "experts": chosen}, f"(Spare.Room [{'; '.join(map(str, falling))}])"
+
+
+def _lookup(rows: list[list[bool]]) -> str:
+    text = "; ".join("[" + "; ".join(str(x).lower() for x in row) + "]" for row in rows)
+    return f"(fun r e => nth e (nth r [{text}] []) false)"
+
+
+def test_witnesses_of_spare_slots(theory: Path) -> None:
+    rng, terms, said = random.Random(15), [], []
+    for _ in range(60):
+        slots = some_slots(rng)
+        ranks, experts = len(slots.holds), len(slots.counts)
+        witness, term = some_witness(rng, slots, rng.randint(0, 2))
+        holds = [[e in held for e in range(experts)] for held in slots.holds]
+        may = [[(r, e) not in slots.barred for e in range(experts)] for r in range(ranks)]
+        counts, spare = ("; ".join(map(str, row)) for row in (slots.counts, slots.spare))
+        most = rng.randint(0, 12)
+        terms.append(
+            f"Spare.shows {ranks} {experts} (fun e => nth e [{counts}] 0) "
+            f"(Spare.Slots {_lookup(holds)} {_lookup(may)} (fun r => nth r [{spare}] 0)) "
+            f"{most} {term}"
+        )
+        said.append(shows(slots, witness, most, Meter(10**6)))
+    assert 10 < sum(said) < 50
+    assert verdicts(theory, terms) == said
