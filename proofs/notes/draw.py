@@ -218,6 +218,7 @@ def pictures() -> dict[str, str]:
         "T12.svg": _t12(),
         "T13.svg": _t13(),
         "T14.svg": _t14(),
+        "T15.svg": _t15(),
     }
 
 
@@ -564,6 +565,25 @@ def _t14() -> str:
             Panel("own NICs", (("NIC", own),), level),
             Panel("even, excess moved", (("NIC", even),), level),
         ],
+    )
+
+
+def _t15() -> str:
+    tokens, mean = (6, 5, 1, 0), Fraction(3)
+    filled = (((0, 3),), ((1, 2), (0, 1)), ((2, 1), (0, 2)), ((1, 3),))
+    bare = tuple(
+        Bar(f"GPU {g}", blocks(*[(count, f"e{g}", COLOURS[g])] * (count > 0)))
+        for g, count in enumerate(tokens)
+    )
+    split = tuple(
+        Bar(f"GPU {g}", blocks(*((count, f"e{e}", COLOURS[e]) for e, count in parts)))
+        for g, parts in enumerate(filled)
+    )
+    level = ((mean, "mean"),)
+    return draw(
+        "T15",
+        "One expert a GPU, 12 tokens: copies fill every GPU to the mean, each from one giver",
+        [Panel("no copies", (("", bare),), level), Panel("spare slots", (("", split),), level)],
     )
 
 
