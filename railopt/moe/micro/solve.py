@@ -54,6 +54,7 @@ class Greedy:
         self.slots, self.layer = slots, slots.layer
         self.slack = whole_number(slack, "slack", 0, MAX_SLACK)
         self._work = (parts_of(self.layer), parts_of(self.layer), parts_of(self.layer))
+        self._counts = np.zeros(slots.experts, np.int64)
 
     @property
     def plan(self) -> Parts:
@@ -66,8 +67,15 @@ class Greedy:
         return self._work[0]
 
     def largest(self, counts: Ints) -> int:
-        """Plan a micro-batch, int64 [experts] of numbers from 0 to 2**40: the largest load."""
-        return int(balance(self.layer, counts, self.slack, self._work))
+        """Plan a micro-batch: the largest load.
+
+        counts   int64 [experts], from 0 to 2**40; the shape is checked here, the range by `split`
+        """
+        fits = isinstance(counts, np.ndarray) and counts.dtype == np.int64
+        if not fits or counts.shape != self._counts.shape:
+            counts = self.slots.counts(counts)
+        self._counts[:] = counts  # one kind of array, for which the kernel is compiled once
+        return int(balance(self.layer, self._counts, self.slack, self._work))
 
     def split(self, counts: npt.ArrayLike) -> Split:
         """Plan a micro-batch: a value of its own, checked."""

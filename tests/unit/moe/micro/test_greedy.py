@@ -99,6 +99,15 @@ def test_copies_send_weights_and_stay_near() -> None:
     assert Greedy(even(2, 2, 1, 1)).split(counts).copy_traffic(7).node_matrix.sum() == 14
 
 
+def test_a_micro_batch_of_another_shape_is_refused_before_the_kernel_runs() -> None:
+    greedy = Greedy(even(1, 2, 1, 1))
+    assert greedy.largest(np.array([8, 2])) == 5
+    assert greedy.largest(np.array([8, 2], np.int32)) == 5
+    for wrong in ([8], [8, 2, 1], [8.5, 2.0], [[8, 2]]):
+        with pytest.raises(InputError, match="counts"):
+            greedy.largest(np.array(wrong))
+
+
 def test_what_is_refused() -> None:
     slots = even(1, 2, 1, 1)
     for wrong in ([1], [1, -1], [1, 1 << 41], [[1, 2]]):
