@@ -12,7 +12,7 @@ The message of a verdict says by what.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +29,7 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.sources import is_file, traffic_from
 from railopt.traffic import Traffic
-from railopt.verified import NAME
+from railopt.verified import NAME, installed
 from railopt.verified import check as check_verified
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ def check(
     if isinstance(what, str | os.PathLike):
         return _file(Path(what), traffic, check_verified if verified else None)
     return _schedule(what, traffic)
+
+
+def accepted(files: Iterable[str | os.PathLike[str]]) -> str:
+    """How many of these certificates are accepted, and by which checker, in words: by
+    `railopt-verified` where it is installed.
+    """
+    with_proof = installed()
+    verdicts = [check(file, verified=with_proof).ok for file in files]
+    by = NAME if with_proof else "railopt/check.py"
+    return f"{sum(verdicts)} of {len(verdicts)} accepted by {by}"
 
 
 def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict:

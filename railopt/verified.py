@@ -2,6 +2,7 @@
 
     program()      where it is: $RAILOPT_VERIFIED, else on the PATH, else where `make proofs`
                    built it in the source tree
+    installed()    whether it is there
     check(path)    what it says of a certificate or a plan, as the kernel's `Verdict`
 
 It reads the files itself; what it accepts is a theorem (`Program.T7_verdict`, proofs/verified).
@@ -36,6 +37,14 @@ def program() -> str:
             f"RAILOPT_VERIFIED"
         )
     return found
+
+
+def installed() -> bool:
+    """Whether there is such a program."""
+    try:
+        return bool(program())
+    except BackendError:
+        return False
 
 
 def check(path: str | os.PathLike[str], limit_s: int = LIMIT_S) -> Verdict:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from railopt.arrays import kind_of
+from railopt.checking import accepted
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
@@ -129,8 +130,12 @@ def run(args: argparse.Namespace) -> int:
     if failure is not None:
         raise failure
     if saved:
-        count = sum(1 + (row.report.moving is not None) for row in rows)
-        note(f"saved {count} certificates in {args.certificate}")
+        written = saved + [
+            file.with_suffix(".moved.json")
+            for row, file in zip(rows, saved, strict=True)
+            if row.report.moving is not None
+        ]
+        note(f"saved {len(written)} certificates in {args.certificate}: {accepted(written)}")
     if args.figure and rows:
         _figure(rows, args, width)
     return 130 if interrupted else 0

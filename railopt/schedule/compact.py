@@ -128,7 +128,7 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     most 3n + n/8 + max(3n, (n - 1)(1 + L / spare)) stages.
 
     With spare = 0 the total is exactly L and each stage empties an entry or uses up a line's slack:
-    n**2 + n at most.
+    n**2 + n at most (T13b).
     """
     n = len(matrix)
     left = matrix.copy()

@@ -13,6 +13,7 @@ import pytest
 
 from railopt import check
 from railopt.certificate import Certificate
+from railopt.checking import accepted
 from railopt.cli.main import main
 from railopt.errors import BackendError, FormatError, InputError
 
@@ -57,6 +58,15 @@ def test_its_answer_is_the_verdict(
     assert "by railopt-verified" in capsys.readouterr().out
     answering(json.dumps({**ANSWER, "ok": False, "optimal": False}), tmp_path, monkeypatch)
     assert main(["check", "--verified", str(certificate)]) == 4
+
+
+def test_who_accepted_is_said(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(json.dumps(ANSWER), tmp_path, monkeypatch)
+    assert accepted([certificate]) == "1 of 1 accepted by railopt-verified"
+    monkeypatch.setenv("RAILOPT_VERIFIED", str(tmp_path / "absent"))
+    assert accepted([certificate, certificate]) == "2 of 2 accepted by railopt/check.py"
 
 
 def test_what_is_no_answer_is_an_error(
