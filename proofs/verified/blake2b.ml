@@ -18,7 +18,13 @@ let sigma =
 
 let offsets = Array.map (fun s -> Array.init 16 (fun i -> 8 * Char.code s.[i])) sigma
 
-type t = { state : Bytes.t; work : Bytes.t; block : Bytes.t; mutable filled : int; mutable seen : int }
+type t = {
+  state : Bytes.t;
+  work : Bytes.t;
+  block : Bytes.t;
+  mutable filled : int;
+  mutable seen : int;
+}
 
 let get = Bytes.get_int64_le
 let set = Bytes.set_int64_le

@@ -42,7 +42,8 @@ let fraction where value =
   let bad () = wrong (where ^ ": expected \"p\" or \"p/q\"") in
   let number low high text =
     let n = String.length text in
-    if n < low || n > high || not (String.for_all is_digit text) then bad () else Z.of_string text in
+    if n < low || n > high || not (String.for_all is_digit text) then bad ();
+    Z.of_string text in
   match value with
   | Str text when String.length text < 3 * digits -> (
       match String.split_on_char '/' text with
@@ -96,7 +97,10 @@ let rec claimant value =
       | _ -> wrong "claimed by nobody: expected a name and a version")
   | _ -> None
 
-let side = function Str "send" -> Send | Str "recv" -> Receive | _ -> wrong "side: expected send or recv"
+let side = function
+  | Str "send" -> Send
+  | Str "recv" -> Receive
+  | _ -> wrong "side: expected send or recv"
 
 let coupled_evidence value =
   match kind_of value with
@@ -127,7 +131,8 @@ let digest_text = function
 
 let traffic problem =
   match find "traffic" problem with
-  | Some value when not (digest_text value) -> wrong "traffic: expected a digest of 32 hexadecimal digits"
+  | Some value when not (digest_text value) ->
+      wrong "traffic: expected a digest of 32 hexadecimal digits"
   | _ -> ()
 
 let named directory value =
@@ -135,7 +140,8 @@ let named directory value =
   match (get "file" plan, get "digest" plan) with
   | Str name, digest when name <> "" && not (String.contains name '/') ->
       let found = Plan.read (Filename.concat directory name) in
-      if digest <> Str found.digest then wrong (name ^ " is not the plan that the certificate names");
+      if digest <> Str found.digest then
+        wrong (name ^ " is not the plan that the certificate names");
       found
   | _ -> wrong "plan: expected a file beside the certificate"
 
@@ -147,7 +153,12 @@ let columns src dst size =
     | _ -> List.rev found in
   zip src dst size []
 
-let assignment record = Option.map (fun a -> Rails (naturals "assignment" a)) (find "assignment" record)
+let assignment record =
+  Option.map (fun a -> Rails (naturals "assignment" a)) (find "assignment" record)
+
+let best_rails value =
+  Rails (naturals "best" (get "assignment" (fields "best" "assignment" "" value)))
+
 let absent record key why = if List.mem_assoc key record then wrong why
 
 let local record _ =
@@ -155,18 +166,21 @@ let local record _ =
   let speeds = match (find "rails" problem, find "speeds" problem) with
     | Some n, None ->
         let n = positive "rails" n in
-        if Z.gt n (Z.of_int (1 lsl 20)) then wrong "rails: too many" else List.init (Z.to_int n) (fun _ -> Z.one)
+        if Z.gt n (Z.of_int (1 lsl 20)) then wrong "rails: too many";
+        List.init (Z.to_int n) (fun _ -> Z.one)
     | None, Some speeds -> naturals "speeds" speeds
     | _ -> wrong "problem: expected rails or speeds" in
   let sizes = naturals "sizes" (get "sizes" problem) in
   let checked w = (kind_of w, Of_jobs (reason w)) in
-  let other = Option.map (fun best -> Rails (naturals "assignment" (get "assignment" (fields "best" "assignment" "" best)))) (find "best" record) in
+  let other = Option.map best_rails (find "best" record) in
   (Jobs_on (speeds, sizes), evidence (get "witness" record) checked, assignment record, other)
 
 let coupled record directory =
   absent record "flow" "a flow is for divisible traffic";
-  let problem = fields "problem" "kind nodes rails tx rx" "chunks plan traffic" (get "problem" record) in
-  let nodes = positive "nodes" (get "nodes" problem) and rails = positive "rails" (get "rails" problem) in
+  let optional = "chunks plan traffic" in
+  let problem = fields "problem" "kind nodes rails tx rx" optional (get "problem" record) in
+  let nodes = positive "nodes" (get "nodes" problem) in
+  let rails = positive "rails" (get "rails" problem) in
   let tx = rows "tx" (get "tx" problem) and rx = rows "rx" (get "rx" problem) in
   let cs, own = match (find "chunks" problem, find "plan" problem) with
     | Some chunks, None ->
@@ -180,7 +194,7 @@ let coupled record directory =
     | _ -> wrong "problem: expected chunks or a plan" in
   let best value = match value with
     | Obj pairs when List.mem_assoc "file" pairs -> In_file (named directory value).file
-    | _ -> Rails (naturals "best" (get "assignment" (fields "best" "assignment" "" value))) in
+    | _ -> best_rails value in
   let other = Option.map best (find "best" record) in
   let witness = get "witness" record in
   let kind, because = evidence witness coupled_evidence in
@@ -194,11 +208,14 @@ let fluid record _ =
   let problem = fields "problem" "kind tx rx demand" "traffic" (get "problem" record) in
   let tx = rows "tx" (get "tx" problem) and rx = rows "rx" (get "rx" problem) in
   let nodes, rails = size_of tx in
-  let prices w = if kind_of w = "fluid" then coupled_evidence w else wrong "witness: expected fluid or claimed" in
+  let prices w =
+    if kind_of w <> "fluid" then wrong "witness: expected fluid or claimed";
+    coupled_evidence w in
   let flow value =
     let f = fields "flow" "unit src dst rail amount" "" value in
     let column name = naturals name (get name f) in
-    Divided (positive "unit" (get "unit" f), columns (column "src") (column "dst") (column "amount"), column "rail") in
+    let parcels = columns (column "src") (column "dst") (column "amount") in
+    Divided (positive "unit" (get "unit" f), parcels, column "rail") in
   let own = Option.map flow (find "flow" record) in
   (Bytes_between (nodes, rails, tx, rx, rows "demand" (get "demand" problem)),
    evidence (get "witness" record) prices, own, None)
@@ -226,7 +243,8 @@ let units_listed gpus value =
 let row_set gpus row =
   let set = ref Z.zero in
   for g = 0 to gpus - 1 do
-    if (Char.code row.[g / 8] lsr (7 - (g mod 8))) land 1 = 1 then set := Z.logor !set (Z.shift_left Z.one g)
+    if (Char.code row.[g / 8] lsr (7 - (g mod 8))) land 1 = 1 then
+      set := Z.logor !set (Z.shift_left Z.one g)
   done;
   !set
 
@@ -255,7 +273,8 @@ let units_planned gpus near (plan : Plan.t) =
           | None -> let set = row_set (Z.to_int gpus) row in Hashtbl.add known row set; set in
   let rec from i found =
     if i < 0 then found
-    else if not (Z.equal (Z.div (dst_gpu i) gpus) (dst i)) then wrong "GPUs in other nodes than their chunks"
+    else if not (Z.equal (Z.div (dst_gpu i) gpus) (dst i)) then
+      wrong "GPUs in other nodes than their chunks"
     else from (i - 1) (unit_of (src_gpu i) (dst i) (size i) (targets i) :: found) in
   from (n - 1) []
 
@@ -281,14 +300,16 @@ let moved record directory =
     let table name = rows name (get name w) in
     (kind, Of_moves (kind = "every", positive "unit" (get "unit" w), table "send", table "recv")) in
   let time = fraction "time" (get "time" problem) in
-  (Units_between (nodes, rails, gpus, tx, rx, sets, us, time), evidence (get "witness" record) prices, own, None)
+  let problem = Units_between (nodes, rails, gpus, tx, rx, sets, us, time) in
+  (problem, evidence (get "witness" record) prices, own, None)
 
 let transfer value = match naturals "stages" value with
   | [ from; into; bytes ] -> transfer_of from into bytes
   | _ -> wrong "stages: expected [server, server, bytes]"
 
 let staged record _ =
-  List.iter (fun key -> absent record key "a staged schedule has stages") [ "assignment"; "flow"; "best" ];
+  let none key = absent record key "a staged schedule has stages" in
+  List.iter none [ "assignment"; "flow"; "best" ];
   let problem = fields "problem" "kind demand" "traffic" (get "problem" record) in
   let demand = rows "demand" (get "demand" problem) in
   let line value =
@@ -296,7 +317,8 @@ let staged record _ =
     let w = fields "witness line" "kind node side" "" value in
     ("line", Of_line (side (get "side" w), natural "node" (get "node" w))) in
   let stage value = List.map transfer (listed "stages" value) in
-  let own = Option.map (fun stages -> In_stages (List.map stage (listed "stages" stages))) (find "stages" record) in
+  let all value = In_stages (List.map stage (listed "stages" value)) in
+  let own = Option.map all (find "stages" record) in
   (Stages_of (fst (size_of demand), demand), evidence (get "witness" record) line, own, None)
 
 (* ---------------------------------------------------------------- the claim *)
@@ -322,9 +344,11 @@ let claim_of version value =
   let optional name = Option.map (fraction name) (find name claim) in
   (fraction "bound" (get "bound" claim), optional "value", optional "best", optimal, optimum)
 
-let problems = [ ("local", local); ("coupled", coupled); ("fluid", fluid); ("moved", moved); ("staged", staged) ]
+let problems =
+  [ ("local", local); ("coupled", coupled); ("fluid", fluid); ("moved", moved); ("staged", staged) ]
 
-(* (kind of witness, the checker's input) of a parsed certificate; a plan that it names lies in [directory]. *)
+(* (kind of witness, the checker's input) of a parsed certificate; a plan that it names lies in
+   [directory]. *)
 let read directory value =
   let record = match value with
     | Obj pairs when find "railopt" pairs = Some (Str "certificate") -> pairs
@@ -347,23 +371,33 @@ let read directory value =
 
 (* ---------------------------------------------------------------- counterexamples *)
 
-let is_counterexample = function Obj pairs -> find "railopt" pairs = Some (Str "counterexample") | _ -> false
+let is_counterexample = function
+  | Obj pairs -> find "railopt" pairs = Some (Str "counterexample")
+  | _ -> false
 
-(* (what it refutes, the checker's input) of a counterexample of kind "plan": its bad plan is read as
-   that of a certificate of the same problem. *)
+(* (what it refutes, the checker's input) of a counterexample of kind "plan": its bad plan is read
+   as that of a certificate of the same problem. *)
 let refutation directory value =
   let keys = "railopt version theorem claim kind best bad where value optimum at_most" in
   let r = fields "counterexample" keys "" value in
   if get "version" r <> Int Z.one || get "kind" r <> Str "plan" then
     wrong "a counterexample of another kind than plan: check it without --verified";
-  let best = match get "best" r with Obj pairs -> pairs | _ -> wrong "best: expected a certificate" in
+  let best = match get "best" r with
+    | Obj pairs -> pairs
+    | _ -> wrong "best: expected a certificate" in
   let shared = List.filter (fun (k, _) -> not (List.mem k [ "assignment"; "flow"; "best" ])) best in
   let attained = match get "bad" r with
     | Obj pairs -> List.filter (fun (k, _) -> k = "assignment" || k = "flow") pairs
     | _ -> wrong "bad: expected a plan" in
-  let _, truth = read directory (Obj best) and _, worse = read directory (Obj (shared @ attained)) in
-  let bad = match worse.own with Some bad -> bad | None -> wrong "bad: expected an assignment or a flow" in
+  let _, truth = read directory (Obj best) in
+  let _, worse = read directory (Obj (shared @ attained)) in
+  let bad = match worse.own with
+    | Some bad -> bad
+    | None -> wrong "bad: expected an assignment or a flow" in
   let number name = fraction name (get name r) in
-  let theorem = match get "theorem" r with Str text -> text | _ -> wrong "theorem: expected a text" in
+  let theorem = match get "theorem" r with
+    | Str text -> text
+    | _ -> wrong "theorem: expected a text" in
   ("counterexample to " ^ theorem,
-   { truth; bad; bad_value = number "value"; least_value = number "optimum"; allowed = number "at_most" })
+   { truth; bad; bad_value = number "value"; least_value = number "optimum";
+     allowed = number "at_most" })

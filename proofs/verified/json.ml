@@ -73,8 +73,8 @@ let hex4 r =
 let unicode r =
   let high = hex4 r in
   if high land 0xF800 <> 0xD800 then Uchar.of_int high
-  else if high >= 0xDC00 || r.at + 2 > String.length r.text || String.sub r.text r.at 2 <> "\\u" then
-    bad "half a character"
+  else if high >= 0xDC00 || r.at + 2 > String.length r.text then bad "half a character"
+  else if String.sub r.text r.at 2 <> "\\u" then bad "half a character"
   else begin
     r.at <- r.at + 2;
     let low = hex4 r in
@@ -146,7 +146,9 @@ let items r last item =
 let no_key_twice pairs =
   let keys = List.sort compare (List.map fst pairs) in
   let rec check = function
-    | a :: (b :: _ as rest) -> if String.equal a b then bad "an object has a key twice" else check rest
+    | a :: (b :: _ as rest) ->
+        if String.equal a b then bad "an object has a key twice";
+        check rest
     | _ -> ()
   in
   check keys

@@ -1,4 +1,5 @@
-(* railopt-verified [--json] [--seconds S] FILE...: what the extracted checker says of certificates and plans. *)
+(* railopt-verified [--json] [--seconds S] FILE...: what the extracted checker says of certificates,
+   plans and counterexamples. *)
 
 open Checker
 
@@ -13,7 +14,8 @@ type said = {
 let text_of (p, q) = Q.to_string (Q.make p q)
 
 let failed kind message =
-  { ok = false; optimal = false; optimum = "open"; kind; message; bound = None; value = None; best = None }
+  { ok = false; optimal = false; optimum = "open"; kind; message;
+    bound = None; value = None; best = None }
 
 let why = function
   | Not_formed -> "the problem is not formed as it should be"
@@ -45,16 +47,18 @@ let certificate directory json =
 let counterexample directory json =
   let kind, r = Certificate.refutation directory json in
   if refutation_verdict r then
-    let message = Printf.sprintf "%s where the claim allows %s" (text_of r.bad_value) (text_of r.allowed) in
-    { (failed kind message) with ok = true; optimum = "proved"; bound = Some r.least_value; value = Some r.bad_value;
-      best = Some r.least_value }
+    let value, allowed = (text_of r.bad_value, text_of r.allowed) in
+    { (failed kind (value ^ " where the claim allows " ^ allowed)) with
+      ok = true; optimum = "proved";
+      bound = Some r.least_value; value = Some r.bad_value; best = Some r.least_value }
   else failed kind "it does not show a plan above what the claim allows, and the optimum"
 
 let plan path =
   let { Plan.file; digest; _ } = Plan.read path in
   let nodes, rails = Certificate.size_of file.file_tx in
   if plan_verdict nodes rails file then
-    let said = Printf.sprintf "%d chunks on live rails, digest %s" (List.length file.file_chunks) digest in
+    let count = List.length file.file_chunks in
+    let said = Printf.sprintf "%d chunks on live rails, digest %s" count digest in
     { (failed "plan" said) with ok = true; value = Some file.file_time; best = Some file.file_time }
   else failed "plan" "it claims other loads or makespan than its chunks have"
 
@@ -70,8 +74,8 @@ let check path =
       match Json.parsed (Plan.read_file path Json.memory) with
       | exception Json.Bad why -> Error ("neither a certificate (JSON) nor a plan (.npz): " ^ why)
       | json -> (
-          let checked = if Certificate.is_counterexample json then counterexample else certificate in
-          match checked (Filename.dirname path) json with
+          let other = Certificate.is_counterexample json in
+          match (if other then counterexample else certificate) (Filename.dirname path) json with
           | said -> Ok said
           | exception (Plan.Wrong why | Plan.Unreadable why | Sys_error why) ->
               Ok (failed "certificate" why)))
@@ -84,11 +88,13 @@ exception Too_long of string
 let limit_memory () =
   let words = (4 * 1024 * 1024 * 1024) / 8 in
   let look () =
-    if (Gc.quick_stat ()).heap_words > words then raise (Too_long "refused: the check needs more than 4 GiB") in
+    if (Gc.quick_stat ()).heap_words > words then
+      raise (Too_long "refused: the check needs more than 4 GiB") in
   ignore (Gc.create_alarm look)
 
 let limit_time seconds =
-  let stop _ = raise (Too_long (Printf.sprintf "refused: the check needs more than %d s" seconds)) in
+  let text = Printf.sprintf "refused: the check needs more than %d s" seconds in
+  let stop _ = raise (Too_long text) in
   Sys.set_signal Sys.sigalrm (Sys.Signal_handle stop);
   ignore (Unix.alarm seconds)
 
@@ -96,7 +102,8 @@ let limited seconds path =
   limit_time seconds;
   let said = try check path with
     | Too_long why -> Ok (failed "certificate" why)
-    | Out_of_memory -> Ok (failed "certificate" "refused: too large") in
+    | Stack_overflow -> raise Stack_overflow
+    | error -> Ok (failed "certificate" ("refused: " ^ Printexc.to_string error)) in
   ignore (Unix.alarm 0);
   said
 
@@ -105,8 +112,9 @@ let json path said =
   let pairs = match said with
     | Error why -> [ ("error", Json.Str why) ]
     | Ok s ->
-        [ ("ok", Json.Bool s.ok); ("optimal", Bool s.optimal); ("optimum", Str s.optimum); ("kind", Str s.kind);
-          ("message", Str s.message); ("bound", number s.bound); ("value", number s.value); ("best", number s.best) ] in
+        [ ("ok", Json.Bool s.ok); ("optimal", Bool s.optimal); ("optimum", Str s.optimum);
+          ("kind", Str s.kind); ("message", Str s.message);
+          ("bound", number s.bound); ("value", number s.value); ("best", number s.best) ] in
   Json.dumped (Obj (("file", Json.Str path) :: pairs))
 
 let line path = function
@@ -114,8 +122,9 @@ let line path = function
   | Ok s ->
       let word = if s.optimal then "optimal" else if s.ok then "ok" else "FAILED" in
       let number name = function None -> "" | Some x -> Printf.sprintf ", %s %s" name (text_of x) in
-      Printf.sprintf "%s: %s (%s%s%s, optimum %s): %s" (String.escaped path) word (String.escaped s.kind)
-        (number "bound" s.bound) (number "value" s.value) s.optimum (String.escaped s.message)
+      Printf.sprintf "%s: %s (%s%s%s, optimum %s): %s" (String.escaped path) word
+        (String.escaped s.kind) (number "bound" s.bound) (number "value" s.value) s.optimum
+        (String.escaped s.message)
 
 (* Deep recursion needs a stack that the shell has to grant: run again, for the files left, with as
    much as there may be.  The variable holds the exit code of the files before. *)
@@ -123,9 +132,11 @@ let variable = "RAILOPT_VERIFIED_STACK"
 
 let with_more_stack code options files =
   Unix.putenv variable (string_of_int code);
-  let script = "ulimit -s unlimited 2>/dev/null || ulimit -s $(ulimit -H -s) 2>/dev/null; exec \"$0\" \"$@\"" in
+  let raise_limit = "ulimit -s unlimited 2>/dev/null || ulimit -s $(ulimit -H -s) 2>/dev/null; " in
+  let script = raise_limit ^ "exec \"$0\" \"$@\"" in
   flush stdout;
-  Unix.execv "/bin/sh" (Array.of_list ([ "/bin/sh"; "-c"; script; Sys.executable_name ] @ options @ files))
+  let line = [ "/bin/sh"; "-c"; script; Sys.executable_name ] @ options @ files in
+  Unix.execv "/bin/sh" (Array.of_list line)
 
 let () =
   let as_json = ref false and seconds = ref 60 and files = ref [] in

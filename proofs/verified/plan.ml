@@ -38,7 +38,8 @@ let crc_tables =
 
 let crc text at length =
   let t = crc_tables in
-  let t0, t1, t2, t3 = (t.(0), t.(1), t.(2), t.(3)) and t4, t5, t6, t7 = (t.(4), t.(5), t.(6), t.(7)) in
+  let t0, t1, t2, t3 = (t.(0), t.(1), t.(2), t.(3)) in
+  let t4, t5, t6, t7 = (t.(4), t.(5), t.(6), t.(7)) in
   let c = ref 0xFFFFFFFF and i = ref at in
   while !i + 8 <= at + length do
     let low = !c lxor u32 text !i and high = u32 text (!i + 4) in
@@ -59,13 +60,15 @@ let member text at =
   if u32 text at <> 0x02014B50 then unreadable "a broken directory";
   let flags = u16 text (at + 8) and packing = u16 text (at + 10) and sum = u32 text (at + 16) in
   let packed = u32 text (at + 20) and length = u32 text (at + 24) in
-  let name_length = u16 text (at + 28) and extra = u16 text (at + 30) and comment = u16 text (at + 32) in
+  let name_length = u16 text (at + 28) in
+  let extra = u16 text (at + 30) and comment = u16 text (at + 32) in
   let local = u32 text (at + 42) in
   let name = String.sub text (at + 46) name_length in
   if Char.code text.[at + 6] > 63 then unreadable "a zip of a later version";
   if flags land 0x61 <> 0 || packing <> 0 || packed <> length then
     unreadable "a member that is encrypted or compressed";
-  if u32 text local <> 0x04034B50 || String.sub text (local + 30) (u16 text (local + 26)) <> name then
+  if u32 text local <> 0x04034B50
+     || String.sub text (local + 30) (u16 text (local + 26)) <> name then
     unreadable "a member under another name";
   let start = local + 30 + u16 text (local + 26) + u16 text (local + 28) in
   if start + length > String.length text || crc text start length <> sum then
@@ -93,13 +96,15 @@ let members text =
 
 type items = { item : string; shape : int list; shape_text : string; data : member }
 
-let widths = [ ("|i1", 1); ("|u1", 1); ("<i2", 2); ("<u2", 2); ("<i4", 4); ("<u4", 4); ("<i8", 8); ("<u8", 8) ]
+let widths =
+  [ ("|i1", 1); ("|u1", 1); ("<i2", 2); ("<u2", 2); ("<i4", 4); ("<u4", 4); ("<i8", 8); ("<u8", 8) ]
 
 (* "(3, 4)" as [3; 4]: at most two numbers of at most 18 digits. *)
 let shape_of text =
   let inner = String.sub text 1 (String.length text - 2) in
   let part word =
-    let word = if word <> "" && word.[0] = ' ' then String.sub word 1 (String.length word - 1) else word in
+    let blank = word <> "" && word.[0] = ' ' in
+    let word = if blank then String.sub word 1 (String.length word - 1) else word in
     if word = "" || String.length word > 18 || not (String.for_all Json.is_digit word) then
       unreadable "an array of another shape";
     int_of_string ("0u" ^ word)
@@ -121,8 +126,8 @@ let array text { at; length } =
   let header = part (at + 10) header_length in
   let p = String.length prefix and m = String.length middle in
   let shape_at = p + 3 + m in
-  if header_length < shape_at || String.sub header 0 p <> prefix || String.sub header (p + 3) m <> middle
-  then no ();
+  if header_length < shape_at then no ();
+  if String.sub header 0 p <> prefix || String.sub header (p + 3) m <> middle then no ();
   let item = String.sub header p 3 in
   let close = match String.index_from_opt header shape_at ')' with Some i -> i | None -> no () in
   let shape_text = String.sub header shape_at (close + 1 - shape_at) in
@@ -134,7 +139,8 @@ let array text { at; length } =
   let width = match List.assoc_opt item widths with Some w -> w | None -> no () in
   let shape = shape_of shape_text in
   let data = { at = at + 10 + header_length; length = length - 10 - header_length } in
-  let count = List.fold_left (fun n k -> if k > 0 && n > max_int / k then no () else n * k) 1 shape in
+  let times n k = if k > 0 && n > max_int / k then no () else n * k in
+  let count = List.fold_left times 1 shape in
   if count > data.length || count * width <> data.length then unreadable "an array of another size";
   { item; shape; shape_text; data }
 
@@ -189,9 +195,10 @@ let chunks text arrays =
 
 (* "p" or "p/q" in lowest terms, as Python writes a fraction; 0 or more. *)
 let reduced text =
-  let ok = String.length text < 4000 && text <> "" && String.for_all (fun c -> Json.is_digit c || c = '/') text in
+  let fine c = Json.is_digit c || c = '/' in
+  let ok = String.length text < 4000 && text <> "" && String.for_all fine text in
   match if ok then Q.of_string text else Q.undef with
-  | q when Q.classify q <> Q.UNDEF && Q.classify q <> Q.INF && Q.to_string q = text -> (Q.num q, Q.den q)
+  | q when Q.is_real q && Q.to_string q = text -> (Q.num q, Q.den q)
   | _ | (exception _) -> wrong "a makespan that is no fraction"
 
 let digest_of text header arrays =
@@ -211,14 +218,15 @@ let unpacked text =
     | None -> unreadable "no header.json" in
   let named (name, m) =
     if name = "header.json" then None
-    else if Filename.check_suffix name ".npy" then Some (Filename.chop_suffix name ".npy", array text m)
-    else unreadable "a member that is no array" in
+    else match Filename.chop_suffix_opt ~suffix:".npy" name with
+      | Some plain -> Some (plain, array text m)
+      | None -> unreadable "a member that is no array" in
   match header with
   | Json.Obj pairs -> (pairs, List.filter_map named found)
   | _ -> unreadable "a header that is no object"
 
 let read path =
-  let text = read_file path max_int in
+  let text = read_file path (1 lsl 32) in
   let header, arrays =
     try unpacked text with
     | Json.Bad why | Invalid_argument why -> unreadable ("not a readable plan: " ^ why)
@@ -229,8 +237,11 @@ let read path =
   let digest = digest_of text (List.remove_assoc "digest" header) arrays in
   if field "digest" <> Some (Json.Str digest) then wrong "the content does not match its digest";
   let table, column = (table text arrays, fun name -> listed (column text arrays name)) in
-  let time = match field "makespan" with Some (Json.Str t) -> reduced t | _ -> wrong "no makespan" in
+  let time = match field "makespan" with
+    | Some (Json.Str text) -> reduced text
+    | _ -> wrong "no makespan" in
   let file =
     { file_tx = table "tx"; file_rx = table "rx"; file_chunks = chunks text arrays;
-      file_rail = column "rail"; file_time = time; file_send = column "send"; file_recv = column "recv" } in
+      file_rail = column "rail"; file_time = time;
+      file_send = column "send"; file_recv = column "recv" } in
   { file; digest; header; text; arrays }
