@@ -24,7 +24,7 @@ from railopt.cuda import Planner
 CAP = 1 << 20
 TOKEN = 7168  # bytes
 NODE = 448 << 23  # bytes that a node sends
-CAPACITY = 8192
+CAPACITY = 1 << 14
 REPEATS, REPLAYS, CALLS = 9, 50, 20
 GOALS = {  # us, by policy and nodes of 8 GPUs
     ("rotate", 8): 10,
@@ -59,12 +59,12 @@ def moe(nodes: int, gpus: int, seed: int) -> Ints:
 
 
 def odd(nodes: int, gpus: int, seed: int) -> Ints:
-    """As `skewed`, a byte more a flow: sizes that 32-bit words don't hold."""
+    """As `skewed`, a byte more a flow: no size is a whole number of tokens."""
     matrix = skewed(nodes, gpus, seed)
     return matrix + (matrix > 0)
 
 
-TRAFFIC = {"skewed": skewed, "moe": moe, "odd": odd}
+TRAFFIC = {"skewed": skewed, "moe": moe, "odd": odd, "slow": moe}  # slow: one NIC at half speed
 
 
 def _equal(planner: Planner, made: Any, matrix: Ints) -> bool:
@@ -115,6 +115,8 @@ def measure(policy: str, nodes: int, node: int | None, traffic: str) -> dict[str
     import torch
 
     fabric = railopt.Fabric.uniform(nodes=nodes, rails=8, link="400Gb/s")
+    if traffic == "slow":
+        fabric = fabric.degraded({(1, 2): "0.5"})
     matrices = [TRAFFIC[traffic](nodes, 8, seed) for seed in (1, 2)]
     planner = Planner(fabric, CAP, policy, node, capacity=CAPACITY)
     rows = slice(None) if node is None else slice(8 * node, 8 * node + 8)
@@ -130,7 +132,7 @@ def measure(policy: str, nodes: int, node: int | None, traffic: str) -> dict[str
     graph.replay()
     planner.check()
     equal = equal and _equal(planner, made, matrices[1])
-    goal = GOALS.get((policy, nodes))
+    goal = None if traffic == "slow" else GOALS.get((policy, nodes))
     return {
         "policy": policy,
         "nodes": nodes,
@@ -150,8 +152,11 @@ def rows() -> Iterator[dict[str, Any]]:
         for nodes in (8, 16, 64):
             for node in (0, None):
                 for traffic in ("skewed", "moe", "odd"):
-                    if nodes == 8 or traffic != "odd":
+                    if node is None or traffic != "odd":
                         yield measure(policy, nodes, node, traffic)
+        yield measure(policy, 128, None, "moe")
+        if policy in ("even-excess", "lpt"):
+            yield measure(policy, 8, None, "slow")
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ LAYERS = [
     "units",
     "bracket tables archive verified",
     "arrays interrupts processes toml",
-    "dice",
+    "dice dlpack",
     "formats openmetrics inside rail_moves",
     "topology",
     "fabric",

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from railopt import dlpack
 from railopt.errors import InputError
 
 
@@ -60,60 +60,20 @@ def _from_interface(buffer: Any, interface: dict[str, Any], writable: bool, cuda
         raise InputError("a read-only array can't receive bytes: give a writable one")
     itemsize = int(interface["typestr"][2:])
     shape, strides = tuple(interface["shape"]), interface.get("strides")
-    if strides is not None and not _contiguous(shape, strides, itemsize):
+    if strides is not None and not dlpack.contiguous(shape, strides, itemsize):
         raise InputError(f"the array has strides {strides}: expected contiguous memory")
     return Memory(int(address or 0), math.prod(shape) * itemsize, buffer, cuda)
 
 
-def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    """Whether the strides are those of C order."""
-    step = itemsize
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent > 1 and stride != step:
-            return False
-        step *= extent
-    return True
-
-
-class _DLTensor(ctypes.Structure):
-    """DLTensor of dlpack.h (ABI 0.x and, behind its version field, 1.x)."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-_DL_CPU, _DL_CUDA, _DL_CUDA_HOST = 1, 2, 3
-
-
 def _from_dlpack(buffer: Any) -> Memory:
-    capsule = buffer.__dlpack__()
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
-    if tensor.device_type not in (_DL_CPU, _DL_CUDA, _DL_CUDA_HOST):
+    tensor = dlpack.read(buffer)
+    if tensor.device_type not in (dlpack.CPU, dlpack.CUDA, dlpack.CUDA_HOST):
         raise InputError(
             f"DLPack device type {tensor.device_type}: expected memory of the CPU or of CUDA"
         )
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    itemsize = tensor.bits * tensor.lanes // 8
-    strides = (
-        tuple(tensor.strides[i] * itemsize for i in range(tensor.ndim)) if tensor.strides else None
-    )
-    if strides is not None and not _contiguous(shape, strides, itemsize):
+    shape, strides, itemsize = tensor.shape, tensor.strides, tensor.itemsize
+    if strides is not None and not dlpack.contiguous(shape, strides, itemsize):
         raise InputError(f"the tensor has strides {strides}: expected contiguous memory")
     return Memory(
-        (tensor.data or 0) + tensor.byte_offset,
-        math.prod(shape) * itemsize,
-        (buffer, capsule),
-        tensor.device_type == _DL_CUDA,
+        tensor.address, math.prod(shape) * itemsize, tensor.keep, tensor.device_type == dlpack.CUDA
     )
