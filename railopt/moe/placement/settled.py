@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array, Int32s, Ints
+from railopt.arrays import Array, Floats, Int32s
 from railopt.errors import InputError
 from railopt.moe.placement.placement import assigned
 
 
 def settled(phy2log: Int32s, before: Array, gpus: int, together: int) -> Int32s:
     """The plan phy2log int32 [layers, slots] after the map `before` of the same shape (-1: a slot
-    was empty), slots in GPU order, the same number on each.
+    was empty), slots in GPU order, the same number on each; the plan has no expert twice on a GPU.
 
     GPUs are renamed so that fewest experts are new on theirs, blocks of `together` GPUs as one (the
     loads say nothing about which GPU is which); an expert that its GPU held keeps its slot there,
@@ -24,30 +24,29 @@ def settled(phy2log: Int32s, before: Array, gpus: int, together: int) -> Int32s:
         )
     size = phy2log.shape[1] // gpus
     experts = int(max(phy2log.max(), before.max())) + 1
-    result = np.empty_like(phy2log)
-    for layer, row in enumerate(phy2log):
-        new, old = row.reshape(gpus, size), before[layer].reshape(gpus, size)
-        kept = _held(new, experts) @ _held(old, experts).T
-        names = assigned(kept, together)
-        for gpu, name in enumerate(names.tolist()):
-            result[layer, name * size : (name + 1) * size] = _in_place(new[gpu], old[name])
-    return result
+    new = phy2log.reshape(-1, gpus, size)
+    old = before.reshape(-1, gpus, size)
+    renamed = np.empty_like(new)
+    for layer in range(len(new)):
+        worth = _held(new[layer], experts) @ _held(old[layer], experts).T
+        renamed[layer, assigned(worth, together)] = new[layer]
+    return _in_place(renamed.reshape(-1, size), old.reshape(-1, size)).reshape(phy2log.shape)
 
 
-def _held(slots: Array, experts: int) -> Ints:
-    """int64 [GPU, expert]: 1 where a GPU holds an expert."""
-    held = np.zeros((len(slots), experts), np.int64)
+def _held(slots: Array, experts: int) -> Floats:
+    """float64 [GPU, expert]: 1 where a GPU holds an expert."""
+    held = np.zeros((len(slots), experts))
     gpu, slot = np.nonzero(slots >= 0)
     held[gpu, slots[gpu, slot]] = 1
     return held
 
 
 def _in_place(new: Int32s, old: Array) -> Int32s:
-    """The experts of one GPU, in the slots of those that were there already."""
-    result, waiting = np.full(len(new), -1, np.int32), new.tolist()
-    for slot, expert in enumerate(old.tolist()):
-        if expert in waiting:
-            result[slot] = expert
-            waiting.remove(expert)
-    result[result < 0] = waiting
+    """The experts of each GPU, rows [GPU, slot], in the slots of those that were there already."""
+    same = old[:, :, None] == new[:, None, :]
+    stays, slot = same.any(axis=1), same.argmax(axis=1)
+    gpu = np.broadcast_to(np.arange(len(new))[:, None], new.shape)
+    result = np.full(new.shape, -1, np.int32)
+    result[gpu[stays], slot[stays]] = new[stays]
+    result[result < 0] = new[~stays]  # as many of both on each GPU, both row by row
     return result
