@@ -21,6 +21,7 @@ import pytest
 from railopt import check, verified
 from railopt.errors import BackendError, FormatError
 from railopt.symbolic.search import counterexamples
+from tests.unit.test_check_hostile import CERTIFICATES
 
 kernel = importlib.import_module("railopt.check")
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,6 +170,17 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
         else:
             damaged[at:at] = damaged[at : at + dice.randrange(1, 30)]
     return bytes(damaged)
+
+
+@pytest.mark.parametrize("name", CERTIFICATES)
+def test_a_hostile_certificate_ends_in_time(program: str, tmp_path: Path, name: str) -> None:
+    """With one line; accepted is only what is true, and dear to the kernel."""
+    file = tmp_path / "hostile.json"
+    file.write_text(json.dumps(CERTIFICATES[name]()))
+    line = [program, "--seconds", "1", str(file)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in (1, 4) or name == "chunks of 2^4000 in a joint witness"
+    assert (done.stderr, len(done.stdout.splitlines())) == ("", 1)
 
 
 def test_counterexamples(program: str, tmp_path: Path) -> None:
