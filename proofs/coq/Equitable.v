@@ -3,7 +3,7 @@
     Split every node into copies of degree at most N (its j-th edge goes to copy j/N),
     colour the copies properly with N colours (Koenig), and merge them again: a full copy
     sees each colour once, and there is at most one copy that is not full. *)
-From Coq Require Import Arith Lia List Bool.
+From Coq Require Import Arith Lia List Bool Permutation.
 From Rails Require Import Sums Model Koenig.
 Import ListNotations.
 
@@ -128,9 +128,12 @@ Proof.
     pose proof (Nat.mul_succ_div_gt d N ltac:(lia)). nia.
 Qed.
 
-(** equitable colouring of a chunk list *)
+(** equitable colouring of a chunk list: of its nodes' copies, merged again *)
+Definition coloured (N : nat) (E : list (nat * nat)) : list ((nat * nat) * nat) :=
+  map (fun e => ((fst (fst (fst e)), fst (snd (fst e))), snd e)) (colouring eqP N (splitE N E)).
+
 Theorem equitable : forall N (E : list (nat * nat)), 1 <= N ->
-  exists H : list ((nat * nat) * nat), map fst H = E /\ Forall (fun e => snd e < N) H /\
+  let H := coloured N E in map fst H = E /\ Forall (fun e => snd e < N) H /\
   (forall k n, n < N ->
      let s := length (filter (fun e => (fst (fst e) =? k) && (snd e =? n)) H) in
      N * s < dg fst E k + N /\ dg fst E k < N * s + N) /\
@@ -139,12 +142,15 @@ Theorem equitable : forall N (E : list (nat * nat)), 1 <= N ->
      N * r < dg snd E f + N /\ dg snd E f < N * r + N).
 Proof.
   intros N E HN.
-  destruct (Koenig eqP N (splitE N E)) as (G & EG & [PU PV] & FG).
+  assert (DL : forall u, ldeg eqP (splitE N E) u <= N).
   { intros [k q]. rewrite (proj1 (split_deg N E k q HN)). lia. }
+  assert (DR : forall v, rdeg eqP (splitE N E) v <= N).
   { intros [k q]. rewrite (proj2 (split_deg N E k q HN)). lia. }
+  destruct (colouring_ok eqP N (splitE N E) DL DR) as (EG & [PU PV] & FG).
+  set (G := colouring eqP N (splitE N E)) in *.
   set (h := fun e : ((nat * nat) * (nat * nat)) * nat =>
               ((fst (fst (fst e)), fst (snd (fst e))), snd e)).
-  exists (map h G). split; [|split; [|split]].
+  change (coloured N E) with (map h G). split; [|split; [|split]].
   - rewrite map_map. unfold h. simpl.
     rewrite <- (map_map fst (fun e : (nat * nat) * (nat * nat) => (fst (fst e), fst (snd e)))), EG.
     clear. induction E as [|[k f] E IH]; simpl; [auto|now rewrite IH].
@@ -195,6 +201,69 @@ Proof.
     + intros j _. rewrite (Nat.eqb_sym (g e) j). destruct (P e), (j =? g e); simpl; lia.
 Qed.
 
+(** how many chunks from k to f a colouring puts on rail n *)
+Definition on_rail (H : list ((nat * nat) * nat)) (k f n : nat) : nat :=
+  length (filter (fun e => (fst (fst e) =? k) && (snd (fst e) =? f) && (snd e =? n)) H).
+
+(** the chunks of the demands, in any order, coloured: a split with floor or ceiling everywhere *)
+Theorem T8_coloured : forall M N D E, 1 <= N -> Permutation (chunks M D) E ->
+  let x := on_rail (coloured N E) in
+  feasible M N D x /\
+  (forall k n, k < M -> n < N ->
+     N * Snd M x k n < row M D k + N /\ row M D k < N * Snd M x k n + N) /\
+  (forall f n, f < M -> n < N ->
+     N * Rcv M x f n < col M D f + N /\ col M D f < N * Rcv M x f n + N).
+Proof.
+  intros M N D E HN Perm. destruct (equitable N E HN) as (EH & FH & HS & HR).
+  set (H := coloured N E) in *. clearbody H. cbv zeta.
+  assert (E_count : forall P, length (filter P E)
+    = sum M (fun k => sum M (fun f => if P (k, f) then D k f else 0))).
+  { intros P. rewrite <- chunks_count. clear - Perm. induction Perm as [|a l l' _ IH|a b l|l l' l'' _ IH _ IH'];
+      simpl; [reflexivity| | |congruence].
+    - destruct (P a); simpl; congruence.
+    - destruct (P a), (P b); reflexivity. }
+  rewrite Forall_forall in FH.
+  assert (In_lt : forall e, In e H -> fst (fst e) < M /\ snd (fst e) < M).
+  { intros e He. assert (Hin : In (fst e) (chunks M D)).
+    { apply (Permutation_in _ (Permutation_sym Perm)). rewrite <- EH. now apply in_map. }
+    unfold chunks in Hin. apply in_flat_map in Hin. destruct Hin as [k [Hk Hin]].
+    apply in_flat_map in Hin. destruct Hin as [f [Hf Hin]]. apply repeat_spec in Hin.
+    rewrite Hin. apply in_seq in Hk, Hf. simpl. lia. }
+  split; [|split].
+  - intros k f Hk Hf. unfold on_rail.
+    rewrite (count_part (fun e => (fst (fst e) =? k) && (snd (fst e) =? f)) snd N H FH).
+    rewrite <- (filter_map_length fst (fun e => (fst e =? k) && (snd e =? f))), EH, E_count. simpl.
+    rewrite (sum_ext M _ (fun i => if i =? k then D k f else 0)).
+    + now apply (sum_pick M k (fun _ => D k f)).
+    + intros i _. destruct (Nat.eqb_spec i k) as [->|]; simpl.
+      * now apply (sum_pick M f (fun j => D k j)).
+      * now apply sum_0.
+  - intros k n Hk Hn. specialize (HS k n Hn). cbv zeta in HS.
+    assert (Er : dg fst E k = row M D k).
+    { unfold dg. rewrite E_count. simpl.
+      rewrite (sum_ext M _ (fun i => if i =? k then row M D i else 0)).
+      - now apply sum_pick.
+      - intros i _. destruct (i =? k); [reflexivity|now apply sum_0]. }
+    assert (Es : Snd M (on_rail H) k n
+      = length (filter (fun e => (fst (fst e) =? k) && (snd e =? n)) H)).
+    { unfold Snd, on_rail. rewrite <- (count_part _ (fun e => snd (fst e)) M H).
+      - apply sum_ext. intros f _. f_equal. apply filter_ext. intros e.
+        destruct (fst (fst e) =? k), (snd (fst e) =? f), (snd e =? n); reflexivity.
+      - intros e He. apply (In_lt e He). }
+    rewrite Es, <- Er. exact HS.
+  - intros f n Hf Hn. specialize (HR f n Hn). cbv zeta in HR.
+    assert (Er : dg snd E f = col M D f).
+    { unfold dg. rewrite E_count. simpl. unfold col. apply sum_ext. intros i _.
+      now apply (sum_pick M f (fun j => D i j)). }
+    assert (Es : Rcv M (on_rail H) f n
+      = length (filter (fun e => (snd (fst e) =? f) && (snd e =? n)) H)).
+    { unfold Rcv, on_rail. rewrite <- (count_part _ (fun e => fst (fst e)) M H).
+      - apply sum_ext. intros k _. f_equal. apply filter_ext. intros e.
+        destruct (fst (fst e) =? k), (snd (fst e) =? f), (snd e =? n); reflexivity.
+      - intros e He. apply (In_lt e He). }
+    rewrite Es, <- Er. exact HR.
+Qed.
+
 (** T8: demands counted in equal chunks can be split so that on EVERY node and rail
     the chunks sent and received are floor or ceil of the node's total over N. *)
 Theorem T8_equitable : forall M N D, 1 <= N ->
@@ -204,47 +273,8 @@ Theorem T8_equitable : forall M N D, 1 <= N ->
   (forall f n, f < M -> n < N ->
      N * Rcv M x f n < col M D f + N /\ col M D f < N * Rcv M x f n + N).
 Proof.
-  intros M N D HN. destruct (equitable N (chunks M D) HN) as (H & EH & FH & HS & HR).
-  rewrite Forall_forall in FH.
-  assert (In_lt : forall e, In e H -> fst (fst e) < M /\ snd (fst e) < M).
-  { intros e He. assert (Hin : In (fst e) (chunks M D)) by (rewrite <- EH; now apply in_map).
-    unfold chunks in Hin. apply in_flat_map in Hin. destruct Hin as [k [Hk Hin]].
-    apply in_flat_map in Hin. destruct Hin as [f [Hf Hin]]. apply repeat_spec in Hin.
-    rewrite Hin. apply in_seq in Hk, Hf. simpl. lia. }
-  exists (fun k f n => length (filter (fun e => (fst (fst e) =? k) && (snd (fst e) =? f) && (snd e =? n)) H)).
-  split; [|split].
-  - intros k f Hk Hf.
-    rewrite (count_part (fun e => (fst (fst e) =? k) && (snd (fst e) =? f)) snd N H FH).
-    rewrite <- (filter_map_length fst (fun e => (fst e =? k) && (snd e =? f))), EH, chunks_count. simpl.
-    rewrite (sum_ext M _ (fun i => if i =? k then D k f else 0)).
-    + now apply (sum_pick M k (fun _ => D k f)).
-    + intros i _. destruct (Nat.eqb_spec i k) as [->|]; simpl.
-      * now apply (sum_pick M f (fun j => D k j)).
-      * now apply sum_0.
-  - intros k n Hk Hn. specialize (HS k n Hn). cbv zeta in HS.
-    assert (Er : dg fst (chunks M D) k = row M D k).
-    { unfold dg. rewrite chunks_count. simpl.
-      rewrite (sum_ext M _ (fun i => if i =? k then row M D i else 0)).
-      - now apply sum_pick.
-      - intros i _. destruct (i =? k); [reflexivity|now apply sum_0]. }
-    assert (Es : Snd M (fun k f n => length (filter (fun e => (fst (fst e) =? k) && (snd (fst e) =? f) && (snd e =? n)) H)) k n
-      = length (filter (fun e => (fst (fst e) =? k) && (snd e =? n)) H)).
-    { unfold Snd. rewrite <- (count_part _ (fun e => snd (fst e)) M H).
-      - apply sum_ext. intros f _. f_equal. apply filter_ext. intros e.
-        destruct (fst (fst e) =? k), (snd (fst e) =? f), (snd e =? n); reflexivity.
-      - intros e He. apply (In_lt e He). }
-    rewrite Es, <- Er. exact HS.
-  - intros f n Hf Hn. specialize (HR f n Hn). cbv zeta in HR.
-    assert (Er : dg snd (chunks M D) f = col M D f).
-    { unfold dg. rewrite chunks_count. simpl. unfold col. apply sum_ext. intros i _.
-      now apply (sum_pick M f (fun j => D i j)). }
-    assert (Es : Rcv M (fun k f n => length (filter (fun e => (fst (fst e) =? k) && (snd (fst e) =? f) && (snd e =? n)) H)) f n
-      = length (filter (fun e => (snd (fst e) =? f) && (snd e =? n)) H)).
-    { unfold Rcv. rewrite <- (count_part _ (fun e => fst (fst e)) M H).
-      - apply sum_ext. intros k _. f_equal. apply filter_ext. intros e.
-        destruct (fst (fst e) =? k), (snd (fst e) =? f), (snd e =? n); reflexivity.
-      - intros e He. apply (In_lt e He). }
-    rewrite Es, <- Er. exact HR.
+  intros M N D HN. exists (on_rail (coloured N (chunks M D))).
+  exact (T8_coloured M N D (chunks M D) HN (Permutation_refl _)).
 Qed.
 
 (** T4 for this split: whatever the number of nodes and senders, less than one chunk above the average *)

@@ -2,9 +2,10 @@
 
     An even number of colours is halved: every pair's count is halved, and what is odd is shared
     out along trails, each from an odd vertex to an odd vertex, then closed ones.  A trail leaves a
-    vertex in one half and enters it in the other, so the halves of a vertex differ by one at most. *)
-From Coq Require Import Arith Lia List Bool ZArith ZifyNat.
-From Rails Require Import Sums Model.
+    vertex in one half and enters it in the other, so the halves of a vertex differ by one at most.
+    An odd number of colours deals out whole rounds and colours the rest edge by edge (T8). *)
+From Coq Require Import Arith Lia List Bool ZArith ZifyNat Permutation.
+From Rails Require Import Sums Model Koenig Equitable.
 Import ListNotations.
 Ltac Zify.zify_post_hook ::= Z.to_euclidean_division_equations.
 
@@ -60,19 +61,24 @@ Section Program.
     fold_left closed (seq 0 M) (fold_left (from_odd false) (seq 0 M)
       (fold_left (from_odd true) (seq 0 M) (start counts))).
 
-  (** 2^k times as many colours as [leaf] knows to split a matrix among *)
-  Fixpoint split (leaf : (nat -> nat -> nat) -> list (nat -> nat -> nat)) (k : nat)
-    (counts : nat -> nat -> nat) : list (nat -> nat -> nat) :=
-    match k with
-    | 0 => leaf counts
-    | S k => let s := halve counts in split leaf k (one s) ++ split leaf k (two s)
-    end.
-End Program.
+  (** an odd number of colours: whole rounds of a pair, then edges one by one, the first one first *)
+  Definition by_edges (N : nat) (counts : nat -> nat -> nat) : list (nat -> nat -> nat) :=
+    let H := coloured N (rev (chunks M (fun i j => counts i j mod N))) in
+    map (fun n i j => counts i j / N + on_rail H i j n) (seq 0 N).
 
-(** 2^k rails: whole rounds of a pair go one to each rail, the rest is split *)
-Definition rail_counts (M k : nat) (D : nat -> nat -> nat) : list (nat -> nat -> nat) :=
-  map (fun part i j => D i j / 2 ^ k + part i j)
-    (split M (fun counts => [counts]) k (fun i j => D i j mod 2 ^ k)).
+  Fixpoint split (steps N : nat) (counts : nat -> nat -> nat) : list (nat -> nat -> nat) :=
+    match steps with
+    | 0 => by_edges N counts
+    | S steps =>
+        if N mod 2 =? 0 then
+          let s := halve counts in split steps (N / 2) (one s) ++ split steps (N / 2) (two s)
+        else by_edges N counts
+    end.
+
+  (** N rails: whole rounds of a pair go one to each rail, the rest is split *)
+  Definition rail_counts (N : nat) (D : nat -> nat -> nat) : list (nat -> nat -> nat) :=
+    map (fun part i j => D i j / N + part i j) (split N N (fun i j => D i j mod N)).
+End Program.
 
 (** ** One step *)
 Section Proof.
@@ -374,31 +380,65 @@ Definition equitable_parts (M N : nat) (counts : nat -> nat -> nat) (parts : lis
     (forall i, i < M -> N * row M part i < row M counts i + N /\ row M counts i < N * row M part i + N) /\
     (forall j, j < M -> N * col M part j < col M counts j + N /\ col M counts j < N * col M part j + N)).
 
-Lemma rounded_twice N whole part s : 1 <= N -> half whole part -> N * s < part + N /\ part < N * s + N ->
+Lemma rounded_twice N whole part s : half whole part -> N * s < part + N /\ part < N * s + N ->
   (N + N) * s < whole + (N + N) /\ whole < (N + N) * s + (N + N).
-Proof. unfold half. intros HN [H1 H2] [H3 H4]. rewrite Nat.mul_add_distr_r. lia. Qed.
+Proof. unfold half. intros [H1 H2] [H3 H4]. rewrite Nat.mul_add_distr_r. lia. Qed.
+
+Lemma rounded_rounds N whole rounds s part : N * rounds + part = whole ->
+  N * s < part + N /\ part < N * s + N -> N * (rounds + s) < whole + N /\ whole < N * (rounds + s) + N.
+Proof. intros <-. rewrite Nat.mul_add_distr_l. lia. Qed.
+
+Lemma row_rounds M N D i : N <> 0 ->
+  N * row M (fun i j => D i j / N) i + row M (fun i j => D i j mod N) i = row M D i.
+Proof.
+  intros HN. unfold row. rewrite sum_mul, <- sum_add. apply sum_ext. intros j _.
+  symmetry. now apply Nat.div_mod.
+Qed.
+Lemma col_rounds M N D j : N <> 0 ->
+  N * col M (fun i j => D i j / N) j + col M (fun i j => D i j mod N) j = col M D j.
+Proof.
+  intros HN. unfold col. rewrite sum_mul, <- sum_add. apply sum_ext. intros i _.
+  symmetry. now apply Nat.div_mod.
+Qed.
+
+Lemma sum_map n f : list_sum (map f (seq 0 n)) = sum n f.
+Proof. induction n as [|n IH]; [reflexivity|]. rewrite seq_S, map_app, list_sum_app, IH. simpl. lia. Qed.
+
+(** T8a: colouring edge by edge is equitable *)
+Theorem T8_by_edges : forall M N counts, 1 <= N -> equitable_parts M N counts (by_edges M N counts).
+Proof.
+  intros M N counts HN. unfold by_edges.
+  destruct (T8_coloured M N (fun i j => counts i j mod N) (rev (chunks M (fun i j => counts i j mod N))) HN
+    (Permutation_rev _)) as (F & S & R).
+  set (H := coloured N _) in *. clearbody H. split; [now rewrite map_length, seq_length|]. split.
+  - intros i j Hi Hj. rewrite map_map, sum_map. transitivity (N * (counts i j / N) + counts i j mod N).
+    + rewrite <- (F i j Hi Hj), <- sum_const, <- sum_add. reflexivity.
+    + symmetry. apply Nat.div_mod. lia.
+  - intros part Hin. apply in_map_iff in Hin. destruct Hin as (n & <- & Hn). apply in_seq in Hn. split.
+    + intros i Hi. unfold row at 1 4. rewrite sum_add.
+      apply (rounded_rounds N _ _ _ (row M (fun i j => counts i j mod N) i)); [apply row_rounds; lia|].
+      apply S; [exact Hi|lia].
+    + intros j Hj. unfold col at 1 4. rewrite sum_add.
+      apply (rounded_rounds N _ _ _ (col M (fun i j => counts i j mod N) j)); [apply col_rounds; lia|].
+      apply R; [exact Hj|lia].
+Qed.
 
 (** T8a: halving keeps a split equitable *)
-Theorem T8_split : forall M m leaf, 1 <= m ->
-  (forall counts, equitable_parts M m counts (leaf counts)) ->
-  forall k counts, equitable_parts M (m * 2 ^ k) counts (split M leaf k counts).
+Theorem T8_split : forall M steps N counts, 1 <= N -> equitable_parts M N counts (split M steps N counts).
 Proof.
-  intros M m leaf Hm Leaf. induction k as [|k IH]; intros counts.
-  - simpl. rewrite Nat.mul_1_r. apply Leaf.
-  - destruct (T8_halve M counts) as (Parts & Rows & Cols). cbn [split]. cbv zeta.
-    set (s := halve M counts) in *.
-    destruct (IH (one s)) as (L1 & S1 & E1). destruct (IH (two s)) as (L2 & S2 & E2).
-    replace (m * 2 ^ S k) with (m * 2 ^ k + m * 2 ^ k) by (simpl; lia).
-    assert (HN : 1 <= m * 2 ^ k).
-    { assert (2 ^ k <> 0) by (apply Nat.pow_nonzero; lia). nia. }
-    set (N := m * 2 ^ k) in *. clearbody N. split; [rewrite app_length; lia|]. split.
-    + intros i j Hi Hj. rewrite map_app, list_sum_app, S1, S2 by auto. auto.
-    + intros part Hin. apply in_app_iff in Hin.
-      split; intros v Hv; destruct Hin as [Hin|Hin].
-      * apply (rounded_twice N _ (row M (one s) v)); [exact HN|now apply Rows|now apply (E1 part Hin)].
-      * apply (rounded_twice N _ (row M (two s) v)); [exact HN|now apply Rows|now apply (E2 part Hin)].
-      * apply (rounded_twice N _ (col M (one s) v)); [exact HN|now apply Cols|now apply (E1 part Hin)].
-      * apply (rounded_twice N _ (col M (two s) v)); [exact HN|now apply Cols|now apply (E2 part Hin)].
+  intros M. induction steps as [|steps IH]; intros N counts HN; [now apply T8_by_edges|]. cbn [split].
+  destruct (Nat.eqb_spec (N mod 2) 0) as [Even|]; [|now apply T8_by_edges].
+  destruct (T8_halve M counts) as (Parts & Rows & Cols). cbv zeta. set (s := halve M counts) in *.
+  assert (EN : N = N / 2 + N / 2) by lia. assert (HN2 : 1 <= N / 2) by lia.
+  set (n := N / 2) in *. clearbody n. subst N.
+  destruct (IH n (one s) HN2) as (L1 & S1 & E1). destruct (IH n (two s) HN2) as (L2 & S2 & E2).
+  split; [rewrite app_length; lia|]. split.
+  - intros i j Hi Hj. rewrite map_app, list_sum_app, S1, S2 by auto. auto.
+  - intros part Hin. apply in_app_iff in Hin. split; intros v Hv; destruct Hin as [Hin|Hin].
+    + apply (rounded_twice n _ (row M (one s) v)); [now apply Rows|now apply (E1 part Hin)].
+    + apply (rounded_twice n _ (row M (two s) v)); [now apply Rows|now apply (E2 part Hin)].
+    + apply (rounded_twice n _ (col M (one s) v)); [now apply Cols|now apply (E1 part Hin)].
+    + apply (rounded_twice n _ (col M (two s) v)); [now apply Cols|now apply (E2 part Hin)].
 Qed.
 
 Lemma sum_nth n : forall parts (f : (nat -> nat -> nat) -> nat), length parts = n ->
@@ -412,46 +452,30 @@ Proof.
     rewrite <- (IH l f) by lia. f_equal; [|lia]. apply sum_ext. intros i Hi. now rewrite app_nth1 by lia.
 Qed.
 
-Lemma rounded_rounds N whole rounds s part : N * rounds + part = whole ->
-  N * s < part + N /\ part < N * s + N -> N * (rounds + s) < whole + N /\ whole < N * (rounds + s) + N.
-Proof. intros <-. rewrite Nat.mul_add_distr_l. lia. Qed.
-
-(** T8a: what the program makes of equal chunks on 2^k rails is a plan, and every NIC carries floor or
-    ceiling of its node's chunks over the rails, on both sides at once *)
-Theorem T8_program : forall M k D,
-  let x := fun i j n => nth n (rail_counts M k D) nothing i j in
-  feasible M (2 ^ k) D x /\
-  (forall i n, i < M -> n < 2 ^ k ->
-     2 ^ k * Snd M x i n < row M D i + 2 ^ k /\ row M D i < 2 ^ k * Snd M x i n + 2 ^ k) /\
-  (forall j n, j < M -> n < 2 ^ k ->
-     2 ^ k * Rcv M x j n < col M D j + 2 ^ k /\ col M D j < 2 ^ k * Rcv M x j n + 2 ^ k).
+(** T8a: what the program makes of equal chunks is a plan, and every NIC carries floor or ceiling of
+    its node's chunks over the rails, on both sides at once *)
+Theorem T8_program : forall M N D, 1 <= N ->
+  let x := fun i j n => nth n (rail_counts M N D) nothing i j in
+  feasible M N D x /\
+  (forall i n, i < M -> n < N ->
+     N * Snd M x i n < row M D i + N /\ row M D i < N * Snd M x i n + N) /\
+  (forall j n, j < M -> n < N ->
+     N * Rcv M x j n < col M D j + N /\ col M D j < N * Rcv M x j n + N).
 Proof.
-  intros M k D x.
-  assert (HN : 2 ^ k <> 0) by (apply Nat.pow_nonzero; lia).
-  destruct (T8_split M 1 (fun counts => [counts]) ltac:(lia)) with (k := k) (counts := fun i j => D i j mod 2 ^ k)
-    as (Len & Sum & Each).
-  { intros counts. split; [reflexivity|]. split; [simpl; intros; lia|].
-    intros part [<-|[]]. split; intros; lia. }
-  rewrite Nat.mul_1_l in Len, Each. unfold x, rail_counts.
-  set (N := 2 ^ k) in *. clearbody N. set (parts := split M _ k _) in *. clearbody parts.
+  intros M N D HN x. destruct (T8_split M N N (fun i j => D i j mod N) HN) as (Len & Sum & Each).
+  unfold x, rail_counts. set (parts := split M N N _) in *. clearbody parts.
   set (add := fun (part : nat -> nat -> nat) i j => D i j / N + part i j).
   assert (Nth : forall n, n < N -> nth n (map add parts) nothing = add (nth n parts nothing)).
   { intros n Hn. rewrite (nth_indep _ nothing (add nothing)) by (rewrite map_length; lia). apply map_nth. }
-  assert (Row : forall i, N * row M (fun i j => D i j / N) i + row M (fun i j => D i j mod N) i = row M D i).
-  { intros i. unfold row. rewrite sum_mul, <- sum_add. apply sum_ext. intros j _.
-    symmetry. apply Nat.div_mod. exact HN. }
-  assert (Col : forall j, N * col M (fun i j => D i j / N) j + col M (fun i j => D i j mod N) j = col M D j).
-  { intros j. unfold col. rewrite sum_mul, <- sum_add. apply sum_ext. intros i _.
-    symmetry. apply Nat.div_mod. exact HN. }
   split; [|split].
   - intros i j Hi Hj.
     rewrite (sum_ext N _ (fun n => D i j / N + nth n parts nothing i j)) by (intros n Hn; now rewrite Nth).
     rewrite sum_add, sum_const, (sum_nth N parts (fun part => part i j) Len), Sum by auto.
-    symmetry. apply Nat.div_mod. exact HN.
+    symmetry. apply Nat.div_mod. lia.
   - intros i n Hi Hn. unfold Snd. rewrite Nth by exact Hn. unfold add. rewrite sum_add.
-    apply (rounded_rounds N _ _ _ (row M (fun i j => D i j mod N) i)); [apply Row|].
+    apply (rounded_rounds N _ _ _ (row M (fun i j => D i j mod N) i)); [apply row_rounds; lia|].
     apply (Each (nth n parts nothing)); [apply nth_In; lia|exact Hi].
   - intros j n Hj Hn. unfold Rcv. rewrite Nth by exact Hn. unfold add. rewrite sum_add.
-    apply (rounded_rounds N _ _ _ (col M (fun i j => D i j mod N) j)); [apply Col|].
+    apply (rounded_rounds N _ _ _ (col M (fun i j => D i j mod N) j)); [apply col_rounds; lia|].
     apply (Each (nth n parts nothing)); [apply nth_In; lia|exact Hj].
 Qed.

@@ -43,12 +43,16 @@ Section Koenig.
   Lemma eqTc (x y : T * nat) : {x = y} + {x <> y}.
   Proof. decide equality; auto using Nat.eq_dec. Qed.
 
-  (** a free colour exists at a vertex with fewer than N edges *)
+  (** the first free colour of a vertex; there is one if it has fewer than N edges *)
+  Definition free (key : T * T -> T) (N : nat) (G : list edge) (u : T) : nat :=
+    let cs := map snd (filter (fun e : edge => eqb (key (fst e)) u) G) in
+    match find (fun a => negb (existsb (Nat.eqb a) cs)) (seq 0 N) with Some a => a | None => 0 end.
   Lemma free_colour (key : T * T -> T) N (G : list edge) u :
     length (filter (fun e => eqb (key e) u) (map fst G)) < N ->
-    exists a, a < N /\ ~ In (u, a) (map (fun e : edge => (key (fst e), snd e)) G).
+    let a := free key N G u in
+    a < N /\ ~ In (u, a) (map (fun e : edge => (key (fst e), snd e)) G).
   Proof.
-    intros H.
+    intros H. unfold free.
     set (cs := map snd (filter (fun e : edge => eqb (key (fst e)) u) G)).
     assert (L : length cs < N).
     { unfold cs. rewrite map_length. clear cs. revert H.
@@ -58,7 +62,7 @@ Section Koenig.
       now rewrite E. }
     destruct (find (fun a => negb (existsb (Nat.eqb a) cs)) (seq 0 N)) as [a|] eqn:Fd.
     - apply find_some in Fd. destruct Fd as [Ha Hf]. apply in_seq in Ha.
-      exists a. split; [lia|]. intros Hin. apply in_map_iff in Hin.
+      split; [lia|]. intros Hin. apply in_map_iff in Hin.
       destruct Hin as [e [Ee He]]. injection Ee as Eu Ea.
       apply negb_true_iff in Hf. rewrite <- not_true_iff_false, existsb_exists in Hf. apply Hf.
       exists a. split; [|apply Nat.eqb_refl]. unfold cs. apply in_map_iff. exists e.
@@ -81,18 +85,35 @@ Section Koenig.
       (forall x y, In ((x, y), b) G -> SL x = true -> SR y = true).
     Definition add (S : T -> bool) (z : T) : T -> bool := fun t => eqb t z || S t.
 
-    Lemma component : exists SL SR, inv SL SR /\ closed SL SR.
+    (* edges by which it goes on: of colour a to the left, of colour b to the right *)
+    Definition badL (SL SR : T -> bool) (e : edge) : bool :=
+      (snd e =? a) && SR (snd (fst e)) && negb (SL (fst (fst e))).
+    Definition badR (SL SR : T -> bool) (e : edge) : bool :=
+      (snd e =? b) && SL (fst (fst e)) && negb (SR (snd (fst e))).
+    Fixpoint reach (steps : nat) (SL SR : T -> bool) : (T -> bool) * (T -> bool) :=
+      match steps with
+      | 0 => (SL, SR)
+      | S steps =>
+          match find (badL SL SR) G with
+          | Some e => reach steps (add SL (fst (fst e))) SR
+          | None =>
+              match find (badR SL SR) G with
+              | Some e => reach steps SL (add SR (snd (fst e)))
+              | None => (SL, SR)
+              end
+          end
+      end.
+    Definition component : (T -> bool) * (T -> bool) :=
+      reach (S (length G + length G)) (fun _ => false) (fun y => eqb y v).
+
+    Lemma reach_ok : forall m SL SR, inv SL SR ->
+      length (filter (fun e : edge => negb (SL (fst (fst e)))) G) +
+      length (filter (fun e : edge => negb (SR (snd (fst e)))) G) < m ->
+      inv (fst (reach m SL SR)) (snd (reach m SL SR)) /\ closed (fst (reach m SL SR)) (snd (reach m SL SR)).
     Proof.
-      assert (H : forall m SL SR, inv SL SR ->
-        length (filter (fun e : edge => negb (SL (fst (fst e)))) G) +
-        length (filter (fun e : edge => negb (SR (snd (fst e)))) G) < m ->
-        exists SL SR, inv SL SR /\ closed SL SR).
-      2: { eapply (H _ (fun _ => false) (fun y => eqb y v)); [|apply Nat.lt_succ_diag_r].
-           split; [now apply eqb_eq|]. split; [discriminate|]. intros y Hy. left. now apply eqb_eq. }
-      induction m as [|m IH]; intros SL SR (I1 & I2 & I3) Hm; [lia|].
-      set (badL := fun e : edge => (snd e =? a) && SR (snd (fst e)) && negb (SL (fst (fst e)))).
-      set (badR := fun e : edge => (snd e =? b) && SL (fst (fst e)) && negb (SR (snd (fst e)))).
-      destruct (find badL G) as [[[x y] c]|] eqn:FL; [|destruct (find badR G) as [[[x y] c]|] eqn:FR].
+      induction m as [|m IH]; intros SL SR (I1 & I2 & I3) Hm; [lia|]. cbn [reach].
+      destruct (find (badL SL SR) G) as [[[x y] c]|] eqn:FL;
+        [|destruct (find (badR SL SR) G) as [[[x y] c]|] eqn:FR]; cbn [fst snd].
       - apply find_some in FL. destruct FL as [Hin Hb]. unfold badL in Hb. simpl in Hb.
         apply andb_prop in Hb. destruct Hb as [Hb Hx]. apply andb_prop in Hb. destruct Hb as [Hc Hy].
         apply Nat.eqb_eq in Hc. subst c.
@@ -125,11 +146,21 @@ Section Koenig.
             apply orb_false_iff in Hz. tauto.
           * exists ((x, y), b). simpl. split; auto. split; auto. unfold add.
             apply negb_false_iff. apply orb_true_iff. left. now apply eqb_eq.
-      - exists SL, SR. split; [split; auto|]. split; intros x y Hin Hs.
+      - split; [split; auto|]. split; intros x y Hin Hs.
         + pose proof (find_none _ _ FL _ Hin) as Hn. unfold badL in Hn. simpl in Hn.
           rewrite Nat.eqb_refl, Hs in Hn. simpl in Hn. now apply negb_false_iff.
         + pose proof (find_none _ _ FR _ Hin) as Hn. unfold badR in Hn. simpl in Hn.
           rewrite Nat.eqb_refl, Hs in Hn. simpl in Hn. now apply negb_false_iff.
+    Qed.
+
+    Lemma component_ok : inv (fst component) (snd component) /\ closed (fst component) (snd component).
+    Proof.
+      apply reach_ok.
+      - split; [now apply eqb_eq|]. split; [discriminate|]. intros y Hy. left. now apply eqb_eq.
+      - assert (LE : forall p (l : list edge), length (filter p l) <= length l).
+        { intros p l. induction l as [|e l IH]; simpl; [lia|]. destruct (p e); simpl; lia. }
+        pose proof (LE (fun _ => negb false) G).
+        pose proof (LE (fun e => negb (eqb (snd (fst e)) v)) G). lia.
     Qed.
 
     Definition sw (c : nat) : nat := if c =? a then b else if c =? b then a else c.
@@ -149,13 +180,17 @@ Section Koenig.
     Qed.
 
     (** recolour so that a becomes free at v, keeping a free at u *)
+    Definition recoloured : list edge :=
+      let SL := fst component in
+      map (fun e : edge => (fst e, if SL (fst (fst e)) then sw (snd e) else snd e)) G.
     Lemma kempe N u : proper G -> Forall (fun e => snd e < N) G -> a < N -> b < N ->
       ~ In (u, a) (map uc G) -> ~ In (v, b) (map vc G) ->
-      exists G', map fst G' = map fst G /\ proper G' /\ Forall (fun e => snd e < N) G' /\
+      let G' := recoloured in map fst G' = map fst G /\ proper G' /\ Forall (fun e => snd e < N) G' /\
         ~ In (u, a) (map uc G') /\ ~ In (v, a) (map vc G').
     Proof.
-      intros [PU PV] FN Ha Hb Hu Hv.
-      destruct component as (SL & SR & (I1 & I2 & I3) & (C1 & C2)).
+      intros [PU PV] FN Ha Hb Hu Hv. unfold recoloured.
+      destruct component as [SL SR] eqn:Ec. pose proof component_ok as Ok. rewrite Ec in Ok.
+      cbn [fst snd] in *. destruct Ok as ((I1 & I2 & I3) & (C1 & C2)). clear Ec.
       assert (HuL : SL u = false).
       { destruct (SL u) eqn:E; auto. exfalso. destruct (I2 u E) as [y [_ Hin]].
         apply Hu. apply in_map_iff. exists ((u, y), a). auto. }
@@ -181,7 +216,7 @@ Section Koenig.
           destruct (SL x), (SR y); intuition congruence.
         - unfold sw. apply Nat.eqb_neq in Na, Nb. rewrite Na, Nb.
           destruct (SL x), (SR y); reflexivity. }
-      exists (map re G). split; [|split; [|split; [|split]]].
+      cbv zeta. fold re. split; [|split; [|split; [|split]]].
       - rewrite map_map. apply map_ext. reflexivity.
       - split; [rewrite RU|rewrite RV]; apply Injective_map_NoDup; auto using phi_inj.
       - apply Forall_map. eapply Forall_impl; [|exact FN]. intros e He. simpl.
@@ -195,14 +230,23 @@ Section Koenig.
     Qed.
   End Kempe.
 
-  (** Koenig: a bipartite multigraph of maximum degree <= N is N-edge-colourable *)
-  Theorem Koenig : forall N (E : list (T * T)),
+  (** edge by edge, the last one first *)
+  Fixpoint colouring (N : nat) (E : list (T * T)) : list edge :=
+    match E with
+    | [] => []
+    | e :: E =>
+        let G := colouring N E in
+        let a := free fst N G (fst e) in
+        (e, a) :: recoloured G a (free snd N G (snd e)) (snd e)
+    end.
+
+  Lemma colouring_ok : forall N (E : list (T * T)),
     (forall u, ldeg E u <= N) -> (forall v, rdeg E v <= N) ->
-    exists G, map fst G = E /\ proper G /\ Forall (fun e => snd e < N) G.
+    let G := colouring N E in map fst G = E /\ proper G /\ Forall (fun e => snd e < N) G.
   Proof.
     intros N E. induction E as [|[u v] E IH]; intros HL HR.
-    - exists []. repeat split; constructor.
-    - destruct IH as (G & EG & PG & FG).
+    - repeat split; constructor.
+    - destruct IH as (EG & PG & FG).
       + intros z. specialize (HL z). unfold ldeg in *. simpl in HL.
         destruct (eqb u z); simpl in HL; lia.
       + intros z. specialize (HR z). unfold rdeg in *. simpl in HR.
@@ -213,14 +257,21 @@ Section Koenig.
         assert (Lv : rdeg E v < N).
         { specialize (HR v). unfold rdeg in *. simpl in HR.
           rewrite (proj2 (eqb_eq v v) eq_refl) in HR. simpl in HR. lia. }
+        cbn [colouring fst snd]. set (G := colouring N E) in *.
         unfold ldeg in Lu. unfold rdeg in Lv. rewrite <- EG in Lu, Lv.
-        destruct (free_colour fst N G u Lu) as (a & Ha & Fa).
-        destruct (free_colour snd N G v Lv) as (b & Hb & Fb).
-        destruct (kempe G a b v N u PG FG Ha Hb Fa Fb) as (G' & EG' & [PU PV] & FG' & Fu & Fv).
-        exists (((u, v), a) :: G'). split; [|split; [split|]].
+        destruct (free_colour fst N G u Lu) as (Ha & Fa). destruct (free_colour snd N G v Lv) as (Hb & Fb).
+        set (a := free fst N G u) in *. set (b := free snd N G v) in *.
+        destruct (kempe G a b v N u PG FG Ha Hb Fa Fb) as (EG' & [PU PV] & FG' & Fu & Fv).
+        cbv zeta. split; [|split; [split|]].
         * simpl. congruence.
         * simpl. constructor; auto.
         * simpl. constructor; auto.
         * constructor; auto.
   Qed.
+
+  (** Koenig: a bipartite multigraph of maximum degree <= N is N-edge-colourable *)
+  Theorem Koenig : forall N (E : list (T * T)),
+    (forall u, ldeg E u <= N) -> (forall v, rdeg E v <= N) ->
+    exists G, map fst G = E /\ proper G /\ Forall (fun e => snd e < N) G.
+  Proof. intros N E HL HR. exists (colouring N E). now apply colouring_ok. Qed.
 End Koenig.
