@@ -32,6 +32,7 @@ from railopt.runtime.verbs.rails import Options
 
 SECRET = b"a secret for the guest"
 REFERENCE_S = 0.4  # of `slowness`, in a guest on a host of two idle cores
+SLOWEST = 8.0  # budgets grow no further
 BUDGET_S = 60.0  # of a scenario in such a guest
 RAILS = Path(__file__).parent / "guest" / "rails.sh"
 OUT = Path("/out")
