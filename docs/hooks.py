@@ -57,6 +57,7 @@ ROOMS = {
         "policies.planner",
         "tokens",
         "cuda.planner",
+        "moe.micro.device",
         "workloads",
         "sources",
         "conversion",

@@ -27,6 +27,7 @@ NODE = 448 << 23  # bytes that a node sends
 CAPACITY = 1 << 14
 REPEATS, REPLAYS, CALLS = 9, 50, 20
 GOALS = {  # us, by policy and nodes of 8 GPUs
+    ("split", 8): 60,
     ("rotate", 8): 10,
     ("rotate", 64): 30,
     ("even-excess", 8): 10,
@@ -88,7 +89,7 @@ def _equal(planner: Planner, made: Any, matrix: Ints) -> bool:
     return True
 
 
-def _microseconds(planner: Planner, counts: Any, calls: int) -> float:
+def _microseconds(planner: Any, counts: Any, calls: int) -> float:
     """Of one call in a graph of `calls`."""
     import torch
 
@@ -147,6 +148,53 @@ def measure(policy: str, nodes: int, node: int | None, traffic: str) -> dict[str
     }
 
 
+def measure_split(spare: int, within_node: bool) -> dict[str, Any]:
+    """One row: 256 experts on 8 x 8 GPUs, a micro-batch's copies and split; twenty micro-batches,
+    through a replayed graph, against the host's.
+    """
+    import torch
+
+    from railopt.moe.micro.device import DeviceGreedy
+    from railopt.moe.micro.slots import Slots
+    from railopt.moe.micro.solve import Greedy
+    from railopt.moe.placement.placement import Placement
+    from tests.bench.bench_micro import EXPERTS, GPUS, NODES, lognormal
+
+    placement = Placement.contiguous(1, EXPERTS, NODES, GPUS)
+    slots = Slots.of(placement, 0, spare, within_node=within_node)
+    greedy, there = Greedy(slots), DeviceGreedy(slots)
+    counts = torch.tensor(lognormal(9000), device="cuda")
+    times = [_microseconds(there, counts, calls) for calls in (1, CALLS)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        parts = there.plan(counts)
+    worst, equal = times[1], True
+    for seed in range(9001, 9021):
+        drawn = lognormal(seed)
+        counts.copy_(torch.tensor(drawn))
+        graph.replay()
+        there.check()
+        greedy.largest(drawn)
+        used = int(greedy.plan.used[0])
+        found = [column.copy_to_host()[0] for column in parts]
+        equal &= bool(found[4] == used)
+        for column, want in zip(found[:4], greedy.plan[:4], strict=True):
+            equal &= np.array_equal(column[:used], want[:used])
+        worst = max(worst, _microseconds(there, counts, CALLS))
+    return {
+        "policy": "split",
+        "nodes": NODES,
+        "planned": "all",
+        "traffic": f"{spare} spare" + within_node * " in",
+        "chunks": used,
+        "us": round(worst, 2),
+        "alone_us": round(times[0], 2),
+        "goal_us": GOALS["split", NODES],
+        "met": worst <= GOALS["split", NODES],
+        "equal": equal,
+    }
+
+
 def rows() -> Iterator[dict[str, Any]]:
     for policy in ("rotate", "even-excess", "lpt", "lpt-local"):
         for nodes in (8, 16, 64):
@@ -157,6 +205,8 @@ def rows() -> Iterator[dict[str, Any]]:
         yield measure(policy, 128, None, "moe")
         if policy in ("even-excess", "lpt"):
             yield measure(policy, 8, None, "slow")
+    for spare, within_node in ((1, False), (2, False), (2, True)):
+        yield measure_split(spare, within_node)
 
 
 def main() -> int:
@@ -173,7 +223,7 @@ def main() -> int:
             goal = "" if row["goal_us"] is None else f"goal {row['goal_us']:g}"
             print(
                 f"{row['policy']:<12} {row['nodes']:>3} x 8  {row['planned']:<4}"
-                f"{row['traffic']:<8}{row['chunks']:>6} chunks a node {row['us']:>8.2f} us "
+                f"{row['traffic']:<11}{row['chunks']:>6} chunks a node {row['us']:>8.2f} us "
                 f"(alone {row['alone_us']:.2f})  {goal:<10}"
                 f"{ {True: 'met', False: 'MISSED', None: ''}[row['met']]:<7}"
                 f"{'as the host' if row['equal'] else 'DIFFERS'}",

@@ -4,19 +4,11 @@
 // CAPACITY (chunks that a node's columns hold) and THREADS (of a block, whole warps) are macros.
 // All shared memory lies in `room`, as a struct of the kernel's own.
 #pragma once
-
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
+#include "words.cuh"
 
 constexpr int RANKS = NODES * GPUS, FLOWS = GPUS * RANKS;
 constexpr int WARPS = THREADS / 32;
 constexpr int EACH = (FLOWS + THREADS - 1) / THREADS;  // flows of a thread
-constexpr u32 ALL = 0xffffffff;
-
-alignas(16) extern __shared__ u64 room[];
 
 __device__ constexpr int bits_of(u64 value) { return value ? 1 + bits_of(value >> 1) : 0; }
 

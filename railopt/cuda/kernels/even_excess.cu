@@ -12,15 +12,15 @@ struct Nics {
   const int *share, *whole, *near_rails, *near_first;
 };
 
-// A chunk that does not stay: its size, then its rail; and `where`: its receiver's row in `over`, the
-// rail at which ties begin, and its GPU's rail or RAILS, from low bits to high ones.
+// A chunk that does not stay: its size, then its rail; and `where`: its receiver's row in `over`,
+// the rail at which ties begin, and its GPU's rail or RAILS, from low bits to high ones.
 struct alignas(8) Item {
   u32 size, where;
 };
 constexpr int FROM_AT = 16, OWN_AT = 24, AHEAD = 4, LISTED = FLOWS + 1024;
 
-// Of a flow: its bytes; then how many chunks of CAP bytes don't stay, the bytes of a shorter last one
-// if it does not, and whether there is such a one.
+// Of a flow: its bytes; then how many chunks of CAP bytes don't stay, the bytes of a shorter last
+// one if it does not, and whether there is such a one.
 union Slot {
   i64 bytes;
   struct {
@@ -147,7 +147,10 @@ __device__ void write_staying(const Shared& shared, int i, u32 c, short* rail) {
 // each of a thread's flows that has some.
 template <class Visit>
 __device__ void for_excess(const Shared& shared, Visit visit) {
-  for (int i = threadIdx.x * EACH; i < min((int)(threadIdx.x + 1) * EACH, FLOWS); ++i) {
+#pragma unroll
+  for (int e = 0; e < EACH; ++e) {
+    const int i = threadIdx.x * EACH + e;
+    if (i >= FLOWS) return;
     const auto left = shared.slot[slot_of(i)].left;
     const u32 chunks = left.many + (left.rest > 0);
     const u32 first = shared.base[i + 1] - left.is_short - left.many;
@@ -170,8 +173,8 @@ template <class Word>
 constexpr Word DEAD = (Word)1 << (8 * sizeof(Word) - 2 - ORDER_BITS);
 
 // For one warp, a lane for each rail: each chunk to the rail that is furthest below what is due to
-// its destination, debts elsewhere counted too.  Chunks are read two ahead, and a rail's next score is
-// known, if it takes a chunk and if not, before the least is found; everything is chosen, because
+// its destination, debts elsewhere counted too.  Chunks are read two ahead, and a rail's next score
+// is known, if it takes a chunk and if not, before the least is found; everything is chosen, because
 // branches would cost more than all the rest.
 template <class Word>
 __device__ void settle(Item* item, int chunks, Word* over) {
