@@ -174,7 +174,7 @@ constexpr Word DEAD = (Word)1 << (8 * sizeof(Word) - 2 - ORDER_BITS);
 
 // For one warp, a lane for each rail: each chunk to the rail that is furthest below what is due to
 // its destination, debts elsewhere counted too.  Chunks are read two ahead, and a rail's next score
-// is known, if it takes a chunk and if not, before the least is found; everything is chosen, because
+// is known, if it takes a chunk and if not, before the least is found; everything is chosen, since
 // branches would cost more than all the rest.
 template <class Word>
 __device__ void settle(Item* item, int chunks, Word* over) {
@@ -198,7 +198,7 @@ __device__ void settle(Item* item, int chunks, Word* over) {
   Item now = item[0], next = item[1];
   Word *row = row_of(now), *next_row = row_of(next), here = *row, there = *next_row;
   Word score = scored(here, debt, place_of(now));
-#pragma unroll 4
+#pragma unroll 8
   for (int i = 0; i < chunks; ++i) {
     const Word lowest = least(score);
     const Item later = item[i + 2];

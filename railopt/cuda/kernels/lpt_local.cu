@@ -124,7 +124,7 @@ __device__ void spread(Item<Word>* item, int items, Word* gap) {
     here[j] = difference[j] = row[32 * j];
     next[j] = next_row[32 * j];
   }
-#pragma unroll 4
+#pragma unroll 8
   for (int i = 0; i < items; ++i) {
     u32 votes[PER_LANE];
 #pragma unroll
