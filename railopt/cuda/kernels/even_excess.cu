@@ -175,7 +175,8 @@ constexpr Word DEAD = (Word)1 << (8 * sizeof(Word) - 2 - ORDER_BITS);
 // For one warp, a lane for each rail: each chunk to the rail that is furthest below what is due to
 // its destination, debts elsewhere counted too.  Chunks are read two ahead, and a rail's next score
 // is known, if it takes a chunk and if not, before the least is found; everything is chosen, since
-// branches would cost more than all the rest.
+// branches would cost more than all the rest.  Lanes read a chunk two steps before one of them
+// writes its rail, and meet in between.
 template <class Word>
 __device__ void settle(Item* item, int chunks, Word* over) {
   const int n = own_rail();

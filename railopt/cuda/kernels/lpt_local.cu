@@ -99,7 +99,8 @@ struct Votes {
 // For one warp: each chunk to the least rail for its receiver.  gap [NODES, PER_LANE, 32]: a pair's
 // difference of WEIGHT times the bytes for a receiver.  Chunks are read three ahead, gaps two; what
 // a pair's scores will differ by for the next chunk is known, for each answer, before the votes are
-// in.  Everything is chosen and nothing branches: that would cost more than all the rest.
+// in.  Everything is chosen and nothing branches: that would cost more than all the rest.  Lanes
+// read a chunk three steps before one of them writes its rail, and meet in between.
 template <class Word>
 __device__ void spread(Item<Word>* item, int items, Word* gap) {
   const int rail = own_rail();
