@@ -125,7 +125,7 @@ def test_jobqueues_local_cluster(tmp_path: Path) -> None:
         processes=1,
         memory="1GiB",
         log_directory=str(tmp_path),
-        scheduler_options={"host": "127.0.0.1", "dashboard": False},
+        scheduler_options={"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"},
         worker_extra_args=["--host", "127.0.0.1"],
     ) as made:
         made.scale(jobs=1)
