@@ -245,9 +245,9 @@ def posterior_count(quick: bool = False, *, more: int = 0) -> Result:
     return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
 
 
-def posterior_cited(quick: bool = False, *, more: int = 0) -> Result:
-    """T6d: k N C <= ((k+1) N - 1) OPT for every multiset up to a size.  Coffman and Sethi (1976); k
-    <= 3 follows from T6.
+def posterior_sharper(quick: bool = False, *, more: int = 0) -> Result:
+    """T6d: k N C <= ((k+1) N - 1) OPT for every multiset up to a size; `more` counts chunks that
+    are not there.
     """
     failures = _count_bound(quick, lambda rails, k: ((k + 1) * rails - 1, k * rails), more)
     return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
