@@ -267,12 +267,9 @@ Proof.
       * destruct (Nat.eqb_spec 0 i); lia.
 Qed.
 
-Theorem T6_tight : forall N, 1 <= N -> exists s t,
-  nonincreasing (tight N) /\ length (tight N) = 2 * N + 1 /\
-  schedules N (tight N) s /\ greedy N s /\ cmax N s = 4 * N - 1 /\
-  schedules N (tight N) t /\ cmax N t = 3 * N.
+Lemma family_schedules N : 1 <= N -> schedules N (tight N) (lpt_family N) /\ schedules N (tight N) (opt_family N).
 Proof.
-  intros N HN. exists (lpt_family N), (opt_family N).
+  intros HN.
   assert (Rl : forall t, lpt_rail N t < N).
   { intros t. unfold lpt_rail. destruct (Nat.ltb_spec t N), (Nat.ltb_spec t (2 * N)); lia. }
   assert (Ro : forall t, opt_rail N t < N).
@@ -281,8 +278,18 @@ Proof.
   assert (Sch : forall m, (forall t, m t < N) -> schedules N (tight N) (map (fun t => (psize N t, m t)) (seq 0 (2 * N + 1)))).
   { intros m Hm. split; [unfold sizes, tight; rewrite map_map; reflexivity|].
     apply Forall_map, Forall_forall. intros t _. apply Hm. }
+  split; now apply Sch.
+Qed.
+
+Theorem T6_tight : forall N, 1 <= N -> exists s t,
+  nonincreasing (tight N) /\ length (tight N) = 2 * N + 1 /\
+  schedules N (tight N) s /\ greedy N s /\ cmax N s = 4 * N - 1 /\
+  schedules N (tight N) t /\ cmax N t = 3 * N.
+Proof.
+  intros N HN. exists (lpt_family N), (opt_family N).
+  destruct (family_schedules N HN) as [Sl So].
   split; [apply tight_sorted|]. split; [unfold tight; now rewrite map_length, seq_length|].
-  split; [now apply Sch|]. split; [now apply lpt_greedy|]. split; [|split; [now apply Sch|]].
+  split; [exact Sl|]. split; [now apply lpt_greedy|]. split; [|split; [exact So|]].
   - assert (Ll : forall i, i < N -> load (lpt_family N) i = (3 * N - 1) + (if i =? 0 then N else 0)).
     { intros i Hi. unfold lpt_family. rewrite load_family, Nat.add_1_r. cbn [sum]. rewrite lpt_load by lia.
       pose proof (psize_pair N i ltac:(lia)).
@@ -295,6 +302,147 @@ Proof.
   - apply cmax_is.
     + intros i Hi. unfold opt_family. rewrite load_family, opt_load by assumption. lia.
     + exists 0. split; [lia|]. unfold opt_family. rewrite load_family, opt_load by lia. reflexivity.
+Qed.
+
+(** ** T6d: Graham's family and r N more jobs of size N, for every N and r
+
+    LPT's machines are level at 3N-1 before Graham's last job.  One more job of size N on every
+    machine, r times, keeps them level, there and in the optimum. *)
+Definition round (N n : nat) : sched := map (fun i => (N, i)) (seq 0 n).
+Fixpoint rounds (N r : nat) : sched := match r with 0 => [] | S r => rounds N r ++ round N N end.
+Definition lpt_start (N : nat) : sched := map (fun t => (psize N t, lpt_rail N t)) (seq 0 (2 * N)).
+Definition lpt_longer (N r : nat) : sched := (lpt_start N ++ rounds N r) ++ [(N, 0)].
+Definition opt_longer (N r : nat) : sched := opt_family N ++ rounds N r.
+
+Lemma jobs_on_round N n i : jobs_on (round N n) i = if i <? n then [N] else [].
+Proof.
+  unfold round. induction n as [|n IH]; [reflexivity|].
+  rewrite seq_S, map_app. simpl map at 2. rewrite jobs_on_snoc, IH.
+  destruct (Nat.ltb_spec i n), (Nat.ltb_spec i (S n)), (Nat.eqb_spec n i); try lia; reflexivity.
+Qed.
+
+Lemma jobs_on_rounds N r i : i < N -> jobs_on (rounds N r) i = repeat N r.
+Proof.
+  intros Hi. induction r as [|r IH]; [reflexivity|]. simpl rounds.
+  rewrite jobs_on_app, IH, jobs_on_round. apply Nat.ltb_lt in Hi. rewrite Hi.
+  symmetry. apply repeat_cons.
+Qed.
+
+Lemma load_rounds N r i : i < N -> load (rounds N r) i = r * N.
+Proof.
+  intros Hi. unfold load. rewrite jobs_on_rounds by exact Hi. clear. induction r; simpl; lia.
+Qed.
+
+Lemma sizes_rounds N r : sizes (rounds N r) = repeat N (r * N).
+Proof.
+  assert (A : forall n s, map fst (map (fun i : nat => (N, i)) (seq s n)) = repeat N n).
+  { induction n as [|n IH]; intros s; simpl; [reflexivity|]. now rewrite IH. }
+  unfold sizes in *. induction r as [|r IH]; [reflexivity|]. simpl rounds.
+  rewrite map_app, IH. unfold round. rewrite A, <- repeat_app. f_equal. lia.
+Qed.
+
+Lemma rounds_within N r : Forall (fun pm => snd pm < N) (rounds N r).
+Proof.
+  induction r as [|r IH]; [constructor|]. simpl rounds. apply Forall_app. split; [exact IH|].
+  apply Forall_map, Forall_forall. intros i Hi. apply in_seq in Hi. simpl. lia.
+Qed.
+
+(** equal jobs on level machines, one each, are greedy *)
+Lemma greedy_round N s L : greedy N s -> (forall i, i < N -> load s i = L) ->
+  forall n, n <= N -> greedy N (s ++ round N n).
+Proof.
+  intros G H n. induction n as [|n IH]; intros Hn; [now rewrite app_nil_r|].
+  unfold round. rewrite seq_S, map_app, app_assoc. apply greedy_snoc; [apply IH; lia|].
+  intros j Hj. rewrite !load_app, !H by lia. unfold load. fold (round N n).
+  rewrite !jobs_on_round, Nat.ltb_irrefl. simpl. lia.
+Qed.
+
+Lemma greedy_rounds N s L : greedy N s -> (forall i, i < N -> load s i = L) ->
+  forall r, greedy N (s ++ rounds N r).
+Proof.
+  intros G H r. induction r as [|r IH]; [now rewrite app_nil_r|]. simpl rounds. rewrite app_assoc.
+  apply (greedy_round N _ (L + r * N)); [exact IH| |lia].
+  intros i Hi. now rewrite load_app, H, load_rounds.
+Qed.
+
+Lemma lpt_family_start N : lpt_family N = lpt_start N ++ [(psize N (2 * N), lpt_rail N (2 * N))].
+Proof. unfold lpt_family, lpt_start. now rewrite Nat.add_1_r, seq_S, map_app. Qed.
+
+Lemma load_start N i : i < N -> load (lpt_start N) i = 3 * N - 1.
+Proof.
+  intros Hi. unfold lpt_start. rewrite load_family, lpt_load by lia.
+  pose proof (psize_pair N i ltac:(lia)).
+  destruct (Nat.ltb_spec i (2 * N)), (Nat.ltb_spec (2 * N - 1 - i) (2 * N)); lia.
+Qed.
+
+Lemma count_start N i : i < N -> length (jobs_on (lpt_start N) i) = 2.
+Proof.
+  intros Hi.
+  assert (A : forall n, length (jobs_on (map (fun t => (psize N t, lpt_rail N t)) (seq 0 n)) i)
+                        = sum n (fun t => if lpt_rail N t =? i then 1 else 0)).
+  { induction n as [|n IH]; [reflexivity|]. rewrite seq_S, map_app. simpl map at 2.
+    rewrite jobs_on_snoc, app_length, IH. simpl. now destruct (lpt_rail N n =? i). }
+  unfold lpt_start. rewrite A, (sum_two _ i (2 * N - 1 - i)); try lia; unfold lpt_rail.
+  - destruct (Nat.ltb_spec i N), (Nat.ltb_spec (2 * N - 1 - i) N),
+      (Nat.ltb_spec (2 * N - 1 - i) (2 * N)); try lia.
+    replace (2 * N - 1 - (2 * N - 1 - i)) with i by lia. now rewrite Nat.eqb_refl.
+  - intros t Ht H1 H2. destruct (Nat.ltb_spec t N), (Nat.ltb_spec t (2 * N)); try lia.
+    + now destruct (Nat.eqb_spec t i).
+    + destruct (Nat.eqb_spec (2 * N - 1 - t) i); lia.
+Qed.
+
+Lemma psize_least N t : N <= psize N t.
+Proof.
+  unfold psize. destruct (Nat.ltb_spec t (2 * N)); [|lia].
+  assert (t / 2 < N) by (apply Nat.div_lt_upper_bound; lia). lia.
+Qed.
+
+Lemma sorted_more q m l : nonincreasing l -> Forall (fun x => q <= x) l -> nonincreasing (l ++ repeat q m).
+Proof.
+  intros H F. induction H as [|a l H IH A]; simpl.
+  - induction m as [|m IH]; simpl; constructor; [exact IH|].
+    apply Forall_forall. intros x Hx. apply repeat_spec in Hx. lia.
+  - inversion_clear F as [|? ? Fa Fl]. constructor; [now apply IH|]. apply Forall_app. split; [exact A|].
+    apply Forall_forall. intros x Hx. apply repeat_spec in Hx. lia.
+Qed.
+
+Theorem T6_sharper_tight : forall N r, 1 <= N -> exists ps s t,
+  Forall (fun p => 1 <= p) ps /\ nonincreasing ps /\ schedules N ps s /\ greedy N s /\
+  load s 0 = cmax N s /\ length (jobs_on s 0) = 3 + r /\ cmax N s = (4 + r) * N - 1 /\
+  schedules N ps t /\ cmax N t = (3 + r) * N.
+Proof.
+  intros N r HN. exists (tight N ++ repeat N (r * N)), (lpt_longer N r), (opt_longer N r).
+  assert (Least : Forall (fun p => N <= p) (tight N)).
+  { apply Forall_map, Forall_forall. intros t _. apply psize_least. }
+  assert (Ll : forall i, i < N -> load (lpt_longer N r) i = (3 + r) * N - 1 + (if i =? 0 then N else 0)).
+  { intros i Hi. unfold lpt_longer. rewrite !load_app, load_start, load_rounds by exact Hi.
+    unfold load, jobs_on. simpl. destruct i; simpl; lia. }
+  assert (Lo : forall i, i < N -> load (opt_longer N r) i = (3 + r) * N).
+  { intros i Hi. unfold opt_longer, opt_family. rewrite load_app, load_family, opt_load, load_rounds by assumption. lia. }
+  assert (Cl : cmax N (lpt_longer N r) = (4 + r) * N - 1).
+  { apply cmax_is; [|exists 0; split; [lia|rewrite Ll by lia; simpl; lia]].
+    intros i Hi. rewrite Ll by exact Hi. destruct (i =? 0); simpl; lia. }
+  assert (G : greedy N (lpt_start N)).
+  { pose proof (lpt_greedy N HN) as G. rewrite lpt_family_start in G. now apply greedy_prefix in G. }
+  destruct (family_schedules N HN) as [[El Fl] [Eo Fo]].
+  repeat split.
+  - apply Forall_app. split; [eapply Forall_impl; [|exact Least]; simpl; lia|].
+    apply Forall_forall. intros x Hx. apply repeat_spec in Hx. lia.
+  - apply sorted_more; [apply tight_sorted|exact Least].
+  - unfold lpt_longer, sizes in *. rewrite lpt_family_start, map_app in El. simpl in El.
+    rewrite !map_app. fold (sizes (rounds N r)). rewrite sizes_rounds, <- El, <- !app_assoc. f_equal. simpl.
+    unfold psize. rewrite Nat.ltb_irrefl. symmetry. apply repeat_cons.
+  - rewrite lpt_family_start in Fl. apply Forall_app in Fl. destruct Fl as [Fl _].
+    unfold lpt_longer. rewrite !Forall_app. repeat split; [exact Fl|apply rounds_within|].
+    constructor; [simpl; lia|constructor].
+  - apply greedy_snoc; [now apply (greedy_rounds N _ (3 * N - 1)); [|apply load_start]|].
+    intros j Hj. rewrite !load_app, !load_start, !load_rounds by lia. lia.
+  - rewrite Cl, Ll by lia. simpl. lia.
+  - unfold lpt_longer. rewrite !jobs_on_app, !app_length, count_start, jobs_on_rounds, repeat_length by lia. simpl. lia.
+  - exact Cl.
+  - unfold opt_longer, sizes in *. rewrite map_app, Eo. fold (sizes (rounds N r)). now rewrite sizes_rounds.
+  - unfold opt_longer. apply Forall_app. split; [exact Fo|apply rounds_within].
+  - apply cmax_is; [intros i Hi; rewrite Lo by exact Hi; lia|]. exists 0. split; [lia|]. apply Lo. lia.
 Qed.
 
 (** ** T2's bad split is what LPT with ties by index does: a sender's N equal flows, in the

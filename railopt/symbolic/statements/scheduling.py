@@ -7,7 +7,8 @@ T6    largest first (LPT)              3 N C <= (4 N - 1) OPT          tight: 2N
 T6b   a posteriori                     N C <= sum + (N-1) p_last       p_last: the smallest chunk of
       the fullest rail
 T6c   a posteriori, by count           (kN - N + 1) C <= kN OPT        k chunks on the fullest rail
-T6d   the same, sharper                k N C <= ((k+1) N - 1) OPT      Coffman and Sethi
+T6d   the same, sharper                k N C <= ((k+1) N - 1) OPT      tight, k >= 3: T6's family
+      and (k-3) N chunks of N
 """
 
 from __future__ import annotations
@@ -154,6 +155,14 @@ def graham_best(rails: int) -> list[int]:
     return [rails - 1 if rail < 0 else rail for rail in assignment]
 
 
+def _loads(sizes: Sizes, assignment: Sequence[int], rails: int) -> list[int]:
+    """What each rail carries."""
+    loads = [0] * rails
+    for size, rail in zip(sizes, assignment, strict=True):
+        loads[rail] += size
+    return loads
+
+
 def graham_family_general(quick: bool = False, *, last: Any = N) -> Result:
     """T6a for all N: chunk j < 2N has size 2N-1 - floor(j/2); LPT pairs j with 2N-1-j to 3N-1
     everywhere, then adds N.
@@ -195,10 +204,7 @@ def graham_family_run(quick: bool = False, *, sort: bool = True) -> Result:
         sizes = graham_family(rails)
         value = int(lpt_plan([sizes], rails).send.max()) if sort else greedy(sizes[::-1], rails)
         best = np.bincount(graham_best(rails), minlength=rails)
-        loads = [
-            sum(p for p, r in zip(sizes, graham_best(rails), strict=True) if r == n)
-            for n in range(rails)
-        ]
+        loads = _loads(sizes, graham_best(rails), rails)
         if value != 4 * rails - 1 or set(loads) != {3 * rails} or best.min() < 2:
             failures.append(f"N = {rails}: lpt {value}, best {max(loads)}")
     return verdict("exhaustive", f"N = 2..{most}", failures, ("largest chunk first",))
@@ -251,6 +257,25 @@ def posterior_sharper(quick: bool = False, *, more: int = 0) -> Result:
     """
     failures = _count_bound(quick, lambda rails, k: ((k + 1) * rails - 1, k * rails), more)
     return verdict("exhaustive", LPT_RANGE[quick], failures, ("largest chunk first",))
+
+
+def posterior_attained(quick: bool = False, *, rounds_more: int = 0) -> Result:
+    """T6e by running: with (k-3) N more chunks of N, one a rail in the best plan, that carries kN;
+    `lpt` ends at (k+1) N - 1 with k chunks on its fullest rail.
+    """
+    most, failures = 6 if quick else 12, []
+    for rails in range(2, most + 1):
+        for k in range(3, most + 1):
+            rounds = k - 3 + rounds_more
+            sizes = (*graham_family(rails), *(rails,) * (rounds * rails))
+            best = [*graham_best(rails), *list(range(rails)) * rounds]
+            carried = _loads(sizes, best, rails)
+            ((_, value, count, _),) = critical([sizes], rails)
+            if set(carried) != {k * rails} or (value, count) != ((k + 1) * rails - 1, k):
+                failures.append(f"N = {rails}, k = {k}: lpt {value}, best {max(carried)}")
+    return verdict(
+        "exhaustive", f"N = 2..{most}, k = 3..{most}", failures, ("largest chunk first",)
+    )
 
 
 def _count_bound(quick: bool, ratio: Callable[[int, int], tuple[int, int]], more: int) -> list[str]:

@@ -62,6 +62,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("scheduling.posterior", {"smallest": False}),
     ("scheduling.posterior_count", {"more": 3}),
     ("scheduling.posterior_sharper", {"more": 1}),
+    ("scheduling.posterior_attained", {"rounds_more": 1}),
     *(
         (f"soundness.{kind}", {"prove": prove})
         for kind in ("average", "pigeonhole", "count", "dual", "subset", "cover", "joint")
