@@ -4,7 +4,8 @@
     The order of lists, weights without a job, a capacity that is stated: such things are checked
     because [railopt/check.py] checks them, and no proof needs them. *)
 From Coq Require Import Arith NArith QArith Lia Lqa List Bool Permutation Mergesort Orders.
-From Rails Require Import QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units Staged.
+From Rails Require Import Copies QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units Staged.
+From Rails Require Spare.
 Import ListNotations.
 Open Scope N_scope.
 
@@ -475,6 +476,16 @@ Proof.
     apply Qle_shift_div_r; [exact U|]. rewrite Tm in X. unfold nq2. unfold nq in *. lra.
 Qed.
 
+(** ** Copies in spare slots: experts of a room once, those with most tokens first *)
+
+Definition room_of (counts : tree) (es : list nat) : list nat :=
+  map (fun z => N.to_nat (snd z)) (Heavy.sort (map (fun e => (entry counts (N.of_nat e), N.of_nat e)) (nodup Nat.eq_dec es))).
+Fixpoint largest_first (counts : tree) (w : copies) : copies :=
+  match w with
+  | Rails.Spare.Room es => Rails.Spare.Room (room_of counts es)
+  | Rails.Spare.Cases e r w1 w2 => Rails.Spare.Cases e r (largest_first counts w1) (largest_first counts w2)
+  end.
+
 (** ** Certificates *)
 
 Definition frac : Type := N * positive.
@@ -503,7 +514,8 @@ Inductive instance :=
 | Chunks_between (M R : nat) (tx rx : list (list N)) (cs : list chunk)
 | Bytes_between (M R : nat) (tx rx demand : list (list N))
 | Units_between (M R : nat) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_) (within : frac)
-| Stages_of (n : nat) (demand : list (list N)).
+| Stages_of (n : nat) (demand : list (list N))
+| Tokens_on (counts holds spare : list N) (node : option (list N)).
 
 Inductive evidence :=
 | Of_jobs (w : reason)
@@ -511,7 +523,8 @@ Inductive evidence :=
 | Of_sides (sends recvs : list nat)
 | Of_prices (send recv : list (list N))
 | Of_moves (every_way : bool) (unit : positive) (send recv : list (list N))
-| Of_line (s : side) (k : nat).
+| Of_line (s : side) (k : nat)
+| Of_slots (w : copies).
 
 (** a plan file: rates, chunks, rails, and what it says of itself *)
 Record file := File { file_tx : list (list N); file_rx : list (list N); file_chunks : list chunk; file_rail : list nat;
@@ -521,9 +534,11 @@ Inductive solution :=
 | Rails (rail : list nat)
 | In_file (f : file)
 | Divided (unit : positive) (cs : list chunk) (rail : list nat)
-| In_stages (stages : list (list transfer)).
+| In_stages (stages : list (list transfer))
+| Shared (shares : list Copies.share).
 
-(** nothing is faster than [b]; of units, nothing within the time moves fewer bytes; of stages, none are shorter *)
+(** nothing is faster than [b]; of units, nothing within the time moves fewer bytes; of stages, none are shorter;
+    of tokens, some GPU has as many *)
 Definition bounded (i : instance) (b : Q) : Prop :=
   match i with
   | Jobs_on speeds sizes => jobs_bounded speeds sizes b
@@ -531,9 +546,11 @@ Definition bounded (i : instance) (b : Q) : Prop :=
   | Bytes_between M R tx rx demand => bytes_bounded M R tx rx (blanked 0 demand) b
   | Units_between M R gpus tx rx near us within => units_bounded M R gpus tx rx near us (fst within) (snd within) b
   | Stages_of n demand => stages_bounded n demand b
+  | Tokens_on counts holds spare node => split_bounded counts holds spare node b
   end.
 
-(** the solution takes [time]; of units, it moves so many bytes; of stages, their lengths add up to so many *)
+(** the solution takes [time]; of units, it moves so many bytes; of stages, their lengths add up to so many;
+    of tokens, the fullest GPU has so many *)
 Definition attained (i : instance) (s : solution) (time : Q) : Prop :=
   match i, s with
   | Jobs_on speeds sizes, Rails a => assignment_takes speeds sizes a time
@@ -545,6 +562,7 @@ Definition attained (i : instance) (s : solution) (time : Q) : Prop :=
   | Units_between M R gpus tx rx near us within, In_file f =>
       units_move M R gpus tx rx near us (fst within) (snd within) (file_rail f) time
   | Stages_of n demand, In_stages stages => carry n demand stages /\ (inject_Z (Z.of_N (total_length stages)) == time)%Q
+  | Tokens_on counts holds spare node, Shared shares => split_takes counts holds spare node shares time
   | _, _ => False
   end.
 
@@ -556,6 +574,8 @@ Definition well_formed (i : instance) : bool :=
   | Units_between M R gpus tx rx near us _ =>
       (0 <? M)%nat && (0 <? R)%nat && (0 <? gpus) && shaped M R tx && shaped M R rx && (length near =? R)%nat && sound_units M gpus us
   | Stages_of n demand => (0 <? n)%nat && shaped n n demand && same_rates demand (blanked 0 demand)
+  | Tokens_on counts holds spare node =>
+      negb (nothing holds) && same_gpus holds spare node && (fold_left N.lor holds 0 =? N.ones (size_of counts))
   end.
 
 Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
@@ -570,13 +590,15 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
       shaped M R a && shaped M R b
       && (if every_way then check_every_way else check_moved_prices) M R gpus tx rx near us a b unit (fst within) (snd within) p q
   | Stages_of n demand, Of_line s k => check_line n demand s k p q
+  | Tokens_on counts holds spare node, Of_slots w =>
+      check_split counts holds spare node (largest_first (table counts) w) p q
   | _, _ => false
   end.
 
 Lemma shows_sound i e p q : shows i e p q = true -> bounded i (Z.of_N p # q).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand],
-    e as [w|s k w|sends recvs|a b|every_way unit a b|s k];
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node],
+    e as [w|s k w|sends recvs|a b|every_way unit a b|s k|w];
     cbn [shows bounded]; try discriminate.
   - apply T7_jobs.
   - apply check_side_sound.
@@ -585,6 +607,7 @@ Proof.
   - apply T7_priced.
   - intros H. apply andb_prop in H. destruct H as [_ H]. destruct every_way; [eapply T14_moved_every|eapply T14_moved_prices]; eauto.
   - apply T13_bound.
+  - apply T15_split.
 Qed.
 
 Definition same_chunk (c d : chunk) : bool := (src c =? src d)%nat && (dst c =? dst d)%nat && (size c =? size d).
@@ -623,6 +646,7 @@ Definition reaches (i : instance) (s : solution) (v : frac) : bool :=
       && check_file M R f (fst (file_time f)) (snd (file_time f))
       && check_moves M R gpus tx rx near us (fst within) (snd within) (file_rail f) (fst v) (snd v)
   | Stages_of n demand, In_stages stages => check_stages n demand stages (fst v) (snd v)
+  | Tokens_on counts holds spare node, Shared shares => check_shares counts holds spare node shares (fst v) (snd v)
   | _, _ => false
   end.
 
@@ -643,8 +667,8 @@ Qed.
 
 Lemma reaches_sound i s v : reaches i s v = true -> attained i s (time_of v).
 Proof.
-  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand],
-    s as [rail|f|unit parcels rail|stages];
+  destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node],
+    s as [rail|f|unit parcels rail|stages|shares];
     cbn [reaches attained]; try discriminate.
   - apply T7_assignment.
   - apply T7_takes.
@@ -655,6 +679,7 @@ Proof.
   - apply T14_moves.
   - intros H. apply andb_prop in H. destruct H as [_ H]. now apply T14_moves in H.
   - apply T13_stages.
+  - apply T15_shares.
 Qed.
 
 (** *** The verdict *)
@@ -775,3 +800,4 @@ Proof. unfold plan_verdict. intros M R f H. apply andb_prop in H. destruct H as 
 Definition chunk_of (from to : nat) (bytes : N) : chunk := Chunk from to bytes.
 Definition transfer_of (from to : nat) (bytes : N) : transfer := Transfer from to bytes.
 Definition unit_of (gpu : N) (to : nat) (bytes targets : N) : unit_ := Unit gpu to bytes targets.
+Definition share_of (expert gpu : nat) (tokens : N) : Copies.share := Share expert gpu tokens.

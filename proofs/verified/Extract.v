@@ -15,6 +15,7 @@ Extract Inlined Constant Nat.add => "Z.add".
 Extract Inlined Constant Nat.eqb => "Z.equal".
 Extract Inlined Constant Nat.leb => "Z.leq".
 Extract Inlined Constant Nat.ltb => "Z.lt".
+Extract Inlined Constant Nat.min => "Z.min".
 Extract Inlined Constant Nat.eq_dec => "Z.equal".
 Extract Inlined Constant N.of_nat => "".
 Extract Inlined Constant N.to_nat => "".
@@ -46,4 +47,4 @@ Extract Inlined Constant N.ones => "Integer.ones".
 Extract Inlined Constant andb => "(&&)".
 Extract Inlined Constant orb => "(||)".
 
-Extraction "checker.ml" verdict plan_verdict refutation_verdict chunk_of unit_of transfer_of.
+Extraction "checker.ml" verdict plan_verdict refutation_verdict chunk_of unit_of transfer_of share_of.

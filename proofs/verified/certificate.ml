@@ -220,10 +220,10 @@ let fluid record _ =
   (Bytes_between (nodes, rails, tx, rx, rows "demand" (get "demand" problem)),
    evidence (get "witness" record) prices, own, None)
 
-(* A set of GPUs of a node as a number: bit g stands for GPU g. *)
-let gpu_set where gpus value =
+(* A set of GPUs of a node, or of experts, as a number: bit g stands for g. *)
+let set_of where many value =
   let add set g =
-    if Z.geq g gpus then wrong (where ^ ": a GPU that a node does not have")
+    if Z.geq g many then wrong (where ^ ": a GPU or an expert that there is not")
     else Z.logor set (Z.shift_left Z.one (Z.to_int g)) in
   List.fold_left add Z.zero (naturals where value)
 
@@ -234,7 +234,7 @@ let units_listed gpus value =
   let column name = naturals name (get name u) in
   let rec zip src dst size targets found = match (src, dst, size, targets) with
     | s :: src, d :: dst, z :: size, t :: targets ->
-        zip src dst size targets (unit_of s d z (gpu_set "targets" gpus t) :: found)
+        zip src dst size targets (unit_of s d z (set_of "targets" gpus t) :: found)
     | [], [], [], [] -> List.rev found
     | _ -> wrong "units: columns of different lengths" in
   zip (column "src_gpu") (column "dst") (column "size") (listed "targets" (get "targets" u)) []
@@ -285,7 +285,7 @@ let moved record directory =
   let tx = rows "tx" (get "tx" problem) and rx = rows "rx" (get "rx" problem) in
   let nodes, rails = size_of tx and gpus = positive "gpus" (get "gpus" problem) in
   if Z.gt gpus (Z.of_int 4096) then wrong "gpus: too many";
-  let sets = List.map (gpu_set "near" gpus) (listed "near" (get "near" problem)) in
+  let sets = List.map (set_of "near" gpus) (listed "near" (get "near" problem)) in
   let us, own = match (find "units" problem, find "plan" problem) with
     | Some units, None -> (units_listed gpus units, assignment record)
     | None, Some plan ->
@@ -321,6 +321,35 @@ let staged record _ =
   let own = Option.map all (find "stages" record) in
   (Stages_of (fst (size_of demand), demand), evidence (get "witness" record) line, own, None)
 
+let rec slots value = match kind_of value with
+  | "room" ->
+      let w = fields "witness room" "kind experts" "" value in
+      Room (naturals "experts" (get "experts" w))
+  | "cases" ->
+      let w = fields "witness cases" "kind copy with without" "" value in
+      let expert, gpu = match naturals "copy" (get "copy" w) with
+        | [ expert; gpu ] -> (expert, gpu)
+        | _ -> wrong "copy: expected [expert, GPU]" in
+      Cases (expert, gpu, slots (get "with" w), slots (get "without" w))
+  | _ -> wrong "a witness of unknown kind"
+
+let share = function
+  | [ expert; gpu; tokens ] -> share_of expert gpu tokens
+  | _ -> wrong "assignment: expected [expert, GPU, tokens]"
+
+let split record _ =
+  List.iter (fun key -> absent record key "a split is one plan") [ "flow"; "best" ];
+  let problem = fields "problem" "kind counts holds spare" "node" (get "problem" record) in
+  let counts = naturals "counts" (get "counts" problem) in
+  let experts = Z.of_int (List.length counts) in
+  let holds = List.map (set_of "holds" experts) (listed "holds" (get "holds" problem)) in
+  let spare = naturals "spare" (get "spare" problem) in
+  let node = Option.map (naturals "node") (find "node" problem) in
+  let shared rows_ = Shared (List.map share (rows "assignment" rows_)) in
+  let own = Option.map shared (find "assignment" record) in
+  let checked value = (kind_of value, Of_slots (slots value)) in
+  (Tokens_on (counts, holds, spare, node), evidence (get "witness" record) checked, own, None)
+
 (* ---------------------------------------------------------------- the claim *)
 
 let status = function
@@ -345,7 +374,8 @@ let claim_of version value =
   (fraction "bound" (get "bound" claim), optional "value", optional "best", optimal, optimum)
 
 let problems =
-  [ ("local", local); ("coupled", coupled); ("fluid", fluid); ("moved", moved); ("staged", staged) ]
+  [ ("local", local); ("coupled", coupled); ("fluid", fluid); ("moved", moved); ("staged", staged);
+    ("split", split) ]
 
 (* (kind of witness, the checker's input) of a parsed certificate; a plan that it names lies in
    [directory]. *)
