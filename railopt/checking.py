@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -62,14 +62,29 @@ def check(
     return _schedule(what, traffic)
 
 
-def accepted(files: Iterable[str | os.PathLike[str]]) -> str:
-    """How many of these certificates are accepted, and by which checker, in words: by
-    `railopt-verified` where it is installed.
+def word(verdict: Verdict) -> str:
+    """A verdict in one word."""
+    return "optimal" if verdict.optimal else "ok" if verdict.ok else "FAILED"
+
+
+class Checked(NamedTuple):
+    """Verdicts on certificates, by file, and the name of the checker that gave them; as text, how
+    many it accepted.
     """
+
+    by: str
+    verdicts: dict[str, Verdict]
+
+    def __str__(self) -> str:
+        ok = sum(verdict.ok for verdict in self.verdicts.values())
+        return f"{ok} of {len(self.verdicts)} accepted by {self.by}"
+
+
+def check_all(files: Iterable[str | os.PathLike[str]]) -> Checked:
+    """Certificates in files, all by one checker: `railopt-verified` where it is installed."""
     with_proof = installed()
-    verdicts = [check(file, verified=with_proof).ok for file in files]
     by = NAME if with_proof else "railopt/check.py"
-    return f"{sum(verdicts)} of {len(verdicts)} accepted by {by}"
+    return Checked(by, {str(file): check(file, verified=with_proof) for file in files})
 
 
 def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from railopt.check import Verdict
-from railopt.checking import check
+from railopt.checking import check, word
 from railopt.cli.common import add_format_arguments, note, output_of, print_json
 from railopt.errors import CheckFailed, InputError, printable
 
@@ -91,7 +91,6 @@ def _cell(value: object) -> object:
 
 
 def _line(path: str, verdict: Verdict) -> str:
-    word = "optimal" if verdict.optimal else "ok" if verdict.ok else "FAILED"
     figures = [verdict.kind]
     for name in ("bound", "value", "best"):
         figure = getattr(verdict, name)
@@ -99,4 +98,4 @@ def _line(path: str, verdict: Verdict) -> str:
             figures.append(f"{name} {figure}")
     if verdict.bound is not None:
         figures.append(f"optimum {verdict.optimum}")
-    return f"{printable(path)}: {word} ({', '.join(figures)}): {verdict.message}"
+    return f"{printable(path)}: {word(verdict)} ({', '.join(figures)}): {verdict.message}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from railopt.arrays import kind_of
-from railopt.checking import accepted
+from railopt.checking import check_all
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
             for row, file in zip(rows, saved, strict=True)
             if row.report.moving is not None
         ]
-        note(f"saved {len(written)} certificates in {args.certificate}: {accepted(written)}")
+        note(f"saved {len(written)} certificates in {args.certificate}: {check_all(written)}")
     if args.figure and rows:
         _figure(rows, args, width)
     return 130 if interrupted else 0

@@ -9,9 +9,11 @@ from pathlib import Path
 from railopt.arrays import check_targets, write_atomic
 from railopt.cli.common import note, print_json
 from railopt.cli.drawing import add_width_argument, width_of
+from railopt.errors import CheckFailed
 
 EPILOG = """example:
   railopt report results -o report.html
+  railopt report results --certificates certs -o report.html
   railopt report results --experiments out -o report.html --figures figures --width column"""
 
 
@@ -36,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder with the experiments' results, to show papers beside ours",
     )
     parser.add_argument(
+        "--certificates",
+        metavar="DIR",
+        help="folder of certificates (railopt gap --certificate DIR), to check them and to show "
+        "which checker accepted them: railopt-verified where it is installed",
+    )
+    parser.add_argument(
         "--figures", metavar="DIR", help="write the figures as files too, SVG and PDF"
     )
     add_width_argument(parser)
@@ -58,9 +66,16 @@ def run(args: argparse.Namespace) -> int:
     if found.torn:
         note(f"{found.torn} lines of the results are torn, no JSON or no UTF-8: left out")
     experiments = page.read_experiments(Path(args.experiments)) if args.experiments else None
-    shown = ["--experiments", args.experiments] if args.experiments else []
+    checked = page.check_certificates(Path(args.certificates)) if args.certificates else None
+    shown = [
+        word
+        for name in ("experiments", "certificates")
+        if (folder := getattr(args, name))
+        for word in (f"--{name}", folder)
+    ]
     command = shlex.join(["railopt", "report", *args.results, *shown])
-    text = page.build(found, tuple(registry.load().values()), experiments, command, args.title)
+    theorems = tuple(registry.load().values())
+    text = page.build(found, theorems, experiments, checked, command, args.title)
     drawn = all_figures(found.rows, width=width) if args.figures or args.json else []
     if args.figures:
         save_all(drawn, Path(args.figures), force=args.force)
@@ -69,5 +84,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(
             {figure.name: {"columns": figure.columns, "rows": figure.rows} for figure in drawn}
         )
-    note(f"saved {args.output} ({len(text.encode()) / 1e6:.2f} MB)")
-    return 0
+    said = f", certificates: {checked}" if checked else ""
+    note(f"saved {args.output} ({len(text.encode()) / 1e6:.2f} MB){said}")
+    failed = checked is not None and not all(v.ok for v in checked.verdicts.values())
+    return CheckFailed.exit_code if failed else 0

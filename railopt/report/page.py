@@ -19,6 +19,7 @@ import numpy as np
 
 from railopt import __version__
 from railopt.arrays import read_text
+from railopt.checking import Checked, check_all, word
 from railopt.errors import FormatError, InputError, printable
 from railopt.report.figures import Figure, all_figures, order, svg
 from railopt.report.nodes import filters, node_view
@@ -36,10 +37,13 @@ def build(
     results: Results,
     theorems: Sequence[Theorem] = (),
     experiments: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    certificates: Checked | None = None,
     command: str = "railopt report",
     title: str = "railopt report",
 ) -> str:
-    """The page's text.  `experiments`: by name, the comparisons of its results.json."""
+    """The page's text.  `experiments`: by name, the comparisons of its results.json;
+    `certificates`: what a checker said of files.
+    """
     parts = [
         ("asked", "What was asked", _asked(results)),
         ("verdict", "Verdict", _verdict(results)),
@@ -57,6 +61,8 @@ def build(
                 "".join(_comparison(name, claims) for name, claims in experiments.items()),
             )
         )
+    if certificates:
+        parts.append(("certificates", "Certificates", _certificates(certificates)))
     if theorems:
         parts.append(("theorems", "Theorems", _theorems(theorems)))
     if results.rows:
@@ -93,6 +99,17 @@ def read_experiments(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return {
         printable(path.parent.name): _claims(path) for path in sorted(folder.glob("*/results.json"))
     }
+
+
+def check_certificates(folder: Path) -> Checked:
+    """Every certificate (.json) of a folder, as `railopt gap --certificate` writes it, checked."""
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise InputError(
+            f"{printable(folder)}: no certificates (.json) in it; railopt gap --certificate DIR "
+            "writes some"
+        )
+    return check_all(files)
 
 
 def _claims(path: Path) -> list[dict[str, Any]]:
@@ -182,8 +199,8 @@ def _verdict(results: Results) -> str:
         f'<p class="verdict">{escape(verdict(results.rows))}</p>'
         '<p class="soft">The gap is (value - bound) / bound, so the best possible plan is at most '
         "that far away. Values are re-evaluated from their chunks; bounds have a witness that the "
-        "kernel re-checks, except where the optimum is said to be claimed: that is a solver's "
-        "word.</p>"
+        "kernel, railopt/check.py, re-checks, except where the optimum is said to be claimed: that "
+        "is a solver's word.</p>"
     )
 
 
@@ -264,6 +281,26 @@ def _comparison(name: str, claims: Sequence[Mapping[str, Any]]) -> str:
         if rows:
             tables.append(table(columns, rows, f"{name}{title}: python -m experiments.{name}.run"))
     return "".join(tables)
+
+
+def _certificates(checked: Checked) -> str:
+    """Which checker accepted how many, and its verdict on each."""
+    rows = [
+        [
+            printable(Path(file).name),
+            Marked(word(verdict)),
+            verdict.kind,
+            verdict.bound,
+            verdict.value,
+            Marked(verdict.optimum),
+            verdict.message,
+        ]
+        for file, verdict in list(checked.verdicts.items())[:MAX_ROWS]
+    ]
+    columns = ["file", "verdict", "kind", "bound", "value", "optimum", "message"]
+    return f'<p class="verdict">{escape(str(checked))}.</p>' + table(
+        columns, rows, f"Certificates, re-checked by {checked.by} for this page"
+    )
 
 
 def _theorems(theorems: Sequence[Theorem]) -> str:

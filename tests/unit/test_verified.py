@@ -13,7 +13,7 @@ import pytest
 
 from railopt import check
 from railopt.certificate import Certificate
-from railopt.checking import accepted
+from railopt.checking import check_all
 from railopt.cli.main import main
 from railopt.errors import BackendError, FormatError, InputError
 
@@ -64,9 +64,11 @@ def test_who_accepted_is_said(
     certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(json.dumps(ANSWER), tmp_path, monkeypatch)
-    assert accepted([certificate]) == "1 of 1 accepted by railopt-verified"
+    assert str(check_all([certificate])) == "1 of 1 accepted by railopt-verified"
     monkeypatch.setenv("RAILOPT_VERIFIED", str(tmp_path / "absent"))
-    assert accepted([certificate, certificate]) == "2 of 2 accepted by railopt/check.py"
+    broken = tmp_path / "broken.json"
+    broken.write_text(certificate.read_text().replace("average", "count"))
+    assert str(check_all([certificate, broken])) == "1 of 2 accepted by railopt/check.py"
 
 
 def test_what_is_no_answer_is_an_error(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from railopt.certificate import Certificate
 from railopt.errors import FormatError, InputError
 from railopt.report import figures, page
 from railopt.report import rows as report_rows
@@ -71,6 +72,27 @@ def empty(tmp_path: Path) -> Path:
     """Results without rows: no figure to draw."""
     (tmp_path / "empty").mkdir()
     return tmp_path / "empty"
+
+
+def test_the_page_says_which_checker_accepted(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, railopt_cli: Cli
+) -> None:
+    monkeypatch.setenv("RAILOPT_VERIFIED", str(tmp_path / "absent"))
+    place, out = tmp_path / "certs", tmp_path / "page.html"
+    line = ["report", str(empty), "--certificates", str(place), "-o", str(out)]
+    ran = railopt_cli(*line)
+    assert (ran.code, "no certificates (.json)" in ran.err) == (1, True)
+    place.mkdir()
+    made = Certificate.local([8, 8], 8, {"kind": "average"}, rails=2, assignment=[0, 1])
+    made.save(place / "<b>.json")
+    ran = railopt_cli(*line)
+    assert (ran.code, "1 of 1 accepted by railopt/check.py" in ran.err) == (0, True)
+    assert "1 of 1 accepted by railopt/check.py" in out.read_text()
+    (place / "c.json").write_text((place / "<b>.json").read_text().replace("average", "count"))
+    ran = railopt_cli(*line, "--force")
+    assert (ran.code, "1 of 2 accepted by railopt/check.py" in ran.err) == (4, True)
+    assert '<span class="FAILED">' in out.read_text()
+    assert "<b>.json" not in out.read_text()
 
 
 def test_the_page_stands_alone(text: str) -> None:
