@@ -12,6 +12,7 @@ Extract Inductive positive => "Integer.t" [ "Integer.twice_plus_one" "Integer.tw
 Extract Inductive N => "Integer.t" [ "Z.zero" "" ] "Integer.n_match".
 
 Extract Inlined Constant Nat.add => "Z.add".
+Extract Inlined Constant Init.Nat.add => "Z.add".
 Extract Inlined Constant Nat.eqb => "Z.equal".
 Extract Inlined Constant Nat.leb => "Z.leq".
 Extract Inlined Constant Nat.ltb => "Z.lt".

@@ -184,6 +184,25 @@ def test_a_hostile_certificate_ends_in_time(program: str, tmp_path: Path, name: 
     assert (done.stderr, len(done.stdout.splitlines())) == ("", 1)
 
 
+@pytest.mark.parametrize("tokens", [1, 10**7, 2**1000])
+def test_a_split_of_any_number_of_tokens(program: str, tmp_path: Path, tokens: int) -> None:
+    """Two experts, of which one can go to the second GPU's slot: numbers are not counted down."""
+    claim = {"bound": str(tokens), "value": str(tokens), "optimal": True, "optimum": "proved"}
+    holds, spare = [[0, 1], []], [0, 1]
+    record = {
+        "railopt": "certificate",
+        "version": 2,
+        "problem": {"kind": "split", "counts": [tokens] * 2, "holds": holds, "spare": spare},
+        "claim": claim,
+        "witness": {"kind": "room", "experts": [1, 0, 1]},
+        "assignment": [[0, 0, tokens], [1, 1, tokens]],
+    }
+    file = tmp_path / "split.json"
+    for least in (str(tokens), str(tokens + 1)):
+        file.write_text(json.dumps({**record, "claim": {**claim, "bound": least}}))
+        assert check(file, verified=True).optimal == check(file).optimal == (least == str(tokens))
+
+
 def test_counterexamples(program: str, tmp_path: Path) -> None:
     """Those about plans are accepted; with another number in them they are not."""
     found = [
