@@ -182,7 +182,10 @@ Section Spare.
   Fixpoint distinct (es : list nat) : bool :=
     match es with [] => true | e :: es => negb (existsb (Nat.eqb e) es) && distinct es end.
   Fixpoint sorted (es : list nat) : bool :=
-    match es with [] => true | e :: es => forallb (fun a => c a <=? c e) es && sorted es end.
+    match es with
+    | e :: es => match es with a :: _ => (c a <=? c e) && sorted es | [] => true end
+    | [] => true
+    end.
 
   Lemma distinct_sound es : distinct es = true -> NoDup es.
   Proof.
@@ -195,10 +198,11 @@ Section Spare.
 
   Lemma sorted_sound es : sorted es = true -> falling es.
   Proof.
-    induction es as [|e es IH]; simpl; intros H; constructor.
-    - apply IH. now apply andb_true_iff in H.
-    - apply andb_true_iff in H as [H _]. apply Forall_forall. intros a I.
-      apply Nat.leb_le. exact (proj1 (forallb_forall _ _) H a I).
+    intros H. apply Sorted_StronglySorted; [intros a b d; lia|].
+    induction es as [|e es IH]; constructor; (destruct es as [|a es]; [now constructor|]);
+      apply andb_true_iff in H as [H S].
+    - now apply IH.
+    - constructor. now apply Nat.leb_le.
   Qed.
 
   Fixpoint shows (k : slots) (T : nat) (w : witness) : bool :=

@@ -20,6 +20,8 @@ from railopt import Chunks, Fabric, check, plan, verified
 from railopt.bounds import lower_bound
 from railopt.certificate import Certificate
 from railopt.errors import BackendError
+from railopt.moe.micro.slots import Slots
+from railopt.moe.micro.solve import split
 from railopt.solver.local.solve import solve_local
 from tests.bench import Row
 from tests.bench.solver_instances import grid
@@ -63,6 +65,17 @@ def solved(folder: Path) -> Iterator[Path]:
         yield file
 
 
+def micro_batch(folder: Path) -> Path:
+    """A certificate of a split: 2,048 experts on 32 x 8 GPUs of two spare slots."""
+    rng, nodes, gpus, experts = np.random.default_rng(SEED), 32, 8, 2048
+    holds = np.zeros((nodes * gpus, experts), bool)
+    holds[np.arange(experts) % (nodes * gpus), np.arange(experts)] = True
+    slots = Slots(nodes, gpus, holds, np.full(nodes * gpus, 2))
+    counts = (1000 * rng.lognormal(0, 1, experts)).astype(np.int64)
+    split(slots, counts, "greedy").certificate().save(folder / "split.json")
+    return folder / "split.json"
+
+
 def rows() -> Iterator[Row]:
     try:
         program = verified.program()
@@ -77,6 +90,9 @@ def rows() -> Iterator[Row]:
         name = "a million chunks, 128 x 8, plan file beside"
         yield Row(f"{name}: verified", seconds, "s", at_most=1.5)
         yield Row(f"{name}: verified", memory, "MiB", at_most=1024)
+        yield Row(f"{name}: check.py", spent([*kernel, file])[0], "s")
+        file, name = str(micro_batch(Path(folder))), "a split of 2,048 experts on 256 GPUs"
+        yield Row(f"{name}: verified", spent([program, file])[0], "s")
         yield Row(f"{name}: check.py", spent([*kernel, file])[0], "s")
         ratios = []
         for certificate in solved(Path(folder)):
