@@ -7,11 +7,13 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 TESTS  := tests/unit tests/property tests/contract
-LEANING := $(addprefix tests/unit/,policies solver sim report sweep moe) $(wildcard tests/unit/test_*.py)
+LEANING := $(addprefix tests/unit/,solver report sweep) $(wildcard tests/unit/test_*.py)
+ROOMS := $(addprefix tests/unit/,policies sim moe schedule runtime) $(LEANING)
 INSTANCES := 10000
+MUTANTS := 1
 # hundreds of processes import the package: it is compiled once, whatever the shell says
 unexport PYTHONDONTWRITEBYTECODE
-TORCH_TESTS := numpy numba matplotlib pytest hypothesis
+TORCH_TESTS := numpy scipy numba matplotlib pytest hypothesis
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
   bench-gpu experiments test-browser test-torch test-fabric proofs verified test-rdma \
@@ -38,12 +40,12 @@ test: $(VENV)/.test             ## unit, property and contract tests; no system 
 	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
-test-newest:                    ## the unit tests, slow ones left out, on the newest Python of this machine, with the newest dependencies
-	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS=tests/unit PYTEST_ARGS="-m 'not slow'" \
+test-newest:                    ## unit tests of most rooms, slow ones left out, on the newest Python of this machine, with the newest dependencies
+	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS="$(ROOMS)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
 test-lowest:                    ## unit tests of rooms that lean on dependencies, slow ones left out, with the lowest that pyproject.toml allows
 	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
-	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt TESTS="$(LEANING)" PYTEST_ARGS="-m 'not slow'" \
+	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt TESTS="$(LEANING)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## INSTANCES=10000 tiny instances against brute force: never a wrong "proved"
 	CI=1 RAILOPT_INSTANCES=$(INSTANCES) $(PY) -m pytest tests/property/test_coupled_brute_force.py \
@@ -80,9 +82,9 @@ verified: $(VENV)/.base         ## railopt-verified: the checker, extracted from
 	    "or without root: opam install coq.8.16.1 zarith" >&2; exit 1; fi; }
 	$(PY) -m railopt.symbolic.coq --build
 	$(MAKE) -C proofs/verified
-proofs: $(VENV)/.test verified  ## the Coq proofs: build, extract, audit, planted mutants, ties to Python (installs Debian's coq, ocaml and zarith as root)
+proofs: $(VENV)/.test verified  ## the Coq proofs: build, extract, audit, planted mutants (MUTANTS=3: every third), ties to Python (installs Debian's coq, ocaml and zarith as root)
 	$(PY) -m railopt.symbolic.coq
-	$(PY) -m pytest tests/proofs
+	RAILOPT_MUTANTS=$(MUTANTS) $(PY) -m pytest tests/proofs
 	$(VENV)/bin/railopt prove --kernel
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)
 	tests/hardware/guest/prepare.sh .cache/guest
