@@ -7,8 +7,8 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 TESTS  := tests/unit tests/property tests/contract
-LEANING := $(addprefix tests/unit/,solver report sweep) $(wildcard tests/unit/test_*.py)
-ROOMS := $(addprefix tests/unit/,policies sim moe schedule runtime) $(LEANING)
+LEANING := tests/contract/test_backends.py $(addprefix tests/unit/,report sweep solver/test_fluid.py solver/test_simplex.py $(addsuffix .py,$(addprefix test_,arrays archive dice workloads traffic tabular plans processes)))
+ROOMS := $(addprefix tests/unit/,policies sim moe schedule runtime solver report sweep) $(wildcard tests/unit/test_*.py)
 INSTANCES := 10000
 MUTANTS := 1
 # hundreds of processes import the package: it is compiled once, whatever the shell says
