@@ -354,3 +354,12 @@ def test_loopback_takes_a_rail_without_chunks() -> None:
     chunks = Chunks.from_arrays(src=[0], dst=[1], size=[100])
     report = Loopback().run(make_plan(fabric, chunks, "lpt")).wait()
     assert [(link.node, link.peer, link.bytes) for link in report.links] == [(0, 1, 100)]
+
+
+def test_loopback_says_what_went_wrong_on_a_rail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("no such memory")
+
+    monkeypatch.setattr("railopt.runtime.payload.pattern.copy_chunks", fails)
+    with pytest.raises(OSError, match="no such memory"):
+        Loopback().run(small_plan(2, 2)).wait()

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,22 +167,11 @@ class LoopbackRun:
             self._error = error
 
     def _stage(self, stage: int | None) -> None:
-        workers = []
-        for rail in range(self._plan.fabric.rails):
-            mask = self._plan.rail == rail
-            if stage is not None:
-                mask &= self._plan.stage == stage
-            workers.append(
-                threading.Thread(
-                    target=self._copy,
-                    args=(rail, np.flatnonzero(mask)),
-                    name=f"railopt-rail{rail}",
-                )
-            )
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        rails = range(self._plan.fabric.rails)
+        now = np.True_ if stage is None else self._plan.stage == stage
+        rows = [np.flatnonzero((self._plan.rail == rail) & now) for rail in rails]
+        with ThreadPoolExecutor(len(rails), "railopt-rail") as pool:
+            list(pool.map(self._copy, rails, rows))  # and raise what went wrong on a rail
 
     def _inside(self, source: Ints, target: Ints) -> None:
         """Copies inside nodes, of chunks that are not in their place."""
