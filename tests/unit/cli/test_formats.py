@@ -23,6 +23,16 @@ TABLES = {
     "blame": ["blame", "plan.npz", "--counters", "before", "after"],
     "compare": ["compare", SMALL[0], "--healthy", "fabric.toml", "--degrade", "0:1=0.5"],
     "frontier": ["frontier", *SMALL, "--policy", "own-nic,lpt"],
+    "split": [
+        "split",
+        "routing:experts=8,top=2,tokens=8,steps=2",
+        "--nodes",
+        "2",
+        "--gpus",
+        "2",
+        "--spare",
+        "1",
+    ],
     "solve": ["solve", *SMALL, "--chunk", "flow"],
     "simulate": ["simulate", *SMALL],
     "schedule": ["schedule", *SMALL, "--stages"],
@@ -43,7 +53,7 @@ NO_FORMAT = {
     "completion",
     "warm-up",
 }
-NOT_TRIED = {"demo", "devices", "place", "split"}  # slow, or in need of devices or of a trace
+NOT_TRIED = {"demo", "devices", "place"}  # slow, or in need of devices or of a trace
 
 
 @pytest.fixture(scope="module")
