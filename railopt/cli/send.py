@@ -78,6 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.adapt not in (None, "off") and args.iters == 1:
+        raise InputError("--adapt can't act: one run leaves none to plan for; add --iters")
     if args.force and not (args.output or args.save_fabric):
         raise InputError("--force can't act: it is for a file named with -o or --save-fabric")
     if args.save_fabric and not args.force and Path(args.save_fabric).exists():

@@ -394,7 +394,7 @@ def test_a_plan_with_stages_is_not_made_again(tmp_path: Path, railopt_cli: Cli) 
     from tests.contract.test_sender_contract import staged
 
     staged(small_plan(2, 2)).save(tmp_path / "staged.npz")
-    ran = railopt_cli("send", tmp_path / "staged.npz", "--adapt", "rates")
+    ran = railopt_cli("send", tmp_path / "staged.npz", "--iters", "2", "--adapt", "rates")
     assert ran.code == 1
     assert "a plan with stages" in ran.err
     assert railopt_cli("send", tmp_path / "staged.npz", "--adapt", "off").code == 0
@@ -559,3 +559,9 @@ def test_a_plan_with_other_rails_is_refused(two_nics: Path) -> None:
     assert devices.rail_map(None, found, count=2) == ["mlx5_1", "mlx5_0"]
     with pytest.raises(Exception, match="the plan has 4 rails, this node would use 2"):
         devices.rail_map(None, found, count=4)
+
+
+def test_adapting_after_the_only_run_is_refused(plan_file: Path, railopt_cli: Cli) -> None:
+    ran = railopt_cli("send", plan_file, "--adapt", "rates")
+    assert ran.code == 1
+    assert "--adapt can't act: one run leaves none to plan for" in ran.err
