@@ -8,7 +8,6 @@ import math
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,41 +22,13 @@ from railopt.bracket import Bracket, Status
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies.common import make_plan
+from railopt.solver.clock import Clock
 from railopt.solver.coupled.fallback import first_bound, plain_lpt
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.outcome import Outcome
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.search import Cells
-
-
-class Clock:
-    """Seconds of `base` that do not pass while it is stopped; stops may be nested."""
-
-    def __init__(self, base: Callable[[], float] = time.perf_counter) -> None:
-        self.base, self.stood, self.depth, self.since = base, 0.0, 0, 0.0
-
-    def stop(self) -> None:
-        if self.depth == 0:
-            self.since = self.base()
-        self.depth += 1
-
-    def go_on(self) -> None:
-        self.depth -= 1
-        if self.depth == 0:
-            self.stood += self.base() - self.since
-
-    @contextmanager
-    def standing(self) -> Iterator[None]:
-        """Stopped while it lasts."""
-        self.stop()
-        try:
-            yield
-        finally:
-            self.go_on()
-
-    def __call__(self) -> float:
-        return (self.since if self.depth else self.base()) - self.stood
 
 
 class Progress(NamedTuple):

@@ -17,6 +17,7 @@ from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies.common import check_alive
+from railopt.solver.clock import not_counted
 from railopt.solver.coupled.race import Progress, Race
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
@@ -72,7 +73,6 @@ def settle(race: Race, backend: str = "native", start: Plan | None = None) -> Ou
     with race.running():
         with race.loading():
             from railopt.solver.coupled import ask, steps
-            from railopt.solver.coupled.compiling import not_counted
         with not_counted(race.clock):
             steps.load_kernels(race)
             if backend == "native":

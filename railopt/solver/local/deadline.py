@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from railopt.check import Meter, Rejected
 
-Clock = Callable[[], float]
+Now = Callable[[], float]  # seconds since some moment
 LOOKS = 64  # steps of the kernel between two looks at the clock
 
 
@@ -16,11 +16,11 @@ LOOKS = 64  # steps of the kernel between two looks at the clock
 class Deadline:
     """The moment `at` of `clock`."""
 
-    clock: Clock
+    clock: Now
     at: float
 
     @classmethod
-    def after(cls, limit_s: float, clock: Clock = time.perf_counter) -> Deadline:
+    def after(cls, limit_s: float, clock: Now = time.perf_counter) -> Deadline:
         """`limit_s` seconds from now."""
         return cls(clock, clock() + limit_s)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -12,8 +11,9 @@ from railopt.arrays import Ints, frozen
 from railopt.bracket import Bracket, Status
 from railopt.chunks import check_total
 from railopt.errors import InputError
+from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import equal, unequal
-from railopt.solver.local.deadline import Clock, Deadline
+from railopt.solver.local.deadline import Deadline, Now
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.state import State
 
@@ -25,14 +25,18 @@ def solve_local(
     speeds: Sequence[int] | None = None,
     limit_s: float = 10.0,
     seed: int = 0,
-    clock: Clock = time.perf_counter,
+    clock: Now | None = None,
 ) -> LocalOutcome:
     """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of
     `speeds` (bytes per second, 0 = dead).
 
-    The limit is in seconds of `clock`: wall-clock time, or for example `time.process_time` on a
-    busy machine. Deterministic for a seed as long as the limit does not cut it short.
+    The limit is in seconds of `clock`: for example `time.process_time` on a busy machine; without
+    one it is wall-clock time in which nothing is compiled. Deterministic for a seed as long as the
+    limit does not cut it short.
     """
+    if clock is None:
+        with not_counted(wall := Clock()):
+            return solve_local(sizes, rails, speeds=speeds, limit_s=limit_s, seed=seed, clock=wall)
     deadline = Deadline.after(limit_s, clock)
     given = frozen(sizes, np.int64, "sizes", 1)
     rates = _rates(given, rails, speeds)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core.event import trigger_event
 
 from railopt.arrays import Ints
 from railopt.chunks import MAX_TOTAL
 from railopt.errors import InputError
-from railopt.solver.coupled.compiling import not_counted
-from railopt.solver.coupled.race import Clock
+from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import configurations, dual, equal, exact, unequal
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.remainders import filled
@@ -118,9 +118,20 @@ def test_rails_that_could_wrap_are_not_filled() -> None:
 @pytest.mark.parametrize("shape", [{"rails": 2}, {"speeds": [2, 1]}])
 def test_sizes_are_below_the_limit_of_chunks(shape: dict[str, Any]) -> None:
     largest = [MAX_TOTAL // 2, MAX_TOTAL // 2 - 1]
-    assert solve_local(largest, **shape, limit_s=5).closed
+    assert solve_local(largest, **shape, limit_s=60).closed
     with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
         solve_local([MAX_TOTAL // 2, MAX_TOTAL // 2], **shape)
+
+
+def test_compiling_takes_none_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiling(state: State) -> None:
+        with trigger_event("numba:compile"):
+            time.sleep(0.3)
+
+    monkeypatch.setattr(equal, "search", compiling)
+    assert solve_local([3, 2, 1], 2, limit_s=60).time_s < 0.3
+    own = solve_local([3, 2, 1], 2, limit_s=60, clock=time.perf_counter)
+    assert own.time_s >= 0.3
 
 
 def test_products_beyond_64_bits_are_compared_exactly() -> None:
