@@ -7,7 +7,8 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 TESTS  := tests/unit tests/property tests/contract
-LEANING := tests/contract/test_backends.py $(addprefix tests/unit/,report sweep solver/test_fluid.py solver/test_simplex.py $(addsuffix .py,$(addprefix test_,arrays archive dice workloads traffic tabular plans processes)))
+LEANING := tests/contract/test_backends.py tests/contract/test_sweep_dask.py $(addprefix tests/unit/,solver/test_fluid.py solver/test_simplex.py \
+  $(addsuffix .py,$(addprefix report/test_,gantt style hybrid_figure node_drawing) $(addprefix test_,arrays archive dice workloads traffic tabular plans processes)))
 ROOMS := $(addprefix tests/unit/,policies sim moe schedule runtime solver report sweep) $(wildcard tests/unit/test_*.py)
 INSTANCES := 10000
 MUTANTS := 1
@@ -43,7 +44,7 @@ test-fast: $(VENV)/.test        ## what to run at every save: the unit tests tha
 test-newest:                    ## unit tests of most rooms, slow ones left out, on the newest Python of this machine, with the newest dependencies
 	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS="$(ROOMS)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
-test-lowest:                    ## unit tests of rooms that lean on dependencies, slow ones left out, with the lowest that pyproject.toml allows
+test-lowest:                    ## tests that lean on dependencies, slow ones left out, with the lowest that pyproject.toml allows
 	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
 	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt TESTS="$(LEANING)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
@@ -95,10 +96,10 @@ test-rdma-nightly: $(VENV)/.test ## all scenarios of that guest, two guests, and
 soak: $(VENV)/.test             ## SOAK_FAULTS=200 random faults in that guest, seeded with SOAK_SEED: nothing lost, nothing left
 	tests/hardware/guest/prepare.sh .cache/guest
 	SOAK_FAULTS=$${SOAK_FAULTS:-200} SOAK_SEED=$${SOAK_SEED:-0} $(PY) -m pytest tests/hardware -m soak
-test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with numpy and numba alone; wheel and sdist built twice, the same bytes
+test-wheel: $(VENV)/.test       ## the wheel in an empty environment (not compiled, which takes longer than all it does), and with numpy and numba alone; wheel and sdist built twice, the same bytes
 	rm -rf dist .cache/wheel && $(PIP) wheel --no-deps -w dist . && $(PY) -m venv .cache/wheel
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl
-	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
+	cd .cache && NUMBA_DISABLE_JIT=1 wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
 	$(PIP) wheel --no-deps -w .cache/again . && cmp dist/railopt-*.whl .cache/again/railopt-*.whl
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install hatchling
 	.cache/wheel/bin/python -m hatchling build -t sdist -d dist && find docs examples -exec touch {} +

@@ -18,7 +18,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Array, Ints, Rails
 from railopt.chunks import Chunks
 from railopt.dice import Dice
 from railopt.errors import InputError
@@ -26,7 +26,7 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies.common import check_alive, costs, make_plan
 
-__all__ = ["hashed", "own_nic", "pxn", "random", "rotate", "round_robin"]
+__all__ = ["hashed", "own_nic", "own_rails", "pxn", "random", "rotate", "round_robin"]
 
 
 def own_nic(fabric: Fabric, chunks: Chunks) -> Plan:
@@ -85,8 +85,22 @@ def _of_gpu(fabric: Fabric, chunks: Chunks, gpu: npt.NDArray[np.int32]) -> Ints:
     local = gpu.astype(np.int64) % fabric.gpus
     other = chunks.dst if gpu is chunks.src_gpu else chunks.src
     rail = owned[local, (other + chunks.flow) % counts[local]]
+    return _living(fabric, chunks.src, chunks.dst, rail)
+
+
+def own_rails(fabric: Fabric) -> Rails:
+    """int16 [R, nodes]: the rail of `own_nic` for what a GPU sends to a node; of GPUs that are near
+    one NIC each.
+    """
+    node, gpu = np.divmod(np.arange(fabric.nodes * fabric.gpus), fabric.gpus)
+    own = np.repeat(fabric.node.near.argmax(axis=1)[gpu, None], fabric.nodes, axis=1)
+    return _living(fabric, node[:, None], np.arange(fabric.nodes), own).astype(np.int16)
+
+
+def _living(fabric: Fabric, src: Array, dst: Array, rail: Ints) -> Ints:
+    """Rails from nodes to nodes, a dead one replaced by the next living."""
     for _ in range(fabric.rails):
-        dead = (fabric.tx[chunks.src, rail] == 0) | (fabric.rx[chunks.dst, rail] == 0)
+        dead = (fabric.tx[src, rail] == 0) | (fabric.rx[dst, rail] == 0)
         if not dead.any():
             break
         rail = np.where(dead, (rail + 1) % fabric.rails, rail)

@@ -1,10 +1,11 @@
 """A planner for the training loop: one node plans what it sends again and again, with buffers that
 it keeps.
 
-MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local` and `even-excess` need
-nothing but the node's own row, and `Planner` cuts that row into chunks and puts them on rails in a
-few tens of microseconds; `spill` takes the whole matrix, which every rank has after the exchange of
-counts.  The result is that of `railopt.plan` on the whole matrix, restricted to the node's chunks.
+MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local`, `even-excess` and
+`own-nic` need nothing but the node's own row, and `Planner` cuts that row into chunks and puts them
+on rails in a few tens of microseconds; `spill` takes the whole matrix, which every rank has after
+the exchange of counts.  The result is that of `railopt.plan` on the whole matrix, restricted to the
+node's chunks.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from railopt.plans import Plan
 from railopt.policies.common import Columns
 from railopt.policies.cutting import Cut, cut_rows, room_for
 from railopt.policies.even_excess import EvenSenders
+from railopt.policies.fixed import own_rails
 from railopt.policies.lpt import Senders
 from railopt.policies.spill import spill
 from railopt.tabular import plain
@@ -53,11 +55,18 @@ def _even_excess(fabric: Fabric, node: int | None) -> Rule:
     return lambda cut, _, rail: senders.assign(cut.sender, cut.src_gpu, cut.dst, cut.size, rail)
 
 
+def _own_nic(fabric: Fabric, node: int | None) -> Rule:
+    if fabric.node.near.sum(axis=1).max() > 1:
+        raise InputError("own-nic in a training loop: expected GPUs that are near one NIC each")
+    rails = own_rails(fabric)
+    return lambda cut, _, rail: np.copyto(rail, rails[cut.src_gpu, cut.dst])
+
+
 def _columns(cut: Cut, largest: int) -> Columns:
     return Columns(cut.sender, cut.dst, cut.size, largest, len(cut.size) * largest)
 
 
-_RULES = {"lpt": _lpt, "lpt-local": _lpt_local, "even-excess": _even_excess}
+_RULES = {"lpt": _lpt, "lpt-local": _lpt_local, "even-excess": _even_excess, "own-nic": _own_nic}
 _WHOLE = "spill"  # knows every node's traffic
 
 
@@ -77,7 +86,8 @@ class NodePlan(NamedTuple):
 
 class Planner:
     """Plans what `node` sends, chunks of at most `cap` bytes, with `policy` "lpt", "lpt-local",
-    "even-excess" or "spill"; what all nodes send, from the whole matrix, where `node` is None.
+    "even-excess", "own-nic" or "spill"; what all nodes send, from the whole matrix, where `node` is
+    None.
 
     >>> planner = Planner(fabric, node=3, cap="1MiB")
     >>> node_plan = planner.plan(row)    # [gpus, nodes * gpus], bytes from this node's GPUs

@@ -30,7 +30,7 @@ from railopt.traffic import Traffic
 __all__ = ["PIECES", "Route", "Router"]
 
 PIECES = 64  # of the busiest node's share of a rail: so finely a policy divides
-LOCAL = ("lpt", "lpt-local", "even-excess")  # policies that a `Planner` makes without a `Plan`
+LOCAL = ("lpt", "lpt-local", "even-excess", "own-nic")  # what a `Planner` makes without a `Plan`
 
 
 class Route(NamedTuple):
@@ -63,7 +63,9 @@ class Router:
         policy_named(policy)
         self.fabric, self.rank, self.policy, self.pieces = fabric, rank, policy, pieces
         self._via = rail_groups(fabric)
-        self._planner = Planner(fabric, None, 1, policy) if policy in LOCAL else None
+        one_nic = fabric.node.near.sum(axis=1).max() == 1
+        local = policy in LOCAL and (one_nic or policy != "own-nic")
+        self._planner = Planner(fabric, None, 1, policy) if local else None
         shapes = [(ranks, fabric.gpus), (fabric.gpus, ranks)] + [(ranks, fabric.gpus)] * 2
         shapes += [(fabric.nodes, fabric.rails)] * 2
         self._tables = Tables(*(np.empty(shape, np.int64) for shape in shapes))

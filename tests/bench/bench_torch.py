@@ -28,7 +28,7 @@ def counts() -> np.ndarray:
 def rows() -> Iterator[Row]:
     for policy in ("even-excess", "lpt", "own-nic", "spill"):
         router = Router(FABRIC, 1, policy)
-        goal = GOAL_US if policy == "even-excess" else None
+        goal = None if policy == "spill" else GOAL_US  # which improves a plan until it is the best
         yield timed(
             f"plan and split sizes of a rank, {policy}", partial(router.route, counts()), goal
         )

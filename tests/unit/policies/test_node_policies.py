@@ -211,6 +211,17 @@ def test_a_planner_makes_them(fabric: Fabric, policy: str) -> None:
         planner.plan(traffic.bytes[:1])
 
 
+@pytest.mark.parametrize("fabric", [DEGRADED, SHARED, CROSSED])
+def test_own_nics_need_one_nic_a_gpu_in_a_planner(fabric: Fabric) -> None:
+    traffic = workloads.moe(fabric, seed=2)
+    whole = plan(fabric, traffic.chunks("64KiB"), "own-nic")
+    assert np.array_equal(
+        Planner(fabric, None, "64KiB", "own-nic").plan(traffic.bytes).rail, whole.rail
+    )
+    with pytest.raises(InputError, match="near one NIC each"):
+        Planner(SEVERAL, 0, policy="own-nic")
+
+
 def test_slow_scale_up_counts_where_it_is_in_the_time() -> None:
     slow = replace(FABRIC, scaleup=20 * 10**9)
     for seed in range(5):

@@ -174,7 +174,7 @@ def test_equitable_on_rails_of_different_speed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["lpt", "lpt-local"])
+@pytest.mark.parametrize("policy", ["lpt", "lpt-local", "own-nic"])
 @pytest.mark.parametrize("nics", [{}, {(1, 2): "0.5"}, {(3, 0): "0"}])
 def test_planner_is_the_policy_of_one_node(policy: str, nics: dict[tuple[int, int], str]) -> None:
     fabric = Fabric.uniform(4, 4).degraded(nics)

@@ -12,7 +12,7 @@ import pytest
 from railopt import Fabric, Traffic, plan
 from railopt.errors import InputError
 from railopt.inside import Inside
-from railopt.torch.routes import LOCAL, Route, Router, rail_groups
+from railopt.torch.routes import Route, Router, rail_groups
 from railopt.torch.ways import Exchange, Reorder, back, transposed
 
 Rows = list[object]
@@ -182,7 +182,6 @@ def test_bad_ranks_and_policies_are_refused() -> None:
         Router(FABRICS["2x4"], 8)
     with pytest.raises(InputError, match="unknown policy"):
         Router(FABRICS["2x4"], 0, "evenexcess")
-    assert set(LOCAL) == {"lpt", "lpt-local", "even-excess"}
 
 
 def test_no_allocation_grows_with_calls() -> None:
