@@ -9,7 +9,7 @@ PYTEST := $(PY) -m pytest -n auto --dist worksteal
 TESTS  := tests/unit tests/property tests/contract
 LEANING := tests/contract/test_backends.py tests/contract/test_sweep_dask.py $(addprefix tests/unit/,solver/test_fluid.py solver/test_simplex.py \
   $(addsuffix .py,$(addprefix report/test_,gantt style hybrid_figure node_drawing) $(addprefix test_,arrays archive dice workloads traffic tabular plans processes)))
-ROOMS := $(addprefix tests/unit/,policies sim moe schedule runtime solver report sweep) $(wildcard tests/unit/test_*.py)
+ROOMS := tests/contract/test_backends.py $(addprefix tests/unit/,policies sim moe schedule runtime report solver/test_fluid.py solver/test_simplex.py) $(wildcard tests/unit/test_*.py)
 INSTANCES := 10000
 MUTANTS := 1
 # hundreds of processes import the package: it is compiled once, whatever the shell says
@@ -41,7 +41,7 @@ test: $(VENV)/.test             ## unit, property and contract tests; no system 
 	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
-test-newest:                    ## unit tests of most rooms, slow ones left out, on the newest Python of this machine, with the newest dependencies
+test-newest:                    ## tests of most rooms, slow ones left out, on the newest Python of this machine, with the newest dependencies
 	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS="$(ROOMS)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
 test-lowest:                    ## tests that lean on dependencies, slow ones left out, with the lowest that pyproject.toml allows
