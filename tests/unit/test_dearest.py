@@ -1,5 +1,5 @@
 """The dearest file that each reader accepts or refuses, read by a process of its own that may use
-10 seconds of a processor (others may share it: alone it takes half of that) and 2 GiB.
+20 seconds of a processor (others may share it: alone it takes a quarter of that) and 2 GiB.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from railopt import formats, traffic
 from railopt.arrays import save_npz
 from railopt.sweep import spec
 
-SECONDS, BYTES = 10, 2 << 30
+SECONDS, BYTES = 20, 2 << 30
 SPREAD = [10**6 + 7919 * i * i % 99991 for i in range(300)]
 
 READ = "from railopt import Fabric, Traffic; Traffic.read('{path}', Fabric.uniform({nodes}, 8))"
