@@ -83,7 +83,7 @@ def test_nothing_is_left_behind(strike: signal.Signals, tmp_path: Path) -> None:
         assert len(own) == 9
         running.send_signal(strike)
         said = running.stderr.read()
-        code = running.wait(timeout=20)
+        code = running.wait(timeout=60)
     if strike == signal.SIGINT:
         assert (code, said.splitlines()[-1][:12]) == (130, "interrupted:")
     end = time.monotonic() + 10
