@@ -50,6 +50,7 @@ def test_a_rail_cut_in_the_middle_is_survived_and_comes_back(
     figures.append(f"{fault}: bytes on the rail {late:.1f} s after its return (a run: {run:.1f} s)")
 
 
+@nightly
 @pytest.mark.scenario("slow rail")
 def test_a_rail_at_a_third_is_planned_around(scenarios: Scenarios, figures: list[str]) -> None:
     first, second = scenarios["slow rail"]
