@@ -11,6 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from railopt.dice import Dice
+
+SEEDS = 2**31  # instances are drawn with seeds below
+
 
 @dataclass(frozen=True)
 class Row:
@@ -57,3 +61,8 @@ def best(
         took = clock() - start
         fastest, spent, calls = min(fastest, took), spent + took, calls + 1
     return fastest
+
+
+def drawn_seeds(number: int, count: int) -> list[int]:
+    """`count` seeds of instances, drawn from one number; a longer list begins with a shorter."""
+    return Dice(number, "instances").below(SEEDS, count).tolist()

@@ -32,7 +32,7 @@ import numpy as np
 from railopt import Chunks, Fabric, Outcome, plan
 from railopt.solver.coupled.race import Clock, Race
 from railopt.solver.coupled.solve import settle, solve
-from tests.bench import Row
+from tests.bench import Row, drawn_seeds
 
 LIMIT_S = 10.0
 BRACKET = Fraction(5, 10_000)
@@ -239,10 +239,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one seed, no peers")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each cell (default 3)")
     parser.add_argument(
-        "--first-seed",
+        "--seed",
         type=int,
         default=0,
-        help="the first of them (default 0); peers see no other",
+        help="the number that these are drawn from (default 0); peers see the first alone",
     )
     parser.add_argument(
         "--peers",
@@ -260,7 +260,7 @@ def main(argv: list[str] | None = None) -> int:
         help="only every N-th instance and cell, from the I-th",
     )
     args = parser.parse_args(argv)
-    seeds = range(args.first_seed, args.first_seed + (1 if args.quick else args.seeds))
+    seeds = drawn_seeds(args.seed, 1 if args.quick else args.seeds)
     peers = [] if args.quick else [name for name in args.peers.split(",") if name]
     data: list[dict[str, Any]] = []
     for row in rows(seeds, peers, args.peer_limit, args.shard):

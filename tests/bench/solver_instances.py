@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 RAILS, RATIOS = (4, 8, 16), (2.0, 2.5, 3.0, 5.0, 10.0, 50.0)
 FAMILIES = ("u2", "u4", "u6", "lognormal", "moe", "moe-cut")
+LAWRINENKO = range(20, 221, 20)  # jobs
 TOKEN = 8192  # bytes
 
 
@@ -46,7 +48,7 @@ def _cut(n: int, rng: np.random.Generator, cap: int = 512) -> Ints:
     return np.array(pieces)
 
 
-def grid(seeds: range) -> Iterator[tuple[str, int, Ints]]:
+def grid(seeds: Sequence[int]) -> Iterator[tuple[str, int, Ints]]:
     """(name, rails, sizes) of every cell and seed."""
     for seed in seeds:
         for rails in RAILS:
@@ -59,7 +61,7 @@ def grid(seeds: range) -> Iterator[tuple[str, int, Ints]]:
                     )
 
 
-def unequal(seeds: range) -> Iterator[tuple[str, list[int], Ints]]:
+def unequal(seeds: Sequence[int]) -> Iterator[tuple[str, list[int], Ints]]:
     """(name, speed of each rail, sizes): one rail at half speed, every other at three quarters,
     four speeds.
     """
@@ -80,7 +82,7 @@ def unequal(seeds: range) -> Iterator[tuple[str, list[int], Ints]]:
                         )
 
 
-def franca_frangioni(seeds: range) -> Iterator[tuple[str, int, Ints]]:
+def franca_frangioni(seeds: Sequence[int]) -> Iterator[tuple[str, int, Ints]]:
     """Classes U (França et al. 1994) and NU (Frangioni et al. 2004), self-generated.
 
     m in 5, 10, 25 and n in 10, 50, 100, 500, 1000 with n > m; sizes up to 100, 1000, 10000.  U is
@@ -105,3 +107,19 @@ def franca_frangioni(seeds: range) -> Iterator[tuple[str, int, Ints]]:
                             rails,
                             np.sort(sizes)[::-1].astype(np.int64),
                         )
+
+
+def lawrinenko(seeds: Sequence[int]) -> Iterator[tuple[str, int, Ints]]:
+    """Two of Lawrinenko's classes (2017), self-generated: n = 20 to 220 jobs, two to three a rail.
+
+    Sizes are uniform in [n, 4 n], or normal with mean 4 n and standard deviation n, at least 1.
+    """
+    for kind, ratio, n in product(("uniform", "normal"), (2.0, 2.25, 2.5, 2.75, 3.0), LAWRINENKO):
+        for seed in seeds:
+            rng = np.random.default_rng([kind == "normal", int(100 * ratio), n, seed])
+            if kind == "uniform":
+                sizes = rng.integers(n, 4 * n + 1, n)
+            else:
+                sizes = np.maximum(1, np.rint(rng.normal(4 * n, n, n)))
+            name = f"L-{kind} n/m={ratio:g} n={n} #{seed}"
+            yield name, round(n / ratio), np.sort(sizes)[::-1].astype(np.int64)
