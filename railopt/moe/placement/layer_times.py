@@ -26,9 +26,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Bools, Ints
+from railopt.kernels import kernel_part, njit
 
 # Where `TimeModel.vectors` puts each scalar.
 UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)
@@ -69,7 +69,7 @@ class State(NamedTuple):
     limit: int
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
     place, rates, scalars, tokens, home, have = layer
@@ -108,7 +108,7 @@ def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) ->
     holds[expert, device] = sign > 0
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _send(
     device: int, expert: int, fetcher: int, near: bool, sign: int, layer: Layer, times: Ints
 ) -> None:
@@ -134,7 +134,7 @@ def _send(
         times[reached] += sign
 
 
-@njit(cache=True, error_model="numpy")
+@kernel_part(cache=True, error_model="numpy")
 def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
     """(holds, times, away) where every expert is at home alone; away int64 [E, M]: tokens of each
     node that leave it.
@@ -179,7 +179,7 @@ def start(layer: Layer, placed: Bools) -> tuple[Bools, Ints]:
     return holds, times
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def peak(values: Ints) -> int:
     """The largest of values that are at least 0."""
     most = values[0]
@@ -221,7 +221,7 @@ def least_total(tokens: int, devices: int, token_ps: int) -> int:
     return 3 * -(-tokens // devices) * token_ps
 
 
-@njit(cache=True, error_model="numpy")
+@kernel_part(cache=True, error_model="numpy")
 def free_pairs(devices: int, home: Ints) -> Ints:
     """Every (GPU, expert) pair but the homes, as GPU * E + expert: the copies that can be made."""
     experts = len(home)
@@ -233,13 +233,13 @@ def free_pairs(devices: int, home: Ints) -> Ints:
     return pairs
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel_part(cache=True, error_model="numpy", _nrt=False)
 def flip(pair: int, state: State) -> None:
     """Toggle a pair that is no home, whatever the limits say."""
     flip_inline(pair, state)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def flip_inline(pair: int, state: State) -> None:
     """`flip` without a call, which hands over a state and takes as long as the flip itself."""
     holds = state.holds
@@ -277,7 +277,7 @@ def best_toggles(pairs: Ints, cap: int, state: State) -> tuple[int, int]:
     return best, chosen
 
 
-@njit(cache=True, error_model="numpy")
+@kernel_part(cache=True, error_model="numpy")
 def at_home(layer: Layer, slots: Ints, limit: int) -> tuple[State, Ints]:
     """(the state of the homes alone, `away` of `begin`); slots [D] experts a GPU at most."""
     holds, times, away = begin(layer)

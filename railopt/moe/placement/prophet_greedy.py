@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Bools, Ints
+from railopt.kernels import kernel_part, njit
 from railopt.moe.placement.layer_times import (
     COPY_MEAN,
     GPUS,
@@ -74,7 +74,7 @@ def plan_layer(layer: Layer, slots: Ints, limit: int, search: bool) -> Bools:
     return state.holds
 
 
-@njit(cache=True, error_model="numpy")
+@kernel_part(cache=True, error_model="numpy")
 def _greedy(state: State, away: Ints) -> int:
     """Relieve the busiest link or GPU copy by copy, keep the best prefix of that path, drop copies
     that do not pay; the total that is left.
@@ -102,7 +102,7 @@ def _greedy(state: State, away: Ints) -> int:
     return _prune(best, trail[:kept], state)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel_part(cache=True, error_model="numpy", _nrt=False)
 def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
     """Copies one by one, into trail [most] as pairs; (least total on the way, copies up to there,
     copies in all).
@@ -140,13 +140,13 @@ def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
         used += 1
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _serve(device: int, expert: int, serves: Ints) -> None:
     serves[device, 0] += 1
     serves[device, serves[device, 0]] = expert
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _take_over(device: int, expert: int, state: State, serves: Ints) -> None:
     """Before the GPU gets a copy: in `serves` it replaces the first holder of its node, if it comes
     before that one.
@@ -169,7 +169,7 @@ def _take_over(device: int, expert: int, state: State, serves: Ints) -> None:
     _serve(device, expert, serves)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _settle(device: int, expert: int, layer: Layer, path: Path) -> None:
     """The GPU has the expert: its tokens stay there, and those of its node in the node."""
     node, gpus = layer.place[device], layer.scalars[GPUS]
@@ -177,7 +177,7 @@ def _settle(device: int, expert: int, layer: Layer, path: Path) -> None:
     path.crest[expert, node] = peak(path.near[expert, node * gpus : (node + 1) * gpus])
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel_part(cache=True, error_model="numpy", _nrt=False)
 def _fill(device: int, state: State, path: Path) -> None:
     """The GPU has no slot left: nothing more can stay there, nor in its node if that is full."""
     near, crest = path.near, path.crest
@@ -189,7 +189,7 @@ def _fill(device: int, state: State, path: Path) -> None:
         path.away[:, node] = 0
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel_part(cache=True, error_model="numpy", _nrt=False)
 def _prune(best: int, trail: Ints, state: State) -> int:
     """Take back copies, the latest first, where the total does not grow; the total then."""
     for t in range(len(trail) - 1, -1, -1):
@@ -202,7 +202,7 @@ def _prune(best: int, trail: Ints, state: State) -> int:
     return best
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _argmax(values: Ints) -> int:
     """The first of the largest, in two passes that are compiled to vector instructions."""
     most, first = peak(values), len(values)
@@ -212,7 +212,7 @@ def _argmax(values: Ints) -> int:
     return first
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _head(values: Ints, key: int, heads: Ints) -> int:
     """The first of the largest of a part of `away`: since its entries only ever become 0, the last
     one found while it is not 0.
@@ -222,7 +222,7 @@ def _head(values: Ints, key: int, heads: Ints) -> int:
     return heads[key]
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _next(busy: int, link: int, state: State, path: Path) -> tuple[int, int]:
     """The (GPU, expert) copy that takes most time off the busiest link and the busiest GPU; (-1,
     -1) at the end.
@@ -251,7 +251,7 @@ def _next(busy: int, link: int, state: State, path: Path) -> tuple[int, int]:
     return (d1, e1) if gain1 >= gain2 else (d2, e2)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _lightest(node: int, state: State) -> int:
     """The GPU of the node with the least load that has a free slot; -1 without one."""
     gpus, times, best = state.layer.scalars[GPUS], state.times, -1
@@ -261,7 +261,7 @@ def _lightest(node: int, state: State) -> int:
     return best
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _relieve_homes(
     first: int, last: int, key: int, state: State, path: Path
 ) -> tuple[int, int, int]:
@@ -278,7 +278,7 @@ def _relieve_homes(
     return flat[i], _lightest(i % nodes, state), first + i // nodes
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _relieve_device(top: int, state: State, path: Path) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy that takes most tokens off one GPU, in a node that sends to
     it or on a node-mate.

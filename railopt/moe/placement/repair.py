@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from railopt.arrays import Floats, Int32s, Ints
+from railopt.kernels import kernel_part, njit
 from railopt.moe.placement.placement import Placement, homes_near
 from railopt.moe.placement.replicate import _exchanges, _extra, _holds, hierarchical, loads_of
 
@@ -77,7 +77,7 @@ def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _drop(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Floats) -> None:
     """Free the slot of an expert on the fullest GPU that has it."""
     top, slot = -1, -1
@@ -89,7 +89,7 @@ def _drop(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Float
     total[top] -= share[expert]
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _fill(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Floats) -> bool:
     """Put an expert into a free slot of the emptiest GPU that lacks it, or let such a GPU hand one
     to a GPU with a free slot.
@@ -117,7 +117,7 @@ def _fill(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Float
     return True
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _hand_over(
     expert: int, free: int, slots: Int32s, start: Int32s, total: Floats
 ) -> tuple[int, int]:

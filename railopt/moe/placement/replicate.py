@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from railopt.arrays import Floats, Int32s
 from railopt.errors import InputError
+from railopt.kernels import kernel_part, njit
 from railopt.moe.placement.placement import Placement, slot_gpus
 
 PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
@@ -138,7 +138,7 @@ def _rebalance(
     return phy2log, logcnt
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
     """Groups to nodes, the same number on each: heaviest first to the lightest open node, then
     swaps while they help.
@@ -186,7 +186,7 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
     return node_of
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
     """Each further replica goes to the expert with the largest load a replica, at most one a
     GPU.
@@ -203,7 +203,7 @@ def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
         share[best] = load[best] / count[best]
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
     for s in range(start, start + used):  # noqa: SIM110  numba has no any() of a generator
         if slots[s] == expert:
@@ -211,7 +211,7 @@ def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
     """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
     lacks the expert.
@@ -256,7 +256,7 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
     return slots
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _make_room(
     slots: Int32s, start: Int32s, used: Int32s, total: Floats, share: Floats, expert: int
 ) -> int:
@@ -286,7 +286,7 @@ def _make_room(
     raise ValueError("unreachable: an exchange always exists")
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
     """Exchange one expert of the fullest GPU for a lighter one of another while the higher of the
     two loads falls.
@@ -318,7 +318,7 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
             return
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _exchange(
     top: int, low: int, slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s
 ) -> tuple[int, int]:

@@ -1,0 +1,117 @@
+"""Parts of kernels are called by kernels alone; whoever wants to know hears of compilations."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import railopt
+
+ROOT = Path(railopt.__file__).parent.parent
+FOLDERS = ("railopt", "tests", "experiments", "examples", "proofs")
+COMPILED = ("njit", "kernel_part", "overload", "intrinsic", "cfunc")
+
+
+def _texts() -> dict[str, str]:
+    """Every file by its dotted name."""
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text() for path in files
+    }
+
+
+def _decorators(node: ast.AST) -> list[str]:
+    """The names of a function's decorators, without their arguments."""
+    return [ast.unparse(d).partition("(")[0] for d in getattr(node, "decorator_list", ())]
+
+
+def _parts(texts: dict[str, str]) -> set[str]:
+    """The dotted names of all parts."""
+    return {
+        f"{module}.{node.name}"
+        for module, text in texts.items()
+        if "@kernel_part" in text
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef) and "kernel_part" in _decorators(node)
+    }
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """What each imported name of a file stands for."""
+    return {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _used_by_python(node: ast.AST) -> Iterator[tuple[str, ...]]:
+    """The names and the attributes that are read outside compiled functions."""
+    if set(_decorators(node)) & set(COMPILED):
+        return
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield (node.id,)
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        yield node.value.id, node.attr
+    for child in ast.iter_child_nodes(node):
+        yield from _used_by_python(child)
+
+
+def _wrong_uses(module: str, text: str, parts: set[str]) -> set[str]:
+    """The parts that Python code of a file uses."""
+    tree = ast.parse(text)
+    names = _imported(tree)
+    return parts.intersection(
+        ".".join((names.get(first, f"{module}.{first}"), *rest))
+        for first, *rest in _used_by_python(tree)
+    )
+
+
+def test_python_calls_no_part() -> None:
+    texts = _texts()
+    parts = _parts(texts)
+    files = "|".join({part.split(".")[-2] for part in parts})
+    imports = re.compile(rf"^\s*(from|import) .*\b({files})\b|^\s+({files})( as \w+)?,$", re.M)
+    near = {m: text for m, text in texts.items() if "@kernel_part" in text or imports.search(text)}
+    wrong = {module: _wrong_uses(module, text, parts) for module, text in near.items()}
+    assert parts
+    assert {module: uses for module, uses in wrong.items() if uses} == {}
+
+
+def test_a_call_from_python_is_seen() -> None:
+    text = (
+        "from a import b\nfrom a.b import f\n\n@kernel_part()\ndef g():\n    f()\n\n"
+        "def h():\n    b.e()\n    g()\n"
+    )
+    assert _wrong_uses("c", text, {"a.b.e", "a.b.f", "c.g"}) == {"a.b.e", "c.g"}
+
+
+TOLD = """
+import gc, sys
+from railopt import kernels
+assert "numba" not in sys.modules
+heard = []
+kernels.tell(lambda: heard.append(gc.isenabled()))
+
+@kernels.kernel_part()
+def inner(a):
+    return a + 1
+
+@kernels.njit()
+def outer(a):
+    return inner(a)
+
+assert outer(1) == 2 and outer(2) == 3
+assert heard == [False] and gc.isenabled(), heard
+"""
+
+
+def test_a_compilation_is_told_once_and_collects_no_garbage() -> None:
+    assert gc.isenabled()
+    subprocess.run([sys.executable, "-c", TOLD], check=True)
