@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 
 __all__ = ["colour", "split_counts"]
+
+HALVINGS = 63  # of an int64, at most
 
 
 class _Trails(NamedTuple):
@@ -33,7 +36,7 @@ class _Trails(NamedTuple):
     first: Array
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _made_even(
     edges: Array, left: Array, right: Array, lefts: int, rights: int
 ) -> tuple[Array, Array, Array]:
@@ -69,7 +72,7 @@ def _made_even(
     return head[:used], tail[:used], degree
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _even_graph(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> _Trails:
     """The graph of `edges` made even, with the edges of each vertex."""
     head, tail, first = _made_even(edges, left, right, lefts, rights)
@@ -85,7 +88,7 @@ def _even_graph(edges: Array, left: Array, right: Array, lefts: int, rights: int
     return _Trails(head, tail, incident, first)
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _directed(graph: _Trails) -> Array:
     """bool [edges]: whether closed trails through all edges walk an edge from left to right."""
     head, tail, incident, first = graph
@@ -105,7 +108,7 @@ def _directed(graph: _Trails) -> Array:
     return forward
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
     """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges,
     rounded either way: those that closed trails walk from left to right, and the others.
@@ -124,11 +127,12 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
         if not forward[i]:
             parted[rest] = edges[i]
             rest += 1
-    edges[:] = parted
+    for i in range(edges.size):  # a slice's assignment takes numba seconds to compile
+        edges[i] = parted[i]
     return first
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _alternate(
     edges: Array,
     left: Array,
@@ -172,21 +176,20 @@ def _alternate(
         colour[e] = base + a
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> Array:
     """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges
     than that.
     """
     result = np.zeros(left.size, np.int64)
     edges = np.arange(left.size)
-    begin, end, number, base = (
-        [np.int64(0)],
-        [np.int64(left.size)],
-        [np.int64(colours)],
-        [np.int64(0)],
-    )
-    while len(begin):
-        b, e, n, c = begin.pop(), end.pop(), number.pop(), base.pop()
+    stack = np.zeros((4, HALVINGS + 1), np.int64)  # parts of `edges`, and their colours
+    begin, end, number, base = stack[0], stack[1], stack[2], stack[3]
+    end[0], number[0] = left.size, colours
+    parts = 1
+    while parts:
+        parts -= 1
+        b, e, n, c = begin[parts], end[parts], number[parts], base[parts]
         if e == b:
             continue
         if n == 1:
@@ -197,10 +200,9 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
         else:
             middle = b + _euler_split(edges[b:e], left, right, lefts, rights)
             for part_begin, part_end, part_base in ((b, middle, c), (middle, e, c + n // 2)):
-                begin.append(part_begin)
-                end.append(part_end)
-                number.append(n // 2)
-                base.append(part_base)
+                begin[parts], end[parts] = part_begin, part_end
+                number[parts], base[parts] = n // 2, part_base
+                parts += 1
     return result
 
 
@@ -227,7 +229,7 @@ def _lowest_bit_compiled(word: Any) -> Any:
     return compiled
 
 
-@njit(forceinline=True)
+@kernel_part(forceinline=True)
 def _cross(bits: Array, back: Array, at: Array, vertex: int) -> int:
     """Use an edge of `vertex` up, in its row of `bits` and in its neighbour's row of `back`; the
     neighbour, or -1.
@@ -260,7 +262,7 @@ class _Unused(NamedTuple):
     at_column: Array
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _trail(v: int, on_left: bool, unused: _Unused, counts: Array, other: Array) -> tuple[int, bool]:
     """Walk unused edges from `v` until there is no way on: those walked left to right count in
     `counts`, the others in `other`.  Returns where it ends, and whether that is on the left.
@@ -280,7 +282,7 @@ def _trail(v: int, on_left: bool, unused: _Unused, counts: Array, other: Array) 
         v, on_left = k, True
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _halve(counts: Array, other: Array) -> None:
     """Share `counts` [lefts, rights] out between itself and `other`: each row's and column's sum
     halved, rounded either way.
@@ -341,7 +343,7 @@ def split_counts(counts: Array, colours: int) -> Array:
     return parts
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _split_odd(parts: Array) -> None:
     """Split `parts[0]` among all of `parts`, an odd number of colours."""
     colours, lefts, rights = parts.shape

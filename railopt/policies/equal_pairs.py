@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array, Ints
+from railopt.kernels import njit
 from railopt.policies.common import Columns
 
 __all__ = ["Spread", "fits", "lpt_global", "lpt_local"]

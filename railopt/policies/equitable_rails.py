@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 from railopt.policies.colouring import colour, split_counts
 from railopt.policies.common import Columns
 from railopt.policies.rounds import Unfinished, left_over, whole_rounds
@@ -13,7 +13,7 @@ from railopt.policies.rounds import Unfinished, left_over, whole_rounds
 __all__ = ["assign"]
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
     """Vertex of each row: the rows of a node, in the given order, in blocks of `width`; and how
     many blocks there are.

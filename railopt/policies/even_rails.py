@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 
 __all__ = ["Near", "Rows", "Shares", "even_excess", "near_lists", "shares"]
 
@@ -59,7 +59,7 @@ def shares(tx: Array, rx: Array) -> Shares:
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _due(rows: Rows, shares: Shares) -> Array:
     """int64 [senders, nodes, rails]: minus the bytes that each rail should carry to a destination,
     by the shares of its NICs.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array, Ints
+from railopt.kernels import njit
 from railopt.policies.common import Columns, Costs
 
 __all__ = ["Unfinished", "left_by_rounds", "left_over", "round_robin", "whole_rounds"]
@@ -72,7 +72,8 @@ def left_over(unfinished: Unfinished) -> Array:
             for t in range(turn[k, f]):
                 left[filled] = started[k, f, t]
                 filled += 1
-    left[filled:] = others
+    for i in range(others.size):  # a slice's assignment takes numba seconds to compile
+        left[filled + i] = others[i]
     return left
 
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import njit
 from railopt.policies.common import Costs
 from railopt.rail_moves import Hosts, reaches
 

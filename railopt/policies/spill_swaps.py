@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 from railopt.policies.common import Costs
 from railopt.policies.spill_rails import Units
 
@@ -17,6 +17,7 @@ __all__ = ["State", "relieve"]
 
 LOOKS = 1 << 15  # at pairs of units for one exchange
 EXCHANGES = 64  # that a NIC may make
+NONE = np.int64(-1)  # no literal: numba compiles what is called with one once for each value
 
 
 class State(NamedTuple):
@@ -31,7 +32,7 @@ class State(NamedTuple):
     rail: Array
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
     """(units, first): the units of node k are units[first[k] : first[k + 1]]."""
     first = np.zeros(nodes + 1, np.int64)
@@ -46,16 +47,20 @@ def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
     return units, first
 
 
-@njit(cache=True)
-def _take(state: State, c: int, n: int, sign: int) -> None:
-    """Put unit `c` on rail `n` (sign 1), or take it off (-1)."""
-    costs, size = state.costs, sign * state.units.size[c]
-    k, f, rails = state.units.src[c], state.units.dst[c], costs.tx.shape[1]
+@kernel_part(cache=True)
+def _put(state: State, c: int, n: int, size: int) -> None:
+    """Put unit `c` on rail `n`; `size` is its size, or less than 0 to take it off."""
+    k, f, costs, rails = (
+        state.units.src[c],
+        state.units.dst[c],
+        state.costs,
+        state.costs.tx.shape[1],
+    )
     state.sent[k * rails + n] += size * costs.tx[k, n]
     state.received[f * rails + n] += size * costs.rx[f, n]
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
     """Whether unit `c` would keep these times at the two NICs of rail `n`."""
     costs, size = state.costs, state.units.size[c]
@@ -68,45 +73,45 @@ def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
     )
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> bool:
     """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
     goes to a rail with room, or changes places with a smaller one there, at the fewest further
     moves that `LOOKS` looks find.  No other NIC is busy for longer than `kept` after that.
     """
     grade, size, rail = state.units.grade, state.units.size, state.rail
-    looks, least, first, second = 0, 1 << 30, -1, -1
+    looks, least, first, second = 0, 1 << 30, NONE, NONE
     for c in some:
         if rail[c] != full or looks > LOOKS or least <= 0:
             continue
-        _take(state, c, full, -1)
+        _put(state, c, full, -size[c])
         for n in range(grade.shape[1]):
             more = int(grade[c, n]) - int(grade[c, full])
             if n != full and more < least and _fits(state, c, n, kept, kept):
                 least, first, second = more, c, -1 - n
         for d in some:
-            m = rail[d]
+            m = np.int64(rail[d])
             more = int(grade[c, m]) - int(grade[c, full])
             more += int(grade[d, full]) - int(grade[d, m])
             if m == full or size[d] >= size[c] or more >= least:
                 continue
             looks += 1
-            _take(state, d, m, -1)
+            _put(state, d, m, -size[d])
             late = 1 << 62  # the full rail itself is less busy than it was, if not yet enough
             ends = (late, kept) if sends else (kept, late)
             if _fits(state, c, m, kept, kept) and _fits(state, d, full, ends[0], ends[1]):
                 least, first, second = more, c, d
-            _take(state, d, m, 1)
-        _take(state, c, full, 1)
+            _put(state, d, m, size[d])
+        _put(state, c, full, size[c])
     if first < 0:
         return False
-    other = -1 - second if second < 0 else rail[second]
-    _take(state, first, full, -1)
+    other = -1 - second if second < 0 else np.int64(rail[second])
+    _put(state, first, full, -size[first])
     if second >= 0:
-        _take(state, second, other, -1)
-        _take(state, second, full, 1)
+        _put(state, second, other, -size[second])
+        _put(state, second, full, size[second])
         rail[second] = full
-    _take(state, first, other, 1)
+    _put(state, first, other, size[first])
     rail[first] = other
     return True
 

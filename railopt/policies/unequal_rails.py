@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import njit
 from railopt.policies.by_size import INDEX
 from railopt.policies.common import Columns, Costs
 
