@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array, Ints
+from railopt.kernels import kernel_part, njit
 from railopt.policies.common import Columns
 
 __all__ = ["after_rounds", "exchange", "fits", "lpt", "put_on_least"]
@@ -102,7 +102,7 @@ def _words(
     return seen, starts, words
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _largest_in_turn(
     chunks: Columns, layout: Layout, buckets: int, senders: int, rails: int, rail: Array
 ) -> tuple[Ints, Ints]:
@@ -130,7 +130,7 @@ def _largest_in_turn(
     return rounds * rails + turn, starts
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _other_words(chunks: Columns, layout: Layout, place: Ints, words: Array) -> None:
     """The stored bits of the words of chunks below the largest size, each at the next `place` of
     its bucket.
@@ -146,7 +146,7 @@ def _other_words(chunks: Columns, layout: Layout, place: Ints, words: Array) -> 
             place[b] += 1
 
 
-@njit(forceinline=True)
+@kernel_part(forceinline=True)
 def exchange(loads: Ints, pairs: tuple[tuple[int, int], ...]) -> None:
     """Each pair of places in order, so that the lower load stands first."""
     for a, b in pairs:
@@ -154,7 +154,7 @@ def exchange(loads: Ints, pairs: tuple[tuple[int, int], ...]) -> None:
         loads[a], loads[b] = low, high
 
 
-@njit(forceinline=True)
+@kernel_part(forceinline=True)
 def _sort_loads(loads: Ints, rails: int) -> None:
     """Sort the loads: for eight rails by Batcher's network, which has no branches to mispredict,
     else by insertion.
@@ -175,7 +175,7 @@ def _sort_loads(loads: Ints, rails: int) -> None:
         loads[at] = moving
 
 
-@njit(forceinline=True)
+@kernel_part(forceinline=True)
 def after_rounds(loads: Array, seen: int, largest: int, load_at: int, rails: int) -> None:
     """The sorted loads of a sender of whose largest chunks `seen` went round its rails: the first
     rails may have one chunk more, and then come last.
@@ -186,7 +186,7 @@ def after_rounds(loads: Array, seen: int, largest: int, load_at: int, rails: int
         loads[place] = (((rounds + (n < more)) * largest) << load_at) | n
 
 
-@njit(forceinline=True)
+@kernel_part(forceinline=True)
 def put_on_least(loads: Array, added: int, rails: int) -> None:
     """Add to the lowest load and move it to its place among the sorted others."""
     moving = loads.dtype.type(loads[0] + added)  # not wider than the loads: they may be 32 bits
@@ -197,7 +197,7 @@ def put_on_least(loads: Array, added: int, rails: int) -> None:
     loads[rails - 1] = moving
 
 
-@njit(forceinline=True)
+@kernel_part(forceinline=True)
 def _added(word: int, layout: Layout) -> int:
     """What a chunk's word adds to the word of its rail's load."""
     size_mask = (1 << (layout.sender_at - layout.size_at)) - 1
@@ -205,7 +205,7 @@ def _added(word: int, layout: Layout) -> int:
     return (layout.largest - below) << layout.load_at
 
 
-@njit(forceinline=True)
+@kernel_part(forceinline=True)
 def _assign(
     words: Array, starts: Ints, layout: Layout, seen: Ints, rails: int, rail: Array
 ) -> None:
