@@ -16,9 +16,9 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 from railopt.sim.fill import Net, Ports, enter, fill, leave
 
 NEVER = 2**62
@@ -102,7 +102,7 @@ class Limits(NamedTuple):
     until: int
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
     """The group may start: push its flows' starts; a group without flows is over at once and opens
     those behind it.
@@ -122,7 +122,7 @@ def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
                     ready.append(np.int64(h))
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
     g = work.group[f]
     state.group_left[g] -= 1
@@ -134,7 +134,7 @@ def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
                 _open(np.int64(h), now, work, state, events)
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _ceil(picoseconds: float) -> int:
     """Up to the next whole picosecond, at least 1; a part in 2**47 above a whole one is rounding,
     not time.
@@ -142,7 +142,7 @@ def _ceil(picoseconds: float) -> int:
     return max(int(np.ceil(picoseconds * (1.0 - 2.0**-47))), 1)
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _smallest(values: Array, rank: int, buffer: Array) -> float:
     """The value that `rank` others come before (quickselect in the buffer; numba's np.partition
     compiles for ages).
@@ -170,7 +170,7 @@ def _smallest(values: Array, rank: int, buffer: Array) -> float:
     return float(buffer[rank])
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _window(active: Array, state: State, now: int, limits: Limits, room: int) -> tuple[int, bool]:
     """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends
     lie apart in it.
@@ -193,7 +193,7 @@ def _window(active: Array, state: State, now: int, limits: Limits, room: int) ->
     return last, last > first
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _advance(
     active: Array,
     now: int,
@@ -241,7 +241,7 @@ def _advance(
     return kept
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _spread(active: Array, step: int, among: Array, net: Net, state: State, ports: Ports) -> None:
     """Slow the flows that end inside the step so that they end with it; give what they leave to the
     others.
@@ -267,7 +267,7 @@ def _spread(active: Array, step: int, among: Array, net: Net, state: State, port
         state.is_ending[state.ending[i]] = False
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
     """Add the flows that end within the step to the list, at the rate that ends them with it; its
     new length.
@@ -282,7 +282,7 @@ def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
     return ending
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, events: Any) -> int:
     """Start what starts at once, queue the rest; the number of active flows."""
     count = 0
@@ -303,7 +303,7 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, event
     return count
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _happen(
     now: int, count: int, net: Net, work: Work, state: State, ports: Ports, events: Any
 ) -> int:
@@ -320,7 +320,7 @@ def _happen(
     return count
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _run(
     c: int,
     parts: Parts,
@@ -367,7 +367,7 @@ def _run(
     return curve
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _steps(room: int, used: Array) -> Steps:
     return Steps(
         np.zeros(room, np.int32),
@@ -378,7 +378,7 @@ def _steps(room: int, used: Array) -> Steps:
     )
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
     """Append each track's bytes of this step to the curve; the curve, which may have had to
     grow.

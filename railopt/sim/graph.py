@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import njit
 
 
 @njit(cache=True)
