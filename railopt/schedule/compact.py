@@ -6,9 +6,9 @@ In 1.5 n to 3 n stages (measured at 2 % spare); what is proved is in the docstri
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 from railopt.schedule.decompose import Stages, doubled, line_sums, no_stages, tables
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 
@@ -18,7 +18,7 @@ PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 """A slot is the largest entry over one of these."""
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
     """Slots of `slot` bytes that the fullest line needs when each entry is rounded up to whole
     slots; over `limit`: -1.
@@ -45,7 +45,7 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
     return int(most) if most <= limit else -1
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _finish(left: Array, time: int, spare: int, patient: bool, scratch: Array) -> tuple[int, int]:
     """(slot, count) with the fewest slots that end within `time + spare`, or (0, 0) where none is
     good enough yet.
@@ -68,7 +68,7 @@ def _finish(left: Array, time: int, spare: int, patient: bool, scratch: Array) -
     return slot, count
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, graphs: Array) -> None:
     """Which pairs fit a stage of `length`, as bits of three graphs.
 
@@ -93,7 +93,7 @@ def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, gra
             hard[i, w], half[i, w], soft[i, w] = a, b, c
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) -> int:
     """The longest stage for which every row and every column has a pair that fits: no perfect
     matching lasts longer.
@@ -149,7 +149,7 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     return tables(stages)
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _match(
     left: Array, real: Array, slot: Int, time: Int, spare: Int, stages: Stages
 ) -> tuple[Stages, Int, Int]:

@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, unmatch, words
 
 
@@ -73,7 +73,7 @@ class Stages(NamedTuple):
     used: Array
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def no_stages(n: int) -> Stages:
     """Room for the first 4n stages."""
     return Stages(
@@ -81,7 +81,7 @@ def no_stages(n: int) -> Stages:
     )
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def doubled(stages: Stages) -> Stages:
     """The same with twice the room."""
     peer, sent = stages.peer, stages.sent
@@ -92,7 +92,7 @@ def doubled(stages: Stages) -> Stages:
     )
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def tables(stages: Stages) -> tuple[Array, Array]:
     """(peer, sent), both [stages, n]."""
     count = stages.used[0]

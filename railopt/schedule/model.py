@@ -29,9 +29,9 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array, Floats
+from railopt.kernels import kernel_part, njit
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.pieces import Pieces
 from railopt.schedule.value import DEFAULT_CHUNK, Schedule
@@ -118,7 +118,7 @@ class Inside(NamedTuple):
     all_at_once: Array
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> int:
     """Sum up the transfer (a tile in a stage) that begins at row p, bytes between GPUs of a server:
     `given` [source, rail] before the wire, `passed` [rail, target] after it.  The row behind it.

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 
 
 @njit(cache=True)
@@ -41,7 +41,7 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
     return peers, bytes_
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _split(
     peer: Array, sent: Array, stage: int, parts: int, step: int, rising: bool
 ) -> tuple[Array, Array]:

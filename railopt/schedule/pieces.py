@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 
 # columns of a run: source GPU (local), target GPU (local), offset in the flow, bytes
 SOURCE, TARGET, OFFSET, BYTES = range(4)
@@ -70,7 +70,7 @@ class TileRails(NamedTuple):
     used: Array
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _rails(m: int) -> TileRails:
     """Room for a tile of m rails."""
     whole = np.zeros((5, m), np.int64)
@@ -105,7 +105,7 @@ def node_matrix(bytes_: Array, nodes: int) -> Array:
     return matrix
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
     """The stages of each tile in order, (int64 [n * n + 1], int64 [transfers]): those of tile
     (i, j) are `second[first[i * n + j] : first[i * n + j + 1]]`.
@@ -128,7 +128,7 @@ def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
     return start, found
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _take(tile: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     """Append the next `want` bytes of GPU g to a rail's runs."""
     m = len(tile)
@@ -148,7 +148,7 @@ def _take(tile: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _load(tile: Array, turn: int, by_target: bool, rails: TileRails) -> None:
     """Give each rail of the tile [m, m] its runs, in the order in which it sends them; nothing is
     sent yet.
@@ -181,7 +181,7 @@ def _load(tile: Array, turn: int, by_target: bool, rails: TileRails) -> None:
             _sort_by_target(rails.runs[rail], rails.filled[rail])
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _sort_by_target(runs: Array, count: int) -> None:
     """Stable insertion sort by target GPU; a rail has few runs."""
     for k in range(1, count):
@@ -194,7 +194,7 @@ def _sort_by_target(runs: Array, count: int) -> None:
         runs[p, 0], runs[p, 1], runs[p, 2], runs[p, 3] = a, b, c, d
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _send(
     stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int
 ) -> int:
@@ -221,7 +221,7 @@ def _send(
     return p
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int) -> int:
     """At least as many pieces as there are: a tile has at most m * m + m runs, each cut once more
     where a stage ends and once for every `cap` bytes.

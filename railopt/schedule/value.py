@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from railopt.arrays import Array, Ints, digest, frozen, load_npz, save_npz, total
 from railopt.bounds import Bound
@@ -20,6 +19,7 @@ from railopt.chunks import Chunks
 from railopt.errors import CheckFailed, FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.formats import Connection, format_cm
+from railopt.kernels import njit
 from railopt.plans import Plan
 from railopt.schedule.decompose import line_sums
 from railopt.schedule.kinds import KINDS, ORDERS
