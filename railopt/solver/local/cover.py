@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 
 FOUND, REFUTED, GAVE_UP = 1, 0, -1
 NEVER = np.int64(1) << np.int64(62)  # more than any load wastes
@@ -86,7 +86,7 @@ def popcount(x: Any) -> Any:
     return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def masks_of(loads: Loads) -> Masks:
     """The masks of a list of loads."""
     table, counts = loads.table, loads.counts
@@ -104,7 +104,7 @@ def masks_of(loads: Loads) -> Masks:
     return Masks(more, first_row, of_class, loose_loads(loads.sizes, table, loads.wastes))
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
     """`Masks.loose`."""
     loose = np.zeros(wastes.size, np.bool_)
@@ -116,7 +116,7 @@ def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
     return loose
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def stack_of(loads: Loads, slack: int) -> Stack:
     """An empty branch: all loads usable, all jobs left, all rails free."""
     number, levels = loads.table.shape[0], loads.rails.sum() + 1
@@ -137,7 +137,7 @@ def stack_of(loads: Loads, slack: int) -> Stack:
     return stack
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
     """(type of job left with the fewest usable loads, how many); type -1 where no job is left."""
     usable, left, more = stack.usable[level], stack.left[level], masks.more
@@ -156,7 +156,7 @@ def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
     return kind, fewest
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def next_choice(stack: Stack, level: int) -> int:
     """The next load to try at a level, taken from its choices; -1 where none is left."""
     choices, w = stack.choices[level], stack.at[level]
@@ -170,7 +170,7 @@ def next_choice(stack: Stack, level: int) -> int:
     return (w << 6) + popcount(bit - np.uint64(1))
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: int) -> bool:
     """Whether a job left fits into `waste`, alone or in place of a smaller one of the load that is
     not of type `keep`.
@@ -185,7 +185,7 @@ def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: in
     return False
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> None:
     """Choose a load: what is usable and free at the next level, whose `left` is known; afterwards
     the load is not usable at this level any more.

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array, Ints
+from railopt.kernels import kernel_part, njit
 
 PRICING_NODES = 4_000_000  # of the knapsack's search
 NODES_A_SECOND = 20_000_000
@@ -86,7 +86,7 @@ def product_at_most(a: int, b: int, c: int, d: int) -> bool:
     return high_left < high_right or (high_left == high_right and low_left <= low_right)
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _wide_product(a: Any, b: Any) -> tuple[Any, Any]:
     """(high, low) words uint64 of a product of two uint64."""
     half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)

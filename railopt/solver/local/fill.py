@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 from railopt.solver.local.cover import FOUND, Loads, search
 from railopt.solver.local.subsets import POOL, best_subset, shuffle
 from railopt.solver.local.window import codes_fit, count_window, half_sums, interleaved, list_window
@@ -68,7 +68,7 @@ def resplit(
     return loads.max() <= target
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def few_more(sizes: Array, jobs: Array, count: int, need: int, share: int, taken: Array) -> int:
     """`need` less the sum of two, else three, of jobs[:count] that fill it but for `share`; -1
     where none do.
@@ -126,7 +126,7 @@ class Scratch(NamedTuple):
     buffers: Array
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def scratch_of(filling: Filling) -> Scratch:
     """Buffers, with all jobs left."""
     jobs = filling.sizes.size
@@ -139,7 +139,7 @@ def scratch_of(filling: Filling) -> Scratch:
     )
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def fill_sparsely(filling: Filling, scratch: Scratch, left: int, share: int, attempt: int) -> int:
     """Fill a rail with few of the jobs left, marked as `taken`; returns what it wastes, -1 where
     that failed.
@@ -169,7 +169,7 @@ def fill_sparsely(filling: Filling, scratch: Scratch, left: int, share: int, att
     return waste
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def fill_fully(filling: Filling, scratch: Scratch, left: int, share: int, reserved: int) -> int:
     """Fill a rail with the largest job left and a random set of others that wastes at most `share`,
     the `reserved` smallest left out; marked as `taken`.  Returns the waste, -1 where that failed.
@@ -193,7 +193,7 @@ def fill_fully(filling: Filling, scratch: Scratch, left: int, share: int, reserv
     return need - total
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rails: int) -> int:
     """Fill the next of the last `rails` rails, sparsely where asked for and possible; returns its
     waste, -1 where it could not be filled.
@@ -219,7 +219,7 @@ def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rails: 
     return -1
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[int, int]:
     """(jobs left, first in `scratch.rest`; slack left), after filling all but `keep` rails; -1 jobs
     where a rail could not be filled.

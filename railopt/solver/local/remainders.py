@@ -11,9 +11,9 @@ exhaustively.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array, Ints
+from railopt.kernels import kernel_part, njit
 from railopt.solver.local.state import LARGEST
 
 MOST = 96  # other chunks: with more of them the plain search has all the freedom it needs
@@ -63,7 +63,7 @@ def _fill(sizes: Array, rails: int, capacity: int, tries: int, seed: int, rail: 
     return False
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _most_frequent(sizes: Array) -> tuple[int, int]:
     """(size, how many) of the longest run."""
     best, most, run = 0, 0, 0
@@ -74,14 +74,14 @@ def _most_frequent(sizes: Array) -> tuple[int, int]:
     return best, most
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _less(room: int, taken: int, cap: int) -> int:
     """(room - taken) mod cap, of residues."""
     left = room - taken
     return left + cap if left < 0 else left
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _deal(
     residue: Array, order: Array, rails: int, room: int, cap: int, slack: int, rail: Array
 ) -> bool:
@@ -110,7 +110,7 @@ def _deal(
     return _last_three(residue, order, left, rails - 3, room, cap, slack, rail)
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _best_pair(
     residue: Array, order: Array, left: int, room: int, cap: int
 ) -> tuple[int, int, int]:
@@ -131,7 +131,7 @@ def _best_pair(
     return waste, a, b
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _last_three(
     residue: Array,
     order: Array,
@@ -174,7 +174,7 @@ def _last_three(
     return False
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _add_caps(sizes: Array, rails: int, capacity: int, cap: int, rail: Array) -> bool:
     """The caps into the rooms that the others left, rail after rail; False where the others
     overfill one.

@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 
 POOL = 60  # jobs in a pool at most: their subset is the bits of an int64
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def sorted_sums(
     pool: Array, start: int, stop: int, most: int, found: Array, spare: Array
 ) -> tuple[int, int]:

@@ -14,10 +14,10 @@ from math import ceil
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array, Ints
 from railopt.bounds import local_bound
+from railopt.kernels import njit
 from railopt.solver.local.cover import FOUND, REFUTED, Loads, search
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.equal import failure

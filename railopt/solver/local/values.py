@@ -8,9 +8,9 @@ LPT: Graham (1969).  MULTIFIT: Coffman, Garey, Johnson (1978).  Differencing: Ka
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 
 
 @njit(cache=True)
@@ -67,7 +67,7 @@ def counted(sizes: Array, rails: int) -> Array:
     return assignment
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def first_fit(sizes: Array, rails: int, capacity: int, assignment: Array) -> bool:
     """Each job, largest first, to the first rail with room; whether all found one."""
     loads = np.zeros(rails, np.int64)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
 
 
 class Half(NamedTuple):
@@ -28,7 +28,7 @@ class Half(NamedTuple):
     codes: Array
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
     """The sets of types (int64 [types], and how many of each) with a sum of at most `high`; none
     where there are more than `limit`.
