@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from railopt.arrays import Ints
+from railopt.kernels import njit
 
 
 @njit(cache=True)

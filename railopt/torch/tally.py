@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from railopt.arrays import Array
+from railopt.kernels import njit
 
 __all__ = ["Pieces", "Sums", "Tables", "add", "begin", "busiest", "by_column", "sums"]
 

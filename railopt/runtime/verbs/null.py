@@ -18,8 +18,9 @@ import threading
 from typing import Any
 
 import numpy as np
-from numba import cfunc, njit, types
+from numba import cfunc, types
 
+from railopt.kernels import kernel_part, njit
 from railopt.runtime.payload.pattern import copy_bytes as _copy
 from railopt.runtime.payload.pattern import load_i32 as _i32_at
 from railopt.runtime.payload.pattern import load_i64 as _i64_at
@@ -73,7 +74,7 @@ def _word(pointer, index):  # type: ignore[no-untyped-def]
     return pointer + PUBLIC + 8 * index
 
 
-@njit
+@kernel_part()
 def _push(cq, wr_id, status, opcode, length, imm):  # type: ignore[no-untyped-def]
     pushed, depth = _i64_at(_word(cq, C_PUSHED)), _i64_at(_word(cq, C_DEPTH))
     entry = _word(cq, C_ENTRIES) + (pushed % depth) * _WC_SIZE
@@ -86,7 +87,7 @@ def _push(cq, wr_id, status, opcode, length, imm):  # type: ignore[no-untyped-de
     return pushed + 1 - _i64_at(_word(cq, C_POLLED)) > depth
 
 
-@njit
+@kernel_part()
 def _covered(keys, key, address, length):  # type: ignore[no-untyped-def]
     """Whether `key` is registered for the range: rows of (key, first, last + 1), a counter in
     front.
@@ -98,7 +99,7 @@ def _covered(keys, key, address, length):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit
+@kernel_part()
 def _execute(qp, wr):  # type: ignore[no-untyped-def]
     """Carry out one request: its completion status."""
     peer = _i64_at(_word(qp, Q_PEER))
