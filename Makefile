@@ -84,7 +84,6 @@ verified: $(VENV)/.base         ## railopt-verified: the checker, extracted from
 	$(PY) -m railopt.symbolic.coq --build
 	$(MAKE) -C proofs/verified
 proofs: $(VENV)/.test verified  ## the Coq proofs: build, extract, audit, planted mutants (MUTANTS=3: every third), ties to Python (installs Debian's coq, ocaml and zarith as root)
-	$(PY) -m railopt.symbolic.coq
 	RAILOPT_MUTANTS=$(MUTANTS) $(PY) -m pytest tests/proofs
 	$(VENV)/bin/railopt prove --kernel
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)

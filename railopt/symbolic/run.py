@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from railopt.errors import BackendError, CheckFailed, FormatError
@@ -146,12 +147,18 @@ def run(theorem: Theorem, kernel: Kernel, *, quick: bool) -> Outcome:
     return Outcome(theorem, tuple(results), time.monotonic() - start)
 
 
+@cache
+def _said(check: Callable[[bool], Result], quick: bool) -> Result:
+    """What a check says; several theorems name the same one, which runs once."""
+    return check(quick)
+
+
 def _results(theorem: Theorem, kernel: Kernel, quick: bool) -> Iterator[tuple[str, Result]]:
     if theorem.coq:
         yield "coq", kernel.result(theorem.coq)
     for name in theorem.checks:
         try:
-            yield name, checker(name)(quick)
+            yield name, _said(checker(name), quick)
         except Exception as error:  # whatever a broken check raises: it did not say yes
             yield name, Result(None, "symbolic", "", (), f"{type(error).__name__}: {error}")
     for name in theorem.counterexamples:
