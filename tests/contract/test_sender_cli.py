@@ -400,7 +400,9 @@ def test_a_plan_with_stages_is_not_made_again(tmp_path: Path, railopt_cli: Cli) 
     assert railopt_cli("send", tmp_path / "staged.npz", "--adapt", "off").code == 0
 
 
-def test_bench_on_two_nodes(null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_on_two_nodes(
+    tmp_path: Path, null_devices: NullLibrary, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert on_two_nodes(
         "bench",
         "uniform",
@@ -414,6 +416,8 @@ def test_bench_on_two_nodes(null_devices: NullLibrary, capsys: pytest.CaptureFix
         "1",
         "--policy",
         "lpt,own-nic",
+        "--metrics",
+        str(tmp_path / "{rank}.prom"),
     ) == [0, 0]
     rows = [
         line.split() for line in capsys.readouterr().out.splitlines() if not line.startswith("#")
@@ -424,6 +428,11 @@ def test_bench_on_two_nodes(null_devices: NullLibrary, capsys: pytest.CaptureFix
         for policy in ("lpt", "own-nic")
     ]
     assert {row[10] for row in rows} == {"0"}
+    for node in range(2):
+        found = families((tmp_path / f"{node}.prom").read_text())
+        achieved = found["railopt_link_achieved_bytes_per_second"]
+        assert len(achieved) == 2, "one a rail, to the one peer"
+        assert min(achieved.values()) > 0
 
 
 def test_bench_has_the_columns_of_nccl_tests(railopt_cli: Cli) -> None:

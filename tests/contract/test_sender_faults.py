@@ -6,19 +6,24 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from railopt.errors import BackendError
 from railopt.policies import POLICIES
+from railopt.runtime.payload import verify
+from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders import exchange
 from railopt.runtime.senders.exchange import ROUNDS, full_round, immediate
 from railopt.runtime.senders.replan import replan
 from railopt.runtime.senders.verbs import Verbs
+from railopt.runtime.senders.verbs_run import VerbsRun
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.engine import PROTECTION
+from railopt.runtime.verbs.objects import Qp
 from railopt.runtime.verbs.rails import Damping, Options
 from tests.contract.sender_world import World, carry, small_plan
 
@@ -107,6 +112,49 @@ def test_all_ranks_must_have_as_many_queue_pairs() -> None:
     world = World(2, 2, options_of={0: Options(queue_pairs=2)})
     results = world.run(lambda sender: None)
     assert any("give all ranks the same --qp" in str(result) for result in results), results
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("kill", [Qp.close, Qp.retire])
+def test_a_queue_pair_that_takes_its_completions_along_is_asked_after(
+    kill: Callable[[Qp], None], late: bool
+) -> None:
+    """From the begin, or from when its peer was ready until that was done: nobody is told of what
+    was posted, acknowledged and received on it.
+    """
+    plan, done = small_plan(2, 3), threading.Event()
+    world = World(2, 3, options=Options(stall_s=20))  # all of a link is posted at once
+
+    def work(sender: Verbs) -> list[Any]:
+        layout, node, cq = Layout.packed(plan.chunks), sender.group.rank, sender.wiring.rails[0].cq
+        link = sender.wiring.by_place[1 - node, 0]
+
+        def hurt(run: VerbsRun) -> None:
+            while late and not link.open:
+                run.poll()
+            poll = cq.poll
+            cq.poll = lambda: 0 * poll()  # type: ignore[method-assign]
+            while late and not done.is_set():
+                run.poll()
+            kill(link.qp)
+
+        verify.fill(plan, layout, node, sender.send, 1)
+        sender.group.allgather("start")
+        run = sender.run(plan)
+        if node == 0:
+            hurt(run)
+        report = run.wait()
+        done.set()
+        wrong = len(verify.wrong(plan, layout, node, sender.recv, 1))
+        return [(wrong, report), carry(sender, plan, 2)]
+
+    first, second = world.run(work)
+    assert [wrong for wrong, _ in (*first, *second)] == [0] * 4
+    assert [fault.rail for _, report in first for fault in report.faults] == [0]
+    assert [fault.rail for _, report in second for fault in report.faults] == [0]
+    if late:
+        assert first[0][1].faults[0].cause.startswith("its queue pair is "), first
+        assert first[0][1].faults[0].after_s < 20, "not given up after the stall time"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

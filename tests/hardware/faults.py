@@ -40,12 +40,6 @@ KILLS: dict[str, Callable[[Link], None]] = {
 }
 
 
-# a queue pair that this process destroys takes the completions of what it had posted with it:
-# nobody is told where all was posted and the other end is done, so only `cut`, which has more to
-# post, does it
-SOAKED = (*CUTS, "peer queue pair in error")
-
-
 @dataclass
 class Carried:
     """One node's runs of a plan, every byte of each compared."""
@@ -258,7 +252,7 @@ class Hurt:
         stays = dice.random() < 0.5
         return [
             cls(
-                dice.choice(SOAKED),
+                dice.choice((*CUTS, *KILLS)),
                 rail,
                 dice.randrange(2),
                 dice.random() < 0.5,

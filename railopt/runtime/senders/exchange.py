@@ -29,6 +29,8 @@ READY, DONE = 0, 1
 ROUNDS = 1 << 15
 # how long a run that failed waits for news of a dead peer before it says what it saw itself
 NEWS_S = 2.0
+# how long nothing may happen before the drivers are asked whether the queue pairs live
+LOOK_S = 0.25
 
 
 def immediate(kind: int, round_: int, digest: str) -> int:
@@ -118,6 +120,7 @@ class Exchange:
         self.owed = dict.fromkeys(wiring.peers, 0)
         self.doom: BackendError | None = None  # how the run failed, unless better news comes
         self._doomed_at = 0.0
+        self._idle_since, self._look_s = 0.0, LOOK_S
         self._error: BaseException | None = None
         self._ready: dict[int, tuple[int, int]] = {}  # peer -> (round, digest bits) of its READY
         self._ready_on: dict[int, Link] = {}  # peer -> the link on which we said READY
@@ -221,9 +224,11 @@ class Exchange:
 
     def waiting_for(self) -> str:
         """The peers that keep this round from ending."""
-        names = {link.peer for link in self.wiring.by_place.values() if link.waiting}
-        names |= {peer for peer, owed in self.owed.items() if owed}
-        return ", ".join(self.group.names[peer] for peer in sorted(names)) or "nobody"
+        return ", ".join(self.group.names[peer] for peer in self._waited_for()) or "nobody"
+
+    def _waited_for(self) -> list[int]:
+        peers = {link.peer for link in self.wiring.by_place.values() if link.waiting}
+        return sorted(peers | {peer for peer, owed in self.owed.items() if owed})
 
     # -- what the engine tells us
 
@@ -309,7 +314,27 @@ class Exchange:
             self.group.check()
             if self.doom is not None and time.monotonic() - self._doomed_at > NEWS_S:
                 raise self.doom
-            return self.engine.sweep()
+            if self.engine.sweep():
+                self._idle_since = 0.0
+                return True
+            self._look()
+            return False
+
+    def _look(self) -> None:
+        """While nothing happens, ask after the queue pairs to the peers that are waited for, less
+        and less often: one that is gone took its completions along, so none says that it failed.
+        """
+        assert self.mender is not None
+        now = time.monotonic()
+        if not self._idle_since:
+            self._idle_since, self._look_s = now, LOOK_S
+        if now - self._idle_since < self._look_s:
+            return
+        self._look_s *= 2
+        for peer in self._waited_for():
+            for link in self.wiring.living(peer):
+                if cause := link.qp.lost():
+                    self.mender.fail(link, cause)
 
     def give_up(self, error: BaseException) -> None:
         """End the run here and tell the others why."""

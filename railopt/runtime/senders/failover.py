@@ -97,10 +97,11 @@ class Failover:
     def _move(self, link: Link) -> None:
         """Both ends are retired: plan what the peer has not seen again, over the living rails."""
         exchange, run = self.exchange, self.exchange.running
+        self._confirm(link)
         living = exchange.living(link.peer)
         if link.heard is None or run is None or exchange.doom is not None:
             return
-        heard = link.heard
+        heard, link.heard = link.heard, link.sent
         lost = [job for job in link.unfinished if job.ordinal > heard]
         link.unfinished.clear()
         link.jobs.clear()
@@ -127,6 +128,17 @@ class Failover:
             },
         )
 
+    def _confirm(self, link: Link) -> None:
+        """Jobs whose end was acknowledged, but not seen: the peer's queue pair took their
+        completions along. Their bytes are there: nothing comes instead.
+        """
+        done = link.sent - len(link.unfinished)
+        if link.heard is not None and link.heard < done:
+            jobs, link.heard = done - link.heard, done
+            # of the round that the peer is in, whichever it is here: it can't end that without them
+            word = {"moved": link.lane, "round": 0, "jobs": jobs, "to": {}}
+            self.exchange.group.send(link.peer, word)
+
     def on_message(self, peer: int, body: dict[str, Any]) -> bool:
         """A peer's word on a link that died, or on one that may come back."""
         if "down" in body:
@@ -148,6 +160,8 @@ class Failover:
         return pending or self.exchange.wiring.by_place[peer, lane]
 
     def _down(self, link: Link, seen: int, cause: str) -> None:
+        if link.heard is not None:
+            return  # of a link that this end gave up while it was tried: there is only the old one
         link.heard = seen
         if link.alive:
             self.fail(link, f"retired by {self.exchange.group.names[link.peer]}: {cause}")

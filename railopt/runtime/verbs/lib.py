@@ -47,6 +47,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ibv_destroy_cq": (_I, (_P,)),
     "ibv_create_qp": (_P, (_P, _P)),
     "ibv_modify_qp": (_I, (_P, _P, _I)),
+    "ibv_query_qp": (_I, (_P, _P, _I, _P)),
     "ibv_destroy_qp": (_I, (_P,)),
     "ibv_wc_status_str": (ctypes.c_char_p, (_I,)),
     "ibv_get_async_event": (_I, (_P, _P)),

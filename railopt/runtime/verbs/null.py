@@ -306,6 +306,11 @@ class NullLibrary:
         self.word(qp, Q_STATE).value = state
         return 0
 
+    def ibv_query_qp(self, qp: int, attr: int, mask: int, made: int) -> int:
+        state = ctypes.c_int32.from_address(attr + _L["ibv_qp_attr"]["qp_state"])
+        state.value = self.word(qp, Q_STATE).value
+        return 0
+
     def ibv_wc_status_str(self, status: int) -> bytes:
         return f"status {status}".encode()
 

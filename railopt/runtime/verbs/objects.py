@@ -373,5 +373,19 @@ class Qp(Owner):
             self.retired = True
             self._modify(0, qp_state=s.IBV_QPS_ERR)
 
+    def lost(self) -> str:
+        """Why no completion may come of it any more, in words; "" while it is connected."""
+        if not self.pointer:
+            return "its queue pair is gone"
+        # one spare each: newer libraries may write longer structs
+        attr, made = (np.zeros(2, s.dtype(name)) for name in ("ibv_qp_attr", "ibv_qp_init_attr"))
+        error = self.lib.ibv_query_qp(
+            self.pointer, attr.ctypes.data, s.IBV_QP_STATE, made.ctypes.data
+        )
+        if error:
+            return f"its queue pair can't be asked for its state: errno {error}"
+        state = int(attr["qp_state"][0])
+        return "" if state == s.IBV_QPS_RTS else f"its queue pair is not connected (state {state})"
+
     def _destroy(self) -> None:
         check_zero(self.lib.ibv_destroy_qp(self.pointer), "ibv_destroy_qp")
