@@ -1,6 +1,9 @@
 """numba as railopt uses it: kernels, which Python calls, and their parts, which kernels call.
 
 Importing this loads no numba; the first kernel that is defined does.
+
+numba compiles a function anew for every literal and every type that it is called with, an int32 or
+a read-only array for one; `np.int64(...)` where a part is called spares that.
 """
 
 from __future__ import annotations

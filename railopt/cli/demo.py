@@ -11,7 +11,6 @@ from railopt.chunks import Chunks
 from railopt.cli.common import (
     Output,
     add_output_arguments,
-    note,
     output_of,
     print_json,
     refuse_idle,
@@ -59,7 +58,6 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "force", because=f"without -o, where {PICTURE} is replaced anyway")
         args.output, args.force = PICTURE, True
     width = figure_width(args, "output")
-    note("compiling on the first run, then planning ...")
     demo = measured()
     picture = _picture(demo.healthy, args, width)
     if args.format == "json":

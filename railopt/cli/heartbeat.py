@@ -1,7 +1,8 @@
 """What a command is doing, on a terminal, once it has said nothing for two seconds.
 
 One line on stderr: the command, the stage that it last named with `stage`, and how long it has run.
-Whatever the command prints takes the line's place.  Silent where stderr is no terminal.
+Whatever the command prints takes the line's place.  That kernels are being compiled is said at
+once, on a line that stays.  Silent where stderr is no terminal.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
+
+from railopt import kernels
 
 QUIET_S, EVERY_S = 2.0, 0.5
 ERASE = "\r\x1b[K"
+COMPILING = "compiling kernels, once for this machine; railopt warm-up compiles all of them"
 OWN = ("completion", "gap", "solve", "sweep")  # print at once, or have a line of their own
 
 _stage = ""
@@ -30,9 +34,27 @@ def stage(text: str) -> None:
 def heartbeat(command: str) -> Iterator[None]:
     """Show the line while the body runs."""
     stage("")
-    if command in OWN or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         yield
         return
+    kernels.tell(_say_compiling)
+    try:
+        with nullcontext() if command in OWN else _line(command):
+            yield
+    finally:
+        kernels.tell(None)
+
+
+def _say_compiling() -> None:
+    """Say it the first time; kernels are compiled one by one."""
+    kernels.tell(None)
+    sys.stderr.write(f"{ERASE}{COMPILING}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def _line(command: str) -> Iterator[None]:
+    """The line, which what is printed erases."""
     line = _Line(command, sys.stderr)
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_Erasing(stream, line) for stream in streams)

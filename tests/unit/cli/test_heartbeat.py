@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from railopt import kernels
 from railopt.cli import heartbeat as beat
 from railopt.cli.heartbeat import ERASE, heartbeat, stage
 
@@ -60,7 +61,21 @@ def test_commands_with_a_line_of_their_own_are_left_alone(
     assert terminal.getvalue() == ""
 
 
+@pytest.mark.parametrize("command", ["gap", "place"])
+def test_that_kernels_are_compiled_is_said_once(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = shown(monkeypatch)
+    made = [kernels.njit()(lambda a, more=more: a + more) for more in (1, 2)]
+    for _ in range(2):  # the second time nothing is left to compile
+        with heartbeat(command):
+            assert [kernel(1) for kernel in made] == [2, 3]
+    made[0](1.5)  # of no command
+    assert terminal.getvalue().count(beat.COMPILING) == 1
+    assert f"{ERASE}{beat.COMPILING}\n" in terminal.getvalue()
+
+
 def test_nothing_is_said_to_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     with heartbeat("place"):
-        pass
+        assert kernels.njit()(lambda a: a + 1)(1) == 2
     assert capsys.readouterr().err == ""
