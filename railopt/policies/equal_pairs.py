@@ -1,8 +1,10 @@
-"""LPT where all rails are equal and both ends of a chunk count (`lpt-local`, `lpt-global`): sorted
-words that hold all there is to know of a chunk, as in equal_rails.py.
+"""LPT where all rails are equal and both ends of a chunk count: sorted words and loads, as in
+equal_rails.py.
 
-    a chunk    largest - size | index | sender | receiver      sorted largest first, then by index
-    a load     bytes | rail
+    lpt-global   largest - size | index | sender | receiver    sorted largest first, then by index
+    lpt-local    sender | largest - size | index | receiver    sender by sender, so that one's loads
+                                                               stay at hand
+    a load       bytes | rail                                  or | turn, how far from the first
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array, Ints
-from railopt.kernels import njit
+from railopt.kernels import kernel_part, njit
+from railopt.policies.by_size import Layout, largest_in_front, sorted_words
 from railopt.policies.common import Columns
 
 __all__ = ["Spread", "fits", "lpt_global", "lpt_local"]
@@ -28,69 +31,21 @@ def fits(chunks: Columns, nodes: int, rails: int, weight: int = 1) -> bool:
     return word <= 63 and load <= 61
 
 
-class Layout(NamedTuple):
-    """How a word is read, from its low bits to its high ones.
-
-    largest      bytes of the largest chunk
-    node_bits    of the receiver, and as many of the sender
-    index_bits   of the chunk's index; above it is `largest - size`
-    load_at      the bit of a load at which its bytes start, above the rail
-    """
-
-    largest: int
-    node_bits: int
-    index_bits: int
-    load_at: int
-
-
-def _layout(largest: int, count: int, nodes: int, rails: int) -> Layout:
-    """The layout of `count` chunks' words."""
-    node_bits, index_bits = (nodes - 1).bit_length(), (count - 1).bit_length()
-    return Layout(largest, node_bits, index_bits, (rails - 1).bit_length())
-
-
-@njit(cache=True)
-def _pack(chunks: Columns, rows: Array | None, layout: Layout) -> tuple[Ints, int]:
-    """The words of the chunks `rows`, each with its place in `rows` as index, or of all chunks;
-    those of the largest size first, and how many they are.
-    """
-    src, dst, size, largest = chunks.src, chunks.dst, chunks.size, layout.largest
-    node_bits, index_bits = layout.node_bits, layout.index_bits
-    count, top = size.size if rows is None else rows.size, 0
-    for i in range(count):
-        top += size[i if rows is None else rows[i]] == largest
-    words = np.empty(count, np.int64)
-    first, other = 0, top
-    for i in range(count):
-        c = i if rows is None else rows[i]
-        below = largest - size[c]
-        word = (((((below << index_bits) | i) << node_bits) | src[c]) << node_bits) | dst[c]
-        if below == 0:
-            words[first] = word
-            first += 1
-        else:
-            words[other] = word
-            other += 1
-    return words, top
-
-
-def _sorted_words(chunks: Columns, rows: Array | None, layout: Layout) -> Ints:
-    words, top = _pack(chunks, rows, layout)
-    words[top:].sort()
-    return words
-
-
 def lpt_global(chunks: Columns, nodes: int, rails: int, rail: Array) -> None:
     """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by
     the ends' sum, then by index.  There is a chunk, and `fits` holds.
     """
-    layout = _layout(chunks.largest, len(chunks.size), nodes, rails)
-    _earliest_at_both(_sorted_words(chunks, None, layout), layout, nodes, rails, rail)
+    layout = Layout.of(chunks, nodes, ends=2, grouped=False)
+    words = largest_in_front(chunks, layout)
+    _earliest_at_both(words, layout, (rails - 1).bit_length(), nodes, rails, rail)
 
 
 @njit(cache=True)
-def _earliest_at_both(words: Ints, layout: Layout, nodes: int, rails: int, rail: Array) -> None:
-    node_bits, index_bits, load_at = layout.node_bits, layout.index_bits, layout.load_at
+def _earliest_at_both(
+    words: Ints, layout: Layout, load_at: int, nodes: int, rails: int, rail: Array
+) -> None:
+    """`lpt_global` on sorted words, the bytes of a load above its `load_at` low bits."""
+    node_bits, index_bits = layout.node_bits, layout.size_at - layout.index_at
     send, recv = np.empty((nodes, rails), np.int64), np.empty((nodes, rails), np.int64)
     for n in range(rails):
         send[:, n] = recv[:, n] = n
@@ -99,7 +54,7 @@ def _earliest_at_both(words: Ints, layout: Layout, nodes: int, rails: int, rail:
     for i in range(words.size):
         word = words[i]
         out, into = send[np.uint64((word >> node_bits) & node)], recv[np.uint64(word & node)]
-        word >>= 2 * node_bits
+        word >>= layout.index_at
         first, second = max(out[0], into[0]), _FAR
         for n in range(1, rails):
             later = max(out[n], into[n])
@@ -138,32 +93,51 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     one rail.  There is a row, and `fits` holds.
     """
     nodes = max(spread.senders, spread.receivers)
-    layout = _layout(chunks.largest, len(rows), nodes, spread.rails)
-    _spread_pairs(_sorted_words(chunks, rows, layout), rows, layout, spread, rail)
+    layout = Layout.of(chunks, nodes, ends=1, grouped=True)
+    _lpt_local(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
 
 
 @njit(cache=True)
-def _spread_pairs(words: Ints, rows: Ints, layout: Layout, spread: Spread, rail: Array) -> None:
-    node_bits, index_bits, load_at = layout.node_bits, layout.index_bits, layout.load_at
-    senders, receivers, rails = spread.senders, spread.receivers, spread.rails
-    busy = np.zeros((senders, rails), np.int64)
-    pair = np.zeros((senders * receivers, rails), np.int64)
-    starts = (spread.first + np.arange(senders + receivers)) % rails
-    index, node = (np.int64(1) << index_bits) - 1, (np.int64(1) << node_bits) - 1
+def _lpt_local(
+    chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
+) -> None:
+    """`lpt_local`, the bytes of a load above its `load_at` low bits."""
+    words = sorted_words(chunks, rows, layout, -1)
+    if spread.rails == 8:  # a constant, so that the loops over rails are unrolled
+        _spread_pairs(words, layout, spread, load_at, 8, rail)
+    else:
+        _spread_pairs(words, layout, spread, load_at, spread.rails, rail)
+
+
+@kernel_part(forceinline=True)
+def _spread_pairs(
+    words: Ints, layout: Layout, spread: Spread, load_at: int, rails: int, rail: Array
+) -> None:
+    """Sorted words, each to the rail whose loads, the sender's and the pair's, have the least sum.
+
+    The pair's has `weight` times its bytes, above the rail's turn.
+    """
+    node = (np.int64(1) << layout.node_bits) - 1
+    index = (np.int64(1) << (layout.size_at - layout.index_at)) - 1
+    size_mask = (np.int64(1) << (layout.group_at - layout.size_at)) - 1
     on_rail = (1 << load_at) - 1
+    out, pairs = np.empty(rails, np.int64), np.empty((spread.receivers, rails), np.int64)
+    sender = np.int64(-1)
     for i in range(words.size):
         word = words[i]
-        k, f = (word >> node_bits) & node, word & node
-        word >>= 2 * node_bits
-        out, mine = busy[np.uint64(k)], pair[np.uint64(k * receivers + f)]
-        start = starts[np.uint64(k + f)]
+        if word >> layout.group_at != sender:
+            sender = word >> layout.group_at
+            out[:] = 0
+            for f in range(spread.receivers):
+                for turn in range(rails):
+                    pairs[f, (spread.first + sender + f + turn) % rails] = turn
+        f = word & node
+        mine = pairs[np.uint64(f)]
         lowest = _FAR
         for n in range(rails):
-            from_start = n - start + (rails if n < start else 0)
-            lowest = min(lowest, ((out[n] + spread.weight * mine[n]) << load_at) | from_start)
-        best = (lowest & on_rail) + start
-        best -= rails if best >= rails else 0
-        rail[np.uint64(rows[np.uint64(word & index)])] = best
-        added = layout.largest - (word >> index_bits)
+            lowest = min(lowest, out[n] + mine[n])
+        best = (spread.first + sender + f + (lowest & on_rail)) % rails
+        rail[np.uint64((word >> layout.index_at) & index)] = best
+        added = (layout.largest - ((word >> layout.size_at) & size_mask)) << load_at
         out[np.uint64(best)] += added
-        mine[np.uint64(best)] += added
+        mine[np.uint64(best)] += spread.weight * added

@@ -88,9 +88,9 @@ def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> b
         for n in range(grade.shape[1]):
             more = int(grade[c, n]) - int(grade[c, full])
             if n != full and more < least and _fits(state, c, n, kept, kept):
-                least, first, second = more, c, -1 - n
+                least, first, second = more, c, np.int64(-1 - n)
         for d in some:
-            m = np.int64(rail[d])
+            m = int(rail[d])
             more = int(grade[c, m]) - int(grade[c, full])
             more += int(grade[d, full]) - int(grade[d, m])
             if m == full or size[d] >= size[c] or more >= least:
@@ -105,7 +105,7 @@ def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> b
         _put(state, c, full, size[c])
     if first < 0:
         return False
-    other = -1 - second if second < 0 else np.int64(rail[second])
+    other = -1 - second if second < 0 else int(rail[second])
     _put(state, first, full, -size[first])
     if second >= 0:
         _put(state, second, other, -size[second])

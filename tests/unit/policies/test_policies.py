@@ -13,6 +13,7 @@ from railopt import POLICIES, Chunks, Fabric, Planner, plan, workloads
 from railopt.bounds import lower_bound
 from railopt.errors import InputError
 from railopt.policies import by_size, common, equal_pairs, unequal_rails
+from railopt.policies.by_size import Layout
 from railopt.policies.common import Columns, rail_turns
 from railopt.policies.equal_pairs import Spread
 
@@ -91,6 +92,30 @@ def test_lpt_random_ties_keep_every_sender_as_balanced() -> None:
     assert not np.array_equal(plain.rail, drawn.rail)
     assert np.array_equal(np.sort(plain.send, axis=1), np.sort(drawn.send, axis=1))
     assert drawn == plan(fabric, chunks, "lpt", seed=7)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_words_are_sorted_as_numpy_sorts_them(seed: int) -> None:
+    """By sender, largest first, equal sizes in order, whatever the digits: small and large, skewed,
+    constant, more words than a cache holds.
+    """
+    rng = np.random.default_rng(seed)
+    count, nodes = int(rng.choice([1, 2, 40, 3000, 20_000])), int(rng.choice([1, 2, 37, 128]))
+    src, dst = rng.integers(0, nodes, (2, count)).astype(np.int32)
+    size = 1 + rng.integers(0, 1 << int(rng.choice([1, 9, 15])), count) ** (1 + seed % 2)
+    chunks = Columns(src, dst, size, int(size.max()), int(size.sum()))
+    rows = rng.permutation(count)[: count // 2 + 1]
+    grouped = Layout.of(chunks, nodes, ends=1, grouped=True)
+    words = by_size.sorted_words(chunks, rows, grouped, -1)
+    order = rows[np.lexsort((-size[rows], src[rows]))]
+    index = (words >> grouped.index_at) & ((1 << (grouped.size_at - grouped.index_at)) - 1)
+    assert np.array_equal(index, order)
+    assert np.array_equal(words >> grouped.group_at, src[order])
+    assert np.array_equal(words & ((1 << grouped.node_bits) - 1), dst[order])
+    if size.max() < 1 << 31:
+        words = by_size.descending(size)
+        assert np.array_equal(words & by_size.INDEX, np.argsort(-size, kind="stable"))
+        assert np.array_equal(words >> 32, size.max() - size[words & by_size.INDEX])
 
 
 @pytest.mark.slow
