@@ -94,8 +94,10 @@ def sorted_words(chunks: Columns, rows: Array | None, layout: Layout, front: int
         c = i if rows is None else rows[i]
         if front < 0 or chunks.size[c] != layout.largest:
             starts[np.uint64(_key(chunks, c, layout) >> bucket_at) + np.uint64(1)] += 1
-    most, starts[0] = starts.max(), max(front, 0)
-    starts = np.cumsum(starts)
+    most, starts[0] = np.int64(0), max(front, 0)
+    for b in range(1, starts.size):
+        most = max(most, starts[b])
+        starts[b] += starts[b - 1]
     words, place = np.empty(starts[-1], np.int64), starts.copy()
     for i in range(count):
         c = i if rows is None else rows[i]
@@ -126,7 +128,8 @@ def _sort(words: Ints, spare: Ints, low: int, high: int, ends: Ints) -> None:
         if _by_digit(here, there, words.size, at, ends[: 1 << min(width, high - at)]):
             here, there, moved = there, here, not moved
     if moved:
-        words[:] = spare[: words.size]
+        for i in range(words.size):
+            words[i] = spare[i]
 
 
 @njit(cache=True)
@@ -172,7 +175,8 @@ def descending(size: Array) -> Ints:
     """Chunks by size, largest first, equal sizes by index: words with the index in their low 32
     bits, int64 [C].  Sizes are below 2**31, and there is at least one.
     """
-    nowhere = np.zeros(len(size), np.int32)
+    nowhere, size = np.zeros(len(size), np.int32), size.view()
+    nowhere.flags.writeable = size.flags.writeable = False  # as columns are: compiled once for all
     chunks = Columns(nowhere, nowhere, size, int(size.max()), 0)
     words: Ints = largest_in_front(chunks, Layout(chunks.largest, 0, 0, 32, 63, 63))
     return words
