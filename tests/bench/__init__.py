@@ -1,4 +1,8 @@
-"""Speed, measured side by side with a named peer in one run, as ratios.
+"""Speed, measured side by side with a yardstick in one run, as ratios.
+
+A verdict is given on ratios, balances and counts alone, so that it means the same on every machine:
+against a named peer where there is one, else against a step of a plain loop (`judged`) or a memory
+copy (`copied_s`).  Absolute times stand beside them without a verdict.
 
 Each module `bench_*.py` here has `rows() -> Iterator[Row]`; `python -m tests.bench [NAME ...]
 [--json]` runs them. Nothing here is asserted in a test: a busy machine is slow, not wrong.
@@ -6,10 +10,14 @@ Each module `bench_*.py` here has `rows() -> Iterator[Row]`; `python -m tests.be
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from railopt.dice import Dice
 
@@ -66,3 +74,45 @@ def best(
 def drawn_seeds(number: int, count: int) -> list[int]:
     """`count` seeds of instances, drawn from one number; a longer list begins with a shorter."""
     return Dice(number, "instances").below(SEEDS, count).tolist()
+
+
+def heapq_lpt(sizes: list[int], rails: int) -> list[int]:
+    """The plain LPT of a textbook, sort included."""
+    heap, rail = [(0, n) for n in range(rails)], [0] * len(sizes)
+    for c in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        load, n = heap[0]
+        rail[c] = n
+        heapq.heapreplace(heap, (load + sizes[c], n))
+    return rail
+
+
+# What the yardsticks took on the machine on which the goals were set, a two-core x86-64 Xeon at
+# rest: a goal of so many seconds there is one of as many steps, or copies, everywhere.
+STEP_S = 600e-9
+COPIED_BYTE_S = 0.2e-9
+
+_STEPS = 8192
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+
+
+def step_s() -> float:
+    """Seconds of a step of a plain loop here and now: `heapq_lpt` of 8,192 chunks, a chunk."""
+    sizes = np.random.default_rng(0).integers(1, 1 << 20, _STEPS).tolist()
+    return best(partial(heapq_lpt, sizes, 8), 3, cpu=True) / _STEPS
+
+
+def copied_s(count: int) -> float:
+    """Seconds of a memory copy of so many bytes here and now."""
+    source, target = np.ones(count, np.uint8), np.ones(count, np.uint8)
+    return best(partial(np.copyto, target, source), cpu=True)
+
+
+def judged(
+    name: str, took_s: float, unit: str, goal_s: float | None, note: str = ""
+) -> Iterator[Row]:
+    """The time in `unit`, and in steps of a plain loop of the same run, held against `goal_s`
+    seconds of the machine on which the goals were set.
+    """
+    yield Row(name, took_s * _PER_SECOND[unit], unit, note=note)
+    if goal_s is not None:
+        yield Row("  the same over a step of a plain loop", took_s / step_s(), "x", goal_s / STEP_S)

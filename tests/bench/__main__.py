@@ -28,7 +28,9 @@ def main() -> int:
     if not args.json:
         print(
             f"# {platform.machine()}, Python {platform.python_version()}, single thread unless a "
-            f"row says otherwise"
+            f"row says otherwise\n"
+            f"# judged (met, MISSED): ratios to a yardstick of this run, balances and counts; "
+            f"absolute times stand without a verdict"
         )
     for name in chosen:
         if not args.json:
@@ -42,7 +44,11 @@ def main() -> int:
                     f"{verdict:<7} {row.note}",
                     flush=True,
                 )
-    if args.json:
+    if not args.json:
+        missed = sum(row["met"] is False for row in data)
+        judged = sum(row["met"] is not None for row in data)
+        print(f"\n{judged - missed} met, {missed} missed, {len(data) - judged} without a verdict")
+    else:
         json.dump(
             {"machine": platform.machine(), "python": platform.python_version(), "rows": data},
             sys.stdout,

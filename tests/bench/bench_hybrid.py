@@ -12,7 +12,7 @@ import numpy as np
 from railopt.moe.hybrid.gating import Gating, check_tree, choose
 from railopt.moe.hybrid.simulated import block_time
 from railopt.moe.hybrid.stream import Level, Stream, optimum
-from tests.bench import Row, best
+from tests.bench import Row, best, judged
 
 MB = 10**6
 
@@ -35,13 +35,12 @@ def gating(seed: int, skew: float, equal: bool) -> Gating:
 
 def rows() -> Iterator[Row]:
     large, small = centres(1000), centres(100)
-    yield Row(
-        "1,000 data centres x 8 GPUs: optimum", best(lambda: optimum(large), 3), "s", at_most=1
-    )
+    took = best(lambda: optimum(large), 3)
+    yield from judged("1,000 data centres x 8 GPUs: optimum", took, "s", 1)
     domains, fewer = optimum(large).domains, optimum(small).domains
     took = best(lambda: block_time(large, domains), 3)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    yield Row("the same: simulated", took, "s", at_most=60)
+    yield from judged("the same: simulated", took, "s", 60)
     yield Row("the same: memory of this process", memory, "GiB", at_most=2)
     yield Row(
         "simulated, 1,000 over 100 data centres",
@@ -59,7 +58,8 @@ def rows() -> Iterator[Row]:
                 slowest = max(slowest, time.perf_counter() - begun)
                 proved += choice.bracket.proved and check_tree(instance, choice)
                 count += 1
-    yield Row("per-expert choice, 64 experts x 8 data centres: slowest", slowest, "s", at_most=10)
+    name = "per-expert choice, 64 experts x 8 data centres: slowest"
+    yield from judged(name, slowest, "s", 10)
     yield Row(
         "per-expert choice: proved, tree checked",
         100 * proved / count,

@@ -12,7 +12,7 @@ import numpy as np
 from railopt import Chunks, Fabric, Planner, plan, workloads
 from railopt.bounds import lower_bound
 from railopt.solver.moving.bound import moved_within
-from tests.bench import Row, best
+from tests.bench import Row, best, judged
 
 NODES = (4, 8, 16, 32, 64, 128)
 RAGGED = (0, 0.3, 0.6)
@@ -67,9 +67,8 @@ def even_excess_rows() -> Iterator[Row]:
     planner = Planner(fabric, 0, "1MiB", "even-excess")
     count = len(planner.plan(row).size)
     took = best(lambda: planner.plan(row))
-    yield Row(
-        "even-excess, one node of 8 x 8, a call", took * 1e6, "us", 60, note=f"{count} chunks"
-    )
+    name = "even-excess, one node of 8 x 8, a call"
+    yield from judged(name, took, "us", 60e-6, f"{count} chunks")
 
 
 def optimum_rows() -> Iterator[Row]:
@@ -84,4 +83,4 @@ def optimum_rows() -> Iterator[Row]:
             found = least_moved(fabric, chunks)
             took_s = time.process_time() - began
             note = f"{'exact' if found.exact else 'NOT exact'}, {len(chunks)} units"
-            yield Row(f"exact optimum, 16 x 8, {name}, seed {seed}", took_s, "s", 2, note=note)
+            yield from judged(f"exact optimum, 16 x 8, {name}, seed {seed}", took_s, "s", 2, note)

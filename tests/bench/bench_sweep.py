@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from railopt.sweep import client, instance, results, spec
-from tests.bench import Row, best
+from tests.bench import Row, best, judged
 
 GRID = {
     "nodes": [2],
@@ -38,12 +38,12 @@ def rows() -> Iterator[Row]:
         begun = time.perf_counter()
         client.run(spec.parse({"grid": {**GRID, "seed": [0]}}), folder, workers=1)
         start = time.perf_counter() - begun
-    yield Row(
+    yield from judged(
         "Dask and box overhead, an instance",
-        ((took - start) / (count - 9) - work) * 1e3,
+        (took - start) / (count - 9) - work,
         "ms",
-        at_most=10,
-        note=f"an instance itself: {work * 1e3:.2f} ms; start-up {start:.1f} s; nothing to do "
+        10e-3,
+        f"an instance itself: {work * 1e3:.2f} ms; start-up {start:.1f} s; nothing to do "
         f"{idle:.2f} s",
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -53,9 +53,5 @@ def rows() -> Iterator[Row]:
         for point in large.instances:
             writer.append({**row, "key": point.key})
         writer.close()
-        yield Row(
-            "10,000 finished instances: resume",
-            best(lambda: client.run(large, folder, workers=1), 2),
-            "s",
-            at_most=2,
-        )
+        took = best(lambda: client.run(large, folder, workers=1), 2)
+        yield from judged("10,000 finished instances: resume", took, "s", 2)

@@ -16,7 +16,7 @@ from railopt import Fabric
 from railopt.torch.routes import Router
 from railopt.torch.tally import add, sums
 from railopt.torch.ways import transposed
-from tests.bench import Row
+from tests.bench import Row, judged
 
 FABRIC, GOAL_US, CALLS = Fabric.uniform(2, 4), 150, 2000
 
@@ -29,18 +29,18 @@ def rows() -> Iterator[Row]:
     for policy in ("even-excess", "lpt", "own-nic", "spill"):
         router = Router(FABRIC, 1, policy)
         goal = None if policy == "spill" else GOAL_US  # which improves a plan until it is the best
-        yield timed(
+        yield from timed(
             f"plan and split sizes of a rank, {policy}", partial(router.route, counts()), goal
         )
     for name, call in parts():
-        yield timed(f"  of which {name}, even-excess", call, None)
+        yield from timed(f"  of which {name}, even-excess", call, None)
     if find_spec("torch") is None:
         return
     for name, call, goal in calls():
-        yield timed(name, call, goal)
+        yield from timed(name, call, goal)
 
 
-def timed(name: str, call: Callable[[], Any], goal: float | None) -> Row:
+def timed(name: str, call: Callable[[], Any], goal_us: float | None) -> Iterator[Row]:
     """The fastest of many calls, and their median beside it."""
     call()
     took = []
@@ -49,7 +49,8 @@ def timed(name: str, call: Callable[[], Any], goal: float | None) -> Row:
         call()
         took.append(time.perf_counter() - begin)
     middle = statistics.median(took) * 1e6
-    return Row(name, min(took) * 1e6, "us", at_most=goal, note=f"median {middle:.0f} us")
+    goal = None if goal_us is None else goal_us * 1e-6
+    yield from judged(name, min(took), "us", goal, f"median {middle:.0f} us")
 
 
 def parts() -> Iterator[tuple[str, Callable[[], Any]]]:
