@@ -78,7 +78,7 @@ def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) ->
     owner_node = place[owner]
     sign = -1 if holds[expert, device] else 1
     mate = -1  # the first other GPU of the node that holds the expert
-    fetcher = -1  # the first other one whose copy has to be sent
+    fetcher = np.int64(-1)  # the first other one whose copy has to be sent
     rest = 0  # tokens of the node's other GPUs that do not hold it
     near = node == owner_node  # whether the node need not fetch it from another one
     for d in range(node * gpus, (node + 1) * gpus):
@@ -293,7 +293,7 @@ def exhaust(layer: Layer, slots: Ints, limit: int) -> tuple[int, Bools]:
     devices = len(layer.place)
     state, _ = at_home(layer, slots, limit)
     least, pairs = terms(devices, state.times, layer.scalars)[4], free_pairs(devices, layer.home)
-    total, bits = best_toggles(pairs, UNFIT, state)
+    total, bits = best_toggles(pairs, np.int64(UNFIT), state)
     if total < least:
         least = total
         for i in range(len(pairs)):

@@ -81,7 +81,11 @@ def _greedy(state: State, away: Ints) -> int:
     """
     layer = state.layer
     experts, devices = layer.tokens.shape
-    begins = np.searchsorted(layer.home, np.arange(devices + 1))
+    begins = np.zeros(devices + 1, np.int64)
+    for d in layer.home:
+        begins[d + 1] += 1
+    for d in range(devices):
+        begins[d + 1] += begins[d]
     serves = np.empty((devices, experts + 1), np.int64)
     serves[:, 0] = 0
     heads = np.full(devices + 2 * layer.scalars[NODES], -1)

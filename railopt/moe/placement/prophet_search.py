@@ -199,7 +199,7 @@ def _threshold(best: int, cap: int, weight: int, steps: int, slack: int, search:
     far = max(best + best // FAR, _total(state))
     last = 4 * far
     for step in range(steps):
-        count = _move(SIDES, search)
+        count = _move(np.int64(SIDES), search)
         if count == 0:
             continue
         _, _, trans, _, total, _ = terms(devices, times, scalars)
@@ -276,7 +276,7 @@ def _move(sides: int, search: Search) -> int:
     experts, devices = holds.shape
     kind = _roll(search.dice) % sides
     pair = _roll(search.dice) % holds.size
-    other, count = _roll(search.dice), 0
+    other, count = _roll(search.dice), np.int64(0)
     if kind >= WHOLE:
         count = _add(pair, count, search)
         if kind >= OF_GPU:
