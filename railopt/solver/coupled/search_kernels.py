@@ -170,7 +170,7 @@ def _worst(state: State, draw: bool) -> tuple[float, Cell]:
 def _best_move(state: State, cell: Cell, chunk: int, best: Exchange) -> tuple[Exchange, int]:
     """The best of `best` and the chunk's moves to other rails, and how many moves there were."""
     side, node, here = cell
-    far, size, tried = state.end[1 - side, chunk], state.size[chunk], 0
+    far, size, tried = np.int64(state.end[1 - side, chunk]), state.size[chunk], 0
     for there in range(state.load.shape[2]):
         dead = state.weight[side, node, there] == 0 or state.weight[1 - side, far, there] == 0
         if there == here or dead:
@@ -195,13 +195,13 @@ def _best_swap(
     other, tried = 1 - side, 0
     members, end, weight = state.members[side], state.end[other], state.weight[other]
     chunk = members[place]
-    far, size = end[chunk], state.size[chunk]
+    far, size = np.int64(end[chunk]), state.size[chunk]
     for i in range(state.below[side, place], state.start[side, node + 1]):
         partner = members[i]
-        less, there = state.size[partner], state.rail[partner]
+        less, there = state.size[partner], np.int64(state.rail[partner])
         if size - less >= reach:
             break
-        its_far = end[partner]
+        its_far = np.int64(end[partner])
         dead = weight[far, there] == 0 or weight[its_far, here] == 0
         if there == here or walk.until[partner] > step or dead:
             continue
@@ -326,7 +326,7 @@ def _best_split(
                 chunk = chosen[i]
                 net[end[chunk]] += size[chunk] if rail[chunk] == here else -size[chunk]
         for i in range(chosen.size):
-            far = end[chosen[i]]
+            far = np.int64(end[chosen[i]])
             if net[far] != 0:
                 change += _shift(state, 1 - side, far, here, there, net[far])
                 net[far] = 0
@@ -423,7 +423,7 @@ def tabu(
                 if count <= 2:
                     until[chunk] = step + REST + np.random.randint(0, 2 * REST)
     for i in range(logged - 1, kept - 1, -1):
-        _put(state, undo_chunk[i], undo_rail[i])
+        _put(state, undo_chunk[i], np.int64(undo_rail[i]))
     return best
 
 
