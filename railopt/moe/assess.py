@@ -389,6 +389,7 @@ class _Setting(NamedTuple):
             asked.limit_s,
             asked.active,
             asked.costs,
+            shown.recent,
         )
         if asked.planner == "replicate":
             made = aimed(problem, asked.aim, self.links, asked.rail_policy, shown.weight)

@@ -133,7 +133,7 @@ def ahead(load: np.ndarray, gpus: int, apart: int | None) -> tuple[np.ndarray, n
         stop = min(steps, start + (apart or held))
         shown = seen(counts[:start], WHOLE, stop - start)
         plans = (
-            rebalance(shown.counts.sum(axis=1), replicas, 1, 1, gpus)[0],
+            rebalance(shown.counts.sum(axis=1), replicas, 1, 1, gpus, shown.recent)[0],
             eplb(load[:start].sum(axis=0), replicas, 1, 1, gpus),
         )
         for scores, plan in zip((ours, theirs), plans, strict=True):

@@ -47,6 +47,8 @@ class Problem:
               `pro-prophet` know it
     costs     float64 [source GPU, GPU], of a token: which GPU is which under `replicate`, after
               `previous`
+    recent    int64 [step, layer, expert]: loads of the newest steps, for which `replicate` is even
+              as well; steps without tokens are not counted
     """
 
     model: TimeModel
@@ -58,6 +60,7 @@ class Problem:
     limit_s: float = 30.0
     active: Bools | None = None
     costs: Floats | None = field(default=None, repr=False)
+    recent: Ints | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         counts = frozen(self.counts, np.int64, "counts", 3)
@@ -233,7 +236,7 @@ def by_load(problem: Problem) -> Placed:
     wanted = problem.replicas or min(room, experts * len(on))
     load = problem.counts.sum(axis=1)
     nodes, gpus = problem.grid
-    bundles = replicate(load, wanted, nodes, gpus, problem.groups).holds
+    bundles = replicate(load, wanted, nodes, gpus, problem.groups, None, problem.recent).holds
     together = gpus if hierarchical(experts, wanted, problem.groups, nodes) else len(on)
     worth = _worth(problem, bundles)
     holds = np.zeros(problem.counts.shape, np.bool_)

@@ -15,13 +15,19 @@ import numpy.typing as npt
 from railopt.arrays import Floats, Int32s
 from railopt.errors import InputError
 from railopt.kernels import kernel_part, njit
+from railopt.moe.placement.hedge import hedge
 from railopt.moe.placement.placement import Placement, slot_gpus
 
 PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
 
 
 def rebalance(
-    weight: npt.ArrayLike, replicas: int, groups: int, nodes: int, gpus: int
+    weight: npt.ArrayLike,
+    replicas: int,
+    groups: int,
+    nodes: int,
+    gpus: int,
+    recent: npt.ArrayLike | None = None,
 ) -> tuple[Int32s, Int32s, Int32s]:
     """EPLB's interface: load of each expert -> where its replicas go.
 
@@ -30,6 +36,8 @@ def rebalance(
     groups    expert groups that stay on one node each (hierarchical).  Where they do not divide the
               experts, or the nodes not the groups: the global policy, which knows neither
     nodes     nodes; `gpus` counts all GPUs, as EPLB does
+    recent    [steps, layers, experts], beyond EPLB's interface: loads of the newest steps, oldest
+              first, for which the packing is made even as well (`railopt.moe.placement.hedge`)
 
     Returns phy2log int32 [layers, replicas] (slots in GPU order), log2phy int32 [layers, experts,
     most copies] padded with -1, and logcnt int32 [layers, experts].
@@ -37,9 +45,13 @@ def rebalance(
     loads = loads_of(weight)
     check(loads.shape[1], replicas, nodes, gpus)
     by_node = hierarchical(loads.shape[1], replicas, groups, nodes)
-    phy2log, logcnt = _rebalance(
-        loads, replicas, groups if by_node else 1, nodes if by_node else 1, gpus
-    )
+    parts = nodes if by_node else 1
+    phy2log, logcnt = _rebalance(loads, replicas, groups if by_node else 1, parts, gpus)
+    if recent is not None:
+        steps = _steps_of(recent, loads.shape)
+        hedge(phy2log, loads, steps, parts, slot_gpus(replicas, gpus))
+        logcnt = np.stack([np.bincount(row, minlength=loads.shape[1]) for row in phy2log])
+        logcnt = logcnt.astype(np.int32)
     return phy2log, _invert(phy2log, logcnt), logcnt
 
 
@@ -60,13 +72,14 @@ def replicate(
     gpus: int,
     groups: int = 1,
     previous: Placement | None = None,
+    recent: npt.ArrayLike | None = None,
 ) -> Placement:
     """`rebalance` as a Placement; `gpus` a node.  Each expert's home is its first replica.
 
     The loads say nothing about which GPU is which, so the names are chosen such that least has to
     move from `previous`.
     """
-    phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus)
+    phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus, recent)
     experts = int(np.shape(weight)[1])
     made = Placement.from_phy2log(phy2log, nodes, gpus, experts)
     if previous is None:
@@ -86,6 +99,18 @@ def loads_of(weight: npt.ArrayLike) -> Floats:
     if not np.isfinite(loads).all() or loads.min() < 0:
         raise InputError("weight holds negative numbers, infinities or NaN: a load is at least 0")
     return loads
+
+
+def _steps_of(recent: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """Checked loads of steps, float64 [steps, layers, experts]."""
+    given: npt.NDArray[Any] = np.asarray(recent)
+    if given.ndim != 3 or given.shape[1:] != shape:
+        raise InputError(
+            f"recent steps of shape {given.shape}: expected [steps, layers, experts] with "
+            f"{shape[0]} layers of {shape[1]} experts, as the weight has"
+        )
+    rows = given.reshape(-1, shape[1])
+    return (loads_of(rows) if len(rows) else np.empty((0, shape[1]))).reshape(given.shape)
 
 
 def check(experts: int, replicas: int, nodes: int, gpus: int) -> None:

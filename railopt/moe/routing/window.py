@@ -16,6 +16,7 @@ from railopt.errors import InputError
 from railopt.moe.routing.predict import decays
 
 FINE = 1 << 12  # what the weights of decayed steps add up to
+RECENT = 6  # steps that show how far off a forecast may be
 
 
 class Window(NamedTuple):
@@ -44,11 +45,14 @@ class Seen(NamedTuple):
     counts  int64 [layer, source rank, expert], summed by whole weights that add up to `weight`
     weight  iterations that the counts stand for
     decay   float64 [layer]: 1 is the plain sum
+    recent  int64 [step, layer, expert]: the newest steps' loads where popularity drifts; zeros in
+            layers whose decay is 1, since there a single step is noise and no news
     """
 
     counts: Ints
     weight: int
     decay: Floats
+    recent: Ints
 
 
 def seen(counts: Ints | Int32s, window: Window, ahead: int = 1) -> Seen:
@@ -62,14 +66,15 @@ def seen(counts: Ints | Int32s, window: Window, ahead: int = 1) -> Seen:
         chosen = decays(shown.sum(axis=2, dtype=np.int64), ahead)
     else:
         chosen = np.full(layers, float(decay))
+    recent = shown[-RECENT:].sum(axis=2, dtype=np.int64) * (chosen < 1)[:, None]
     if np.all(chosen == 1):
-        return Seen(shown.sum(axis=0, dtype=np.int64), len(shown), chosen)
+        return Seen(shown.sum(axis=0, dtype=np.int64), len(shown), chosen, recent)
     total = max(FINE, 8 * len(shown))
     summed = [
         np.tensordot(_whole(len(shown), d, total), shown[:, layer].astype(np.int64), 1)
         for layer, d in enumerate(chosen.tolist())
     ]
-    return Seen(np.stack(summed), total, chosen)
+    return Seen(np.stack(summed), total, chosen, recent)
 
 
 def _whole(steps: int, decay: float, total: int) -> Ints:
