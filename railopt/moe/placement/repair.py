@@ -15,7 +15,14 @@ import numpy.typing as npt
 from railopt.arrays import Floats, Int32s, Ints
 from railopt.kernels import kernel_part, njit
 from railopt.moe.placement.placement import Placement, homes_near
-from railopt.moe.placement.replicate import _exchanges, _extra, _holds, hierarchical, loads_of
+from railopt.moe.placement.replicate import (
+    _descending,
+    _exchanges,
+    _extra,
+    _holds,
+    hierarchical,
+    loads_of,
+)
 
 
 def repaired(
@@ -41,6 +48,7 @@ def repaired(
         for part in range(parts):
             mine = before[part * size : (part + 1) * size]
             experts = np.flatnonzero(mine.any(axis=0) | (not by_node))
+            experts = experts[np.argsort(-loads[layer, experts], kind="stable")]
             slots = np.nonzero(mine[:, experts])[1].astype(np.int32)
             start = np.concatenate([[0], np.cumsum(mine.sum(axis=1))]).astype(np.int32)
             if not _repair(loads[layer, experts], slots, start):
@@ -52,8 +60,8 @@ def repaired(
 
 @njit(cache=True)
 def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
-    """Replicas slots int32 [replicas], those of GPU g from start[g], changed in place; False where
-    one finds no slot.
+    """Replicas slots int32 [replicas] of experts, heaviest first, those of GPU g from start[g],
+    changed in place; False where one finds no slot.
     """
     experts, gpus = len(load), len(start) - 1
     count = np.empty(experts, np.int32)
@@ -68,7 +76,7 @@ def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
         while more[e] < 0:
             _drop(e, slots, start, total, share)
             more[e] += 1
-    for e in np.argsort(-share):
+    for e in _descending(share):
         while more[e] > 0:
             if not _fill(e, slots, start, total, share):
                 return False

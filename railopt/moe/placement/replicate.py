@@ -46,7 +46,8 @@ def rebalance(
     check(loads.shape[1], replicas, nodes, gpus)
     by_node = hierarchical(loads.shape[1], replicas, groups, nodes)
     parts = nodes if by_node else 1
-    phy2log, logcnt = _rebalance(loads, replicas, groups if by_node else 1, parts, gpus)
+    order = np.argsort(-loads, axis=1, kind="stable").astype(np.int32)
+    phy2log, logcnt = _rebalance(loads, order, replicas, groups if by_node else 1, parts, gpus)
     if recent is not None:
         steps = _steps_of(recent, loads.shape)
         hedge(phy2log, loads, steps, parts, slot_gpus(replicas, gpus))
@@ -134,8 +135,9 @@ def check(experts: int, replicas: int, nodes: int, gpus: int) -> None:
 
 @njit(cache=True)
 def _rebalance(
-    weight: Floats, replicas: int, groups: int, nodes: int, gpus: int
+    weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int
 ) -> tuple[Int32s, Int32s]:
+    """`order`, like the weight [layers, experts], has each layer's experts, heaviest first."""
     layers, experts = weight.shape
     local_gpus, local_replicas, local_experts = gpus // nodes, replicas // nodes, experts // nodes
     size = experts // groups
@@ -148,7 +150,8 @@ def _rebalance(
         node_of = _pack_groups(weight[layer], groups, nodes, size)
         for node in range(nodes):
             k = 0
-            for e in range(experts):
+            for i in range(experts):
+                e = order[layer, i]
                 if node_of[e // size] == node:
                     chosen[k] = e
                     load[k] = weight[layer, e]
@@ -176,7 +179,7 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
         total[g] = weight[g * size : (g + 1) * size].sum()
     load = np.zeros(nodes)
     held = np.zeros(nodes, np.int32)
-    for g in np.argsort(-total):
+    for g in _descending(total):
         best = -1
         for n in range(nodes):
             if held[n] < groups // nodes and (best < 0 or load[n] < load[best]):
@@ -211,21 +214,37 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
     return node_of
 
 
+@njit(cache=True)
+def _descending(values: Floats) -> Int32s:
+    """int32: the order of falling values, equal ones as they are; fast where little is to do."""
+    order = np.arange(len(values)).astype(np.int32)
+    for i in range(1, len(values)):
+        k = i
+        while k > 0 and values[order[k - 1]] < values[i]:
+            order[k] = order[k - 1]
+            k -= 1
+        order[k] = i
+    return order
+
+
 @kernel_part(cache=True)
 def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
-    """Each further replica goes to the expert with the largest load a replica, at most one a
-    GPU.
+    """Each further replica of experts, heaviest first, goes to the one with the largest load a
+    replica, at most one a GPU.
     """
     experts = len(load)
-    count[:] = 1
+    count.fill(1)
     share = load.copy()
+    reach = 1  # the experts with several replicas, and the heaviest of the others
     for _ in range(replicas - experts):
         best = -1
-        for e in range(experts):
+        for e in range(reach):
             if count[e] < gpus and (best < 0 or share[e] > share[best]):
                 best = e
         count[best] += 1
         share[best] = load[best] / count[best]
+        if best == reach - 1 and reach < experts and count[best] == 2:
+            reach += 1
 
 
 @kernel_part(cache=True)
@@ -248,37 +267,77 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
     used = np.zeros(gpus, np.int32)
     total = np.zeros(gpus)
     share = load / count
-    opened = np.empty(gpus, np.int32)  # GPUs with an expert and a free slot, in no order
-    waiting, fresh = 0, 0
-    for e in np.argsort(-share):
+    heap = np.empty(gpus, np.int32)
+    size = _open(heap, start, used, total)
+    for e in _descending(share):
         for _ in range(count[e]):
-            at = -1
-            if fresh < gpus and start[fresh + 1] > start[fresh]:
-                best = fresh  # an empty GPU is the lightest there is
-                opened[waiting] = best
-                at = waiting
-                waiting += 1
-                fresh += 1
-            else:
-                least = np.inf
-                for i in range(waiting):
-                    g = opened[i]
-                    if total[g] < least and (
-                        count[e] == 1 or not _holds(slots, start[g], used[g], e)
-                    ):
-                        at, least = i, total[g]
-                best = opened[at] if at >= 0 else _make_room(slots, start, used, total, share, e)
-            slots[start[best] + used[best]] = e
-            used[best] += 1
-            total[best] += share[e]
-            for i in range(max(at, 0), waiting if at < 0 else at + 1):
-                g = opened[i]
-                if used[g] == start[g + 1] - start[g]:
-                    waiting -= 1
-                    opened[i] = opened[waiting]
-                    break
+            at = 0
+            if count[e] > 1:
+                at = _lacking(heap, size, slots, start, used, total, e)
+            g = heap[at] if at >= 0 else _make_room(slots, start, used, total, share, e)
+            slots[start[g] + used[g]] = e
+            used[g] += 1
+            total[g] += share[e]
+            if at < 0 or (at > 0 and used[g] == start[g + 1] - start[g]):
+                size = _open(heap, start, used, total)
+                continue
+            if used[g] == start[g + 1] - start[g]:
+                size -= 1
+                heap[0] = heap[size]
+            _sift(heap, size, at, total)
     _exchanges(slots, start, total, share, count)
     return slots
+
+
+@kernel_part(cache=True)
+def _open(heap: Int32s, start: Int32s, used: Int32s, total: Floats) -> int:
+    """Fill the heap with the GPUs that have a free slot, the lightest on top; how many they are."""
+    size = 0
+    for g in range(len(used)):
+        if used[g] < start[g + 1] - start[g]:
+            heap[size] = g
+            size += 1
+    for at in range(size // 2 - 1, -1, -1):
+        _sift(heap, size, at, total)
+    return size
+
+
+@kernel_part(cache=True)
+def _sift(heap: Int32s, size: int, at: int, total: Floats) -> None:
+    """Let a GPU that became heavier sink to its place."""
+    g = heap[at]
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and total[heap[child + 1]] < total[heap[child]]:
+            child += 1
+        if total[heap[child]] >= total[g]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = g
+
+
+@kernel_part(cache=True)
+def _lacking(
+    heap: Int32s,
+    size: int,
+    slots: Int32s,
+    start: Int32s,
+    used: Int32s,
+    total: Floats,
+    expert: int,
+) -> int:
+    """The place in the heap of the lightest GPU without `expert`; -1 where all have it."""
+    best = -1
+    for at in range(size):
+        g = heap[at]
+        if (best < 0 or total[g] < total[heap[best]]) and not _holds(
+            slots, start[g], used[g], expert
+        ):
+            best = at
+            if at == 0:
+                break
+    return best
 
 
 @kernel_part(cache=True)
