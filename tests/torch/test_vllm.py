@@ -4,6 +4,8 @@ own policy where vLLM is installed.
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,59 @@ def test_slots_that_can_stay_do() -> None:
     assert torch.equal(again, shifted)
     other = RailoptEplbPolicy.rebalance_experts(weight, 128, 1, 4, 32, first)
     assert other.shape == (3, 128)
+
+
+def context(window: torch.Tensor, before: torch.Tensor) -> SimpleNamespace:
+    """A stand-in for vLLM's EplbRebalanceContext."""
+    topology = SimpleNamespace(num_groups=1, num_nodes=2, num_ranks=8)
+    return SimpleNamespace(
+        load_window_cpu=window,
+        physical_to_logical_map_cpu=before,
+        topology=topology,
+        num_replicas=before.shape[1],
+        cpu_group=None,
+    )
+
+
+@pytest.mark.parametrize("samples", [1, 5, 100])
+def test_a_context_with_a_window_of_samples(samples: int) -> None:
+    draw = np.random.default_rng(1).lognormal(0, 0.1, (samples, 3, 32))
+    window = (weights(32)[None] * torch.from_numpy(draw)).to(torch.int32)
+    before = torch.arange(40).remainder(32).repeat(3, 1)
+    given = context(window, before)
+    policy = RailoptEplbPolicy()
+    plan = policy.plan_rebalance(given, policy_state=None)
+    made = plan.physical_to_logical_map
+    assert (made.dtype, made.shape) == (torch.int64, (3, 40))
+    assert twins(made.numpy().astype(np.int32), 8) == 0
+    assert torch.equal(policy.rebalance_experts(given, None).physical_to_logical_map, made)
+    assert torch.equal(policy.plan_rebalance(given).physical_to_logical_map, made)
+    if samples < 100:  # nothing drifts: the plan of the sum
+        plain = RailoptEplbPolicy.rebalance_experts(window.sum(dim=0), 40, 1, 2, 8, before)
+        assert torch.equal(plain, made)
+
+
+def test_vllms_own_plan_is_returned_where_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EplbPlan:
+        def __init__(self, physical_to_logical_map: torch.Tensor) -> None:
+            self.physical_to_logical_map = physical_to_logical_map
+
+    newer = SimpleNamespace(EplbPlan=EplbPlan)
+    monkeypatch.setitem(sys.modules, "vllm.distributed.eplb.policy.abstract", newer)
+    for name in (
+        "vllm",
+        "vllm.distributed",
+        "vllm.distributed.eplb",
+        "vllm.distributed.eplb.policy",
+    ):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    given = context(weights(32)[None], torch.arange(40).remainder(32).repeat(3, 1))
+    assert isinstance(RailoptEplbPolicy.plan_rebalance(given), EplbPlan)
+
+
+def test_a_window_without_samples_is_refused() -> None:
+    with pytest.raises(InputError, match="one sample at least"):
+        RailoptEplbPolicy.plan_rebalance(context(torch.ones(0, 3, 32), torch.ones(3, 40)))
 
 
 def test_replicas_that_ranks_do_not_divide_are_refused_as_vllm_does() -> None:

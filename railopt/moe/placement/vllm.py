@@ -5,54 +5,105 @@
 
     EPLB_POLICIES["default"] = RailoptEplbPolicy
 
-Two replicas of one expert never share a GPU, where vLLM's own policy puts some of them together.
+vLLM's interface has had two forms, and both are served: `rebalance_experts` with the loads and five
+numbers, and a context with the loads sample by sample, under the name `rebalance_experts` or
+`plan_rebalance`.  Two replicas of one expert never share a GPU, where vLLM's own policy puts some
+of them together.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from railopt.arrays import Array, Ints
 from railopt.errors import InputError
 from railopt.moe.placement.replicate import hierarchical, rebalance
 from railopt.moe.placement.settled import settled
+from railopt.moe.routing.window import WHOLE, seen
 
 if TYPE_CHECKING:
     import torch
+
+BLOCKS = 32  # steps that a window of samples is joined to
 
 
 class UnequalSlots(InputError, AssertionError):
     """Replicas that the ranks do not divide; vLLM's own policy asserts that they do."""
 
 
-def _abstract() -> Any:
-    """vLLM's abstract policy, or `object` where vLLM is not installed."""
+def _of_vllm(name: str, instead: type) -> Any:
+    """A class beside vLLM's abstract policy, or another where it is not there."""
     try:
-        from vllm.distributed.eplb.policy.abstract import (  # type: ignore[import-not-found]
-            AbstractEplbPolicy,
-        )
+        return getattr(import_module("vllm.distributed.eplb.policy.abstract"), name, instead)
     except ImportError:
-        return object
-    return AbstractEplbPolicy
+        return instead
 
 
-class RailoptEplbPolicy(_abstract()):  # type: ignore[misc]
+class EplbPlan(NamedTuple):
+    """What vLLM calls so, where it is not installed."""
+
+    physical_to_logical_map: torch.Tensor
+
+
+class _Sizes(NamedTuple):
+    """The numbers of vLLM's interface."""
+
+    replicas: int
+    groups: int
+    nodes: int
+    ranks: int
+
+    def planned(
+        self, loads: Array, before: torch.Tensor | None, recent: Ints | None = None
+    ) -> torch.Tensor:
+        """int64 [layers, replicas] of loads [layers, experts], after the slots before."""
+        import torch
+
+        if self.ranks < 1 or self.replicas % self.ranks:
+            raise UnequalSlots(
+                f"{self.replicas} replicas on {self.ranks} ranks: vLLM puts the same number on each"
+            )
+        phy2log, _, _ = rebalance(loads, *self, recent=recent)
+        old = None if before is None else before.detach().to("cpu", torch.int64).numpy()
+        if old is not None and old.shape == phy2log.shape:
+            apart = hierarchical(loads.shape[1], self.replicas, self.groups, self.nodes)
+            together = self.ranks // self.nodes if apart else self.ranks
+            phy2log = settled(phy2log, old, self.ranks, together)
+        return torch.from_numpy(phy2log.astype(np.int64))
+
+
+def _steps(window: torch.Tensor) -> Ints:
+    """int64 [steps, layers, experts] of the samples of a window, joined to at most `BLOCKS`."""
+    samples: Ints = window.detach().to("cpu").round().long().numpy()
+    if samples.ndim != 3 or not len(samples):
+        raise InputError(
+            f"a load window of shape {samples.shape}: expected [samples, layers, experts], one "
+            f"sample at least"
+        )
+    size = -(-len(samples) // BLOCKS)
+    return np.add.reduceat(samples, range(len(samples) % size, len(samples), size))
+
+
+class RailoptEplbPolicy(_of_vllm("AbstractEplbPolicy", object)):  # type: ignore[misc]
     """`railopt.moe.placement.replicate.rebalance` behind vLLM's interface."""
 
     @classmethod
     def rebalance_experts(
         cls,
-        weight: torch.Tensor,
-        num_replicas: int,
-        num_groups: int,
-        num_nodes: int,
-        num_ranks: int,
+        weight: torch.Tensor | Any,
+        num_replicas: int | Any = None,
+        num_groups: int = 1,
+        num_nodes: int = 1,
+        num_ranks: int = 1,
         old_global_expert_indices: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | Any:
         """The expert of each slot, int64 [layers, num_replicas] on the CPU, slots in rank order.
 
-        weight  [layers, experts] on any device, any load statistic
+        weight  [layers, experts] on any device, any load statistic; or a context, followed by
+                    vLLM's state of the policy: then what `plan_rebalance` returns
         num_groups  kept on one node each where they divide the experts and the nodes divide them,
                     else the global policy
         old_global_expert_indices  [layers, num_replicas], the slots before; where they are as many,
@@ -60,16 +111,22 @@ class RailoptEplbPolicy(_abstract()):  # type: ignore[misc]
         """
         import torch
 
-        if num_ranks < 1 or num_replicas % num_ranks:
-            raise UnequalSlots(
-                f"{num_replicas} replicas on {num_ranks} ranks: vLLM puts the same number on each"
-            )
+        if hasattr(weight, "load_window_cpu"):
+            return cls.plan_rebalance(weight, num_replicas)
+        sizes = _Sizes(num_replicas, num_groups, num_nodes, num_ranks)
         loads = weight.detach().to("cpu", torch.float64).numpy()
-        phy2log, _, _ = rebalance(loads, num_replicas, num_groups, num_nodes, num_ranks)
-        if old_global_expert_indices is not None:
-            before = old_global_expert_indices.detach().to("cpu", torch.int64).numpy()
-            if before.shape == phy2log.shape:
-                apart = hierarchical(loads.shape[1], num_replicas, num_groups, num_nodes)
-                together = num_ranks // num_nodes if apart else num_ranks
-                phy2log = settled(phy2log, before, num_ranks, together)
-        return torch.from_numpy(phy2log.astype(np.int64))
+        return sizes.planned(loads, old_global_expert_indices)
+
+    @classmethod
+    def plan_rebalance(cls, context: Any, policy_state: Any = None) -> Any:
+        """vLLM's EplbPlan, the map of `rebalance_experts`, of an EplbRebalanceContext.
+
+        The samples of its window, [samples, layers, experts], are planned on as `railopt place`
+        does: a forecast layer by layer where one pays, hedged by the newest of them.
+        """
+        where = context.topology
+        sizes = _Sizes(context.num_replicas, where.num_groups, where.num_nodes, where.num_ranks)
+        window = seen(_steps(context.load_window_cpu)[:, :, None, :], WHOLE)
+        before = context.physical_to_logical_map_cpu
+        made = sizes.planned(window.counts.sum(axis=1), before, window.recent)
+        return _of_vllm("EplbPlan", EplbPlan)(made)
