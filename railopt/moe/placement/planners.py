@@ -213,8 +213,8 @@ def place(problem: Problem, planner: str | Callable[[Problem], Placed] = "pro-pr
         raise InputError(f"unknown planner {shown(planner)}; known planners: {', '.join(PLANNERS)}")
     if problem.active is not None and planner not in KNOW_ACTIVE:
         raise InputError(
-            f"{planner} places on all GPUs: name those that are active with one of "
-            f"{', '.join(KNOW_ACTIVE)}"
+            f"{planner} places on all GPUs, and some are not active: use one of "
+            f"{', '.join(KNOW_ACTIVE)}, which can leave GPUs out"
         )
     return PLANNERS[planner](problem)
 

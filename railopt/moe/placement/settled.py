@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array, Floats, Int32s
+from railopt.arrays import Array, Int32s, Ints
 from railopt.errors import InputError
 from railopt.moe.placement.placement import assigned
 
@@ -27,18 +27,28 @@ def settled(phy2log: Int32s, before: Array, gpus: int, together: int) -> Int32s:
     new = phy2log.reshape(-1, gpus, size)
     old = before.reshape(-1, gpus, size)
     renamed = np.empty_like(new)
-    for layer in range(len(new)):
-        worth = _held(new[layer], experts) @ _held(old[layer], experts).T
+    for layer, worth in enumerate(_shared(new, old, experts)):
         renamed[layer, assigned(worth, together)] = new[layer]
     return _in_place(renamed.reshape(-1, size), old.reshape(-1, size)).reshape(phy2log.shape)
 
 
-def _held(slots: Array, experts: int) -> Floats:
-    """float64 [GPU, expert]: 1 where a GPU holds an expert."""
-    held = np.zeros((len(slots), experts))
-    gpu, slot = np.nonzero(slots >= 0)
-    held[gpu, slots[gpu, slot]] = 1
-    return held
+def _shared(new: Int32s, old: Array, experts: int) -> Ints:
+    """int64 [layer, GPU of the plan, GPU before]: experts that both hold; slots [layer, GPU,
+    slot].
+    """
+    layers, gpus, size = new.shape
+    again = np.tril(old[..., :, None] == old[..., None, :], -1).any(axis=-1)
+    layer, gpu, slot = np.nonzero((old >= 0) & ~again)
+    held = layer * experts + old[layer, gpu, slot]
+    holders = gpu[np.argsort(held, kind="stable")]  # of one expert after the other
+    number = np.bincount(held, minlength=layers * experts)
+    first = np.cumsum(number) - number
+    asked = (np.arange(layers)[:, None, None] * experts + new).ravel()
+    each = number[asked]
+    pair = np.repeat(first[asked] - np.cumsum(each) + each, each) + np.arange(each.sum())
+    mine = np.repeat(np.arange(len(asked)) // size, each)
+    table = np.bincount(mine * gpus + holders[pair], minlength=layers * gpus * gpus)
+    return table.reshape(layers, gpus, gpus)
 
 
 def _in_place(new: Int32s, old: Array) -> Int32s:
