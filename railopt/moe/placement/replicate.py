@@ -18,6 +18,7 @@ from railopt.kernels import kernel_part, njit
 from railopt.moe.placement.hedge import hedge
 from railopt.moe.placement.placement import Placement, slot_gpus
 
+WORTH = 1 - 1e-4  # of the fullest GPU's load: what an exchange must reach
 PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
 
 
@@ -143,16 +144,19 @@ def _rebalance(
     size = experts // groups
     phy2log = np.empty((layers, replicas), np.int32)
     logcnt = np.empty((layers, experts), np.int32)
+    node_of = np.empty(experts, np.int32)
     chosen = np.empty(local_experts, np.int32)
     load = np.empty(local_experts)
     count = np.empty(local_experts, np.int32)
     for layer in range(layers):
-        node_of = _pack_groups(weight[layer], groups, nodes, size)
+        node_of_group = _pack_groups(weight[layer], groups, nodes, size)
+        for e in range(experts):
+            node_of[e] = node_of_group[e // size]
         for node in range(nodes):
             k = 0
             for i in range(experts):
                 e = order[layer, i]
-                if node_of[e // size] == node:
+                if node_of[e] == node:
                     chosen[k] = e
                     load[k] = weight[layer, e]
                     k += 1
@@ -379,8 +383,11 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
     """
     gpus = len(total)
     asked = np.empty(gpus, np.bool_)
+    mean = total.mean()
     for _ in range(4 * gpus):
         top = np.argmax(total)
+        if total[top] * WORTH <= mean:
+            return
         asked[:] = False
         asked[top] = True
         found = False
@@ -406,10 +413,10 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
 def _exchange(
     top: int, low: int, slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s
 ) -> tuple[int, int]:
-    """The slots of two GPUs whose exchange makes the higher load least, by at least a part in
-    10,000; (-1, -1) for none.
+    """The slots of two GPUs whose exchange makes the higher load least, at most `WORTH` of what it
+    was; (-1, -1) for none.
     """
-    peak = total[top] * (1 - 1e-4)
+    peak = total[top] * WORTH
     best_s = best_t = -1
     for s in range(start[top], start[top + 1]):
         a = slots[s]
