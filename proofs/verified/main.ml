@@ -102,7 +102,7 @@ let limited seconds path =
   limit_time seconds;
   let said = try check path with
     | Too_long why -> Ok (failed "certificate" why)
-    | Stack_overflow -> raise Stack_overflow
+    | Stack_overflow -> ignore (Unix.alarm 0); raise Stack_overflow  (* an alarm outlives exec *)
     | error -> Ok (failed "certificate" ("refused: " ^ Printexc.to_string error)) in
   ignore (Unix.alarm 0);
   said
