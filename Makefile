@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TORCH_TESTS := numpy scipy numba matplotlib pytest hypothesis
 
 .PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
-  bench-gpu experiments test-browser test-torch test-fabric proofs verified test-rdma \
+  bench-gpu experiments test-browser test-torch test-fabric proofs verified test-verified test-rdma \
   test-rdma-nightly soak bench-solver docs test-docs test-examples clean
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -37,8 +37,8 @@ $(VENV)/.lint: pyproject.toml | $(VENV)/bin/python
 setup: $(VENV)/.base            ## create .venv and install railopt into it
 demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture
 	$(VENV)/bin/railopt demo
-test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root
-	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
+test: $(VENV)/.test             ## unit, property and contract tests; no system package, no root (RECORD=FOLDER: for test-verified)
+	$(if $(RECORD),RAILOPT_RECORD="$(abspath $(RECORD))") $(PYTEST) $(if $(RECORD),-p tests.proofs.recording) $(PYTEST_ARGS) $(TESTS)
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
 test-newest:                    ## tests of most rooms, slow ones left out, on the newest Python of this machine, with the newest dependencies
@@ -84,8 +84,10 @@ verified: $(VENV)/.base         ## railopt-verified: the checker, extracted from
 	$(PY) -m railopt.symbolic.coq --build
 	$(MAKE) -C proofs/verified
 proofs: $(VENV)/.test verified  ## the Coq proofs: build, extract, audit, planted mutants (MUTANTS=3: every third), ties to Python (installs Debian's coq, ocaml and zarith as root)
-	RAILOPT_MUTANTS=$(MUTANTS) $(PY) -m pytest tests/proofs
+	RAILOPT_MUTANTS=$(MUTANTS) $(PY) -m pytest tests/proofs --ignore tests/proofs/test_verified.py
 	$(VENV)/bin/railopt prove --kernel
+test-verified: $(VENV)/.test verified ## railopt-verified against check.py: certificates that make test RECORD=FOLDER left there, or the kernel's own tests; mutants, damage
+	$(if $(RECORD),RAILOPT_RECORD="$(abspath $(RECORD))") $(PY) -m pytest tests/proofs/test_verified.py
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)
 	tests/hardware/guest/prepare.sh .cache/guest
 	$(PY) -m pytest tests/hardware -m 'not nightly and not soak'

@@ -1,16 +1,21 @@
-"""A pytest plugin: everything that the kernel is asked to check is written to $RAILOPT_RECORD.
+"""A pytest plugin: everything that the kernel is asked to check, and what it says, is written to
+$RAILOPT_RECORD, each once.
 
 Loaded (-p tests.proofs.recording) before railopt is, so that every importer gets these functions.
+Processes that a test starts are not recorded.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.proofs.saying import said
 
 kernel: Any = importlib.import_module("railopt.check")
 FOLDER = Path(os.environ["RAILOPT_RECORD"])
@@ -18,15 +23,8 @@ LARGEST = 1 << 22  # bytes of a file that is kept
 _plain_certificate, _plain_check = kernel.check_certificate, kernel.check
 
 
-def room() -> Path:
-    """A new empty folder."""
-    made = FOLDER / f"{os.getpid()}-{len(list(FOLDER.iterdir()))}"
-    made.mkdir()
-    return made
-
-
-def beside(record: Any, directory: Any, folder: Path) -> None:
-    """Copy the plan files that a record names."""
+def beside(record: Any, directory: Any) -> Iterator[tuple[str, bytes]]:
+    """Name and content of the plan files that a record names."""
     problem = record.get("problem") if isinstance(record, dict) else None
     named = [problem.get("plan") if isinstance(problem, dict) else None]
     named += [record.get("best")] if isinstance(record, dict) else []
@@ -35,7 +33,22 @@ def beside(record: Any, directory: Any, folder: Path) -> None:
         if isinstance(name, str) and name and os.path.basename(name) == name:
             source = Path(directory or ".") / name
             if source.is_file() and source.stat().st_size <= LARGEST:
-                shutil.copy(source, folder / name)
+                yield name, source.read_bytes()
+
+
+def keep(files: dict[str, bytes], verdict: Any) -> None:
+    """Write files into a folder of their own, named after what is in them."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, data in sorted(files.items()):
+        digest.update(b"%d %d " % (len(name.encode()), len(data)) + name.encode() + data)
+    folder = FOLDER / digest.hexdigest()
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    (folder / "verdict").write_text(json.dumps(said(verdict)), encoding="utf-8")
 
 
 def check_certificate(record: Any, directory: Any = None, work: int = kernel.WORK) -> Any:
@@ -43,20 +56,17 @@ def check_certificate(record: Any, directory: Any = None, work: int = kernel.WOR
         text = json.dumps(record)
     except (TypeError, ValueError, RecursionError):
         text = ""
+    verdict = _plain_certificate(record, directory, work)
     if work == kernel.WORK and 0 < len(text) <= LARGEST:
-        folder = room()
-        (folder / "recorded.json").write_text(text, encoding="utf-8")
-        beside(record, directory, folder)
-    return _plain_certificate(record, directory, work)
+        keep({"recorded.json": text.encode(), **dict(beside(record, directory))}, verdict)
+    return verdict
 
 
 def check(path: Any, work: int = kernel.WORK) -> Any:
-    source = Path(path)
-    if source.is_file() and source.stat().st_size <= LARGEST:
-        with open(source, "rb") as file:
-            if file.read(2) == b"PK":
-                shutil.copy(source, room() / "recorded.npz")
-    return _plain_check(path, work)
+    verdict, source = _plain_check(path, work), Path(path)
+    if source.stat().st_size <= LARGEST and (data := source.read_bytes()).startswith(b"PK"):
+        keep({"recorded.npz": data}, verdict)
+    return verdict
 
 
 kernel.check_certificate, kernel.check = check_certificate, check
