@@ -57,27 +57,12 @@ def wanted(items: list[pytest.Item]) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def numba_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the guest's kernels, compiled here for any CPU of this kind: the guest is too
-    slow to compile.
-    """
-    folder = tmp_path_factory.mktemp("numba")
-    subprocess.run(
-        [sys.executable, str(HERE / "inside.py"), "warm"],
-        check=True,
-        env={**os.environ, **vm.environment(folder)},
-    )
-    return folder
-
-
-@pytest.fixture(scope="session")
 def scenarios(
-    request: pytest.FixtureRequest, numba_cache: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Scenarios:
     """What the selected tests name, run in one guest."""
     out = tmp_path_factory.mktemp("guest")
-    environment = vm.environment(numba_cache)
-    environment |= {key: value for key, value in os.environ.items() if key.startswith("SOAK_")}
+    environment = {key: value for key, value in os.environ.items() if key.startswith("SOAK_")}
     names = wanted(request.session.items)
     subprocess.run(
         [sys.executable, str(HERE / "inside.py"), "plans", str(out), *names],

@@ -25,18 +25,9 @@ MACHINES = {
 CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
 
-def environment(numba_cache: Path) -> dict[str, str]:
-    """Python in the guest: kernels from a cache that was compiled for any CPU of this kind, and
-    nothing that takes long to import without being used."""
-    return {
-        "NUMBA_CACHE_DIR": str(numba_cache),
-        "NUMBA_CPU_NAME": "generic",
-        "NUMBA_CPU_FEATURES": "",
-        "PYTHONPATH": f"{HERE / 'guest' / 'without'}:{HERE.parents[1]}",  # this tree's railopt
-    }
-
-
+# `without` stands in front of what takes long to import and is not what is tried
 ENTRY = """export PATH={path} HOME=/root LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 {environment}
+export PYTHONPATH={without}:{tree}
 cd {folder}
 ip link set lo up; hostname {name}; ulimit -l unlimited
 /bin/bash /out/command.sh > /out/log 2>&1 < /dev/null
@@ -115,6 +106,8 @@ def boot(
             environment=variables,
             name=name,
             folder=shlex.quote(os.getcwd()),
+            without=shlex.quote(str(HERE / "guest" / "without")),
+            tree=shlex.quote(str(HERE.parents[1])),
         )
     )
     arguments = [
