@@ -171,6 +171,26 @@ def test_a_link_that_fails_between_the_question_and_the_answer_is_dead_at_both_e
         assert reports[-1].rails[0].bytes > 0
 
 
+@pytest.mark.parametrize("loser", [0, 1])
+def test_a_trial_that_one_end_gave_up_is_made_again(loser: int) -> None:
+    """As when one end's time is up before the other's word that both pages were right comes."""
+    world, plan = World(2, 2, options=QUICK), small_plan(2, 2)
+
+    def work(sender: Verbs) -> list[Any]:
+        rank, back = sender.group.rank, sender._failback
+        carry(sender, plan, 0, lambda: broken(world, sender, 1 - rank, 0, 3))
+        while not all(sender.group.allgather([a.proved for a in back._absent.values()] == [True])):
+            time.sleep(0.01)
+        if rank == loser:
+            with sender.exchange.lock:
+                back._fail(back._absent[1 - rank, 0])
+        return until_back(sender, plan, 1)
+
+    for reports in world.run(work):
+        assert isinstance(reports, list), reports
+        assert reports[-1].rails[0].bytes > 0
+
+
 @pytest.mark.parametrize(
     "body",
     [

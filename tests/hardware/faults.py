@@ -76,7 +76,8 @@ class Carried:
             if all(self.sender.group.allgather(all(rail.alive for rail in report.rails))):
                 return right, runs
             time.sleep(0.05)
-        raise RuntimeError(f"a rail is not back after {limit_s:.0f} s")
+        absent = [vars(one) for one in self.sender._failback._absent.values()]
+        raise RuntimeError(f"a rail is not back after {limit_s:.0f} s: {absent}")
 
 
 def in_the_middle(run: Any, link: Link) -> None:

@@ -144,10 +144,12 @@ class Failback:
         if "admit" in body:
             lane, round_ = body["admit"], _count(body["round"])
             absent = self._absent.get((peer, lane))
-            yes = absent is not None and absent.proved and self.exchange.round < round_
+            proved = absent is not None and absent.proved
+            yes = proved and self.exchange.round < round_
             if absent is not None and yes:
                 absent.round = round_
-            group.send(peer, {"admitted": lane, "round": round_, "yes": yes})
+            word = {"admitted": lane, "round": round_, "yes": yes, "stands": proved}
+            group.send(peer, word)
             return
         words = [key for key in _WORDS if key in body]
         if len(words) != 1:
@@ -156,6 +158,8 @@ class Failback:
         absent = self._absent.get(place)
         if "admitted" in body:
             self._admitted(place, absent, _count(body["round"]), body["yes"] is True)
+            if absent is not None and absent.round is None and body["stands"] is not True:
+                self._fail(absent)  # the other end gave the trial up before it heard of its end
         elif "probe" in body:
             self._called(place, absent, body)
         elif absent is not None and _count(body["try"]) == absent.probes and absent.trial:
