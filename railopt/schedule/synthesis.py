@@ -72,10 +72,16 @@ def _least(startup: str | int | None) -> int:
 
 def _spare(matrix: Array, eps: Fraction | str | int | None) -> int:
     """The bytes that the stages may last beyond L: eps L, rounded down."""
+    share = DEFAULT_EPS if eps is None else _share(eps)
+    return int(longest_line(matrix)) * share.numerator // share.denominator
+
+
+def _share(eps: Fraction | str | int) -> Fraction:
+    """eps as it was given, from 0 to 1."""
     try:
-        share = DEFAULT_EPS if eps is None else parse_number(eps, "share")
+        share = parse_number(eps, "share")
     except InputError as error:
         raise InputError(f"eps = {error}") from error
     if not 0 <= share <= 1:
         raise InputError(f"eps = {shown(eps)}: expected 0 to 1")
-    return int(longest_line(matrix)) * share.numerator // share.denominator
+    return share
