@@ -8,7 +8,7 @@ from railopt import bounds
 from railopt.errors import InputError
 from railopt.policies.lpt import lpt_global
 from railopt.solver.coupled.race import Race
-from railopt.solver.local.equal import failure
+from railopt.solver.local.steps import failure
 from railopt.solver.program.backends import BACKENDS
 from railopt.solver.program.process import run
 from railopt.solver.program.program import build

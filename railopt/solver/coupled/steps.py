@@ -36,7 +36,7 @@ from railopt.solver.coupled import nodes
 from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program
 from railopt.solver.coupled.race import Race
 from railopt.solver.coupled.search import SIDE, Cells, anchor, construct, improve
-from railopt.solver.local.equal import failure
+from railopt.solver.local.steps import failure
 
 FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
 SHORT_ROUNDS = 8  # new starts before exact methods: many short walks find more than a long one

@@ -1,12 +1,11 @@
 """The local problem, exactly: one list of sizes on N rails, equal (P||Cmax) or of different speeds
-(Q||Cmax).
+(Q||Cmax).  Rails of one speed are a class; equal rails are one class.
 
-solve.py           chooses which of the two it is                 outcome.py  what is known then
-equal.py           the pipeline on equal rails: bounds and values by rising cost until they meet
+solve.py           sizes and speeds to units and ticks            outcome.py  what is known then
+steps.py           the pipeline: bounds and values by rising cost until they meet
 state.py           the best bound and assignment so far           deadline.py when it has to end
 filling.py         steps that look for an assignment at the bound
 prices.py          steps that ask the configuration LP
-unequal.py         the same for rails of different speeds
 configurations.py  many chunks of few sizes, by the configuration LP
 remainders.py      mostly one size, the cap of cut traffic: rails filled by the few others
 

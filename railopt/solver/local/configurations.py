@@ -56,7 +56,10 @@ class Packing:
         self.low = bound // self.unit
         self.take(values.lpt(self.jobs, rails))
         self.lp = ConfigurationLP(
-            self.types, self.counts, rails, start(self.types, self.jobs, self.rail, rails)
+            self.types,
+            self.counts,
+            np.array([rails]),
+            start(self.types, self.jobs, self.rail, rails),
         )
 
     def take(self, rail: Ints) -> None:
@@ -87,7 +90,7 @@ class Packing:
             probe = (self.low + high) // 2
 
     def _refuted(self, capacity: int, deadline: Deadline) -> bool:
-        weights = self.lp.refute(capacity, deadline)
+        weights = self.lp.refute(np.array([capacity]), deadline)
         if weights is None:
             return False
         self.low = capacity + 1
@@ -112,7 +115,7 @@ class Packing:
         above = 0
         while self.low + above < self.value and not deadline.over:
             for _ in range(DIVES):
-                loads = self.lp.dive(self.low + above, keep, rng, deadline)
+                loads = self.lp.dive(np.array([self.low + above]), keep, rng, deadline)
                 if loads is not None:
                     self.take(assignment_of(self.jobs, self.types, loads))
                     break

@@ -1,6 +1,6 @@
-"""Integer weights that refute a capacity C: all jobs weigh more than N rails of that capacity hold,
+"""Integer weights that refute capacities C of the rails: all jobs weigh more than the rails hold,
 
-    sum over jobs of w > N * max { w(load) : size(load) <= C }.
+    sum over jobs of w > sum over rails of max { w(load) : size(load) <= C }.
 
 Weights come from Martello and Toth's L2 (1990) and Fekete and Schepers' u(k) (2001), which are dual
 feasible functions, or as the prices of the configuration LP (`lp.py`).  The exact knapsack below
@@ -154,17 +154,22 @@ def heaviest_load(
 
 
 def refuting_weights(
-    sizes: Ints, counts: Ints, weights: Ints, rails: int, capacity: int, left_s: float
+    sizes: Ints, counts: Ints, weights: Ints, rails: Ints, capacities: Ints, left_s: float
 ) -> bool:
-    """Whether these weights of the types refute the capacity (exact; False also where the search is
-    too long, for itself or for the seconds left).
+    """Whether these weights of the types refute that rails[k] rails of capacities[k] hold all jobs
+    (exact; False also where the search is too long, for itself or for the seconds left).
     """
-    total = int((weights * counts).sum())
-    if total <= 0:
-        return False
+    left, load = int((weights * counts).sum()), np.zeros(len(sizes), np.int64)
     nodes = min(PRICING_NODES, int(NODES_A_SECOND * max(left_s, 0.0)))
-    load = np.zeros(len(sizes), np.int64)
-    weight, complete = heaviest_load(
-        sizes, counts, weights, capacity, (total - 1) // rails, nodes, load
-    )
-    return bool(complete and weight * rails < total)
+    for k in range(len(rails) - 1, -1, -1):
+        if left <= 0:
+            return False
+        # the first class, which comes last, may hold whatever the others leave
+        enough = (left - 1) // int(rails[0]) if k == 0 else 0
+        weight, complete = heaviest_load(
+            sizes, counts, weights, int(capacities[k]), enough, nodes, load
+        )
+        if not complete:
+            return False
+        left -= int(weight) * int(rails[k])
+    return left > 0

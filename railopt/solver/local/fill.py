@@ -1,12 +1,12 @@
-"""Perfect packing: assignments in which no rail exceeds a given capacity, when there is little or
-no slack.
+"""Perfect packing: assignments in which no rail exceeds its capacity, when there is little or no
+slack.
 
-`resplit` repairs an assignment: the fullest rail and another share a pool of their jobs anew,
-optimally. `fill_rails` builds one: rail after rail gets the largest job left and a random set of
-others that fills it up, or as few others as do (`few_more`), so that many are left for the last
+`resplit` repairs an assignment: the last rail to be done and another share a pool of their jobs
+anew, optimally. `fill_rails` builds one: rail after rail gets the largest job left and a random set
+of others that fills it up, or as few others as do (`few_more`), so that many are left for the last
 rails; these decide, and are left to an exact search (`fit`).
 
-Callers see to it that rails * capacity stays below 2**62, so that no sum here wraps.
+Callers see to it that the capacities together stay below 2**62, so that no sum here wraps.
 """
 
 from __future__ import annotations
@@ -19,29 +19,49 @@ from railopt.arrays import Array
 from railopt.kernels import kernel_part, njit
 from railopt.solver.local.cover import FOUND, Loads, search
 from railopt.solver.local.subsets import POOL, best_subset, shuffle
-from railopt.solver.local.window import codes_fit, count_window, half_sums, interleaved, list_window
+from railopt.solver.local.window import classed, codes_fit, half_sums, interleaved, list_loads
+
+
+class Sharing(NamedTuple):
+    """Whose loads are re-split, and until when: no rail above `capacities` int64 [rails].
+
+    sizes    int64 [n];  speeds float64 [rails], which only choose where to look
+    rounds   re-splits at most;  width: jobs in a pool
+    """
+
+    sizes: Array
+    capacities: Array
+    speeds: Array
+    rounds: int
+    width: int
 
 
 @njit(cache=True)
-def resplit(
-    sizes: Array, assignment: Array, loads: Array, target: int, rounds: int, width: int
-) -> bool:
-    """Re-split the fullest rail with the emptiest, then with random ones, until none exceeds
-    `target`.
+def resplit(sharing: Sharing, assignment: Array, loads: Array) -> bool:
+    """Re-split the rail that is done last with the first, then with random ones, until none is
+    above its capacity.
 
-    width: jobs in a pool.  Changes `assignment` and `loads`; never makes the fuller of two rails
-    fuller.
+    Changes `assignment` and `loads`; never makes the later of two rails later.
     """
+    sizes, capacities, speeds, width = (
+        sharing.sizes,
+        sharing.capacities,
+        sharing.speeds,
+        sharing.width,
+    )
     rails, buffers = loads.size, np.empty((6, 1 << ((width + 1) // 2)), np.int64)
     jobs, pool, failures = np.empty(sizes.size, np.int64), np.empty(width, np.int64), 0
-    for _ in range(rounds):
-        full = np.argmax(loads)
-        if loads[full] <= target:
+    for _ in range(sharing.rounds):
+        full = int(np.argmax(loads / speeds))
+        if (loads <= capacities).all():
             return True
-        other = np.argmin(loads) if failures == 0 else np.random.randint(0, rails)
+        other = np.random.randint(0, rails) if failures else int(np.argmin(loads / speeds))
         if other == full:
             failures += 1
             continue
+        # of two speeds either may be the one that ends just before they would together
+        turned = speeds[full] != speeds[other] and np.random.random() < 0.5
+        first, second = (other, full) if turned else (full, other)
         both, length = loads[full] + loads[other], 0
         for job in range(sizes.size):
             if assignment[job] == full or assignment[job] == other:
@@ -49,23 +69,26 @@ def resplit(
                 length += 1
         shuffle(jobs, length)
         length = min(length, width)
-        kept = loads[full]
+        kept = loads[first]
         for i in range(length):
             pool[i] = sizes[jobs[i]]
-            if assignment[jobs[i]] == full:
+            if assignment[jobs[i]] == first:
                 kept -= pool[i]
-        goal = max(target, (both + 1) // 2)
-        total, mask = best_subset(pool, length, max(0, both - goal - kept), goal - kept, buffers)
-        fuller = max(kept + total, both - kept - total)
-        failures = 0 if total >= 0 and fuller < loads[full] else failures + 1
+        share = speeds[first] / (speeds[first] + speeds[second])
+        most = max(capacities[first], np.int64(np.ceil(both * share)))
+        least = both - max(capacities[second], np.int64(np.ceil(both * (1.0 - share))))
+        total, mask = best_subset(pool, length, max(0, least - kept), most - kept, buffers)
+        before = loads[full] / speeds[full]
+        later = max((kept + total) / speeds[first], (both - kept - total) / speeds[second])
+        failures = 0 if total >= 0 and later < before else failures + 1
         if failures > 12 * rails:
             return False
         # an equal split is taken too: other jobs give other sums
-        if total >= 0 and fuller <= loads[full]:
+        if total >= 0 and later <= before:
             for i in range(length):
-                assignment[jobs[i]] = full if (mask >> i) & 1 else other
-            loads[full], loads[other] = kept + total, both - kept - total
-    return loads.max() <= target
+                assignment[jobs[i]] = first if (mask >> i) & 1 else second
+            loads[first], loads[second] = kept + total, both - kept - total
+    return bool((loads <= capacities).all())
 
 
 @kernel_part(cache=True)
@@ -100,15 +123,15 @@ def few_more(sizes: Array, jobs: Array, count: int, need: int, share: int, taken
 class Filling(NamedTuple):
     """What is to be filled, and how.
 
-    sizes     int64 [n], descending;  rails, capacity: of each rail, in the unit of the sizes
-    keep      rails that are left to the exact search
-    width     jobs in a pool whose subsets fill a rail
-    sparse    with few jobs a rail where possible
+    sizes       int64 [n], descending
+    capacities  int64 [rails], in the unit of the sizes, in the order in which they are filled
+    keep        rails, the last ones, that are left to the exact search
+    width       jobs in a pool whose subsets fill a rail
+    sparse      with few jobs a rail where possible
     """
 
     sizes: Array
-    rails: int
-    capacity: int
+    capacities: Array
     keep: int
     width: int
     sparse: bool
@@ -139,8 +162,19 @@ def scratch_of(filling: Filling) -> Scratch:
     )
 
 
+class Room(NamedTuple):
+    """A rail to be filled from `rest[first:left]`, the jobs left that fit at all: its capacity, and
+    what it may waste.
+    """
+
+    first: int
+    left: int
+    capacity: int
+    share: int
+
+
 @kernel_part(cache=True)
-def fill_sparsely(filling: Filling, scratch: Scratch, left: int, share: int, attempt: int) -> int:
+def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) -> int:
     """Fill a rail with few of the jobs left, marked as `taken`; returns what it wastes, -1 where
     that failed.
 
@@ -148,9 +182,9 @@ def fill_sparsely(filling: Filling, scratch: Scratch, left: int, share: int, att
     attempts set a random one.
     """
     sizes, rest, taken, jobs = filling.sizes, scratch.rest, scratch.taken, scratch.places
-    need, head, count = filling.capacity, 0, 0
+    need, head, count, left = room.capacity, room.first, 0, room.left
     while head < left and (
-        head == 0 or (head + 2 < left and need > sizes[rest[head : head + 3]].sum())
+        head == room.first or (head + 2 < left and need > sizes[rest[head : head + 3]].sum())
     ):
         need -= sizes[rest[head]]
         taken[rest[head]] = True
@@ -163,30 +197,32 @@ def fill_sparsely(filling: Filling, scratch: Scratch, left: int, share: int, att
         if not taken[job] and sizes[job] <= need:
             jobs[count] = job
             count += 1
-    waste = few_more(sizes, jobs, count, need, share if attempt % 2 else 0, taken)
+    waste = few_more(sizes, jobs, count, need, room.share if attempt % 2 else 0, taken)
     if waste < 0:
         taken[:] = False
     return waste
 
 
 @kernel_part(cache=True)
-def fill_fully(filling: Filling, scratch: Scratch, left: int, share: int, reserved: int) -> int:
-    """Fill a rail with the largest job left and a random set of others that wastes at most `share`,
-    the `reserved` smallest left out; marked as `taken`.  Returns the waste, -1 where that failed.
+def fill_fully(filling: Filling, scratch: Scratch, room: Room, reserved: int) -> int:
+    """Fill a rail with the largest job left and a random set of others that wastes at most its
+    share, the `reserved` smallest left out; marked as `taken`.  Returns the waste, -1 where that
+    failed.
     """
     sizes, rest, places, pool = filling.sizes, scratch.rest, scratch.places, scratch.pool
-    need, length = filling.capacity - sizes[rest[0]], 0
-    for i in range(left - 1):
-        places[i] = rest[i + 1]
-    shuffle(places, left - 1 - reserved)
-    for job in places[: max(0, left - 1 - reserved)]:
+    largest, others = rest[room.first], room.left - room.first - 1
+    need, length = room.capacity - sizes[largest], 0
+    for i in range(others):
+        places[i] = rest[room.first + 1 + i]
+    shuffle(places, others - reserved)
+    for job in places[: max(0, others - reserved)]:
         if length < POOL and sizes[job] <= need:
             pool[length], places[length] = sizes[job], job
             length += 1
-    total, mask = best_subset(pool, length, need - share, need, scratch.buffers)
-    if total < need - share:
+    total, mask = best_subset(pool, length, need - room.share, need, scratch.buffers)
+    if total < need - room.share:
         return -1
-    scratch.taken[rest[0]] = True
+    scratch.taken[largest] = True
     for i in range(length):
         if (mask >> i) & 1:
             scratch.taken[places[i]] = True
@@ -194,26 +230,29 @@ def fill_fully(filling: Filling, scratch: Scratch, left: int, share: int, reserv
 
 
 @kernel_part(cache=True)
-def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rails: int) -> int:
-    """Fill the next of the last `rails` rails, sparsely where asked for and possible; returns its
-    waste, -1 where it could not be filled.
+def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: int) -> int:
+    """Fill a rail, sparsely where asked for and possible; returns its waste, -1 where it could not
+    be filled.
 
     It may waste its even share of the slack that is left, more if that fails, the last but one all
     of it.
     """
-    even = slack // rails
+    capacity, rails = filling.capacities[rail], filling.capacities.size - rail
+    even, first = slack // rails, 0
+    while first < left and filling.sizes[scratch.rest[first]] > capacity:
+        first += 1
+    if first == left:
+        return capacity if capacity <= slack else -1
     if filling.sparse:
         for attempt in range(24):
-            waste = fill_sparsely(filling, scratch, left, even, attempt)
+            waste = fill_sparsely(filling, scratch, Room(first, left, capacity, even), attempt)
             if waste >= 0:
                 return waste
-    if filling.sizes[scratch.rest[0]] > filling.capacity:
-        return -1
     for attempt in range(12):
         sixths = attempt - 5  # slack * sixths // 6, without a product that could wrap
         share = slack if rails == 2 else max(even, slack // 6 * sixths + slack % 6 * sixths // 6)
         reserved = left * max(0, 7 - attempt) // 14  # small jobs are worth most on the last rails
-        waste = fill_fully(filling, scratch, left, share, reserved)
+        waste = fill_fully(filling, scratch, Room(first, left, capacity, share), reserved)
         if waste >= 0:
             return waste
     return -1
@@ -225,13 +264,13 @@ def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[i
     where a rail could not be filled.
     """
     sizes, rest, taken = filling.sizes, scratch.rest, scratch.taken
-    left, slack = sizes.size, filling.rails * filling.capacity - sizes.sum()
+    left, slack = sizes.size, filling.capacities.sum() - sizes.sum()
     for i in range(left):
         rest[i] = i
-    for rail in range(filling.rails - filling.keep):
+    for rail in range(filling.capacities.size - filling.keep):
         if left == 0:
             break
-        waste = fill_rail(filling, scratch, left, slack, filling.rails - rail)
+        waste = fill_rail(filling, scratch, left, slack, rail)
         if waste < 0:
             return -1, slack
         slack -= waste
@@ -249,33 +288,46 @@ def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[i
 
 @njit(cache=True)
 def complete(
-    sizes: Array, rails: int, capacity: int, max_loads: int, max_steps: int, rail_of: Array
+    sizes: Array, capacities: Array, max_loads: int, max_steps: int, rail_of: Array
 ) -> bool:
-    """Exact search for an assignment of few jobs within `capacity`; gives up beyond its limits."""
-    slack = rails * capacity - sizes.sum()
-    if slack < 0 or rails == 1:
+    """Exact search for an assignment of few jobs within the capacities; gives up beyond its
+    limits.
+    """
+    slack = capacities.sum() - sizes.sum()
+    if slack < 0 or capacities.size == 1:
         rail_of[:] = 0
         return slack >= 0
     types, counts = interleaved(sizes)
     if not codes_fit(counts):
         return False
-    middle = (types.size + 1) // 2
-    left = half_sums(types[:middle], counts[:middle], capacity, 1 << 17)
-    right = half_sums(types[middle:], counts[middle:], capacity, 1 << 17)
+    middle, high = (types.size + 1) // 2, capacities.max()
+    left = half_sums(types[:middle], counts[:middle], high, 1 << 17)
+    right = half_sums(types[middle:], counts[middle:], high, 1 << 17)
     if left.sums.size == 0 or right.sums.size == 0:
         return False
-    low = max(1, capacity - slack)
-    found = count_window(left.sums, right.sums, low, capacity, max_loads)
-    if found > max_loads or found == 0:
+    distinct, rails, class_of = classed(capacities)
+    wastes, classes, table = list_loads(left, right, counts, distinct, slack, max_loads)
+    if wastes.size == 0:
         return False
-    sums, table = list_window(left, right, counts, low, capacity, found)
-    order, chosen = np.argsort(capacity - sums, kind="mergesort"), np.empty(rails, np.int64)
-    table, wastes = table[order], (capacity - sums)[order]
-    loads = Loads(types, counts, table, wastes, np.zeros(found, np.int64), np.array([rails]))
+    chosen = np.empty(capacities.size, np.int64)
+    loads = Loads(types, counts, table, wastes, classes, rails)
     status, _ = search(loads, slack, max_steps, chosen)
     if status == FOUND:
-        spread(sizes, types, table, chosen, rail_of)
+        spread(sizes, types, table, on_rails(chosen, classes, class_of), rail_of)
     return status == FOUND
+
+
+@njit(cache=True)
+def on_rails(chosen: Array, classes: Array, class_of: Array) -> Array:
+    """int64 [rails]: the load of each rail, -1 where it is idle, from those that a cover chose."""
+    load_of = np.full(class_of.size, -1, np.int64)
+    for load in chosen:
+        rail = 0
+        while load >= 0 and (load_of[rail] >= 0 or class_of[rail] != classes[load]):
+            rail += 1
+        if load >= 0:
+            load_of[rail] = load
+    return load_of
 
 
 @njit(cache=True)
@@ -298,14 +350,14 @@ def fit(filling: Filling, rounds: int, assignment: Array) -> bool:
     `assignment` int64 [n] within capacity.
     """
     scratch, part = scratch_of(filling), np.empty(filling.sizes.size, np.int64)
-    rest, keep, capacity = scratch.rest, filling.keep, filling.capacity
+    rest, settled = scratch.rest, filling.capacities.size - filling.keep
     for _ in range(rounds):
         left, slack = fill_rails(filling, scratch, assignment)
         if left < 0 or slack < 0:
             continue
         jobs = filling.sizes[rest[:left]]
-        if left == 0 or complete(jobs, keep, capacity, 32_768, 30_000_000, part):
+        if left == 0 or complete(jobs, filling.capacities[settled:], 32_768, 30_000_000, part):
             for i in range(left):
-                assignment[rest[i]] = filling.rails - keep + part[i]
+                assignment[rest[i]] = settled + part[i]
             return True
     return False

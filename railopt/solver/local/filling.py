@@ -23,7 +23,9 @@ def resplits(state: State, start: Ints) -> None:
     subsets.seeded(state.seed)
     round_s = 4e-9 * len(state.sizes) + 4e-8 * (1 << (width + 1) // 2)
     rounds = max(1, state.deadline.afford(100 * state.rails, 1 / round_s))
-    fill.resplit(state.sizes, assignment, loads, state.bound, rounds, width)
+    speeds = np.array([state.slowness[0] / ticks for ticks in state.slowness])
+    sharing = fill.Sharing(state.sizes, state.capacities(state.bound), speeds, rounds, width)
+    fill.resplit(sharing, assignment, loads)
     state.improve(assignment, "re-split")
 
 
@@ -55,14 +57,16 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
     keeps = [keep for keep in range(1, rails + 1) if fewest <= keep * average <= 52]
     keeps = keeps or [min(rails, 2 if average < 6 else 1)]
     subsets.seeded(state.seed)
+    rng, capacities = np.random.default_rng(state.seed), state.capacities(state.bound)[:rails]
 
     def attempt(keep: int, sparse: bool) -> bool:
+        order = np.arange(rails) if state.alike else rng.permutation(rails)
         found = np.zeros(len(part), np.int64)
-        filling = fill.Filling(sizes, rails, state.bound, keep, width, sparse)
+        filling = fill.Filling(sizes, capacities[order], keep, width, sparse)
         if not fill.fit(filling, 1, found):
             return False
         assignment = settled.copy()
-        assignment[part] = found
+        assignment[part] = order[found]
         state.improve(assignment, "filling")
         return state.done
 
@@ -90,10 +94,8 @@ def tight_part(state: State) -> tuple[Ints, int, Ints]:
         carried = some * (jobs // rails) + min(some, jobs % rails)
         core = everything[jobs - carried : jobs]
         others = np.concatenate((everything[: jobs - carried], everything[jobs:]))
-        apart = values.multifit(
-            np.ascontiguousarray(sizes[others]), rails - some, state.bound, state.bound
-        )
-        if len(apart):
+        apart, capacities = np.zeros(len(others), np.int64), state.capacities(state.bound)[some:]
+        if values.first_fit(np.ascontiguousarray(sizes[others]), capacities, apart):
             settled = np.zeros(len(sizes), np.int64)
             settled[others] = apart + some
             return core, some, settled

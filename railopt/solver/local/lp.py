@@ -1,18 +1,21 @@
-"""The configuration LP (Gilmore, Gomory 1961): the fewest rails, fractionally, over all loads of at
-most a capacity.
+"""The configuration LP (Gilmore, Gomory 1961): how many times the rails there are, fractionally, it
+takes to carry all jobs, over all loads within the capacities of their rails.
 
-    minimise sum over loads of x    sum over loads of load[t] x[load] >= count[t]    x >= 0
+    minimise z    sum over loads of load[t] x[k, load] >= count[t]
+                  sum over loads of x[k, load] <= z rails[k]          x >= 0
 
-A capacity at which that needs more than N rails is refuted, by the prices w[t] of the types.
-Column generation on HiGHS.  The LP lives in floating point; what is proved does not: prices are
-rounded down to integers before the exact knapsack decides, so rounding can only weaken a bound,
-never falsify it.  The columns also lead to good assignments: `dive` fixes the loads that the LP
-likes best, rail by rail, and leaves the last rails to exact search.
+t are the types of jobs, k the classes of rails.  Capacities at which z is more than 1 are refuted,
+by the prices w[t] of the types.  Column generation on HiGHS.  The LP lives in floating point; what
+is proved does not: prices are rounded down to integers before the exact knapsack decides, so
+rounding can only weaken a bound, never falsify it.  The columns also lead to good assignments:
+`dive` fixes the loads that the LP likes best, rail by rail, and leaves the last rails to exact
+search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import highspy
 import numpy as np
@@ -29,46 +32,57 @@ from railopt.solver.local.fill import complete
 from railopt.solver.local.state import LARGEST
 
 SCALE = 10**7
+NOISE = 10  # of the LP's prices so scaled
 # of rounded prices; the smallest that still proves is used
 SCALES = (12, 60, 420, 5040, 10**5, 10**6, SCALE)
 OPTIONS = (("output_flag", False), ("presolve", "off"), ("threads", 1), ("solver", "simplex"))
 
 
-class Master:
-    """The LP: rows are types of jobs to be covered, columns are loads; one of more than `capacity`
-    is not used.
+class Column(NamedTuple):
+    """A load int64 [types] of a rail of class `number`."""
 
-    One model serves all capacities, so that each begins with the last one's basis.
+    number: int
+    load: Ints
+
+
+class Master:
+    """The LP: rows are types of jobs to be covered and then classes of rails, columns are z and
+    then loads; one of more than its class's capacity is not used.
+
+    One model serves all capacities, so that each begins with the last one's basis.  z costs as much
+    as there are rails: so a rail is worth about 1.
     """
 
-    def __init__(self, sizes: Ints, counts: Ints, loads: list[Ints]) -> None:
-        self.sizes, self.counts, self.model = sizes, counts, highspy.Highs()
-        self.capacity = int(sizes @ counts)
-        self.loads: list[Ints] = []
+    def __init__(self, sizes: Ints, counts: Ints, rails: Ints) -> None:
+        self.sizes, self.rails, self.model = sizes, rails, highspy.Highs()
+        self.capacities = np.full(len(rails), sizes @ counts)
+        self.columns: list[Column] = []
         for option, value in OPTIONS:
             self.model.setOptionValue(option, value)
+        nothing = 0, np.empty(0, np.int32), np.empty(0)
         for count in counts.tolist():
-            self.model.addRow(
-                float(count), highspy.kHighsInf, 0, np.empty(0, np.int32), np.empty(0)
-            )
-        for load in loads:
-            self.add(load)
+            self.model.addRow(float(count), highspy.kHighsInf, *nothing)
+        for _ in range(len(rails)):
+            self.model.addRow(-highspy.kHighsInf, 0.0, *nothing)
+        self.model.addCol(float(rails.sum()), 0.0, highspy.kHighsInf, *nothing)
+        self.allow(rails)
 
-    def add(self, load: Ints) -> None:
-        used = np.flatnonzero(load).astype(np.int32)
-        self.model.addCol(
-            1.0, 0.0, highspy.kHighsInf, len(used), used, load[used].astype(np.float64)
-        )
-        self.loads.append(load)
+    def add(self, column: Column) -> None:
+        used = np.flatnonzero(column.load).astype(np.int32)
+        rows = np.append(used, np.int32(len(self.sizes) + column.number))
+        entries = np.append(column.load[used], 1).astype(np.float64)
+        self.model.addCol(0.0, 0.0, highspy.kHighsInf, len(rows), rows, entries)
+        self.columns.append(column)
 
-    def limit(self, capacity: int) -> Master:
-        """Itself, with loads of at most `capacity`."""
-        totals = np.array(self.loads) @ self.sizes
-        for column in np.flatnonzero((totals <= capacity) != (totals <= self.capacity)).tolist():
-            self.model.changeColBounds(
-                column, 0.0, highspy.kHighsInf if totals[column] <= capacity else 0.0
-            )
-        self.capacity = capacity
+    def limit(self, capacities: Ints) -> Master:
+        """Itself, with loads of at most `capacities` int64 [classes]."""
+        totals = np.array([column.load for column in self.columns]) @ self.sizes
+        numbers = np.array([column.number for column in self.columns])
+        open_, before = totals <= capacities[numbers], totals <= self.capacities[numbers]
+        for column in np.flatnonzero(open_ != before).tolist():
+            most = highspy.kHighsInf if open_[column] else 0.0
+            self.model.changeColBounds(column + 1, 0.0, most)
+        self.capacities = capacities
         return self
 
     def demand(self, counts: Ints, rows: Iterable[int]) -> None:
@@ -76,130 +90,165 @@ class Master:
         for row in rows:
             self.model.changeRowBounds(row, float(counts[row]), highspy.kHighsInf)
 
-    def solve(self) -> tuple[float, Floats]:
-        """(rails needed, price of each type) over the columns so far."""
-        self.model.run()
-        return self.model.getObjectiveValue(), np.asarray(self.model.getSolution().row_dual)
+    def allow(self, rails: Ints) -> None:
+        """So many rails of each class."""
+        for number, count in enumerate(rails.tolist()):
+            self.model.changeCoeff(len(self.sizes) + number, 0, -float(count))
 
-    def price(
-        self, counts: Ints, weights: Ints, enough: int, deadline: Deadline
-    ) -> tuple[Ints | None, bool]:
-        """(a load heavier than `enough`, or None; whether the search was complete)."""
-        load = np.zeros(len(self.sizes), np.int64)
-        nodes = deadline.afford(PRICING_NODES, NODES_A_SECOND)
-        weight, complete_ = heaviest_load(
-            self.sizes, counts, weights, self.capacity, enough, nodes, load
-        )
-        return (load if weight > enough else None), bool(complete_)
+    def solve(self) -> tuple[float, Floats, Floats]:
+        """(z, price of each type, price of a rail of each class) over the columns so far."""
+        self.model.run()
+        solution = self.model.getSolution()
+        prices = np.asarray(solution.row_dual)
+        return solution.col_value[0], prices[: len(self.sizes)], -prices[len(self.sizes) :]
+
+    def widen(
+        self, counts: Ints, weights: Ints, enough: Ints, worth: Ints, deadline: Deadline
+    ) -> tuple[bool, bool]:
+        """(whether loads were added, whether the search for them was complete): for each class the
+        heaviest load of some of these jobs where it weighs more than `enough` int64 [classes], then
+        others heavier than `worth`, each the heaviest without the types of those before.
+        """
+        before, sure = len(self.columns), True
+        for number in range(len(self.rails)):
+            free, least = np.where(weights > 0, counts, 0), int(enough[number])
+            while True:
+                nodes = deadline.afford(PRICING_NODES, NODES_A_SECOND)
+                types, load = np.flatnonzero(free), np.zeros(len(free), np.int64)
+                part, capacity = np.zeros(len(types), np.int64), int(self.capacities[number])
+                weight, complete_ = heaviest_load(
+                    self.sizes[types], free[types], weights[types], capacity, least, nodes, part
+                )
+                if weight <= least:
+                    sure &= bool(complete_) or len(self.columns) > before
+                    break
+                load[types] = part
+                self.add(Column(number, load))
+                free[load > 0] = 0
+                least = int(worth[number])
+        return len(self.columns) > before, sure
 
 
 class ConfigurationLP:
-    """Types of jobs (sizes and counts) on `rails` rails; columns found at one capacity serve the
-    others.
+    """Types of jobs (sizes and counts) on rails int64 [classes], how many there are of each class,
+    the class of the largest capacity first; columns found at some capacities serve the others.
     """
 
-    def __init__(self, sizes: Ints, counts: Ints, rails: int, loads: Ints) -> None:
-        """`loads` int64 [k, types]: loads to begin with, such as those of a good assignment."""
+    def __init__(self, sizes: Ints, counts: Ints, rails: Ints, loads: Ints) -> None:
+        """`loads` int64 [sum(rails), types]: those of a good assignment, to begin with."""
         self.sizes, self.counts, self.rails = sizes, counts, rails
-        self.master = Master(sizes, counts, [*np.eye(len(sizes), dtype=np.int64), *loads])
+        self.master = Master(sizes, counts, rails)
+        for load in np.eye(len(sizes), dtype=np.int64):
+            self.master.add(Column(0, load))
+        for number, load in zip(np.repeat(np.arange(len(rails)), rails), loads, strict=True):
+            self.master.add(Column(int(number), load))
 
-    def refute(self, capacity: int, deadline: Deadline) -> Ints | None:
-        """Weights int64 [types] that refute `capacity`, or None where the LP does not, or time is
-        over.
+    def refute(self, capacities: Ints, deadline: Deadline) -> Ints | None:
+        """Weights int64 [types] that refute capacities int64 [classes], or None where the LP does
+        not, or time is over.
         """
-        master = self.master.limit(capacity)
+        master, rails = self.master.limit(capacities), int(self.rails.sum())
         while not deadline.over:
-            needed, prices = master.solve()
-            weights = rounded(prices, SCALE)
-            total = int(weights @ self.counts)
-            if needed <= self.rails + 1e-9 or total <= self.rails * SCALE:
+            needed, prices, class_prices = master.solve()
+            weights, held = rounded(prices, SCALE), rounded(class_prices, SCALE)
+            beyond = int(weights @ self.counts) - int(held @ self.rails)
+            if needed <= 1 + 1e-10 or beyond <= 0:
                 return None
-            load, sure = master.price(self.counts, weights, (total - 1) // self.rails, deadline)
-            if load is None:
-                return self._coarsest(prices, capacity, deadline) if sure else None
-            master.add(load)
+            enough = held + (beyond - 1) // rails
+            more, sure = master.widen(self.counts, weights, enough, held + NOISE, deadline)
+            if not more:
+                return self._coarsest(prices, capacities, deadline) if sure else None
         return None
 
-    def weights(self, capacity: int, deadline: Deadline, scale: int = 1000) -> Ints | None:
-        """The LP's optimal prices at `capacity` as integers, for `exact` to sift loads with; None
+    def weights(self, capacities: Ints, deadline: Deadline, scale: int = 1000) -> Ints | None:
+        """The LP's optimal prices at `capacities` as integers, for `exact` to sift loads with; None
         where time is over.
         """
-        master = self.master.limit(capacity)
+        master = self.master.limit(capacities)
         while not deadline.over:
-            _, prices = master.solve()
-            load, sure = master.price(self.counts, rounded(prices, SCALE), SCALE + 10, deadline)
-            if load is None:
+            _, prices, class_prices = master.solve()
+            weights, worth = rounded(prices, SCALE), rounded(class_prices, SCALE) + NOISE
+            more, sure = master.widen(self.counts, weights, worth, worth, deadline)
+            if not more:
                 return rounded(prices, scale) if sure else None
-            master.add(load)
         return None
 
-    def _coarsest(self, prices: Floats, capacity: int, deadline: Deadline) -> Ints | None:
+    def _coarsest(self, prices: Floats, capacities: Ints, deadline: Deadline) -> Ints | None:
         """The prices as integers, as coarse as they still refute: short to write and fast to
         check.
         """
         for scale in SCALES:
             weights = rounded(prices, scale)
             if refuting_weights(
-                self.sizes, self.counts, weights, self.rails, capacity, deadline.left_s
+                self.sizes, self.counts, weights, self.rails, capacities, deadline.left_s
             ):
                 return weights
         return None
 
     def dive(
-        self, capacity: int, keep: int, rng: np.random.Generator, deadline: Deadline
+        self, capacities: Ints, keep: int, rng: np.random.Generator, deadline: Deadline
     ) -> list[Ints] | None:
-        """Loads of at most `capacity` for every rail that carry all jobs, or None where this
+        """Loads of at most `capacities` for every rail that carry all jobs, or None where this
         attempt found none.
         """
-        left = self.counts.copy()
-        chosen = self._fixed(left, capacity, keep, rng, deadline)
+        left, free = self.counts.copy(), self.rails.copy()
+        chosen = self._fixed((left, free), capacities, keep, rng, deadline)
         self.master.demand(self.counts, range(len(left)))
-        rest = None if chosen is None else self._complete(left, self.rails - len(chosen), capacity)
-        return None if chosen is None or rest is None else chosen + rest
+        self.master.allow(self.rails)
+        rest = None if chosen is None else self._complete(left, free, capacities)
+        if chosen is None or rest is None:
+            return None
+        return [column.load for column in sorted(chosen + rest, key=lambda column: column.number)]
 
     def _fixed(
-        self, left: Ints, capacity: int, keep: int, rng: np.random.Generator, deadline: Deadline
-    ) -> list[Ints] | None:
+        self,
+        there: tuple[Ints, Ints],
+        capacities: Ints,
+        keep: int,
+        rng: np.random.Generator,
+        deadline: Deadline,
+    ) -> list[Column] | None:
         """Loads for all but `keep` rails, one after the other by the LP's liking; takes their jobs
-        from `left`.
+        and rails from `there`, what is left of each type and each class.
         """
-        master, chosen = self.master.limit(capacity), list[Ints]()
-        while self.rails - len(chosen) > keep and left.any():
-            if not self._feasible(left, self.rails - len(chosen), deadline):
+        left, free = there
+        master, chosen = self.master.limit(capacities), list[Column]()
+        while free.sum() > keep and left.any():
+            if not self._feasible(left, deadline):
                 return None
-            use = np.asarray(master.model.getSolution().col_value)
-            liked = use * rng.uniform(0.6, 1.0, len(use))
-            load = np.minimum(master.loads[int(np.argmax(liked))], left)
-            chosen.append(load)
+            use = np.asarray(master.model.getSolution().col_value)[1:]
+            number, load = master.columns[int(np.argmax(use * rng.uniform(0.6, 1.0, len(use))))]
+            load = np.minimum(load, left)
+            chosen.append(Column(number, load))
             left -= load
+            free[number] -= 1
             master.demand(left, np.flatnonzero(load).tolist())
+            master.allow(free)
         return chosen
 
-    def _feasible(self, left: Ints, rails: int, deadline: Deadline) -> bool:
+    def _feasible(self, left: Ints, deadline: Deadline) -> bool:
         """Generate columns until the jobs left fractionally fit on the rails left."""
         while not deadline.over:
-            needed, prices = self.master.solve()
-            if needed <= rails + 1e-7:
+            needed, prices, class_prices = self.master.solve()
+            if needed <= 1 + 1e-8:
                 return True
-            load, _ = self.master.price(left, rounded(prices, SCALE), SCALE + 10, deadline)
-            if load is None:
+            weights, worth = rounded(prices, SCALE), rounded(class_prices, SCALE) + NOISE
+            if not self.master.widen(left, weights, worth, worth, deadline)[0]:
                 return False
-            self.master.add(load)
         return False
 
-    def _complete(self, left: Ints, rails: int, capacity: int) -> list[Ints] | None:
+    def _complete(self, left: Ints, free: Ints, capacities: Ints) -> list[Column] | None:
         """Exact search for the last rails."""
-        if rails * capacity >= LARGEST:
+        number, room = np.repeat(np.arange(len(free)), free), np.repeat(capacities, free)
+        if sum(room.tolist()) >= LARGEST:
             return None
         jobs = np.repeat(np.arange(len(self.sizes)), left)[::-1]
         rail_of = np.zeros(len(jobs), np.int64)
-        if not complete(
-            np.ascontiguousarray(self.sizes[jobs]), rails, capacity, 20_000, 20_000_000, rail_of
-        ):
+        if not complete(np.ascontiguousarray(self.sizes[jobs]), room, 20_000, 20_000_000, rail_of):
             return None
-        loads = np.zeros((rails, len(self.sizes)), np.int64)
+        loads = np.zeros((len(room), len(self.sizes)), np.int64)
         np.add.at(loads, (rail_of, jobs), 1)
-        return list(loads)
+        return [Column(int(k), load) for k, load in zip(number, loads, strict=True)]
 
 
 def rounded(prices: Floats, scale: int) -> Ints:

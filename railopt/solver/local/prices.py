@@ -44,8 +44,9 @@ def prices_at_the_value(state: State) -> None:
     from railopt.solver.local import lp  # with HiGHS, which most problems never need
 
     start = lp.start(types, state.sizes, state.assignment, state.rails)
-    state.lp = lp.ConfigurationLP(types, counts, state.rails, start)
-    weights = state.lp.refute(state.value - 1, state.deadline.within(FIRST_S))
+    state.lp = lp.ConfigurationLP(types, counts, state.class_rails, start)
+    below = state.class_capacities(state.value - 1)
+    weights = state.lp.refute(below, state.deadline.within(FIRST_S))
     if weights is not None:
         state.refuted(state.value - 1, dual_witness(state, types, weights), "configuration LP")
 
@@ -57,12 +58,12 @@ def configuration_lp(state: State) -> None:
     deadline = state.deadline.within(max(1.0, 0.3 * state.deadline.left_s))
     low, high, probe = state.bound, state.value - 1, state.bound
     while low <= high and not deadline.over:
-        weights = state.lp.refute(probe, deadline)
+        weights = state.lp.refute(state.class_capacities(probe), deadline)
         if weights is None:
             high = probe - 1
         else:
-            low = probe + 1
             state.refuted(probe, dual_witness(state, state.lp.sizes, weights), "configuration LP")
+            low = state.bound
         probe = (low + high) // 2
     dives(state, 8)
 
@@ -72,21 +73,23 @@ def sifted_search(state: State) -> None:
     if state.lp is None or len(state.sizes) > 64:
         return
     half = affordable_half(1 << 17, state.deadline)
-    windows = Windows(state.sizes, state.rails, state.value - 1, half)
-    while windows.usable and not state.over() and windows.count(state.value - 1, SIFTED) <= SIFTED:
-        capacity = state.value - 1
-        weights = state.lp.weights(capacity, state.deadline)
+    windows = Windows(state.sizes, state.capacities(state.value - 1), half)
+    while windows.usable and not state.over():
+        time, capacities = state.value - 1, state.capacities(state.value - 1)
+        if windows.count(capacities, SIFTED) > SIFTED:
+            return
+        weights = state.lp.weights(state.class_capacities(time), state.deadline)
         if weights is None:
             return
         by_size = dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True))
         steps = state.deadline.afford(300_000_000, STEPS_A_SECOND)
-        decision = windows.decide(capacity, SIFTED, steps, by_size)
+        decision = windows.decide(capacities, SIFTED, steps, by_size)
         if decision.status == FOUND and decision.assignment is not None:
             state.improve(decision.assignment, "sifted cover")
         elif decision.status == REFUTED:
             # in the order of the kernel's search
             pairs = [[size * state.unit, by_size[size]] for size in decision.rarest.tolist()]
-            state.refuted(capacity, cover_witness(pairs), "sifted cover")
+            state.refuted(time, cover_witness(pairs), "sifted cover")
         else:
             return
 
@@ -102,10 +105,11 @@ def dives(state: State, attempts: int) -> None:
     step = 0
     while not state.over() and state.bound + step < state.value:
         for _ in range(attempts):
-            loads = state.lp.dive(state.bound + step, keep, rng, state.deadline)
+            capacities = state.class_capacities(state.bound + step)
+            loads = state.lp.dive(capacities, keep, rng, state.deadline)
             if loads is not None:
                 state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
                 break
             if state.over():
                 return
-        step = 2 * step + 1
+        step = 2 * step + state.ticks[0]

@@ -1,9 +1,10 @@
-"""The local problem, exactly: which of its two forms it is."""
+"""The local problem, exactly: sizes and speeds in, what is known of them out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from railopt.bracket import Bracket, Status
 from railopt.chunks import check_total
 from railopt.errors import InputError
 from railopt.solver.clock import Clock, not_counted
-from railopt.solver.local import equal, unequal
+from railopt.solver.local import steps
 from railopt.solver.local.deadline import Deadline, Now
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.state import State
@@ -40,36 +41,27 @@ def solve_local(
     deadline = Deadline.after(limit_s, clock)
     given = frozen(sizes, np.int64, "sizes", 1)
     rates = _rates(given, rails, speeds)
-    live = [rail for rail, rate in enumerate(rates) if rate]
+    live = sorted((rail for rail, rate in enumerate(rates) if rate), key=lambda rail: -rates[rail])
     if len(given) and not live:
         raise InputError("sizes, but every rail is dead: nothing can carry them")
-    order, units, unit = equal.sorted_units(given)
-    if len({rates[rail] for rail in live}) <= 1:
-        state = State(units, max(1, len(live)), unit, deadline, seed)
-        equal.search(state)
-        speed = rates[live[0]] if live else 1
-        scale, witness = Fraction(unit, speed), dict(state.witness)
-        if speeds is not None:
-            witness.pop("capacity", None)  # which are bytes; the bound says it in seconds
-        found, placed = (state.value * scale, state.bound * scale), state.assignment
-        by, notes = f"{state.bound_by}, {state.value_by}", state.notes
-    else:
-        problem = unequal.Unequal(
-            np.ascontiguousarray(given[order]), [rates[rail] for rail in live], deadline, seed
-        )
-        if len(given):
-            problem.search()
-        found, placed, witness = (problem.value, problem.bound), problem.assignment, problem.witness
-        by, notes = f"{problem.bound_by}, {problem.value_by}", problem.notes
+    order, units, unit = steps.sorted_units(given)
+    common = lcm(*(rates[rail] for rail in live))
+    slowness = [common // rates[rail] for rail in live] or [1]
+    state = State(units, slowness, unit, deadline, seed)
+    steps.search(state)
+    tick, witness = Fraction(unit, common), dict(state.witness)
+    if speeds is not None:
+        witness.pop("capacity", None)  # which are bytes; the bound says it in seconds
     assignment = np.empty(len(given), np.int64)
-    assignment[order] = np.array(live, np.int64)[placed] if len(given) else placed
-    status = Status.CLAIMED if found[0] == found[1] else Status.OPEN
+    assignment[order] = np.array(live, np.int64)[state.assignment] if len(given) else 0
+    status = Status.CLAIMED if state.done else Status.OPEN
+    by = f"{state.bound_by}, {state.value_by}"
     return LocalOutcome(
         assignment,
-        Bracket(*found, status, witness, by),
+        Bracket(state.value * tick, state.bound * tick, status, witness, by),
         limit_s - deadline.left_s,
         (given, rates),
-        tuple(notes),
+        tuple(state.notes),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.kernels import njit
 
 
 @njit(cache=True)
@@ -67,33 +67,32 @@ def counted(sizes: Array, rails: int) -> Array:
     return assignment
 
 
-@kernel_part(cache=True)
-def first_fit(sizes: Array, rails: int, capacity: int, assignment: Array) -> bool:
-    """Each job, largest first, to the first rail with room; whether all found one."""
-    loads = np.zeros(rails, np.int64)
+@njit(cache=True)
+def lpt_by_speed(sizes: Array, speeds: Array) -> Array:
+    """Each job, largest first, to the rail that would be done with it first; speeds float64."""
+    loads, assignment = np.zeros(speeds.size, np.float64), np.empty(sizes.size, np.int64)
     for job in range(sizes.size):
-        rail = 0
-        while rail < rails and loads[rail] + sizes[job] > capacity:
-            rail += 1
-        if rail == rails:
-            return False
+        rail = np.argmin((loads + sizes[job]) / speeds)
         loads[rail] += sizes[job]
         assignment[job] = rail
-    return True
+    return assignment
 
 
 @njit(cache=True)
-def multifit(sizes: Array, rails: int, low: int, high: int) -> Array:
-    """First fit at capacities bisected from [low, high]; an empty array where none of them fits."""
-    best, trial, found = np.empty(sizes.size, np.int64), np.empty(sizes.size, np.int64), False
-    while low <= high:
-        middle = (low + high) // 2
-        if first_fit(sizes, rails, middle, trial):
-            best[:] = trial
-            found, high = True, middle - 1
-        else:
-            low = middle + 1
-    return best if found else best[:0]
+def first_fit(sizes: Array, capacities: Array, assignment: Array) -> bool:
+    """Each job, largest first, to the first rail with room, from the last (and slowest) rail on;
+    whether all found one.
+    """
+    rooms = capacities.copy()
+    for job in range(sizes.size):
+        rail = rooms.size - 1
+        while rail >= 0 and rooms[rail] < sizes[job]:
+            rail -= 1
+        if rail < 0:
+            return False
+        rooms[rail] -= sizes[job]
+        assignment[job] = rail
+    return True
 
 
 @njit(cache=True)

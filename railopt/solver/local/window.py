@@ -42,25 +42,34 @@ def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
 
 @njit(cache=True)
 def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[Array, Array]:
-    """What `half_sums` has, as a plain tuple."""
+    """What `half_sums` has, as a plain tuple.
+
+    The sets without a type are merged with the same and one job of it, two jobs, and so on; types
+    of many jobs first, while the sets are few.
+    """
     sums, codes = np.empty(limit, np.int64), np.empty(limit, np.int64)
     sums[0], codes[0] = 0, 0
-    size, radix = 1, np.int64(1)
-    for t in range(sizes.size):
-        for i in range(size):
-            total, code = sums[i], codes[i]
-            for _ in range(counts[t]):
-                total += sizes[t]
-                code += radix
-                if total > high:
-                    break
-                if sums.size == size:
-                    return sums[:0], codes[:0]
-                sums[size], codes[size] = total, code
-                size += 1
-        radix *= counts[t] + 1
-    order = np.argsort(sums[:size])
-    return sums[:size][order], codes[:size][order]
+    size, radices = 1, np.ones(counts.size + 1, np.int64)
+    for t in range(counts.size):
+        radices[t + 1] = radices[t] * (counts[t] + 1)
+    for t in np.argsort(-counts):
+        without, their_codes = sums[:size].copy(), codes[:size].copy()
+        for number in range(1, counts[t] + 1):
+            more, code = number * sizes[t], number * radices[t]
+            fitting = np.searchsorted(without, high - more, side="right")
+            if size + fitting > limit:
+                return sums[:0], codes[:0]
+            i, j, k = size - 1, fitting - 1, size + fitting - 1
+            while j >= 0:  # from the largest on, so that both can stay in one list
+                if i >= 0 and sums[i] > without[j] + more:
+                    sums[k], codes[k] = sums[i], codes[i]
+                    i -= 1
+                else:
+                    sums[k], codes[k] = without[j] + more, their_codes[j] + code
+                    j -= 1
+                k -= 1
+            size += fitting
+    return sums[:size].copy(), codes[:size].copy()
 
 
 @njit(cache=True)
@@ -92,6 +101,8 @@ def list_window(
     types, middle = counts.size, (counts.size + 1) // 2
     sums, table = np.empty(found, np.int64), np.zeros((found, types), np.int16)
     start, stop, k = right.sums.size, right.sums.size, 0
+    if found == 0:
+        return sums, table
     for i in range(left.sums.size):
         while start > 0 and left.sums[i] + right.sums[start - 1] >= low:
             start -= 1
@@ -109,6 +120,42 @@ def list_window(
                 code //= counts[t] + 1
             k += 1
     return sums, table
+
+
+@njit(cache=True)
+def list_loads(
+    left: Half, right: Half, counts: Array, capacities: Array, slack: int, limit: int
+) -> tuple[Array, Array, Array]:
+    """(wastes int64 [loads] rising, classes int64 [loads], how many of each type int16 [loads,
+    types]) of all loads that leave at most `slack` of their rail's capacity; of class k where that
+    is capacities[k].  None where there are more than `limit`.
+    """
+    found, low = np.zeros(capacities.size, np.int64), np.maximum(1, capacities - slack)
+    for k in range(capacities.size):
+        found[k] = count_window(left.sums, right.sums, low[k], capacities[k], limit)
+        if found.sum() > limit:
+            found[:] = 0
+            break
+    wastes, classes = np.empty(found.sum(), np.int64), np.empty(found.sum(), np.int64)
+    table, at = np.empty((found.sum(), counts.size), np.int16), 0
+    for k in range(capacities.size):
+        sums, rows = list_window(left, right, counts, low[k], capacities[k], found[k])
+        end = at + found[k]
+        wastes[at:end], classes[at:end], table[at:end] = capacities[k] - sums, k, rows
+        at = end
+    order = np.argsort(wastes, kind="mergesort")
+    return wastes[order], classes[order], table[order]
+
+
+@njit(cache=True)
+def classed(capacities: Array) -> tuple[Array, Array, Array]:
+    """(distinct capacities, how many rails have each, the class of each rail), all int64."""
+    distinct = np.unique(capacities)
+    class_of = np.searchsorted(distinct, capacities)
+    rails = np.zeros(distinct.size, np.int64)
+    for k in class_of:
+        rails[k] += 1
+    return distinct, rails, class_of
 
 
 @njit(cache=True)

@@ -1,18 +1,22 @@
-"""The steps on equal rails, by rising cost: each lifts the bound or improves the value.
+"""The steps, by rising cost: each lifts the bound or improves the value.
 
-Every capacity below the optimum C* is refuted by some witness, and every assignment's fullest rail
-is at least C*; the search ends where the two meet, or when its time is up.  A step that fails for
+Every time below the optimum T* is refuted by some witness, and every assignment's last rail is done
+at T* or later; the search ends where the two meet, or when its time is up.  A step that fails for
 whatever reason leaves a note, and the others go on.
+
+Rails are equal, and then a time is a capacity of all of them, or of several classes: within a time
+each class has a capacity of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import lcm
 
 import numpy as np
 
 from railopt.arrays import Ints
-from railopt.bounds import pigeonhole
+from railopt.bounds import local_bound
 from railopt.solver.local import dual, values
 from railopt.solver.local.cover import FOUND, REFUTED
 from railopt.solver.local.exact import (
@@ -59,29 +63,44 @@ def failure(step: str, error: Exception) -> str:
 
 
 def first_bound_and_value(state: State) -> None:
-    """The pigeonhole bound and LPT."""
-    bound, witness = pigeonhole(state.sizes, state.rails)
-    state.refuted(bound - 1, witness, "pigeonhole")
-    state.improve(values.lpt(state.sizes, state.rails), "lpt")
+    """The bound by sums and counts, and LPT."""
+    common = lcm(*state.ticks)
+    bound, witness = local_bound(state.sizes, [common // ticks for ticks in state.slowness])
+    state.refuted(int(bound * common) - 1, witness, str(witness["kind"]))
+    if state.alike:
+        state.improve(values.lpt(state.sizes, state.rails), "lpt")
+    else:
+        speeds = np.array([state.slowness[0] / ticks for ticks in state.slowness])
+        state.improve(values.lpt_by_speed(state.sizes, speeds), "lpt")
 
 
 def constructions(state: State) -> None:
     """MULTIFIT, differencing, and re-splits of the better one."""
-    found = values.multifit(state.sizes, state.rails, state.bound, state.value - 1)
-    if len(found):
-        state.improve(found, "multifit")
+    multifit(state)
     few = len(state.sizes) <= 1200 and len(state.sizes) * state.rails <= DIFFERENCES
-    if few and not state.done:
+    if few and state.alike and not state.done:
         state.improve(values.differencing(state.sizes, state.rails), "differencing")
     if not state.over():
         resplits(state, state.assignment)
-    if not state.over() and len(state.sizes) > 3 * state.rails:
+    if not state.over() and state.alike and len(state.sizes) > 3 * state.rails:
         resplits(state, values.counted(state.sizes, state.rails))
+
+
+def multifit(state: State) -> None:
+    """First fit at times bisected between bound and value."""
+    low, high, found = state.bound, state.value - 1, np.zeros(len(state.sizes), np.int64)
+    while low <= high and not state.deadline.over:
+        middle = (low + high) // 2
+        if values.first_fit(state.sizes, state.capacities(middle), found):
+            state.improve(found, "multifit")
+            high = min(middle, state.value) - 1
+        else:
+            low = middle + 1
 
 
 def known_weights(state: State) -> None:
     """L2 and Fekete-Schepers."""
-    if len(state.sizes) > KNOWN_JOBS or not state.fits:
+    if len(state.sizes) > KNOWN_JOBS or not state.alike or not state.fits:
         return
     capacity = int(dual.known_bound(state.sizes, state.rails, state.bound, state.value - 1)) - 1
     weights = np.zeros(len(state.sizes), np.int64)
@@ -90,19 +109,20 @@ def known_weights(state: State) -> None:
 
 
 def single_jobs(state: State) -> None:
-    """A job that leaves little room on its rail has few loads: capacities at which none of them is
+    """A job that leaves little room on its rail has few loads: times within which none of them is
     full enough are refuted.
     """
-    sizes, rails, total = state.sizes, state.rails, int(state.sizes.sum())
-    for job in range(min(rails, len(sizes))):
+    sizes, most = state.sizes, state.capacities(state.value)
+    for job in range(min(state.rails, len(sizes)) if state.fits else 0):
         own, low, high = int(sizes[job]), state.bound, state.value
         others = np.delete(sizes, job)
-        windows = Windows(others[others <= high - own], rails, high - own, SINGLE)
+        rooms = np.maximum(0, most - own)
+        windows = Windows(others[others <= rooms.max()], rooms, SINGLE)
         if not windows.usable or state.over():
             return  # nor will those of smaller jobs be
         while low < high:
             middle = (low + high) // 2
-            if windows.between(total - (rails - 1) * middle - own, middle - own, 0):
+            if has_load(state, windows, own, middle):
                 high = middle
             else:
                 low = middle + 1
@@ -111,11 +131,22 @@ def single_jobs(state: State) -> None:
             state.refuted(low - 1, witness, f"loads of job {job + 1}")
 
 
+def has_load(state: State, windows: Windows, own: int, time: int) -> bool:
+    """Whether a rail's load within `time` may have a job of size `own`, the others from
+    `windows`.
+    """
+    slack = state.slack(time)
+    return any(
+        capacity >= own and windows.between(capacity - slack - own, capacity - own, 0) > 0
+        for capacity in state.class_capacities(time).tolist()
+    )
+
+
 def subset_sums(state: State) -> None:
     """The fullest rail's load is a sum of some jobs: the first such sum from the bound on is a
     bound too.
     """
-    if state.value * len(state.sizes) > SUM_BITS or len(state.sizes) > 40:
+    if not state.alike or state.value * len(state.sizes) > SUM_BITS or len(state.sizes) > 40:
         return
     sums, mask = 1, (1 << state.value) - 1
     for size in state.sizes.tolist():
@@ -129,15 +160,16 @@ def subset_sums(state: State) -> None:
 
 
 def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool = True) -> None:
-    """Decide capacities between bound and value: as far up as `limit` loads allow, then, where that
+    """Decide times between bound and value: as far up as `limit` loads allow, then, where that
     takes too long, by bisection.
     """
     ceiling = state.value - 1
     while not state.over():
-        capacity = windows.largest(state.bound, min(ceiling, state.value - 1), limit)
-        if capacity < state.bound:
+        time = latest(state, windows, min(ceiling, state.value - 1), limit)
+        if time < state.bound:
             return
-        decision = windows.decide(capacity, limit, state.deadline.afford(steps, STEPS_A_SECOND))
+        affordable = state.deadline.afford(steps, STEPS_A_SECOND)
+        decision = windows.decide(state.capacities(time), limit, affordable)
         if decision.status == FOUND and decision.assignment is not None:
             before = state.value
             state.improve(decision.assignment, "exact cover")
@@ -146,19 +178,34 @@ def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool =
             else:  # small steps down would take long: halve the gap
                 ceiling = (state.bound + state.value) // 2
         elif decision.status == REFUTED:
-            state.refuted(capacity, cover_witness(), "exact cover")
+            state.refuted(time, cover_witness(), "exact cover")
             ceiling = state.value - 1
-        elif bisect and capacity > state.bound:
-            ceiling = (state.bound + capacity) // 2
+        elif bisect and time > state.bound:
+            ceiling = (state.bound + time) // 2
         else:
             return
+
+
+def latest(state: State, windows: Windows, high: int, limit: int) -> int:
+    """The latest time up to `high` within which there are at most `limit` loads, by bisection; one
+    below the bound where even that has more.
+    """
+    low = state.bound
+    while low <= high:
+        middle = (low + high) // 2
+        if windows.count(state.capacities(middle), limit) > limit:
+            high = middle - 1
+        else:
+            low = middle + 1
+    return high
 
 
 def small_search(state: State) -> None:
     """Exact at once where few loads are possible."""
     if len(state.sizes) <= 64:
-        windows = Windows(state.sizes, state.rails, state.value - 1, 1 << 12)
-        if windows.usable and windows.count(state.value - 1, 3000) <= 3000:
+        capacities = state.capacities(state.value - 1)
+        windows = Windows(state.sizes, capacities, 1 << 12)
+        if windows.usable and windows.count(capacities, 3000) <= 3000:
             exact(state, windows, 3000, 4_000_000, bisect=False)
 
 
@@ -166,7 +213,7 @@ def medium_search(state: State) -> None:
     """Exact where the sets of each half of the jobs are quickly listed."""
     if len(state.sizes) <= 48:
         half = affordable_half(1 << 20, state.deadline)
-        windows = Windows(state.sizes, state.rails, state.value - 1, half)
+        windows = Windows(state.sizes, state.capacities(state.value - 1), half)
         for doubling in range(9) if windows.usable else ():
             if not state.over():
                 exact(state, windows, 1000 << doubling, 2_000_000_000)
@@ -187,7 +234,7 @@ def full_search(state: State) -> None:
         if len(state.sizes) <= 128 and not state.over():
             if windows is None:
                 half = affordable_half(HALF, state.deadline)
-                windows = Windows(state.sizes, state.rails, state.value - 1, half)
+                windows = Windows(state.sizes, state.capacities(state.value - 1), half)
             if windows.usable:
                 exact(state, windows, limit, steps)
         limit, steps, budget_s = min(4 * limit, 200_000), 4 * steps, 2 * budget_s
