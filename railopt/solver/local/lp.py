@@ -112,7 +112,7 @@ class Master:
         before, sure = len(self.columns), True
         for number in range(len(self.rails)):
             free, least = np.where(weights > 0, counts, 0), int(enough[number])
-            while True:
+            while free.any():
                 nodes = deadline.afford(PRICING_NODES, NODES_A_SECOND)
                 types, load = np.flatnonzero(free), np.zeros(len(free), np.int64)
                 part, capacity = np.zeros(len(types), np.int64), int(self.capacities[number])
