@@ -32,6 +32,7 @@ from railopt.solver.local.fill import complete
 from railopt.solver.local.state import LARGEST
 
 SCALE = 10**7
+FIRST_NODES = 2000  # of the knapsack, where any load worth more will do
 NOISE = 10  # of the LP's prices so scaled
 # of rounded prices; the smallest that still proves is used
 SCALES = (12, 60, 420, 5040, 10**5, 10**6, SCALE)
@@ -113,20 +114,33 @@ class Master:
         for number in range(len(self.rails)):
             free, least = np.where(weights > 0, counts, 0), int(enough[number])
             while free.any():
-                nodes = deadline.afford(PRICING_NODES, NODES_A_SECOND)
-                types, load = np.flatnonzero(free), np.zeros(len(free), np.int64)
-                part, capacity = np.zeros(len(types), np.int64), int(self.capacities[number])
-                weight, complete_ = heaviest_load(
-                    self.sizes[types], free[types], weights[types], capacity, least, nodes, part
-                )
-                if weight <= least:
-                    sure &= bool(complete_) or len(self.columns) > before
+                load, complete_ = self.heavier(number, free, weights, least, deadline)
+                if load is None:
+                    sure &= complete_ or len(self.columns) > before
                     break
-                load[types] = part
                 self.add(Column(number, load))
                 free[load > 0] = 0
                 least = int(worth[number])
         return len(self.columns) > before, sure
+
+    def heavier(
+        self, number: int, counts: Ints, weights: Ints, enough: int, deadline: Deadline
+    ) -> tuple[Ints | None, bool]:
+        """(a load of a class that is heavier than `enough`, None where none was found; whether all
+        were looked at).  It need not be the heaviest, so a short search comes first.
+        """
+        types = np.flatnonzero(counts)
+        part, load = np.zeros(len(types), np.int64), np.zeros(len(counts), np.int64)
+        offered = self.sizes[types], counts[types], weights[types], int(self.capacities[number])
+        for most in (FIRST_NODES, PRICING_NODES):
+            nodes = deadline.afford(most, NODES_A_SECOND)
+            weight, complete_ = heaviest_load(*offered, enough, nodes, part)
+            if weight > enough:
+                load[types] = part
+                return load, True
+            if complete_:
+                return None, True
+        return None, False
 
 
 class ConfigurationLP:

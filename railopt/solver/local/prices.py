@@ -6,6 +6,7 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.solver.local.cover import FOUND, REFUTED
+from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.exact import (
     STEPS_A_SECOND,
     Windows,
@@ -15,6 +16,7 @@ from railopt.solver.local.exact import (
 from railopt.solver.local.outcome import Witness
 from railopt.solver.local.state import State
 
+MOST_SIFTED = 64  # jobs that `sifted_search` takes
 SIFTED = 400_000  # loads that `sifted_search` lists at most
 MOST_TYPES, MOST_A_RAIL = 120, 12  # types, and jobs a rail, up to which pricing is easy
 FIRST_S = 0.1  # what the LP may take at first
@@ -38,7 +40,7 @@ def prices_at_the_value(state: State) -> None:
     """
     types, counts = np.unique(state.sizes, return_counts=True)
     average = len(state.sizes) / state.rails
-    varied = average > 3.5 and len(types) > 0.7 * len(state.sizes)
+    varied = average > (3.5 if state.alike else 7.0) and len(types) > 0.7 * len(state.sizes)
     if len(types) > MOST_TYPES or average > MOST_A_RAIL or varied:
         return
     from railopt.solver.local import lp  # with HiGHS, which most problems never need
@@ -52,27 +54,52 @@ def prices_at_the_value(state: State) -> None:
 
 
 def configuration_lp(state: State) -> None:
-    """The configuration LP's bound, and dives for an assignment that attains it."""
+    """The configuration LP's bound, and dives for an assignment that attains it; on rails of
+    several speeds, where times lie close, roughly at first.
+    """
     if state.lp is None:
         return
     deadline = state.deadline.within(max(1.0, 0.3 * state.deadline.left_s))
-    low, high, probe = state.bound, state.value - 1, state.bound
-    while low <= high and not deadline.over:
+    before = state.value + 1
+    while not state.alike and state.value < before and not state.over():
+        before, gap = state.value, state.value - state.bound
+        lp_bound(state, gap // 64, deadline)
+        rough_dives(state, gap)
+    if state.alike or len(state.sizes) > MOST_SIFTED:
+        lp_bound(state, 0, deadline)
+        dives(state, 8)
+
+
+def lp_bound(state: State, within: int, deadline: Deadline) -> None:
+    """The latest time that the LP refutes, by bisection between bound and value until it is known
+    to `within` ticks.
+    """
+    assert state.lp is not None
+    high, probe = state.value - 1, state.bound
+    while state.bound <= high and high - state.bound >= within and not deadline.over:
         weights = state.lp.refute(state.class_capacities(probe), deadline)
         if weights is None:
             high = probe - 1
         else:
-            state.refuted(probe, dual_witness(state, state.lp.sizes, weights), "configuration LP")
-            low = state.bound
-        probe = (low + high) // 2
-    dives(state, 8)
+            witness = dual_witness(state, state.lp.sizes, weights)
+            state.refuted(probe, witness, "configuration LP")
+        probe = (state.bound + high) // 2
+
+
+def rough_dives(state: State, gap: int) -> None:
+    """Dive a small part of the gap above the bound, then larger ones while it fails."""
+    for part in (128, 32, 8):
+        before = state.value
+        dive(state, state.bound + gap // part, 2)
+        if state.value < before or state.over():
+            return
 
 
 def sifted_search(state: State) -> None:
     """Exact search below the value, over the loads that the LP's prices leave."""
-    if state.lp is None or len(state.sizes) > 64:
+    if state.lp is None or len(state.sizes) > MOST_SIFTED:
         return
-    half = affordable_half(1 << 17, state.deadline)
+    half = affordable_half(1 << 20, state.deadline)
     windows = Windows(state.sizes, state.capacities(state.value - 1), half)
     while windows.usable and not state.over():
         time, capacities = state.value - 1, state.capacities(state.value - 1)
@@ -96,20 +123,22 @@ def sifted_search(state: State) -> None:
 
 def dives(state: State, attempts: int) -> None:
     """Dive at the bound, then ever higher while it fails."""
-    if state.lp is None:
-        return
+    step = 0
+    while state.lp is not None and not state.over() and state.bound + step < state.value:
+        dive(state, state.bound + step, attempts)
+        step = 2 * step + state.ticks[0]
+
+
+def dive(state: State, time: int, attempts: int) -> None:
+    """Attempts to find an assignment that is done within `time`, by the LP's columns."""
     from railopt.solver.local.lp import assignment_of
 
+    assert state.lp is not None
     rng = np.random.default_rng(state.seed)
     keep = max(2, min(state.rails, int(28 * state.rails / len(state.sizes))))
-    step = 0
-    while not state.over() and state.bound + step < state.value:
-        for _ in range(attempts):
-            capacities = state.class_capacities(state.bound + step)
-            loads = state.lp.dive(capacities, keep, rng, state.deadline)
-            if loads is not None:
-                state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
-                break
-            if state.over():
-                return
-        step = 2 * step + state.ticks[0]
+    for _ in range(attempts):
+        loads = state.lp.dive(state.class_capacities(time), keep, rng, state.deadline)
+        if loads is not None:
+            state.improve(assignment_of(state.sizes, state.lp.sizes, loads), "LP dive")
+        if loads is not None or state.over():
+            return
