@@ -66,11 +66,11 @@ def unequal(seeds: Sequence[int]) -> Iterator[tuple[str, list[int], Ints]]:
     four speeds.
     """
     for seed in seeds:
-        for rails in (4, 8):
+        for rails in RAILS:
             speeds = {
                 "one half": [4] * (rails - 1) + [2],
                 "two speeds": [4, 3] * (rails // 2),
-                "mixed": [4, 4, 2, 4, 1, 4, 3, 4][-rails:],
+                "mixed": [4, 4, 2, 4, 1, 4, 3, 4, 4, 4, 2, 4, 1, 4, 3, 4][-rails:],
             }
             for ratio in (2.5, 5.0, 10.0):
                 for family in ("u2", "u4", "lognormal", "moe-cut"):
