@@ -36,11 +36,12 @@ def pool_width(sizes: Ints) -> int:
 
 def perfect(state: State, budget_s: float = BUDGET_S) -> None:
     """Look for an assignment that attains the bound; at first not for long where the LP may raise
-    that.
+    that, which on rails of several speeds takes longer.
     """
     if not state.fits:
         return
-    stop = state.deadline.within(budget_s if state.lp is None else budget_s / 3)
+    part = 3 if state.lp is not None and state.alike else 1
+    stop = state.deadline.within(budget_s / part)
     for attempt in fittings(state):
         before_s = state.deadline.left_s
         if before_s < state.attempt_s or attempt() or state.over() or stop.over:
