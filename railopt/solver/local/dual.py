@@ -21,6 +21,8 @@ NODES_A_SECOND = 20_000_000
 STAGES = 32  # the largest k of u(k)
 WIDE = 2.0**62  # products beyond this are compared in 128 bits
 MOST = np.int64(2**63 - 1)
+TABLE = 1 << 21  # jobs x capacity up to which a knapsack is solved sum by sum
+SUMS_A_NODE = 64  # of these that take as long as a node of the search
 
 
 @njit(cache=True)
@@ -98,6 +100,13 @@ def _wide_product(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 @njit(cache=True)
+def by_sums(counts: Array, capacity: int, max_nodes: int) -> bool:
+    """Whether going through all sums up to `capacity` is cheap, and no dearer than `max_nodes`."""
+    work = float(counts.sum()) * float(capacity)
+    return work <= min(float(TABLE), float(max_nodes) * SUMS_A_NODE)
+
+
+@njit(cache=True)
 def heaviest_load(
     sizes: Array,
     counts: Array,
@@ -111,18 +120,24 @@ def heaviest_load(
     heavier.
 
     Branch and bound over types by falling weight per size: what is left of the capacity is worth at
-    most room * weight / size of the next type.  `load` int64 [types] gets the set of a heavier
-    load.  Complete or not, it is the heaviest found.  Weights together stay below 2**50.
+    most room * weight / size of the next type.  Where that takes longer than going through all
+    sums up to the capacity, these decide.  `load` int64 [types] gets the set of a heavier load.
+    Complete or not, it is the heaviest found.  Weights together stay below 2**50.
     """
     order = np.argsort(-weights / sizes)
     while order.size and weights[order[-1]] == 0:
         order = order[:-1]
-    taken = np.zeros(order.size, np.int64)
+    tabled = by_sums(counts, capacity, max_nodes)
+    if tabled:
+        max_nodes = counts.sum() * capacity // SUMS_A_NODE
+    taken, smallest = np.zeros(order.size, np.int64), sizes[order]
+    for k in range(order.size - 2, -1, -1):
+        smallest[k] = min(smallest[k], smallest[k + 1])
     room, weight, best, nodes, i = capacity, 0, enough, 0, 0
     heavy = max(float((weights * counts).sum()), float(enough))
     wide = heavy * max(float(sizes.max()), float(capacity)) >= WIDE / 2
     while True:
-        while i < order.size:  # fill up greedily while it can still win
+        while i < order.size and room >= smallest[i]:  # fill up greedily while it can still win
             t = order[i]
             if wide:
                 if weight <= best and product_at_most(room, weights[t], best - weight, sizes[t]):
@@ -140,7 +155,12 @@ def heaviest_load(
                 load[order[k]] = taken[k]
         nodes += 1
         if nodes > max_nodes:
-            return best, False
+            if tabled:
+                heaviest, loads = heaviest_loads(sizes, counts, weights, capacity, best)
+                if sizes.size and heaviest.max() > best:
+                    best = heaviest.max()
+                    load[:] = loads[np.argmax(heaviest)]
+            return best, tabled
         i -= 1
         while i >= 0 and taken[i] == 0:
             i -= 1
@@ -151,6 +171,39 @@ def heaviest_load(
         room += sizes[t]
         weight -= weights[t]
         i += 1
+
+
+@njit(cache=True)
+def heaviest_loads(
+    sizes: Array, counts: Array, weights: Array, capacity: int, enough: int
+) -> tuple[Array, Array]:
+    """(weights int64 [types], loads int64 [types, types]): for each type the heaviest load of at
+    most `capacity` of which it is the last, 0 where that is no heavier than `enough`.
+
+    Job by job over all sums c: best'[c] = max(best[c], best[c - size] + weight).
+    """
+    jobs, kinds = 0, np.empty(counts.sum(), np.int64)
+    for t in range(sizes.size):
+        for _ in range(counts[t] if weights[t] > 0 and sizes[t] <= capacity else 0):
+            kinds[jobs] = t
+            jobs += 1
+    best = np.zeros((jobs + 1, capacity + 1), np.int64)
+    heaviest, loads = np.zeros(sizes.size, np.int64), np.zeros((sizes.size, sizes.size), np.int64)
+    for job in range(jobs):
+        last, without, having = kinds[job], best[job], best[job + 1]
+        size, weight = sizes[last], weights[last]
+        having[:size] = without[:size]
+        for c in range(capacity + 1 - size):
+            having[size + c] = max(without[size + c], without[c] + weight)
+        if without[capacity - size] + weight <= max(enough, heaviest[last]):
+            continue
+        heaviest[last], room, loads[last] = without[capacity - size] + weight, capacity - size, 0
+        loads[last, last] = 1
+        for other in range(job - 1, -1, -1):
+            if best[other + 1, room] > best[other, room]:
+                loads[last, kinds[other]] += 1
+                room -= sizes[kinds[other]]
+    return heaviest, loads
 
 
 def refuting_weights(

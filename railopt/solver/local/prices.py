@@ -18,7 +18,7 @@ from railopt.solver.local.state import State
 
 MOST_SIFTED = 64  # jobs that `sifted_search` takes
 SIFTED = 400_000  # loads that `sifted_search` lists at most
-MOST_TYPES, MOST_A_RAIL = 120, 12  # types, and jobs a rail, up to which pricing is easy
+MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs a rail, up to which pricing is easy
 FIRST_S = 0.1  # what the LP may take at first
 
 

@@ -160,6 +160,26 @@ def test_the_knapsack_is_exact_for_large_sizes() -> None:
         assert load @ given <= capacity
 
 
+def test_the_knapsack_by_sums_finds_the_heaviest_load_of_each_largest_type() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(50):
+        given = np.unique(rng.integers(1, 40, 5))
+        counts, weights = rng.integers(1, 3, len(given)), rng.integers(0, 30, len(given))
+        capacity, enough = int(rng.integers(1, 100)), int(rng.integers(0, 40))
+        sets = np.array(list(product(*(range(count + 1) for count in counts.tolist()))))
+        fitting = sets[sets @ given <= capacity]
+        found, loads = dual.heaviest_loads(given, counts, weights, capacity, enough)
+        for last in range(len(given)):
+            ending = fitting[(fitting[:, last] > 0) & ~fitting[:, last + 1 :].any(axis=1)]
+            best = int((ending @ weights).max(initial=0))
+            assert found[last] == (best if weights[last] and best > enough else 0)
+            assert loads[last] @ weights == found[last]
+            assert loads[last] @ given <= capacity
+        load = np.zeros(len(given), np.int64)
+        both = dual.heaviest_load(given, counts, weights, capacity, enough, 10**6, load)
+        assert both == (max(enough, found.max()), True)
+
+
 ERRORS = [MemoryError(), OverflowError("int too big to convert"), ValueError("no exact answer")]
 
 
