@@ -1,5 +1,5 @@
-"""`python -m tests.bench.solver_bench`: the local solver against its goals, with plain integer
-programs in the same run.
+"""`python -m tests.bench.solver_bench`: the local solver against its goals, with its peers in
+the same run.
 
 Times are CPU seconds of a single thread, so that a busy machine does not decide what is proved;
 ratios are geometric means over the instances that both prove.  Families: the grid (`grid`), the
@@ -7,8 +7,8 @@ França/Frangioni classes (`classes`), two of Lawrinenko's (`lawrinenko`) and ra
 speeds (`unequal`).
 
     --quick                          one seed, 2 s for the peers, the grid alone
-    --peers cpsat,highs,pulp         the plain program in CP-SAT, HiGHS, CBC (pulp), scipy; on the
-                                     first seed
+    --peers cpsat,arcflow-highs      some of the peers (solver_peers.py), which see every seventh of
+                                     the grid's and Lawrinenko's instances of the first seed
     --only "16x5 u6" --shard 1/4     some instances; every fourth of them
     --seed 7 --peers ""              other instances: their seeds are drawn from this number
 """
@@ -16,7 +16,6 @@ speeds (`unequal`).
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import math
 import platform
@@ -25,15 +24,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
 
-from railopt import Chunks, Fabric
 from railopt.check import check_certificate
 from railopt.solver.local.solve import solve_local
-from railopt.solver.program.backends import BACKENDS, Answer
-from railopt.solver.program.program import build
 from tests.bench import Row, drawn_seeds
 from tests.bench.solver_instances import (
     Ints,
@@ -43,9 +40,11 @@ from tests.bench.solver_instances import (
     lawrinenko,
     unequal,
 )
+from tests.bench.solver_peers import PEERS, missing
 
 T = TypeVar("T")
 FAMILIES = ("grid", "classes", "lawrinenko", "unequal")
+COMPARED = ("grid", "lawrinenko")  # families that the peers see
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def measure(case: Case, peers: Sequence[str], peer_limit_s: float) -> Result:
     others = {}
     for peer in peers:
         took, (proved, value) = timed(
-            lambda peer=peer: solved_by(peer, case.sizes, case.rails, peer_limit_s)
+            lambda peer=peer: PEERS[peer](case.sizes, case.rails, peer_limit_s)
         )  # type: ignore[misc]
         others[peer] = (proved, took, value)
         assert not (proved and outcome.closed and value != outcome.value), (
@@ -160,34 +159,10 @@ def measure(case: Case, peers: Sequence[str], peer_limit_s: float) -> Result:
     )
 
 
-def solved_by(peer: str, sizes: Ints, rails: int, limit_s: float) -> tuple[bool, int]:
-    """(proved, value) of the plain model, x[job, rail], in a back-end of `railopt solve`, here in
-    this process.
-
-    One sender's chunks to one receiver are the local problem; the receiver's rows say what the
-    sender's do.
-    """
-    chunks = Chunks.from_arrays(src=[0] * len(sizes), dst=[1] * len(sizes), size=sizes, nodes=2)
-    answers: list[Answer] = []
-    problem = build(Fabric.uniform(2, rails), chunks)
-    importlib.import_module(BACKENDS[peer].module).solve(
-        problem.program, limit_s, 1, answers.append
-    )
-    values = [
-        max((problem.program.size @ np.array(answer.counts)).tolist())
-        for answer in answers
-        if answer.counts is not None
-    ]
-    unit = int(np.gcd.reduce(sizes))
-    return any(answer.optimal for answer in answers), unit * min(
-        values, default=int(sizes.sum()) // unit
-    )
-
-
 def warm_up(peers: Iterable[str]) -> None:
     """Compile every kernel and import every peer before anything is timed."""
     for peer in peers:
-        solved_by(peer, np.array([3, 2, 2]), 2, 10.0)
+        PEERS[peer](np.array([7, 6, 5, 4, 3]), 2, 10.0)
     for rails, ratio, family in (
         (8, 5.0, "u4"),
         (8, 5.0, "moe-cut"),
@@ -216,8 +191,9 @@ def goals(results: list[Result], peers: Iterable[str]) -> Iterator[Row]:
     )
     if on_grid:
         yield Row("median time", 1e3 * float(np.median([r.seconds for r in on_grid])), "ms")
-    for peer in peers:
-        yield from compared(peer, [r for r in on_grid if peer in r.peers])
+    for family, peer in product(COMPARED, peers):
+        mine = [r for r in results if r.family == family and peer in r.peers]
+        yield from compared(f"{family}, {peer}", peer, mine)
     yield from share(
         "Franca/Frangioni U and NU: proved within 1 s",
         [r for r in results if r.family == "classes"],
@@ -267,24 +243,27 @@ def cheap(name: str, proofs: list[Result], goal: float | None) -> Iterator[Row]:
         )
 
 
-def compared(peer: str, results: list[Result]) -> Iterator[Row]:
+def compared(title: str, peer: str, results: list[Result]) -> Iterator[Row]:
     """One peer on the instances that it was given."""
     both = [r for r in results if r.proved and r.peers[peer][0]]
     only = [r.name for r in results if not r.proved and r.peers[peer][0]]
     if results:
         proved = sum(r.peers[peer][0] for r in results)
         yield Row(
-            f"{peer}: proved", 100 * proved / len(results), "%", note=f"{proved} of {len(results)}"
+            f"{title}: proved",
+            100 * proved / len(results),
+            "%",
+            note=f"{proved} of {len(results)}, we {sum(r.proved for r in results)}",
         )
         yield Row(
-            f"{peer}: its time over ours where both prove",
+            f"{title}: its time over ours where both prove",
             geometric_mean(r.peers[peer][1] / r.seconds for r in both),
             "x",
-            at_least=150 if peer == "cpsat" else None,
+            at_least=150 if title == "grid, cpsat" else None,
             note=f"{len(both)} instances",
         )
         yield Row(
-            f"{peer}: proved by it, not by us", len(only), "", at_most=0, note=", ".join(only)[:60]
+            f"{title}: proved by it, not by us", len(only), "", at_most=0, note=", ".join(only)[:60]
         )
 
 
@@ -317,8 +296,14 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument(
         "--peers",
-        default="cpsat",
-        help=f"comma-separated, of {', '.join(BACKENDS)}; on the grid's first seed (default cpsat)",
+        default="cpsat,highs,arcflow-highs,arcflow-cpsat,prtpy",
+        help=f"comma-separated, of {', '.join(PEERS)} (default %(default)s)",
+    )
+    parser.add_argument(
+        "--peers-every",
+        type=int,
+        default=7,
+        help="peers see every so many-th instance of the first seed (default 7; 1: all, for hours)",
     )
     parser.add_argument(
         "--peer-limit",
@@ -338,13 +323,18 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     args = parsed()
-    names = [name for name in args.peers.split(",") if name]
+    asked = [name for name in args.peers.split(",") if name]
+    names = [name for name in asked if not missing(name)]
+    for name in set(asked) - set(names):
+        print(f"  {name} is not installed here and is left out", file=sys.stderr)
     seeds = drawn_seeds(args.seed, args.seeds)
     chosen = [case for case in cases(args.families.split(","), seeds) if args.only in case.name]
+    seen = [c for c in chosen if c.family in COMPARED and c.name.endswith(f"#{seeds[0]}")]
+    peers_see = {case.name for case in seen[:: args.peers_every]}
     warm_up(names)
     results = []
     for case in chosen[args.shard[0] - 1 :: args.shard[1]]:
-        against = names if case.family == "grid" and case.name.endswith(f"#{seeds[0]}") else []
+        against = names if case.name in peers_see else []
         results.append(show(measure(case, against, args.peer_limit)))
     rows = list(goals(results, names))
     if args.json:
