@@ -107,6 +107,15 @@ def by_sums(counts: Array, capacity: int, max_nodes: int) -> bool:
 
 
 @njit(cache=True)
+def smallest_from(sizes: Array) -> Array:
+    """int64 [n]: the least of sizes[i:]."""
+    least = sizes.copy()
+    for i in range(sizes.size - 2, -1, -1):
+        least[i] = min(least[i], least[i + 1])
+    return least
+
+
+@njit(cache=True)
 def heaviest_load(
     sizes: Array,
     counts: Array,
@@ -116,8 +125,7 @@ def heaviest_load(
     max_nodes: int,
     load: Array,
 ) -> tuple[int, bool]:
-    """(weight, complete): the heaviest load of at most `capacity`, or `enough` where none is
-    heavier.
+    """(weight, complete): the heaviest load within `capacity`, or `enough` where none is heavier.
 
     Branch and bound over types by falling weight per size: what is left of the capacity is worth at
     most room * weight / size of the next type.  Where that takes longer than going through all
@@ -125,14 +133,10 @@ def heaviest_load(
     Complete or not, it is the heaviest found.  Weights together stay below 2**50.
     """
     order = np.argsort(-weights / sizes)
-    while order.size and weights[order[-1]] == 0:
-        order = order[:-1]
+    order = order[weights[order] > 0]
     tabled = by_sums(counts, capacity, max_nodes)
-    if tabled:
-        max_nodes = counts.sum() * capacity // SUMS_A_NODE
-    taken, smallest = np.zeros(order.size, np.int64), sizes[order]
-    for k in range(order.size - 2, -1, -1):
-        smallest[k] = min(smallest[k], smallest[k + 1])
+    max_nodes = counts.sum() * capacity // SUMS_A_NODE if tabled else max_nodes
+    taken, smallest = np.zeros(order.size, np.int64), smallest_from(sizes[order])
     room, weight, best, nodes, i = capacity, 0, enough, 0, 0
     heavy = max(float((weights * counts).sum()), float(enough))
     wide = heavy * max(float(sizes.max()), float(capacity)) >= WIDE / 2
@@ -155,12 +159,12 @@ def heaviest_load(
                 load[order[k]] = taken[k]
         nodes += 1
         if nodes > max_nodes:
-            if tabled:
-                heaviest, loads = heaviest_loads(sizes, counts, weights, capacity, best)
-                if sizes.size and heaviest.max() > best:
-                    best = heaviest.max()
-                    load[:] = loads[np.argmax(heaviest)]
-            return best, tabled
+            if not tabled:
+                return best, False
+            heaviest, loads = heaviest_loads(sizes, counts, weights, capacity, best)
+            if heaviest.max() > best:
+                load[:] = loads[np.argmax(heaviest)]
+            return max(best, heaviest.max()), True
         i -= 1
         while i >= 0 and taken[i] == 0:
             i -= 1
