@@ -1,0 +1,48 @@
+"""The configuration LP on classes of rails: what it refutes can't be done, what it dives to is
+within the capacities.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from railopt.check import Meter, Packing, refute
+from railopt.solver.local.deadline import Deadline
+from railopt.solver.local.lp import ConfigurationLP, start
+
+
+def possible(sizes: list[int], rooms: list[int]) -> bool:
+    """Whether some assignment keeps every rail's room, by trying all."""
+    for rails in product(range(len(rooms)), repeat=len(sizes)):
+        loads = [0] * len(rooms)
+        for size, rail in zip(sizes, rails, strict=True):
+            loads[rail] += size
+        if all(load <= room for load, room in zip(loads, rooms, strict=True)):
+            return True
+    return False
+
+
+def test_what_the_lp_refutes_is_impossible_and_its_weights_convince_the_kernel() -> None:
+    rng, refuted, dived, deadline = np.random.default_rng(21), 0, 0, Deadline.after(600)
+    for _ in range(60):
+        sizes = np.sort(rng.integers(1, 13, 6))[::-1].copy()
+        fast = int(rng.integers(sizes[0], sizes[0] + 8))
+        rails, capacities = np.array([2, 1]), np.array([fast, int(rng.integers(1, fast))])
+        types, counts = np.unique(sizes, return_counts=True)
+        lp = ConfigurationLP(types, counts, rails, start(types, sizes, np.zeros(6, np.int64), 3))
+        weights, rooms = lp.refute(capacities, deadline), np.repeat(capacities, rails).tolist()
+        if weights is not None:
+            pairs = [[int(t), int(w)] for t, w in zip(types, weights, strict=True)]
+            packing, witness = Packing(sizes.tolist(), rooms, 1), {"kind": "dual", "weights": pairs}
+            assert refute(packing, witness, Meter(10**6)) == "dual"
+            assert not possible(sizes.tolist(), rooms)
+            refuted += 1
+        loads = lp.dive(capacities, 2, rng, deadline)
+        if loads is not None:
+            assert np.sum(loads, axis=0).tolist() == counts.tolist()
+            assert all(load @ types <= room for load, room in zip(loads, rooms, strict=True))
+            assert weights is None
+            dived += 1
+    assert min(refuted, dived) >= 10
