@@ -13,13 +13,13 @@ import numpy as np
 from railopt.arrays import Ints
 from railopt.bracket import Bracket, Status
 from railopt.check import WORK
-from railopt.solver.coupled.search import Cells
+from railopt.solver.coupled.search import SIDE, Cells
 from railopt.solver.local.deadline import Deadline, TimedMeter
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.remainders import filled, suits
 from railopt.solver.local.solve import solve_local
 
-FILL_TRIES = 400  # 1 to 2 us each
+FILL_TRIES, MORE_TRIES = 400, 30_000  # 1 to 2 us each
 
 
 class NodeOptimum(NamedTuple):
@@ -60,8 +60,8 @@ class Alone(NamedTuple):
 
     @property
     def suits_packing(self) -> bool:
-        """Rails of one speed, and many chunks of few sizes."""
-        return self.speed is not None and suits(self.sizes, len(self.live))
+        """Many chunks of few sizes."""
+        return suits(self.sizes, len(self.live))
 
     def rails(self, found: LocalOutcome) -> Ints:
         """The fabric's rails that a local search chose."""
@@ -75,7 +75,7 @@ def optimum(
     seconds finds; the kernel checks the bound by the deadline.
     """
     alone = Alone.of(cells, side, node)
-    if alone.suits_packing:
+    if alone.suits_packing and alone.speed is not None:
         return _packed(alone, deadline.within(limit_s), seed)
     found = _searched(alone, deadline.within(limit_s), seed)
     rail = alone.rails(found)
@@ -124,14 +124,17 @@ def _bracket(
     return Bracket(value, bound, status, witness, f"local {witness['kind']}")
 
 
-def fill(cells: Cells, side: str, node: int, time: Fraction, seed: int) -> Ints | None:
+def fill(
+    cells: Cells, side: str, node: int, time: Fraction, seed: int, tries: int = FILL_TRIES
+) -> Ints | None:
     """Rails of a node's chunks, largest first, that are done in `time` seconds, where they are
-    mostly caps and rails are equal; else None.
+    mostly caps; else None.
     """
-    alone = Alone.of(cells, side, node)
-    if alone.speed is None:
-        return None
-    local = filled(alone.sizes, len(alone.live), int(time * alone.speed), FILL_TRIES, seed)
+    alone, row = Alone.of(cells, side, node), SIDE[side]
+    capacities = cells.capacity(time)[row, node, alone.live]
+    far = cells.end[1 - row, cells.node_chunks(side, node)]
+    dead = cells.rate[1 - row][far][:, alone.live] == 0
+    local = filled(alone.sizes, capacities, tries, seed, dead)
     return None if local is None else alone.live[local]
 
 
@@ -143,7 +146,7 @@ def arrange(
     """
     alone = Alone.of(cells, side, node)
     if alone.suits_packing:
-        rail = fill(cells, side, node, time, seed)
+        rail = fill(cells, side, node, time, seed, MORE_TRIES)
     else:
         found = _searched(alone, deadline, seed)
         rail = alone.rails(found) if found.value <= time * (alone.speed or 1) else None

@@ -19,6 +19,7 @@ from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies import by_size
 from railopt.solver.coupled import search_kernels as kernels
+from railopt.solver.coupled.resplit_kernels import resplit
 
 EVALUATIONS = 20_000  # exchanges looked at in one step
 SIDE = {"send": kernels.SEND, "recv": kernels.RECV}
@@ -135,6 +136,15 @@ def improve(
     return state.rail, cells.value(cells.loads(state.rail))
 
 
+def even_out(cells: Cells, rail: Rails, aim: Fraction, rounds: int, seed: int) -> Rails:
+    """A plan whose overloaded rails shared their chunks anew with others of their node, so that
+    fewer of them need more than `aim` seconds.
+    """
+    state = cells.state(rail, aim)
+    resplit(state, np.zeros(len(rail), np.int32), 0.0, rounds, seed)
+    return state.rail
+
+
 def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
     """A plan from scratch: chunks in this order, each to the rail that is fullest least at both
     ends.
@@ -150,14 +160,15 @@ def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
 
 
 def anchor(
-    cells: Cells, target: Fraction, side: str, arranged: Mapping[int, Ints]
+    cells: Cells, target: Fraction, side: str, arranged: Mapping[int, Ints], seed: int
 ) -> tuple[Rails, Bools]:
     """A plan in which some nodes' rails carry what `arranged` says, the other chunks where they
     fit; and which are fixed.
 
     arranged  node -> int64, the rail of each of `node_chunks(side, node)`.  Chunks of one size are
               interchangeable at a node: which of them takes which place is decided by the other
-              ends.
+              ends, in an order that the seed draws: one after the other, the last sender or
+              receiver would be left with the places that suit it least.
     """
     anchored = np.full(len(cells.chunks), -1, np.int32)
     slots = np.zeros((0, cells.fabric.rails), np.int64)
@@ -167,7 +178,11 @@ def anchor(
         anchored[rows] = place + len(slots)
         slots = np.concatenate([slots, np.zeros((len(sizes), cells.fabric.rails), np.int64)])
         np.add.at(slots, (anchored[rows], local), 1)
-    return _complete(cells, target, cells.order, slots, anchored, side), anchored >= 0
+    order, fixed = cells.order.copy(), anchored >= 0
+    among = fixed[order]
+    chosen = np.random.default_rng(seed).permutation(order[among])
+    order[among] = chosen[np.argsort(-cells.chunks.size[chosen], kind="stable")]
+    return _complete(cells, target, order, slots, anchored, side), fixed
 
 
 def _complete(

@@ -123,7 +123,7 @@ def _cost(over: int, weight: float) -> float:
 
 
 @kernel_part(cache=True)
-def _shift(state: State, side: int, node: int, here: int, there: int, moved: int) -> float:
+def shift(state: State, side: int, node: int, here: int, there: int, moved: int) -> float:
     """What it costs to shift `moved` bytes of a node from rail `here` to rail `there`."""
     load, capacity, weight = state.load, state.capacity, state.weight
     over_here = load[side, node, here] - capacity[side, node, here]
@@ -138,7 +138,7 @@ def _shift(state: State, side: int, node: int, here: int, there: int, moved: int
 
 
 @kernel_part(cache=True)
-def _put(state: State, chunk: int, to: int) -> None:
+def put(state: State, chunk: int, to: int) -> None:
     """Move a chunk to another rail."""
     rail, size = state.rail[chunk], state.size[chunk]
     for side in range(2):
@@ -148,7 +148,7 @@ def _put(state: State, chunk: int, to: int) -> None:
 
 
 @kernel_part(cache=True)
-def _worst(state: State, draw: bool) -> tuple[float, Cell]:
+def worst(state: State, draw: bool) -> tuple[float, Cell]:
     """(weighted overload of the worst cell; that cell or, with `draw`, any overloaded one)."""
     load, capacity, weight = state.load, state.capacity, state.weight
     most, seen, found_side, found_node, found_rail = 0.0, 0, 0, 0, 0
@@ -175,7 +175,7 @@ def _best_move(state: State, cell: Cell, chunk: int, best: Exchange) -> tuple[Ex
         dead = state.weight[side, node, there] == 0 or state.weight[1 - side, far, there] == 0
         if there == here or dead:
             continue
-        change = _shift(state, side, node, here, there, size) + _shift(
+        change = shift(state, side, node, here, there, size) + shift(
             state, 1 - side, far, here, there, size
         )
         tried += 1
@@ -205,11 +205,11 @@ def _best_swap(
         dead = weight[far, there] == 0 or weight[its_far, here] == 0
         if there == here or walk.until[partner] > step or dead:
             continue
-        change = _shift(state, side, node, here, there, size - less)
+        change = shift(state, side, node, here, there, size - less)
         if far == its_far:
-            change += _shift(state, other, far, here, there, size - less)
+            change += shift(state, other, far, here, there, size - less)
         else:
-            change += _shift(state, other, far, here, there, size) + _shift(
+            change += shift(state, other, far, here, there, size) + shift(
                 state, other, its_far, there, here, less
             )
         tried += 1
@@ -258,7 +258,7 @@ def _best_exchange(state: State, walk: Walk, cell: Cell, step: int, evaluations:
 
 
 @kernel_part(cache=True)
-def _draw(state: State, walk: Walk, cell: Cell, there: int) -> int:
+def draw(state: State, walk: Walk, cell: Cell, there: int) -> int:
     """Draw chunks of a node on its rails `cell.rail` and `there` into `walk.chosen`, at most two of
     one size on a rail; how many.
     """
@@ -308,7 +308,7 @@ def _best_split(
     gain there, beat the best so far.
     """
     side, node, here = cell
-    end, size, rail, net = state.end[1 - side], state.size, state.rail, walk.net
+    size, rail = state.size, state.rail
     best, best_mask, moved, mask = np.inf, 0, 0, 0
     spare = _overload_cost(state, walk, cell, there, chosen)
     for code in range(1, 1 << chosen.size):
@@ -318,21 +318,32 @@ def _best_split(
         mask ^= 1 << bit
         chunk = chosen[bit]
         moved += size[chunk] if ((mask >> bit) & 1) == (rail[chunk] == here) else -size[chunk]
-        change = _shift(state, side, node, here, there, moved)
+        change = shift(state, side, node, here, there, moved)
         if change - spare >= best:
             continue
-        for i in range(chosen.size):
-            if (mask >> i) & 1:
-                chunk = chosen[i]
-                net[end[chunk]] += size[chunk] if rail[chunk] == here else -size[chunk]
-        for i in range(chosen.size):
-            far = np.int64(end[chosen[i]])
-            if net[far] != 0:
-                change += _shift(state, 1 - side, far, here, there, net[far])
-                net[far] = 0
+        change += far_change(state, walk, cell, there, chosen, mask)
         if change < best:
             best, best_mask = change, mask
     return best, best_mask
+
+
+@kernel_part(cache=True)
+def far_change(state: State, walk: Walk, cell: Cell, there: int, chosen: Array, mask: int) -> float:
+    """What it costs at the far ends to let the chosen chunks of the mask change between the rails
+    `cell.rail` and `there`.
+    """
+    other, here, net = 1 - cell.side, cell.rail, walk.net
+    end, size, rail, change = state.end[other], state.size, state.rail, 0.0
+    for i in range(chosen.size):
+        if (mask >> i) & 1:
+            chunk = chosen[i]
+            net[end[chunk]] += size[chunk] if rail[chunk] == here else -size[chunk]
+    for i in range(chosen.size):
+        far = np.int64(end[chosen[i]])
+        if net[far] != 0:
+            change += shift(state, other, far, here, there, net[far])
+            net[far] = 0
+    return change
 
 
 @kernel_part(cache=True)
@@ -342,7 +353,7 @@ def _overload_cost(state: State, walk: Walk, cell: Cell, there: int, chosen: Arr
     end, net, spare = state.end[other], walk.net, 0.0
     load, capacity, weight = state.load[other], state.capacity[other], state.weight[other]
     for i in range(chosen.size):
-        far = end[chosen[i]]
+        far = np.int64(end[chosen[i]])
         if net[far] == 0:
             net[far] = 1
             spare += _cost(load[far, here] - capacity[far, here], weight[far, here])
@@ -365,7 +376,7 @@ def _next_change(
     if (found.change >= 0 or found.chunk < 0) and rails > 1:
         there = (cell.rail + 1 + np.random.randint(0, rails - 1)) % rails
         if state.weight[cell.side, cell.node, there] > 0:
-            count = _draw(state, walk, cell, there)
+            count = draw(state, walk, cell, there)
             change, mask = _best_split(state, walk, cell, there, chosen[:count])
             if mask and (
                 found.chunk < 0
@@ -408,7 +419,7 @@ def tabu(
     logged = kept = 0
     best = np.inf
     for step in range(steps):
-        most, cell = _worst(state, step % 4 == 3)
+        most, cell = worst(state, step % 4 == 3)
         if most < best:
             best, kept = most, logged
         if most <= enough:
@@ -419,11 +430,11 @@ def tabu(
                 chunk = chosen[bit]
                 undo_chunk[logged], undo_rail[logged] = chunk, state.rail[chunk]
                 logged += 1
-                _put(state, chunk, there if state.rail[chunk] == cell.rail else cell.rail)
+                put(state, chunk, there if state.rail[chunk] == cell.rail else cell.rail)
                 if count <= 2:
                     until[chunk] = step + REST + np.random.randint(0, 2 * REST)
     for i in range(logged - 1, kept - 1, -1):
-        _put(state, undo_chunk[i], np.int64(undo_rail[i]))
+        put(state, undo_chunk[i], np.int64(undo_rail[i]))
     return best
 
 

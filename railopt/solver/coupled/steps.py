@@ -5,8 +5,8 @@ Value and bound approach each other by rising cost, and the race ends as soon as
     1  the average bound of the most loaded node; lpt-global; that node's rails filled exactly where
        its chunks are mostly caps, and the others arranged around it; else lpt-global repaired by a
        short search aimed at the bound
-    2  pigeonhole bounds of every node; the fluid bound where NICs differ; short searches from
-       several starts
+    2  pigeonhole bounds of every node; the fluid bound where NICs differ; rails that share their
+       chunks anew to the last byte; short searches from several starts
     3  exact local optima of the critical nodes: better bounds, and rails around which the other
        nodes are arranged
     4  what the tightest senders and receivers rule out together
@@ -35,11 +35,12 @@ from railopt.policies.lpt import lpt_global
 from railopt.solver.coupled import nodes
 from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program
 from railopt.solver.coupled.race import Race
-from railopt.solver.coupled.search import SIDE, Cells, anchor, construct, improve
+from railopt.solver.coupled.search import SIDE, Cells, anchor, construct, even_out, improve
 from railopt.solver.local.steps import failure
 
 FIRST_STEPS, SHORT_STEPS, LATER_STEPS = 64, 100, 1000
 SHORT_ROUNDS = 8  # new starts before exact methods: many short walks find more than a long one
+ROUNDS = 400  # of re-splits at a time, 0.1 ms each
 LEAST_STEPS = 16  # of a walk, however little time is left
 LOCAL_S = 2.0  # the most that one node's exact optimum may take at first
 ANCHORS = 4  # nodes around which the others are arranged
@@ -98,6 +99,7 @@ def _go_on(race: Race) -> None:
     attempt(race, _fluid)
     rounds = itertools.count(1)
     for _ in range(SHORT_ROUNDS):
+        attempt(race, _even_out)
         attempt(race, _restart, next(rounds))
     attempt(race, _nodes, LOCAL_S)
     for share, steps, sets in (*JOINT, (ILP_AFTER, 0, 0)):
@@ -148,19 +150,19 @@ def _most_loaded(cells: Cells) -> tuple[str, list[int]]:
     return SIDES[row], [node, *close]
 
 
-def _fill(race: Race, side: str, tight: list[int]) -> bool:
+def _fill(race: Race, side: str, tight: list[int], tries: int = nodes.FILL_TRIES) -> bool:
     """Some nodes' sides that are mostly caps, filled as evenly as is asked for, the other chunks
     arranged around them; whether the first of them could be filled.
     """
     cells, aim = race.cells, race.bound * (1 + race.tolerance)
     arranged: dict[int, Ints] = {}
     for node in tight:
-        local = nodes.fill(cells, side, node, aim, race.seed)
+        local = nodes.fill(cells, side, node, aim, race.seed, tries)
         if local is None:
             break
         arranged[node] = local
     if arranged:
-        rail, locked = anchor(cells, aim, side, arranged)
+        rail, locked = anchor(cells, aim, side, arranged, race.seed)
         race.offer(rail, cells.value(cells.loads(rail)), "filled")
         if not race.met:
             rail, value = improve(
@@ -221,13 +223,22 @@ def _search(race: Race, steps: int, start: Rails, by: str, locked: Bools | None 
     race.offer(rail, value, by)
 
 
+def _even_out(race: Race) -> None:
+    """The best plan with rails that share their chunks anew, to the last byte."""
+    assert race.rail is not None
+    cells, aim = race.cells, race.bound * (1 + race.tolerance)
+    rail = even_out(cells, race.rail, aim, ROUNDS, race.seed)
+    race.seed += 1
+    race.offer(rail, cells.value(cells.loads(rail)), "re-split")
+
+
 def _restart(race: Race, round_: int) -> None:
     """The search from a plan that takes the chunks in a jittered order, each third time from the
     best plan, or, each second time and where that can be, around the most loaded node filled anew.
     """
     steps = SHORT_STEPS if round_ <= SHORT_ROUNDS else LATER_STEPS * (1 + round_ // SHORT_ROUNDS)
     assert race.rail is not None
-    if round_ % 2 == 1 and _fill(race, *_most_loaded(race.cells)):
+    if round_ % 2 == 1 and _fill(race, *_most_loaded(race.cells), nodes.MORE_TRIES):
         return
     if round_ % 3 == 0:
         _search(race, steps, race.rail, "search")
@@ -257,13 +268,15 @@ def _nodes(race: Race, limit_s: float) -> None:
         else:
             by = f"railopt's exact search at node {node} {side}, which the kernel did not check"
             race.lift_unchecked(bracket.bound, by)
-        if bracket.value is not None and bracket.value <= race.best_bound and not race.over:
-            _anchored(race, side, {node: found.rail})
+        if bracket.value is not None and bracket.value < race.value and not race.over:
+            _anchored(race, side, {node: found.rail}, max(bracket.value, race.bound))
 
 
-def _anchored(race: Race, side: str, arranged: dict[int, Ints]) -> None:
-    """A plan around some nodes' arrangements, and a search that leaves these alone."""
-    rail, locked = anchor(race.cells, race.bound, side, arranged)
+def _anchored(race: Race, side: str, arranged: dict[int, Ints], aim: Fraction) -> None:
+    """A plan around some nodes' arrangements, which take `aim` seconds at most, and a search that
+    leaves these alone.
+    """
+    rail, locked = anchor(race.cells, aim, side, arranged, race.seed)
     race.offer(rail, race.cells.value(race.cells.loads(rail)), "anchored")
     if not race.met:
         _search(race, LATER_STEPS, rail, "anchored search", locked)
@@ -286,7 +299,7 @@ def _around(race: Race) -> None:
         if local is not None:
             arranged[node] = local
     if arranged and not race.over:
-        _anchored(race, side, arranged)
+        _anchored(race, side, arranged, race.bound)
 
 
 def _by_load(race: Race) -> Iterator[tuple[str, int]]:

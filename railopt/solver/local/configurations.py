@@ -72,7 +72,7 @@ class Packing:
         for above in ABOVE:
             if self.low + above >= self.value or deadline.over:
                 return
-            found = filled(self.jobs, self.rails, self.low + above, FILLS, seed)
+            found = filled(self.jobs, np.full(self.rails, self.low + above), FILLS, seed)
             if found is not None:
                 self.take(found)
                 return

@@ -1,24 +1,66 @@
-"""One node whose chunks are mostly of one size, the cap of cut traffic: its rails filled to the
-last unit by the few others.
+"""One node whose chunks are mostly of one size, the cap of cut traffic: its rails, of any
+capacities, filled to the last unit by the few others.
 
-On a rail of capacity T that takes other chunks of sum s, caps of size P fill what is left but for
-(T - s) mod P: the rail's waste.  All rails together may waste `rails * T - total` and no more.
-So the others are dealt out by their residues mod P alone: rail after rail gets some at random and a
-pair that leaves the least waste; what the last three rails, which decide, take is searched
-exhaustively.
+On a rail of capacity C that takes other chunks of sum s, caps of size P fill what is left but for
+(C - s) mod P: the rail's waste.  All rails together may waste `sum of C - total` and no more.
+So rails and others are dealt into groups at random, and a group's chunks go to its rails in the way
+that wastes least: a chunk set that wastes little of a rail is rare, so that few pairs of them have
+to be looked at.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from railopt.arrays import Array, Ints
+from railopt.arrays import Array, Bools, Ints
 from railopt.kernels import kernel_part, njit
 from railopt.solver.local.state import LARGEST
+from railopt.solver.local.subsets import shuffle
 
 MOST = 96  # other chunks: with more of them the plain search has all the freedom it needs
 MAX_TYPES = 80
-LAST = 10  # chunks that the last three rails share out in all ways
+GROUP, SHARED = 4, 12  # rails of a group, and chunks that they share out
+FEW = 128  # sets of a group's chunks that may waste little enough of a rail
+NEVER = 1 << 60  # the waste of what can't be
+
+
+class Filling(NamedTuple):
+    """Rails to be filled; sizes and rooms in units of the sizes' common divisor.
+
+    sizes    int64 [n], descending;  cap: the most frequent
+    order    int64: the others, in the order in which groups take them
+    turn     int64 [rails]: the rails, in the order of the groups
+    rooms    int64 [rails]: what is left of each rail
+    barred   bool [n, rails]: where one of the others may not lie
+    rail     int64 [n], the rail of each chunk
+    """
+
+    sizes: Array
+    cap: int
+    order: Array
+    turn: Array
+    rooms: Array
+    barred: Array
+    rail: Array
+
+
+class Ways(NamedTuple):
+    """What the chunks that a group shares can do, by set of them (an index of 2 ** SHARED).
+
+    sums       int64 [sets]: of the sizes;  residue int64 [sets]: of these, mod the cap
+    few        int64 [2, sets]: sets that waste little of a rail, and what they waste
+    waste      int64 [2, sets]: the least that a set wastes of the group's first rails, and of its
+               last
+    on_first   int64 [2, sets]: the part of it on the first of these
+    """
+
+    sums: Array
+    residue: Array
+    few: Array
+    waste: Array
+    on_first: Array
 
 
 def suits(sizes: Ints, rails: int) -> bool:
@@ -29,37 +71,49 @@ def suits(sizes: Ints, rails: int) -> bool:
     return 12 * rails < len(sizes) and types <= MAX_TYPES and 2 * types < len(sizes)
 
 
-def filled(sizes: Ints, rails: int, capacity: int, tries: int, seed: int) -> Ints | None:
-    """The rail of each size (descending, bytes) on `rails` equal rails, none above `capacity`
-    bytes; None where no try succeeds.
+def filled(
+    sizes: Ints, capacities: Ints, tries: int, seed: int, barred: Bools | None = None
+) -> Ints | None:
+    """The rail of each size (descending, bytes) on rails of these capacities (bytes), none above
+    its own; None where no try succeeds.
+
+    barred   bool [n, rails]: where a chunk may not lie, unless it is one of the caps
     """
     unit = int(np.gcd.reduce(sizes))
-    rail = np.zeros(len(sizes), np.int64)
-    if rails < 3 or rails * (capacity // unit) >= LARGEST:
+    rail, whole = np.zeros(len(sizes), np.int64), capacities // unit
+    if len(whole) < 3 or sum(whole.tolist()) >= LARGEST:
         return None
-    return rail if _fill(sizes // unit, rails, capacity // unit, tries, seed, rail) else None
+    if barred is None:
+        barred = np.zeros((len(sizes), len(whole)), np.bool_)
+    return rail if _fill(sizes // unit, whole, barred, tries, seed, rail) else None
 
 
 @njit(cache=True)
-def _fill(sizes: Array, rails: int, capacity: int, tries: int, seed: int, rail: Array) -> bool:
+def _fill(
+    sizes: Array, capacities: Array, barred: Array, tries: int, seed: int, rail: Array
+) -> bool:
     """`filled` in units of the sizes' common divisor, into `rail` int64 [n]."""
     cap, caps = _most_frequent(sizes)
-    others, slack = sizes.size - caps, rails * capacity - sizes.sum()
-    if slack < 0 or caps < rails or others < 2 or others > MOST:
+    others, slack = sizes.size - caps, capacities.sum() - sizes.sum()
+    if slack < 0 or caps < capacities.size or others < 2 or others > MOST:
         return False
     np.random.seed(seed)
-    place, residue, k = np.empty(others, np.int64), np.empty(others, np.int64), 0
-    for i in range(sizes.size):
-        if sizes[i] != cap:
-            place[k], residue[k] = i, sizes[i] % cap
-            k += 1
-    given, order = np.empty(others, np.int64), np.arange(others)
+    sets = 1 << SHARED
+    ways = Ways(
+        np.zeros(sets, np.int64),
+        np.zeros(sets, np.int64),
+        np.empty((2, sets), np.int64),
+        np.empty((2, sets), np.int64),
+        np.empty((2, sets), np.int64),
+    )
+    order, turn = np.flatnonzero(sizes != cap), np.arange(capacities.size)
+    task = Filling(sizes, cap, order, turn, capacities.copy(), barred, rail)
     for _ in range(tries):
-        if _deal(residue, order, rails, capacity % cap, cap, slack, given):
-            for k in range(others):
-                rail[place[k]] = given[k]
-            if _add_caps(sizes, rails, capacity, cap, rail):
-                return True
+        shuffle(order, order.size)
+        shuffle(turn, turn.size)
+        task.rooms[:] = capacities
+        if _deal(task, slack, ways) and _add_caps(sizes, capacities, cap, rail):
+            return True
     return False
 
 
@@ -75,111 +129,142 @@ def _most_frequent(sizes: Array) -> tuple[int, int]:
 
 
 @kernel_part(cache=True)
-def _less(room: int, taken: int, cap: int) -> int:
-    """(room - taken) mod cap, of residues."""
-    left = room - taken
-    return left + cap if left < 0 else left
-
-
-@kernel_part(cache=True)
-def _deal(
-    residue: Array, order: Array, rails: int, room: int, cap: int, slack: int, rail: Array
-) -> bool:
-    """One try to deal chunks with these residues to rails whose capacity has residue `room`;
-    shuffles `order`.
+def _deal(task: Filling, slack: int, ways: Ways) -> bool:
+    """One try: the others to the rails, group by group, after those that are more than the groups
+    can share out went anywhere; whether no more than `slack` is wasted.
     """
-    left = order.size
-    for n in range(rails - 3):
-        waste = room
-        for _ in range(max(1, left // (rails - n) - 2)):  # the rail's even share, but for the pair
-            if left > 0:
-                j = np.random.randint(0, left)
-                left -= 1
-                order[j], order[left] = order[left], order[j]
-                rail[order[left]] = n
-                waste = _less(waste, residue[order[left]], cap)
-        waste, a, b = _best_pair(residue, order, left, waste, cap)
-        slack -= waste
+    order, rails = task.order, task.turn.size
+    groups = -(-rails // GROUP)
+    most = _tolerable(slack, rails, task.cap)
+    each = min(SHARED, order.size // groups, _enough(most, task.cap))
+    if not _scatter(task, order[each * groups :]):
+        return False
+    for g in range(groups):
+        shared = order[g * each : (g + 1) * each]
+        first, last = g * rails // groups, (g + 1) * rails // groups
+        room = task.rooms[task.turn[first:last]].sum() - task.sizes[shared].sum()
+        if room < 0 or room % task.cap > slack:
+            return False
+        fair = slack * (last - first) // (rails - first)
+        slack -= _share(task, shared, task.turn[first:last], (most, fair, slack), ways)
         if slack < 0:
             return False
-        for i in (max(a, b), min(a, b)):
-            if i >= 0:
-                left -= 1
-                order[i], order[left] = order[left], order[i]
-                rail[order[left]] = n
-    return _last_three(residue, order, left, rails - 3, room, cap, slack, rail)
+    return True
 
 
 @kernel_part(cache=True)
-def _best_pair(
-    residue: Array, order: Array, left: int, room: int, cap: int
-) -> tuple[int, int, int]:
-    """(waste, i, j): the two of order[:left], or one (j = -1), or none, that leave the least of
-    `room`.
+def _tolerable(slack: int, rails: int, cap: int) -> int:
+    """What one rail may waste: all, or, of much, a few times its share."""
+    return min(slack, max(1, cap // 32, 3 * slack // rails))
+
+
+@kernel_part(cache=True)
+def _enough(most: int, cap: int) -> int:
+    """How many chunks have about `FEW` sets that waste at most `most` of a rail."""
+    count = 6
+    while count < SHARED and (most + 1) << count < FEW * cap:
+        count += 1
+    return count
+
+
+@kernel_part(cache=True)
+def _scatter(task: Filling, chunks: Array) -> bool:
+    """Chunks to any rails, those with more room more often; whether they fit."""
+    for i in range(chunks.size):
+        n, x = 0, np.random.randint(0, task.rooms.sum())
+        while x >= task.rooms[n]:
+            n, x = n + 1, x - task.rooms[n]
+        task.rail[chunks[i]] = n
+        task.rooms[n] -= task.sizes[chunks[i]]
+        if task.rooms[n] < 0 or task.barred[chunks[i], n]:
+            return False
+    return True
+
+
+@kernel_part(cache=True)
+def _share(
+    task: Filling, shared: Array, rails: Array, wastes: tuple[int, int, int], ways: Ways
+) -> int:
+    """Share chunks out among the at most `GROUP` rails of a group; what is wasted, `NEVER` where no
+    way is found.
+
+    wastes   the most of one rail; what is fair for the group, to which the way found comes
+             closest; the most of it
     """
-    waste, a, b = room, -1, -1
-    for i in range(left):
-        one = _less(room, residue[order[i]], cap)
-        if one < waste:
-            waste, a, b = one, i, -1
-        for j in range(i):
-            two = _less(one, residue[order[j]], cap)
-            if two < waste:
-                waste, a, b = two, i, j
-        if waste == 0:
-            break
-    return waste, a, b
+    sums, residue, everything = ways.sums, ways.residue, (1 << shared.size) - 1
+    for i in range(shared.size):
+        half, size = 1 << i, task.sizes[shared[i]]
+        rest = size % task.cap
+        for chosen in range(half):
+            sums[half + chosen] = sums[chosen] + size
+            both = residue[chosen] + rest
+            residue[half + chosen] = both if both < task.cap else both - task.cap
+    middle, (one, fair, most) = (rails.size + 1) // 2, wastes
+    _best_of_two(task, shared, rails[:middle], one, ways, 0)
+    _best_of_two(task, shared, rails[middle:], one, ways, 1)
+    found, best = NEVER, 0
+    for chosen in range(everything + 1):
+        waste = ways.waste[0, chosen] + ways.waste[1, everything ^ chosen]
+        if waste <= most and abs(waste - fair) < abs(found - fair):
+            found, best = waste, chosen
+    if found <= most:
+        for i in range(shared.size):
+            half = 0 if (best >> i) & 1 else 1
+            chosen = best if half == 0 else everything ^ best
+            second = 0 if (ways.on_first[half, chosen] >> i) & 1 else 1
+            task.rail[shared[i]] = rails[half * middle + second]
+    return found
 
 
 @kernel_part(cache=True)
-def _last_three(
-    residue: Array,
-    order: Array,
-    left: int,
-    first: int,
-    room: int,
-    cap: int,
-    slack: int,
-    rail: Array,
-) -> bool:
-    """All ways to share order[:LAST] among the rails first, first + 1, first + 2, after the others
-    left went to them in turn.
+def _best_of_two(
+    task: Filling, shared: Array, rails: Array, most: int, ways: Ways, half: int
+) -> None:
+    """Fill `waste[half]` and `on_first[half]` for one rail or two, or none."""
+    waste, on_first, few = ways.waste[half], ways.on_first[half], ways.few
+    waste[: 1 << shared.size] = NEVER
+    if rails.size == 0:
+        waste[0], on_first[0] = 0, 0
+        return
+    first = _little(task, shared, rails[0], most, ways, 0)
+    if rails.size == 1:
+        for i in range(first):
+            waste[few[0, i]], on_first[few[0, i]] = few[1, i], few[0, i]
+        return
+    last = _little(task, shared, rails[1], most, ways, first)
+    for i in range(first):
+        for j in range(first, last):
+            if few[0, i] & few[0, j] == 0:
+                together = few[0, i] | few[0, j]
+                if few[1, i] + few[1, j] < waste[together]:
+                    waste[together], on_first[together] = few[1, i] + few[1, j], few[0, i]
+
+
+@kernel_part(cache=True)
+def _little(task: Filling, shared: Array, rail: int, most: int, ways: Ways, start: int) -> int:
+    """Write the sets that may lie on a rail and waste at most `most` of it into `few` from `start`
+    on; where they end.
     """
-    rooms, free = np.full(3, room, np.int64), min(left, LAST)
-    for i in range(free, left):
-        rail[order[i]] = first + i % 3
-        rooms[i % 3] = _less(rooms[i % 3], residue[order[i]], cap)
-    sums, half = np.zeros(1 << free, np.int64), 1
-    for i in range(free):
-        for mask in range(half):
-            sums[half + mask] = _less(sums[mask], cap - residue[order[i]], cap)
-        half *= 2
-    for a in range(half):
-        waste = _less(rooms[0], sums[a], cap)
-        if waste > slack:
-            continue
-        others = half - 1 - a
-        b = others
-        while True:
-            if (
-                waste + _less(rooms[1], sums[b], cap) + _less(rooms[2], sums[others ^ b], cap)
-                <= slack
-            ):
-                for i in range(free):
-                    rail[order[i]] = first + (0 if (a >> i) & 1 else 1 if (b >> i) & 1 else 2)
-                return True
-            if b == 0:
-                break
-            b = (b - 1) & others
-    return False
+    sums, residue, few, room = ways.sums, ways.residue, ways.few, task.rooms[rail]
+    end, rest, stop, kept_off = start, room % task.cap, start + few.shape[1] // 2, 0
+    for i in range(shared.size):
+        kept_off |= int(task.barred[shared[i], rail]) << i
+    for chosen in range(1 << shared.size):
+        waste = rest - residue[chosen]
+        if waste < 0:
+            waste += task.cap
+        if waste <= most and sums[chosen] <= room and chosen & kept_off == 0 and end < stop:
+            few[0, end], few[1, end] = chosen, waste
+            end += 1
+    return end
 
 
 @kernel_part(cache=True)
-def _add_caps(sizes: Array, rails: int, capacity: int, cap: int, rail: Array) -> bool:
+def _add_caps(sizes: Array, capacities: Array, cap: int, rail: Array) -> bool:
     """The caps into the rooms that the others left, rail after rail; False where the others
     overfill one.
     """
-    rooms, n = np.full(rails, capacity, np.int64), 0
+    rooms, n = capacities.copy(), 0
     for i in range(sizes.size):
         if sizes[i] != cap:
             rooms[rail[i]] -= sizes[i]

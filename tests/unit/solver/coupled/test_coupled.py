@@ -22,7 +22,7 @@ from railopt.solver.coupled import solve as coupled
 from railopt.solver.coupled import steps as coupled_steps
 from railopt.solver.coupled.fallback import first_bound, plain_lpt
 from railopt.solver.coupled.race import Clock, Progress, Race
-from railopt.solver.coupled.search import Cells, anchor, construct, improve
+from railopt.solver.coupled.search import Cells, anchor, construct, even_out, improve
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.remainders import filled
 
@@ -164,9 +164,9 @@ def test_rails_are_filled_within_the_capacity_or_not_at_all() -> None:
             parts += [cap] * ((capacity - sum(parts)) // cap)
             sizes += [*parts, capacity - sum(parts)] if sum(parts) < capacity else parts
         jobs = np.sort(np.array(sizes) * unit)[::-1]
-        found = filled(jobs, rails, capacity * unit, 2000, seed)
-        assert filled(jobs, rails, capacity * unit - 1, 2000, seed) is None
-        loose = filled(jobs, rails, (capacity + cap) * unit, 2000, seed)
+        found = filled(jobs, np.full(rails, capacity * unit), 2000, seed)
+        assert filled(jobs, np.full(rails, capacity * unit - 1), 2000, seed) is None
+        loose = filled(jobs, np.full(rails, (capacity + cap) * unit), 2000, seed)
         assert loose is not None
         for rail, most in ((found, capacity), (loose, capacity + cap)):
             if rail is not None:
@@ -192,11 +192,41 @@ def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
 
 
 def test_sizes_that_are_not_mostly_caps_are_left_alone() -> None:
-    assert filled(np.array([9, 8, 7, 6, 5, 4]), 3, 13, 100, 0) is None  # no size that repeats
-    assert (
-        filled(np.array([9, 9, 9, 9, 3, 2]), 2, 100, 100, 0) is None
-    )  # two rails need no such search
-    assert filled(np.full(30, 7), 3, 100, 100, 0) is None  # nothing but caps
+    three, two = np.full(3, 100), np.full(2, 100)
+    assert filled(np.array([9, 8, 7, 6, 5, 4]), three // 8, 100, 0) is None  # no size that repeats
+    assert filled(np.array([9, 9, 9, 9, 3, 2]), two, 100, 0) is None  # two need no such search
+    assert filled(np.full(30, 7), three, 100, 0) is None  # nothing but caps
+
+
+def test_rails_of_any_capacities_are_filled_to_the_last_unit() -> None:
+    """Eight rails that 24 remainders and caps of 128 fill exactly, by construction; chunks keep
+    off the rails from which they are barred.
+    """
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        parts = np.sort(rng.integers(1, 128, 24))[::-1]
+        place = rng.permutation(np.arange(24) % 8)
+        caps = rng.integers(2, 40, 8)
+        capacities = np.bincount(place, parts, 8).astype(np.int64) + 128 * caps
+        sizes = np.concatenate([np.full(caps.sum(), 128), parts])
+        barred = rng.random((len(sizes), 8)) < 0.1
+        barred[np.arange(caps.sum(), len(sizes)), place] = False
+        rail = filled(sizes, capacities, 200_000, seed, barred)
+        assert rail is not None
+        assert np.bincount(rail, sizes, 8).tolist() == capacities.tolist()
+        assert not barred[np.arange(caps.sum(), len(sizes)), rail[caps.sum() :]].any()
+
+
+def test_rails_that_share_their_chunks_anew_meet_the_bound_to_a_millionth() -> None:
+    """Sizes with no common divisor, one sender's NIC dead and one receiver's slow."""
+    fabric = Fabric.uniform(4, 8).degraded({(1, 2): "0", (3, 5): "0.5"})
+    chunks = workloads.zipf(fabric, seed=3).chunks("1MiB")
+    cells, (bound, _) = Cells(fabric, chunks), first_bound(fabric, chunks)
+    aim = bound * Fraction(1_000_001, 1_000_000)
+    start, value = improve(cells, construct(cells, aim, cells.order), aim, steps=64, seed=1)
+    even = even_out(cells, start, aim, 2000, 1)
+    plan = Plan(fabric, chunks, even)
+    assert plan.makespan <= aim < value
 
 
 def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> None:
@@ -204,7 +234,7 @@ def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> 
     cells = Cells(fabric, chunks)
     rows = cells.node_chunks("recv", 2)
     local = np.arange(len(rows)) % 8
-    rail, fixed = anchor(cells, Fraction(1, 1000), "recv", {2: local})
+    rail, fixed = anchor(cells, Fraction(1, 1000), "recv", {2: local}, 1)
     assert fixed.sum() == len(rows)
     wanted = np.zeros(8, np.int64)
     np.add.at(wanted, local, chunks.size[rows])
@@ -227,7 +257,7 @@ def test_several_nodes_of_one_side_are_anchored_at_once_in_new_ways() -> None:
     other = nodes.arrange(cells, "send", 7, Fraction(210), Deadline.after(60), 2)
     assert other is not None
     assert other.tolist() != arranged[7].tolist()
-    rail, fixed = anchor(cells, Fraction(210), "send", arranged)
+    rail, fixed = anchor(cells, Fraction(210), "send", arranged, 1)
     assert fixed.tolist() == np.isin(src, [2, 4, 7]).tolist()
     assert cells.loads(rail)[0, [2, 4, 7]].max() <= 210
     assert (
@@ -314,7 +344,7 @@ def test_loads_beyond_the_limit_are_refused_where_they_are_made() -> None:
     assert coupled.solve(Fabric.uniform(2, 2), largest, 5).proved
 
 
-FAILING = ["_start", "_bounds", "_fluid", "_restart", "_nodes", "_around", "_joint"]
+FAILING = ["_start", "_bounds", "_fluid", "_even_out", "_restart", "_nodes", "_around", "_joint"]
 
 
 @pytest.mark.slow

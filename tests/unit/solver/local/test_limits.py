@@ -113,7 +113,7 @@ def test_packing_takes_no_memory_for_a_wide_gap(clock: Clock) -> None:
 
 def test_rails_that_could_wrap_are_not_filled() -> None:
     given = np.array([1 << 58] * 9 + [3, 2, 1])
-    assert filled(given, 8, 1 << 60, 10, 0) is None
+    assert filled(given, np.full(8, 1 << 60), 10, 0) is None
     assert not exact.Windows(given, np.full(8, 1 << 60)).usable
 
 

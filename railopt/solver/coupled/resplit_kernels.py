@@ -1,0 +1,95 @@
+"""Two rails of a node share many of their chunks anew, to the last byte where that can be.
+
+A walk of moves and swaps ends near the capacities; what is then left is a matter of sums.  Of the
+chunks that two rails of a node carry, some are drawn, and meeting in the middle finds those whose
+sum brings both rails within their capacities (`best_subset`).  The far ends, which mostly have room
+to spare, only judge what is found.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from railopt.arrays import Array
+from railopt.kernels import kernel_part, njit
+from railopt.solver.coupled.search_kernels import (
+    Cell,
+    State,
+    Walk,
+    draw,
+    far_change,
+    put,
+    shift,
+    worst,
+)
+from railopt.solver.local.subsets import best_subset
+
+DRAWN = 24  # chunks that two rails share: 2 ** 12 sums on each side of the middle
+
+
+@njit(cache=True)
+def resplit(state: State, until: Array, enough: float, rounds: int, seed: int) -> None:
+    """Relieve overloaded cells in at most `rounds` rounds, each of which lets one of them and
+    another rail of its node share some of their chunks anew; none costs.
+
+    until    int32 [C]: `LOCKED` where a chunk stays
+    enough   the weighted overload at which it ends
+    """
+    np.random.seed(seed)
+    nodes = state.load.shape[1]
+    walk = Walk(
+        until, np.empty(DRAWN, np.int32), np.empty(nodes, np.int64), np.zeros(nodes, np.int64)
+    )
+    pool, buffers = np.empty(DRAWN, np.int64), np.empty((6, 1 << (DRAWN // 2)), np.int64)
+    for _ in range(rounds):
+        most, cell = worst(state, True)
+        if most <= enough:
+            return
+        rails = state.load.shape[2]
+        there = (cell.rail + 1 + np.random.randint(0, max(rails - 1, 1))) % rails
+        if there != cell.rail and state.weight[cell.side, cell.node, there] > 0:
+            chosen = walk.chosen[: draw(state, walk, cell, there)]
+            _share(state, walk, cell, there, chosen, pool, buffers)
+
+
+@kernel_part(cache=True)
+def _share(
+    state: State, walk: Walk, cell: Cell, there: int, chosen: Array, pool: Array, buffers: Array
+) -> None:
+    """Let the chosen chunks change between `cell.rail` and `there` as best meets their capacities,
+    unless that costs.
+    """
+    side, node, here = cell
+    size, rail = state.size, state.rail
+    kept = state.load[side, node, here]
+    for i in range(chosen.size):
+        pool[i] = size[chosen[i]]
+        if rail[chosen[i]] == here:
+            kept -= pool[i]
+    low, high = _window(state, cell, there)
+    total, mask = best_subset(pool, chosen.size, low - kept, high - kept, buffers)
+    if total < 0:
+        return
+    for i in range(chosen.size):  # the mask of those that lie here becomes that of those that move
+        if rail[chosen[i]] == here:
+            mask ^= np.int64(1) << i
+    change = shift(state, side, node, here, there, state.load[side, node, here] - kept - total)
+    if change + far_change(state, walk, cell, there, chosen, mask) <= 0:
+        for i in range(chosen.size):
+            if (mask >> i) & 1:
+                put(state, chosen[i], there if rail[chosen[i]] == here else here)
+
+
+@kernel_part(cache=True)
+def _window(state: State, cell: Cell, there: int) -> tuple[int, int]:
+    """The bytes, from and to, with which neither `cell.rail` nor `there` is overloaded; where they
+    are too many, what overloads both by the same weight.
+    """
+    side, node, here = cell
+    load, capacity, weight = state.load[side, node], state.capacity[side, node], state.weight
+    high, low = capacity[here], load[here] + load[there] - capacity[there]
+    if low > high:
+        share = weight[side, node, there] / (weight[side, node, here] + weight[side, node, there])
+        high += np.int64((low - high) * share)
+        low = high
+    return low, high
