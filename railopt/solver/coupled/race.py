@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 class Progress(NamedTuple):
-    """Where a race stands: seconds since its start, the best value and bound in seconds (None as
-    long as no bound is known), and what is at work.
+    """Where a race stands: seconds since its start, the best value and bound in seconds (None where
+    none is known), and what is at work.
     """
 
     time_s: float

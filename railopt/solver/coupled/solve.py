@@ -18,6 +18,7 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies.common import check_alive
 from railopt.solver.clock import not_counted
+from railopt.solver.coupled.fallback import first_bound
 from railopt.solver.coupled.race import Progress, Race
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
@@ -66,6 +67,8 @@ def settle(race: Race, backend: str = "native", start: Plan | None = None) -> Ou
     if not len(chunks):
         race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
         return race.outcome()
+    if race.report is not None:  # whoever watches sees a bound beside the first plan
+        race.lift(*first_bound(fabric, chunks), "average")
     if start is not None:
         if start.fabric != fabric or start.chunks != chunks:
             raise InputError("the plan to start from is of another fabric or other chunks")
