@@ -99,8 +99,8 @@ def _go_on(race: Race) -> None:
     attempt(race, _fluid)
     rounds = itertools.count(1)
     for _ in range(SHORT_ROUNDS):
-        attempt(race, _even_out)
         attempt(race, _restart, next(rounds))
+        attempt(race, _even_out)
     attempt(race, _nodes, LOCAL_S)
     for share, steps, sets in (*JOINT, (ILP_AFTER, 0, 0)):
         while not race.over and race.time_s < share * race.limit_s:
