@@ -4,7 +4,7 @@ busy for too long give a unit away, or exchange one for a smaller one of another
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ __all__ = ["State", "relieve"]
 
 LOOKS = 1 << 15  # at pairs of units for one exchange
 EXCHANGES = 64  # that a NIC may make
-NONE = np.int64(-1)  # no literal: numba compiles what is called with one once for each value
+NONE: Any = np.int64(-1)  # no literal: numba compiles what is called with one once for each value
 
 
 class State(NamedTuple):

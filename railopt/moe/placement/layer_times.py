@@ -23,7 +23,7 @@ and would take longer than the work.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) ->
     owner_node = place[owner]
     sign = -1 if holds[expert, device] else 1
     mate = -1  # the first other GPU of the node that holds the expert
-    fetcher = np.int64(-1)  # the first other one whose copy has to be sent
+    fetcher: Any = np.int64(-1)  # the first other one whose copy has to be sent
     rest = 0  # tokens of the node's other GPUs that do not hold it
     near = node == owner_node  # whether the node need not fetch it from another one
     for d in range(node * gpus, (node + 1) * gpus):

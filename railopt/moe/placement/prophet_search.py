@@ -17,7 +17,7 @@ the same plan on every machine.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -276,7 +276,8 @@ def _move(sides: int, search: Search) -> int:
     experts, devices = holds.shape
     kind = _roll(search.dice) % sides
     pair = _roll(search.dice) % holds.size
-    other, count = _roll(search.dice), np.int64(0)
+    other = _roll(search.dice)
+    count: Any = np.int64(0)
     if kind >= WHOLE:
         count = _add(pair, count, search)
         if kind >= OF_GPU:

@@ -392,7 +392,7 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
         asked[top] = True
         found = False
         for _ in range(min(gpus - 1, PARTNERS)):
-            low = np.int64(-1)
+            low: Any = np.int64(-1)
             for g in range(gpus):
                 if not asked[g] and (low < 0 or total[g] < total[low]):
                     low = g
