@@ -148,7 +148,7 @@ def inside(
     arrived = np.zeros((nodes, m, m), np.int64)
     given, passed = np.empty((m, m), np.int64), np.empty((m, m), np.int64)
     tile = np.zeros((m, m), np.int64)
-    p = 0
+    p = np.int64(0)
     while p < len(pieces.size):
         s, i, j = pieces.stage[p], pieces.source[p] // m, pieces.target[p] // m
         p = _transfer(pieces, p, m, given, passed)

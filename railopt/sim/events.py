@@ -249,7 +249,7 @@ def _spread(active: Array, step: int, among: Array, net: Net, state: State, port
     Others that are now so much faster that they would end well inside the step, too, join them, a
     few rounds long.
     """
-    ending = _mark_ending(active, step, 0, state)
+    ending = _mark_ending(active, step, np.int64(0), state)
     for _ in range(_ROUNDS):
         fill(among, state.ending[:ending], net, state.rate, ports)
         soonest = np.inf
@@ -289,7 +289,7 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, event
     if work.next_group.size > 0:
         for g in range(state.waits.size):
             if state.waits[g] == 0:
-                _open(g, 0, work, state, events)
+                _open(g, np.int64(0), work, state, events)
         return count
     for i in range(flows.size):
         f = flows[i]
