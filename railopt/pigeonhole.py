@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from railopt.arrays import Ints
-from railopt.kernels import njit
+from railopt.compiled import njit
 
 
 @njit(cache=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
-from railopt import kernels
+from railopt import compiled
 
 QUIET_S, EVERY_S = 2.0, 0.5
 ERASE = "\r\x1b[K"
@@ -37,17 +37,17 @@ def heartbeat(command: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    kernels.tell(_say_compiling)
+    compiled.tell(_say_compiling)
     try:
         with nullcontext() if command in OWN else _line(command):
             yield
     finally:
-        kernels.tell(None)
+        compiled.tell(None)
 
 
 def _say_compiling() -> None:
     """Say it the first time; kernels are compiled one by one."""
-    kernels.tell(None)
+    compiled.tell(None)
     sys.stderr.write(f"{ERASE}{COMPILING}\n")
     sys.stderr.flush()
 

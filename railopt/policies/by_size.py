@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array, Ints
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.policies.common import Columns
 
 __all__ = ["INDEX", "Layout", "descending", "largest_first", "largest_in_front", "sorted_words"]

@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 
 __all__ = ["colour", "split_counts"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import njit
+from railopt.compiled import njit
 
 __all__ = ["Cut", "cut_rows", "room_for"]
 

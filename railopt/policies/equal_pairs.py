@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array, Ints
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.policies.by_size import Layout, largest_in_front, sorted_words
 from railopt.policies.common import Columns
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.policies.colouring import colour, split_counts
 from railopt.policies.common import Columns
 from railopt.policies.rounds import Unfinished, left_over, whole_rounds

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 
 __all__ = ["Near", "Rows", "Shares", "even_excess", "near_lists", "shares"]
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import njit
+from railopt.compiled import njit
 from railopt.policies.common import Costs
 from railopt.rail_moves import Hosts, reaches
 

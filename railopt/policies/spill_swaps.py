@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.policies.common import Costs
 from railopt.policies.spill_rails import Units
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import njit
+from railopt.compiled import njit
 from railopt.policies.by_size import INDEX
 from railopt.policies.common import Columns, Costs
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.schedule.decompose import Stages, doubled, line_sums, no_stages, tables
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 

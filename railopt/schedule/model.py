@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array, Floats
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.pieces import Pieces
 from railopt.schedule.value import DEFAULT_CHUNK, Schedule

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from railopt.arrays import Array, Ints, digest, frozen, load_npz, save_npz, total
 from railopt.bounds import Bound
 from railopt.chunks import Chunks
+from railopt.compiled import njit
 from railopt.errors import CheckFailed, FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.formats import Connection, format_cm
-from railopt.kernels import njit
 from railopt.plans import Plan
 from railopt.schedule.decompose import line_sums
 from railopt.schedule.kinds import KINDS, ORDERS

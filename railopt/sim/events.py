@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.sim.fill import Net, Ports, enter, fill, leave
 
 NEVER = 2**62

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part
+from railopt.compiled import kernel_part
 
 
 class Net(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import njit
+from railopt.compiled import njit
 
 
 @njit(cache=True)

@@ -21,7 +21,7 @@ ROOT = Path(railopt.__file__).parent
 LAYERS = [
     "check errors",
     "units",
-    "bracket tables archive verified kernels",
+    "bracket tables archive verified compiled",
     "arrays interrupts processes toml",
     "dice dlpack",
     "formats openmetrics inside rail_moves",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Bools, Floats, Int32s
-from railopt.kernels import njit
+from railopt.compiled import njit
 
 TRUST = 0.7  # the forecast's weight among the scenes
 DECAY = 0.65  # a recent step weighs so much of the one after it

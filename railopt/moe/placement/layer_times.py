@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.arrays import Bools, Ints
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 
 # Where `TimeModel.vectors` puts each scalar.
 UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Bools, Ints
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.moe.placement.layer_times import (
     COPY_MEAN,
     GPUS,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.arrays import Bools, Ints
-from railopt.kernels import kernel_part
+from railopt.compiled import kernel_part
 from railopt.moe.placement.layer_times import (
     GPUS,
     NODES,

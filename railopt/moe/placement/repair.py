@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.arrays import Floats, Int32s, Ints
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.moe.placement.placement import Placement, homes_near
 from railopt.moe.placement.replicate import (
     _descending,

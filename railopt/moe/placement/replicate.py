@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.arrays import Floats, Int32s
+from railopt.compiled import kernel_part, njit
 from railopt.errors import InputError
-from railopt.kernels import kernel_part, njit
 from railopt.moe.placement.hedge import hedge
 from railopt.moe.placement.placement import Placement, slot_gpus
 

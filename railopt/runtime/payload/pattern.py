@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from railopt.kernels import njit
+from railopt.compiled import njit
 
 _U64 = ir.IntType(64)
 

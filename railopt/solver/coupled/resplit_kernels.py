@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.solver.coupled.search_kernels import (
     Cell,
     State,

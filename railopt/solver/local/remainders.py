@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array, Bools, Ints
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 from railopt.solver.local.state import LARGEST
 from railopt.solver.local.subsets import shuffle
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 
 POOL = 60  # jobs in a pool at most: their subset is the bits of an int64
 

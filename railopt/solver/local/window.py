@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.kernels import kernel_part, njit
+from railopt.compiled import kernel_part, njit
 
 
 class Half(NamedTuple):

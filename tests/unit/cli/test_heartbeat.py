@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from railopt import kernels
+from railopt import compiled
 from railopt.cli import heartbeat as beat
 from railopt.cli.heartbeat import ERASE, heartbeat, stage
 
@@ -66,7 +66,7 @@ def test_that_kernels_are_compiled_is_said_once(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = shown(monkeypatch)
-    made = [kernels.njit()(lambda a, more=more: a + more) for more in (1, 2)]
+    made = [compiled.njit()(lambda a, more=more: a + more) for more in (1, 2)]
     for _ in range(2):  # the second time nothing is left to compile
         with heartbeat(command):
             assert [kernel(1) for kernel in made] == [2, 3]
@@ -77,5 +77,5 @@ def test_that_kernels_are_compiled_is_said_once(
 
 def test_nothing_is_said_to_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     with heartbeat("place"):
-        assert kernels.njit()(lambda a: a + 1)(1) == 2
+        assert compiled.njit()(lambda a: a + 1)(1) == 2
     assert capsys.readouterr().err == ""

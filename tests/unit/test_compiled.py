@@ -94,16 +94,16 @@ def test_a_call_from_python_is_seen() -> None:
 
 TOLD = """
 import gc, sys
-from railopt import kernels
+from railopt import compiled
 assert "numba" not in sys.modules
 heard = []
-kernels.tell(lambda: heard.append(gc.isenabled()))
+compiled.tell(lambda: heard.append(gc.isenabled()))
 
-@kernels.kernel_part()
+@compiled.kernel_part()
 def inner(a):
     return a + 1
 
-@kernels.njit()
+@compiled.njit()
 def outer(a):
     return inner(a)
 
