@@ -49,7 +49,7 @@ test-lowest:                    ## tests that lean on dependencies, slow ones le
 	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt TESTS="$(LEANING)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## INSTANCES=10000 tiny instances against brute force: never a wrong "proved"
-	CI=1 RAILOPT_INSTANCES=$(INSTANCES) $(PY) -m pytest tests/property/test_coupled_brute_force.py \
+	RAILOPT_INSTANCES=$(INSTANCES) $(PY) -m pytest tests/property/test_coupled_brute_force.py \
 	  tests/property/test_joint.py tests/property/test_local_solver.py \
 	  tests/property/test_moving_brute_force.py
 lint: $(VENV)/.lint             ## ruff (rules, and the format at 100 columns) and mypy --strict

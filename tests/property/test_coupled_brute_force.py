@@ -1,6 +1,6 @@
 """Coupled solver against brute force: never a wrong "proved", never a bound above the optimum.
 
-RAILOPT_INSTANCES sets how many random instances are tried (CI: 10000).
+RAILOPT_INSTANCES sets how many random instances are tried (`make test-brute-force`: 10,000).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The local solver against brute force: never a wrong value, never a wrong "proved", and every
 proof checks.
 
-300 random instances by default; RAILOPT_INSTANCES says how many where CI is set (10,000).  Half of
-them have rails of different speeds, some of these dead.
+RAILOPT_INSTANCES sets how many random instances are tried (`make test-brute-force`: 10,000).
+Half of them have rails of different speeds, some of these dead.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from railopt.check import Meter, Packing, cover
 from railopt.errors import InputError
 from railopt.solver.local.solve import solve_local
 
-INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "10000")) if os.environ.get("CI") else 300
-LARGE = 1000 if os.environ.get("CI") else 100
+INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "300"))
+LARGE = max(100, INSTANCES // 10)
 
 
 def brute_force(sizes: list[int], speeds: list[int]) -> Fraction:
