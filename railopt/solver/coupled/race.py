@@ -200,6 +200,9 @@ class Race:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 sys.unraisablehook = hook
             if self.interrupted:
+                # CPython remembers an interrupt that left an `exec`, such as numba's, and would end
+                # the process with it, caught or not; the next `exec` forgets it
+                exec("")
                 self.note("interrupted")
 
     @contextmanager

@@ -217,7 +217,7 @@ def refuting_weights(
     (exact; False also where the search is too long, for itself or for the seconds left).
     """
     left, load = int((weights * counts).sum()), np.zeros(len(sizes), np.int64)
-    nodes = min(PRICING_NODES, int(NODES_A_SECOND * max(left_s, 0.0)))
+    nodes = min(PRICING_NODES, int(NODES_A_SECOND * max(left_s, 0.0) / len(rails)))
     for k in range(len(rails) - 1, -1, -1):
         if left <= 0:
             return False

@@ -405,6 +405,19 @@ def test_plain_lpt_needs_no_kernel_and_keeps_off_dead_rails() -> None:
     assert 0 < bound <= railopt.solve(fabric, chunks, 5).value
 
 
+def test_an_interrupt_within_generated_code_does_not_end_the_process() -> None:
+    code = (
+        "import railopt\n"
+        "from railopt.solver.coupled.race import Race\n"
+        "chunks = railopt.Chunks.from_arrays(src=[0], dst=[1], size=[9])\n"
+        "race = Race(railopt.Fabric.uniform(2, 2), chunks, 9)\n"
+        "with race.running():\n"
+        "    exec('raise KeyboardInterrupt')\n"
+        "assert race.notes == ['interrupted']\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0
+
+
 INTERRUPTED = """
 import os, signal, sys, threading
 import railopt

@@ -70,7 +70,7 @@ def test_time_and_memory_hold_whatever_the_sizes(clock: Clock) -> None:
         began = clock()
         found = solve_local(given, **shape, limit_s=LIMIT_S, clock=clock)
         took = clock() - began
-        assert took <= 1.1 * LIMIT_S + 0.2, (given.tolist(), shape, took)
+        assert took <= 1.1 * LIMIT_S + 0.5, (given.tolist(), shape, took)  # 0.2 s alone
         assert found.notes == (), (given.tolist(), shape)
         verdict = found.certificate(given, **shape).check()
         assert verdict.ok or "refused" in verdict.message, (given.tolist(), shape, verdict)
