@@ -7,9 +7,9 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 TESTS  := tests/unit tests/property tests/contract
-LEANING := tests/contract/test_backends.py tests/contract/test_sweep_dask.py $(addprefix tests/unit/,solver/test_fluid.py solver/test_simplex.py \
-  $(addsuffix .py,$(addprefix report/test_,gantt style hybrid_figure node_drawing) $(addprefix test_,arrays archive dice workloads traffic tabular plans processes)))
-ROOMS := tests/contract/test_backends.py $(addprefix tests/unit/,policies runtime report moe/routing solver/test_fluid.py solver/test_simplex.py) $(wildcard tests/unit/test_*.py)
+LEANING := tests/contract/test_backends.py $(addprefix tests/unit/,solver/test_fluid.py solver/test_simplex.py report/test_style.py \
+  $(addsuffix .py,$(addprefix test_,arrays archive dice traffic tabular)))
+ROOMS := tests/contract/test_backends.py $(addprefix tests/unit/,policies report solver/test_fluid.py solver/test_simplex.py) $(wildcard tests/unit/test_*.py)
 INSTANCES := 10000
 MUTANTS := 1
 # hundreds of processes import the package: it is compiled once, whatever the shell says
