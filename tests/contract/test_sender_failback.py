@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from railopt import Plan
 from railopt.errors import BackendError
 from railopt.runtime.senders import exchange
 from railopt.runtime.senders.verbs import Verbs
@@ -143,14 +144,20 @@ def test_a_link_that_flaps_waits_longer_each_time() -> None:
         assert third >= 0.32
 
 
+def proved_trial(world: World, sender: Verbs, plan: Plan) -> Any:
+    """Both ends have lost a link, tried it anew and found it right, but not admitted it yet."""
+    back = sender._failback
+    carry(sender, plan, 0, lambda: broken(world, sender, 1 - sender.group.rank, 0, 3))
+    while not all(sender.group.allgather([a.proved for a in back._absent.values()] == [True])):
+        time.sleep(0.01)
+    return back
+
+
 def test_a_link_that_fails_between_the_question_and_the_answer_is_dead_at_both_ends() -> None:
     world, plan = World(2, 2, options=QUICK), small_plan(2, 2)
 
     def work(sender: Verbs) -> list[Any]:
-        rank, back = sender.group.rank, sender._failback
-        carry(sender, plan, 0, lambda: broken(world, sender, 1 - rank, 0, 3))
-        while not all(sender.group.allgather([a.proved for a in back._absent.values()] == [True])):
-            time.sleep(0.01)
+        rank, back = sender.group.rank, proved_trial(world, sender, plan)
         if rank == 0:
             send = sender.group.send
 
@@ -177,10 +184,7 @@ def test_a_trial_that_one_end_gave_up_is_made_again(loser: int) -> None:
     world, plan = World(2, 2, options=QUICK), small_plan(2, 2)
 
     def work(sender: Verbs) -> list[Any]:
-        rank, back = sender.group.rank, sender._failback
-        carry(sender, plan, 0, lambda: broken(world, sender, 1 - rank, 0, 3))
-        while not all(sender.group.allgather([a.proved for a in back._absent.values()] == [True])):
-            time.sleep(0.01)
+        rank, back = sender.group.rank, proved_trial(world, sender, plan)
         if rank == loser:
             with sender.exchange.lock:
                 back._fail(back._absent[1 - rank, 0])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.arrays import Bools, Floats, Int32s
-from railopt.compiled import njit
+from railopt.compiled import kernel_part, njit
 
 TRUST = 0.7  # the forecast's weight among the scenes
 DECAY = 0.65  # a recent step weighs so much of the one after it
@@ -111,7 +111,7 @@ def _improve(scenes: Scenes, packing: Packing) -> None:
         packing.slots[one] = other
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _survey(scenes: Scenes, packing: Packing) -> float:
     """Everything that follows from the slots; the value."""
     slots, owner, copies, held, share, total, first = packing
@@ -140,10 +140,10 @@ def _survey(scenes: Scenes, packing: Packing) -> float:
     return value
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _exchange(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
-    """The slots of the exchange between a GPU that is the fullest of some scene and
-    another that makes the value least, below `best`; -1 without one.
+    """The slots of the exchange between a GPU that is the fullest of some scene and another that
+    makes the value least, below `best`; -1 without one.
     """
     slots, owner, _, held, share, total, first = packing
     one = other = -1
@@ -175,11 +175,10 @@ def _exchange(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
     return one, other
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _other_copy(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
     """The slot of the copy, and the expert to give it to, that make the value least, below `best`;
-    -1 without one.  Only experts on a GPU that is the fullest of some scene
-    can help.
+    -1 without one.  Only experts on a GPU that is the fullest of some scene can help.
     """
     slots, owner, copies, held, share, total, first = packing
     one = other = -1
