@@ -91,16 +91,40 @@ def _put(over: Array, debt: Array, k: int, f: int, n: int, size: int) -> None:
     debt[k, n] += max(over[k, f, n], 0) - before
 
 
+@kernel_part(cache=True)
+def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], best: int) -> int:
+    """The living rail that is furthest below what is due from sender k to node f, its debts
+    counted too; among equals `best`, if that is a rail, then the first from `begin` on.
+    """
+    k, f, begin = at
+    rails = debt.size
+    least = np.int64(2**63 - 1)
+    if best < rails:
+        least = over[k, f, best] + (debt[best] >> DEBT)
+    for i in range(rails):
+        n = (i + begin) % rails
+        alive = shares.tx[k, n] > 0 and shares.rx[f, n] > 0
+        if alive and over[k, f, n] + (debt[n] >> DEBT) < least:
+            best, least = n, over[k, f, n] + (debt[n] >> DEBT)
+    return best
+
+
 @njit(cache=True)
 def even_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
-    """Fill `rail`: a chunk stays on the emptiest of its GPU's own rails if at least half of it is
-    due there; of the others each goes, in order, to the rail that is furthest below what is due to
-    its destination (a rail's debts elsewhere counted too), unless its own rail is as far below.
+    """Fill `rail`.  A chunk stays on the emptiest of its GPU's own rails if at least half of it is
+    due there.  Of the others, those of a sender's largest size first, each goes, in order, to the
+    rail that is furthest below what is due to its destination, if at least half of it is due
+    there: so far destinations do not touch each other.  The few that are left do the same, a
+    rail's debts elsewhere counted too, unless their own rail is as far below.
     """
     over = _due(rows, shares)
     debt = np.zeros(shares.tx.shape, np.int64)
     rails, gpus = shares.tx.shape[1], near.first.size - 1
+    none = np.zeros(rails, np.int64)
     node = rows.first // gpus  # of sender 0
+    largest = np.zeros(shares.tx.shape[0], np.int64)
+    for c in range(rail.size):
+        largest[rows.sender[c]] = max(largest[rows.sender[c]], rows.size[c])
     for c in range(rail.size):
         k, f = rows.sender[c], rows.dst[c]
         g = rows.gpu[c] - rows.first - k * gpus
@@ -115,17 +139,17 @@ def even_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
             rail[c] = own
         else:
             rail[c] = -1 - own if own >= 0 else -1 - rails
+    for smaller in range(2):
+        for c in range(rail.size):
+            k, f = rows.sender[c], rows.dst[c]
+            if rail[c] < 0 and (smaller or rows.size[c] == largest[k]):
+                best = _lowest(over, shares, none, (k, f, node + k + f), rails)
+                if over[k, f, best] + (rows.size[c] >> 1) <= 0:
+                    _put(over, debt, k, f, best, rows.size[c])
+                    rail[c] = best
     for c in range(rail.size):
-        if rail[c] >= 0:
-            continue
-        k, f = rows.sender[c], rows.dst[c]
-        best, least = -1 - rail[c], np.int64(2**63 - 1)
-        if best < rails:
-            least = over[k, f, best] + (debt[k, best] >> DEBT)
-        for i in range(rails):
-            n = (i + node + k + f) % rails
-            alive = shares.tx[k, n] > 0 and shares.rx[f, n] > 0
-            if alive and over[k, f, n] + (debt[k, n] >> DEBT) < least:
-                best, least = n, over[k, f, n] + (debt[k, n] >> DEBT)
-        rail[c] = best
-        _put(over, debt, k, f, best, rows.size[c])
+        if rail[c] < 0:
+            k, f = rows.sender[c], rows.dst[c]
+            best = _lowest(over, shares, debt[k], (k, f, node + k + f), -1 - rail[c])
+            _put(over, debt, k, f, best, rows.size[c])
+            rail[c] = best

@@ -265,6 +265,7 @@ def test_send_reports_a_rail_that_died_and_goes_on(
 
     def run(self: verbs_sender.Verbs, *args: Any) -> Any:
         if self.group.rank == 0 and self.exchange.round == 0:
+            null_devices.down.add("null1_0")  # and it stays so
             null_devices.inject(self.wiring.by_place[1, 0].qp.pointer, 12, 3)
         return real(self, *args)
 
@@ -289,6 +290,7 @@ def test_metrics_of_two_nodes(
 
     def run(self: verbs_sender.Verbs, *args: Any) -> Any:
         if self.group.rank == 0 and self.exchange.round == 0:
+            null_devices.down.add("null1_0")  # and it stays so
             null_devices.inject(self.wiring.by_place[1, 0].qp.pointer, 12, 3)
         return real(self, *args)
 

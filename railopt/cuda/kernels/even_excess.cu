@@ -1,8 +1,9 @@
 // `even-excess`, for any rails.
 //
-// What stays on a GPU's own rails is decided for all destinations at once, since those do not touch
-// each other; what is left goes, in order, through one warp, a lane for each rail, while the others
-// write the chunks' columns.
+// What stays on a GPU's own rails, and what goes where a rail has room for it, is decided for all
+// destinations at once, since those do not touch each other: chunks of the largest size by counting
+// which rail takes the how manieth, smaller ones one after another, a thread for each destination.
+// The few that are left go, in order, through one warp, a lane for each rail.
 #include "cut.cuh"
 
 // share [senders, NODES, RAILS] of `whole` [senders, NODES]: what a rail should carry of the bytes
@@ -12,15 +13,15 @@ struct Nics {
   const int *share, *whole, *near_rails, *near_first;
 };
 
-// A chunk that does not stay: its size, then its rail; and `where`: its receiver's row in `over`,
+// A chunk that found no room: its size, then its rail; and `where`: its receiver's row in `over`,
 // the rail at which ties begin, and its GPU's rail or RAILS, from low bits to high ones.
 struct alignas(8) Item {
   u32 size, where;
 };
-constexpr int FROM_AT = 16, OWN_AT = 24, AHEAD = 4, LISTED = FLOWS + 1024;
+constexpr int FROM_AT = 16, OWN_AT = 24, AHEAD = 4;
 
-// Of a flow: its bytes; then how many chunks of CAP bytes don't stay, the bytes of a shorter last
-// one if it does not, and whether there is such a one.
+// Of a flow: its bytes; then how many chunks of the largest size don't stay, the bytes of a smaller
+// last one if it does not, and whether there is such a one.
 union Slot {
   i64 bytes;
   struct {
@@ -28,22 +29,43 @@ union Slot {
   } left;
 };
 
+// Of what does not stay, from some GPUs for one destination: how many chunks of the largest size,
+// and how many smaller ones.
+struct alignas(8) Excess {
+  u32 largest, smaller;
+};
+
+constexpr int RAIL_BITS = bits_of(RAILS - 1), ORDER_BITS = bits_of(RAILS);
+constexpr int LANES = APART ? GPUS : 1, TOGETHER = GPUS / LANES;
+constexpr int LISTED = RANKS > 1024 ? RANKS : 1024, TABLED = 8192;  // more goes to global memory
+constexpr int OWNED = (NODES + THREADS - 1) / THREADS;              // destinations of a thread
+constexpr int PAIRS = NODES * RAILS, BESIDE = THREADS > PAIRS ? THREADS / PAIRS : 1;
+constexpr int FILLING = NODES <= THREADS / 2 ? (NODES + 31) / 32 * 32 : THREADS / 2;
+
 struct Shared {
-  Item item[LISTED + AHEAD];
+  union {
+    i64 parts[RANKS];                // [GPUS, NODES]: bytes
+    Excess excess[RANKS];            // the same way
+    Item item[LISTED + AHEAD];       // in the end
+  };
   Slot slot[FLOWS + RANKS];          // see slot_of
   u64 space[32];
-  i64 over[NODES * RAILS];           // bytes beyond what is due
-  int narrow[NODES * RAILS];         // the same, in fewer bits
-  int share[NODES * RAILS], near_rails[GPUS * RAILS], near_first[GPUS + 1];  // of Nics
-  u32 base[FLOWS + 1], bits, sum;    // sum: of the excess, in 2**16 bytes
+  i64 over[PAIRS];                   // [NODES, RAILS]: bytes beyond what is due
+  int share[PAIRS], near_rails[GPUS * RAILS], near_first[GPUS + 1];  // of Nics
+  u32 taken[PAIRS];                  // chunks of the largest size that a rail took
+  u32 base[FLOWS + 1], bits, unit;   // unit: the largest size
+  u32 nth[FLOWS];                    // of those for its destination, a flow's first that moves
+  u32 moving[NODES], placed[NODES];  // chunks of the largest size that move; that found room
+  u32 first[NODES];                  // where those begin in `table`
+  u16 smaller[FLOWS], smallers[NODES];  // [NODES, GPUS * GPUS]: flows whose last chunk moves; count
   u8 own[FLOWS];                     // a flow's own rail, or RAILS
+  bool late[FLOWS];                  // whether its smaller chunk found no room
+  u8 table[TABLED];                  // rails of the chunks that found room, by destination
 };
 extern "C" __device__ const u32 shared_bytes = sizeof(Shared);
 
 // Where a flow's slot stands: threads look at GPUS flows each, and shall not wait for one bank.
 __device__ int slot_of(int i) { return i + i / GPUS; }
-
-constexpr int ORDER_BITS = bits_of(RAILS), LANES = APART ? GPUS : 1, TOGETHER = GPUS / LANES;
 
 // The whole part of bytes * share / whole.
 __device__ u64 part(u64 bytes, u32 share, u32 whole) {
@@ -54,18 +76,28 @@ __device__ u64 part(u64 bytes, u32 share, u32 whole) {
 
 __device__ void read_nics(const Nics& nics, Shared& shared) {
   const int t = threadIdx.x;
-  for (int p = t; p < NODES * RAILS; p += THREADS)
-    shared.share[p] = nics.share[blockIdx.x * NODES * RAILS + p];
+  for (int p = t; p < PAIRS; p += THREADS)
+    shared.share[p] = nics.share[blockIdx.x * PAIRS + p];
   for (int g = t; g <= GPUS; g += THREADS) shared.near_first[g] = nics.near_first[g];
   const int nears = nics.near_first[GPUS];
   for (int at = t; at < nears; at += THREADS) shared.near_rails[at] = nics.near_rails[at];
-  if (t == 0) shared.bits = shared.sum = 0;
+  for (int p = t; p < PAIRS; p += THREADS) shared.taken[p] = 0;
+  if (t == 0) shared.bits = shared.unit = 0;
+}
+
+// The largest size: the cap, or what the largest flow has.
+__device__ u32 find_unit(const i64 (&flow)[EACH], Shared& shared) {
+  i64 most = 0;
+  for (int e = 0; e < EACH; ++e) most = max(most, flow[e]);
+  if (__syncthreads_or(most >= CAP)) return CAP;
+  atomicMax(&shared.unit, (u32)most);
+  __syncthreads();
+  return shared.unit;
 }
 
 // `over` becomes minus what is due.
 __device__ void find_due(const i64 (&flow)[EACH], const Nics& nics, Shared& shared) {
   const int t = threadIdx.x;
-  i64* parts = (i64*)shared.item;  // [GPUS, NODES], where nothing stands yet
   u32 bits = CAP;
   for (int e = 0; e < EACH; ++e)
     if (t * EACH + e < FLOWS) {
@@ -77,13 +109,13 @@ __device__ void find_due(const i64 (&flow)[EACH], const Nics& nics, Shared& shar
     const int f = p % NODES, g = p / NODES;
     i64 bytes = 0;
     for (int j = 0; j < GPUS; ++j) bytes += shared.slot[slot_of(g * RANKS + f * GPUS + j)].bytes;
-    parts[p] = bytes;
+    shared.parts[p] = bytes;
   }
   __syncthreads();
-  for (int p = t; p < NODES * RAILS; p += THREADS) {
+  for (int p = t; p < PAIRS; p += THREADS) {
     const int f = p / RAILS;
     i64 due = 0;
-    for (int g = 0; g < GPUS; ++g) due += parts[g * NODES + f];
+    for (int g = 0; g < GPUS; ++g) due += shared.parts[g * NODES + f];
     shared.over[p] = due ? -(i64)part(due, shared.share[p], nics.whole[blockIdx.x * NODES + f]) : 0;
     bits |= (u32)shared.over[p];
   }
@@ -104,7 +136,7 @@ __device__ int emptiest(const Shared& shared, int g, int f) {
 
 // The chunks of a GPU for node `f` stay on its emptiest own rail as long as half of one is due
 // there; those that don't are noted.  Where every GPU has ONE rail, no chunk's rail is written yet.
-__device__ void stay(Shared& shared, int f, int g, short* rail) {
+__device__ Excess stay(Shared& shared, int f, int g, u32 unit, short* rail) {
   i64* over = shared.over + f * RAILS;
   int own = emptiest(shared, g, f);
   i64 level = own < RAILS ? over[own] : 1;  // of the own rail; where there is none, nothing stays
@@ -113,14 +145,16 @@ __device__ void stay(Shared& shared, int f, int g, short* rail) {
     own = emptiest(shared, g, f);
     level = over[own];
   };
+  Excess excess = {0, 0};
   for (int i = g * RANKS + f * GPUS; i < g * RANKS + (f + 1) * GPUS; ++i) {
     Slot& slot = shared.slot[slot_of(i)];
     const u64 bytes = slot.bytes;
-    const u32 rest = bytes % CAP;
-    u32 many = bytes / CAP, c = shared.base[i];
-    while (many && level + CAP / 2 <= 0) {
-      const u32 stays = ONE ? (u32)min((u64)many, (u64)(-level - CAP / 2) / CAP + 1) : 1;
-      level += (u64)stays * CAP;
+    u32 many = unit == CAP ? bytes / CAP : bytes == unit, c = shared.base[i];
+    const u32 rest = unit == CAP ? bytes % CAP : many ? 0 : bytes;
+    while (many && level + unit / 2 <= 0) {
+      const u32 most = ONE && unit == CAP ? (u64)(-level - CAP / 2) / CAP + 1 : 1;
+      const u32 stays = min(many, most);
+      level += (u64)stays * unit;
       many -= stays;
       if (ONE) break;
       rail[c++] = own;
@@ -129,56 +163,191 @@ __device__ void stay(Shared& shared, int f, int g, short* rail) {
     const bool stays = rest && level + rest / 2 <= 0;
     shared.own[i] = own;
     slot.left = {many, rest > 0, stays ? 0 : rest};
+    excess.largest += many;
+    excess.smaller += rest && !stays;
     if (stays) level += rest;
     if (stays && !ONE) rail[c + many] = own, look_again();
   }
   if (own < RAILS) over[own] = level;
+  return excess;
 }
 
-// The rail of a chunk of flow `i` if it stayed on its GPU's only one.
-__device__ void write_staying(const Shared& shared, int i, u32 c, short* rail) {
-  const auto left = shared.slot[slot_of(i)].left;
-  const u32 end = shared.base[i + 1] - left.is_short;
-  const bool stays = c < end ? c + left.many < end : left.rest == 0;
-  if (ONE && stays) rail[c] = shared.own[i];
-}
-
-// Calls `visit(flow, its first chunk that does not stay, how many don't, the last one's bytes)` for
-// each of a thread's flows that has some.
-template <class Visit>
-__device__ void for_excess(const Shared& shared, Visit visit) {
-#pragma unroll
-  for (int e = 0; e < EACH; ++e) {
-    const int i = threadIdx.x * EACH + e;
-    if (i >= FLOWS) return;
+// Orders what moves by destination: fills nth and smaller, from `excess`.
+__device__ void order_excess(Shared& shared, int f, int g) {
+  Excess before = {0, 0};
+  for (int other = 0; other < g; ++other) {
+    before.largest += shared.excess[other * NODES + f].largest;
+    before.smaller += shared.excess[other * NODES + f].smaller;
+  }
+  for (int i = g * RANKS + f * GPUS; i < g * RANKS + (f + 1) * GPUS; ++i) {
     const auto left = shared.slot[slot_of(i)].left;
-    const u32 chunks = left.many + (left.rest > 0);
-    const u32 first = shared.base[i + 1] - left.is_short - left.many;
-    if (chunks) visit(i, first, chunks, left.rest ? left.rest : (u32)CAP);
+    shared.nth[i] = before.largest;
+    before.largest += left.many;
+    shared.late[i] = false;
+    if (left.rest) shared.smaller[f * GPUS * GPUS + before.smaller++] = i;
   }
 }
 
-// What does not stay, in order, from place `at` on; sizes in 2**shift bytes.
-__device__ void list(const Shared& shared, Item* item, u32 at, int k, int shift) {
-  for_excess(shared, [&](int i, u32, u32 chunks, u32 last) {
-    const u32 f = receiver(i);
-    const u32 where = f * RAILS | (k + f) % RAILS << FROM_AT | shared.own[i] << OWN_AT;
-    for (u32 c = 1; c < chunks; ++c) item[at++] = {(u32)CAP >> shift, where};
-    item[at++] = {last >> shift, where};
-  });
+// Says how many chunks of the largest size move, in all; fills moving, first and smallers.
+__device__ u32 order_destinations(Shared& shared) {
+  u32 own = 0, all;
+  for (int e = 0; e < OWNED; ++e) {
+    const int f = threadIdx.x * OWNED + e;
+    if (f >= NODES) break;
+    Excess sum = {0, 0};
+    for (int g = 0; g < GPUS; ++g) {
+      sum.largest += shared.excess[g * NODES + f].largest;
+      sum.smaller += shared.excess[g * NODES + f].smaller;
+    }
+    shared.moving[f] = sum.largest;
+    shared.placed[f] = 0;
+    shared.smallers[f] = sum.smaller;
+    own += sum.largest;
+  }
+  u32 reached = sum_before(own, (u32*)shared.space, all);
+  for (int e = 0; e < OWNED; ++e) {
+    const int f = threadIdx.x * OWNED + e;
+    if (f >= NODES) break;
+    shared.first[f] = reached;
+    reached += shared.moving[f];
+  }
+  return all;
+}
+
+// The place of a rail among those that are as far below, for sender k.
+__device__ int place_of(int k, int f, int n) { return (n + RAILS - (k + f) % RAILS) % RAILS; }
+
+// Chunks of the largest size that move go to the rail that is furthest below, as long as half of
+// one is due there.  The j-th of a rail comes after all those that other rails take at lower
+// levels: rail m's first `j + ahead[m]`.  BESIDE threads look at a rail.
+__device__ void take_largest(Shared& shared, int k, u32 unit, u8* table) {
+  for (int at = threadIdx.x; at < PAIRS * BESIDE; at += THREADS) {
+    const int p = at / BESIDE, f = p / RAILS, n = p % RAILS;
+    const u32 many = shared.moving[f];
+    if (many == 0 || shared.share[p] == 0) continue;
+    int ahead[RAILS];
+#pragma unroll
+    for (int m = 0; m < RAILS; ++m) {
+      const i64 lead = shared.over[p] - shared.over[f * RAILS + m] +
+                       (place_of(k, f, m) < place_of(k, f, n)) + unit - 1;
+      const i64 whole = unit == CAP ? lead / CAP : lead / unit;
+      const bool down = unit == CAP ? lead < whole * CAP : lead < whole * unit;
+      ahead[m] = shared.share[f * RAILS + m] ? whole - down : -CAPACITY - 1;
+    }
+    u32 taken = 0;
+    for (u32 j = at % BESIDE;; j += BESIDE) {
+      u32 before = 0;
+#pragma unroll
+      for (int m = 0; m < RAILS; ++m) before += max(0, (int)j + ahead[m]);
+      if (before >= many || shared.over[p] + (i64)j * unit + unit / 2 > 0) break;
+      table[shared.first[f] + before] = n;
+      ++taken;
+    }
+    if (taken) atomicAdd(&shared.taken[p], taken), atomicAdd(&shared.placed[f], taken);
+  }
 }
 
 // A rail that is dead is over by so much, more than any other's score can be.
 template <class Word>
 constexpr Word DEAD = (Word)1 << (8 * sizeof(Word) - 2 - ORDER_BITS);
 
+// For one thread: the smaller chunks for node `f` that move, each to the rail that is furthest
+// below, if half of it is due there.  `over` is brought up to date; levels are kept sorted, in
+// 2**shift bytes, a rail's place in their low bits.  Says whether any chunk found no room.
+template <class Word>
+__device__ bool take_smaller(Shared& shared, int k, int f, u32 unit, int shift, short* rail) {
+  const int from = (k + f) % RAILS;
+  i64* over = shared.over + f * RAILS;
+  Word level[RAILS];
+#pragma unroll
+  for (int place = 0; place < RAILS; ++place) {
+    const int n = (place + from) % RAILS;
+    const bool dead = shared.share[f * RAILS + n] == 0;
+    over[n] = dead ? DEAD<i64> : over[n] + (i64)shared.taken[f * RAILS + n] * unit;
+    Word moving = (dead ? DEAD<Word> : (Word)(over[n] >> shift)) * (1 << RAIL_BITS) + place;
+#pragma unroll
+    for (int at = 0; at < place; ++at) {
+      const Word less = min(level[at], moving);
+      moving = max(level[at], moving);
+      level[at] = less;
+    }
+    level[place] = moving;
+  }
+  bool late = shared.placed[f] < shared.moving[f];
+  const u16* flows = shared.smaller + f * GPUS * GPUS;
+  const int count = shared.smallers[f];
+  if (count == 0) return late;
+  auto size_of = [&](int flow) { return shared.slot[slot_of(flow)].left.rest; };
+  int flow = flows[0];
+  u32 size = size_of(flow);
+  for (int at = 1; at <= count; ++at) {
+    const int next = flows[at < count ? at : 0];
+    const u32 next_size = size_of(next);
+    const Word added = size >> shift;
+    if ((level[0] >> RAIL_BITS) + (added >> 1) <= 0) {
+      const int place = (int)level[0] & ((1 << RAIL_BITS) - 1), n = (place + from) % RAILS;
+      rail[shared.base[flow + 1] - 1] = n;
+      over[n] += size;
+      Word moving = level[0] + added * (1 << RAIL_BITS);
+#pragma unroll
+      for (int m = 1; m < RAILS; ++m) {
+        level[m - 1] = min(level[m], moving);
+        moving = max(level[m], moving);
+      }
+      level[RAILS - 1] = moving;
+    } else {
+      late = shared.late[flow] = true;
+    }
+    flow = next, size = next_size;
+  }
+  return late;
+}
+
+// The rail of a chunk of flow `i`, if it stayed on its GPU's only one or is of the largest size and
+// found room.
+__device__ void write_rail(const Shared& shared, int i, u32 c, const u8* table, short* rail) {
+  const auto left = shared.slot[slot_of(i)].left;
+  const u32 end = shared.base[i + 1] - left.is_short, first = end - left.many;
+  const bool stays = c < end ? c < first : left.rest == 0;
+  if (stays && ONE) rail[c] = shared.own[i];
+  if (c < first || c >= end) return;
+  const int f = receiver(i);
+  const u32 nth = shared.nth[i] + c - first;
+  if (nth < shared.placed[f]) rail[c] = table[shared.first[f] + nth];
+}
+
+// Calls `visit(flow, its first chunk that found no room, how many did not)` for each of a thread's
+// flows that has some; where the flow's `late`, the last of them is smaller.
+template <class Visit>
+__device__ void for_late(const Shared& shared, Visit visit) {
+#pragma unroll
+  for (int e = 0; e < EACH; ++e) {
+    const int i = threadIdx.x * EACH + e;
+    if (i >= FLOWS) return;
+    const auto left = shared.slot[slot_of(i)].left;
+    const u32 end = shared.nth[i] + left.many, placed = shared.placed[receiver(i)];
+    const u32 many = min((u32)left.many, end > placed ? end - placed : 0);
+    if (many || shared.late[i])
+      visit(i, shared.base[i + 1] - left.is_short - many, many + shared.late[i]);
+  }
+}
+
+// What found no room, in order, from place `at` on.
+__device__ void list(const Shared& shared, Item* item, u32 at, int k, u32 unit) {
+  for_late(shared, [&](int i, u32, u32 chunks) {
+    const u32 f = receiver(i);
+    const u32 where = f * RAILS | (k + f) % RAILS << FROM_AT | shared.own[i] << OWN_AT;
+    for (u32 c = 0; c < chunks; ++c) item[at++] = {unit, where};
+    if (shared.late[i]) item[at - 1].size = shared.slot[slot_of(i)].left.rest;
+  });
+}
+
 // For one warp, a lane for each rail: each chunk to the rail that is furthest below what is due to
 // its destination, debts elsewhere counted too.  Chunks are read two ahead, and a rail's next score
 // is known, if it takes a chunk and if not, before the least is found; everything is chosen, since
 // branches would cost more than all the rest.  Lanes read a chunk two steps before one of them
 // writes its rail, and meet in between.
-template <class Word>
-__device__ void settle(Item* item, int chunks, Word* over) {
+__device__ void settle(Item* item, int chunks, i64* over) {
   const int n = own_rail();
   over += n;
   auto row_of = [&](const Item& chunk) { return over + (chunk.where & ((1 << FROM_AT) - 1)); };
@@ -187,28 +356,28 @@ __device__ void settle(Item* item, int chunks, Word* over) {
     turn = (RAILS & (RAILS - 1)) == 0 ? turn & (RAILS - 1) : turn + (turn >> 31 & RAILS);
     return n == (int)(chunk.where >> OWN_AT) ? -1 : turn;
   };
-  auto scored = [](Word here, Word debt, int place) {
+  auto scored = [](i64 here, i64 debt, int place) {
     return (here + (debt >> DEBT)) * (1 << ORDER_BITS) + place;
   };
-  Word debt = 0;
+  i64 debt = 0;
 #pragma unroll 8
   for (int f = 0; f < NODES; ++f) {
-    const Word beyond = over[f * RAILS];
-    debt += beyond > 0 && beyond < DEAD<Word> ? beyond : 0;
+    const i64 beyond = over[f * RAILS];
+    debt += beyond > 0 && beyond < DEAD<i64> ? beyond : 0;
   }
   Item now = item[0], next = item[1];
-  Word *row = row_of(now), *next_row = row_of(next), here = *row, there = *next_row;
-  Word score = scored(here, debt, place_of(now));
+  i64 *row = row_of(now), *next_row = row_of(next), here = *row, there = *next_row;
+  i64 score = scored(here, debt, place_of(now));
 #pragma unroll 8
   for (int i = 0; i < chunks; ++i) {
-    const Word lowest = least(score);
+    const i64 lowest = least(score);
     const Item later = item[i + 2];
-    const Word after = here + (Word)now.size;
-    const Word owed = debt + (max(after, (Word)0) - max(here, (Word)0));
+    const i64 after = here + (i64)now.size;
+    const i64 owed = debt + (max(after, (i64)0) - max(here, (i64)0));
     const int place = place_of(next);
     const bool same = row == next_row;
-    const Word if_put = scored(same ? after : there, owed, place);
-    const Word if_not = scored(same ? here : there, debt, place);
+    const i64 if_put = scored(same ? after : there, owed, place);
+    const i64 if_not = scored(same ? here : there, debt, place);
     const bool put = score == lowest;
     score = put ? if_put : if_not;
     here = put ? after : here;
@@ -233,53 +402,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made 
   const int count =
       cut(wrong, made, flow, shared.base, shared.space, none, odds, [](i64) { return 0; });
   if (count == 0) return;
+  const u32 unit = find_unit(flow, shared);
   find_due(flow, nics, shared);
   for (int p = t; p < NODES * LANES; p += THREADS) {
     const int f = p % NODES, first = p / NODES * TOGETHER;
-    for (int g = first; g < first + TOGETHER; ++g) stay(shared, f, g, rail);
+    for (int g = first; g < first + TOGETHER; ++g)
+      shared.excess[g * NODES + f] = stay(shared, f, g, unit, rail);
   }
   __syncthreads();
-  // Debts are divided by 2**DEBT, so that many bits stay.
-  const int common = __ffs(shared.bits) - 1, bits = common > DEBT ? common - DEBT : 0;
-  bool far = false;
-  for (int p = t; p < NODES * RAILS; p += THREADS) {
-    if (shared.share[p] == 0) shared.over[p] = DEAD<i64>;
-    const i64 over = shared.over[p];
-    shared.narrow[p] = over == DEAD<i64> ? DEAD<int> : over >> bits;
-    far |= -over >> bits >= DEAD<int>;
-  }
+  for (int p = t; p < RANKS; p += THREADS) order_excess(shared, p % NODES, p / NODES);
+  const u32 moving = order_destinations(shared);
+  // Of a smaller chunk half must be whole.
+  const int common = __ffs(shared.bits) - 1, shift = common > 1 ? common - 1 : 0;
+  bool far = CAP >> shift >= DEAD<int>;
+  for (int p = t; p < PAIRS; p += THREADS) far |= -shared.over[p] >> shift >= DEAD<int>;
   far = __syncthreads_or(far);
-  u32 own = 0, units = 0, chunks;
-  for_excess(shared, [&](int, u32, u32 many, u32 last) {
-    own += many;
-    units += (((u64)(many - 1) * CAP + last) >> 16) + 1;
-  });
-  add_sum(units, &shared.sum);
+  u8* table = moving <= TABLED ? shared.table : (u8*)(given.wide + (i64)b * 2 * WIDE);
+  take_largest(shared, k, unit, table);
+  __syncthreads();
+  bool late = false;
+  for (int f = t; t < FILLING && f < NODES; f += FILLING)
+    late |= far ? take_smaller<i64>(shared, k, f, unit, 0, rail)
+                : take_smaller<int>(shared, k, f, unit, shift, rail);
+  for (int c = t - FILLING; t >= FILLING && c < count; c += THREADS - FILLING) {
+    const int i = flow_of(shared.base, c);
+    describe(given, made, shared.base, i, c);
+    write_rail(shared, i, c, table, rail);
+  }
+  if (!__syncthreads_or(late)) return;
+  u32 own = 0, chunks;
+  for_late(shared, [&](int, u32, u32 many) { own += many; });
   const u32 at = sum_before(own, (u32*)shared.space, chunks);
-  // A rail is over by half a chunk at most, for each node; the excess adds to that, and to debts.
-  const u64 sum = ((u64)shared.sum << 16) + CAP;
-  far |= (sum + ((sum + (u64)NODES * CAP) >> DEBT)) >> bits >= DEAD<int>;
   auto finish = [&](Item* item) {
-    list(shared, item, at, k, far ? 0 : bits);
+    list(shared, item, at, k, unit);
     if (t < AHEAD) item[chunks + t] = {0, 0};
     __syncthreads();
-    if (t >= 32) {
-      for (int c = t - 32; c < count; c += THREADS - 32) {
-        const int i = flow_of(shared.base, c);
-        describe(given, made, shared.base, i, c);
-        write_staying(shared, i, c, rail);
-      }
-    } else if (far) {
-      settle(item, chunks, shared.over);
-    } else {
-      settle(item, chunks, shared.narrow);
-    }
+    if (t < 32) settle(item, chunks, shared.over);
     __syncthreads();
     u32 from = at;
-    for_excess(shared, [&](int, u32 first, u32 many, u32) {
+    for_late(shared, [&](int, u32 first, u32 many) {
       for (u32 c = 0; c < many; ++c) rail[first + c] = item[from++].size;
     });
   };
   if (chunks <= LISTED) finish(shared.item);
-  else finish((Item*)given.wide + (i64)b * 2 * WIDE);
+  else finish((Item*)(given.wide + (i64)b * 2 * WIDE));
 }

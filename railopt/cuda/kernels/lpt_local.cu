@@ -6,7 +6,6 @@
 // votes name the least in a few steps.
 #include "sized.cuh"
 
-constexpr int RAIL_BITS = bits_of(RAILS - 1);
 constexpr int MOST = FLOWS + NODES * RAILS + AHEAD;  // chunks that whole rounds leave
 constexpr int PAIRS = RAILS * (RAILS - 1) / 2, PER_LANE = PAIRS > 32 ? (PAIRS + 31) / 32 : 1;
 constexpr int OWNED = (NODES + THREADS - 1) / THREADS;  // receivers of a thread
@@ -59,18 +58,19 @@ __device__ int leave_rounds(Shared& shared, const Cuts& cuts) {
   return all;
 }
 
-// The pairs of rails, a < b, that a lane compares; -1 where it has none.
+// The pairs of rails, a < b, that a lane compares, -1 where there is one rail: lanes for which there
+// is no pair do what the last pair's does.
 struct Pair {
   int a, b;
 };
 
 __device__ void pair_up(Pair (&pair)[PER_LANE]) {
   for (int j = 0; j < PER_LANE; ++j) pair[j] = {-1, -1};
-  int nth = -(int)(threadIdx.x % 32);
+  int nth = 0;
   for (int a = 0; a < RAILS; ++a)
     for (int b = a + 1; b < RAILS; ++b, ++nth)
       for (int j = 0; j < PER_LANE; ++j)
-        if (nth == 32 * j) pair[j] = {a, b};
+        if (nth == min(32 * j + (int)threadIdx.x % 32, PAIRS - 1)) pair[j] = {a, b};
 }
 
 // How the lanes that compare a rail (`in`) vote where it is the least of all (`least`).
@@ -154,26 +154,26 @@ __device__ void spread(Item<Word>* item, int items, Word* gap) {
   }
 }
 
-// The chunks that rounds leave, then the rests; and no gaps but those of the order in which rails
-// are looked at, from (src + dst) mod RAILS on.
+// The chunks that rounds leave, then the rests, sizes doubled; and no gaps but one for the order in
+// which rails are looked at, from (src + dst) mod RAILS on.
 template <class Word>
 __device__ void list(Shared& shared, const Cuts& cuts, int k, int left, Item<Word>* item,
                      Word* gap) {
   const u16* order = shared.sized.order[cuts.now];
   for (int f = threadIdx.x; f < NODES; f += THREADS)
     for (u32 at = shared.left[f]; at < shared.left[f + 1]; ++at)
-      item[at] = {(Word)(cuts.unit >> cuts.shift) << RAIL_BITS, f};
+      item[at] = {(Word)(cuts.unit >> cuts.shift) * 2, f};
   for (int at = threadIdx.x; at < cuts.rests + AHEAD; at += THREADS) {
     const int i = at < cuts.rests ? order[at] : 0;
-    item[left + at] = {(Word)(shared.sized.rest[i] >> cuts.shift) << RAIL_BITS, receiver(i)};
+    item[left + at] = {(Word)(shared.sized.rest[i] >> cuts.shift) * 2, receiver(i)};
   }
   Pair pair[PER_LANE];
   pair_up(pair);
   for (int f = threadIdx.x / 32; f < NODES; f += WARPS)
     for (int j = 0; j < PER_LANE; ++j) {
       const int from = RAILS - (k + f) % RAILS;
-      gap[(f * PER_LANE + j) * 32 + threadIdx.x % 32] =
-          (pair[j].a + from) % RAILS - (pair[j].b + from) % RAILS;
+      const bool a_first = (pair[j].a + from) % RAILS < (pair[j].b + from) % RAILS;
+      gap[(f * PER_LANE + j) * 32 + threadIdx.x % 32] = a_first ? -1 : 1;
     }
   __syncthreads();
 }
@@ -209,11 +209,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made 
   if (cuts.count == 0) return;
   __syncthreads();
   const int left = leave_rounds(shared, cuts);
-  // A chunk goes where its score, a rail's bytes and WEIGHT times those for the receiver, is at
-  // most the mean, (1 + WEIGHT) * sum / RAILS: so neither part is ever more than that and a chunk.
-  const u64 sum = rests_sum(shared.sized) + (u64)left * cuts.unit;
-  const u64 most = (1 + WEIGHT) * (2 * (sum / RAILS + 1) + cuts.unit) >> cuts.shift;
-  if ((most + 1) << RAIL_BITS <= ALL / 2)
+  // Of two rails, let x be the difference of their bytes and y that of those for a receiver.  A chunk
+  // of s bytes goes where the score x + WEIGHT * y is not greater, so it adds at most (1 + WEIGHT) s^2
+  // to x^2 + WEIGHT * (the sum of all y^2): scores differ by at most (1 + WEIGHT) sqrt(sum of s^2).
+  const u64 root = squares_root(shared.sized, left, cuts.unit);
+  const u64 most = (1 + WEIGHT) * (root + cuts.unit) >> cuts.shift;
+  if (2 * most + 1 <= ALL / 2)
     plan_with(given, made, shared, cuts, left, shared.item);
   else
     plan_with(given, made, shared, cuts, left, (Item<i64>*)given.wide + blockIdx.x * (i64)WIDE);

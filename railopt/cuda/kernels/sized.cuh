@@ -13,8 +13,21 @@ struct Sized {
   u16 order[2][FLOWS];           // row `now`: flows with a rest, largest first; the other: rests
                                  // before each flow
   u32 bits, largest, sum;        // bits: of `unit - rest`; sum: of all rests, in 2**16 bytes
+  u32 squares;                   // sum of all rests' squares, in 2**COARSE bytes
   Radix radix;
 };
+
+constexpr int COARSE = bits_of(CAP) > 8 ? bits_of(CAP) - 8 : 0;
+__device__ u32 coarse_square(u32 size) { return ((size >> COARSE) + 1) * ((size >> COARSE) + 1); }
+
+// At least the root of the sum of all rests' squares and of `more` times that of `unit`.
+__device__ u64 squares_root(const Sized& sized, u32 more, u32 unit) {
+  const u64 sum = sized.squares + (u64)more * coarse_square(unit);
+  u64 root = 0;
+  for (u64 step = 1 << 20; step; step /= 2)
+    if ((root + step) * (root + step) <= sum) root += step;
+  return (root + 1) << COARSE;
+}
 
 // At least the bytes of all rests.
 __device__ u64 rests_sum(const Sized& sized) { return (u64)sized.sum << 16; }
@@ -38,7 +51,7 @@ __device__ Cuts cut_and_sort(const Given& given, const Made& made, Sized& sized)
   i64 flow[EACH];
   u32 before[EACH];
   Cuts cuts = {0, 0, CAP, 0, 0};
-  if (t == 0) sized.bits = sized.largest = sized.sum = 0;
+  if (t == 0) sized.bits = sized.largest = sized.sum = sized.squares = 0;
   const int wrong = read_flows(given, flow);
   if (own_largest) {
     i64 most = 0;
@@ -52,18 +65,23 @@ __device__ Cuts cut_and_sort(const Given& given, const Made& made, Sized& sized)
   cuts.count = cut(wrong, made, flow, sized.base, sized.space, before, cuts.rests,
                    [&](i64 bytes) { return rest_of(bytes, cuts.unit) > 0; });
   if (cuts.count == 0) return cuts;
-  u32 bits = 0, sum = 0;
+  u32 bits = 0, sum = 0, squares = 0;
 #pragma unroll
   for (int e = 0; e < EACH; ++e) {
     const int i = t * EACH + e;
     if (i < FLOWS) {
       const u32 rest = rest_of(flow[e], cuts.unit);
       sized.rest[i] = rest;
-      if (rest) sized.order[0][before[e]] = i, sum += (rest >> 16) + 1, bits |= cuts.unit - rest;
+      if (rest == 0) continue;
+      sized.order[0][before[e]] = i;
+      bits |= cuts.unit - rest;
+      sum += (rest >> 16) + 1;
+      squares += coarse_square(rest);
     }
   }
   add_bits(bits, &sized.bits);
   add_sum(sum, &sized.sum);
+  add_sum(squares, &sized.squares);
   __syncthreads();
   cuts.shift = __ffs(sized.bits | cuts.unit) - 1;
   cuts.now = sort(sized.order, cuts.rests, sized.bits, sized.radix,
