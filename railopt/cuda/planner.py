@@ -227,7 +227,8 @@ def _kernel(
         tables = (share // common[..., None], whole // common, *senders.near)
         apart = bool((fabric.node.near.sum(axis=0) <= 1).all())  # no two GPUs share a NIC
         one = bool((fabric.node.near.sum(axis=1) == 1).all())
-        macros = {"DEBT": DEBT, "APART": int(apart), "ONE": int(one)}
+        nears = senders.near[0].size
+        macros = {"DEBT": DEBT, "APART": int(apart), "ONE": int(one), "NEARS": nears}
         return "even_excess", macros, [table.astype(np.int32) for table in tables]
     if policy == "lpt" and not Senders.of(fabric, node).alike:
         costs = Senders.of(fabric, node).costs

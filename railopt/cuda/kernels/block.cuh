@@ -57,6 +57,17 @@ __device__ i64 least(i64 score) {
   return (i64)high << 32 | __reduce_min_sync(ALL, low);
 }
 
+// Puts `word` in the place of the least of sorted words, which stay sorted: all at once, since each
+// depends on its old neighbours alone.
+template <class Word>
+__device__ void replace_least(Word (&sorted)[RAILS], Word word) {
+#pragma unroll
+  for (int n = 0; n < RAILS; ++n) {
+    const Word above = n > 0 ? max(sorted[n], word) : word;
+    sorted[n] = n + 1 < RAILS ? min(sorted[n + 1], above) : above;
+  }
+}
+
 constexpr int DIGIT = 5;  // bits: then a block has as many counters as threads
 struct Radix {
   u32 counts[(1 << DIGIT) * (WARPS + 1)];

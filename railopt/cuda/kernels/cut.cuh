@@ -74,24 +74,46 @@ __device__ int cut(int wrong, const Made& made, const i64 (&flow)[EACH], u32* ba
   return count > CAPACITY ? 0 : count;
 }
 
-// The last flow that begins at chunk `c` or before.
-__device__ int flow_of(const u32* base, u32 c) {
-  int flow = 0;
-  for (int half = 1 << (bits_of(FLOWS - 1) - 1); FLOWS > 1 && half; half /= 2) {
-    const int at = flow + half;
-    if (at < FLOWS && base[at] <= c) flow = at;
-  }
-  return flow;
+constexpr int ABREAST = 4;  // chunks that a thread looks up at once
+
+// For each chunk the last flow that begins there or before.
+__device__ void find_flows(const u32* base, const u32 (&chunk)[ABREAST], int (&flow)[ABREAST]) {
+  for (int j = 0; j < ABREAST; ++j) flow[j] = 0;
+#pragma unroll
+  for (int half = 1 << (bits_of(FLOWS - 1) - 1); FLOWS > 1 && half; half /= 2)
+#pragma unroll
+    for (int j = 0; j < ABREAST; ++j) {
+      const int at = flow[j] + half;
+      if (at < FLOWS && base[at] <= chunk[j]) flow[j] = at;
+    }
 }
 
-// Writes the columns of chunk `c` of flow `i`, its rail left out; says its bytes.
-__device__ i64 describe(const Given& given, const Made& made, const u32* base, int i, u32 c) {
-  const int b = blockIdx.x;
-  const i64 at = (i64)b * CAPACITY + c, offset = (i64)(c - base[i]) * CAP;
-  const i64 left = given.counts[(i64)b * FLOWS + i] - offset, size = left < CAP ? left : CAP;
-  made.src_gpu[at] = (given.first + b) * GPUS + i / RANKS;
-  made.dst_gpu[at] = i % RANKS;
-  made.offset[at] = offset;
-  made.size[at] = size;
-  return size;
+// By threads from number `first` on: writes the columns of all chunks, rails left out, and calls
+// `visit(flow, chunk, bytes)` for each.
+template <class Visit>
+__device__ void describe(const Given& given, const Made& made, const u32* base, int count,
+                         int first, Visit visit) {
+  const int b = blockIdx.x, step = THREADS - first;
+  for (int from = (int)threadIdx.x - first; from >= 0 && from < count; from += ABREAST * step) {
+    u32 chunk[ABREAST];
+    int flow[ABREAST];
+    i64 bytes[ABREAST];
+#pragma unroll
+    for (int j = 0; j < ABREAST; ++j) chunk[j] = from + j * step;
+    find_flows(base, chunk, flow);
+#pragma unroll
+    for (int j = 0; j < ABREAST; ++j) bytes[j] = given.counts[(i64)b * FLOWS + flow[j]];
+#pragma unroll
+    for (int j = 0; j < ABREAST; ++j) {
+      const int i = flow[j], c = chunk[j];
+      if (c >= count) break;
+      const i64 at = (i64)b * CAPACITY + c, offset = (i64)(c - base[i]) * CAP;
+      const i64 size = min(bytes[j] - offset, (i64)CAP);
+      made.src_gpu[at] = (given.first + b) * GPUS + i / RANKS;
+      made.dst_gpu[at] = i % RANKS;
+      made.offset[at] = offset;
+      made.size[at] = size;
+      visit(i, c, size);
+    }
+  }
 }

@@ -37,8 +37,8 @@ struct alignas(8) Excess {
 
 constexpr int RAIL_BITS = bits_of(RAILS - 1), ORDER_BITS = bits_of(RAILS);
 constexpr int LANES = APART ? GPUS : 1, TOGETHER = GPUS / LANES;
-constexpr int LISTED = RANKS > 1024 ? RANKS : 1024, TABLED = 8192;  // more goes to global memory
-constexpr int OWNED = (NODES + THREADS - 1) / THREADS;              // destinations of a thread
+constexpr int LISTED = 1024, TABLED = 8192;             // more goes to global memory
+constexpr int OWNED = (NODES + THREADS - 1) / THREADS;  // destinations of a thread
 constexpr int PAIRS = NODES * RAILS, BESIDE = THREADS > PAIRS ? THREADS / PAIRS : 1;
 constexpr int FILLING = NODES <= THREADS / 2 ? (NODES + 31) / 32 * 32 : THREADS / 2;
 
@@ -46,12 +46,14 @@ struct Shared {
   union {
     i64 parts[RANKS];                // [GPUS, NODES]: bytes
     Excess excess[RANKS];            // the same way
+    i64 word[PAIRS];                 // [NODES, RAILS]: levels, as `level`
     Item item[LISTED + AHEAD];       // in the end
   };
   Slot slot[FLOWS + RANKS];          // see slot_of
   u64 space[32];
   i64 over[PAIRS];                   // [NODES, RAILS]: bytes beyond what is due
-  int share[PAIRS], near_rails[GPUS * RAILS], near_first[GPUS + 1];  // of Nics
+  i64 level[PAIRS];                  // a destination's levels, lowest first: see level_words
+  int share[PAIRS], whole[NODES], near_rails[NEARS], near_first[GPUS + 1];  // of Nics
   u32 taken[PAIRS];                  // chunks of the largest size that a rail took
   u32 base[FLOWS + 1], bits, unit;   // unit: the largest size
   u32 nth[FLOWS];                    // of those for its destination, a flow's first that moves
@@ -74,16 +76,42 @@ __device__ u64 part(u64 bytes, u32 share, u32 whole) {
   return (u64)((u32)bytes / whole) * share + (rest >> 32 ? rest / whole : (u32)rest / whole);
 }
 
-__device__ void read_nics(const Nics& nics, Shared& shared) {
-  const int t = threadIdx.x;
-  for (int p = t; p < PAIRS; p += THREADS)
-    shared.share[p] = nics.share[blockIdx.x * PAIRS + p];
-  for (int g = t; g <= GPUS; g += THREADS) shared.near_first[g] = nics.near_first[g];
-  const int nears = nics.near_first[GPUS];
-  for (int at = t; at < nears; at += THREADS) shared.near_rails[at] = nics.near_rails[at];
-  for (int p = t; p < PAIRS; p += THREADS) shared.taken[p] = 0;
-  if (t == 0) shared.bits = shared.unit = 0;
-}
+// Copies of tables, in two steps: reading all first, they are waited for once.
+template <int length>
+struct Copied {
+  int value[(length + THREADS - 1) / THREADS];
+
+  __device__ void read(const int* from) {
+#pragma unroll
+    for (int at = threadIdx.x, e = 0; e * THREADS < length; at += THREADS, ++e)
+      value[e] = at < length ? from[at] : 0;
+  }
+  __device__ void write(int* to) const {
+#pragma unroll
+    for (int at = threadIdx.x, e = 0; e * THREADS < length; at += THREADS, ++e)
+      if (at < length) to[at] = value[e];
+  }
+};
+
+struct NicsCopied {
+  Copied<PAIRS> share;
+  Copied<NODES> whole;
+  Copied<NEARS> near_rails;
+  Copied<GPUS + 1> near_first;
+
+  __device__ void read(const Nics& nics) {
+    share.read(nics.share + blockIdx.x * PAIRS);
+    whole.read(nics.whole + blockIdx.x * NODES);
+    near_rails.read(nics.near_rails);
+    near_first.read(nics.near_first);
+  }
+  __device__ void write(Shared& shared) const {
+    share.write(shared.share);
+    whole.write(shared.whole);
+    near_rails.write(shared.near_rails);
+    near_first.write(shared.near_first);
+  }
+};
 
 // The largest size: the cap, or what the largest flow has.
 __device__ u32 find_unit(const i64 (&flow)[EACH], Shared& shared) {
@@ -96,7 +124,7 @@ __device__ u32 find_unit(const i64 (&flow)[EACH], Shared& shared) {
 }
 
 // `over` becomes minus what is due.
-__device__ void find_due(const i64 (&flow)[EACH], const Nics& nics, Shared& shared) {
+__device__ void find_due(const i64 (&flow)[EACH], Shared& shared) {
   const int t = threadIdx.x;
   u32 bits = CAP;
   for (int e = 0; e < EACH; ++e)
@@ -116,7 +144,7 @@ __device__ void find_due(const i64 (&flow)[EACH], const Nics& nics, Shared& shar
     const int f = p / RAILS;
     i64 due = 0;
     for (int g = 0; g < GPUS; ++g) due += shared.parts[g * NODES + f];
-    shared.over[p] = due ? -(i64)part(due, shared.share[p], nics.whole[blockIdx.x * NODES + f]) : 0;
+    shared.over[p] = due ? -(i64)part(due, shared.share[p], shared.whole[f]) : 0;
     bits |= (u32)shared.over[p];
   }
   add_bits(bits, &shared.bits);
@@ -146,9 +174,14 @@ __device__ Excess stay(Shared& shared, int f, int g, u32 unit, short* rail) {
     level = over[own];
   };
   Excess excess = {0, 0};
-  for (int i = g * RANKS + f * GPUS; i < g * RANKS + (f + 1) * GPUS; ++i) {
-    Slot& slot = shared.slot[slot_of(i)];
-    const u64 bytes = slot.bytes;
+  const int first = g * RANKS + f * GPUS;
+  u64 flow[GPUS];  // read before anything is written
+#pragma unroll
+  for (int j = 0; j < GPUS; ++j) flow[j] = shared.slot[slot_of(first + j)].bytes;
+#pragma unroll
+  for (int j = 0; j < GPUS; ++j) {
+    const int i = first + j;
+    const u64 bytes = flow[j];
     u32 many = unit == CAP ? bytes / CAP : bytes == unit, c = shared.base[i];
     const u32 rest = unit == CAP ? bytes % CAP : many ? 0 : bytes;
     while (many && level + unit / 2 <= 0) {
@@ -162,7 +195,7 @@ __device__ Excess stay(Shared& shared, int f, int g, u32 unit, short* rail) {
     }
     const bool stays = rest && level + rest / 2 <= 0;
     shared.own[i] = own;
-    slot.left = {many, rest > 0, stays ? 0 : rest};
+    shared.slot[slot_of(i)].left = {many, rest > 0, stays ? 0 : rest};
     excess.largest += many;
     excess.smaller += rest && !stays;
     if (stays) level += rest;
@@ -174,17 +207,23 @@ __device__ Excess stay(Shared& shared, int f, int g, u32 unit, short* rail) {
 
 // Orders what moves by destination: fills nth and smaller, from `excess`.
 __device__ void order_excess(Shared& shared, int f, int g) {
+  const int first = g * RANKS + f * GPUS;
+  Slot slot[GPUS];  // read before anything is written
+#pragma unroll
+  for (int j = 0; j < GPUS; ++j) slot[j] = shared.slot[slot_of(first + j)];
   Excess before = {0, 0};
-  for (int other = 0; other < g; ++other) {
-    before.largest += shared.excess[other * NODES + f].largest;
-    before.smaller += shared.excess[other * NODES + f].smaller;
+#pragma unroll
+  for (int other = 0; other < GPUS - 1; ++other) {
+    const Excess excess = shared.excess[other * NODES + f];
+    before.largest += other < g ? excess.largest : 0;
+    before.smaller += other < g ? excess.smaller : 0;
   }
-  for (int i = g * RANKS + f * GPUS; i < g * RANKS + (f + 1) * GPUS; ++i) {
-    const auto left = shared.slot[slot_of(i)].left;
-    shared.nth[i] = before.largest;
-    before.largest += left.many;
-    shared.late[i] = false;
-    if (left.rest) shared.smaller[f * GPUS * GPUS + before.smaller++] = i;
+#pragma unroll
+  for (int j = 0; j < GPUS; ++j) {
+    shared.nth[first + j] = before.largest;
+    before.largest += slot[j].left.many;
+    shared.late[first + j] = false;
+    if (slot[j].left.rest) shared.smaller[f * GPUS * GPUS + before.smaller++] = first + j;
   }
 }
 
@@ -251,55 +290,70 @@ __device__ void take_largest(Shared& shared, int k, u32 unit, u8* table) {
 template <class Word>
 constexpr Word DEAD = (Word)1 << (8 * sizeof(Word) - 2 - ORDER_BITS);
 
-// For one thread: the smaller chunks for node `f` that move, each to the rail that is furthest
-// below, if half of it is due there.  `over` is brought up to date; levels are kept sorted, in
-// 2**shift bytes, a rail's place in their low bits.  Says whether any chunk found no room.
+// Where rails stand after the chunks of the largest size, lowest first for each destination: bytes
+// beyond what is due, in 2**shift bytes, with the rail's place in the low bits.
 template <class Word>
-__device__ bool take_smaller(Shared& shared, int k, int f, u32 unit, int shift, short* rail) {
-  const int from = (k + f) % RAILS;
-  i64* over = shared.over + f * RAILS;
+__device__ void level_words(Shared& shared, int k, u32 unit, int shift) {
+  for (int p = threadIdx.x; p < PAIRS; p += THREADS) {
+    const Word now = (shared.over[p] + (i64)shared.taken[p] * unit) >> shift;
+    const int place = place_of(k, p / RAILS, p % RAILS);
+    shared.word[p] = (shared.share[p] ? now : DEAD<Word>) * (1 << RAIL_BITS) + place;
+  }
+  __syncthreads();
+  for (int p = threadIdx.x; p < PAIRS; p += THREADS) {
+    const int first = p - p % RAILS;
+    const i64 word = shared.word[p];
+    int lower = 0;
+#pragma unroll
+    for (int m = 0; m < RAILS; ++m) lower += shared.word[first + m] < word;
+    shared.level[first + lower] = word;
+  }
+  __syncthreads();
+}
+
+// The rail whose level a word is.
+__device__ int rail_of(int k, int f, i64 word) {
+  return (((int)word & ((1 << RAIL_BITS) - 1)) + k + f) % RAILS;
+}
+
+// Brings `over` up to date with `level`.
+__device__ void settle_levels(Shared& shared, int k, int shift) {
+  for (int p = threadIdx.x; p < PAIRS; p += THREADS) {
+    const int f = p / RAILS, at = f * RAILS + rail_of(k, f, shared.level[p]);
+    const i64 now = (shared.level[p] >> RAIL_BITS) << shift;
+    shared.over[at] = shared.share[at] ? now : DEAD<i64>;
+  }
+}
+
+// For one thread: the smaller chunks for node `f` that move, each to the rail that is furthest
+// below, if half of it is due there.  Says whether any chunk found no room.
+template <class Word>
+__device__ bool take_smaller(Shared& shared, int k, int f, int shift, short* rail) {
   Word level[RAILS];
 #pragma unroll
-  for (int place = 0; place < RAILS; ++place) {
-    const int n = (place + from) % RAILS;
-    const bool dead = shared.share[f * RAILS + n] == 0;
-    over[n] = dead ? DEAD<i64> : over[n] + (i64)shared.taken[f * RAILS + n] * unit;
-    Word moving = (dead ? DEAD<Word> : (Word)(over[n] >> shift)) * (1 << RAIL_BITS) + place;
-#pragma unroll
-    for (int at = 0; at < place; ++at) {
-      const Word less = min(level[at], moving);
-      moving = max(level[at], moving);
-      level[at] = less;
-    }
-    level[place] = moving;
-  }
+  for (int at = 0; at < RAILS; ++at) level[at] = shared.level[f * RAILS + at];
   bool late = shared.placed[f] < shared.moving[f];
   const u16* flows = shared.smaller + f * GPUS * GPUS;
   const int count = shared.smallers[f];
-  if (count == 0) return late;
+  // Sizes are read one ahead, flows two; where there is none, flow 0 stands for it.
+  auto flow_at = [&](int at) { return at < count ? flows[at] : 0; };
   auto size_of = [&](int flow) { return shared.slot[slot_of(flow)].left.rest; };
-  int flow = flows[0];
+  int flow = flow_at(0), next = flow_at(1);
   u32 size = size_of(flow);
-  for (int at = 1; at <= count; ++at) {
-    const int next = flows[at < count ? at : 0];
+  for (int at = 0; at < count; ++at) {
     const u32 next_size = size_of(next);
+    const int later = flow_at(at + 2);
     const Word added = size >> shift;
     if ((level[0] >> RAIL_BITS) + (added >> 1) <= 0) {
-      const int place = (int)level[0] & ((1 << RAIL_BITS) - 1), n = (place + from) % RAILS;
-      rail[shared.base[flow + 1] - 1] = n;
-      over[n] += size;
-      Word moving = level[0] + added * (1 << RAIL_BITS);
-#pragma unroll
-      for (int m = 1; m < RAILS; ++m) {
-        level[m - 1] = min(level[m], moving);
-        moving = max(level[m], moving);
-      }
-      level[RAILS - 1] = moving;
+      rail[shared.base[flow + 1] - 1] = rail_of(k, f, level[0]);
+      replace_least(level, level[0] + added * (1 << RAIL_BITS));
     } else {
       late = shared.late[flow] = true;
     }
-    flow = next, size = next_size;
+    flow = next, size = next_size, next = later;
   }
+#pragma unroll
+  for (int at = 0; at < RAILS; ++at) shared.level[f * RAILS + at] = level[at];
   return late;
 }
 
@@ -368,7 +422,6 @@ __device__ void settle(Item* item, int chunks, i64* over) {
   Item now = item[0], next = item[1];
   i64 *row = row_of(now), *next_row = row_of(next), here = *row, there = *next_row;
   i64 score = scored(here, debt, place_of(now));
-#pragma unroll 8
   for (int i = 0; i < chunks; ++i) {
     const i64 lowest = least(score);
     const Item later = item[i + 2];
@@ -394,16 +447,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made 
   Shared& shared = *(Shared*)room;
   const int t = threadIdx.x, b = blockIdx.x, k = given.first + b;
   short* rail = made.rail + (i64)b * CAPACITY;
-  read_nics(nics, shared);
   i64 flow[EACH];
   u32 none[EACH];
   int odds;
+  NicsCopied copied;
+  copied.read(nics);
   const int wrong = read_flows(given, flow);
+  copied.write(shared);
+  for (int p = t; p < PAIRS; p += THREADS) shared.taken[p] = 0;
+  if (t == 0) shared.bits = shared.unit = 0;
   const int count =
       cut(wrong, made, flow, shared.base, shared.space, none, odds, [](i64) { return 0; });
   if (count == 0) return;
   const u32 unit = find_unit(flow, shared);
-  find_due(flow, nics, shared);
+  find_due(flow, shared);
   for (int p = t; p < NODES * LANES; p += THREADS) {
     const int f = p % NODES, first = p / NODES * TOGETHER;
     for (int g = first; g < first + TOGETHER; ++g)
@@ -413,23 +470,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made 
   for (int p = t; p < RANKS; p += THREADS) order_excess(shared, p % NODES, p / NODES);
   const u32 moving = order_destinations(shared);
   // Of a smaller chunk half must be whole.
-  const int common = __ffs(shared.bits) - 1, shift = common > 1 ? common - 1 : 0;
-  bool far = CAP >> shift >= DEAD<int>;
-  for (int p = t; p < PAIRS; p += THREADS) far |= -shared.over[p] >> shift >= DEAD<int>;
+  const int common = __ffs(shared.bits) - 1, even = common > 1 ? common - 1 : 0;
+  bool far = CAP >> even >= DEAD<int>;
+  for (int p = t; p < PAIRS; p += THREADS) far |= -shared.over[p] >> even >= DEAD<int>;
   far = __syncthreads_or(far);
+  const int shift = far ? 0 : even;
   u8* table = moving <= TABLED ? shared.table : (u8*)(given.wide + (i64)b * 2 * WIDE);
   take_largest(shared, k, unit, table);
   __syncthreads();
+  if (far) level_words<i64>(shared, k, unit, shift);
+  else level_words<int>(shared, k, unit, shift);
   bool late = false;
   for (int f = t; t < FILLING && f < NODES; f += FILLING)
-    late |= far ? take_smaller<i64>(shared, k, f, unit, 0, rail)
-                : take_smaller<int>(shared, k, f, unit, shift, rail);
-  for (int c = t - FILLING; t >= FILLING && c < count; c += THREADS - FILLING) {
-    const int i = flow_of(shared.base, c);
-    describe(given, made, shared.base, i, c);
-    write_rail(shared, i, c, table, rail);
-  }
+    late |= far ? take_smaller<i64>(shared, k, f, shift, rail)
+                : take_smaller<int>(shared, k, f, shift, rail);
+  describe(given, made, shared.base, count, FILLING,
+           [&](int i, u32 c, i64) { write_rail(shared, i, c, table, rail); });
   if (!__syncthreads_or(late)) return;
+  settle_levels(shared, k, shift);
   u32 own = 0, chunks;
   for_late(shared, [&](int, u32, u32 many) { own += many; });
   const u32 at = sum_before(own, (u32*)shared.space, chunks);

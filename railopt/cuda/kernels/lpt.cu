@@ -1,8 +1,8 @@
 // `lpt` for equal rails: each sender's chunks, largest first, to its least loaded rail.
 //
-// Chunks of CAP bytes need no sorting: they take the rails in turn.  What remains of each flow is
-// sorted by all threads and put on rails by one that keeps `load | rail` of all rails, sorted, in
-// registers, while the others write the chunks' columns.
+// Chunks of CAP bytes need no sorting: they take the rails in turn.  Those of the last round, if it
+// is not whole, and what remains of each flow, which all threads sort, are put on rails by one that
+// keeps `load | rail` of all rails, sorted, in registers, while the others write the columns.
 #include "sized.cuh"
 
 constexpr int RAIL_BITS = bits_of(RAILS - 1);
@@ -32,15 +32,12 @@ struct alignas(16) Ahead {
 };
 
 // For one thread: sorted sizes, each to the least loaded rail; the word of its load, with the rail
-// in its low bits, is left in the size's place.  The first `more` rails have carried `unit` more.
+// in its low bits, is left in the size's place.
 template <class Word>
-__device__ void on_least(Ahead<Word>* words, int items, int more, Word unit) {
+__device__ void on_least(Ahead<Word>* words, int items) {
   Word load[RAILS];
 #pragma unroll
-  for (int at = 0; at < RAILS; ++at) {
-    const int n = (at + more) % RAILS;
-    load[at] = (n < more ? unit : 0) | n;
-  }
+  for (int n = 0; n < RAILS; ++n) load[n] = n;
   for (int i = 0; i < items; i += AHEAD) {
     const Ahead<Word> added = words[i / AHEAD];
     Ahead<Word> put;
@@ -60,13 +57,7 @@ __device__ void on_least(Ahead<Word>* words, int items, int more, Word unit) {
 #pragma unroll
     for (int j = 0; j < AHEAD; ++j) {
       put.word[j] = load[0];
-      Word moving = load[0] + added.word[j];
-#pragma unroll
-      for (int n = 1; n < RAILS; ++n) {
-        load[n - 1] = min(load[n], moving);
-        moving = max(load[n], moving);
-      }
-      load[RAILS - 1] = moving;
+      replace_least(load, load[0] + added.word[j]);
     }
     words[i / AHEAD] = put;
   }
@@ -84,22 +75,20 @@ __device__ void spread(const Given& given, const Made& made, Sized& sized, const
     rest[e] = at < cuts.rests ? sized.rest[order[at]] >> cuts.shift : 0;
   }
   __syncthreads();
+  const int more = (cuts.count - cuts.rests) % RAILS;  // chunks of CAP bytes in the last round
+  if (t < more) words[t] = (Word)(CAP >> cuts.shift) << RAIL_BITS;
 #pragma unroll
-  for (int e = 0; e < EACH; ++e) words[t + e * THREADS] = (Word)rest[e] << RAIL_BITS;
+  for (int e = 0; e < EACH; ++e) words[more + t + e * THREADS] = (Word)rest[e] << RAIL_BITS;
+  if (t < AHEAD) words[more + EACH * THREADS + t] = 0;
   __syncthreads();
   short* rail = made.rail + (i64)b * CAPACITY;
-  if (t == 0) {
-    const int more = (cuts.count - cuts.rests) % RAILS;
-    on_least((Ahead<Word>*)words, cuts.rests, more, (Word)(CAP >> cuts.shift) << RAIL_BITS);
-  } else if (t >= 32) {
-    for (int c = t - 32; c < cuts.count; c += THREADS - 32) {
-      const int i = flow_of(sized.base, c);
-      if (describe(given, made, sized.base, i, c) == CAP) rail[c] = (c - rests_before[i]) % RAILS;
-    }
-  }
+  if (t == 0) on_least((Ahead<Word>*)words, more + cuts.rests);
+  describe(given, made, sized.base, cuts.count, 32, [&](int i, u32 c, i64 bytes) {
+    if (bytes == CAP) rail[c] = (c - rests_before[i]) % RAILS;
+  });
   __syncthreads();
   for (int at = t; at < cuts.rests; at += THREADS)
-    rail[sized.base[order[at] + 1] - 1] = words[at] & ((1 << RAIL_BITS) - 1);
+    rail[sized.base[order[at] + 1] - 1] = words[more + at] & ((1 << RAIL_BITS) - 1);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made made) {

@@ -186,18 +186,15 @@ __device__ void plan_with(const Given& given, const Made& made, Shared& shared, 
   const u16 *order = shared.sized.order[cuts.now], *rests_before = shared.sized.order[1 - cuts.now];
   short* rail = made.rail + (i64)b * CAPACITY;
   list(shared, cuts, given.first + b, left, item, (Word*)shared.gap);
-  if (t < 32) {
-    spread(item, left + cuts.rests, (Word*)shared.gap);
-  } else {
-    for (int c = t - 32; c < cuts.count; c += THREADS - 32) {
-      const int i = flow_of(base, c), f = receiver(i), first = i - i % GPUS;
-      if (describe(given, made, base, i, c) != cuts.unit) continue;
-      const u32 nth = shared.before[i / RANKS * NODES + f] + (c - rests_before[i]) -
-                      (base[first] - rests_before[first]);
-      if (nth < shared.begun[f]) rail[c] = nth % RAILS;
-      else shared.slot[shared.left[f] + nth - shared.begun[f]] = c;
-    }
-  }
+  if (t < 32) spread(item, left + cuts.rests, (Word*)shared.gap);
+  describe(given, made, base, cuts.count, 32, [&](int i, u32 c, i64 bytes) {
+    if (bytes != cuts.unit) return;
+    const int f = receiver(i), first = i - i % GPUS;
+    const u32 nth = shared.before[i / RANKS * NODES + f] + (c - rests_before[i]) -
+                    (base[first] - rests_before[first]);
+    if (nth < shared.begun[f]) rail[c] = nth % RAILS;
+    else shared.slot[shared.left[f] + nth - shared.begun[f]] = c;
+  });
   __syncthreads();
   for (int at = t; at < left + cuts.rests; at += THREADS)
     rail[at < left ? shared.slot[at] : base[order[at - left] + 1] - 1] = item[at].to;

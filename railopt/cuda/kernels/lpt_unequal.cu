@@ -38,10 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made 
   const Cuts cuts = cut_and_sort<false>(given, made, shared);
   if (cuts.count == 0) return;
   __syncthreads();
-  const int t = threadIdx.x;
-  if (t < 32)
+  if (threadIdx.x < 32)
     on_soonest(shared, cuts, costs, made.rail + (i64)blockIdx.x * CAPACITY);
-  else
-    for (int c = t - 32; c < cuts.count; c += THREADS - 32)
-      describe(given, made, shared.base, flow_of(shared.base, c), c);
+  describe(given, made, shared.base, cuts.count, 32, [](int, u32, i64) {});
 }

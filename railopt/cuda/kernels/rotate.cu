@@ -26,10 +26,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made 
     }
   }
   __syncthreads();
-  for (int c = t; c < count; c += THREADS) {
-    const int i = flow_of(base, c), f = receiver(i);
-    describe(given, made, base, i, c);
+  describe(given, made, base, count, 0, [&](int i, u32 c, i64) {
+    const int f = receiver(i);
     const u32 nth = shared.before[i / RANKS * NODES + f] + c - base[i - i % GPUS];
     made.rail[(i64)b * CAPACITY + c] = (k + f + nth) % RAILS;
-  }
+  });
 }

@@ -7,7 +7,7 @@ constexpr int AHEAD = 8;  // chunks that are read at once
 // What `lpt` and `lpt-local` know of a node.  A flow has at most one chunk that is not of the
 // largest size, `unit` bytes; it is the last of its flow, and its `rest` is 0 where there is none.
 struct Sized {
-  alignas(16) u32 rest[EACH * THREADS];  // by flow
+  alignas(16) u32 rest[EACH * THREADS + RAILS + AHEAD];  // by flow, and room
   u64 space[32];
   u32 base[FLOWS + 1];           // by flow
   u16 order[2][FLOWS];           // row `now`: flows with a rest, largest first; the other: rests
