@@ -37,7 +37,7 @@ struct alignas(8) Excess {
 
 constexpr int RAIL_BITS = bits_of(RAILS - 1), ORDER_BITS = bits_of(RAILS);
 constexpr int LANES = APART ? GPUS : 1, TOGETHER = GPUS / LANES;
-constexpr int LISTED = 1024, TABLED = 8192;             // more goes to global memory
+constexpr int LISTED = 1024, TABLED = 8192 / NODES;     // more goes to global memory
 constexpr int OWNED = (NODES + THREADS - 1) / THREADS;  // destinations of a thread
 constexpr int PAIRS = NODES * RAILS, BESIDE = THREADS > PAIRS ? THREADS / PAIRS : 1;
 constexpr int FILLING = NODES <= THREADS / 2 ? (NODES + 31) / 32 * 32 : THREADS / 2;
@@ -62,7 +62,7 @@ struct Shared {
   u16 smaller[FLOWS], smallers[NODES];  // [NODES, GPUS * GPUS]: flows whose last chunk moves; count
   u8 own[FLOWS];                     // a flow's own rail, or RAILS
   bool late[FLOWS];                  // whether its smaller chunk found no room
-  u8 table[TABLED];                  // rails of the chunks that found room, by destination
+  u8 table[NODES * TABLED + 1];      // rails of the chunks that found room, by destination
 };
 extern "C" __device__ const u32 shared_bytes = sizeof(Shared);
 
@@ -227,12 +227,11 @@ __device__ void order_excess(Shared& shared, int f, int g) {
   }
 }
 
-// Says how many chunks of the largest size move, in all; fills moving, first and smallers.
-__device__ u32 order_destinations(Shared& shared) {
-  u32 own = 0, all;
-  for (int e = 0; e < OWNED; ++e) {
-    const int f = threadIdx.x * OWNED + e;
-    if (f >= NODES) break;
+// Fills moving, smallers and, as if no destination had more than its part of `table`, first; says
+// whether one has more.
+__device__ bool order_destinations(Shared& shared) {
+  bool beyond = false;
+  for (int f = threadIdx.x; f < NODES; f += THREADS) {
     Excess sum = {0, 0};
     for (int g = 0; g < GPUS; ++g) {
       sum.largest += shared.excess[g * NODES + f].largest;
@@ -241,7 +240,18 @@ __device__ u32 order_destinations(Shared& shared) {
     shared.moving[f] = sum.largest;
     shared.placed[f] = 0;
     shared.smallers[f] = sum.smaller;
-    own += sum.largest;
+    shared.first[f] = f * TABLED;
+    beyond |= sum.largest > TABLED;
+  }
+  return beyond;
+}
+
+// Fills `first` anew, for a table that has room for all chunks.
+__device__ void pack_destinations(Shared& shared) {
+  u32 own = 0, all;
+  for (int e = 0; e < OWNED; ++e) {
+    const int f = threadIdx.x * OWNED + e;
+    if (f < NODES) own += shared.moving[f];
   }
   u32 reached = sum_before(own, (u32*)shared.space, all);
   for (int e = 0; e < OWNED; ++e) {
@@ -250,11 +260,19 @@ __device__ u32 order_destinations(Shared& shared) {
     shared.first[f] = reached;
     reached += shared.moving[f];
   }
-  return all;
+  __syncthreads();
 }
 
 // The place of a rail among those that are as far below, for sender k.
 __device__ int place_of(int k, int f, int n) { return (n + RAILS - (k + f) % RAILS) % RAILS; }
+
+// The whole part of value / unit, downwards.
+__device__ int floor_of(i64 value, u32 unit) {
+  constexpr int bits = bits_of(CAP) - 1;
+  if (unit == CAP && CAP == 1 << bits) return value >> bits;
+  const i64 whole = unit == CAP ? value / CAP : value / unit;
+  return whole - (value < whole * unit);
+}
 
 // Chunks of the largest size that move go to the rail that is furthest below, as long as half of
 // one is due there.  The j-th of a rail comes after all those that other rails take at lower
@@ -267,20 +285,19 @@ __device__ void take_largest(Shared& shared, int k, u32 unit, u8* table) {
     int ahead[RAILS];
 #pragma unroll
     for (int m = 0; m < RAILS; ++m) {
-      const i64 lead = shared.over[p] - shared.over[f * RAILS + m] +
-                       (place_of(k, f, m) < place_of(k, f, n)) + unit - 1;
-      const i64 whole = unit == CAP ? lead / CAP : lead / unit;
-      const bool down = unit == CAP ? lead < whole * CAP : lead < whole * unit;
-      ahead[m] = shared.share[f * RAILS + m] ? whole - down : -CAPACITY - 1;
+      const bool first = place_of(k, f, m) < place_of(k, f, n);
+      const i64 lead = shared.over[p] - shared.over[f * RAILS + m] + first + unit - 1;
+      ahead[m] = shared.share[f * RAILS + m] ? floor_of(lead, unit) : -CAPACITY - 1;
     }
+    const int due = 1 + floor_of(-shared.over[p] - unit / 2, unit);
+    u8* own = table + shared.first[f];
     u32 taken = 0;
-    for (u32 j = at % BESIDE;; j += BESIDE) {
+    for (int j = at % BESIDE; j < due; j += BESIDE, ++taken) {
       u32 before = 0;
 #pragma unroll
-      for (int m = 0; m < RAILS; ++m) before += max(0, (int)j + ahead[m]);
-      if (before >= many || shared.over[p] + (i64)j * unit + unit / 2 > 0) break;
-      table[shared.first[f] + before] = n;
-      ++taken;
+      for (int m = 0; m < RAILS; ++m) before += max(0, j + ahead[m]);
+      if (before >= many) break;
+      own[before] = n;
     }
     if (taken) atomicAdd(&shared.taken[p], taken), atomicAdd(&shared.placed[f], taken);
   }
@@ -468,14 +485,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) plan(Given given, Made 
   }
   __syncthreads();
   for (int p = t; p < RANKS; p += THREADS) order_excess(shared, p % NODES, p / NODES);
-  const u32 moving = order_destinations(shared);
+  const bool beyond = order_destinations(shared);
   // Of a smaller chunk half must be whole.
   const int common = __ffs(shared.bits) - 1, even = common > 1 ? common - 1 : 0;
   bool far = CAP >> even >= DEAD<int>;
   for (int p = t; p < PAIRS; p += THREADS) far |= -shared.over[p] >> even >= DEAD<int>;
-  far = __syncthreads_or(far);
+  u8* table = shared.table;
+  if (__syncthreads_or(far || beyond)) {  // hardly ever
+    far = __syncthreads_or(far);
+    if (__syncthreads_or(beyond)) {
+      table = (u8*)(given.wide + (i64)b * 2 * WIDE);
+      pack_destinations(shared);
+    }
+  }
   const int shift = far ? 0 : even;
-  u8* table = moving <= TABLED ? shared.table : (u8*)(given.wide + (i64)b * 2 * WIDE);
   take_largest(shared, k, unit, table);
   __syncthreads();
   if (far) level_words<i64>(shared, k, unit, shift);
