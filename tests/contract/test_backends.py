@@ -116,7 +116,7 @@ def test_strengthened_program_has_the_same_optimum(backend: str) -> None:
     worst = np.zeros(len(doubled), np.int16)
     plain, strong = build(HEALTHY, doubled), build(HEALTHY, doubled, bound=Fraction(1), hint=worst)
     assert strong.program.variables < plain.program.variables
-    known = solve(HEALTHY, doubled, 10)
+    known = solve(HEALTHY, doubled, 60)
     assert known.proved
     answers = run(BACKENDS[backend], strong.program, 60).answers
     assert answers[-1].optimal
@@ -181,7 +181,7 @@ def test_what_goes_wrong_is_reported_by_name_and_the_best_survives(
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), ROOT]))
     monkeypatch.setitem(BACKENDS, "fake", Backend("fake", f"fake_{fake}", "railopt", "railopt"))
-    known = solve(HEALTHY, CHUNKS, 5).plan
+    known = solve(HEALTHY, CHUNKS, 60).plan
     began = time.monotonic()
     outcome = solve(HEALTHY, CHUNKS, 2 if fake == "hangs" else 60, "fake", start=known)
     assert time.monotonic() - began < 60

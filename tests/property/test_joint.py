@@ -72,7 +72,7 @@ def coupled_gap() -> tuple[Fabric, Chunks]:
 
 
 def test_an_optimum_above_every_node_is_proved() -> None:
-    outcome = solve(*coupled_gap(), limit_s=10)
+    outcome = solve(*coupled_gap(), limit_s=60)
     assert (outcome.status, outcome.value, outcome.witness["kind"]) == ("proved", 169, "joint")
     assert outcome.certificate is not None
     verdict = outcome.certificate.check()
@@ -84,7 +84,7 @@ def test_an_optimum_above_every_node_is_proved() -> None:
 
 def test_what_a_joint_certificate_names_is_checked() -> None:
     fabric, chunks = coupled_gap()
-    outcome = solve(fabric, chunks, limit_s=10)
+    outcome = solve(fabric, chunks, limit_s=60)
     assert outcome.certificate is not None
     record = outcome.certificate.as_dict()
     witness = record["witness"]

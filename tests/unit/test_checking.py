@@ -125,7 +125,7 @@ def test_the_command_exits_by_the_verdict(
 def worse_and_best(traffic: Traffic) -> tuple[Plan, Plan, Bracket]:
     chunks = traffic.chunks("flow")
     worse = plan(FABRIC, chunks, "own-nic")
-    outcome = railopt.solve(FABRIC, chunks, limit_s=5)
+    outcome = railopt.solve(FABRIC, chunks, limit_s=60)
     assert outcome.plan is not None
     assert outcome.proved
     assert worse.makespan > outcome.plan.makespan

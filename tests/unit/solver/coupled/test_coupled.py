@@ -340,7 +340,7 @@ def test_loads_beyond_the_limit_are_refused_where_they_are_made() -> None:
     with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
         Chunks.from_arrays(src=[0, 1], dst=[1, 0], size=[half, half], nodes=2)
     largest = Chunks.from_arrays(src=[0, 1], dst=[1, 0], size=[half, half - 1], nodes=2)
-    assert coupled.solve(Fabric.uniform(2, 2), largest, 5).proved
+    assert coupled.solve(Fabric.uniform(2, 2), largest, 60).proved
 
 
 FAILING = ["_start", "_bounds", "_fluid", "_even_out", "_restart", "_nodes", "_around", "_joint"]
@@ -402,7 +402,7 @@ def test_plain_lpt_needs_no_kernel_and_keeps_off_dead_rails() -> None:
     )
     bound, witness = first_bound(fabric, chunks)
     assert witness["kind"] == "node"
-    assert 0 < bound <= railopt.solve(fabric, chunks, 5).value
+    assert 0 < bound <= railopt.solve(fabric, chunks, 60).value
 
 
 def test_an_interrupt_within_generated_code_does_not_end_the_process() -> None:
