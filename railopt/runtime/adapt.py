@@ -31,7 +31,7 @@ MODES = {
 }
 STEPS = 32  # of a NIC's rate in the first plan
 THRESHOLD = 0.1
-WEIGHT = 0.7
+WEIGHT = 0.8
 PATIENCE = 8, 64  # runs before a NIC that does what it should is offered more, and at most
 SHORTEST_S = 1e-4  # a link that took less shows its latency, not its rate
 
@@ -54,13 +54,15 @@ class Adapter:
     nominal    the fabric of the first plan; no NIC counts with more than its rate there
     fabric     what the next plan should be made for
     measured   float64 [2, nodes, rails], sending and receiving: shares of the nominal rates, as an
-               average in which a run counts 0.7 and all before it 0.3
+               average in which the last runs count 0.8 and all before them 0.2
 
-    `fabric` has whole 32nds of the nominal rates. A NIC's rate in it changes when the average is
-    more than a tenth away from it, and a NIC without a living link is dead. A slow NIC that does
-    what it should for 8 runs is offered a step or a ninth more, and at once again if it takes that;
-    if not, the next offer waits twice as long, up to 64 runs. All is a function of the reports, so
-    ranks that learn from the same reports have the same fabric.
+    What disturbs a link makes it slower, never faster: of a NIC's last two runs the better counts,
+    so a single bad run lowers nothing. `fabric` has whole 32nds of the nominal rates. A NIC's rate
+    in it changes from its second run on, when the average is more than a tenth away from it, and a
+    NIC without a living link is dead. A slow NIC that does what it should for 8 runs is offered a
+    step or a ninth more, and at once again if it takes that; if not, the next offer waits twice as
+    long, up to 64 runs. All is a function of the reports, so ranks that learn from the same reports
+    have the same fabric.
     """
 
     def __init__(self, nominal: Fabric, mode: str = "rates") -> None:
@@ -68,6 +70,7 @@ class Adapter:
             raise InputError(f"adapt {mode!r}: expected {', '.join(MODES)}")
         self.nominal, self.fabric, self.mode = nominal, nominal, mode
         self.measured = np.ones((2, nominal.nodes, nominal.rails))
+        self._last = np.zeros(self.measured.shape)  # what the last run showed; 0: none has yet
         self._steps = np.full(self.measured.shape, STEPS)
         self._dead = np.zeros((nominal.nodes, nominal.rails), np.bool_)
         self._patience = np.full(self.measured.shape, PATIENCE[0])
@@ -83,19 +86,25 @@ class Adapter:
             1, np.stack([self.nominal.tx, self.nominal.rx])
         )
         fresh = np.minimum(1.0, shown * assumed)
-        self.measured[seen] += WEIGHT * (fresh - self.measured)[seen]
+        twice = seen & (self._last > 0)
+        better = np.maximum(fresh, self._last)
+        average = self.measured + WEIGHT * (better - self.measured)
+        self.measured = np.where(twice, average, np.where(seen, fresh, self.measured))
+        self._last[seen] = fresh[seen]
         self._dead = dead_nics(plan.fabric, links)
         before = self.fabric
         if self.mode == "rates":
-            self._offer(self._follow(), shown >= 1)
+            self._offer(self._follow(twice), shown >= 1)
         if self.mode != "off":
             self.fabric = self._made(self._steps)
         return self.fabric != before
 
-    def _follow(self) -> Array:
-        """Rates that the average has left follow it: bool [2, nodes, rails], which did."""
+    def _follow(self, twice: Array) -> Array:
+        """Rates that the average has left follow it where two runs were seen: bool [2, nodes,
+        rails], which did.
+        """
         current = self._steps / STEPS
-        off = np.abs(self.measured - current) > THRESHOLD * current
+        off = twice & (np.abs(self.measured - current) > THRESHOLD * current)
         fell = off & (self.measured < current)
         again = np.minimum(2 * self._patience, PATIENCE[1])
         self._patience[fell] = np.where(self._offered, again, PATIENCE[0])[fell]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from railopt import Fabric, Plan, workloads
+from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
 from railopt.bounds import lower_bound
 from railopt.errors import InputError
@@ -71,8 +72,6 @@ def noisy(seed: int, width: float) -> Iterator[float]:
 
 def slowed(fabric: Fabric, node: int, rail: int, side: str) -> Fabric:
     """One NIC at a third, one way or both."""
-    from dataclasses import replace
-
     tx, rx = fabric.tx.copy(), fabric.rx.copy()
     for name, rates in (("tx", tx), ("rx", rx)):
         if name in side:
@@ -159,11 +158,51 @@ def test_rates_are_whole_steps_of_the_first_plans() -> None:
     fabric = Fabric.uniform(2, 2, "32GB/s")
     plan = make_plan(fabric, workloads.uniform(fabric, size="64MiB").chunks("1MiB"), "lpt")
     adapter = Adapter(fabric)
-    adapter.learn(plan, [carried(plan, slowed(fabric, 0, 0, "tx"), noisy(0, 0.0))])
-    share = 1 - 0.7 * (1 - 1 / 3)
+    slow = carried(plan, slowed(fabric, 0, 0, "tx"), noisy(0, 0.0))
+    assert not adapter.learn(plan, [slow]), "once is no reason to plan again"
+    assert adapter.measured[0, 0, 0] == pytest.approx(1 / 3, rel=1e-3)
+    assert adapter.seen().tx[0, 0] == round(STEPS / 3) * 10**9
+    assert adapter.learn(plan, [slow])
+    assert adapter.fabric.tx[0, 0] == round(STEPS / 3) * 10**9
+    assert "0:0 sends 11/32, receives 1" in adapter.changes()
+
+
+def test_a_rate_follows_an_average_in_which_the_last_runs_count_most() -> None:
+    fabric = Fabric.uniform(2, 2, "32GB/s")
+    plan = make_plan(fabric, workloads.uniform(fabric, size="64MiB").chunks("1MiB"), "lpt")
+    adapter = Adapter(fabric)
+    adapter.learn(plan, [carried(plan, fabric, noisy(0, 0.0))])
+    slow = carried(plan, slowed(fabric, 0, 0, "tx"), noisy(0, 0.0))
+    assert not adapter.learn(plan, [slow])
+    assert adapter.learn(plan, [slow])
+    share = 1 - 0.8 * (1 - 1 / 3)
     assert adapter.measured[0, 0, 0] == pytest.approx(share, rel=1e-3)
     assert adapter.fabric.tx[0, 0] == round(share * STEPS) * 10**9
-    assert "0:0 sends 17/32, receives 1" in adapter.changes()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_disturbed_runs_do_not_make_the_plan_swing(seed: int) -> None:
+    """One rail at a third between two nodes; in every other run one link takes twice its time."""
+    fabric = Fabric.uniform(2, 3)
+    true = slowed(fabric, 0, 0, "tx")
+    ends = np.zeros(100, np.int64)
+    chunks = Chunks.from_arrays(src=ends, dst=ends + 1, size=ends + (1 << 23), nodes=2)
+    plan, adapter = make_plan(fabric, chunks, "lpt"), Adapter(fabric)
+    dice, noise = random.Random(seed), noisy(seed, 0.05)
+    bound, late = float(lower_bound(true, chunks).value), []
+    for run in range(24):
+        late.append(float((plan.send[0] / true.tx[0]).max()) / bound)
+        report = carried(plan, true, noise)
+        if run % 2:
+            hit = dice.randrange(len(report.links))
+            link = report.links[hit]
+            links = list(report.links)
+            links[hit] = replace(link, last_s=2 * link.last_s)
+            report = replace(report, links=tuple(links))
+        if adapter.learn(plan, [report]):
+            plan = adapter.plan(plan)
+    assert max(late[:2]) > 2
+    assert max(late[3:]) <= 1.15, late
 
 
 def test_what_can_not_be_is_refused() -> None:
