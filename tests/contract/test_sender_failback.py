@@ -144,6 +144,11 @@ def test_a_link_that_flaps_waits_longer_each_time() -> None:
         assert third >= 0.32
 
 
+def test_a_trial_may_take_longer_after_others_in_vain() -> None:
+    found = [Damping(trial_s=3.0).limit_s(probes) for probes in (1, 3, 4, 7, 8, 12, 100)]
+    assert found == [3, 3, 6, 6, 12, 24, 24]
+
+
 def proved_trial(world: World, sender: Verbs, plan: Plan) -> Any:
     """Both ends have lost a link, tried it anew and found it right, but not admitted it yet."""
     back = sender._failback

@@ -137,7 +137,8 @@ def session(
     node: int, nodes: int, rail_count: int, size: int, options: Options
 ) -> tuple[Group, Verbs, Any, Any]:
     """A rank in its group, a sender, and its send and receive memory of `size` bytes."""
-    options = replace(options, stall_s=Pace.seconds(options.stall_s))
+    damping = options.damping._replace(trial_s=Pace.seconds(options.damping.trial_s))
+    options = replace(options, stall_s=Pace.seconds(options.stall_s), damping=damping)
     launch = Launch("hosts", node, nodes, ("127.0.0.1",) * nodes)
     group = join(launch, SECRET, run="guest", port=18600, join_s=Pace.seconds(20))
     send, recv = np.zeros(size, np.uint8), np.zeros(size, np.uint8)

@@ -26,7 +26,6 @@ from railopt.runtime.verbs.engine import Link
 from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.trial import Trial, TrialCard
 
-TRIAL_S = 1.5  # of the first trials; every fourth in vain doubles it, three times at most
 POLL_S = 0.002
 Place = tuple[int, int]
 
@@ -264,7 +263,7 @@ class Failback:
         link, exchange = absent.link, self.exchange
         exchange.forget(link)
         trial = absent.trial = Trial(exchange.wiring.rails[link.rail], self._options)
-        absent.deadline = time.monotonic() + TRIAL_S * 2 ** min(absent.probes // 4, 3)
+        absent.deadline = time.monotonic() + self._options.damping.limit_s(absent.probes)
         return trial
 
     def _connect(self, absent: Absent, trial: Trial, there: TrialCard) -> None:

@@ -23,22 +23,29 @@ MAX_STALL_S = 1e6
 
 
 class Damping(NamedTuple):
-    """When a dead link is probed, in seconds after its death or its last probe.
+    """When a dead link is probed, in seconds after its death or its last probe, and for how long.
 
     first_s, most_s      the first wait; each that was in vain is followed by one twice as long, up
                          to most_s
     window_s, longest_s  a link that dies within window_s of its return waits four times as long as
                          the time before, up to longest_s
+    trial_s              that the first trials may take; every fourth in vain doubles it, three
+                         times at most
     """
 
     first_s: float = 0.1
     most_s: float = 0.8
     window_s: float = 30.0
     longest_s: float = 60.0
+    trial_s: float = 1.5
 
     def first_wait_s(self, flaps: int) -> float:
         """Before the first probe of a link that died so often soon after its return."""
         return float(min(self.longest_s, self.first_s * 4.0 ** min(flaps, 32)))
+
+    def limit_s(self, probes: int) -> float:
+        """Of the trial with this number."""
+        return self.trial_s * float(2 ** min(probes // 4, 3))
 
 
 @dataclass(frozen=True)
