@@ -27,7 +27,7 @@ EPILOG = """read the ports of every node, carry the plan out, read them again; o
 or let node_exporter do it (node_infiniband_*), or railopt send --metrics FILE.
 examples:
   railopt blame plan.npz --counters before/ after/ --hosts gpu[01-08] --runs 20 --figure hot.svg
-  railopt blame plan.npz --counters before.prom after.prom
+  railopt blame plan.npz --metrics railopt.prom
 
 The hottest NIC is the one that needs most time for its bytes; the second table takes that time
 apart.  Ports count packets with their headers, metrics the payload of railopt's runs alone."""
@@ -36,12 +36,17 @@ SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN.npz", help="the plan that was carried out")
-    parser.add_argument(
+    read = parser.add_mutually_exclusive_group(required=True)
+    read.add_argument(
         "--counters",
         nargs=2,
-        required=True,
         metavar=("BEFORE", "AFTER"),
         help="two readings: a file, or a folder with a file a node, named by its host",
+    )
+    read.add_argument(
+        "--metrics",
+        metavar="FILE",
+        help="what railopt send --metrics wrote, in all its runs: a file, or a folder of them",
     )
     parser.add_argument(
         "--runs", type=whole(1), help="how often the plan was carried out in between (default 1)"
@@ -72,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     width = figure_width(args, "figure")
     plan = Plan.load(args.plan)
     shape = plan.fabric.nodes, plan.fabric.rails
-    before, after = args.counters
+    before, after = args.counters or (None, args.metrics)
     found = blame(plan, counted_between(before, after, shape, _naming(args)), args.runs)
     if args.format == "json":
         refuse_idle(args, "all", because="with --json, which has every NIC")

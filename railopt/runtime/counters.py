@@ -6,7 +6,7 @@ what the kernel counts, as `grep` prints it
     grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > gpu01.txt
 
 or as node_exporter exposes it; its words of four bytes are counted as bytes here.  Metrics are
-those of `railopt.runtime.metrics`, one file a process.
+those of `railopt.runtime.metrics`, one file a process; they begin with nothing counted.
 """
 
 from __future__ import annotations
@@ -41,20 +41,22 @@ _EXPORTED = {
     "node_infiniband_rate_bytes_per_second": "rate",
 }
 _BYTES, _SECONDS = "railopt_link_sent_bytes_total", "railopt_link_busy_seconds_total"
-_RUNS = "railopt_runs_total"
+_RUNS, _STARTED = "railopt_runs_total", "railopt_start_time_seconds"
 
 
 class Reading(NamedTuple):
     """Counters at one time.
 
-    ports  (host, device) -> "sent", "received" and "rate", in bytes and bytes per second
-    links  (node, peer, rail) -> bytes and seconds
-    runs   that the metrics' processes counted; the most of any
+    ports    (host, device) -> "sent", "received" and "rate", in bytes and bytes per second
+    links    (node, peer, rail) -> bytes and seconds
+    runs     that the metrics' processes counted; the most of any
+    started  when those processes began to count
     """
 
     ports: dict[tuple[str, str], dict[str, int]]
     links: dict[Place, tuple[Fraction, Fraction]]
-    runs: int
+    runs: int = 0
+    started: frozenset[float | Fraction] = frozenset()
 
 
 class Counted(NamedTuple):
@@ -79,27 +81,32 @@ class Counted(NamedTuple):
 
 
 def counted_between(
-    before: str, after: str, shape: tuple[int, int], naming: Naming | None = None
+    before: str | None, after: str, shape: tuple[int, int], naming: Naming | None = None
 ) -> Counted:
     """Of two readings of `shape` (nodes, rails); hosts and devices of ports in the order of
-    `naming`, or in that of the numbers in their names.
+    `naming`, or in that of the numbers in their names. Metrics need none before: without it, and
+    where other processes wrote it, all that they counted is taken.
     """
-    first, last = read(before), read(after)
+    first, last = Reading({}, {}) if before is None else read(before), read(after)
     if last.links or not last.ports:
         if naming is not None:
             raise InputError("metrics name nodes and rails themselves: hosts and devices can't act")
-        return _of_links(first, last, shape)
+        anew = first.started and last.started and first.started.isdisjoint(last.started)
+        return _of_links(Reading({}, {}) if anew else first, last, shape)
+    if before is None:
+        raise InputError("counters of ports need a reading before the run: --counters BEFORE AFTER")
     return _of_ports(first, last, shape, naming)
 
 
 def read(path: str) -> Reading:
     """A file, or all files of a folder."""
-    made = Reading({}, {}, 0)
+    made = Reading({}, {})
     for file in _files(path):
         text = read_text(file, MAX_BYTES)
         name = printable(file)
         lines = list(_sysfs_lines(text, name))
-        found = parse(text, {*_EXPORTED, _BYTES, _SECONDS, _RUNS}, name) if not lines else {}
+        names = {*_EXPORTED, _BYTES, _SECONDS, _RUNS, _STARTED}
+        found = parse(text, names, name) if not lines else {}
         for device, what, value in lines or _exported_lines(found):
             made.ports.setdefault((file.stem, device), {})[what] = value
         for place, link in _links(found, name).items():
@@ -107,7 +114,8 @@ def read(path: str) -> Reading:
                 raise FormatError(f"{name}: link {place} is in two files: expected each in one")
             made.links[place] = link
         runs = int(sum(value for _, value in found.get(_RUNS, ())))
-        made = made._replace(runs=max(made.runs, runs))
+        started = made.started.union(value for _, value in found.get(_STARTED, ()))
+        made = made._replace(runs=max(made.runs, runs), started=started)
     if made.ports and made.links:
         raise FormatError(f"{printable(path)}: counters of ports and metrics: expected one kind")
     return made
@@ -195,7 +203,10 @@ def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
         was, busy_was = first.links.get(place, nothing)
         moved = _grown(was, size, f"link {place}")
         if busy < busy_was:
-            raise InputError(f"link {place}: its busy seconds went down: expected them to grow")
+            raise InputError(
+                f"link {place}: its busy seconds went down: counters were reset in between, or "
+                f"BEFORE and AFTER are exchanged"
+            )
         sent[node, rail] += moved
         received[peer, rail] += moved
         links.append(LinkReport(node, peer, rail, moved, 0, 0.0, float(busy - busy_was)))

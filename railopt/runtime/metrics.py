@@ -13,6 +13,7 @@ that stays below it makes the run longer than planned.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -77,7 +78,7 @@ class Metrics:
         self.unwritten = ""
         """Why the text could not be written after the last run, in words."""
         self._lock = threading.Lock()
-        self._path = path
+        self._path, self._started = path, time.time()
         self._plan: Plan | None = None
         self._plans = 0
         self._planned: dict[Place, float] = {}
@@ -132,6 +133,7 @@ class Metrics:
 
         planned = [] if self._plan is None else [Sample({}, self._plan.makespan)]
         plans = [Sample({}, self._plans)] if self._plans else []
+        started = [Sample({}, self._started)] if self._plans else []
         return [
             Family(
                 "railopt_plans", "counter", "Plans that were not that of the run before.", plans
@@ -145,6 +147,13 @@ class Metrics:
                 "gauge",
                 "Time that the last run's plan takes at the rates of its fabric.",
                 planned,
+                "seconds",
+            ),
+            Family(
+                "railopt_start_time_seconds",
+                "gauge",
+                "When this process began to count, in seconds since 1970.",
+                started,
                 "seconds",
             ),
         ]

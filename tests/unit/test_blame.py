@@ -167,6 +167,23 @@ def test_the_command_reads_metrics(tmp_path: Path, railopt_cli: Cli) -> None:
         ran = railopt_cli(*line, *wrong)
         assert ran.code == 1, wrong
         assert words in ran.err
+    whole = railopt_cli(*line[:2], "--metrics", after)
+    assert whole.out == railopt_cli(*line).out, "nothing was counted before"
+    ports = save_ports(tmp_path / "ports", planned.send, planned.recv)
+    assert "need a reading before the run" in railopt_cli(*line[:2], "--metrics", ports).err
+
+
+def test_metrics_of_another_process_are_not_taken_off(tmp_path: Path) -> None:
+    planned = made(even_traffic(random.Random(3)))
+    readings = []
+    for runs, name in ((2, "first"), (5, "second")):
+        (tmp_path / name).mkdir()
+        readings.append(str(save_metrics(tmp_path / name, planned, FABRIC, runs)[1]))
+    counted = counted_between(*readings, (FABRIC.nodes, FABRIC.rails))
+    assert counted.runs == 5
+    assert counted.sent.tolist() == (5 * planned.send).tolist()
+    with pytest.raises(InputError, match="no run was counted"):
+        counted_between(readings[1], readings[1], (FABRIC.nodes, FABRIC.rails))
 
 
 def test_node_exporter_is_read_and_other_devices_left_out(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_runs_add_up_to_what_was_carried(told: list[tuple[Plan, Report]]) -> Non
         metrics.seen(made, report)
     text = metrics.text()
     found = families(text)
-    assert len(found) == 6 + 7 + 2
+    assert len(found) == 7 + 7 + 2
     assert found["railopt_runs"] == {'railopt_runs_total{sender="loopback",policy="lpt"}': 3}
     assert found["railopt_plans"] == {"railopt_plans_total": 1}
     seconds = sum(report.seconds for _, report in told)
