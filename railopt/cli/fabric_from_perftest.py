@@ -12,7 +12,7 @@ from railopt.cli.launching import whole
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.runtime.naming import Naming, hosts_from, once
-from railopt.runtime.perftest import Gathered, fabric_from, read, rounded
+from railopt.runtime.perftest import Gathered, calm_step, fabric_from, read, rounded
 
 EPILOG = """measure each NIC against a fast peer, one report a NIC, named by node and rail or by
 host and device:
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--round",
         metavar="STEP",
         help="rates to the nearest multiple of 1%% of the middle rate, or of e.g. 5Gb/s; 0: as "
-        f"measured (default 1%%, where there are more than {MANY} rates)",
+        f"measured (default, where there are more than {MANY} rates: 1, 2 or 5%%, as noise needs)",
     )
     parser.add_argument("--gpus", type=whole(1), help="GPUs a node (default: as many as rails)")
     parser.add_argument(
@@ -103,5 +103,6 @@ def _calm(fabric: Fabric, step: str | None) -> Fabric:
     values = len(np.unique(np.concatenate([fabric.tx, fabric.rx])))
     if values <= MANY:
         return fabric
-    note(f"{values} different rates: rounded to 1% of the middle one (--round 0 keeps them)")
-    return rounded(fabric, "1%")
+    step = calm_step(fabric)
+    note(f"{values} different rates: rounded to {step} of the middle one (--round 0 keeps them)")
+    return rounded(fabric, step)

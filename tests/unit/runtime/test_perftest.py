@@ -17,6 +17,7 @@ from railopt.runtime.perftest import (
     MAX_REPORT,
     Gathered,
     Measured,
+    calm_step,
     fabric_from,
     measured_rate,
     place_of,
@@ -279,3 +280,21 @@ def test_noise_makes_no_long_file(tmp_path: Path, railopt_cli: Callable[..., Any
     assert exact.out.count("[[nic]]") >= 23
     assert exact.err == ""
     assert railopt_cli(*command, "--round", "nothing").code == 1
+
+
+@pytest.mark.parametrize(("width", "step"), [(0.004, "1%"), (0.01, "2%"), (0.02, "5%")])
+def test_the_step_grows_with_the_noise(width: float, step: str) -> None:
+    rng = random.Random(22)
+
+    def measured(middle: Callable[[int], float]) -> Fabric:
+        nics = [
+            Measured(k, n, "", int(middle(k) * rng.uniform(1 - width, 1 + width)))
+            for k in range(32)
+            for n in range(8)
+        ]
+        return fabric_from(Gathered([*nics[:-1], nics[-1]._replace(rate=20 * 10**9)]))
+
+    noisy = measured(lambda node: 48e9)
+    assert calm_step(noisy) == step
+    assert len(rounded(noisy, step).to_toml().splitlines()) < 30
+    assert calm_step(measured(lambda node: 48e9 - node * 7e8)) == "1%", "nodes that differ"
