@@ -158,6 +158,7 @@ def slow_rail() -> list[dict[str, Any]]:
         group, sender, send, recv = session(node, 2, 3, count * 8192, options)
         adapter, present, right = Adapter(fabric), plan, True
         runs: list[float] = []
+        plans: list[float] = []
         rates: list[list[int]] = []
         with group, sender:
             for run in range(RUNS + 1):
@@ -170,11 +171,12 @@ def slow_rail() -> list[dict[str, Any]]:
                 right &= good and not report.faults
                 reports = [Report.from_dict(r) for r in group.allgather(report.as_dict())]
                 runs.append(max(r.seconds for r in reports))
+                plans.append(float((present.send[0] / third.tx[0]).max()))
                 rates.append([int(link.rate or 0) for link in reports[0].links])
                 if run and adapter.learn(present, reports):
                     present = adapter.plan(present)
-        found = {"right": right, "runs_s": runs, "bound_s": bound, "rates": rates}
-        return {**found, "changes": adapter.changes()}
+        found = {"right": right, "runs_s": runs, "plans_s": plans, "bound_s": bound}
+        return {**found, "rates": rates, "changes": adapter.changes()}
 
     try:
         return with_nodes(2, work)

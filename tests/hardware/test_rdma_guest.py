@@ -58,10 +58,12 @@ def test_a_rail_at_a_third_is_planned_around(scenarios: Scenarios, figures: list
     first, second = scenarios["slow rail"]
     assert first.get("right") is second.get("right") is True, (first, second)
     before, *runs = (seconds / first["bound_s"] for seconds in first["runs_s"])
+    plans = [seconds / first["bound_s"] for seconds in first["plans_s"][1:]]
     ratios = ", ".join(f"{ratio:.2f}" for ratio in runs)
     figures.append(f"rail 0 at a third, --adapt rates: run by run {ratios} of the bound")
     assert runs[0] > 1.5, "the plan for a healthy fabric"
     assert min(runs[:5]) <= 1.15, (before, runs, first["changes"])
+    assert max(plans[4:]) <= 1.15, (plans, first["rates"])
 
 
 @pytest.mark.parametrize(
