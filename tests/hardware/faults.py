@@ -200,8 +200,10 @@ def soak() -> list[dict[str, Any]]:
         with group, sender:
             carried = Carried(sender, plan, send, recv)
             carried.until_whole(Pace.seconds(20))
-            before = holdings(sender)
-            while min(group.allgather(seen)) < faults:
+            before, half = holdings(sender), {}
+            while (least := min(group.allgather(seen))) < faults:
+                if 2 * least >= faults and not half:
+                    half = holdings(sender)
                 hurts, strikes = Hurt.drawn(dice), strikes + 1
                 struck = [carried.run(lambda run, hurts=hurts: strike(hurts, run, sender))]
                 if hurts[0].stays:
@@ -230,6 +232,7 @@ def soak() -> list[dict[str, Any]]:
             "longest_back_s": max(backs),
             "median_back_s": sorted(backs)[len(backs) // 2],
             "before": before,
+            "half": half or after,
             "after": after,
             "threads": [name for name in names if name == "railopt-probe"],
         }

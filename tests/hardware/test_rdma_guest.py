@@ -182,12 +182,13 @@ def test_a_soak_of_random_faults(scenarios: Scenarios, figures: list[str]) -> No
     """`make soak`: SOAK_FAULTS faults, seeded with SOAK_SEED; nothing lost, nothing left."""
     for k, node in enumerate(scenarios["soak"]):
         assert node.get("wrong") == 0, node
-        before, after = node["before"], node["after"]
+        before, half, after = node["before"], node["half"], node["after"]
         figures.append(
             f"soak, node {k}: {node['strikes']} strikes, {node['faults']} links died, "
             f"{node['readmissions']} came back, after {node['median_back_s']:.1f} s in the median, "
             f"{node['longest_back_s']:.1f} s at most; memory "
-            f"{before['memory_kib']} KiB before, {after['memory_kib']} KiB after"
+            f"{before['memory_kib']} KiB before, {half['memory_kib']} KiB after half of them, "
+            f"{after['memory_kib']} KiB after all"
         )
         assert node["faults"] > 0
         assert node["threads"] == [], "a thread is left"
@@ -195,3 +196,4 @@ def test_a_soak_of_random_faults(scenarios: Scenarios, figures: list[str]) -> No
         assert after["links"] <= before["links"] + 8, (before, after)
         assert after["files"] <= before["files"] + 1, (before, after)
         assert after["memory_kib"] <= before["memory_kib"] + 8192, (before, after)
+        assert after["objects"] <= half["objects"] + 100, (half, after)
