@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -312,8 +313,9 @@ def test_metrics_of_two_nodes(
     ran = railopt_cli("blame", plan_file, "--counters", tmp_path / "before.prom", after, "--json")
     assert ran.code == 0, ran.err
     blamed = json.loads(ran.out)
-    assert blamed["cause"] == "moved"
-    assert blamed["nics"][0]["rail"] == 1
+    assert blamed["cause"] in ("moved", "slow"), "a machine that others want has slow links"
+    gained = {nic["rail"] for nic in blamed["nics"] if Fraction(nic["moved"]) > 0}
+    assert gained == {1}, "what was planned for the dead rail"
     assert all(nic["others"] == "0" for nic in blamed["nics"])
 
 

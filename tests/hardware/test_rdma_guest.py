@@ -196,4 +196,5 @@ def test_a_soak_of_random_faults(scenarios: Scenarios, figures: list[str]) -> No
         assert after["links"] <= before["links"] + 8, (before, after)
         assert after["files"] <= before["files"] + 1, (before, after)
         assert after["memory_kib"] <= before["memory_kib"] + 8192, (before, after)
+        assert after["memory_kib"] <= half["memory_kib"] + 2048, (half, after)
         assert after["objects"] <= half["objects"] + 100, (half, after)
