@@ -6,14 +6,6 @@ Open Scope nat_scope.
 
 (** ** The check *)
 
-Module Descending <: TotalLeBool.
-  Definition t := N.
-  Definition leb (x y : N) : bool := (y <=? x)%N.
-  Lemma leb_total : forall x y, leb x y = true \/ leb y x = true.
-  Proof. intros x y. unfold leb. destruct (N.leb_spec y x), (N.leb_spec x y); auto; lia. Qed.
-End Descending.
-Module Descend := Sort Descending.
-
 Inductive witness :=
 | Average                               (* all bytes against all rooms *)
 | Pigeonhole (jobs rails : N)           (* some k rails carry many of the l largest *)
@@ -40,7 +32,7 @@ Fixpoint refutes (w : witness) (caps ps : list N) : bool :=
   | Count j => by_count j caps ps
   | Dual weights => by_dual caps (attach ps weights)
   | Subset base => refutes base (tightened caps ps) ps
-  | Cover => by_cover caps ps
+  | Cover => by_cover [] caps (map (fun p => (p, 0%N)) ps)
   end.
 
 (** jobs from the largest, everything in units of the sizes' common divisor *)
@@ -61,7 +53,7 @@ Proof.
   - eapply T7_count_sound; eauto.
   - rewrite <- (attach_sizes ps weights). now apply T7_dual_sound.
   - now apply T7_subset_sound, IH.
-  - now apply T7_cover_sound.
+  - replace ps with (map fst (map (fun p => (p, 0%N)) ps)) by (rewrite map_map; apply map_id). eapply T7_cover_sound; eauto.
 Qed.
 
 Theorem T7_check_sound : forall w caps ps, check w caps ps = true -> refuted caps ps.

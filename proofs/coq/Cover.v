@@ -1,88 +1,403 @@
 (** * T7, last resort: follow every way to fill the rails to its dead end
 
-    Jobs come as (size, how many).  The first job of the list lies on some rail; among rails of
-    the same room it is no matter which; everything else that may lie with it is tried.  A rail
-    may waste no more than all rails together can afford, which keeps the choices few. *)
-From Coq Require Import Arith NArith Lia List Bool Permutation.
-From Rails Require Import Jobs Counting.
+    Equal jobs are of one kind, rails of equal room too; a stock says how many of each are left.
+    The first job of a stock lies on some rail, in some load of that rail: take every such load
+    away, and go on with the stocks that this leaves, each once, until none is left (then there is
+    no plan) or one without jobs (a plan).
+
+    Not every set of jobs is a load.  All rails together may waste no more than their rooms exceed
+    the sizes; and the same of weights, where no jobs that a rail has room for weigh more than
+    [snd] of its kind.  No load is tried that would be better with a job that is left: there is a
+    plan with the better one too. *)
+From Coq Require Import Arith NArith Lia List Bool Permutation Mergesort Orders.
+From Rails Require Import Jobs Counting Weights.
 Import ListNotations.
 Open Scope N_scope.
 
-(** ** The search: [true] means that every way fails *)
+(** ** Lists of numbers, in an order *)
 
-Definition kind : Type := N * nat.
-Definition expand (l : list kind) : list N := flat_map (fun t => repeat (fst t) (snd t)) l.
-Definition weight (l : list kind) : N := fold_right (fun t v => fst t * N.of_nat (snd t) + v) 0 l.
-Definition push (s : N) (c : nat) (l : list kind) : list kind := match c with O => l | S _ => (s, c) :: l end.
+Fixpoint lex {A} (cmp : A -> A -> comparison) (l m : list A) : comparison :=
+  match l, m with
+  | [], [] => Eq
+  | [], _ => Lt
+  | _, [] => Gt
+  | x :: l, y :: m => match cmp x y with Eq => lex cmp l m | c => c end
+  end.
+Definition at_most (c : comparison) : bool := match c with Gt => false | _ => true end.
 
-(** [k] refutes what is left after every choice from [l] with a sum in [need .. room] *)
-Fixpoint fill_rail (l : list kind) (room need : N) (left : list kind) (k : list kind -> bool) : bool :=
+Lemma lex_opp {A} (cmp : A -> A -> comparison) : (forall x y, cmp x y = CompOpp (cmp y x)) ->
+  forall l m, lex cmp l m = CompOpp (lex cmp m l).
+Proof.
+  intros H. induction l as [|x l IH]; intros [|y m]; try reflexivity. simpl. rewrite (H x y).
+  destruct (cmp y x); simpl; auto.
+Qed.
+
+Lemma lex_eq {A} (cmp : A -> A -> comparison) : (forall x y, cmp x y = Eq -> x = y) ->
+  forall l m, lex cmp l m = Eq -> l = m.
+Proof.
+  intros H. induction l as [|x l IH]; intros [|y m] E; try discriminate; [reflexivity|]. simpl in E.
+  destruct (cmp x y) eqn:C; try discriminate. f_equal; auto.
+Qed.
+
+Lemma total_order {A} (cmp : A -> A -> comparison) x y : cmp x y = CompOpp (cmp y x) ->
+  at_most (cmp x y) = true \/ at_most (cmp y x) = true.
+Proof. intros E. rewrite E. destruct (cmp y x); simpl; auto. Qed.
+
+Module Descending <: TotalLeBool.
+  Definition t := N.
+  Definition leb (x y : N) : bool := (y <=? x)%N.
+  Lemma leb_total : forall x y, leb x y = true \/ leb y x = true.
+  Proof. intros x y. unfold leb. destruct (N.leb_spec y x), (N.leb_spec x y); auto; lia. Qed.
+End Descending.
+Module Descend := Sort Descending.
+
+(** ** Stocks: how many rails of each kind (room, heaviest load), how many jobs of each kind (size, weight) *)
+
+Definition stock : Type := list N * list N.
+
+Fixpoint expand (ks : list item) (ns : list N) : list item :=
+  match ks, ns with k :: ks, n :: ns => repeat k (N.to_nat n) ++ expand ks ns | _, _ => [] end.
+Fixpoint dot (f : item -> N) (ks : list item) (ns : list N) : N :=
+  match ks, ns with k :: ks, n :: ns => f k * n + dot f ks ns | _, _ => 0 end.
+
+Definition by_stock (x y : stock) : comparison :=
+  match lex N.compare (snd x) (snd y) with Eq => lex N.compare (fst x) (fst y) | c => c end.
+
+Lemma by_stock_opp x y : by_stock x y = CompOpp (by_stock y x).
+Proof.
+  unfold by_stock. rewrite (lex_opp N.compare (fun x y => N.compare_antisym y x) (snd x) (snd y)).
+  rewrite (lex_opp N.compare (fun x y => N.compare_antisym y x) (fst x) (fst y)).
+  destruct (lex N.compare (snd y) (snd x)); reflexivity.
+Qed.
+
+Module Stock_order <: TotalLeBool.
+  Definition t := stock.
+  Definition leb (x y : t) : bool := at_most (by_stock x y).
+  Lemma leb_total : forall x y, leb x y = true \/ leb y x = true.
+  Proof. intros x y. apply total_order, by_stock_opp. Qed.
+End Stock_order.
+Module Stock_sort := Sort Stock_order.
+
+Fixpoint once (l : list stock) : list stock :=
   match l with
-  | [] => if need =? 0 then k (rev_append left []) else true
-  | (s, c) :: rest =>
-      if weight l <? need then true
-      else (fix choose (c : nat) (room need : N) : bool :=
-              fill_rail rest room need (push s c left) k
-              && match c with O => true | S c' => if s <=? room then choose c' (room - s) (need - s) else true end)
-           c room need
+  | x :: ((y :: _) as rest) => match by_stock x y with Eq => once rest | _ => x :: once rest end
+  | _ => l
+  end.
+Definition distinct (l : list stock) : list stock := once (Stock_sort.sort l).
+
+(** ** Sums that jobs can have, as a tree: whether one lies in a window *)
+
+Inductive sums := One (x : N) | Both (low high : N) (a b : sums).
+Definition low (t : sums) : N := match t with One x => x | Both l _ _ _ => l end.
+Definition high (t : sums) : N := match t with One x => x | Both _ h _ _ => h end.
+Definition both (a b : sums) : sums := Both (N.min (low a) (low b)) (N.max (high a) (high b)) a b.
+
+Fixpoint meets (t : sums) (least most : N) : bool :=
+  match t with
+  | One x => (least <=? x) && (x <=? most)
+  | Both l h a b => if (h <? least) || (most <? l) then false else meets a least most || meets b least most
   end.
 
-Fixpoint remove_one (C : N) (caps : list N) : list N :=
-  match caps with [] => [] | c :: caps => if c =? C then caps else c :: remove_one C caps end.
-
-(** the first job's rail is one of each different room in turn; [rails] counts those left *)
-Fixpoint cover (rails : nat) (caps : list N) (l : list kind) : bool :=
-  match l, rails with
-  | (x, S c) :: rest, O => match caps with [] => true | _ => false end
-  | (x, S c) :: rest, S rails' =>
-      forallb (fun C =>
-        if C <? x then true
-        else let others := remove_one C caps in
-             fill_rail (push x c rest) (C - x) (weight l - total others - x) [] (cover rails' others))
-        (nodup N.eq_dec caps)
-  | _, _ => false
+Fixpoint paired (l : list sums) : list sums :=
+  match l with a :: b :: rest => both a b :: paired rest | _ => l end.
+Fixpoint treed (fuel : list N) (l : list sums) : option sums :=
+  match l, fuel with
+  | [t], _ => Some t
+  | _, _ :: fuel => treed fuel (paired l)
+  | _, [] => None
   end.
 
-(** equal jobs counted, the order kept *)
-Fixpoint kinds (ps : list N) : list kind :=
-  match ps with
+(** what is in either list, in order if they are *)
+Fixpoint union (l : list N) : list N -> list N :=
+  fix inner (m : list N) : list N :=
+    match l, m with
+    | [], _ => m
+    | _, [] => l
+    | x :: l', y :: m' =>
+        match x ?= y with Lt => x :: union l' m | Eq => x :: union l' m' | Gt => y :: inner m' end
+    end.
+Fixpoint with_jobs (room s : N) (n : nat) (l : list N) : list N :=
+  match n with
+  | O => l
+  | S n => with_jobs room s n (union l (filter (fun x => x <=? room) (map (fun x => x + s) l)))
+  end.
+
+Fixpoint longer (l : list N) (n : N) : bool := match l with [] => false | _ :: l => if n =? 0 then true else longer l (n - 1) end.
+Definition most_sums : N := 2000.
+
+(** ** Loads, kind by kind: none of a kind, or one more of it *)
+
+(** a kind of jobs: size and weight, how many there are, and the sums of it and of the kinds after it *)
+Record kind := Kind { job : item; many : N; sums_from : option sums }.
+
+Fixpoint prepared (top : N) (zs : list (item * N)) : list kind * option (list N) :=
+  match zs with
+  | [] => ([], Some [0])
+  | (x, n) :: zs =>
+      let (ks, sums) := prepared top zs in
+      let sums := match sums with
+        | Some l => if longer l most_sums then None else Some (with_jobs top (fst x) (N.to_nat (N.min n (top / fst x))) l)
+        | None => None
+        end in
+      (Kind x n (match sums with Some l => treed l (map One l) | None => None end) :: ks, sums)
+  end.
+
+(** what is left of a kind; bytes and weight of it and of the kinds after it *)
+Record entry := Entry { what : item; left : nat; bytes_from : N; weight_from : N; reach_from : option sums }.
+
+(** [fine]: no more than there were when the sums were made *)
+Fixpoint entries (ks : list kind) (ns : list N) : list entry * bool :=
+  match ks, ns with
+  | k :: ks, n :: ns =>
+      let (l, fine) := entries ks ns in
+      let fine := fine && (n <=? many k) in
+      let (b, w) := match l with e :: _ => (bytes_from e, weight_from e) | [] => (0, 0) end in
+      (Entry (job k) (N.to_nat n) (fst (job k) * n + b) (snd (job k) * n + w) (if fine then sums_from k else None) :: l, fine)
+  | _, _ => ([], true)
+  end.
+
+Definition hopeless (e : entry) (room need heft : N) : bool :=
+  (bytes_from e <? need) || (weight_from e <? heft)
+  || match reach_from e with Some t => negb (meets t need room) | None => false end.
+
+(** [least] of all that it has waste so much, or more *)
+Inductive loads := Nothing | Done (waste lack : N) (bars : list bool) | Choose (least : N) (none one : loads).
+Definition least_of (t : loads) : N := match t with Nothing => 0 | Done w _ _ => w | Choose w _ _ => w end.
+Definition joined (a b : loads) : loads :=
+  match a, b with
+  | Nothing, Nothing => Nothing
+  | Done _ _ _, Nothing => a
+  | _, Nothing => Choose (least_of a) a b
+  | Nothing, _ => Choose (least_of b) a b
+  | _, _ => Choose (N.min (least_of a) (least_of b)) a b
+  end.
+
+(** the kinds of which none may be left beside a load: one would fit in place of one of [taken] *)
+Definition bars (ks : list kind) (taken : list N) (waste : N) : list bool :=
+  map (fun k => existsb (fun s => (s <? fst (job k)) && (fst (job k) <=? s + waste)) taken) ks.
+
+(** loads of at most [room] and at least [need] bytes, and of at least [heft] weight where [heavy] is the most *)
+Fixpoint listed (ks : list kind) (l : list entry) (room need heavy heft : N) (taken : list N) : loads :=
+  match l with
+  | [] => if (need =? 0) && (heft =? 0) then Done room heavy (bars ks taken room) else Nothing
+  | e :: rest =>
+      (fix more (n : nat) (room need heavy heft : N) (taken : list N) : loads :=
+         if hopeless e room need heft then Nothing
+         else joined (listed ks rest room need heavy heft taken)
+                (match n with
+                 | O => Nothing
+                 | S n =>
+                     if fst (what e) <=? room
+                     then more n (room - fst (what e)) (need - fst (what e)) (heavy - snd (what e)) (heft - snd (what e))
+                            (fst (what e) :: taken)
+                     else Nothing
+                 end))
+      (left e) room need heavy heft taken
+  end.
+
+Fixpoint barred (bars : list bool) (ns : list N) : bool :=
+  match bars, ns with b :: bars, n :: ns => (b && (0 <? n)) || barred bars ns | _, _ => false end.
+
+(** what is left of [ns] without each of the loads *)
+Fixpoint without (t : loads) (slack spare : N) (ns before : list N) (found : list (list N)) : list (list N) :=
+  match t with
+  | Nothing => found
+  | Done waste lack bars =>
+      if (waste <=? slack) && (lack <=? spare)
+      then let ns := rev_append before ns in if barred bars ns then found else ns :: found
+      else found
+  | Choose least a b =>
+      if slack <? least then found
+      else match ns with
+           | [] => found
+           | n :: rest =>
+               let found := without a slack spare rest (n :: before) found in
+               if n =? 0 then found else without b slack spare (n - 1 :: rest) before found
+           end
+  end.
+
+(** ** The search: [true] means that no stock is left *)
+
+Definition some_at (i : nat) (ns : list N) : bool := 0 <? nth i ns 0.
+Fixpoint less_one (i : nat) (ns : list N) : list N :=
+  match ns, i with [], _ => [] | n :: ns, O => n - 1 :: ns | n :: ns, S i => n :: less_one i ns end.
+Fixpoint highest (l m : list N) : list N :=
+  match l, m with x :: l, y :: m => N.max x y :: highest l m | [], _ => m | _, [] => l end.
+
+(** a stock, and what its rails may waste of room and of weight *)
+Definition waiting : Type := stock * (N * N).
+Definition spared (rs : list item) (ks : list kind) (x : stock) : waiting :=
+  let over := fun f => dot f rs (fst x) - dot f (map job ks) (snd x) in (x, (over fst, over snd)).
+
+(** the first job, of kind [k], on a rail of the [i]-th kind [r], in every way *)
+Definition with_first (ks : list kind) (k r : item) (i : nat) (l : list waiting) : list stock :=
+  let most := fold_right (fun (x : waiting) ns => highest (snd (fst x)) ns) [] l in
+  let slack := fold_right (fun (x : waiting) v => N.max (fst (snd x)) v) 0 l in
+  let spare := fold_right (fun (x : waiting) v => N.max (snd (snd x)) v) 0 l in
+  let room := fst r - fst k in
+  let heavy := snd r - snd k in
+  let t := listed ks (fst (entries ks (less_one 0 most))) room (room - slack) heavy (heavy - spare) [0] in
+  flat_map (fun x : waiting => map (fun ns => (less_one i (fst (fst x)), ns))
+    (without t (fst (snd x)) (snd (snd x)) (less_one 0 (snd (fst x))) [] [])) l.
+Definition on_rail (ks : list kind) (k : item) (l : list waiting) (r : item) (i : nat) : list stock :=
+  if fst r <? fst k then [] else with_first ks k r i (filter (fun x : waiting => some_at i (fst (fst x))) l).
+
+Definition next (rs : list item) (ks : list kind) (k : item) (l : list stock) : list stock :=
+  let l := map (spared rs ks) l in
+  flat_map (fun z => on_rail ks k l (fst z) (snd z)) (combine rs (seq 0 (length rs))).
+
+(** until no job of kind [k], the first of [ks], is left: each round takes one of a stock, or more *)
+Fixpoint emptied (rounds : nat) (rs : list item) (ks : list kind) (k : item) (l : list stock) : list stock :=
+  match rounds with
+  | O => l
+  | S rounds =>
+      let here := filter (fun x : stock => some_at 0 (snd x)) l in
+      let later := filter (fun x : stock => negb (some_at 0 (snd x))) l in
+      match here with [] => later | _ => emptied rounds rs ks k (distinct (next rs ks k here ++ later)) end
+  end.
+
+Fixpoint search (rs : list item) (ks : list kind) (l : list stock) : bool :=
+  match l, ks with
+  | [], _ => true
+  | _, [] => false
+  | _, k :: rest =>
+      let l := emptied (N.to_nat (many k)) rs ks (job k) l in
+      forallb (fun x => negb (some_at 0 (snd x))) l && search rs rest (map (fun x => (fst x, tl (snd x))) l)
+  end.
+
+(** equal neighbours counted *)
+Definition same_item (x y : item) : bool := (fst x =? fst y) && (snd x =? snd y).
+Fixpoint counted (l : list item) : list (item * N) :=
+  match l with
   | [] => []
-  | p :: ps => match kinds ps with
-               | (s, c) :: rest => if p =? s then (s, S c) :: rest else (p, 1%nat) :: (s, c) :: rest
-               | [] => [(p, 1%nat)]
-               end
+  | x :: l => match counted l with
+              | (y, n) :: rest => if same_item x y then (y, n + 1) :: rest else (x, 1) :: (y, n) :: rest
+              | [] => [(x, 1)]
+              end
+  end.
+(** kinds of these sizes first *)
+Fixpoint ordered (named : list N) (zs : list (item * N)) : list (item * N) :=
+  match named with
+  | [] => zs
+  | s :: named =>
+      let here := fun z : item * N => fst (fst z) =? s in
+      filter here zs ++ ordered named (filter (fun z => negb (here z)) zs)
   end.
 
-Definition by_cover (caps ps : list N) : bool :=
-  let live := filter (N.ltb 0) caps in
-  forallb (N.ltb 0) ps && cover (length live) live (kinds ps).
+(** rooms [caps], jobs [xs] with weights; the search takes jobs of sizes [named] first *)
+Definition by_cover (named caps : list N) (xs : list item) : bool :=
+  let top := fold_right N.max 0 caps in
+  let heaviest := best (frontier top xs) in
+  let rails := counted (map (fun c => (c, heaviest c)) (Descend.sort caps)) in
+  let jobs := ordered named (counted xs) in
+  search (map fst rails) (fst (prepared top jobs)) [(map snd rails, map snd jobs)].
 
 (** ** Soundness *)
 
-(** [l] goes into bins of these rooms *)
-Definition packable (caps l : list N) : Prop :=
-  exists bins, Permutation (map snd bins) caps /\ Forall (fun b => total (fst b) <= snd b) bins /\
-    Permutation (concat (map fst bins)) l.
+(** *** Sums *)
 
-Lemma weight_expand l : weight l = total (expand l).
+Fixpoint has_sum (t : sums) (x : N) : Prop :=
+  match t with One y => y = x | Both l h a b => l <= x <= h /\ (has_sum a x \/ has_sum b x) end.
+
+Lemma has_sum_range t x : has_sum t x -> low t <= x <= high t.
+Proof. destruct t; simpl; [intros ->; lia|tauto]. Qed.
+
+Lemma has_sum_both a b x : has_sum a x \/ has_sum b x -> has_sum (both a b) x.
 Proof.
-  induction l as [|[s c] l IH]; [reflexivity|]. simpl. rewrite total_app, IH. f_equal.
-  clear. induction c as [|c IH]; [simpl; lia|]. simpl repeat. rewrite total_cons, <- IH. lia.
+  intros H. split; [|exact H]. destruct H as [H|H]; apply has_sum_range in H; unfold both; lia.
 Qed.
 
-Lemma push_expand s c l : expand (push s c l) = repeat s c ++ expand l.
-Proof. destruct c; reflexivity. Qed.
-
-Lemma expand_perm l m : Permutation l m -> Permutation (expand l) (expand m).
+Lemma meets_complete t x least most : has_sum t x -> least <= x <= most -> meets t least most = true.
 Proof.
-  induction 1; simpl; auto.
-  - now apply Permutation_app_head.
-  - rewrite !app_assoc. apply Permutation_app_tail, Permutation_app_comm.
-  - etransitivity; eauto.
+  intros H Hx. induction t as [y|l h a IHa b IHb]; simpl in *.
+  - subst. apply andb_true_intro. split; apply N.leb_le; lia.
+  - destruct H as [R H]. destruct (N.ltb_spec h least); [lia|]. destruct (N.ltb_spec most l); [lia|]. simpl.
+    apply orb_true_iff. destruct H; auto.
 Qed.
 
-(** how the copies of one size are shared between what is taken and what is left *)
-Lemma share (s : N) : forall c (t r L : list N), Permutation (t ++ r) (repeat s c ++ L) ->
+Lemma paired_In l : forall x, Exists (fun t => has_sum t x) l -> Exists (fun t => has_sum t x) (paired l).
+Proof.
+  assert (G : forall n l, (length l <= n)%nat -> forall x, Exists (fun t => has_sum t x) l -> Exists (fun t => has_sum t x) (paired l)).
+  { clear l. induction n as [|n IH]; intros [|a [|b l]] L x H; simpl in L; try lia; auto.
+    simpl paired. inversion_clear H as [? ? H1|? ? H1]; [left; apply has_sum_both; now left|].
+    inversion_clear H1 as [? ? H2|? ? H2]; [left; apply has_sum_both; now right|right]. apply IH; [lia|exact H2]. }
+  intros x. now apply (G (length l)).
+Qed.
+
+Lemma treed_In fuel : forall l t x, treed fuel l = Some t -> Exists (fun t => has_sum t x) l -> has_sum t x.
+Proof.
+  induction fuel as [|f fuel IH]; intros [|a [|b l]] t x E H; simpl in E; try discriminate;
+    try (injection E as <-; inversion_clear H as [? ? K|? ? K]; [exact K|inversion K]).
+  - exact (IH _ _ _ E (paired_In _ _ H)).
+  - exact (IH _ _ _ E (paired_In _ _ H)).
+Qed.
+
+Lemma union_In x : forall l m, In x l \/ In x m -> In x (union l m).
+Proof.
+  induction l as [|a l IHl].
+  - intros [|b m] [[]|H]; exact H.
+  - induction m as [|b m IHm]; intros H; [destruct H as [H|[]]; exact H|].
+    change (union (a :: l) (b :: m)) with
+      (match a ?= b with Lt => a :: union l (b :: m) | Eq => a :: union l m | Gt => b :: union (a :: l) m end).
+    destruct (N.compare_spec a b) as [<-|_|_].
+    + destruct H as [[->|H]|[->|H]]; [now left|right; apply IHl; now left|now left|right; apply IHl; now right].
+    + destruct H as [[->|H]|H]; [now left|right; apply IHl; now left|right; apply IHl; now right].
+    + destruct H as [H|[->|H]]; [right; apply IHm; now left|now left|right; apply IHm; now right].
+Qed.
+
+Lemma with_jobs_In room s : forall n l y j, In y l -> (j <= n)%nat -> y + s * N.of_nat j <= room ->
+  In (y + s * N.of_nat j) (with_jobs room s n l).
+Proof.
+  induction n as [|n IH]; intros l y j Hy Hj R; simpl.
+  - replace j with O by lia. now rewrite N.mul_0_r, N.add_0_r.
+  - destruct j as [|j].
+    + apply IH; [apply union_In; now left|lia|exact R].
+    + replace (y + s * N.of_nat (S j)) with (y + s + s * N.of_nat j) in * by lia.
+      apply IH; [|lia|exact R]. apply union_In. right. apply filter_In. split.
+      * apply in_map_iff. now exists y.
+      * apply N.leb_le. lia.
+Qed.
+
+(** *** Stocks as lists of jobs *)
+
+Definition bytes_of (l : list item) : N := total (map fst l).
+Definition weight_of (l : list item) : N := total (map snd l).
+
+Lemma total_repeat s c : total (repeat s c) = s * N.of_nat c.
+Proof. induction c as [|c IH]; [simpl; lia|]. simpl repeat. rewrite total_cons, IH. lia. Qed.
+
+Lemma map_repeat {A B} (f : A -> B) x n : map f (repeat x n) = repeat (f x) n.
+Proof. induction n; simpl; congruence. Qed.
+
+Lemma dot_expand f : forall ks ns, dot f ks ns = total (map f (expand ks ns)).
+Proof.
+  induction ks as [|k ks IH]; intros [|n ns]; try reflexivity. simpl. rewrite map_app, total_app, IH, map_repeat, total_repeat. lia.
+Qed.
+
+Lemma dot_bytes ks ns : dot fst ks ns = bytes_of (expand ks ns).
+Proof. apply dot_expand. Qed.
+Lemma dot_weight ks ns : dot snd ks ns = weight_of (expand ks ns).
+Proof. apply dot_expand. Qed.
+
+(** [js] jobs of each kind are among [ns] *)
+Fixpoint under (js ns : list N) : Prop :=
+  match js, ns with [], _ => True | j :: js, n :: ns => j <= n /\ under js ns | _, [] => False end.
+Fixpoint minus (ns js : list N) : list N :=
+  match ns, js with n :: ns, j :: js => n - j :: minus ns js | _, _ => ns end.
+
+Lemma under_trans : forall a b c, under a b -> under b c -> under a c.
+Proof.
+  induction a as [|x a IH]; intros [|y b] [|z c]; simpl; try tauto. intros [A B] [C D]. split; [lia|eauto].
+Qed.
+
+Lemma under_dot f : forall ks js ns, under js ns -> dot f ks js <= dot f ks ns.
+Proof.
+  induction ks as [|k ks IH]; intros [|j js] [|n ns] H; simpl in *; try lia.
+  destruct H as [A B]. specialize (IH _ _ B). nia.
+Qed.
+
+(** how the copies of one job are shared between what is taken and what is left *)
+Lemma share {A} (s : A) : forall c (t r L : list A), Permutation (t ++ r) (repeat s c ++ L) ->
   exists j t' r', (j <= c)%nat /\ Permutation t (repeat s j ++ t') /\ Permutation r (repeat s (c - j) ++ r')
     /\ Permutation (t' ++ r') L.
 Proof.
@@ -91,102 +406,548 @@ Proof.
   - assert (In s (t ++ r)) by (apply (Permutation_in s (Permutation_sym P)); now left).
     apply in_app_or in H. destruct H as [H|H]; apply in_split in H; destruct H as (u & v & ->).
     + rewrite <- app_assoc in P. simpl in P. apply Permutation_sym, Permutation_cons_app_inv, Permutation_sym in P.
-      rewrite app_assoc in P. destruct (IH (u ++ v) r L P) as (j & t' & r' & Hj & A & B & D).
+      rewrite app_assoc in P. destruct (IH (u ++ v) r L P) as (j & t' & r' & Hj & A1 & B & D).
       exists (S j), t', r'. split; [lia|]. split; [|auto].
-      simpl. rewrite <- A. symmetry. apply Permutation_middle.
+      simpl. rewrite <- A1. symmetry. apply Permutation_middle.
     + rewrite app_assoc in P. apply Permutation_sym, Permutation_cons_app_inv, Permutation_sym in P.
-      rewrite <- app_assoc in P. destruct (IH t (u ++ v) L P) as (j & t' & r' & Hj & A & B & D).
+      rewrite <- app_assoc in P. destruct (IH t (u ++ v) L P) as (j & t' & r' & Hj & A1 & B & D).
       exists j, t', r'. split; [lia|]. split; [auto|]. split; [|auto].
       replace (S c - j)%nat with (S (c - j)) by lia. simpl. rewrite <- B. symmetry. apply Permutation_middle.
 Qed.
 
-Lemma total_repeat s c : total (repeat s c) = s * N.of_nat c.
-Proof. induction c as [|c IH]; [simpl; lia|]. simpl repeat. rewrite total_cons, IH. lia. Qed.
-
-Lemma fill_rail_sound k : forall l room need left, fill_rail l room need left k = true ->
-  forall t r, Permutation (t ++ r) (expand l) -> total t <= room -> need <= total t ->
-  exists m, k m = true /\ Permutation (expand m) (expand left ++ r).
+Lemma parted : forall ks ns t r, length ns = length ks -> Permutation (t ++ r) (expand ks ns) ->
+  exists js, length js = length ks /\ under js ns /\ Permutation t (expand ks js) /\ Permutation r (expand ks (minus ns js)).
 Proof.
-  induction l as [|[s c] l IH]; intros room need left H t r P Hr Hn.
-  - simpl in P. apply Permutation_sym, Permutation_nil, app_eq_nil in P. destruct P as [-> ->].
-    simpl in H. replace need with 0 in H by (change (total []) with 0 in Hn; lia). simpl in H.
-    exists (rev_append left []). split; auto. rewrite app_nil_r, rev_append_rev, app_nil_r.
-    apply expand_perm. symmetry. apply Permutation_rev.
-  - cbn [fill_rail] in H. match type of H with (if ?b then _ else _) = _ => destruct b eqn:Hw end.
-    { exfalso. apply N.ltb_lt in Hw. apply total_perm in P. rewrite total_app in P. pose proof (weight_expand ((s, c) :: l)) as E.
-      unfold kind in *. lia. }
-    change (expand ((s, c) :: l)) with (repeat s c ++ expand l) in P.
-    apply share in P. destruct P as (j & t' & r' & Hj & A & B & D).
-    rewrite (total_perm _ _ A), total_app, total_repeat in Hr, Hn.
-    assert (G : forall c j room need left, (j <= c)%nat ->
-      (fix choose (c : nat) (room need : N) : bool :=
-         fill_rail l room need (push s c left) k
-         && match c with O => true | S c' => if s <=? room then choose c' (room - s) (need - s) else true end)
-        c room need = true ->
-      s * N.of_nat j + total t' <= room -> need <= s * N.of_nat j + total t' ->
-      exists m, k m = true /\ Permutation (expand m) ((repeat s (c - j) ++ expand left) ++ r')).
-    { clear - IH D. induction c as [|c IHc]; intros j room need left Hj H Hr Hn; apply andb_prop in H; destruct H as [H1 H2].
-      - replace j with 0%nat in * by lia. destruct (IH _ _ _ H1 t' r' D) as (m & Hm & Pm); [lia|lia|].
-        exists m. split; auto.
-      - destruct j as [|j].
-        + destruct (IH _ _ _ H1 t' r' D) as (m & Hm & Pm); [lia|lia|]. exists m. split; auto.
-        + destruct (N.leb_spec s room); [|lia].
-          destruct (IHc j (room - s) (need - s) left) as (m & Hm & Pm); [lia|exact H2|lia|lia|].
-          exists m. split; auto. }
-    destruct (G c j room need left Hj H Hr Hn) as (m & Hm & Pm). exists m. split; auto.
-    rewrite Pm, B, (Permutation_app_comm (repeat s (c - j))), <- !app_assoc. reflexivity.
+  induction ks as [|k ks IH]; intros [|n ns] t r L P; try discriminate; simpl in P.
+  - apply Permutation_sym, Permutation_nil, app_eq_nil in P. destruct P as [-> ->]. exists []. simpl. auto.
+  - apply share in P. destruct P as (j & t' & r' & Hj & A & B & D).
+    destruct (IH ns t' r' ltac:(simpl in L; lia) D) as (js & Lj & U & T & R).
+    exists (N.of_nat j :: js). simpl. rewrite Nat2N.id, N2Nat.inj_sub, Nat2N.id.
+    split; [lia|]. split; [split; [lia|exact U]|]. split; [now rewrite A, T|now rewrite B, R].
 Qed.
 
-Lemma total_concat (bins : list (list N * N)) : Forall (fun b => total (fst b) <= snd b) bins ->
-  total (concat (map fst bins)) <= total (map snd bins).
+(** *** Kinds whose sums are theirs *)
+
+Fixpoint sound (top : N) (ks : list kind) : Prop :=
+  match ks with
+  | [] => True
+  | k :: rest => sound top rest /\ forall t js, sums_from k = Some t -> under js (map many ks) ->
+      dot fst (map job ks) js <= top -> has_sum t (dot fst (map job ks) js)
+  end.
+
+Lemma prepared_spec top : forall zs, let (ks, sums) := prepared top zs in
+  map job ks = map fst zs /\ map many ks = map snd zs /\ sound top ks /\
+  forall l js, sums = Some l -> under js (map snd zs) -> dot fst (map fst zs) js <= top -> In (dot fst (map fst zs) js) l.
 Proof.
-  induction 1 as [|t bins Ht F IH]; [simpl; lia|]. simpl map. simpl concat. rewrite total_app, total_cons. lia.
+  induction zs as [|[x n] zs IH]; simpl.
+  - repeat split. intros l js E _ _. injection E as <-. now left.
+  - destruct (prepared top zs) as [ks sums]. destruct IH as (J & M & S & In_sums).
+    set (sums' := match sums with Some l => _ | None => None end).
+    assert (K : forall l js, sums' = Some l -> under js (n :: map snd zs) -> dot fst (x :: map fst zs) js <= top ->
+      In (dot fst (x :: map fst zs) js) l).
+    { subst sums'. intros l js E U D. destruct sums as [before|]; [|discriminate].
+      destruct (longer before most_sums); [discriminate|]. injection E as <-.
+      assert (G : forall j js, j <= n -> under js (map snd zs) -> fst x * j + dot fst (map fst zs) js <= top ->
+        In (dot fst (map fst zs) js + fst x * j) (with_jobs top (fst x) (N.to_nat (N.min n (top / fst x))) before)).
+      { intros j js' Hj Ujs D'. specialize (In_sums before js' eq_refl Ujs ltac:(lia)).
+        destruct (N.eq_dec (fst x) 0) as [E|E].
+        - rewrite E. rewrite N.mul_0_l, N.add_0_r.
+          pose proof (with_jobs_In top 0 (N.to_nat (N.min n (top / 0))) before _ 0%nat In_sums (Nat.le_0_l _)) as W.
+          rewrite N.mul_0_l, N.add_0_r in W. apply W. lia.
+        - assert (Q : j <= top / fst x) by (apply N.div_le_lower_bound; lia).
+          pose proof (with_jobs_In top (fst x) (N.to_nat (N.min n (top / fst x))) before _ (N.to_nat j) In_sums) as W.
+          rewrite N2Nat.id in W. apply W; lia. }
+      destruct js as [|j js].
+      - specialize (G 0 [] ltac:(lia) I). assert (E : dot fst (map fst zs) [] = 0) by now destruct (map fst zs).
+        rewrite E, N.mul_0_r in G. simpl. apply G. lia.
+      - simpl in *. destruct U as [U1 U2]. rewrite N.add_comm. now apply G. }
+    simpl. rewrite J, M. split; [reflexivity|]. split; [reflexivity|]. split; [|exact K]. split; [exact S|].
+    intros t js E U D. destruct sums' as [l|] eqn:Es; [|discriminate].
+    apply (treed_In _ _ _ _ E). apply Exists_exists. exists (One (dot fst (x :: map fst zs) js)). split; [|reflexivity].
+    apply in_map. now apply (K l).
 Qed.
 
-Lemma remove_one_perm C caps : In C caps -> Permutation caps (C :: remove_one C caps).
+(** *** Loads *)
+
+(** where the load of [js] jobs of each kind ends *)
+Fixpoint reached (t : loads) (js : list N) : option (N * N * list bool) :=
+  match t with
+  | Nothing => None
+  | Done w l b => if forallb (N.eqb 0) js then Some (w, l, b) else None
+  | Choose least a b =>
+      match js with
+      | [] => None
+      | j :: js =>
+          match (if j =? 0 then reached a js else reached b (j - 1 :: js)) with
+          | Some (w, l, b) => if least <=? w then Some (w, l, b) else None
+          | None => None
+          end
+      end
+  end.
+
+Lemma least_reached t js w l b : reached t js = Some (w, l, b) -> least_of t <= w.
 Proof.
-  induction caps as [|c caps IH]; [easy|]. intros H. simpl. destruct (N.eqb_spec c C) as [->|Hne]; [reflexivity|].
-  destruct H as [->|H]; [contradiction|]. rewrite (IH H) at 1. apply perm_swap.
+  destruct t as [|w' l' b'|least a a']; cbn [reached least_of]; [discriminate| |].
+  - destruct (forallb (N.eqb 0) js); [|discriminate]. intros E. injection E as -> _ _. reflexivity.
+  - destruct js as [|j js]; [discriminate|]. destruct (if j =? 0 then _ else _) as [[[w' l'] b']|]; [|discriminate].
+    destruct (N.leb_spec least w'); [|discriminate]. intros E. injection E as -> _ _. assumption.
 Qed.
 
-Lemma cover_sound : forall b caps l, cover b caps l = true -> ~ packable caps (expand l).
+Lemma reached_joined a b j js d : (if j =? 0 then reached a js else reached b (j - 1 :: js)) = Some d ->
+  reached (joined a b) (j :: js) = Some d.
 Proof.
-  induction b as [|b IH]; intros caps [|[x [|c]] l] H (bins & Pc & F & P); cbn [cover] in H; try discriminate.
-  - destruct caps; [|discriminate]. apply Permutation_sym, Permutation_nil, map_eq_nil in Pc. subst bins.
-    simpl in P. apply Permutation_nil in P. discriminate.
-  - assert (Hin : In x (concat (map fst bins))) by (apply (Permutation_in x (Permutation_sym P)); now left).
-    apply in_concat in Hin. destruct Hin as (bin & Hb & Hx). apply in_map_iff in Hb. destruct Hb as ([bin' C] & E & Hb).
-    simpl in E. subst bin'. assert (HC : In C caps) by (apply (Permutation_in C Pc), in_map_iff; now exists (bin, C)).
-    rewrite forallb_forall in H. specialize (H C (proj2 (nodup_In _ _ _) HC)). cbv zeta in H.
-    apply in_split in Hb. destruct Hb as (b1 & b2 & ->). apply in_split in Hx. destruct Hx as (u & v & ->).
-    apply Forall_app in F. destruct F as [F1 F2]. inversion_clear F2 as [|? ? Hu F3]. cbn [fst snd] in Hu.
-    rewrite total_app, total_cons in Hu.
-    assert (F' : Forall (fun t => total (fst t) <= snd t) (b1 ++ b2)) by (apply Forall_app; auto).
-    set (others := remove_one C caps) in *.
-    assert (Po : Permutation (map snd (b1 ++ b2)) others).
-    { apply (Permutation_cons_inv (a := C)). unfold others. rewrite <- (remove_one_perm C caps HC), <- Pc, !map_app.
-      cbn [map snd]. apply Permutation_middle. }
-    assert (P' : Permutation ((u ++ v) ++ concat (map fst (b1 ++ b2))) (expand (push x c l))).
-    { rewrite push_expand. rewrite map_app, concat_app in *. cbn [map fst concat] in P.
-      apply (Permutation_cons_inv (a := x)). change (x :: repeat x c ++ expand l) with (expand ((x, S c) :: l)). rewrite <- P.
-      transitivity (((u ++ x :: v) ++ concat (map fst b1)) ++ concat (map fst b2)).
-      - rewrite <- !app_assoc. simpl. apply Permutation_middle.
-      - rewrite app_assoc. apply Permutation_app_tail, Permutation_app_comm. }
-    destruct (N.ltb_spec C x); [lia|].
-    destruct (fill_rail_sound _ _ _ _ _ H (u ++ v) (concat (map fst (b1 ++ b2))) P') as (m & Hm & Pm).
-    + rewrite total_app. lia.
-    + pose proof (total_concat (b1 ++ b2) F') as Hc. rewrite (total_perm _ _ Po) in Hc.
-      assert (W : weight ((x, S c) :: l) = x + (total (u ++ v) + total (concat (map fst (b1 ++ b2))))).
-      { rewrite weight_expand. rewrite <- total_app, (total_perm _ _ P'), push_expand. reflexivity. }
-      unfold kind in *. lia.
-    + apply (IH others m Hm). exists (b1 ++ b2). repeat split; auto. symmetry. exact Pm.
+  destruct d as [[w l] bs]. intros H.
+  assert (G : forall least, (j =? 0 = true -> least <= least_of a) -> (j =? 0 = false -> least <= least_of b) ->
+    reached (Choose least a b) (j :: js) = Some (w, l, bs)).
+  { intros least Ha Hb. cbn [reached]. rewrite H. destruct (N.leb_spec least w) as [_|Hw]; [reflexivity|]. exfalso.
+    destruct (j =? 0); apply least_reached in H; [specialize (Ha eq_refl)|specialize (Hb eq_refl)]; lia. }
+  unfold joined. destruct a, b; try (apply G; cbn [least_of]; lia); try (destruct (j =? 0); discriminate).
+  - apply G; [|reflexivity]. intros E. rewrite E in H. discriminate.
+  - apply G; [|reflexivity]. intros E. rewrite E in H. discriminate.
+  - destruct (N.eqb_spec j 0) as [->|]; [exact H|discriminate].
+  - apply G; [reflexivity|]. intros E. rewrite E in H. discriminate.
 Qed.
 
-Lemma kinds_expand ps : expand (kinds ps) = ps.
+Lemma entries_spec : forall ks ns l fine, entries ks ns = (l, fine) ->
+  match l with
+  | [] => True
+  | e :: _ => bytes_from e = dot fst (map job ks) ns /\ weight_from e = dot snd (map job ks) ns
+  end /\ (fine = true -> forall js, (length js <= length ks)%nat -> under js ns -> under js (map many ks)).
 Proof.
-  induction ps as [|p ps IH]; [reflexivity|]. simpl. destruct (kinds ps) as [|[s c] rest].
-  - simpl in *. now rewrite <- IH.
-  - destruct (N.eqb_spec p s) as [->|]; simpl in *; now rewrite IH.
+  induction ks as [|k ks IH]; intros [|n ns] l fine E; simpl in E; try (injection E as <- <-).
+  - split; [exact I|]. intros _ js _ U. destruct js; [exact I|contradiction].
+  - split; [exact I|]. intros _ js L _. destruct js; [exact I|simpl in L; lia].
+  - split; [exact I|]. intros _ js _ U. destruct js; [exact I|contradiction].
+  - destruct (entries ks ns) as [m f] eqn:Em. destruct (IH ns m f Em) as [H F].
+    assert (Z : match m with e :: _ => (bytes_from e, weight_from e) | [] => (0, 0) end = (dot fst (map job ks) ns, dot snd (map job ks) ns)).
+    { destruct m as [|e m]; [|destruct H as [-> ->]; reflexivity].
+      destruct ks, ns; try reflexivity. simpl in Em. destruct (entries ks ns) as [[|e l'] f']; discriminate. }
+    rewrite Z in E. injection E as <- <-. split; [split; reflexivity|].
+    intros Hf js L U. apply andb_prop in Hf. destruct Hf as [Hf Hn]. apply N.leb_le in Hn.
+    destruct js as [|j js]; [exact I|]. simpl in *. destruct U as [U1 U2]. split; [lia|apply F; [exact Hf|lia|exact U2]].
+Qed.
+
+Lemma listed_complete top all : forall ks ns js, sound top ks -> length js = length ks -> under js ns ->
+  forall room need heavy heft taken, room <= top ->
+  dot fst (map job ks) js <= room -> need <= dot fst (map job ks) js -> heft <= dot snd (map job ks) js ->
+  exists taken', reached (listed all (fst (entries ks ns)) room need heavy heft taken) js
+    = Some (room - dot fst (map job ks) js, heavy - dot snd (map job ks) js, bars all taken' (room - dot fst (map job ks) js))
+  /\ forall s, In s taken' -> In s taken \/ In s (map fst (expand (map job ks) js)).
+Proof.
+  induction ks as [|k ks IH]; intros ns [|j js] S L U room need heavy heft taken T R Nd W; try discriminate.
+  - simpl in *. replace need with 0 by lia. replace heft with 0 by lia. exists taken.
+    destruct ns; simpl; rewrite !N.sub_0_r; auto.
+  - destruct ns as [|n ns]; [contradiction|]. simpl in S. destruct S as [S Sums]. simpl in U. destruct U as [U1 U].
+    simpl in L. destruct (entries ks ns) as [m f] eqn:Em. specialize (IH ns js S ltac:(lia) U). rewrite Em in IH. simpl fst in IH.
+    pose proof (entries_spec (k :: ks) (n :: ns)) as Sp. simpl entries. simpl entries in Sp. rewrite Em in *.
+    destruct (match m with e :: _ => (bytes_from e, weight_from e) | [] => (0, 0) end) as [b w].
+    specialize (Sp _ _ eq_refl). cbn [map fst] in *. destruct Sp as [[Eb Ew] F]. cbn [bytes_from weight_from] in Eb, Ew.
+    set (e := Entry (job k) (N.to_nat n) _ _ _) in *.
+    assert (Hl : forall i room need heft, i <= n -> room <= top -> fst (job k) * i + dot fst (map job ks) js <= room ->
+      need <= fst (job k) * i + dot fst (map job ks) js -> heft <= snd (job k) * i + dot snd (map job ks) js ->
+      hopeless e room need heft = false).
+    { intros i room' need' heft' Hi T' R' N' W'. unfold hopeless, e. cbn [bytes_from weight_from reach_from].
+      assert (Ui : under (i :: js) (n :: ns)) by (split; assumption).
+      pose proof (under_dot fst (job k :: map job ks) _ _ Ui) as Db. pose proof (under_dot snd (job k :: map job ks) _ _ Ui) as Dw.
+      rewrite Eb, Ew. simpl dot in *. destruct (N.ltb_spec (fst (job k) * n + dot fst (map job ks) ns) need'); [lia|].
+      destruct (N.ltb_spec (snd (job k) * n + dot snd (map job ks) ns) heft'); [lia|]. simpl.
+      destruct (f && (n <=? many k)) eqn:Fine; [|reflexivity]. destruct (sums_from k) as [t|]; [|reflexivity].
+      apply negb_false_iff. apply (meets_complete t (fst (job k) * i + dot fst (map job ks) js)); [|lia].
+      apply (Sums t (i :: js) eq_refl); [|simpl dot; lia]. apply F; [reflexivity|simpl; lia|exact Ui]. }
+    assert (We : what e = job k) by reflexivity. assert (Le : left e = N.to_nat n) by reflexivity. clearbody e.
+    cbn [listed]. rewrite Le, We.
+    assert (G : forall c i room need heavy heft taken, (i <= N.of_nat c) -> i <= n -> room <= top ->
+      fst (job k) * i + dot fst (map job ks) js <= room -> need <= fst (job k) * i + dot fst (map job ks) js ->
+      heft <= snd (job k) * i + dot snd (map job ks) js ->
+      exists taken', reached ((fix more (n : nat) (room need heavy heft : N) (taken : list N) : loads :=
+         if hopeless e room need heft then Nothing
+         else joined (listed all m room need heavy heft taken)
+                (match n with
+                 | O => Nothing
+                 | Datatypes.S n =>
+                     if fst (job k) <=? room
+                     then more n (room - fst (job k)) (need - fst (job k)) (heavy - snd (job k)) (heft - snd (job k))
+                            (fst (job k) :: taken)
+                     else Nothing
+                 end)) c room need heavy heft taken) (i :: js)
+      = Some (room - (fst (job k) * i + dot fst (map job ks) js), heavy - (snd (job k) * i + dot snd (map job ks) js),
+              bars all taken' (room - (fst (job k) * i + dot fst (map job ks) js)))
+      /\ forall s, In s taken' -> In s taken \/ In s (map fst (repeat (job k) (N.to_nat i) ++ expand (map job ks) js))).
+    { clear room need heavy heft taken T R Nd W. induction c as [|c IHc]; intros i room need heavy heft taken Hc Hi T R Nd W.
+      - replace i with 0 in * by lia. rewrite ?N.mul_0_r, ?N.add_0_l in *.
+        destruct (IH room need heavy heft taken T R Nd W) as (taken' & E & In').
+        exists taken'. rewrite (Hl 0 room need heft) by lia. split; [|exact In'].
+        apply reached_joined. rewrite N.eqb_refl. exact E.
+      - rewrite (Hl i room need heft) by lia. destruct (N.eq_dec i 0) as [->|Hi0].
+        + rewrite ?N.mul_0_r, ?N.add_0_l in *.
+          destruct (IH room need heavy heft taken T R Nd W) as (taken' & E & In').
+          exists taken'. split; [|exact In']. apply reached_joined. rewrite N.eqb_refl. exact E.
+        + assert (Ei : i = (i - 1) + 1) by lia. destruct (N.leb_spec (fst (job k)) room); [|nia].
+          destruct (IHc (i - 1) (room - fst (job k)) (need - fst (job k)) (heavy - snd (job k)) (heft - snd (job k)) (fst (job k) :: taken))
+            as (taken' & E & In'); [lia|lia|lia|nia|nia|nia|].
+          exists taken'. split.
+          * apply reached_joined. destruct (N.eqb_spec i 0); [contradiction|]. rewrite E.
+            replace (room - fst (job k) - (fst (job k) * (i - 1) + dot fst (map job ks) js))
+              with (room - (fst (job k) * i + dot fst (map job ks) js)) by nia.
+            replace (heavy - snd (job k) - (snd (job k) * (i - 1) + dot snd (map job ks) js))
+              with (heavy - (snd (job k) * i + dot snd (map job ks) js)) by nia. reflexivity.
+          * intros s Hs. replace (N.to_nat i) with (Datatypes.S (N.to_nat (i - 1))) by lia. simpl.
+            destruct (In' s Hs) as [[<-|Hs']|Hs']; [right; now left|now left|right; now right]. }
+    simpl dot in *. destruct (G (N.to_nat n) j room need heavy heft taken) as (taken' & E & In'); try lia.
+    exists taken'. split; [exact E|exact In'].
+Qed.
+
+Lemma without_found t slack spare : forall ns before found x, In x found -> In x (without t slack spare ns before found).
+Proof.
+  induction t as [|w l b|least a IHa b IHb]; intros ns before found x H; cbn [without].
+  - exact H.
+  - destruct ((w <=? slack) && (l <=? spare)); [|exact H]. cbn zeta. destruct (barred b _); [exact H|now right].
+  - destruct (slack <? least); [exact H|]. destruct ns as [|n ns]; [exact H|]. destruct (n =? 0); [|apply IHb]; now apply IHa.
+Qed.
+
+Lemma minus_length : forall ns js, length (minus ns js) = length ns.
+Proof. induction ns as [|n ns IH]; intros [|j js]; simpl; auto. Qed.
+
+Lemma minus_zeros : forall js ns, forallb (N.eqb 0) js = true -> minus ns js = ns.
+Proof.
+  induction js as [|j js IH]; intros [|n ns] H; try reflexivity. cbn [forallb] in H. apply andb_prop in H. destruct H as [A B].
+  apply N.eqb_eq in A. subst j. cbn [minus]. now rewrite IH, N.sub_0_r.
+Qed.
+
+Lemma without_complete slack spare w l bs : w <= slack -> l <= spare ->
+  forall t js ns before found, reached t js = Some (w, l, bs) -> under js ns ->
+  barred bs (rev_append before (minus ns js)) = false ->
+  In (rev_append before (minus ns js)) (without t slack spare ns before found).
+Proof.
+  intros Hw Hl. induction t as [|w' l' bs'|least a IHa b IHb]; intros js ns before found E U B; cbn [reached] in E; [discriminate| |].
+  - destruct (forallb (N.eqb 0) js) eqn:Z; [|discriminate]. injection E as -> -> ->. rewrite (minus_zeros js ns Z) in *.
+    cbn [without]. apply N.leb_le in Hw, Hl. rewrite Hw, Hl. cbn [andb]. cbn zeta. rewrite B. now left.
+  - destruct js as [|j js]; [discriminate|]. destruct ns as [|n ns]; [contradiction|]. cbn [under] in U. destruct U as [U1 U].
+    destruct (if j =? 0 then _ else _) as [[[w' l'] bs']|] eqn:E' in E; [|discriminate].
+    destruct (N.leb_spec least w') as [Hw'|]; [|discriminate]. injection E as -> -> ->. rename E' into E.
+    cbn [without minus] in *. destruct (N.ltb_spec slack least); [lia|]. destruct (N.eqb_spec j 0) as [->|Hj].
+    + rewrite N.sub_0_r in *. specialize (IHa js ns (n :: before) found E U B).
+      destruct (n =? 0); [exact IHa|now apply without_found].
+    + destruct (N.eqb_spec n 0); [lia|].
+      specialize (IHb (j - 1 :: js) (n - 1 :: ns) before (without a slack spare ns (n :: before) found) E).
+      cbn [minus under] in IHb. replace (n - 1 - (j - 1)) with (n - j) in IHb by lia. apply IHb; [split; [lia|exact U]|exact B].
+Qed.
+
+(** *** Loads that can't be better *)
+
+(** [l] goes into bins of these rooms *)
+Definition packable (rooms l : list item) : Prop :=
+  exists bins, Permutation (map snd bins) rooms /\ Forall (fun b => bytes_of (fst b) <= fst (snd b)) bins /\
+    Permutation (concat (map fst bins)) l.
+
+Lemma bytes_app l m : bytes_of (l ++ m) = bytes_of l + bytes_of m.
+Proof. unfold bytes_of. now rewrite map_app, total_app. Qed.
+Lemma bytes_cons x l : bytes_of (x :: l) = fst x + bytes_of l.
+Proof. reflexivity. Qed.
+Lemma bytes_perm l m : Permutation l m -> bytes_of l = bytes_of m.
+Proof. intros P. unfold bytes_of. now apply total_perm, Permutation_map. Qed.
+Lemma weight_app l m : weight_of (l ++ m) = weight_of l + weight_of m.
+Proof. unfold weight_of. now rewrite map_app, total_app. Qed.
+Lemma weight_perm l m : Permutation l m -> weight_of l = weight_of m.
+Proof. intros P. unfold weight_of. now apply total_perm, Permutation_map. Qed.
+
+(** [z], which lies elsewhere, would fit in place of a job of size [s] *)
+Definition better (waste s : N) (z : item) : bool := (s <? fst z) && (fst z <=? s + waste).
+
+Lemma best_load (x r : item) : forall n t (others : list (list item * item)),
+  fst x + bytes_of t <= fst r -> (N.to_nat (fst r - (fst x + bytes_of t)) <= n)%nat ->
+  Forall (fun b => bytes_of (fst b) <= fst (snd b)) others ->
+  exists t' others', map snd others' = map snd others /\ Forall (fun b => bytes_of (fst b) <= fst (snd b)) others' /\
+    Permutation (t' ++ concat (map fst others')) (t ++ concat (map fst others)) /\ fst x + bytes_of t' <= fst r /\
+    forall s z, In s (0 :: map fst t') -> In z (concat (map fst others')) -> better (fst r - (fst x + bytes_of t')) s z = false.
+Proof.
+  induction n as [n IH] using lt_wf_ind. intros t others Ht Hn F. set (waste := fst r - (fst x + bytes_of t)) in *.
+  destruct (existsb (fun z => existsb (fun s => better waste s z) (0 :: map fst t)) (concat (map fst others))) eqn:E.
+  - apply existsb_exists in E. destruct E as (z & Hz & E). apply existsb_exists in E. destruct E as (s & Hs & B).
+    unfold better in B. apply andb_prop in B. destruct B as [B1 B2]. apply N.ltb_lt in B1. apply N.leb_le in B2. subst waste.
+    apply in_concat in Hz. destruct Hz as (bin & Hb & Hz). apply in_map_iff in Hb. destruct Hb as ([bin' q] & Eb & Hb).
+    simpl in Eb. subst bin'. apply in_split in Hb. destruct Hb as (b1 & b2 & ->). apply in_split in Hz. destruct Hz as (u & v & ->).
+    apply Forall_app in F. destruct F as [F1 F2]. inversion_clear F2 as [|? ? Hq F3]. cbn [fst snd] in Hq.
+    rewrite bytes_app, bytes_cons in Hq.
+    assert (New : forall t2 bin2, bytes_of bin2 <= fst q -> Permutation (t2 ++ bin2) (t ++ u ++ z :: v) ->
+      bytes_of t < bytes_of t2 -> fst x + bytes_of t2 <= fst r -> 
+      exists t' others', map snd others' = map snd (b1 ++ (u ++ z :: v, q) :: b2) /\ Forall (fun b => bytes_of (fst b) <= fst (snd b)) others' /\
+        Permutation (t' ++ concat (map fst others')) (t ++ concat (map fst (b1 ++ (u ++ z :: v, q) :: b2))) /\ fst x + bytes_of t' <= fst r /\
+        forall s z, In s (0 :: map fst t') -> In z (concat (map fst others')) -> better (fst r - (fst x + bytes_of t')) s z = false).
+    { intros t2 bin2 H1 P H2 H3.
+      destruct (IH (N.to_nat (fst r - (fst x + bytes_of t2))) ltac:(lia) t2 (b1 ++ (bin2, q) :: b2) H3 (Nat.le_refl _)) as (t' & o & A & B & C & D & G).
+      { apply Forall_app. split; [exact F1|]. constructor; [exact H1|exact F3]. }
+      exists t', o. split; [|split; [exact B|split; [|split; [exact D|exact G]]]].
+      - rewrite A, !map_app. reflexivity.
+      - rewrite C, !map_app, !concat_app. cbn [map fst concat].
+        transitivity ((t2 ++ bin2) ++ concat (map fst b1) ++ concat (map fst b2)).
+        + rewrite <- app_assoc. apply Permutation_app_head, Permutation_app_swap_app.
+        + rewrite P, <- (app_assoc t). apply Permutation_app_head, Permutation_app_swap_app. }
+    destruct Hs as [<-|Hs].
+    + apply (New (z :: t) (u ++ v)); rewrite ?bytes_app, ?bytes_cons; try lia.
+      simpl. rewrite (app_assoc t u (z :: v)). rewrite <- Permutation_middle. now rewrite app_assoc.
+    + apply in_map_iff in Hs. destruct Hs as (y & Ey & Hy). apply in_split in Hy. destruct Hy as (a & c & ->).
+      rewrite bytes_app, bytes_cons in *.
+      apply (New (a ++ z :: c) (u ++ y :: v)); rewrite ?bytes_app, ?bytes_cons; try lia.
+      rewrite <- !app_assoc. apply Permutation_app_head. simpl.
+      transitivity (z :: y :: c ++ u ++ v).
+      * constructor. rewrite app_assoc. symmetry. rewrite app_assoc. apply Permutation_middle.
+      * etransitivity; [apply perm_swap|]. constructor. rewrite !app_assoc. apply Permutation_middle.
+  - exists t, others. split; [reflexivity|]. split; [exact F|]. split; [reflexivity|]. split; [exact Ht|].
+    intros s z Hs Hz. apply not_true_is_false. intros B. apply not_true_iff_false in E. apply E.
+    apply existsb_exists. exists z. split; [exact Hz|]. apply existsb_exists. now exists s.
+Qed.
+
+Lemma first_load rooms x L : packable rooms (x :: L) ->
+  exists r rooms' t R, Permutation rooms (r :: rooms') /\ Permutation (t ++ R) L /\ fst x + bytes_of t <= fst r /\ packable rooms' R /\
+    forall s z, In s (0 :: map fst t) -> In z R -> better (fst r - (fst x + bytes_of t)) s z = false.
+Proof.
+  intros (bins & Pr & F & P).
+  assert (Hin : In x (concat (map fst bins))) by (apply (Permutation_in x (Permutation_sym P)); now left).
+  apply in_concat in Hin. destruct Hin as (bin & Hb & Hx). apply in_map_iff in Hb. destruct Hb as ([bin' r] & E & Hb).
+  simpl in E. subst bin'. apply in_split in Hb. destruct Hb as (b1 & b2 & ->). apply in_split in Hx. destruct Hx as (u & v & ->).
+  apply Forall_app in F. destruct F as [F1 F2]. inversion_clear F2 as [|? ? Hu F3]. cbn [fst snd] in Hu.
+  rewrite bytes_app, bytes_cons in Hu.
+  destruct (best_load x r (N.to_nat (fst r - (fst x + bytes_of (u ++ v)))) (u ++ v) (b1 ++ b2)) as (t & o & A & B & C & D & G).
+  - rewrite bytes_app. lia.
+  - reflexivity.
+  - apply Forall_app. now split.
+  - exists r, (map snd (b1 ++ b2)), t, (concat (map fst o)). split; [|split; [|split; [exact D|split; [|exact G]]]].
+    + rewrite <- Pr, !map_app. cbn [map snd]. symmetry. apply Permutation_middle.
+    + rewrite C. apply (Permutation_cons_inv (a := x)). rewrite <- P, !map_app, !concat_app. cbn [map fst concat].
+      transitivity ((u ++ x :: v) ++ concat (map fst b1) ++ concat (map fst b2)).
+      * rewrite <- !app_assoc. simpl. apply Permutation_middle.
+      * apply Permutation_app_swap_app.
+    + exists o. rewrite A. repeat split; auto.
+Qed.
+
+(** *** Rails of one kind less *)
+
+Lemma one_rail : forall rs cs r, In r (expand rs cs) -> exists i, nth_error rs i = Some r /\ some_at i cs = true /\
+  Permutation (expand rs cs) (r :: expand rs (less_one i cs)).
+Proof.
+  induction rs as [|r0 rs IH]; intros [|c cs] r H; try contradiction. simpl in H. apply in_app_or in H. destruct H as [H|H].
+  - exists O. assert (r = r0) by (eapply repeat_spec; eauto). subst r0. split; [reflexivity|].
+    assert (0 < c) by (destruct c; [contradiction|lia]). split; [now apply N.ltb_lt|].
+    simpl. replace (N.to_nat c) with (S (N.to_nat (c - 1))) by lia. reflexivity.
+  - destruct (IH cs r H) as (i & A & B & C). exists (S i). split; [exact A|]. split; [exact B|]. simpl. rewrite C.
+    symmetry. apply Permutation_middle.
+Qed.
+
+Lemma numbered {A} : forall (rs : list A) i r a, nth_error rs i = Some r -> In (r, (a + i)%nat) (combine rs (seq a (length rs))).
+Proof.
+  induction rs as [|r0 rs IH]; intros [|i] r a H; simpl in *; try discriminate.
+  - injection H as ->. left. f_equal. lia.
+  - right. replace (a + S i)%nat with (S a + i)%nat by lia. now apply IH.
+Qed.
+
+Lemma under_refl : forall ns, under ns ns.
+Proof. induction ns; simpl; auto with *. Qed.
+
+Lemma under_highest : forall l m, under l (highest l m) /\ under m (highest l m).
+Proof.
+  induction l as [|x l IH]; intros m; [split; [exact I|apply under_refl]|]. destruct m as [|y m]; [split; [apply under_refl|exact I]|].
+  destruct (IH m). simpl. repeat split; auto; lia.
+Qed.
+
+Lemma under_less_one : forall ns ms, under ns ms -> under (less_one 0 ns) (less_one 0 ms).
+Proof. intros [|n ns] [|m ms]; simpl; auto. intros [A B]. split; [lia|exact B]. Qed.
+
+(** *** What can be packed is found *)
+
+(** whatever of [l] a rail of these kinds has room for weighs no more than the kind says *)
+Definition light (rs l : list item) : Prop :=
+  forall r t u, In r rs -> Permutation (t ++ u) l -> bytes_of t <= fst r -> weight_of t <= snd r.
+
+Definition alive (rs : list item) (ks : list kind) (x : stock) : Prop :=
+  length (snd x) = length ks /\ packable (expand rs (fst x)) (expand (map job ks) (snd x)) /\ light rs (expand (map job ks) (snd x)).
+
+Lemma light_part rs l a l' : light rs l -> Permutation (a ++ l') l -> light rs l'.
+Proof.
+  intros H P r t u Hr Pt Ht. apply (H r t (u ++ a) Hr); [|exact Ht]. rewrite <- P, <- Pt, app_assoc. apply Permutation_app_comm.
+Qed.
+
+Lemma packed_bytes rooms l : packable rooms l -> bytes_of l <= bytes_of rooms.
+Proof.
+  intros (bins & Pr & F & P). rewrite <- (bytes_perm _ _ P), <- (bytes_perm _ _ Pr). clear - F.
+  induction F as [|b bins Hb F IH]; [reflexivity|]. cbn [map concat]. rewrite bytes_app, bytes_cons. unfold item in *. lia.
+Qed.
+
+Lemma packed_weight rs rooms l : packable rooms l -> light rs l -> incl rooms rs -> weight_of l <= weight_of rooms.
+Proof.
+  intros (bins & Pr & F & P) H Sub. rewrite <- (weight_perm _ _ P), <- (weight_perm _ _ Pr).
+  assert (Sub' : incl (map snd bins) rs) by (intros r Hr; apply Sub, (Permutation_in r Pr Hr)).
+  assert (H' : light rs (concat (map fst bins))) by (intros r t u Hr Pt; apply (H r t u Hr); now rewrite Pt).
+  clear - F H' Sub'. induction F as [|b bins Hb F IH]; [reflexivity|]. cbn [map concat] in *. rewrite weight_app.
+  change (weight_of (snd b :: map snd bins)) with (snd (snd b) + weight_of (map snd bins)).
+  pose proof (H' (snd b) (fst b) (concat (map fst bins)) (Sub' _ (or_introl eq_refl)) (Permutation_refl _) Hb).
+  specialize (IH (fun r Hr => Sub' r (or_intror Hr)) (light_part _ _ _ _ H' (Permutation_refl _))). unfold item in *. lia.
+Qed.
+
+Lemma expand_incl : forall rs cs, incl (expand rs cs) rs.
+Proof.
+  induction rs as [|r rs IH]; intros [|c cs] x H; try contradiction. simpl in H. apply in_app_or in H.
+  destruct H as [H|H]; [left; symmetry; eapply repeat_spec; eauto|right; eapply IH; eauto].
+Qed.
+
+Lemma barred_spec ks taken waste : forall ns, barred (bars ks taken waste) ns = true ->
+  exists z s, In z (expand (map job ks) ns) /\ In s taken /\ better waste s z = true.
+Proof.
+  induction ks as [|k ks IH]; intros [|n ns] H; simpl in H; try discriminate. apply orb_prop in H. destruct H as [H|H].
+  - apply andb_prop in H. destruct H as [H Hn]. apply existsb_exists in H. destruct H as (s & Hs & B). apply N.ltb_lt in Hn.
+    exists (job k), s. split; [|split; [exact Hs|exact B]]. simpl. apply in_or_app. left.
+    replace (N.to_nat n) with (S (N.to_nat (n - 1))) by lia. now left.
+  - destruct (IH ns H) as (z & s & Hz & Hs & B). exists z, s. split; [simpl; apply in_or_app; now right|auto].
+Qed.
+
+Lemma some_first ns : some_at 0 ns = true -> exists n rest, ns = n :: rest /\ 0 < n.
+Proof. destruct ns as [|n rest]; intros H; [discriminate|]. exists n, rest. split; [reflexivity|now apply N.ltb_lt]. Qed.
+
+Lemma most_of {A} (f : A -> N) l x : In x l -> f x <= fold_right (fun x v => N.max (f x) v) 0 l.
+Proof. induction l as [|y l IH]; [easy|]. intros [->|H]; simpl; [lia|]. specialize (IH H). lia. Qed.
+
+Lemma next_complete top rs k rest l x : sound top (k :: rest) -> (forall r, In r rs -> fst r <= top) ->
+  In x l -> some_at 0 (snd x) = true -> alive rs (k :: rest) x ->
+  exists y, In y (next rs (k :: rest) (job k) l) /\ alive rs (k :: rest) y.
+Proof.
+  intros Sd Top Hx Hs (Len & Pk & Li). destruct x as [cs ns]. cbn [fst snd] in *.
+  destruct (some_first ns Hs) as (n & ns' & -> & Hn). set (ks := k :: rest) in *.
+  assert (Ex : expand (map job ks) (n :: ns') = job k :: expand (map job ks) (n - 1 :: ns')).
+  { simpl. replace (N.to_nat n) with (S (N.to_nat (n - 1))) by lia. reflexivity. }
+  rewrite Ex in Pk. apply first_load in Pk. destruct Pk as (r & rooms & t & R & Pr & Pt & Fits & Rest & Best).
+  assert (Hr : In r (expand rs cs)) by (apply (Permutation_in r (Permutation_sym Pr)); now left).
+  assert (Hrs : In r rs) by (eapply expand_incl; eauto).
+  destruct (one_rail rs cs r Hr) as (i & Ni & Si & Pi).
+  assert (Prooms : Permutation rooms (expand rs (less_one i cs))).
+  { apply (Permutation_cons_inv (a := r)). now rewrite <- Pr. }
+  destruct (parted (map job ks) (n - 1 :: ns') t R) as (js & Lj & Uj & Tj & Rj); [rewrite map_length; exact Len|exact Pt|].
+  rewrite map_length in Lj.
+  exists (less_one i cs, minus (n - 1 :: ns') js).
+  assert (LiR : light rs R).
+  { apply (light_part rs _ (job k :: t) R Li). rewrite Ex. simpl. now constructor. }
+  assert (Bt : bytes_of t = dot fst (map job ks) js) by (rewrite dot_bytes; now apply bytes_perm).
+  assert (Wt : weight_of t = dot snd (map job ks) js) by (rewrite dot_weight; now apply weight_perm).
+  split.
+  - unfold next. cbv zeta. apply in_flat_map. exists (r, i). split; [exact (numbered rs i r 0 Ni)|]. cbn [fst snd].
+    unfold on_rail. destruct (N.ltb_spec (fst r) (fst (job k))); [lia|].
+    set (mine := filter (fun x : waiting => some_at i (fst (fst x))) (map (spared rs ks) l)). set (w := spared rs ks (cs, n :: ns')).
+    assert (Hm : In w mine).
+    { apply filter_In. split; [now apply in_map|exact Si]. }
+    assert (Slack : fst r - (fst (job k) + bytes_of t) <= fst (snd w)).
+    { unfold w, spared. cbn [fst snd]. rewrite !dot_bytes.
+      rewrite Ex, bytes_cons, <- (bytes_perm _ _ Pt), bytes_app, (bytes_perm _ _ Pr), bytes_cons.
+      pose proof (packed_bytes _ _ Rest). lia. }
+    assert (Spare : snd r - (snd (job k) + weight_of t) <= snd (snd w)).
+    { unfold w, spared. cbn [fst snd]. rewrite !dot_weight.
+      rewrite Ex. change (weight_of (job k :: expand (map job ks) (n - 1 :: ns'))) with (snd (job k) + weight_of (expand (map job ks) (n - 1 :: ns'))).
+      rewrite <- (weight_perm _ _ Pt), weight_app, (weight_perm _ _ Pr). change (weight_of (r :: rooms)) with (snd r + weight_of rooms).
+      assert (weight_of R <= weight_of rooms); [|lia]. apply (packed_weight rs); auto.
+      intros q Hq. apply (expand_incl rs (less_one i cs)), (Permutation_in q Prooms Hq). }
+    pose proof (most_of (fun x : waiting => fst (snd x)) mine w Hm) as MostSlack. cbv beta in MostSlack.
+    pose proof (most_of (fun x : waiting => snd (snd x)) mine w Hm) as MostSpare. cbv beta in MostSpare.
+    assert (U : forall m, In w m -> under (n :: ns') (fold_right (fun (x : waiting) ns => highest (snd (fst x)) ns) [] m)).
+    { induction m as [|y m IH]; intros Hy; [contradiction|]. cbn [fold_right]. destruct Hy as [->|Hy].
+      - unfold w at 1, spared. cbn [fst snd]. apply (under_highest (n :: ns')).
+      - eapply under_trans; [apply IH, Hy|apply under_highest]. }
+    specialize (U mine Hm). unfold with_first. cbv zeta.
+    set (most := fold_right (fun (x : waiting) ns => highest (snd (fst x)) ns) [] mine) in *.
+    set (slack := fold_right (fun (x : waiting) v => N.max (fst (snd x)) v) 0 mine) in *.
+    set (spare := fold_right (fun (x : waiting) v => N.max (snd (snd x)) v) 0 mine) in *. clearbody most slack spare.
+    destruct (listed_complete top ks ks (less_one 0 most) js Sd Lj) with (room := fst r - fst (job k))
+      (need := fst r - fst (job k) - slack) (heavy := snd r - snd (job k)) (heft := snd r - snd (job k) - spare) (taken := [0])
+      as (taken & E & In').
+    + eapply under_trans; [exact Uj|]. exact (under_less_one _ _ U).
+    + specialize (Top r Hrs). lia.
+    + rewrite <- Bt. lia.
+    + rewrite <- Bt. lia.
+    + rewrite <- Wt. lia.
+    + apply in_flat_map. exists w. split; [exact Hm|]. apply in_map_iff. exists (minus (n - 1 :: ns') js). split; [reflexivity|].
+      change (minus (n - 1 :: ns') js) with (rev_append [] (minus (n - 1 :: ns') js)).
+      eapply without_complete; [| |exact E| |].
+      * rewrite <- Bt. lia.
+      * rewrite <- Wt. lia.
+      * exact Uj.
+      * apply not_true_is_false. intros B. apply barred_spec in B. destruct B as (z & s & Hz & Hs' & B).
+        assert (F : better (fst r - (fst (job k) + bytes_of t)) s z = false).
+        { apply Best.
+          - destruct (In' s Hs') as [[<-|[]]|Hs2]; [now left|right]. apply (Permutation_in s (l := map fst (expand (map job ks) js))); [|exact Hs2].
+            apply Permutation_map. now symmetry.
+          - apply (Permutation_in z (Permutation_sym Rj)). exact Hz. }
+        rewrite Bt in F. replace (fst r - (fst (job k) + dot fst (map job ks) js)) with (fst r - fst (job k) - dot fst (map job ks) js) in F by lia.
+        congruence.
+  - split; [|split].
+    + cbn [snd]. rewrite minus_length. exact Len.
+    + cbn [fst snd]. destruct Rest as (bins & A & B & C). exists bins. split; [now rewrite A|]. split; [exact B|]. now rewrite C.
+    + cbn [snd]. intros q a b Hq P. apply (LiR q a b Hq). now rewrite P, Rj.
+Qed.
+
+Lemma distinct_In x l : In x l -> In x (distinct l).
+Proof.
+  intros H. unfold distinct. apply (Permutation_in x (Stock_sort.Permuted_sort l)) in H. revert H.
+  induction (Stock_sort.sort l) as [|y m IH]; [easy|]. intros H. cbn [once]. destruct m as [|z m]; [exact H|].
+  destruct (by_stock y z) eqn:E.
+  - assert (y = z).
+    { unfold by_stock in E. destruct (lex N.compare (snd y) (snd z)) eqn:E2; try discriminate.
+      apply (lex_eq N.compare N.compare_eq) in E, E2. destruct y, z. simpl in *. congruence. }
+    subst z. apply IH. destruct H as [->|H]; [now left|exact H].
+  - destruct H as [->|H]; [now left|right; now apply IH].
+  - destruct H as [->|H]; [now left|right; now apply IH].
+Qed.
+
+Lemma emptied_complete top rs k rest : sound top (k :: rest) -> (forall r, In r rs -> fst r <= top) ->
+  forall rounds l x, In x l -> alive rs (k :: rest) x ->
+  exists y, In y (emptied rounds rs (k :: rest) (job k) l) /\ alive rs (k :: rest) y.
+Proof.
+  intros Sd Top. induction rounds as [|rounds IH]; intros l x Hx A; [now exists x|]. cbn [emptied].
+  cbv zeta. set (here := filter (fun x : stock => some_at 0 (snd x)) l). set (later := filter (fun x : stock => negb (some_at 0 (snd x))) l).
+  destruct (some_at 0 (snd x)) eqn:Hs.
+  - assert (Hh : In x here) by (apply filter_In; now split).
+    destruct (next_complete top rs k rest here x Sd Top Hh Hs A) as (y & Hy & Ay). destruct here as [|h here]; [contradiction|].
+    apply (IH _ y); [|exact Ay]. apply distinct_In, in_or_app. now left.
+  - assert (Hl : In x later) by (apply filter_In; split; [exact Hx|now rewrite Hs]). destruct here as [|h here]; [now exists x|].
+    apply (IH _ x); [|exact A]. apply distinct_In, in_or_app. now right.
+Qed.
+
+Lemma search_sound top rs : (forall r, In r rs -> fst r <= top) ->
+  forall ks l, sound top ks -> search rs ks l = true -> forall x, In x l -> ~ alive rs ks x.
+Proof.
+  intros Top. induction ks as [|k ks IH]; intros l Sd H x Hx A; (destruct l as [|x0 l0]; [contradiction|]); cbn [search] in H; [discriminate|].
+  set (l := x0 :: l0) in *. apply andb_prop in H. destruct H as [Z H].
+  destruct (emptied_complete top rs k ks Sd Top (N.to_nat (many k)) l x Hx A) as (y & Hy & (Len & Pk & Li)).
+  rewrite forallb_forall in Z. specialize (Z y Hy). apply negb_true_iff in Z. destruct y as [cs ns]. cbn [fst snd] in *.
+  destruct ns as [|n ns]; [discriminate|]. unfold some_at in Z. cbn [nth] in Z. apply N.ltb_ge in Z. assert (n = 0) by lia. subst n.
+  apply (IH _ (proj1 Sd) H (cs, ns)).
+  - apply in_map_iff. exists (cs, 0 :: ns). split; [reflexivity|exact Hy].
+  - split; [|split]; cbn [fst snd map expand] in *; auto.
+Qed.
+
+(** *** Jobs and rails counted *)
+
+Definition spread (zs : list (item * N)) : list item := expand (map fst zs) (map snd zs).
+
+Lemma counted_spread l : spread (counted l) = l.
+Proof.
+  induction l as [|x l IH]; [reflexivity|]. cbn [counted]. destruct (counted l) as [|[y n] rest].
+  - cbn in *. now rewrite <- IH.
+  - unfold same_item. destruct (N.eqb_spec (fst x) (fst y)), (N.eqb_spec (snd x) (snd y)); cbn [andb]; unfold spread in *; cbn [map expand fst snd] in *;
+      rewrite <- IH; try (simpl; reflexivity).
+    assert (x = y) by (destruct x, y; simpl in *; congruence). subst y.
+    replace (N.to_nat (n + 1)) with (S (N.to_nat n)) by lia. reflexivity.
+Qed.
+
+Lemma spread_app a b : spread (a ++ b) = spread a ++ spread b.
+Proof. unfold spread. induction a as [|[x n] a IH]; [reflexivity|]. cbn [app map expand fst snd]. rewrite IH. apply app_assoc. Qed.
+
+Lemma spread_filter (f : item * N -> bool) zs : Permutation (spread (filter f zs) ++ spread (filter (fun z => negb (f z)) zs)) (spread zs).
+Proof.
+  unfold spread. induction zs as [|[x n] zs IH]; [reflexivity|]. cbn [filter map expand]. destruct (f (x, n)); cbn [negb map expand fst snd].
+  - rewrite <- app_assoc. now apply Permutation_app_head.
+  - etransitivity; [apply Permutation_app_swap_app|]. now apply Permutation_app_head.
+Qed.
+
+Lemma ordered_spread named : forall zs, Permutation (spread (ordered named zs)) (spread zs).
+Proof.
+  induction named as [|s named IH]; intros zs; [reflexivity|]. cbn [ordered]. cbv zeta. rewrite spread_app, IH. apply spread_filter.
 Qed.
 
 (** the loads of the rails, as bins *)
@@ -209,33 +970,51 @@ Proof.
     + intros r Hr. apply in_seq in Hr. lia.
 Qed.
 
-Lemma live_rooms (P : N -> bool) caps :
-  map (fun r => nth r caps 0) (filter (fun r => P (nth r caps 0)) (seq 0 (length caps))) = filter P caps.
+(** every list of jobs is one of a list, up to order *)
+Lemma perm_sub {A} : forall (l t u : list A), Permutation (t ++ u) l -> exists t', Permutation t t' /\ sub t' l.
 Proof.
-  induction caps as [|c caps IH]; [reflexivity|]. change (length (c :: caps)) with (S (length caps)).
-  rewrite <- cons_seq, <- seq_shift.
-  assert (E : forall (Q : nat -> bool) (g : nat -> N) rs,
-    map g (filter Q (map S rs)) = map (fun r => g (S r)) (filter (fun r => Q (S r)) rs)).
-  { intros Q g. induction rs as [|r rs IHr]; [reflexivity|]. simpl. destruct (Q (S r)); simpl; now rewrite IHr. }
-  cbn [filter nth]. destruct (P c); cbn [map nth]; rewrite E; cbn [nth]; now rewrite IH.
+  induction l as [|x l IH]; intros t u P.
+  - apply Permutation_sym, Permutation_nil, app_eq_nil in P. destruct P as [-> _]. exists []. split; [reflexivity|constructor].
+  - change (x :: l) with (repeat x 1 ++ l) in P. apply share in P. destruct P as (j & t' & u' & Hj & T & _ & P).
+    destruct (IH _ _ P) as (s & Ps & S). destruct j as [|[|j]]; [| |lia]; simpl in T.
+    + exists s. split; [now rewrite T|now constructor].
+    + exists (x :: s). split; [rewrite T; now constructor|now constructor].
 Qed.
 
-Theorem T7_cover_sound : forall caps ps, by_cover caps ps = true -> refuted caps ps.
+Theorem T7_cover_sound : forall named caps xs, by_cover named caps xs = true -> refuted caps (map fst xs).
 Proof.
-  unfold by_cover. intros caps ps H a [L F] C. apply andb_prop in H. destruct H as [Hp Hc]. rewrite forallb_forall in Hp.
-  assert (Pos : forall p, In p ps -> 0 < p) by (intros p Hin; now apply N.ltb_lt, Hp).
-  apply cover_sound in Hc. apply Hc. rewrite kinds_expand.
-  set (open := fun r => 0 <? nth r caps 0).
-  exists (map (fun r => (on r ps a, nth r caps 0)) (filter open (seq 0 (length caps)))). repeat split.
-  - rewrite map_map. cbn [snd]. unfold open. rewrite (live_rooms (N.ltb 0)). reflexivity.
-  - apply Forall_map, Forall_forall. intros r Hr. apply filter_In in Hr. destruct Hr as [Hr _].
-    apply in_seq in Hr. cbn [fst snd]. apply (C r). lia.
-  - rewrite map_map. cbn [fst]. etransitivity; [|apply (rails_perm ps a (length caps) L F)].
-    assert (D : forall rs, (forall r, In r rs -> (r < length caps)%nat) ->
-      concat (map (fun r => on r ps a) (filter open rs)) = concat (map (fun r => on r ps a) rs)).
-    { induction rs as [|r rs IH]; intros Hr; [reflexivity|]. cbn [filter map concat].
-      specialize (IH (fun s Hs => Hr s (or_intror Hs))). destruct (open r) eqn:O; cbn [map concat]; rewrite IH; [reflexivity|].
-      unfold open in O. apply N.ltb_ge in O. pose proof (C r (Hr r (or_introl eq_refl))) as Cr.
-      rewrite (dead_empty ps a r Pos) by lia. reflexivity. }
-    rewrite D; [reflexivity|]. intros r Hr. apply in_seq in Hr. lia.
+  unfold by_cover. cbv zeta. intros named caps xs H a [L F] C. rewrite map_length in L.
+  set (top := fold_right N.max 0 caps) in *. set (heaviest := best (frontier top xs)) in *.
+  set (rails := counted (map (fun c => (c, heaviest c)) (Descend.sort caps))) in *. set (jobs := ordered named (counted xs)) in *.
+  pose proof (prepared_spec top jobs) as Pr. destruct (prepared top jobs) as [ks sums]. destruct Pr as (J & M & Sd & _). cbn [fst] in H.
+  assert (Kinds : spread rails = map (fun c => (c, heaviest c)) (Descend.sort caps)) by apply counted_spread.
+  assert (Jobs : Permutation (spread jobs) xs) by (unfold jobs; rewrite ordered_spread, counted_spread; reflexivity).
+  assert (Rs : forall r, In r (map fst rails) -> exists c, In c caps /\ r = (c, heaviest c)).
+  { intros r Hr. assert (G : forall l r, In r (map fst (counted l)) -> In r l).
+    { clear. induction l as [|x l IH]; intros r H; [exact H|]. cbn [counted] in H. specialize (IH r). destruct (counted l) as [|[y n] rest].
+      - destruct H as [<-|[]]. now left.
+      - destruct (same_item x y); cbn [map fst] in *; [right; now apply IH|]. destruct H as [<-|H]; [now left|right; now apply IH]. }
+    apply G in Hr. apply in_map_iff in Hr. destruct Hr as (c & <- & Hc). exists c. split; [|reflexivity].
+    apply (Permutation_in c (Permutation_sym (Descend.Permuted_sort caps)) Hc). }
+  assert (Top : forall r, In r (map fst rails) -> fst r <= top).
+  { intros r Hr. destruct (Rs r Hr) as (c & Hc & ->). now apply room_max. }
+  apply (search_sound top _ Top ks _ Sd H _ (or_introl eq_refl)). split; [|split]; cbn [fst snd].
+  - apply (f_equal (@length _)) in M. rewrite !map_length in *. now symmetry.
+  - rewrite J. fold (spread rails) (spread jobs). rewrite Kinds.
+    assert (Pk : packable (map (fun c => (c, heaviest c)) caps) xs).
+    { exists (map (fun r => (on r xs a, (nth r caps 0, heaviest (nth r caps 0)))) (seq 0 (length caps))). split; [|split].
+      - rewrite map_map. cbn [snd]. rewrite <- (map_map (fun r => nth r caps 0) (fun c => (c, heaviest c))).
+        replace (map (fun r => nth r caps 0) (seq 0 (length caps))) with caps; [reflexivity|].
+        clear. induction caps as [|c caps IH]; [reflexivity|]. simpl length. rewrite <- cons_seq, <- seq_shift. cbn [map nth]. rewrite map_map. cbn [nth]. now rewrite <- IH.
+      - apply Forall_map, Forall_forall. intros r Hr. apply in_seq in Hr. cbn [fst snd]. specialize (C r ltac:(lia)).
+        unfold load in C. rewrite on_map in C. exact C.
+      - rewrite map_map. cbn [fst]. now apply rails_perm. }
+    destruct Pk as (bins & A & B & D). exists bins. split; [|split; [exact B|now rewrite Jobs]].
+    rewrite A. apply Permutation_map, Descend.Permuted_sort.
+  - rewrite J. fold (spread jobs). intros r t u Hr P Ht. destruct (Rs r Hr) as (c & Hc & ->). cbn [fst snd] in *.
+    rewrite Jobs in P. destruct (perm_sub xs t u P) as (t' & Pt & S). rewrite (bytes_perm _ _ Pt) in Ht. rewrite (weight_perm _ _ Pt).
+    pose proof (room_max c caps Hc) as Hm. fold top in Hm.
+    destruct (frontier_covers top xs t' S) as (b & Hb & B); [unfold weigh; cbn [fst]; unfold bytes_of in Ht; lia|].
+    apply beats_spec in B. unfold weigh in B. cbn [fst snd] in B. unfold bytes_of in Ht. unfold weight_of.
+    etransitivity; [apply B|]. unfold heaviest. apply best_ge; [exact Hb|]. lia.
 Qed.

@@ -25,38 +25,11 @@ Fixpoint plus (v w : vector) : vector :=
   match v, w with x :: v, y :: w => x + y :: plus v w | [], _ => w | _, [] => v end.
 
 (** an order, so that ways can be compared *)
-Fixpoint lex {A} (cmp : A -> A -> comparison) (l m : list A) : comparison :=
-  match l, m with
-  | [], [] => Eq
-  | [], _ => Lt
-  | _, [] => Gt
-  | x :: l, y :: m => match cmp x y with Eq => lex cmp l m | c => c end
-  end.
-Definition at_most (c : comparison) : bool := match c with Gt => false | _ => true end.
-
-Lemma lex_opp {A} (cmp : A -> A -> comparison) : (forall x y, cmp x y = CompOpp (cmp y x)) ->
-  forall l m, lex cmp l m = CompOpp (lex cmp m l).
-Proof.
-  intros H. induction l as [|x l IH]; intros [|y m]; try reflexivity. simpl. rewrite (H x y).
-  destruct (cmp y x); simpl; auto.
-Qed.
-
-Lemma lex_eq {A} (cmp : A -> A -> comparison) : (forall x y, cmp x y = Eq -> x = y) ->
-  forall l m, lex cmp l m = Eq -> l = m.
-Proof.
-  intros H. induction l as [|x l IH]; intros [|y m] E; try discriminate; [reflexivity|]. simpl in E.
-  destruct (cmp x y) eqn:C; try discriminate. f_equal; auto.
-Qed.
-
 Definition by_number : vector -> vector -> comparison := lex N.compare.
 Definition by_rail : list vector -> list vector -> comparison := lex by_number.
 
 Lemma by_number_opp x y : by_number x y = CompOpp (by_number y x).
 Proof. apply lex_opp. intros. apply N.compare_antisym. Qed.
-
-Lemma total_order {A} (cmp : A -> A -> comparison) x y : cmp x y = CompOpp (cmp y x) ->
-  at_most (cmp x y) = true \/ at_most (cmp y x) = true.
-Proof. intros E. rewrite E. destruct (cmp y x); simpl; auto. Qed.
 
 Module Rails_order <: TotalLeBool.
   Definition t := vector.

@@ -4,8 +4,8 @@
     The order of lists, weights without a job, a capacity that is stated: such things are checked
     because [railopt/check.py] checks them, and no proof needs them. *)
 From Coq Require Import Arith NArith QArith Lia Lqa List Bool Permutation Mergesort Orders.
-From Rails Require Import Copies QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units Staged.
-From Rails Require Spare.
+From Rails Require Import Hot Copies QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units Staged.
+From Rails Require Capacity Fast Spare.
 Import ListNotations.
 Open Scope N_scope.
 
@@ -76,7 +76,9 @@ Fixpoint refutes (g : N) (w : reason) (live caps ps : list N) : bool :=
   | Weighs stated weights =>
       says g stated live && weighable g weights ps && by_dual caps (attach ps (heavy (table_of g weights)))
   | Covers stated weights =>
-      says g stated live && match weights with None => true | Some l => weighable g l ps end && by_cover caps ps
+      let l := match weights with None => [] | Some l => l end in
+      says g stated live && match weights with None => true | Some l => weighable g l ps end
+      && by_cover (map (fun e => fst e / g) l) caps (attach ps (heavy (table_of g l)))
   end.
 
 Lemma refutes_sound g w : forall live caps ps, refutes g w live caps ps = true -> refuted caps ps.
@@ -100,7 +102,7 @@ Proof.
       assert (X : load ps a r <= fullest (bits top ps) top); [|lia].
       apply fullest_ge; [|lia]. apply bits_sound; [now apply on_sub|]. unfold load in C. lia.
   - rewrite <- (attach_sizes ps (heavy (table_of g weights))). now apply T7_dual_sound.
-  - now apply T7_cover_sound.
+  - rewrite <- (attach_sizes ps (heavy (table_of g match weights with None => [] | Some l => l end))). eapply T7_cover_sound; eauto.
 Qed.
 
 Definition fast_common (ps : list N) : N := fold_left N.gcd ps 0.
@@ -774,6 +776,12 @@ Definition refutation_verdict (r : refutation) : bool :=
   | _ => false
   end.
 
+Lemma exceeds x y : negb (no_more x y) = true -> (time_of y < time_of x)%Q.
+Proof.
+  intros N. apply negb_true_iff in N. unfold no_more in N. apply N.leb_gt in N. unfold time_of, Qlt. cbn [Qnum Qden].
+  apply N2Z.inj_lt in N. rewrite !N2Z.inj_mul in N. exact N.
+Qed.
+
 Theorem T7_refutation : forall r, refutation_verdict r = true ->
   bounded (problem (truth r)) (time_of (bound (truth r))) /\ (time_of (least_value r) == time_of (bound (truth r)))%Q /\
   (exists s v, attained (problem (truth r)) s (time_of v) /\ (time_of v == time_of (bound (truth r)))%Q) /\
@@ -783,8 +791,62 @@ Proof.
   apply T7_verdict in V. destruct V as (B & _ & _ & O & _). destruct (O eq_refl) as (_ & s & v & _ & A & E).
   apply andb_prop in H. destruct H as [H N]. apply andb_prop in H. destruct H as [L W].
   split; [now apply B|]. split; [now apply equal_time|]. split; [now exists s, v|]. split; [now apply reaches_sound|].
-  apply negb_true_iff in N. unfold no_more in N. apply N.leb_gt in N. unfold time_of, Qlt. cbn [Qnum Qden].
-  apply N2Z.inj_lt in N. rewrite !N2Z.inj_mul in N. exact N.
+  now apply exceeds.
+Qed.
+
+(** a claim about FAST refuted: its phases take [value], where the claim allows less *)
+Definition fast_verdict (m B1 B2 inside : N) (ws : list N) (value least allowed : frac) : bool :=
+  (0 <? m) && (0 <? B1) && (0 <? B2) && negb (nothing ws)
+  && (fst value * (m * B1 * B2) =? all_phases m B1 B2 inside ws * Npos (snd value))
+  && (fst least * (m * B2) =? total ws * Npos (snd least)) && negb (no_more value allowed).
+
+Lemma time_is x a d : 0 < d -> fst x * d = a * Npos (snd x) -> (nq a / nq d == time_of x)%Q.
+Proof.
+  intros Hd E. apply (f_equal nq) in E. assert (Q : (nq (fst x) * nq d == nq a * nq (Npos (snd x)))%Q) by (rewrite <- !nq_mul, E; reflexivity).
+  apply nq_pos in Hd. unfold time_of. rewrite <- nq_over. pose proof (nq_pos (Npos (snd x)) eq_refl) as Hx.
+  apply (Qmult_inj_r _ _ (nq d * nq (Npos (snd x)))); [nra|]. field_simplify; [|lra|lra]. lra.
+Qed.
+
+Theorem T10_fast_verdict : forall m B1 B2 inside ws value least allowed,
+  fast_verdict m B1 B2 inside ws value least allowed = true ->
+  (fast_time m B1 B2 inside ws == time_of value)%Q /\ (Fast.optimum (nq m) (nq B2) (nq (total ws)) == time_of least)%Q /\
+  (time_of allowed < time_of value)%Q.
+Proof.
+  unfold fast_verdict. intros m B1 B2 inside ws value least allowed H.
+  repeat match goal with H : _ && _ = true |- _ => apply andb_prop in H; destruct H end.
+  repeat match goal with H : (_ <? _) = true |- _ => apply N.ltb_lt in H | H : (_ =? _) = true |- _ => apply N.eqb_eq in H end.
+  split; [|split; [|now apply exceeds]].
+  - rewrite T10_phases by assumption. apply time_is; [lia|assumption].
+  - unfold Fast.optimum. rewrite <- nq_mul. apply time_is; [lia|assumption].
+Qed.
+
+(** a claim about one hot GPU's channels refuted: its largest flow, one byte of which takes [value] *)
+Definition sum_of (xs : list frac) : N * N :=
+  fold_right (fun x s => (fst x * snd s + fst s * Npos (snd x), Npos (snd x) * snd s)) (0, 1) xs.
+Definition flow_verdict (n up nic : N) (direct : frac) (peers : list frac) (value least allowed : frac) : bool :=
+  let most := channels n up nic in
+  let all := sum_of (direct :: peers) in
+  (1 <=? n) && (fst value * most =? Npos (snd value)) && (fst least * (n * nic) =? Npos (snd least)) && negb (no_more value allowed)
+  && (size_of peers =? n - 1) && forallb (fun x => fst x <=? nic * Npos (snd x)) (direct :: peers)
+  && (fst (sum_of peers) <=? up * snd (sum_of peers)) && (fst all =? most * snd all).
+
+Theorem T10_flow_verdict : forall n up nic direct peers value least allowed,
+  flow_verdict n up nic direct peers value least allowed = true ->
+  exists most, (time_of value * nq most == 1)%Q /\
+    (exists p y r, Capacity.flow (N.to_nat n) (nq up) (nq nic) p y r (nq most)) /\
+    (forall p y r v, Capacity.flow (N.to_nat n) (nq up) (nq nic) p y r v -> (v <= nq most)%Q) /\
+    (time_of least * nq (n * nic) == 1)%Q /\ (time_of allowed < time_of value)%Q.
+Proof.
+  unfold flow_verdict. cbv zeta. intros n up nic direct peers value least allowed H.
+  repeat match goal with H : _ && _ = true |- _ => apply andb_prop in H; destruct H end.
+  repeat match goal with H : (_ <=? _) = true |- _ => apply N.leb_le in H | H : (_ =? _) = true |- _ => apply N.eqb_eq in H end.
+  assert (One : forall x d, fst x * d = Npos (snd x) -> (time_of x * nq d == 1)%Q).
+  { intros x d E. apply (f_equal nq) in E. assert (Q : (nq (fst x) * nq d == nq (Npos (snd x)))%Q) by (rewrite <- nq_mul, E; reflexivity).
+    unfold time_of. rewrite <- nq_over. pose proof (nq_pos (Npos (snd x)) eq_refl) as Hx.
+    setoid_replace (nq (fst x) / nq (Npos (snd x)) * nq d)%Q with (nq (fst x) * nq d / nq (Npos (snd x)))%Q by (field; lra).
+    rewrite Q. field. lra. }
+  exists (channels n up nic). destruct (T10_hot_flow n up nic) as [A B]; [assumption|].
+  split; [now apply One|]. split; [exact A|]. split; [exact B|]. split; [now apply One|now apply exceeds].
 Qed.
 
 (** a plan file by itself *)

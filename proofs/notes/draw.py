@@ -363,7 +363,7 @@ def _t8() -> str:
         "No plan is better than 4, although every node alone could be done at 3: sizes differ, "
         "and the two sides pull apart",
         two_sides(
-            record["best"],
+            record["best"]["problem"],
             record["bad"]["assignment"],
             [(Fraction(record["at_most"]), "every node alone")],
         ),

@@ -48,4 +48,4 @@ Extract Inlined Constant N.ones => "Integer.ones".
 Extract Inlined Constant andb => "(&&)".
 Extract Inlined Constant orb => "(||)".
 
-Extraction "checker.ml" verdict plan_verdict refutation_verdict chunk_of unit_of transfer_of share_of.
+Extraction "checker.ml" verdict plan_verdict refutation_verdict fast_verdict flow_verdict chunk_of unit_of transfer_of share_of.

@@ -405,13 +405,9 @@ let is_counterexample = function
   | Obj pairs -> find "railopt" pairs = Some (Str "counterexample")
   | _ -> false
 
-(* (what it refutes, the checker's input) of a counterexample of kind "plan": its bad plan is read
-   as that of a certificate of the same problem. *)
-let refutation directory value =
-  let keys = "railopt version theorem claim kind best bad where value optimum at_most" in
-  let r = fields "counterexample" keys "" value in
-  if get "version" r <> Int Z.one || get "kind" r <> Str "plan" then
-    wrong "a counterexample of another kind than plan: check it without --verified";
+(* Whether a claim about plans is refuted: its bad plan is read as that of a certificate of the same
+   problem. *)
+let by_plan directory r bad_value least_value allowed =
   let best = match get "best" r with
     | Obj pairs -> pairs
     | _ -> wrong "best: expected a certificate" in
@@ -424,10 +420,42 @@ let refutation directory value =
   let bad = match worse.own with
     | Some bad -> bad
     | None -> wrong "bad: expected an assignment or a flow" in
+  refutation_verdict { truth; bad; bad_value; least_value; allowed }
+
+(* Whether FAST's phases on hot tiles refute a claim. *)
+let by_fast _ r =
+  let b = fields "best" "servers gpus scale_up scale_out stages" "local" (get "best" r) in
+  let number name = natural name (get name b) in
+  let inside = match find "local" b with Some value -> natural "local" value | None -> Z.zero in
+  fast_verdict (number "gpus") (number "scale_up") (number "scale_out") inside
+    (naturals "stages" (get "stages" b))
+
+(* Whether the channels of one hot GPU refute a claim. *)
+let by_flow _ r =
+  let b = fields "best" "rails scale_up nic" "" (get "best" r) in
+  let bad = fields "bad" "direct through_peers" "" (get "bad" r) in
+  let number name = natural name (get name b) in
+  let peers = List.map (fraction "through_peers") (listed "peers" (get "through_peers" bad)) in
+  flow_verdict (number "rails") (number "scale_up") (number "nic")
+    (fraction "direct" (get "direct" bad)) peers
+
+type disproof = { of_what : string; holds : bool; optimum : string;
+                  value : frac; least : frac; allowed : frac }
+
+(* What a counterexample refutes, whether it does, and its figures. *)
+let disproof directory value =
+  let keys = "railopt version theorem claim kind best bad where value optimum at_most" in
+  let r = fields "counterexample" keys "" value in
+  if get "version" r <> Int Z.one then wrong "expected a counterexample of version 1";
+  let refutes, optimum = match get "kind" r with
+    | Str "plan" -> (by_plan, "proved")
+    | Str "fast" -> (by_fast, "claimed")
+    | Str "flow" -> (by_flow, "claimed")
+    | _ -> wrong "a counterexample of unknown kind" in
   let number name = fraction name (get name r) in
+  let value, least, allowed = (number "value", number "optimum", number "at_most") in
   let theorem = match get "theorem" r with
     | Str text -> text
     | _ -> wrong "theorem: expected a text" in
-  ("counterexample to " ^ theorem,
-   { truth; bad; bad_value = number "value"; least_value = number "optimum";
-     allowed = number "at_most" })
+  { of_what = "counterexample to " ^ theorem; holds = refutes directory r value least allowed;
+    optimum; value; least; allowed }

@@ -7,6 +7,12 @@ let usage = "usage: railopt-verified [--json] [--seconds S] FILE...\n\
   Checks certificates (.json) and plans (.npz) of railopt with a checker that is proved in Coq.\n\
   exit codes: 0 every file holds, 4 some file does not, 1 some file can't be read"
 
+let no_traffic _ =
+  prerr_endline "railopt-verified: --traffic is not read here, and nothing was checked: run\n  \
+    railopt check --verified --traffic TRAFFIC FILE...\n\
+    which asks this program about each file, and holds it against the traffic in Python";
+  exit 1
+
 type said = {
   ok : bool; optimal : bool; optimum : string; kind : string; message : string;
   bound : frac option; value : frac option; best : frac option }
@@ -45,13 +51,12 @@ let certificate directory json =
   | Rejected fault -> { (failed kind (why fault)) with bound = Some c.bound }
 
 let counterexample directory json =
-  let kind, r = Certificate.refutation directory json in
-  if refutation_verdict r then
-    let value, allowed = (text_of r.bad_value, text_of r.allowed) in
-    { (failed kind (value ^ " where the claim allows " ^ allowed)) with
-      ok = true; optimum = "proved";
-      bound = Some r.least_value; value = Some r.bad_value; best = Some r.least_value }
-  else failed kind "it does not show a plan above what the claim allows, and the optimum"
+  let { Certificate.of_what; holds; optimum; value; least; allowed } =
+    Certificate.disproof directory json in
+  if holds then
+    { (failed of_what (text_of value ^ " where the claim allows " ^ text_of allowed)) with
+      ok = true; optimum; bound = Some least; value = Some value; best = Some least }
+  else failed of_what "it does not show a plan above what the claim allows, and the optimum"
 
 let plan path =
   let { Plan.file; digest; _ } = Plan.read path in
@@ -141,7 +146,8 @@ let with_more_stack code options files =
 let () =
   let as_json = ref false and seconds = ref 60 and files = ref [] in
   let options = [ ("--json", Arg.Set as_json, " one JSON object a file");
-                  ("--seconds", Arg.Set_int seconds, "S refuse a file that takes longer (60)") ] in
+                  ("--seconds", Arg.Set_int seconds, "S refuse a file that takes longer (60)");
+                  ("--traffic", Arg.String no_traffic, "TRAFFIC refused: railopt check does it") ] in
   Arg.parse (Arg.align options) (fun file -> files := file :: !files) usage;
   if !files = [] || !seconds < 1 then (prerr_endline usage; exit 1);
   Gc.set { (Gc.get ()) with minor_heap_size = 1 lsl 22; space_overhead = 400 };

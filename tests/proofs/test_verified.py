@@ -41,6 +41,7 @@ RECORDED = [
 MUTANTS = 2400  # at most: three of each certificate where that is fewer, else one of so many
 KINDS = {"local", "coupled", "fluid", "moved", "staged", "split"}
 DAMAGED = 150  # files of each sort
+FIGURES = {"rails", "scale_up", "nic", "gpus", "scale_out"}  # that decide what a hot GPU takes
 
 
 @pytest.fixture(scope="module")
@@ -236,19 +237,29 @@ def test_a_split_of_any_number_of_tokens(program: str, tmp_path: Path, tokens: i
 
 
 def test_counterexamples(program: str, tmp_path: Path) -> None:
-    """Those about plans are accepted; with another number in them they are not."""
-    found = [
-        file for file in counterexamples.files() if counterexamples.read(file)["kind"] == "plan"
-    ]
-    assert len(found) > 10
-    files = []
+    """Every one is accepted; with another number in them they are not."""
+    found, files = counterexamples.files(), []
+    assert {counterexamples.read(file)["kind"] for file in found} == {"plan", "flow", "fast"}
     for file in found:
         assert check(file, verified=True).ok
         record = counterexamples.read(file)
-        for name, other in (("value", "at_most"), ("optimum", "value"), ("at_most", "value")):
-            files.append(tmp_path / f"{name}-{file.name}")
-            files[-1].write_text(json.dumps({**record, name: record[other]}))
+        changes = [{name: str(Fraction(record[name]) + 1)} for name in ("value", "optimum")]
+        changes.append({"at_most": record["value"]})
+        if record["kind"] != "plan":  # whose certificates have their own mutants
+            best = record["best"]
+            changes += [{"best": {**best, key: best[key] + 1}} for key in best if key in FIGURES]
+        for i, change in enumerate(changes):
+            files.append(tmp_path / f"{i}-{file.name}")
+            files[-1].write_text(json.dumps({**record, **change}))
     assert [answer["ok"] for answer in by_program(files)] == [False] * len(files)
+
+
+def test_traffic_is_refused_with_the_remedy(program: str) -> None:
+    file = str(counterexamples.files()[0])
+    for line in (["--traffic", "moe:seed=1", file], [file, "--traffic", "moe:seed=1"]):
+        done = subprocess.run([program, *line], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "railopt check --verified --traffic" in done.stderr
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".json"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from railopt import check
+from railopt import Fabric, check, plan, workloads
 from railopt.certificate import Certificate
 from railopt.checking import check_all
 from railopt.cli.main import main
@@ -71,6 +71,24 @@ def test_who_accepted_is_said(
     assert str(check_all([certificate, broken])) == "1 of 2 accepted by railopt/check.py"
 
 
+def test_traffic_is_held_against_it_in_python(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Honoured or refused: the program reads none, and what it accepts may be of other traffic."""
+    answering(json.dumps({**ANSWER, "kind": "plan"}), tmp_path, monkeypatch)
+    fabric = Fabric.uniform(3, 2)
+    mine, other = (workloads.zipf(fabric, seed=seed) for seed in (1, 2))
+    plan(fabric, mine.chunks("flow"), "lpt").save(tmp_path / "plan.npz")
+    assert "Python" not in check(tmp_path / "plan.npz", verified=True).message
+    held = check(tmp_path / "plan.npz", mine, verified=True)
+    assert held.ok
+    assert "by railopt-verified; sends every byte" in held.message
+    assert held.message.endswith("once (this by Python)")
+    assert not check(tmp_path / "plan.npz", other, verified=True).ok
+    with pytest.raises(InputError, match="knows no nodes"):
+        check(certificate, mine, verified=True)
+
+
 def test_what_is_no_answer_is_an_error(
     certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,9 +105,6 @@ def test_what_is_no_answer_is_an_error(
 
 
 def test_what_it_does_not_know_is_refused(certificate: Path) -> None:
-    counterexample = ROOT / "proofs" / "counterexamples" / "T8-unequal-sizes.json"
-    with pytest.raises(InputError, match="does not know counterexamples of kind all"):
-        check(counterexample, verified=True)
     with pytest.raises(InputError, match="save this Certificate"):
         check(Certificate.load(certificate), verified=True)
 

@@ -5,11 +5,10 @@ A file `proofs/counterexamples/*.json` holds
 
     claim, theorem      what it refutes, in words, and the registry's id
     kind                "plan"   chunks or flows on a fabric; value and optimum by `check.py`
-                        "all"    the same, the optimum by trying every assignment
                         "flow"   one hot GPU: a flow and a cut of the same size (T10)
                         "fast"   FAST's phases on one hot tile (T10b, T10d)
     best                a certificate whose optimality `check.py` proves ("plan"), or the instance
-                        ("all", "flow", "fast")
+                        ("flow", "fast")
     bad                 the refuted claim's assignment or flow, and the policy that makes it, if one
                         does
     where               hypotheses of the claim that the bad plan meets, by name; replayed as well
@@ -41,12 +40,11 @@ from railopt.fabric import Fabric
 from railopt.policies import plan
 from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.result import Result, verdict
-from railopt.symbolic.search.oracle import best_coupled
 from railopt.symbolic.statements.fast import Hot
 from railopt.symbolic.statements.hot_gpu import cuts
 
 Record = dict[str, Any]
-MOST_WAYS = 100_000  # assignments that a replay tries
+MOST_STAGES = 100_000  # that a replay takes
 KEYS = {
     "railopt",
     "version",
@@ -99,7 +97,7 @@ def validated(record: Any, path: Path) -> Record:
             fraction(record[number], number)
         if not set(record["where"]) <= set(WHERE) or not _small(record):
             raise FormatError(
-                f"{name}: more ways to try than {MOST_WAYS}, or hypotheses other than "
+                f"{name}: more than {MOST_STAGES} stages or 6 rails, or hypotheses other than "
                 f"{', '.join(WHERE)}"
             )
     except (KeyError, TypeError, AttributeError, Rejected) as error:
@@ -108,14 +106,11 @@ def validated(record: Any, path: Path) -> Record:
 
 
 def _small(record: Record) -> bool:
-    """Whether a replay that tries every assignment, cut or stage has few enough of them."""
+    """Whether a replay that tries every cut or stage has few enough of them."""
     best = record["best"]
-    if record["kind"] == "all":
-        rails, chunks = best["rails"], len(best["chunks"]["size"])
-        return rails >= 1 and chunks <= 20 and rails ** max(0, chunks - 1) <= MOST_WAYS
     if record["kind"] == "flow":
         return 1 <= best["rails"] <= 6
-    return record["kind"] == "plan" or len(best["stages"]) <= MOST_WAYS
+    return record["kind"] == "plan" or len(best["stages"]) <= MOST_STAGES
 
 
 def replay(record: Record) -> list[str]:
@@ -194,20 +189,6 @@ def policy_rails(problem: Record, policy: str) -> list[int]:
     return rails
 
 
-def _replay_all(record: Record) -> tuple[Fraction, Fraction, list[str]]:
-    """The optimum over every assignment is above what the claim allows; `bad` is one that attains
-    it.
-    """
-    problem = record["best"]
-    columns = [problem["chunks"][key] for key in ("src", "dst", "size")]
-    value, _ = best_coupled(tuple(zip(*columns, strict=True)), problem["rails"])
-    ones = [[1] * problem["rails"]] * problem["nodes"]
-    src, dst, size = columns
-    shown = completion(ones, ones, src, dst, size, record["bad"]["assignment"])[0]
-    problems = [] if shown == value else [f"the assignment takes {shown}, the best {value}"]
-    return Fraction(value), Fraction(value), problems
-
-
 def _replay_flow(record: Record) -> tuple[Fraction, Fraction, list[str]]:
     """Time of one byte: 1/flow.  The flow respects every capacity; the cut shows that there is no
     larger one.
@@ -241,7 +222,6 @@ def _hot(record: Record) -> Hot:
 
 REPLAY: dict[str, Callable[[Record], tuple[Fraction, Fraction, list[str]]]] = {
     "plan": _replay_plan,
-    "all": _replay_all,
     "flow": _replay_flow,
     "fast": _replay_fast,
 }

@@ -69,8 +69,16 @@ def certificate(problem: Record, optimum: Any, witness: Record, **attained: Any)
     }
 
 
-def coupled(instance: Instance, rails: int, assignment: Sequence[int], optimum: int) -> Record:
-    """The certificate of unit-rate chunks whose optimum is the average of a node."""
+def coupled(
+    instance: Instance,
+    rails: int,
+    assignment: Sequence[int],
+    optimum: int,
+    witness: Record | None = None,
+) -> Record:
+    """The certificate of unit-rate chunks; without a witness, their optimum is the average of a
+    node.
+    """
     nodes = 1 + max(end for chunk in instance for end in chunk[:2])
     ones = [[1] * rails for _ in range(nodes)]
     src, dst, size = ([chunk[i] for chunk in instance] for i in range(3))
@@ -88,13 +96,13 @@ def coupled(instance: Instance, rails: int, assignment: Sequence[int], optimum: 
         for k in range(nodes)
     ]
     _, side, node = max(loads)
-    witness = {
+    by_node = {
         "kind": "node",
         "node": node,
         "side": ("send", "recv")[side],
         "witness": {"kind": "average"},
     }
-    return certificate(problem, optimum, witness, assignment=list(assignment))
+    return certificate(problem, optimum, witness or by_node, assignment=list(assignment))
 
 
 def local(sizes: Sequence[int], rails: int) -> Record:
@@ -259,18 +267,17 @@ def _t8() -> Iterator[tuple[str, Record]]:
     gap = smallest_gap(most_chunks=5, largest=3)
     assert gap is not None
     instance: Any = gap.instance
-    columns = {
-        key: [chunk[i] for chunk in instance] for i, key in enumerate(("src", "dst", "size"))
-    }
+    value, rails = best_coupled(instance, 2)
+    sides = {"send": sorted({c[0] for c in instance}), "recv": sorted({c[1] for c in instance})}
     yield (
         "T8-unequal-sizes.json",
         record(
             "T8b",
             "some plan attains the optimum of every node alone, whatever the sizes",
-            "all",
-            {"nodes": 3, "rails": 2, "chunks": columns},
-            {"assignment": list(best_coupled(instance, 2)[1])},
-            Figures(gap.value, gap.value, gap.best),
+            "plan",
+            coupled(instance, 2, rails, value, {"kind": "joint", **sides}),
+            {"assignment": list(rails)},
+            Figures(value, value, gap.best),
         ),
     )
 
