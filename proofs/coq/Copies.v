@@ -4,7 +4,7 @@
     the lists that a certificate has, the check of its bound and the check of its shares. *)
 From Coq Require Import Arith NArith QArith Lia List Bool.
 From Rails Require Import Sums Loads.
-From Rails Require Spare.
+From Rails Require Jobs Spare.
 Import ListNotations.
 Open Scope N_scope.
 
@@ -147,12 +147,17 @@ Definition copies_on (holds : list N) (l : list share) (r : nat) : list nat :=
 Definition proper (R E : nat) (k : Spare.slots) (s : share) : bool :=
   (gpu s <? R)%nat && (expert s <? E)%nat && (Spare.holds k (gpu s) (expert s) || Spare.may k (gpu s) (expert s)).
 
+(** tokens of the experts from [i] on *)
+Fixpoint all_put (t : tree) (i : N) (counts : list N) : bool :=
+  match counts with [] => true | v :: counts => (entry t i =? v) && all_put t (i + 1) counts end.
+
 Definition check_shares (counts holds spare : list N) (node : option (list N)) (l : list share) (p : N) (q : positive) : bool :=
   let R := length holds in
   let E := length counts in
+  let put := gathered (fun s => N.of_nat (expert s)) tokens l (zeros (depth_of (N.of_nat E))) in
   forallb (proper R E (slots_of holds spare (reach holds node))) l
   && forallb (fun r => N.of_nat (length (copies_on holds l r)) <=? nth r spare 0) (seq 0 R)
-  && forallb (fun e => tokens_where (fun s => (expert s =? e)%nat) l =? nth e counts 0) (seq 0 E)
+  && all_put put 0 counts
   && forallb (fun r => Npos q * tokens_where (fun s => (gpu s =? r)%nat) l <=? p) (seq 0 R)
   && existsb (fun r => Npos q * tokens_where (fun s => (gpu s =? r)%nat) l =? p) (seq 0 R).
 
@@ -191,13 +196,24 @@ Proof.
     + rewrite sum_add, sum_ind. cbn [length]. destruct (a <? E)%nat; lia.
 Qed.
 
+Lemma all_put_spec t : forall counts i, all_put t i counts = true -> forall e, (e < length counts)%nat ->
+  entry t (i + N.of_nat e) = nth e counts 0.
+Proof.
+  induction counts as [|v counts IH]; intros i H e He; cbn [length] in He; [lia|]. cbn [all_put] in H. apply andb_prop in H.
+  destruct H as [A B]. destruct e as [|e]; [rewrite N.add_0_r; now apply N.eqb_eq|].
+  cbn [nth]. rewrite <- (IH (i + 1) B e) by lia. f_equal. lia.
+Qed.
+
+Lemma tokens_where_total P l : tokens_where P l = Jobs.total (map tokens (filter P l)).
+Proof. induction l as [|s l IH]; [reflexivity|]. cbn [tokens_where filter]. destruct (P s); cbn [map]; rewrite ?Jobs.total_cons; lia. Qed.
+
 Theorem T15_shares : forall counts holds spare node l p q, check_shares counts holds spare node l p q = true ->
   split_takes counts holds spare node l (Z.of_N p # q).
 Proof.
   unfold check_shares. cbn zeta. intros counts holds spare node l p q H.
   apply andb_prop in H. destruct H as [H One]. apply andb_prop in H. destruct H as [H Most].
   apply andb_prop in H. destruct H as [H Put]. apply andb_prop in H. destruct H as [May Slots].
-  rewrite forallb_forall in May, Slots, Put, Most. apply existsb_exists in One. destruct One as (r0 & Hr0 & One).
+  rewrite forallb_forall in May, Slots, Most. apply existsb_exists in One. destruct One as (r0 & Hr0 & One).
   assert (Seq : forall n i, (i < n)%nat -> In i (seq 0 n)) by (intros; apply in_seq; lia).
   assert (A : forall s, In s l -> (gpu s < length holds)%nat /\ (expert s < length counts)%nat /\
     (has holds (gpu s) (expert s) || Spare.may (slots_of holds spare (reach holds node)) (gpu s) (expert s)) = true).
@@ -215,8 +231,12 @@ Proof.
   - intros r e Hr He X. cbn [Spare.holds slots_of]. unfold copied. destruct (has holds r e); [reflexivity|]. cbn [negb andb orb].
     destruct (existsb (on r e) l) eqn:Ex; [reflexivity|]. exfalso. clear - X Ex. induction l as [|s l IH]; [cbn in X; lia|].
     cbn [existsb] in Ex. apply orb_false_iff in Ex. destruct Ex as [O Ex]. rewrite dealt_cons, O in X. now apply IH.
-  - intros e He. rewrite over_gpus by apply A. unfold tokens_for. specialize (Put e (Seq _ _ He)). apply N.eqb_eq in Put.
-    now rewrite Put.
+  - intros e He. rewrite over_gpus by apply A. unfold tokens_for. rewrite <- (all_put_spec _ _ _ Put e He), N.add_0_l.
+    pose proof (depth_enough (N.of_nat (length counts))) as D.
+    rewrite (entry_gathered _ _ (depth_of (N.of_nat (length counts)))); [|apply zeros_depth|lia|].
+    + rewrite entry_zeros, N.add_0_l, tokens_where_total. do 3 f_equal. apply filter_ext. intros s.
+      destruct (Nat.eqb_spec (expert s) e), (N.eqb_spec (N.of_nat (expert s)) (N.of_nat e)); auto; lia.
+    + intros s I. destruct (A s I) as (_ & B & _). lia.
   - assert (Hr : (r0 < length holds)%nat) by (apply in_seq in Hr0; lia). apply N.eqb_eq in One.
     assert (L : forall r, sum (length counts) (dealt l r) = N.to_nat (tokens_where (fun s => (gpu s =? r)%nat) l)).
     { intros r. apply over_experts. intros s I. now apply A. }

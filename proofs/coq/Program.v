@@ -480,8 +480,24 @@ Qed.
 
 (** ** Copies in spare slots: experts of a room once, those with most tokens first *)
 
+Module Most_order <: TotalLeBool.
+  Definition t := (N * N)%type.     (* tokens, expert *)
+  Definition leb (x y : t) : bool := (fst y <? fst x) || ((fst x =? fst y) && (snd x <=? snd y)).
+  Lemma leb_total : forall x y, leb x y = true \/ leb y x = true.
+  Proof.
+    intros x y. unfold leb. destruct (N.ltb_spec (fst y) (fst x)), (N.ltb_spec (fst x) (fst y)), (N.eqb_spec (fst x) (fst y)),
+      (N.eqb_spec (fst y) (fst x)), (N.leb_spec (snd x) (snd y)), (N.leb_spec (snd y) (snd x)); auto; lia.
+  Qed.
+End Most_order.
+Module Most := Sort Most_order.
+
+Fixpoint each_once (l : list (N * N)) : list (N * N) :=
+  match l with
+  | x :: rest => match rest with y :: _ => if snd x =? snd y then each_once rest else x :: each_once rest | [] => l end
+  | [] => []
+  end.
 Definition room_of (counts : tree) (es : list nat) : list nat :=
-  map (fun z => N.to_nat (snd z)) (Heavy.sort (map (fun e => (entry counts (N.of_nat e), N.of_nat e)) (nodup Nat.eq_dec es))).
+  map (fun z => N.to_nat (snd z)) (each_once (Most.sort (map (fun e => (entry counts (N.of_nat e), N.of_nat e)) es))).
 Fixpoint largest_first (counts : tree) (w : copies) : copies :=
   match w with
   | Rails.Spare.Room es => Rails.Spare.Room (room_of counts es)

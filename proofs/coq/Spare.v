@@ -179,36 +179,40 @@ Section Spare.
   (** ** The check of a witness, as the kernel does it *)
   Inductive witness := Room (es : list nat) | Cases (e r : nat) (with_it without_it : witness).
 
-  Fixpoint distinct (es : list nat) : bool :=
-    match es with [] => true | e :: es => negb (existsb (Nat.eqb e) es) && distinct es end.
+  (** most tokens first, of as many the first expert: so none stands twice *)
+  Definition before (e a : nat) : Prop := c a < c e \/ (c a = c e /\ e < a).
   Fixpoint sorted (es : list nat) : bool :=
     match es with
-    | e :: es => match es with a :: _ => (c a <=? c e) && sorted es | [] => true end
+    | e :: es => match es with a :: _ => ((c a <? c e) || ((c a =? c e) && (e <? a))) && sorted es | [] => true end
     | [] => true
     end.
 
-  Lemma distinct_sound es : distinct es = true -> NoDup es.
+  Lemma sorted_before es : sorted es = true -> StronglySorted before es.
   Proof.
-    induction es as [|e es IH]; simpl; intros H; constructor.
-    - apply andb_true_iff in H as [H _]. intros I. apply negb_true_iff in H.
-      assert (existsb (Nat.eqb e) es = true); [|congruence].
-      apply existsb_exists. exists e. split; [exact I|apply Nat.eqb_refl].
-    - apply IH. now apply andb_true_iff in H.
-  Qed.
-
-  Lemma sorted_sound es : sorted es = true -> falling es.
-  Proof.
-    intros H. apply Sorted_StronglySorted; [intros a b d; lia|].
+    intros H. apply Sorted_StronglySorted; [unfold before; intros a b d; lia|].
     induction es as [|e es IH]; constructor; (destruct es as [|a es]; [now constructor|]);
       apply andb_true_iff in H as [H S].
     - now apply IH.
-    - constructor. now apply Nat.leb_le.
+    - constructor. apply orb_true_iff in H as [H|H]; [left; now apply Nat.ltb_lt|right].
+      apply andb_true_iff in H as [H L]. split; [now apply Nat.eqb_eq|now apply Nat.ltb_lt].
+  Qed.
+
+  Lemma sorted_falling es : sorted es = true -> falling es.
+  Proof.
+    intros H. apply sorted_before in H. induction H as [|e es S IH F]; constructor; auto.
+    eapply Forall_impl; [|exact F]. unfold before. intros a. cbv beta. lia.
+  Qed.
+
+  Lemma sorted_distinct es : sorted es = true -> NoDup es.
+  Proof.
+    intros H. apply sorted_before in H. induction H as [|e es S IH F]; constructor; auto.
+    intros I. rewrite Forall_forall in F. specialize (F e I). unfold before in F. lia.
   Qed.
 
   Fixpoint shows (k : slots) (T : nat) (w : witness) : bool :=
     match w with
     | Room es =>
-        distinct es && sorted es && forallb (fun e => e <? E) es && (room k T es <? lsum c es)
+        sorted es && forallb (fun e => e <? E) es && (room k T es <? lsum c es)
     | Cases e r w1 w2 =>
         (r <? R) && (e <? E) && shows (with_copy k r e) T w1 && shows (without_copy k r e) T w2
     end.
@@ -217,7 +221,7 @@ Section Spare.
   Proof.
     intros k T w. revert k. induction w as [es|e r w1 I1 w2 I2]; intros k H; simpl in H;
       repeat (apply andb_true_iff in H as [H ?]).
-    - apply T15_room with es; [now apply distinct_sound|now apply sorted_sound| |now apply Nat.ltb_lt].
+    - apply T15_room with es; [now apply sorted_distinct|now apply sorted_falling| |now apply Nat.ltb_lt].
       intros e I. apply Nat.ltb_lt. match goal with F : forallb _ _ = true |- _ =>
         exact (proj1 (forallb_forall _ _) F e I) end.
     - apply T15_cases with r e; [now apply Nat.ltb_lt|now apply Nat.ltb_lt|now apply I1|now apply I2].

@@ -16,29 +16,35 @@ let sigma =
      "\006\015\014\009\011\003\000\008\012\002\013\007\001\004\010\005";
      "\010\002\008\004\007\006\001\005\015\011\009\014\003\012\013\000" |]
 
-let offsets = Array.map (fun s -> Array.init 16 (fun i -> 8 * Char.code s.[i])) sigma
+let rounds = Array.map (fun s -> Array.init 16 (fun i -> Char.code s.[i])) sigma
+
+(* Arrays of words are read in one step on every machine, which strings are not. *)
+type words = (int64, Bigarray.int64_elt, Bigarray.c_layout) Bigarray.Array1.t
+
+let words n : words = Bigarray.(Array1.init int64 c_layout n (fun _ -> 0L))
 
 type t = {
-  state : Bytes.t;
-  work : Bytes.t;
+  state : words;  (* 8 *)
+  work : words;  (* 16 *)
+  message : words;  (* 16 *)
   block : Bytes.t;
   mutable filled : int;
   mutable seen : int;
 }
 
-let get = Bytes.get_int64_le
-let set = Bytes.set_int64_le
+let get : words -> int -> int64 = Bigarray.Array1.get
+let set : words -> int -> int64 -> unit = Bigarray.Array1.set
 
-(* Words 0 to 15 of a block and of the work, which are 128 bytes long: [update] sees to it. *)
-external get_here : Bytes.t -> int -> int64 = "%caml_bytes_get64u"
-external set_here : Bytes.t -> int -> int64 -> unit = "%caml_bytes_set64u"
-let () = assert (not Sys.big_endian)
+(* Words 0 to 15 of the message and of the work, which have 16: all indices are those below. *)
+external get_here : words -> int -> int64 = "%caml_ba_unsafe_ref_1"
+external set_here : words -> int -> int64 -> unit = "%caml_ba_unsafe_set_1"
 
 let start () =
-  let state = Bytes.create 64 in
-  Array.iteri (fun i word -> set state (8 * i) word) iv;
+  let state = words 8 in
+  Array.iteri (set state) iv;
   set state 0 (Int64.logxor iv.(0) 0x01010010L);
-  { state; work = Bytes.create 128; block = Bytes.make 128 '\000'; filled = 0; seen = 0 }
+  let block = Bytes.make 128 '\000' in
+  { state; work = words 16; message = words 16; block; filled = 0; seen = 0 }
 
 let mix v a b c d m x y =
   let open Int64 in
@@ -59,27 +65,26 @@ let mix v a b c d m x y =
   set_here v c vc;
   set_here v d vd
 
-let compress h m at last =
-  let v = h.work in
-  Bytes.blit h.state 0 v 0 64;
-  Array.iteri (fun i word -> set v (64 + (8 * i)) word) iv;
-  set v 96 (Int64.logxor (get v 96) (Int64.of_int h.seen));
-  if last then set v 112 (Int64.lognot (get v 112));
+(* The 128 bytes of [data] from [at] on. *)
+let compress h data at last =
+  let v = h.work and m = h.message in
+  for i = 0 to 15 do set m i (Bytes.get_int64_le data (at + (8 * i))) done;
+  for i = 0 to 7 do set v i (get h.state i); set v (8 + i) iv.(i) done;
+  set v 12 (Int64.logxor (get v 12) (Int64.of_int h.seen));
+  if last then set v 14 (Int64.lognot (get v 14));
   for round = 0 to 11 do
-    let s = offsets.(round mod 10) in
-    let word i = at + Array.unsafe_get s i in
-    mix v 0 32 64 96 m (word 0) (word 1);
-    mix v 8 40 72 104 m (word 2) (word 3);
-    mix v 16 48 80 112 m (word 4) (word 5);
-    mix v 24 56 88 120 m (word 6) (word 7);
-    mix v 0 40 80 120 m (word 8) (word 9);
-    mix v 8 48 88 96 m (word 10) (word 11);
-    mix v 16 56 64 104 m (word 12) (word 13);
-    mix v 24 32 72 112 m (word 14) (word 15)
+    let s = rounds.(round mod 10) in
+    mix v 0 4 8 12 m s.(0) s.(1);
+    mix v 1 5 9 13 m s.(2) s.(3);
+    mix v 2 6 10 14 m s.(4) s.(5);
+    mix v 3 7 11 15 m s.(6) s.(7);
+    mix v 0 5 10 15 m s.(8) s.(9);
+    mix v 1 6 11 12 m s.(10) s.(11);
+    mix v 2 7 8 13 m s.(12) s.(13);
+    mix v 3 4 9 14 m s.(14) s.(15)
   done;
   for i = 0 to 7 do
-    let j = 8 * i in
-    set h.state j (Int64.logxor (get h.state j) (Int64.logxor (get v j) (get v (64 + j))))
+    set h.state i (Int64.logxor (get h.state i) (Int64.logxor (get v i) (get v (8 + i))))
   done
 
 (* A block is compressed when more is to come: the last one is marked. *)
@@ -105,8 +110,14 @@ let rec update h data at length =
 
 let update_string h text = update h (Bytes.unsafe_of_string text) 0 (String.length text)
 
+(* The bytes of a word in the order in which they stand in memory. *)
+let swapped word =
+  let octets = Bytes.create 8 in
+  Bytes.set_int64_le octets 0 word;
+  Bytes.get_int64_be octets 0
+
 let finish h =
   h.seen <- h.seen + h.filled;
   Bytes.fill h.block h.filled (128 - h.filled) '\000';
   compress h h.block 0 true;
-  String.concat "" (List.init 16 (fun i -> Printf.sprintf "%02x" (Char.code (Bytes.get h.state i))))
+  Printf.sprintf "%016Lx%016Lx" (swapped (get h.state 0)) (swapped (get h.state 1))

@@ -2,7 +2,8 @@
 $RAILOPT_RECORD, each once.
 
 Loaded (-p tests.proofs.recording) before railopt is, so that every importer gets these functions.
-Processes that a test starts are not recorded.
+Of processes that a test starts, those are recorded that run the kernel's file by itself, without
+what they say.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import importlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,9 @@ from tests.proofs.saying import said
 
 kernel: Any = importlib.import_module("railopt.check")
 FOLDER = Path(os.environ["RAILOPT_RECORD"])
-LARGEST = 1 << 22  # bytes of a file that is kept
+LARGEST = 1 << 26  # bytes of a file that is kept
 _plain_certificate, _plain_check = kernel.check_certificate, kernel.check
+_plain_run = subprocess.run
 
 
 def beside(record: Any, directory: Any) -> Iterator[tuple[str, bytes]]:
@@ -36,7 +39,7 @@ def beside(record: Any, directory: Any) -> Iterator[tuple[str, bytes]]:
                 yield name, source.read_bytes()
 
 
-def keep(files: dict[str, bytes], verdict: Any) -> None:
+def keep(files: dict[str, bytes], verdict: Any = None) -> None:
     """Write files into a folder of their own, named after what is in them."""
     digest = hashlib.blake2b(digest_size=16)
     for name, data in sorted(files.items()):
@@ -48,7 +51,8 @@ def keep(files: dict[str, bytes], verdict: Any) -> None:
         return
     for name, data in files.items():
         (folder / name).write_bytes(data)
-    (folder / "verdict").write_text(json.dumps(said(verdict)), encoding="utf-8")
+    if verdict is not None:
+        (folder / "verdict").write_text(json.dumps(said(verdict)), encoding="utf-8")
 
 
 def check_certificate(record: Any, directory: Any = None, work: int = kernel.WORK) -> Any:
@@ -69,4 +73,27 @@ def check(path: Any, work: int = kernel.WORK) -> Any:
     return verdict
 
 
-kernel.check_certificate, kernel.check = check_certificate, check
+def run(line: Any, *args: Any, **options: Any) -> Any:
+    words = [str(word) for word in line] if isinstance(line, list) else []
+    own = str(Path(kernel.__file__))
+    for name in words[words.index(own) + 1 :] if own in words else []:
+        source = Path(name)
+        if source.is_file() and source.stat().st_size <= LARGEST:
+            keep_file(source)
+    return _plain_run(line, *args, **options)
+
+
+def keep_file(source: Path) -> None:
+    """A certificate or a plan that another process is to check."""
+    data = source.read_bytes()
+    if data.startswith(b"PK"):
+        keep({"recorded.npz": data})
+        return
+    try:
+        record = kernel.parsed(data)
+    except (ValueError, RecursionError):
+        return  # damaged files have a test of their own
+    keep({"recorded.json": data, **dict(beside(record, source.parent))})
+
+
+kernel.check_certificate, kernel.check, subprocess.run = check_certificate, check, run
