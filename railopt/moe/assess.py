@@ -378,7 +378,8 @@ class _Setting(NamedTuple):
     def planned(self, trial: Trial) -> tuple[Placed, Seen]:
         """The plan that a trial's steps give."""
         asked = self.question
-        shown = seen(self.trace.counts[self.shown(trial)], asked.window, len(trial.scored))
+        ahead = 0 if trial.seen == trial.scored else len(trial.scored)
+        shown = seen(self.trace.counts[self.shown(trial)], asked.window, ahead)
         problem = Problem(
             self.model.weighing_moves(asked.move_weight).over(shown.weight),
             shown.counts,
@@ -389,7 +390,7 @@ class _Setting(NamedTuple):
             asked.limit_s,
             asked.active,
             asked.costs,
-            shown.recent,
+            shown,
         )
         if asked.planner == "replicate":
             made = aimed(problem, asked.aim, self.links, asked.rail_policy, shown.weight)

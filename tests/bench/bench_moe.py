@@ -19,6 +19,7 @@ from railopt.fabric import Fabric
 from railopt.moe.assess import scored_map
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.eplb import eplb, twins
+from railopt.moe.placement.foreseen import Sizes, foreseen
 from railopt.moe.placement.optimal import optimal
 from railopt.moe.placement.prophet import evaluate, pro_prophet, shadow
 from railopt.moe.placement.replicate import balance, hierarchical, rebalance
@@ -109,7 +110,7 @@ def kept_slots(weight: np.ndarray, before: np.ndarray, nodes: int) -> Row:
     gpus = nodes * 8
     later = weight * np.random.default_rng(1).lognormal(0, 0.2, weight.shape)
     plan = rebalance(later, REPLICAS, GROUPS, nodes, gpus)[0]
-    together = 8 if hierarchical(EXPERTS, REPLICAS, GROUPS, nodes) else gpus
+    together = 8 if hierarchical(EXPERTS, REPLICAS, GROUPS, nodes, gpus) else gpus
     ms = 1e3 * best(lambda: settled(plan, before, gpus, together), 10, cpu=True)
     return Row(f"settled after an old map, {nodes}x8 GPUs", ms, "ms", note="processor time")
 
@@ -164,7 +165,7 @@ def ahead(load: np.ndarray, gpus: int, apart: int | None) -> tuple[np.ndarray, n
         stop = min(steps, start + (apart or held))
         shown = seen(counts[:start], WHOLE, stop - start)
         plans = (
-            rebalance(shown.counts.sum(axis=1), replicas, 1, 1, gpus, shown.recent)[0],
+            foreseen(shown, Sizes(replicas, 1, 1, gpus)),
             eplb(load[:start].sum(axis=0), replicas, 1, 1, gpus),
         )
         for scores, plan in zip((ours, theirs), plans, strict=True):

@@ -78,7 +78,7 @@ def test_a_context_with_a_window_of_samples(samples: int) -> None:
     assert twins(made.numpy().astype(np.int32), 8) == 0
     assert torch.equal(policy.rebalance_experts(given, None).physical_to_logical_map, made)
     assert torch.equal(policy.plan_rebalance(given).physical_to_logical_map, made)
-    if samples < 100:  # nothing drifts: the plan of the sum
+    if samples == 1:  # nothing more is known than the sum
         plain = RailoptEplbPolicy.rebalance_experts(window.sum(dim=0), 40, 1, 2, 8, before)
         assert torch.equal(plain, made)
 

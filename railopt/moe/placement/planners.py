@@ -16,6 +16,7 @@ from railopt.arrays import Bools, Floats, Int32s, Ints, frozen
 from railopt.bracket import Bracket
 from railopt.errors import InputError
 from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.placement.foreseen import Sizes, foreseen
 from railopt.moe.placement.naming import carriage, kept, named
 from railopt.moe.placement.optimal import hurried, optimal
 from railopt.moe.placement.placement import (
@@ -26,9 +27,10 @@ from railopt.moe.placement.placement import (
 )
 from railopt.moe.placement.prophet import measure, pro_prophet, shadow
 from railopt.moe.placement.repair import repaired
-from railopt.moe.placement.replicate import hierarchical, replicate
+from railopt.moe.placement.replicate import hierarchical, rebalance
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
+from railopt.moe.routing.window import Seen
 from railopt.units import shown
 
 
@@ -47,8 +49,8 @@ class Problem:
               `pro-prophet` know it
     costs     float64 [source GPU, GPU], of a token: which GPU is which under `replicate`, after
               `previous`
-    recent    int64 [step, layer, expert]: loads of the newest steps, for which `replicate` is even
-              as well; steps without tokens are not counted
+    shown     the steps that the counts are of, for `replicate`, which then looks ahead
+              (`railopt.moe.placement.foreseen`)
     """
 
     model: TimeModel
@@ -60,7 +62,7 @@ class Problem:
     limit_s: float = 30.0
     active: Bools | None = None
     costs: Floats | None = field(default=None, repr=False)
-    recent: Ints | None = field(default=None, repr=False)
+    shown: Seen | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         counts = frozen(self.counts, np.int64, "counts", 3)
@@ -236,8 +238,12 @@ def by_load(problem: Problem) -> Placed:
     wanted = problem.replicas or min(room, experts * len(on))
     load = problem.counts.sum(axis=1)
     nodes, gpus = problem.grid
-    bundles = replicate(load, wanted, nodes, gpus, problem.groups, None, problem.recent).holds
-    together = gpus if hierarchical(experts, wanted, problem.groups, nodes) else len(on)
+    sizes = Sizes(wanted, problem.groups, nodes, len(on))
+    phy2log = (
+        rebalance(load, *sizes)[0] if problem.shown is None else foreseen(problem.shown, sizes)
+    )
+    bundles = Placement.from_phy2log(phy2log, nodes, gpus, experts).holds
+    together = gpus if hierarchical(experts, *sizes) else len(on)
     worth = _worth(problem, bundles)
     holds = np.zeros(problem.counts.shape, np.bool_)
     holds[:, on] = bundles if worth is None else named(bundles, worth, together)

@@ -37,7 +37,8 @@ def repaired(
     loads = loads_of(weight)
     gpus = np.arange(previous.devices) if on is None else on
     replicas = int(previous.holds[0, gpus].sum())
-    by_node = on is None and hierarchical(previous.experts, replicas, groups, previous.nodes)
+    sizes = (previous.experts, replicas, groups, previous.nodes, previous.devices)
+    by_node = on is None and hierarchical(*sizes)
     parts, groups = (previous.nodes, groups) if by_node else (1, 1)
     size = len(gpus) // parts
     holds = np.zeros_like(previous.holds)

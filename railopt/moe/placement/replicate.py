@@ -35,7 +35,8 @@ def rebalance(
     weight    [layers, experts], any load statistic, none negative
     replicas  physical experts a layer, from `experts` to `experts * gpus`
     groups    expert groups that stay on one node each (hierarchical).  Where they do not divide the
-              experts, or the nodes not the groups: the global policy, which knows neither
+              experts, or the nodes not the groups, or a node would hold an expert twice on a GPU:
+              the global policy, which knows neither
     nodes     nodes; `gpus` counts all GPUs, as EPLB does
     recent    [steps, layers, experts], beyond EPLB's interface: loads of the newest steps, oldest
               first, for which the packing is made even as well (`railopt.moe.placement.hedge`)
@@ -45,7 +46,7 @@ def rebalance(
     """
     loads = loads_of(weight)
     check(loads.shape[1], replicas, nodes, gpus)
-    by_node = hierarchical(loads.shape[1], replicas, groups, nodes)
+    by_node = hierarchical(loads.shape[1], replicas, groups, nodes, gpus)
     parts = nodes if by_node else 1
     order = np.argsort(-loads, axis=1, kind="stable").astype(np.int32)
     phy2log, logcnt = _rebalance(loads, order, replicas, groups if by_node else 1, parts, gpus)
@@ -57,14 +58,14 @@ def rebalance(
     return phy2log, _invert(phy2log, logcnt), logcnt
 
 
-def hierarchical(experts: int, replicas: int, groups: int, nodes: int) -> bool:
+def hierarchical(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> bool:
     """Whether expert groups stay on one node each: EPLB's hierarchical policy, used where the
-    numbers allow it.
+    numbers allow it, and a node's GPUs hold none of its experts twice.
     """
     if groups < 1:
         raise InputError(f"{groups} expert groups: expected at least 1")
     fits = experts % groups == 0 and groups % nodes == 0 and replicas % nodes == 0
-    return nodes > 1 and groups > 1 and fits
+    return nodes > 1 and groups > 1 and fits and replicas * nodes <= experts * gpus
 
 
 def replicate(
@@ -74,19 +75,19 @@ def replicate(
     gpus: int,
     groups: int = 1,
     previous: Placement | None = None,
-    recent: npt.ArrayLike | None = None,
 ) -> Placement:
     """`rebalance` as a Placement; `gpus` a node.  Each expert's home is its first replica.
 
     The loads say nothing about which GPU is which, so the names are chosen such that least has to
     move from `previous`.
     """
-    phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus, recent)
+    phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus)
     experts = int(np.shape(weight)[1])
     made = Placement.from_phy2log(phy2log, nodes, gpus, experts)
     if previous is None:
         return made
-    return made.aligned(previous, by_node=hierarchical(experts, replicas, groups, nodes))
+    by_node = hierarchical(experts, replicas, groups, nodes, nodes * gpus)
+    return made.aligned(previous, by_node=by_node)
 
 
 def loads_of(weight: npt.ArrayLike) -> Floats:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
+from railopt.arrays import Int32s, Ints
 from railopt.errors import InputError
+from railopt.moe.placement.foreseen import Sizes, foreseen
 from railopt.moe.placement.replicate import hierarchical, rebalance
 from railopt.moe.placement.settled import settled
 from railopt.moe.routing.window import WHOLE, seen
@@ -48,31 +49,25 @@ class EplbPlan(NamedTuple):
     physical_to_logical_map: torch.Tensor
 
 
-class _Sizes(NamedTuple):
+def _checked(replicas: int, groups: int, nodes: int, ranks: int) -> Sizes:
     """The numbers of vLLM's interface."""
+    if ranks < 1 or replicas % ranks:
+        raise UnequalSlots(
+            f"{replicas} replicas on {ranks} ranks: vLLM puts the same number on each"
+        )
+    return Sizes(replicas, groups, nodes, ranks)
 
-    replicas: int
-    groups: int
-    nodes: int
-    ranks: int
 
-    def planned(
-        self, loads: Array, before: torch.Tensor | None, recent: Ints | None = None
-    ) -> torch.Tensor:
-        """int64 [layers, replicas] of loads [layers, experts], after the slots before."""
-        import torch
+def _kept(phy2log: Int32s, experts: int, sizes: Sizes, before: torch.Tensor | None) -> torch.Tensor:
+    """A plan as int64 [layers, replicas], after the slots before."""
+    import torch
 
-        if self.ranks < 1 or self.replicas % self.ranks:
-            raise UnequalSlots(
-                f"{self.replicas} replicas on {self.ranks} ranks: vLLM puts the same number on each"
-            )
-        phy2log, _, _ = rebalance(loads, *self, recent=recent)
-        old = None if before is None else before.detach().to("cpu", torch.int64).numpy()
-        if old is not None and old.shape == phy2log.shape:
-            apart = hierarchical(loads.shape[1], self.replicas, self.groups, self.nodes)
-            together = self.ranks // self.nodes if apart else self.ranks
-            phy2log = settled(phy2log, old, self.ranks, together)
-        return torch.from_numpy(phy2log.astype(np.int64))
+    old = None if before is None else before.detach().to("cpu", torch.int64).numpy()
+    if old is not None and old.shape == phy2log.shape:
+        apart = hierarchical(experts, *sizes)
+        together = sizes.gpus // sizes.nodes if apart else sizes.gpus
+        phy2log = settled(phy2log, old, sizes.gpus, together)
+    return torch.from_numpy(phy2log.astype(np.int64))
 
 
 def _steps(window: torch.Tensor) -> Ints:
@@ -113,9 +108,10 @@ class RailoptEplbPolicy(_of_vllm("AbstractEplbPolicy", object)):  # type: ignore
 
         if hasattr(weight, "load_window_cpu"):
             return cls.plan_rebalance(weight, num_replicas)
-        sizes = _Sizes(num_replicas, num_groups, num_nodes, num_ranks)
+        sizes = _checked(num_replicas, num_groups, num_nodes, num_ranks)
         loads = weight.detach().to("cpu", torch.float64).numpy()
-        return sizes.planned(loads, old_global_expert_indices)
+        plan = rebalance(loads, *sizes)[0]
+        return _kept(plan, loads.shape[1], sizes, old_global_expert_indices)
 
     @classmethod
     def plan_rebalance(cls, context: Any, policy_state: Any = None) -> Any:
@@ -125,8 +121,8 @@ class RailoptEplbPolicy(_of_vllm("AbstractEplbPolicy", object)):  # type: ignore
         does: a forecast layer by layer where one pays, hedged by the newest of them.
         """
         where = context.topology
-        sizes = _Sizes(context.num_replicas, where.num_groups, where.num_nodes, where.num_ranks)
-        window = seen(_steps(context.load_window_cpu)[:, :, None, :], WHOLE)
+        sizes = _checked(context.num_replicas, where.num_groups, where.num_nodes, where.num_ranks)
+        steps = _steps(context.load_window_cpu)
+        plan = foreseen(seen(steps[:, :, None, :], WHOLE), sizes)
         before = context.physical_to_logical_map_cpu
-        made = sizes.planned(window.counts.sum(axis=1), before, window.recent)
-        return _of_vllm("EplbPlan", EplbPlan)(made)
+        return _of_vllm("EplbPlan", EplbPlan)(_kept(plan, steps.shape[2], sizes, before))

@@ -47,34 +47,37 @@ class Seen(NamedTuple):
     decay   float64 [layer]: 1 is the plain sum
     recent  int64 [step, layer, expert]: the newest steps' loads where popularity drifts; zeros in
             layers whose decay is 1, since there a single step is noise and no news
+    steps   int64 [step, layer, expert]: all steps' loads
+    window  what was asked for
+    ahead   steps that the plan is to serve; 0: those that it sees
     """
 
     counts: Ints
     weight: int
     decay: Floats
     recent: Ints
+    steps: Ints
+    window: Window
+    ahead: int
 
 
 def seen(counts: Ints | Int32s, window: Window, ahead: int = 1) -> Seen:
     """What a window shows of counts int [step, layer, source rank, expert] to a plan that serves
-    the `ahead` steps after them.
+    the `ahead` steps after them, or these steps themselves (0).
     """
     steps, decay = window.checked()
     shown = counts if steps is None else counts[-steps:]
-    layers = shown.shape[1]
-    if decay is None:
-        chosen = decays(shown.sum(axis=2, dtype=np.int64), ahead)
-    else:
-        chosen = np.full(layers, float(decay))
-    recent = shown[-RECENT:].sum(axis=2, dtype=np.int64) * (chosen < 1)[:, None]
+    load = shown.sum(axis=2, dtype=np.int64)
+    chosen = decays(load, ahead) if decay is None else np.full(load.shape[1], float(decay))
+    rest = (chosen, load[-RECENT:] * (chosen < 1)[:, None], load, window, ahead)
     if np.all(chosen == 1):
-        return Seen(shown.sum(axis=0, dtype=np.int64), len(shown), chosen, recent)
+        return Seen(shown.sum(axis=0, dtype=np.int64), len(shown), *rest)
     total = max(FINE, 8 * len(shown))
     summed = [
         np.tensordot(_whole(len(shown), d, total), shown[:, layer].astype(np.int64), 1)
         for layer, d in enumerate(chosen.tolist())
     ]
-    return Seen(np.stack(summed), total, chosen, recent)
+    return Seen(np.stack(summed), total, *rest)
 
 
 def _whole(steps: int, decay: float, total: int) -> Ints:
