@@ -370,7 +370,7 @@ def _save(args: argparse.Namespace, made: Comparison, layers: list[int]) -> None
         save_figure(figure, args.gantt, force=args.force)
         note(f"saved {args.gantt}")
     most = int(placement.holds.sum(axis=2).max())
-    slots = most if args.replicas is None else -(-args.replicas // placement.devices)
+    slots = max(most, -(-(args.replicas or 0) // placement.devices))
     if args.sglang:
         save_location(placement, args.sglang, slots, force=args.force)
         options = sglang_options(placement, args.sglang, slots)
@@ -430,8 +430,9 @@ def _steps(made: Comparison) -> Iterator[str]:
         )
     else:
         apart = "which it did not see" if made.held_out else "the same: nothing was held out"
+        what = unit.removesuffix("s") if len(made.seen) == 1 else unit
         yield (
-            f"planned on {len(made.seen)} {unit} ({_span(made.seen)}), scored on "
+            f"planned on {len(made.seen)} {what} ({_span(made.seen)}), scored on "
             f"{len(made.scored_on)} ({_span(made.scored_on)}), {apart}"
         )
     forecast = made.decay[made.decay < 1]
@@ -439,6 +440,11 @@ def _steps(made: Comparison) -> Iterator[str]:
         yield (
             f"recent steps weigh more in {len(forecast)} of {len(made.decay)} layers (decay "
             f"{forecast.min():g} to {forecast.max():g})"
+        )
+    if made.placed.as_eplb:
+        yield (
+            f"EPLB's plan of the plain sum, no expert twice on a GPU, in {made.placed.as_eplb} of "
+            f"{len(made.decay)} layers: these steps do not show another to be better"
         )
     placed = int(made.placed.placement.copies.sum(axis=1).max())
     if made.asked is not None and placed > made.asked:

@@ -328,6 +328,7 @@ class Comparison:
             "scored_on": self.scored_on,
             "held_out": self.held_out,
             "replans": self.replans,
+            "layers_as_eplb": self.placed.as_eplb,
             "eplb": {**self.scores["eplb"].as_dict(), "replicas": self.eplb_replicas},
         }
         for name, side in self.sides.items():

@@ -165,7 +165,7 @@ def ahead(load: np.ndarray, gpus: int, apart: int | None) -> tuple[np.ndarray, n
         stop = min(steps, start + (apart or held))
         shown = seen(counts[:start], WHOLE, stop - start)
         plans = (
-            foreseen(shown, Sizes(replicas, 1, 1, gpus)),
+            foreseen(shown, Sizes(replicas, 1, 1, gpus)).phy2log,
             eplb(load[:start].sum(axis=0), replicas, 1, 1, gpus),
         )
         for scores, plan in zip((ours, theirs), plans, strict=True):

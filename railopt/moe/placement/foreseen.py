@@ -46,17 +46,25 @@ class Sizes(NamedTuple):
     gpus: int
 
 
-def foreseen(shown: Seen, sizes: Sizes) -> Int32s:
-    """phy2log int32 [layers, replicas], slots in GPU order, for the steps after those `shown`.
+class Foreseen(NamedTuple):
+    """phy2log  int32 [layers, replicas], slots in GPU order
+    ours     bool [layer]: whether the plan is ours; else EPLB's, mended
+    """
+
+    phy2log: Int32s
+    ours: Bools
+
+
+def foreseen(shown: Seen, sizes: Sizes) -> Foreseen:
+    """A plan for the steps after those `shown`.
 
     Ours alone where the GPUs do not divide the replicas (EPLB has no plan then), where one step is
     all there is, and where the plan is for the steps shown themselves.
     """
-    made = _ours(shown, sizes)
+    made, drifts = _ours(shown, sizes), shown.decay < 1
     if shown.ahead == 0 or len(shown.steps) < 2 or sizes.replicas % sizes.gpus:
-        return made
-    drifts = shown.decay < 1
-    ours = np.full(len(drifts), _forecast_pays(shown, drifts, sizes))
+        return Foreseen(made, np.ones(len(made), np.bool_))
+    ours = np.full(len(made), _forecast_pays(shown, drifts, sizes))
     ours[~drifts] = _evener(shown.steps[:, ~drifts], sizes)
     theirs = np.flatnonzero(~ours)
     if len(theirs):
@@ -64,7 +72,7 @@ def foreseen(shown: Seen, sizes: Sizes) -> Int32s:
         for row, layer in zip(plain, theirs.tolist(), strict=True):
             aged = AGED if drifts[layer] else 1.0
             made[layer] = mended(row, shown.steps[:, layer], aged, sizes)
-    return made
+    return Foreseen(made, ours)
 
 
 def _ours(shown: Seen, sizes: Sizes) -> Int32s:

@@ -188,11 +188,14 @@ class Placed:
     optima       what is known of each layer's optimum, picoseconds; empty where the planner says
                  nothing of it
     interrupted  whether the user stopped it: the placement is the best so far
+    as_eplb      layers that are EPLB's plan, mended, since no other has proved itself
+                 (`railopt.moe.placement.foreseen`); not counted after a placement before
     """
 
     placement: Placement
     optima: tuple[Bracket, ...] = ()
     interrupted: bool = False
+    as_eplb: int = 0
 
     def over(self, steps: int) -> Placed:
         """The same, its optima those of one of the `steps` iterations that the problem is for."""
@@ -239,9 +242,10 @@ def by_load(problem: Problem) -> Placed:
     load = problem.counts.sum(axis=1)
     nodes, gpus = problem.grid
     sizes = Sizes(wanted, problem.groups, nodes, len(on))
-    phy2log = (
-        rebalance(load, *sizes)[0] if problem.shown is None else foreseen(problem.shown, sizes)
-    )
+    phy2log, theirs = rebalance(load, *sizes)[0], 0
+    if problem.shown is not None:
+        phy2log, ours = foreseen(problem.shown, sizes)
+        theirs = int((~ours).sum())
     bundles = Placement.from_phy2log(phy2log, nodes, gpus, experts).holds
     together = gpus if hierarchical(experts, *sizes) else len(on)
     worth = _worth(problem, bundles)
@@ -249,7 +253,7 @@ def by_load(problem: Problem) -> Placed:
     holds[:, on] = bundles if worth is None else named(bundles, worth, together)
     made = Placement(model.nodes, model.gpus, holds, homes_near(holds, previous))
     if previous is None or np.any(previous.holds[:, on].sum(axis=(1, 2)) != wanted):
-        return Placed(made)
+        return Placed(made, as_eplb=theirs)
     if problem.active is None:
         choices = [previous, repaired(load, previous, problem.groups), made]
     else:

@@ -123,6 +123,6 @@ class RailoptEplbPolicy(_of_vllm("AbstractEplbPolicy", object)):  # type: ignore
         where = context.topology
         sizes = _checked(context.num_replicas, where.num_groups, where.num_nodes, where.num_ranks)
         steps = _steps(context.load_window_cpu)
-        plan = foreseen(seen(steps[:, :, None, :], WHOLE), sizes)
+        plan = foreseen(seen(steps[:, :, None, :], WHOLE), sizes).phy2log
         before = context.physical_to_logical_map_cpu
         return _of_vllm("EplbPlan", EplbPlan)(_kept(plan, steps.shape[2], sizes, before))

@@ -78,7 +78,7 @@ def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[
     assert main(["place", trace, *FABRIC]) == 0
     out = capsys.readouterr().out
     for text in (
-        "planned on 1 training iterations (5), scored on 1 (6), which it did not see",
+        "planned on 1 training iteration (5), scored on 1 (6), which it did not see",
         "eplb, ",
         "busiest NIC, pxn",
         "dispatch time, equitable",
@@ -220,6 +220,34 @@ def test_a_gpu_dies_and_its_experts_come_back(
     out = capsys.readouterr().out
     assert "new copies, at least " in out
     assert ("from storage" in out) == (data["orphans"] > 0)
+
+
+def test_slots_of_a_file_are_those_of_the_fullest_gpu_where_some_are_off(
+    trace: str, tmp_path: Path
+) -> None:
+    saved = tmp_path / "s.json"
+    options = [*FABRIC, "--planner", "replicate", "--replicas", "12", "--active", "0-1,3"]
+    assert main(["place", trace, *options, "--sglang", str(saved)]) == 0
+    slots = json.loads(saved.read_text())["physical_to_logical_map"]
+    assert np.shape(slots) == (2, 16), "four on each of three GPUs, and on the one that is off"
+
+
+def test_layers_that_are_as_eplb_plans_them_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    load = rng.multinomial(400, rng.dirichlet(np.ones(8)), (12, 2))
+    np.save(tmp_path / "load.npy", load)
+    options = [*FABRIC, "--model", "mixtral-8x7b", "--planner", "replicate", "--replicas", "12"]
+    assert main(["place", str(tmp_path / "load.npy"), *options]) == 0
+    line = "EPLB's plan of the plain sum, no expert twice on a GPU, in 2 of 2 layers"
+    assert line in capsys.readouterr().out
+    assert main(["place", str(tmp_path / "load.npy"), *options, "--held-out", "0"]) == 0
+    assert "EPLB's plan" not in capsys.readouterr().out
+    assert main(["place", str(tmp_path / "load.npy"), *options, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["layers_as_eplb"] == 2
+    assert main(["place", str(tmp_path / "load.npy"), *options, "--iteration", "-1"]) == 0
+    assert "planned on 1 load (11), scored on 1 (11)" in capsys.readouterr().out
 
 
 def test_times_of_training_are_not_given_for_serving(

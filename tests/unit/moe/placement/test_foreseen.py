@@ -29,7 +29,9 @@ def shown(load: np.ndarray, ahead: int, window: Window = WHOLE) -> Seen:
 
 def test_where_steps_are_noise_the_plan_is_eplb_s_to_the_slot() -> None:
     load = still(200)
-    made, plain = foreseen(shown(load, 4, Window(decay=1.0)), SIZES), eplb(load.sum(axis=0), *SIZES)
+    made, ours = foreseen(shown(load, 4, Window(decay=1.0)), SIZES)
+    plain = eplb(load.sum(axis=0), *SIZES)
+    assert not ours.any()
     apart = np.array([twins(row[None], 4) > 0 for row in plain])
     assert 0 < apart.sum() < len(apart), "layers of both kinds"
     np.testing.assert_array_equal(made[~apart], plain[~apart])
@@ -38,21 +40,21 @@ def test_where_steps_are_noise_the_plan_is_eplb_s_to_the_slot() -> None:
 
 def test_where_steps_are_all_alike_the_evener_plan_is_taken() -> None:
     load = np.repeat(still(10**6, steps=1), 8, axis=0)
-    made = foreseen(shown(load, 2), SIZES)
+    made, taken = foreseen(shown(load, 2), SIZES)
     ours, plain = rebalance(load[0], *SIZES)[0], eplb(load[0], *SIZES)
     lower = balance(load[0], ours, 4) <= balance(load[0], plain, 4)
     assert lower.sum() > 3
+    assert taken.tolist() == lower.tolist()
     np.testing.assert_array_equal(made[lower], ours[lower])
 
 
 def test_a_plan_for_what_it_saw_and_one_that_eplb_has_not_are_ours() -> None:
     load = still(200)
-    total = load.sum(axis=0)
     sizes = Sizes(18, 1, 1, 4)
-    np.testing.assert_array_equal(foreseen(shown(load, 0), SIZES), rebalance(total, *SIZES)[0])
-    np.testing.assert_array_equal(foreseen(shown(load, 4), sizes), rebalance(total, *sizes)[0])
-    one = load[:1]
-    np.testing.assert_array_equal(foreseen(shown(one, 4), SIZES), rebalance(one[0], *SIZES)[0])
+    for steps, ahead, size in ((load, 0, SIZES), (load, 4, sizes), (load[:1], 4, SIZES)):
+        made, ours = foreseen(shown(steps, ahead), size)
+        assert ours.all()
+        np.testing.assert_array_equal(made, rebalance(steps.sum(axis=0), *size)[0])
 
 
 def drifting(jump: int, seed: int) -> np.ndarray:
@@ -70,7 +72,9 @@ def test_a_forecast_serves_several_steps_only_where_it_has_before() -> None:
         assert module._forecast_pays(sees, drifts, SIZES) is pays
         plain = eplb(load.sum(axis=0), *SIZES)
         mends = np.stack([mended(plain[k], load[:, k], AGED, SIZES) for k in range(4)])
-        assert (foreseen(sees, SIZES) == mends).all() == (not pays)
+        made, ours = foreseen(sees, SIZES)
+        assert (made == mends).all() == (not pays)
+        assert (ours == pays).all()
         assert module._forecast_pays(sees._replace(ahead=1), drifts, SIZES), "tried already"
         asked = sees._replace(window=Window(decay=0.5))
         assert module._forecast_pays(asked, drifts, SIZES), "asked for"
