@@ -24,6 +24,7 @@ from railopt.certificate import Certificate
 from railopt.check import Meter, Packing, cover
 from railopt.errors import InputError
 from railopt.solver.local.solve import solve_local
+from railopt.solver.local.steps import BY_WEIGHTS, STEPS
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "300"))
 LARGE = max(100, INSTANCES // 10)
@@ -64,6 +65,48 @@ def random_instance(rng: np.random.Generator) -> tuple[list[int], list[int]]:
         else [int(rng.integers(1, 5)), *rng.integers(0, 5, rails - 1).tolist()]
     )
     return sizes, speeds
+
+
+def least_time_of_few_sizes(sizes: list[int], speeds: list[int]) -> Fraction:
+    """The optimum of many jobs with a small sum: all loads that all rails but the last can have
+    together.
+    """
+    reached = {(0,) * (len(speeds) - 1)}
+    for size in sizes:
+        reached |= {
+            (*loads[:n], loads[n] + size, *loads[n + 1 :])
+            for loads in reached
+            for n in range(len(loads))
+        }
+    total = sum(sizes)
+    return min(
+        max(
+            Fraction(load, speed)
+            for load, speed in zip((*loads, total - sum(loads)), speeds, strict=True)
+        )
+        for loads in reached
+    )
+
+
+def test_never_wrong_on_mostly_caps() -> None:
+    """Many jobs of few sizes, by the steps that a node of cut traffic is given and by all steps."""
+    rng, closed, slanted = np.random.default_rng(21), 0, 0
+    for _ in range(max(40, INSTANCES // 10)):
+        rails, cap = int(rng.integers(2, 4)), int(rng.integers(2, 7))
+        n = 12 * rails + int(rng.integers(1, 6))
+        others = rng.integers(1, cap, int(rng.integers(1, 8)))
+        sizes = [*[cap] * (n - len(others)), *others.tolist()]
+        speeds = rng.integers(1, 4, rails).tolist()
+        optimum = least_time_of_few_sizes(sizes, speeds)
+        for chosen in (BY_WEIGHTS, STEPS):
+            found = solve_local(sizes, speeds=speeds, limit_s=60, chosen=chosen)
+            assert found.bound <= optimum <= found.value, (sizes, speeds)
+            assert found.checkable, (sizes, speeds, found.method)
+            closed += found.closed
+            assert found.closed or chosen is BY_WEIGHTS, (sizes, speeds)
+        slanted += len(set(speeds)) > 1
+    assert slanted > 10
+    assert closed > 40
 
 
 def test_never_wrong_against_brute_force() -> None:

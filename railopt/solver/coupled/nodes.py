@@ -4,7 +4,7 @@ around which the whole is arranged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from railopt.solver.local.deadline import Deadline, TimedMeter
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.remainders import filled, suits
 from railopt.solver.local.solve import solve_local
+from railopt.solver.local.steps import BY_WEIGHTS, STEPS, Step
 
 FILL_TRIES, MORE_TRIES = 400, 30_000  # 1 to 2 us each
 
@@ -59,8 +60,8 @@ class Alone(NamedTuple):
         return speeds.pop() if len(speeds) == 1 else None
 
     @property
-    def suits_packing(self) -> bool:
-        """Many chunks of few sizes."""
+    def few_sizes(self) -> bool:
+        """Many chunks, but of few sizes."""
         return suits(self.sizes, len(self.live))
 
     def rails(self, found: LocalOutcome) -> Ints:
@@ -74,44 +75,35 @@ def optimum(
     """The best bound and arrangement of one node's sends or receives that a search of `limit_s`
     seconds finds; the kernel checks the bound by the deadline.
     """
-    alone = Alone.of(cells, side, node)
-    if alone.suits_packing and alone.speed is not None:
-        return _packed(alone, deadline.within(limit_s), seed)
-    found = _searched(alone, deadline.within(limit_s), seed)
-    rail = alone.rails(found)
+    alone, within = Alone.of(cells, side, node), deadline.within(limit_s)
+    found = _searched(alone, within, seed, BY_WEIGHTS if alone.few_sizes else STEPS)
+    bound, witness = found.bound, found.witness
     checkable = found.accepted(TimedMeter(WORK, deadline))
-    if not checkable and alone.speed is not None:
+    if not checkable and not alone.few_sizes:
         # weights that refute as much as the search did are short to check
-        packed = _packed(alone, deadline.within(limit_s), seed).bracket
-        if packed.bound >= found.bound / alone.speed:
-            bracket = _bracket(found.value / alone.speed, packed.bound, packed.witness, True)
-            return NodeOptimum(bracket, True, rail, found.notes)
+        weighed = _searched(alone, deadline.within(limit_s), seed, BY_WEIGHTS)
+        if weighed.bound >= bound and weighed.accepted(TimedMeter(WORK, deadline)):
+            bound, witness, checkable = weighed.bound, weighed.witness, True
     scale = Fraction(1, alone.speed or 1)
-    bracket = _bracket(found.value * scale, found.bound * scale, found.witness, checkable)
-    return NodeOptimum(bracket, checkable, rail, found.notes)
+    bracket = _bracket(found.value * scale, bound * scale, witness, checkable)
+    return NodeOptimum(bracket, checkable, alone.rails(found), found.notes)
 
 
-def _searched(alone: Alone, deadline: Deadline, seed: int) -> LocalOutcome:
+def _searched(
+    alone: Alone, deadline: Deadline, seed: int, chosen: Sequence[Step] = STEPS
+) -> LocalOutcome:
     """`solve_local`: in bytes where the rails have one speed, else in seconds."""
-    limit_s, clock = deadline.left_s, deadline.clock
-    if alone.speed is None:
-        speeds = alone.speeds.tolist()
-        return solve_local(alone.sizes, speeds=speeds, limit_s=limit_s, seed=seed, clock=clock)
-    return solve_local(alone.sizes, len(alone.live), limit_s=limit_s, seed=seed, clock=clock)
-
-
-def _packed(alone: Alone, deadline: Deadline, seed: int) -> NodeOptimum:
-    """By the configuration LP, whose weights are always short to check; on rails of one speed."""
-    from railopt.solver.local.configurations import pack  # with HiGHS, which most never need
-
-    found = pack(alone.sizes, len(alone.live), deadline, seed)
-    assert alone.speed is not None
-    assert found.bracket.value is not None
-    scale = Fraction(1, alone.speed)
-    bracket = _bracket(
-        found.bracket.value * scale, found.bracket.bound * scale, found.bracket.witness, True
+    shape: dict[str, Any] = (
+        {"rails": len(alone.live)} if alone.speed else {"speeds": alone.speeds.tolist()}
     )
-    return NodeOptimum(bracket, True, alone.live[found.rail])
+    return solve_local(
+        alone.sizes,
+        **shape,
+        limit_s=deadline.left_s,
+        seed=seed,
+        clock=deadline.clock,
+        chosen=chosen,
+    )
 
 
 def _bracket(
@@ -145,7 +137,7 @@ def arrange(
     seed; None where none were found.
     """
     alone = Alone.of(cells, side, node)
-    if alone.suits_packing:
+    if alone.few_sizes:
         rail = fill(cells, side, node, time, seed, MORE_TRIES)
     else:
         found = _searched(alone, deadline, seed)

@@ -6,7 +6,6 @@ steps.py           the pipeline: bounds and values by rising cost until they mee
 state.py           the best bound and assignment so far           deadline.py when it has to end
 filling.py         steps that look for an assignment at the bound
 prices.py          steps that ask the configuration LP
-configurations.py  many chunks of few sizes, by the configuration LP
 remainders.py      mostly one size, the cap of cut traffic: rails filled by the few others
 
 values.py          LPT, MULTIFIT, differencing, LPT by counts

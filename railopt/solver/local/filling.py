@@ -9,11 +9,16 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.solver.local import fill, subsets, values
+from railopt.solver.local.remainders import filled, suits
 from railopt.solver.local.state import State
 
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 SPARSE_WORK = 20_000_000  # rails * jobs^2 up to which these are quick
 BUDGET_S = 0.03  # what looking for a perfect assignment may take at first
+FILLS = (
+    1000  # tries, 1 to 2 us each, to fill rails of caps at each of a few times from the bound on
+)
+ABOVE = 0, 1, 2, 3, 4, 6, 8, 12, 16  # these times, in units on the fastest rail
 
 
 def resplits(state: State, start: Ints) -> None:
@@ -27,6 +32,22 @@ def resplits(state: State, start: Ints) -> None:
     sharing = fill.Sharing(state.sizes, state.capacities(state.bound), speeds, rounds, width)
     fill.resplit(sharing, assignment, loads)
     state.improve(assignment, "re-split")
+
+
+def mostly_caps(state: State) -> None:
+    """Rails filled to the last unit, where most jobs are of one size, at times from the bound
+    on.
+    """
+    if not suits(state.sizes, state.rails):
+        return
+    for above in ABOVE:
+        time = state.bound + above * state.ticks[0]
+        if time >= state.value or state.over():
+            return
+        found = filled(state.sizes, state.capacities(time), FILLS, state.seed)
+        if found is not None:
+            state.improve(found, "filled")
+            return
 
 
 def pool_width(sizes: Ints) -> int:

@@ -14,6 +14,7 @@ from railopt.solver.local.exact import (
     cover_witness,
 )
 from railopt.solver.local.outcome import Witness
+from railopt.solver.local.remainders import suits
 from railopt.solver.local.state import State
 
 MOST_SIFTED = 64  # jobs that `sifted_search` takes
@@ -33,18 +34,20 @@ def dual_witness(state: State, sizes: Ints, weights: Ints) -> Witness:
     return {"kind": "dual", "weights": listed}
 
 
-def prices_at_the_value(state: State) -> None:
-    """Often the value is optimal and the configuration LP shows it at once.
+def easy_prices_at_the_value(state: State) -> None:
+    """`prices_at_the_value`, where loads of few jobs, or few types, keep the LP's pricing easy."""
+    types, average = len(np.unique(state.sizes)), len(state.sizes) / state.rails
+    varied = average > (3.5 if state.alike else 7.0) and types > 0.7 * len(state.sizes)
+    short = types <= MOST_TYPES and average <= MOST_A_RAIL and not varied
+    if short or suits(state.sizes, state.rails):
+        prices_at_the_value(state)
 
-    Only where loads of few jobs, or few types, keep its pricing easy.
-    """
-    types, counts = np.unique(state.sizes, return_counts=True)
-    average = len(state.sizes) / state.rails
-    varied = average > (3.5 if state.alike else 7.0) and len(types) > 0.7 * len(state.sizes)
-    if len(types) > MOST_TYPES or average > MOST_A_RAIL or varied:
-        return
+
+def prices_at_the_value(state: State) -> None:
+    """Often the value is optimal and the configuration LP shows it at once."""
     from railopt.solver.local import lp  # with HiGHS, which most problems never need
 
+    types, counts = np.unique(state.sizes, return_counts=True)
     start = lp.start(types, state.sizes, state.assignment, state.rails)
     state.lp = lp.ConfigurationLP(types, counts, state.class_rails, start)
     below = state.class_capacities(state.value - 1)

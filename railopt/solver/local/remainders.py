@@ -64,8 +64,8 @@ class Ways(NamedTuple):
 
 
 def suits(sizes: Ints, rails: int) -> bool:
-    """Few sizes, many of them repeated, and more chunks a rail than `solve_local` gives to the
-    configuration LP: what `configurations` is for.
+    """Many chunks a rail, but of few sizes: loads are long, yet mostly caps, so that the
+    configuration LP stays easy to price.
     """
     types = len(np.unique(sizes))
     return 12 * rails < len(sizes) and types <= MAX_TYPES and 2 * types < len(sizes)

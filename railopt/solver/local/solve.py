@@ -27,17 +27,20 @@ def solve_local(
     limit_s: float = 10.0,
     seed: int = 0,
     clock: Now | None = None,
+    chosen: Sequence[steps.Step] = steps.STEPS,
 ) -> LocalOutcome:
     """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of
     `speeds` (bytes per second, 0 = dead).
 
     The limit is in seconds of `clock`: for example `time.process_time` on a busy machine; without
     one it is wall-clock time in which nothing is compiled. Deterministic for a seed as long as the
-    limit does not cut it short.
+    limit does not cut it short.  `chosen` are the steps that it takes (`steps`).
     """
     if clock is None:
         with not_counted(wall := Clock()):
-            return solve_local(sizes, rails, speeds=speeds, limit_s=limit_s, seed=seed, clock=wall)
+            return solve_local(
+                sizes, rails, speeds=speeds, limit_s=limit_s, seed=seed, clock=wall, chosen=chosen
+            )
     deadline = Deadline.after(limit_s, clock)
     given = frozen(sizes, np.int64, "sizes", 1)
     rates = _rates(given, rails, speeds)
@@ -48,7 +51,7 @@ def solve_local(
     common = lcm(*(rates[rail] for rail in live))
     slowness = [common // rates[rail] for rail in live] or [1]
     state = State(units, slowness, unit, deadline, seed)
-    steps.search(state)
+    steps.search(state, chosen)
     tick, witness = Fraction(unit, common), dict(state.witness)
     if speeds is not None:
         witness.pop("capacity", None)  # which are bytes; the bound says it in seconds

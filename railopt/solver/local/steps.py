@@ -10,7 +10,7 @@ each class has a capacity of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import lcm
 
 import numpy as np
@@ -26,28 +26,30 @@ from railopt.solver.local.exact import (
     affordable_half,
     cover_witness,
 )
-from railopt.solver.local.filling import perfect, resplits
+from railopt.solver.local.filling import mostly_caps, perfect, resplits
 from railopt.solver.local.prices import (
     configuration_lp,
     dives,
     dual_witness,
+    easy_prices_at_the_value,
     prices_at_the_value,
     sifted_search,
 )
 from railopt.solver.local.state import State
 
+Step = Callable[[State], None]
 SINGLE = 1 << 14  # sets in each half of those that `single_jobs` lists at most
 DIFFERENCES = 1 << 22  # jobs x rails that differencing keeps lists of
 KNOWN_JOBS = 400  # jobs up to which L2 and Fekete-Schepers are asked
 SUM_BITS = 1 << 28  # work of listing all subset sums as one integer
 
 
-def search(state: State) -> None:
+def search(state: State, steps: Sequence[Step]) -> None:
     """Every step in turn while bound and value differ and time is left."""
     if not len(state.sizes):
         return
     first_bound_and_value(state)
-    for step in STEPS:
+    for step in steps:
         if state.over():
             return
         try:
@@ -240,19 +242,22 @@ def full_search(state: State) -> None:
         limit, steps, budget_s = min(4 * limit, 200_000), 4 * steps, 2 * budget_s
 
 
-STEPS: tuple[Callable[[State], None], ...] = (
+STEPS: tuple[Step, ...] = (
     constructions,
+    mostly_caps,
     known_weights,
     single_jobs,
     small_search,
     subset_sums,
-    prices_at_the_value,
+    easy_prices_at_the_value,
     perfect,
     configuration_lp,
     sifted_search,
     medium_search,
     full_search,
 )
+# those whose bounds are weights, which are short to check; they do not go on until the time is up
+BY_WEIGHTS: tuple[Step, ...] = (mostly_caps, prices_at_the_value, configuration_lp)
 
 
 def sorted_units(sizes: Ints) -> tuple[Ints, Ints, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -17,7 +17,7 @@ from railopt.arrays import Ints
 from railopt.chunks import MAX_TOTAL
 from railopt.errors import InputError
 from railopt.solver.clock import Clock, not_counted
-from railopt.solver.local import configurations, dual, exact, steps
+from railopt.solver.local import dual, exact, steps
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.remainders import filled
 from railopt.solver.local.solve import solve_local
@@ -97,17 +97,17 @@ def test_each_step_holds_alone(step: Callable[[State], None]) -> None:
 
 
 @pytest.mark.slow
-def test_packing_takes_no_memory_for_a_wide_gap(clock: Clock) -> None:
+def test_few_sizes_take_no_memory_for_a_wide_gap(clock: Clock) -> None:
     """It made a list as long as the gap in bytes: 11 GB for flows of some GiB."""
     rng = np.random.default_rng(2)
     given = np.sort(np.append(np.full(60, 3 << 50), rng.integers(1, 3 << 50, 30)))[::-1].copy()
     began = clock()
-    packed = configurations.pack(given, 6, Deadline.after(0.5, clock), 0)
+    packed = solve_local(given, 6, limit_s=0.5, clock=clock, chosen=steps.BY_WEIGHTS)
     assert clock() - began < 1.1 * 0.5 + 0.2 + 1.0  # HiGHS is loaded once
     loads = np.zeros(6, np.int64)
-    np.add.at(loads, packed.rail, given)
-    assert loads.max() == packed.bracket.value
-    assert packed.bracket.bound >= Fraction(int(given.sum()), 6)
+    np.add.at(loads, packed.assignment, given)
+    assert loads.max() == packed.value
+    assert packed.bound >= Fraction(int(given.sum()), 6)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MEMORY
 
 
@@ -126,7 +126,7 @@ def test_sizes_are_below_the_limit_of_chunks(shape: dict[str, Any]) -> None:
 
 
 def test_compiling_takes_none_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiling(state: State) -> None:
+    def compiling(state: State, chosen: Sequence[steps.Step]) -> None:
         with trigger_event("numba:compile"):
             time.sleep(0.3)
 
@@ -184,16 +184,16 @@ ERRORS = [MemoryError(), OverflowError("int too big to convert"), ValueError("no
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_a_failing_step_loses_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_loses_nothing(error: Exception) -> None:
     def single_jobs(state: State) -> None:
         raise error
 
     chosen = [single_jobs if step is steps.single_jobs else step for step in steps.STEPS]
-    monkeypatch.setattr(steps, "STEPS", chosen)
-    found = solve_local([9, 9, 9, 2], 2, limit_s=20)
+    found = solve_local([9, 9, 9, 2], 2, limit_s=20, chosen=chosen)
     assert (found.value, found.proved) == (18, True)
     assert not found.notes  # met before that step
-    found = solve_local(np.random.default_rng(7).integers(1, 10**4, 24), 8, limit_s=20)
+    given = np.random.default_rng(7).integers(1, 10**4, 24)
+    found = solve_local(given, 8, limit_s=20, chosen=chosen)
     assert found.proved
     (note,) = found.notes
     assert note.startswith(f"the step single jobs failed ({type(error).__name__}: ")

@@ -4,6 +4,7 @@ within the capacities.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from railopt.check import Meter, Packing, refute
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.lp import ConfigurationLP, start
+from railopt.solver.local.solve import solve_local
+from railopt.solver.local.steps import BY_WEIGHTS
 
 
 def possible(sizes: list[int], rooms: list[int]) -> bool:
@@ -46,3 +49,16 @@ def test_what_the_lp_refutes_is_impossible_and_its_weights_convince_the_kernel()
             assert weights is None
             dived += 1
     assert min(refuted, dived) >= 10
+
+
+def test_long_loads_of_caps_on_rails_of_two_speeds_are_settled_by_weights() -> None:
+    """One sender's 131 chunks, 107 of them caps, on six rails and two of half speed: the mean,
+    which would leave no rail a token to spare, is refuted, and the next time is attained.
+    """
+    others = [506, 503, 464, 448, 440, 432, 422, 392, 389, 373, 365, 331, 286, 228, 213, 211, 187]
+    given = [512] * 107 + others + [151, 125, 105, 83, 67, 36, 9]
+    found = solve_local(given, speeds=[2] * 6 + [1] * 2, limit_s=600, chosen=BY_WEIGHTS)
+    assert sum(given) == 7 * 8793 - 1
+    assert found.bound == found.value == Fraction(8794, 2)
+    assert found.witness["kind"] == "dual"
+    assert found.checkable
