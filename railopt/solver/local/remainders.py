@@ -23,6 +23,8 @@ MOST = 96  # other chunks: with more of them the plain search has all the freedo
 MAX_TYPES = 80
 GROUP, SHARED = 4, 12  # rails of a group, and chunks that they share out
 FEW = 128  # sets of a group's chunks that may waste little enough of a rail
+FAIR = 70  # per cent of its fair waste by which a group's may differ: far from it few can be filled
+STIRRED = 4  # pairs that change places between two tries
 NEVER = 1 << 60  # the waste of what can't be
 
 
@@ -52,8 +54,9 @@ class Ways(NamedTuple):
     sums       int64 [sets]: of the sizes;  residue int64 [sets]: of these, mod the cap
     few        int64 [2, sets]: sets that waste little of a rail, and what they waste
     waste      int64 [2, sets]: the least that a set wastes of the group's first rails, and of its
-               last
+               last; `NEVER`, also between two groups, where it is not among the `listed`
     on_first   int64 [2, sets]: the part of it on the first of these
+    listed     int64 [2, sets]: the sets that can lie on these rails
     """
 
     sums: Array
@@ -61,6 +64,7 @@ class Ways(NamedTuple):
     few: Array
     waste: Array
     on_first: Array
+    listed: Array
 
 
 def suits(sizes: Ints, rails: int) -> bool:
@@ -103,18 +107,28 @@ def _fill(
         np.zeros(sets, np.int64),
         np.zeros(sets, np.int64),
         np.empty((2, sets), np.int64),
+        np.full((2, sets), NEVER, np.int64),
         np.empty((2, sets), np.int64),
         np.empty((2, sets), np.int64),
     )
     order, turn = np.flatnonzero(sizes != cap), np.arange(capacities.size)
     task = Filling(sizes, cap, order, turn, capacities.copy(), barred, rail)
+    shuffle(order, order.size)
     for _ in range(tries):
-        shuffle(order, order.size)
-        shuffle(turn, turn.size)
+        _stir(order)
+        _stir(turn)
         task.rooms[:] = capacities
         if _deal(task, slack, ways) and _add_caps(sizes, capacities, cap, rail):
             return True
     return False
+
+
+@kernel_part(cache=True)
+def _stir(items: Array) -> None:
+    """Some pairs change places: enough for another try, and shorter than a shuffle."""
+    for _ in range(STIRRED):
+        i, j = np.random.randint(0, items.size), np.random.randint(0, items.size)
+        items[i], items[j] = items[j], items[i]
 
 
 @kernel_part(cache=True)
@@ -143,10 +157,15 @@ def _deal(task: Filling, slack: int, ways: Ways) -> bool:
         shared = order[g * each : (g + 1) * each]
         first, last = g * rails // groups, (g + 1) * rails // groups
         room = task.rooms[task.turn[first:last]].sum() - task.sizes[shared].sum()
-        if room < 0 or room % task.cap > slack:
+        fair, rest = slack * (last - first) // (rails - first), room % task.cap
+        one = most
+        if slack < task.cap:  # then the group wastes `rest`, or is not filled
+            one = min(most, rest)
+            if abs(rest - fair) > 1 + fair * FAIR // 100:
+                return False
+        if room < 0:
             return False
-        fair = slack * (last - first) // (rails - first)
-        slack -= _share(task, shared, task.turn[first:last], (most, fair, slack), ways)
+        slack -= _share(task, shared, task.turn[first:last], (one, fair, slack), ways)
         if slack < 0:
             return False
     return True
@@ -200,44 +219,78 @@ def _share(
             both = residue[chosen] + rest
             residue[half + chosen] = both if both < task.cap else both - task.cap
     middle, (one, fair, most) = (rails.size + 1) // 2, wastes
-    _best_of_two(task, shared, rails[:middle], one, ways, 0)
-    _best_of_two(task, shared, rails[middle:], one, ways, 1)
+    firsts = _best_of_two(task, shared, rails[:middle], one, ways, 0)
+    last = 0 if _alike(task, shared, rails[:middle], rails[middle:]) else 1
+    lasts = _best_of_two(task, shared, rails[middle:], one, ways, 1) if last and firsts else 0
     found, best = NEVER, 0
-    for chosen in range(everything + 1):
-        waste = ways.waste[0, chosen] + ways.waste[1, everything ^ chosen]
+    for chosen in ways.listed[0, :firsts]:
+        waste = ways.waste[0, chosen] + ways.waste[last, everything ^ chosen]
         if waste <= most and abs(waste - fair) < abs(found - fair):
             found, best = waste, chosen
     if found <= most:
         for i in range(shared.size):
-            half = 0 if (best >> i) & 1 else 1
-            chosen = best if half == 0 else everything ^ best
-            second = 0 if (ways.on_first[half, chosen] >> i) & 1 else 1
-            task.rail[shared[i]] = rails[half * middle + second]
+            here = bool((best >> i) & 1)
+            chosen = ways.on_first[0, best] if here else ways.on_first[last, everything ^ best]
+            second = 0 if (chosen >> i) & 1 else 1
+            task.rail[shared[i]] = rails[second if here else middle + second]
+    for half, length in ((0, firsts), (1, lasts)):
+        for chosen in ways.listed[half, :length]:
+            ways.waste[half, chosen] = NEVER
     return found
+
+
+@kernel_part(cache=True)
+def _alike(task: Filling, shared: Array, some: Array, others: Array) -> bool:
+    """Whether the chunks can do with some rails, in turn, what they can with others."""
+    if some.size != others.size:
+        return False
+    for i in range(some.size):
+        here, there = some[i], others[i]
+        if task.rooms[here] != task.rooms[there]:
+            return False
+        for chunk in shared:
+            if task.barred[chunk, here] != task.barred[chunk, there]:
+                return False
+    return True
 
 
 @kernel_part(cache=True)
 def _best_of_two(
     task: Filling, shared: Array, rails: Array, most: int, ways: Ways, half: int
-) -> None:
-    """Fill `waste[half]` and `on_first[half]` for one rail or two, or none."""
-    waste, on_first, few = ways.waste[half], ways.on_first[half], ways.few
-    waste[: 1 << shared.size] = NEVER
+) -> int:
+    """Fill `waste[half]` and `on_first[half]` for one rail or two, or none; how many sets are
+    `listed[half]`.
+    """
+    few = ways.few
     if rails.size == 0:
-        waste[0], on_first[0] = 0, 0
-        return
-    first = _little(task, shared, rails[0], most, ways, 0)
+        return _list(ways, half, 0, 0, 0, 0)
+    first, length = _little(task, shared, rails[0], most, ways, 0), 0
     if rails.size == 1:
         for i in range(first):
-            waste[few[0, i]], on_first[few[0, i]] = few[1, i], few[0, i]
-        return
-    last = _little(task, shared, rails[1], most, ways, first)
+            length = _list(ways, half, length, few[0, i], few[1, i], few[0, i])
+        return length
+    alike = _alike(task, shared, rails[:1], rails[1:])
+    last = first if alike else _little(task, shared, rails[1], most, ways, first)
     for i in range(first):
-        for j in range(first, last):
+        for j in range(i if alike else first, last):
             if few[0, i] & few[0, j] == 0:
-                together = few[0, i] | few[0, j]
-                if few[1, i] + few[1, j] < waste[together]:
-                    waste[together], on_first[together] = few[1, i] + few[1, j], few[0, i]
+                waste = few[1, i] + few[1, j]
+                length = _list(ways, half, length, few[0, i] | few[0, j], waste, few[0, i])
+    return length
+
+
+@kernel_part(cache=True)
+def _list(ways: Ways, half: int, length: int, chosen: int, waste: int, on_first: int) -> int:
+    """Keep a set, the first `length` listed, if it wastes less than it is known to; how many are
+    listed then.
+    """
+    before = ways.waste[half, chosen]
+    if waste < before:
+        ways.waste[half, chosen], ways.on_first[half, chosen] = waste, on_first
+    if before < NEVER:
+        return length
+    ways.listed[half, length] = chosen
+    return length + 1
 
 
 @kernel_part(cache=True)
