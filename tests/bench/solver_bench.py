@@ -6,7 +6,8 @@ ratios are geometric means over the instances that both prove.  Families: the gr
 França/Frangioni classes (`classes`), two of Lawrinenko's (`lawrinenko`) and rails of different
 speeds (`unequal`).
 
-    --quick                          one seed, 2 s for the peers, the grid alone
+    --quick                          one seed, 2 s for the peers, the grid alone (solver_options.py
+                                     has every argument)
     --peers cpsat,arcflow-highs      some of the peers (solver_peers.py), which see every seventh of
                                      the grid's and Lawrinenko's instances of the first seed
     --only "16x5 u6" --shard 1/4     some instances; every fourth of them
@@ -40,11 +41,12 @@ from tests.bench.solver_instances import (
     lawrinenko,
     unequal,
 )
+from tests.bench.solver_options import parser
 from tests.bench.solver_peers import PEERS, missing
 
 T = TypeVar("T")
-FAMILIES = ("grid", "classes", "lawrinenko", "unequal")
 COMPARED = ("grid", "lawrinenko")  # families that the peers see
+PEERS_EVERY = 7  # all would take hours
 
 
 @dataclass(frozen=True)
@@ -267,73 +269,27 @@ def compared(title: str, peer: str, results: list[Result]) -> Iterator[Row]:
         )
 
 
-def part(text: str) -> tuple[int, int]:
-    """ "1/4": the first of four parts."""
-    number, parts = map(int, text.split("/"))
-    if not 1 <= number <= parts:
-        raise ValueError
-    return number, parts
-
-
-def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.solver_bench",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of each cell (default 3)")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="the number that these are drawn from (default 0)"
-    )
-    parser.add_argument(
-        "--families",
-        default=",".join(FAMILIES),
-        help=f"comma-separated, of {', '.join(FAMILIES)} (default all)",
-    )
-    parser.add_argument("--only", default="", help="only instances whose name contains this")
-    parser.add_argument(
-        "--shard", type=part, default=(1, 1), help="K/N: every N-th instance from the K-th on"
-    )
-    parser.add_argument(
-        "--peers",
-        default="cpsat,highs,arcflow-highs,arcflow-cpsat,prtpy",
-        help=f"comma-separated, of {', '.join(PEERS)} (default %(default)s)",
-    )
-    parser.add_argument(
-        "--peers-every",
-        type=int,
-        default=7,
-        help="peers see every so many-th instance of the first seed (default 7; 1: all, for hours)",
-    )
-    parser.add_argument(
-        "--peer-limit",
-        type=float,
-        default=10.0,
-        help="wall-clock seconds that a peer has (default 10)",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="one seed, 2 s for the peers, the grid alone"
-    )
-    parser.add_argument("--json", action="store_true", help="print every instance and row as JSON")
-    args = parser.parse_args()
+def parsed(argv: list[str] | None) -> argparse.Namespace:
+    args = parser("solver_bench", __doc__).parse_args(argv)
     if args.quick:
-        args.seeds, args.peer_limit, args.families = 1, 2.0, "grid"
+        args.seeds, args.peer_limit, args.families = 1, 2.0, ["grid"]
     return args
 
 
-def main() -> int:
-    args = parsed()
-    asked = [name for name in args.peers.split(",") if name]
-    names = [name for name in asked if not missing(name)]
-    for name in set(asked) - set(names):
+def main(argv: list[str] | None = None) -> int:
+    args = parsed(argv)
+    names = [name for name in args.peers if not missing(name)]
+    for name in set(args.peers) - set(names):
         print(f"  {name} is not installed here and is left out", file=sys.stderr)
     seeds = drawn_seeds(args.seed, args.seeds)
-    chosen = [case for case in cases(args.families.split(","), seeds) if args.only in case.name]
+    chosen = [case for case in cases(args.families, seeds) if args.only in case.name]
+    if not chosen:
+        return 0
     seen = [c for c in chosen if c.family in COMPARED and c.name.endswith(f"#{seeds[0]}")]
-    peers_see = {case.name for case in seen[:: args.peers_every]}
+    peers_see = {case.name for case in seen[:: args.peers_every or PEERS_EVERY]}
     warm_up(names)
     results = []
-    for case in chosen[args.shard[0] - 1 :: args.shard[1]]:
+    for case in args.shard.of(chosen):
         against = names if case.name in peers_see else []
         results.append(show(measure(case, against, args.peer_limit)))
     rows = list(goals(results, names))

@@ -26,17 +26,19 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fractions import Fraction
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from railopt import Chunks, Fabric, Outcome, plan, workloads
 from railopt.solver.coupled.race import Clock, Race
 from railopt.solver.coupled.solve import settle, solve
+from railopt.solver.program.backends import BACKENDS
 from tests.bench import Row, drawn_seeds
+from tests.bench.solver_options import WHOLE, Shard, parser
 
 LIMIT_S = 10.0
 BRACKET = Fraction(5, 10_000)
@@ -46,29 +48,21 @@ KIB, MIB = 1 << 10, 1 << 20
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Shard:
-    """Part `number` of `parts`, counted from 1."""
+class Chosen(NamedTuple):
+    """What is measured: what has `only` in its name, and of that a shard."""
 
-    number: int
-    parts: int
+    only: str = ""
+    shard: Shard = WHOLE
 
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        number, parts = (int(part) for part in text.split("/"))
-        if not 1 <= number <= parts:
-            raise ValueError
-        return cls(number, parts)
-
-    def of(self, items: list[T]) -> list[T]:
-        return items[self.number - 1 :: self.parts]
+    def of(self, named: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+        return self.shard.of([(name, item) for name, item in named if self.only in name])
 
 
-WHOLE = Shard(1, 1)
+ALL = Chosen()
 
 
-def small(seeds: Iterable[int]) -> Iterator[tuple[str, Fabric, Chunks]]:
-    """(name, fabric, chunks) of the small family: 48 of each seed."""
+def small(seeds: Iterable[int]) -> Iterator[tuple[str, tuple[Fabric, Chunks]]]:
+    """(name, (fabric, chunks)) of the small family: 48 of each seed."""
     for nodes, rails, each, kind, seed in product(
         (4, 8, 16), (4, 8), (1, 2, 3, 4), ("uniform", "tokens"), seeds
     ):
@@ -83,7 +77,7 @@ def small(seeds: Iterable[int]) -> Iterator[tuple[str, Fabric, Chunks]]:
             )
             size = np.maximum(1, rng.poisson(64 * share / share.mean()))
         chunks = Chunks.from_arrays(src=src, dst=dst, size=size, nodes=nodes)
-        yield f"{nodes}x{rails}x{each} {kind} {seed}", Fabric.uniform(nodes, rails), chunks
+        yield f"{nodes}x{rails}x{each} {kind} {seed}", (Fabric.uniform(nodes, rails), chunks)
 
 
 def moe(nodes: int, skew: float, cap: int, seed: int, rails: int = 8) -> Chunks:
@@ -114,24 +108,32 @@ def _cpu_of_children(call: Callable[[], Outcome]) -> tuple[Outcome, float]:
 
 
 def small_rows(
-    seeds: Sequence[int], peers: Sequence[str] = (), limit_s: float = LIMIT_S, shard: Shard = WHOLE
+    seeds: Sequence[int],
+    peers: Sequence[str] = (),
+    limit_s: float = LIMIT_S,
+    chosen: Chosen = ALL,
+    peers_every: int = 1,
 ) -> Iterator[Row]:
-    """What we prove, and what the peers do on the instances of the first seed."""
-    cases = shard.of(list(small(seeds)))
+    """What we prove, and what the peers do on instances of the first seed."""
+    cases = chosen.of(small(seeds))
+    if not cases:
+        return
+    first = [name for name, _ in cases if name.endswith(f" {seeds[0]}")]
+    peers_see = set(first[::peers_every])
     one = Fabric.uniform(2, 2), Chunks.from_arrays(src=[0], dst=[1], size=[1], nodes=2)
     start = {peer: _cpu_of_children(lambda: solve(*one, limit_s, peer))[1] for peer in peers}  # noqa: B023
     ratios: dict[str, list[float]] = {peer: [] for peer in peers}
     proved: dict[str, list[bool]] = {name: [] for name in ("native", *peers)}
     times, settled = [], 0
-    solve(*cases[0][1:], 1.0)
-    for name, fabric, chunks in cases:
+    solve(*cases[0][1], 1.0)
+    for name, (fabric, chunks) in cases:
         ours = settle(Race(fabric, chunks, LIMIT_S, clock=Clock(time.process_time)))
         times.append(ours.time_s)  # without the compilation of kernels on a first run
         proved["native"].append(ours.proved)
         settled += ours.status in ("proved", "claimed")
         if not ours.proved:
             print(f"  not proved: {name}: {ours}", file=sys.stderr, flush=True)
-        for peer in peers if name.endswith(f" {seeds[0]}") else ():
+        for peer in peers if name in peers_see else ():
             theirs, spent = _cpu_of_children(lambda: solve(fabric, chunks, limit_s, peer))  # noqa: B023
             optimal = theirs.status in ("proved", "claimed")
             proved[peer].append(optimal)
@@ -166,18 +168,21 @@ def small_rows(
             )
 
 
-def moe_rows(nodes: tuple[int, ...], seeds: Iterable[int], shard: Shard = WHOLE) -> Iterator[Row]:
+def moe_rows(nodes: tuple[int, ...], seeds: Iterable[int], chosen: Chosen = ALL) -> Iterator[Row]:
+    """The bracket of one dispatch, and the time that it takes."""
     solve(Fabric.uniform(4, 8), moe(4, 0.0, 4 * MIB, 99), 2.0)
     worst: list[float] = []
     slower: list[bool] = []
-    for cap, count in shard.of(list(product((4 * MIB, MIB, 256 * KIB, 64 * KIB), nodes))):
+    cells = product((4 * MIB, MIB, 256 * KIB, 64 * KIB), nodes)
+    named = ((f"coupled MoE {cap // KIB:>4} KiB, {n:>3} nodes", (cap, n)) for cap, n in cells)
+    for name, (cap, count) in chosen.of(named):
         measured = [
             _bracket(count, skew, cap, seed) for skew, seed in product((0.0, 0.5, 0.8, 1.2), seeds)
         ]
         chunks, brackets, ratios, times = zip(*measured, strict=True)
         worst += brackets
         slower += [ratio > TIMES_LPT for ratio in ratios]
-        label = f"coupled MoE {cap // KIB:>4} KiB, {count:>3} nodes, {max(chunks):>7} chunks"
+        label = f"{name}, {max(chunks):>7} chunks"
         yield Row(
             f"{label}: largest bracket", 100 * max(brackets), "%", at_most=100 * float(BRACKET)
         )
@@ -188,6 +193,8 @@ def moe_rows(nodes: tuple[int, ...], seeds: Iterable[int], shard: Shard = WHOLE)
             at_most=TIMES_LPT,
             note=f"median {np.median(ratios):.1f}x, largest {1000 * max(times):.2f} ms",
         )
+    if not worst:
+        return
     yield Row(
         f"coupled MoE: largest bracket of all {len(worst)}",
         100 * max(worst),
@@ -247,12 +254,16 @@ def worn(fabric: Fabric, kind: str, seed: int) -> Fabric:
     )
 
 
-def worn_rows(seeds: Iterable[int], shard: Shard = WHOLE) -> Iterator[Row]:
+def worn_rows(seeds: Iterable[int], chosen: Chosen = ALL) -> Iterator[Row]:
     """What is proved or bracketed closely where NICs are slow or dead."""
     caps = (4 * MIB, MIB, 256 * KIB, 64 * KIB)
     # without what loads modules and compiles on a first run
     solve(worn(Fabric.uniform(4, 8), "a quarter worn", 0), moe(4, 0.0, 4 * MIB, 99), 10.0)
-    for family, nodes, kind in shard.of(list(product(("dispatch", "bytes"), (4, 16), WORN))):
+    cells = product(("dispatch", "bytes"), (4, 16), WORN)
+    named = (
+        (f"coupled {family}, {n} nodes, {kind}", (family, n, kind)) for family, n, kind in cells
+    )
+    for name, (family, nodes, kind) in chosen.of(named):
         widest, met, proved, total = Fraction(0), 0, 0, 0
         for cap, seed in product(caps, seeds):
             fabric = worn(Fabric.uniform(nodes, 8), kind, seed)
@@ -271,7 +282,7 @@ def worn_rows(seeds: Iterable[int], shard: Shard = WHOLE) -> Iterator[Row]:
             met += found.value - found.bound <= unit if many else found.gap <= aim
         within = "one token or byte" if many else "1e-6"
         yield Row(
-            f"coupled {family}, {nodes} nodes, {kind}: within {within} in {WORN_S:g} s",
+            f"{name}: within {within} in {WORN_S:g} s",
             100 * met / total,
             "%",
             at_least=100,
@@ -279,48 +290,23 @@ def worn_rows(seeds: Iterable[int], shard: Shard = WHOLE) -> Iterator[Row]:
         )
 
 
-def rows(seeds: Sequence[int], peers: Sequence[str], limit_s: float, shard: Shard) -> Iterator[Row]:
-    """Every row."""
-    yield from small_rows(seeds, peers, limit_s, shard)
-    yield from moe_rows((4, 8, 16, 32, 64, 128), seeds, shard)
-    yield from worn_rows(seeds, shard)
+def rows(args: argparse.Namespace) -> Iterator[Row]:
+    """Every row that is asked for."""
+    seeds = drawn_seeds(args.seed, 1 if args.quick else args.seeds)
+    chosen = Chosen(args.only, args.shard)
+    if "small" in args.families:
+        peers = [] if args.quick else [name for name in args.peers if name in BACKENDS]
+        yield from small_rows(seeds, peers, args.peer_limit, chosen, args.peers_every or 1)
+    if "moe" in args.families:
+        yield from moe_rows((4, 8, 16, 32, 64, 128), seeds, chosen)
+    if "worn" in args.families:
+        yield from worn_rows(seeds, chosen)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.solver_coupled",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="one seed, no peers")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of each cell (default 3)")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="the number that these are drawn from (default 0); peers see the first alone",
-    )
-    parser.add_argument(
-        "--peers",
-        default="cpsat,highs",
-        help="comma-separated back-ends for the small family (default cpsat,highs)",
-    )
-    parser.add_argument(
-        "--peer-limit", type=float, default=LIMIT_S, help="seconds that a peer has (default 10)"
-    )
-    parser.add_argument(
-        "--shard",
-        type=Shard.parse,
-        default=WHOLE,
-        metavar="I/N",
-        help="only every N-th instance and cell, from the I-th",
-    )
-    args = parser.parse_args(argv)
-    seeds = drawn_seeds(args.seed, 1 if args.quick else args.seeds)
-    peers = [] if args.quick else [name for name in args.peers.split(",") if name]
+    args = parser("solver_coupled", __doc__).parse_args(argv)
     data: list[dict[str, Any]] = []
-    for row in rows(seeds, peers, args.peer_limit, args.shard):
+    for row in rows(args):
         data.append({**asdict(row), "met": row.met})
         if not args.json:
             verdict = {True: "met", False: "MISSED", None: ""}[row.met]

@@ -4,6 +4,7 @@
 solve.py           sizes and speeds to units and ticks            outcome.py  what is known then
 steps.py           the pipeline: bounds and values by rising cost until they meet
 state.py           the best bound and assignment so far           deadline.py when it has to end
+apart.py           jobs too large to share a rail, and what is then left
 filling.py         steps that look for an assignment at the bound
 prices.py          steps that ask the configuration LP
 remainders.py      mostly one size, the cap of cut traffic: rails filled by the few others

@@ -17,7 +17,7 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.bounds import local_bound
-from railopt.solver.local import dual, values
+from railopt.solver.local import apart, dual, values
 from railopt.solver.local.cover import FOUND, REFUTED
 from railopt.solver.local.exact import (
     HALF,
@@ -202,6 +202,15 @@ def latest(state: State, windows: Windows, high: int, limit: int) -> int:
     return high
 
 
+def large_jobs_apart(state: State) -> None:
+    """Where jobs are too large to share a rail, all steps for the others alone."""
+    alone = apart.too_large(state)
+    if alone:
+        others = apart.others_of(state, alone)
+        search(others, STEPS)
+        apart.take(state, others, alone)
+
+
 def small_search(state: State) -> None:
     """Exact at once where few loads are possible."""
     if len(state.sizes) <= 64:
@@ -245,6 +254,7 @@ def full_search(state: State) -> None:
 STEPS: tuple[Step, ...] = (
     constructions,
     mostly_caps,
+    large_jobs_apart,
     known_weights,
     single_jobs,
     small_search,
