@@ -67,7 +67,7 @@ test-examples: $(VENV)/.docs    ## every script of examples/ runs
 	$(PYTEST) tests/docs/test_examples.py
 bench: $(VENV)/.test            ## speed as ratios against named peers, side by side (BENCH_ARGS=--json for data)
 	$(PY) -m tests.bench $(BENCH_ARGS)
-bench-solver: $(VENV)/.test     ## the exact solver against its goals, CP-SAT in the same run (BENCH_ARGS="--seed 7", --quick, --json)
+bench-solver: $(VENV)/.test     ## the exact solver against its goals, its peers in the same run (BENCH_ARGS="--seed 7", --quick, --json; --help for more)
 	$(PY) -m tests.bench.solver_bench $(BENCH_ARGS)
 	$(PY) -m tests.bench.solver_coupled $(BENCH_ARGS)
 $(VENV)/.cuda: pyproject.toml | $(VENV)/bin/python

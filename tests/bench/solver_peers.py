@@ -4,8 +4,8 @@ is (proved, value), on the peer's own word, within `limit_s` seconds of wall-clo
 cpsat, highs, ...                 the plain program x[job, rail] in a back-end of `railopt solve`
 arcflow-highs, arcflow-cpsat      the arc-flow model (Valério de Carvalho 1999; for P||Cmax Mrad,
                                   Souayah 2018), one capacity after the other
-prtpy                             its complete greedy search; not a dependency: left out, with a
-                                  word, where it is not installed
+prtpy                             its complete greedy search; an extra of its own (`.[bench]`): left
+                                  out, with a word, where it is not installed
 """
 
 from __future__ import annotations
