@@ -27,6 +27,7 @@ from railopt.errors import CheckFailed
 from railopt.fabric import Fabric
 from railopt.plans import Bottleneck, Plan
 from railopt.policies import plan as make_plan
+from railopt.policies.common import check_alive
 from railopt.tokens import Tokens
 from railopt.traffic import Traffic
 from railopt.units import format_bytes, format_time
@@ -339,15 +340,40 @@ def policy_gaps(
     end with the size at which Ctrl-C struck.  `report` is told the size and where its solve stands.
     """
     for size in sizes:
-        chunks = traffic.chunks(size)
-        plans = [make_plan(fabric, chunks, policy) for policy in policies]
         told = None if report is None else partial(report, size)
+        plans = _planned(fabric, traffic, policies, size, told)
         interrupted = False
         for found in gaps(plans, limit_s=limit_s, seed=seed, report=told):
             yield GapRow(size, f"{found.plan.policy}-{size}", found)
             interrupted = found.interrupted
         if interrupted:
             return
+
+
+def _planned(
+    fabric: Fabric,
+    traffic: Traffic | Tokens,
+    policies: Sequence[str],
+    size: str,
+    told: Callable[[Progress], None] | None,
+) -> list[Plan]:
+    """A plan by each policy; `told` hears of a bound before the first of them."""
+    if told is None:
+        chunks = traffic.chunks(size)
+        return [make_plan(fabric, chunks, policy) for policy in policies]
+    from railopt.solver.coupled.fallback import first_bound
+    from railopt.solver.coupled.race import Progress
+
+    began = time.perf_counter()
+    told(Progress(0.0, None, None, "chunks"))
+    chunks, plans = traffic.chunks(size), list[Plan]()
+    check_alive(fabric, chunks)
+    bound = first_bound(fabric, chunks)[0] if len(chunks) else None
+    for policy in policies:
+        value = min((plan.makespan for plan in plans), default=None)
+        told(Progress(time.perf_counter() - began, value, bound, policy))
+        plans.append(make_plan(fabric, chunks, policy))
+    return plans
 
 
 def file_gaps(

@@ -26,6 +26,7 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
+from railopt.cli.heartbeat import stage
 from railopt.errors import InputError, RailoptError, printable
 from railopt.gaps import (
     DEFAULT_POLICIES,
@@ -99,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
             for row in _rows(args):
                 rows.append(row)
                 interrupted = interrupted or row.report.interrupted
+                stage(f"{row.chunk}  what {row.report.plan.policy} moves inside nodes")
                 _ = row.report.moving  # now, while Ctrl-C can end it
         interrupted = interrupted or kept.struck
     except KeyboardInterrupt:
@@ -143,24 +145,24 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(args: argparse.Namespace) -> Iterator[GapRow]:
     """The rows as they come."""
-    from railopt.cli.progress import Ticker
+    from railopt.cli.progress import show
 
-    limit_s = float(seconds(parse_time(args.limit)))
+    limit_s, seed = float(seconds(parse_time(args.limit))), args.seed or 0
     _contradictions(args, limit_s)
-    with Ticker() as ticker:
-        if kind_of(args.traffic[0]) == "plan":
-            yield from file_gaps(args.traffic, limit_s=limit_s, seed=args.seed or 0, report=ticker)
-            return
-        fabric = fabric_from(args)
-        yield from policy_gaps(
-            fabric,
-            demand_from(args.traffic[0], fabric),
-            listed(args.policy, "--policy") or DEFAULT_POLICIES,
-            listed(args.chunk, "--chunk") or DEFAULT_SIZES,
-            limit_s=limit_s,
-            seed=args.seed or 0,
-            report=ticker,
-        )
+    if kind_of(args.traffic[0]) == "plan":
+        yield from file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show)
+        return
+    fabric = fabric_from(args)
+    stage("traffic")
+    yield from policy_gaps(
+        fabric,
+        demand_from(args.traffic[0], fabric),
+        listed(args.policy, "--policy") or DEFAULT_POLICIES,
+        listed(args.chunk, "--chunk") or DEFAULT_SIZES,
+        limit_s=limit_s,
+        seed=seed,
+        report=show,
+    )
 
 
 def _contradictions(args: argparse.Namespace, limit_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a command is doing, on a terminal, once it has said nothing for two seconds.
+"""What a command is doing, on a terminal, once it has said nothing for a second.
 
 One line on stderr: the command, the stage that it last named with `stage`, and how long it has run.
 Whatever the command prints takes the line's place.  That kernels are being compiled is said at
@@ -16,18 +16,21 @@ from typing import Any, TextIO
 
 from railopt import compiled
 
-QUIET_S, EVERY_S = 2.0, 0.5
+QUIET_S, EVERY_S, SELDOM_S = 1.0, 0.5, 0.1
 ERASE = "\r\x1b[K"
 COMPILING = "compiling kernels, once for this machine; railopt warm-up compiles all of them"
-OWN = ("completion", "gap", "solve", "sweep")  # print at once, or have a line of their own
+OWN = ("completion", "sweep")  # print at once, or have a line of their own
 
 _stage = ""
+_drawn: _Line | None = None
 
 
 def stage(text: str) -> None:
     """Name what is being done now."""
     global _stage
     _stage = text
+    if _drawn is not None:
+        _drawn.renew()
 
 
 @contextmanager
@@ -55,7 +58,8 @@ def _say_compiling() -> None:
 @contextmanager
 def _line(command: str) -> Iterator[None]:
     """The line, which what is printed erases."""
-    line = _Line(command, sys.stderr)
+    global _drawn
+    line = _drawn = _Line(command, sys.stderr)
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_Erasing(stream, line) for stream in streams)
     try:
@@ -63,6 +67,7 @@ def _line(command: str) -> Iterator[None]:
             yield
     finally:
         sys.stdout, sys.stderr = streams
+        _drawn = None
 
 
 class _Line(threading.Thread):
@@ -72,18 +77,29 @@ class _Line(threading.Thread):
         super().__init__(daemon=True)
         self._command, self._stream = command, stream
         self._begun = self._heard = time.monotonic()
-        self._shown = False
+        self._shown = 0.0  # when it was drawn; 0 where it is not
         self._lock, self._over = threading.Lock(), threading.Event()
 
     def run(self) -> None:
         while not self._over.wait(EVERY_S):
             with self._lock:
-                if time.monotonic() - self._heard >= QUIET_S and not self._over.is_set():
-                    doing = f": {_stage}" if _stage else ""
-                    spent = time.monotonic() - self._begun
-                    self._stream.write(f"{ERASE}{self._command}{doing}, {spent:.0f} s")
-                    self._stream.flush()
-                    self._shown = True
+                self._draw()
+
+    def renew(self) -> None:
+        """Draw the new stage now, at most ten times a second: a kernel that comes next may keep the
+        thread from it.
+        """
+        if self._shown and time.monotonic() - self._shown >= SELDOM_S:
+            with self._lock:
+                self._draw()
+
+    def _draw(self) -> None:
+        now = time.monotonic()
+        if now - self._heard >= QUIET_S and not self._over.is_set():
+            doing = f": {_stage}" if _stage else ""
+            self._stream.write(f"{ERASE}{self._command}{doing}, {now - self._begun:.0f} s")
+            self._stream.flush()
+            self._shown = now
 
     def erase(self) -> None:
         """Make room for what the command prints."""
@@ -92,7 +108,7 @@ class _Line(threading.Thread):
             if self._shown:
                 self._stream.write(ERASE)
                 self._stream.flush()
-                self._shown = False
+                self._shown = 0.0
 
     def __enter__(self) -> None:
         self.start()

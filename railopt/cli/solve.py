@@ -20,6 +20,7 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
+from railopt.cli.heartbeat import stage
 from railopt.errors import BackendError, NotProved
 from railopt.fabric import Fabric
 from railopt.interrupts import KeepInterrupts
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Solve, print, save; the exit code."""
-    from railopt.cli.progress import Ticker
+    from railopt.cli.progress import show
     from railopt.solver.coupled.solve import solve
     from railopt.solver.program.files import write_model
 
@@ -82,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
         note(f"wrote {args.write_model}")
         if not (args.output or args.certificate):
             return 0
-    with Ticker() as ticker, KeepInterrupts() as kept:
-        told = partial(ticker, backend)
+    with KeepInterrupts() as kept:
+        told = partial(show, backend)
         outcome = solve(fabric, chunks, limit_s, backend, seed=args.seed or 0, report=told)
     for text in outcome.notes:
         note(f"railopt: {text}")
@@ -146,4 +147,5 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
         plan = Plan.load(args.traffic)
         return plan.fabric, plan.chunks
     fabric = fabric_from(args)
+    stage("traffic")
     return fabric, demand_from(args.traffic, fabric).chunks(args.chunk or "1MiB")

@@ -37,7 +37,7 @@ class Progress(NamedTuple):
     """
 
     time_s: float
-    value: Fraction
+    value: Fraction | None
     bound: Fraction | None
     stage: str
 
@@ -162,8 +162,9 @@ class Race:
             self.notes.append(text)
 
     def tell(self, stage: str) -> None:
-        if self.report is not None and self.rail is not None:
-            self.report(Progress(self.time_s, self.value, self.bound or None, stage))
+        if self.report is not None:
+            value = None if self.rail is None else self.value
+            self.report(Progress(self.time_s, value, self.bound or None, stage))
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -42,6 +42,7 @@ LOOSE = 2000  # classes that are made loose at a time
 OVERLOAD = 64  # cost of a byte beyond what a NIC carries: more than prices ever were
 UNIT = 5040  # prices of floats are rounded to whole numbers of its parts
 EXACT = 20_000  # loose classes: beyond this the simplex method in fractions takes minutes
+MOST = 1 << 22  # classes: beyond this the search takes gigabytes before its first prices
 LARGE = 1 << 40  # of a price: beyond this sums of prices might not fit
 
 
@@ -120,9 +121,15 @@ def least_moved(
 def moved_within(
     fabric: Fabric, chunks: Chunks, time: Fraction, *, limit_s: float | None = None
 ) -> MovingBound:
-    """As `least_moved`, for a time that some plan is known to take."""
+    """As `least_moved`, for a time that some plan is known to take.  Of more than `MOST` classes it
+    is what every plan moves.
+    """
     began = clock.monotonic()
-    search = _Search(fabric, classes_of(fabric, chunks), time)
+    classes = classes_of(fabric, chunks)
+    if len(classes.size) > MOST:
+        floor, free = Fraction(classes.floor), np.zeros(fabric.tx.shape, np.int64)
+        return MovingBound(time, floor, None, Prices(free, free, 1), Fraction(0))
+    search = _Search(fabric, classes, time)
     while True:
         left_s = None if limit_s is None else limit_s - (clock.monotonic() - began)
         if (left_s is not None and left_s <= 0) or not search.step(left_s):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Bools, Ints, total
+from railopt.arrays import Array, Bools, Int32s, Ints, total
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
@@ -21,48 +21,82 @@ CODES = 1 << 20  # numbers for rows: a product with nodes x GPUs x nodes stays b
 
 
 class Classes(NamedTuple):
-    """Classes of units, in no special order.
+    """Classes of units, in no special order, of a few kinds.
 
-    src, dst   int64 [C]: nodes
+    src, dst   int32 [C]: nodes
     size       int64 [C]: bytes
-    cost       int64 [C, rails]: how often a byte is moved beyond what its class must; 0 somewhere
-    live       bool [C, rails]: whether both NICs of the rail live
+    kind       int64 [C]: the row of `costs` and `lives`
+    costs      int64 [K, rails]: how often a byte is moved beyond what its class must; 0 somewhere
+    lives      bool [K, rails]: whether both NICs of the rail live
     floor      bytes that are moved whatever the plan
     """
 
-    src: Ints
-    dst: Ints
+    src: Int32s
+    dst: Int32s
     size: Ints
-    cost: Ints
-    live: Bools
+    kind: Ints
+    costs: Ints
+    lives: Bools
     floor: int
+
+    @property
+    def cost(self) -> Ints:
+        """int64 [C, rails]: the costs of each class."""
+        return self.costs[self.kind]
+
+    @property
+    def live(self) -> Bools:
+        """bool [C, rails]: the live rails of each class."""
+        return self.lives[self.kind]
 
 
 def classes_of(fabric: Fabric, chunks: Chunks) -> Classes:
-    """The classes of chunks that name their GPUs."""
-    first, size = _alike(fabric, chunks)
-    some = chunks.take(first)
-    src, dst = some.src.astype(np.int64), some.dst.astype(np.int64)
-    live = (fabric.tx[src] > 0) & (fabric.rx[dst] > 0)
-    for row in np.flatnonzero(~live.any(axis=1))[:1]:
-        raise InputError(f"no living rail from node {src[row]} to node {dst[row]}")
+    """The classes of chunks that name their GPUs.
+
+    What a byte costs depends on its GPU and targets within their nodes and on which NICs live: of
+    each such kind one chunk is looked at.
+    """
+    joined = (fabric.tx > 0)[:, None] & (fabric.rx > 0)
+    targets, sets = _targets(fabric, chunks)
+    pair = chunks.src_gpu.astype(np.int64) * fabric.nodes + chunks.dst
+    first, size = _summed(pair * sets + targets, chunks.size)
+    src, dst = chunks.src[first], chunks.dst[first]
+    rails, lives = _codes(np.packbits(joined, axis=2).astype(np.int64).reshape(fabric.nodes**2, -1))
+    source = chunks.src_gpu[first].astype(np.int64) % fabric.gpus
+    row, kind = _numbered(
+        (source * sets + targets[first]) * lives + rails.reshape(joined.shape[:2])[src, dst]
+    )
+    some = chunks.take(first[row])
+    live = joined[some.src, some.dst]
+    for dead in np.flatnonzero(~live.any(axis=1))[:1]:
+        raise InputError(f"no living rail from node {some.src[dead]} to node {some.dst[dead]}")
     cost = rail_costs(fabric, some).astype(np.int64)
     least = np.where(live, cost, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
-    floor = sum(int(c) * total(size[least == c]) for c in np.unique(least))
+    floor = sum(int(c) * total(size[(least == c)[kind]]) for c in np.unique(least))
     cost = np.where(live, cost - least[:, None], 0)
     code, codes = _codes(cost)
-    kept, added = _summed((src * fabric.nodes + dst) * codes + code, size)
-    return Classes(src[kept], dst[kept], added, cost[kept], live[kept], floor)
+    kept, added = _summed((src.astype(np.int64) * fabric.nodes + dst) * codes + code[kind], size)
+    return Classes(src[kept], dst[kept], added, kind[kept], cost, live, floor)
 
 
-def _alike(fabric: Fabric, chunks: Chunks) -> tuple[Ints, Ints]:
-    """Chunks of one source GPU, node and set of targets: a row of each sort, and its bytes."""
-    pair = chunks.src_gpu.astype(np.int64) * fabric.nodes + chunks.dst
+def _targets(fabric: Fabric, chunks: Chunks) -> tuple[Array, int]:
+    """A number [C] of each chunk's set of targets in its node, and one above all of them."""
+    if chunks.targets is None and chunks.gpus == fabric.gpus:
+        return chunks.dst_gpu % fabric.gpus, fabric.gpus
     packed = np.packbits(needed_by(fabric, chunks), axis=1)
-    if packed.shape[1] == 1:
-        return _summed(pair * 256 + packed[:, 0], chunks.size)
-    code, codes = _codes(packed.astype(np.int64))
-    return _summed(pair * codes + code, chunks.size)
+    return (packed[:, 0], 256) if packed.shape[1] == 1 else _codes(packed.astype(np.int64))
+
+
+def _numbered(code: Ints) -> tuple[Ints, Ints]:
+    """A row of each code there is, and the number [C] of each row's code among them."""
+    if int(code.max(initial=0)) >= CODES:
+        return np.unique(code, return_index=True, return_inverse=True)[1:]
+    row = np.full(CODES, -1, np.int64)
+    row[code] = np.arange(len(code))
+    present = np.flatnonzero(row >= 0)
+    number = np.zeros(CODES, np.int64)
+    number[present] = np.arange(len(present))
+    return row[present], number[code]
 
 
 def _codes(rows: Ints) -> tuple[Ints, int]:

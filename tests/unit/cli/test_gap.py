@@ -159,8 +159,8 @@ def test_ctrl_c_prints_the_rows_so_far(
     swallows the exception.
     """
 
-    def interrupts(self: progress.Ticker, label: str, now: Progress) -> None:
-        if now.stage == "hash":
+    def interrupts(label: str, now: Progress) -> None:
+        if now.value is None or now.stage == "hash":
             return
         try:
             os.kill(os.getpid(), signal.SIGINT)
@@ -169,7 +169,7 @@ def test_ctrl_c_prints_the_rows_so_far(
             if not lost:
                 raise
 
-    monkeypatch.setattr(progress.Ticker, "__call__", interrupts)
+    monkeypatch.setattr(progress, "show", interrupts)
     path = tmp_path / "slow.npz"
     plan(FABRIC, CHUNKS, "hash").save(path)
     began = time.monotonic()
@@ -221,18 +221,36 @@ def test_ctrl_c_at_any_moment_leaves_no_traceback(after_s: float) -> None:
     assert child.returncode == 130
 
 
-@pytest.mark.parametrize("unknown", [Fraction(0), None])
-def test_progress_shows_no_bound_before_there_is_one(
-    unknown: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("value", "bound", "said"),
+    [
+        (None, None, "1MiB  search"),
+        (None, Fraction(1, 125), "1MiB  bound 8ms  search"),
+        (Fraction(1, 100), Fraction(0), "1MiB  value 10ms  search"),
+        (Fraction(1, 100), Fraction(1, 125), "1MiB  value 10ms  bound 8ms  gap 25 %  search"),
+    ],
+)
+def test_progress_shows_value_and_bound_once_there_are_any(
+    value: Fraction | None,
+    bound: Fraction | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with progress.Ticker() as ticker:
-        ticker("1MiB", Progress(0.5, Fraction(1, 100), unknown, "lpt-global"))
-        ticker("1MiB", Progress(0.5, Fraction(1, 100), unknown, "at most ten times a second"))
-    err = capsys.readouterr().err
-    assert "1MiB 0.5 s  value 10ms  lpt-global" in err
-    assert "bound" not in err
-    assert "ten times" not in err
-    with progress.Ticker() as ticker:
-        ticker("1MiB", Progress(0.5, Fraction(1, 100), Fraction(1, 125), "search"))
-    assert "value 10ms  bound 8ms  gap 25 %  search" in capsys.readouterr().err
+    stages: list[str] = []
+    monkeypatch.setattr(progress, "stage", stages.append)
+    progress.show("1MiB", Progress(0.5, value, bound, "search"))
+    assert stages == [said]
+
+
+def test_a_bound_is_shown_before_the_first_plan(
+    railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And from there on, whatever is at work."""
+    seen: list[Progress] = []
+    monkeypatch.setattr(progress, "show", lambda label, now: seen.append(now))
+    line = ["gap", "moe:tokens=64", *SMALL, "--policy", "hash,lpt", "--chunk", "1MiB"]
+    assert railopt_cli(*line).code == 0
+    assert [now.stage for now in seen[:3]] == ["chunks", "hash", "lpt"]
+    assert seen[1].value is None
+    assert seen[2].value is not None
+    assert all(now.bound for now in seen[1:])

@@ -24,6 +24,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(sys, "stderr", made)
     monkeypatch.setattr(beat, "QUIET_S", 0.02)
     monkeypatch.setattr(beat, "EVERY_S", 0.01)
+    monkeypatch.setattr(beat, "SELDOM_S", 0.0)
     return made
 
 
@@ -49,6 +50,18 @@ def test_a_quiet_command_says_what_it_does_and_leaves_no_trace(
     assert last.endswith((ERASE, "saved\n"))
     time.sleep(0.05)
     assert terminal.getvalue() == last
+
+
+def test_a_new_stage_is_shown_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel may keep the thread that draws the line from running."""
+    terminal = shown(monkeypatch)
+    with heartbeat("gap"):
+        stage("traffic")
+        wait_for(terminal, "gap: traffic")
+        monkeypatch.setattr(beat, "EVERY_S", 60.0)
+        time.sleep(0.1)  # in which the thread falls asleep
+        stage("lpt")
+        assert terminal.getvalue().rpartition(ERASE)[2].startswith("gap: lpt, ")
 
 
 @pytest.mark.parametrize("command", beat.OWN)

@@ -108,6 +108,36 @@ def test_prices_of_floats_and_of_nothing_prove_something() -> None:
     assert not hurried.exact
 
 
+@pytest.mark.parametrize("fabric", [HEALTHY, SHARED, ODD, DEGRADED])
+def test_classes_cost_what_their_chunks_cost(fabric: Fabric) -> None:
+    for chunks in (units(fabric, 80, 3), from_spec("moe:tokens=64", fabric).chunks("64KiB")):
+        cost, classes = rail_costs(fabric, chunks).astype(np.int64), classes_of(fabric, chunks)
+        live = (fabric.tx[chunks.src] > 0) & (fabric.rx[chunks.dst] > 0)
+        least = np.where(live, cost, 99).min(axis=1)
+        beyond = np.where(live, cost - least[:, None], 0)
+        assert classes.floor == (least * chunks.size).sum()
+        rows = np.column_stack([chunks.src, chunks.dst, beyond])
+        kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
+        size = np.bincount(inverse.ravel(), chunks.size).astype(np.int64)
+        found = np.column_stack([classes.src, classes.dst, classes.cost, classes.size])
+        wanted = np.column_stack([kinds, size])
+        assert sorted(found.tolist()) == sorted(wanted.tolist())
+        assert np.array_equal(
+            classes.live, (fabric.tx[classes.src] > 0) & (fabric.rx[classes.dst] > 0)
+        )
+
+
+def test_of_too_many_classes_it_is_what_every_plan_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = units(HEALTHY, 50, 0)
+    best, floor = least_moved(HEALTHY, chunks), classes_of(HEALTHY, chunks).floor
+    monkeypatch.setattr(moving, "MOST", 0)
+    few = least_moved(HEALTHY, chunks)
+    assert few.bound == floor < best.bound
+    assert price_bound(HEALTHY, classes_of(HEALTHY, chunks), few.time, few.prices) == floor
+    assert few.at(few.time * 2) == floor
+    assert not few.exact
+
+
 def test_no_plan_beats_it() -> None:
     for fabric in (HEALTHY, SHARED, ODD, DEGRADED):
         chunks = units(fabric, 60, 1)
