@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
@@ -67,6 +67,29 @@ class Guarantee:
         }
 
 
+class Rivals:
+    """Plans of the same chunks, and the least bytes that plans as fast as one of them move."""
+
+    def __init__(self, fastest: Plan) -> None:
+        self._fastest = fastest
+        self._known: dict[Fraction, MovingBound] = {}
+
+    def moved(self, time: Fraction, limit_s: float) -> MovingBound:
+        """Of plans of at most `time` seconds, found in `limit_s` seconds.  That of the fastest
+        plan holds for all, where its prices prove as much of plans that take longer.
+        """
+        first = self._solved(self._fastest.makespan, limit_s)
+        return self._solved(time, limit_s) if first.earned else replace(first, time=time)
+
+    def _solved(self, time: Fraction, limit_s: float) -> MovingBound:
+        from railopt.solver.moving.bound import moved_within
+
+        if time not in self._known:
+            plan = self._fastest
+            self._known[time] = moved_within(plan.fabric, plan.chunks, time, limit_s=limit_s)
+        return self._known[time]
+
+
 @dataclass(frozen=True)
 class GapReport:
     """A plan against a lower bound.  Times in seconds, exact.
@@ -77,6 +100,7 @@ class GapReport:
     time_s   seconds spent on this plan's chunks
     notes    what went wrong on the way, e.g. a back-end that crashed, or "interrupted"
     limit_s  seconds for the bound on moved bytes, when it is asked for
+    rivals   what is known of the bytes that plans of the same chunks move
     """
 
     plan: Plan
@@ -85,6 +109,7 @@ class GapReport:
     time_s: float = 0.0
     notes: tuple[str, ...] = ()
     limit_s: float = field(default=10.0, repr=False)
+    rivals: Rivals | None = field(default=None, repr=False)
 
     @property
     def value(self) -> Fraction:
@@ -135,12 +160,10 @@ class GapReport:
         """The least bytes that plans as fast as this one move inside nodes; None where chunks do
         not name their GPUs.  Found on first use.
         """
-        fabric, chunks = self.plan.fabric, self.plan.chunks
-        if chunks.gpus != fabric.gpus:
+        if self.plan.chunks.gpus != self.plan.fabric.gpus:
             return None
-        from railopt.solver.moving.bound import moved_within
-
-        return moved_within(fabric, chunks, self.value, limit_s=self.limit_s)
+        rivals = Rivals(self.plan) if self.rivals is None else self.rivals
+        return rivals.moved(self.value, self.limit_s)
 
     @property
     def moved_gap(self) -> Fraction | None:
@@ -252,14 +275,15 @@ def gaps(
     An interrupt (Ctrl-C) ends the solve at work: its reports carry the best bound so far and the
     note "interrupted".
     """
-    known: dict[tuple[str, str], GapReport] = {}
+    known: dict[tuple[str, str], tuple[GapReport, Rivals]] = {}
     for plan in plans:
         key = plan.fabric.digest, plan.chunks.digest
         if key not in known:
             same = [p for p in plans if (p.fabric.digest, p.chunks.digest) == key]
-            known[key] = _settle(same, limit_s, seed, report)
-        shared = known[key]
-        yield GapReport(plan, shared.bracket, shared.best, shared.time_s, shared.notes, limit_s)
+            settled = _settle(same, limit_s, seed, report)
+            known[key] = settled, Rivals(settled.plan)
+        shared, rivals = known[key]
+        yield replace(shared, plan=plan, limit_s=limit_s, rivals=rivals)
 
 
 def _settle(

@@ -97,7 +97,13 @@ def staging(fabric: Fabric, chunks: Chunks, rail: Array) -> Hops:
 
 def passing_on(fabric: Fabric, chunks: Chunks, rail: Array) -> Hops:
     """What is moved after these rails: from the GPU that has it first to each that needs it."""
-    needed, node = needed_by(fabric, chunks), fabric.node
+    node = fabric.node
+    if chunks.targets is None and chunks.gpus == fabric.gpus:
+        target, gateway = chunks.dst_gpu.astype(np.int64), node.owner[rail]
+        local = target % fabric.gpus
+        far = np.flatnonzero(~node.near[local, rail] & (gateway != local))
+        return Hops(far, (target - local + gateway)[far], target[far])
+    needed = needed_by(fabric, chunks)
     direct = needed & node.near[:, rail].T
     gateway = np.where(direct.any(axis=1), direct.argmax(axis=1), node.owner[rail])
     rest = needed.copy()
@@ -109,9 +115,9 @@ def passing_on(fabric: Fabric, chunks: Chunks, rail: Array) -> Hops:
 
 def moves_of(fabric: Fabric, chunks: Chunks, rail: Array) -> Moves:
     """What chunks on these rails move."""
-    passed, staged = passing_on(fabric, chunks, rail), staging(fabric, chunks, rail)
-    pairs = np.zeros((fabric.nodes * fabric.gpus, fabric.gpus), np.int64)
-    np.add.at(pairs, (staged.source, staged.target % fabric.gpus), chunks.size[staged.chunk])
-    before = int(pairs.sum())
-    np.add.at(pairs, (passed.source, passed.target % fabric.gpus), chunks.size[passed.chunk])
-    return Moves(before, int(pairs.sum()) - before, pairs.reshape(-1, fabric.gpus, fabric.gpus))
+    pairs, moved = np.zeros(fabric.nodes * fabric.gpus**2, np.int64), []
+    for hops in (staging(fabric, chunks, rail), passing_on(fabric, chunks, rail)):
+        place = hops.source * fabric.gpus + hops.target % fabric.gpus
+        np.add.at(pairs, place, chunks.size[hops.chunk])
+        moved.append(int(chunks.size[hops.chunk].sum()))
+    return Moves(*moved, pairs.reshape(-1, fabric.gpus, fabric.gpus))

@@ -240,3 +240,30 @@ def test_chunks_that_name_no_gpus_have_no_bound_on_moved_bytes(tmp_path: Path) -
     assert report.moved_gap is None
     assert report.as_dict()["moved"] is None
     assert report.save_moved(tmp_path / "none.json") == []
+
+
+def test_what_rivals_move_is_found_once_where_it_holds_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from railopt.solver.moving import bound
+
+    asked: list[Fraction] = []
+    inner = bound.moved_within
+
+    def counted(*args: Any, **options: Any) -> bound.MovingBound:
+        asked.append(args[2])
+        return inner(*args, **options)
+
+    monkeypatch.setattr(bound, "moved_within", counted)
+    for chunks in (CHUNKS, workloads.incast(FABRIC, size="1MiB").chunks("64KiB")):
+        asked.clear()
+        reports = gap([plan(FABRIC, chunks, policy) for policy in ("hash", "lpt", "lpt-local")])
+        for report in reports:
+            assert report.moving is not None
+            alone = inner(FABRIC, chunks, report.value)
+            assert (report.moving.time, report.moving.bound) == (report.value, alone.bound)
+            assert report.moving.exact
+        fastest = min(report.value for report in reports)
+        costs_time = bool(inner(FABRIC, chunks, fastest).earned)
+        assert asked[0] == fastest
+        assert len(asked) == (len({report.value for report in reports}) if costs_time else 1)

@@ -53,23 +53,34 @@ ILP_AFTER = 0.25  # share of the time before the integer program starts
 JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (10_000_000, 100)
 
 
-_loaded: set[bool] = set()  # whether NICs were equal in the problems whose kernels are there
+_loaded: set[tuple[str, bool]] = set()  # what was loaded, for problems with equal NICs or others
 
 
 def load_kernels(race: Race) -> None:
     """Have the kernels of the first steps loaded, once a process, while the clock stands still."""
-    if race.fabric.is_uniform not in _loaded:
+    _load(race, _first_kernels)
+
+
+def _load(race: Race, kernels: Callable[[Cells], None]) -> None:
+    """Kernels that a few chunks need as all do; those of later steps when these come, for on a
+    first run all that is loaded is compiled before.
+    """
+    name = kernels.__name__, race.fabric.is_uniform
+    if name not in _loaded:
         with race.clock.standing():
-            guarded(race, _first_kernels)
-        _loaded.add(race.fabric.is_uniform)
+            few = Cells(race.fabric, race.chunks.take(np.arange(len(race.chunks))[:2]))
+            guarded(race, lambda _: kernels(few))
+        _loaded.add(name)
 
 
-def _first_kernels(race: Race) -> None:
-    """Two of the chunks take the same ways as all."""
-    few = Cells(race.fabric, race.chunks.take(np.arange(len(race.chunks))[:2]))
+def _first_kernels(few: Cells) -> None:
+    few.value(few.loads(lpt_global(few.fabric, few.chunks).rail))
+    _ = few.grouped
+
+
+def _search_kernels(few: Cells) -> None:
     now = Fraction(0)
-    lpt_global(few.fabric, few.chunks)
-    few.value(few.loads(improve(few, construct(few, now, few.order), now, steps=1, seed=0)[0]))
+    improve(few, construct(few, now, few.order), now, steps=1, seed=0)
 
 
 def native(race: Race) -> None:
@@ -165,6 +176,7 @@ def _fill(race: Race, side: str, tight: list[int], tries: int = nodes.FILL_TRIES
         rail, locked = anchor(cells, aim, side, arranged, race.seed)
         race.offer(rail, cells.value(cells.loads(rail)), "filled")
         if not race.met:
+            _load(race, _search_kernels)
             rail, value = improve(
                 cells, rail, aim, steps=SHORT_STEPS, seed=race.seed, locked=locked
             )
@@ -206,6 +218,7 @@ def _fluid(race: Race) -> None:
 
 def _search(race: Race, steps: int, start: Rails, by: str, locked: Bools | None = None) -> None:
     """Improve a plan, aimed at the bound, in as many of the steps as the time left allows."""
+    _load(race, _search_kernels)
     if race.step_s and race.step_s * steps > race.left_s:
         steps = max(LEAST_STEPS, int(race.left_s / race.step_s))
     began = race.time_s
