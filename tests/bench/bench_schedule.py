@@ -44,18 +44,17 @@ def rows() -> Iterator[Row]:
     for servers, (released_us, released_stages, released_ratio) in RELEASED.items():
         fabric, traffic = demand(servers)
         repeats = 200 if servers <= 16 else 20
-        cpu = servers > 16  # as the released figures; below, the clock of CPU time is too coarse
         size = f"{servers}x{GPUS}"
         made = synthesise(fabric, traffic)
-        spent[servers] = us = best(lambda: synthesise(fabric, traffic), repeats, 3, cpu=cpu) * 1e6  # noqa: B023
-        own = best(lambda: synthesise(fabric, traffic).pieces(node=0), repeats, 3, cpu=cpu) * 1e6  # noqa: B023
-        whole = best(lambda: synthesise(fabric, traffic).pieces(), repeats, 3, cpu=cpu) * 1e6  # noqa: B023
-        peer = best(lambda: synthesise(fabric, traffic, "fast"), min(repeats, 5), 2, cpu=cpu) * 1e6  # noqa: B023
+        spent[servers] = us = best(lambda: synthesise(fabric, traffic), repeats, 3, cpu=True) * 1e6  # noqa: B023
+        own = best(lambda: synthesise(fabric, traffic).pieces(node=0), repeats, 3, cpu=True) * 1e6  # noqa: B023
+        whole = best(lambda: synthesise(fabric, traffic).pieces(), repeats, 3, cpu=True) * 1e6  # noqa: B023
+        peer = best(lambda: synthesise(fabric, traffic, "fast"), min(repeats, 5), 2, cpu=True) * 1e6  # noqa: B023
         theirs = best(
             lambda: synthesise(fabric, traffic, "fast").pieces(node=0),  # noqa: B023
             min(repeats, 200),
             3,
-            cpu=cpu,
+            cpu=True,
         )
         yield Row(f"compact {size}: synthesis, stages between servers", us, "us")
         name, goal = f"compact {size}: synthesis with the pieces of", GOAL_S.get(servers)
