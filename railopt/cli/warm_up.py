@@ -26,6 +26,7 @@ EPILOG = """examples:
   NUMBA_CACHE_DIR=/var/cache/railopt railopt warm-up"""
 
 SMALL = "moe:skew=0.8,seed=1,tokens=256 --nodes 3 --rails 4"
+EIGHT = "moe:skew=0.8,seed=1,tokens=256 --nodes 3 --rails 8"
 UNITS = "routing:seed=1,tokens=64,experts=16,top=2 --nodes 2 --rails 4"
 SLOW = "--degrade 1:2=0.5 --degrade 0:1=0"
 PLACE = "place load.npy --model deepseek-v2-lite --nodes 2 --rails 2 --gpus 4 --planner"
@@ -43,7 +44,10 @@ RUNS = (
     f"simulate {SMALL} --policy lpt",
     f"simulate {UNITS} --policy spill --scale-up pipelined",
     *(f"simulate {SMALL} --balancer {balancer}" for balancer in BALANCERS),
+    f"gap {EIGHT} --policy lpt,lpt-local --chunk 1MiB --limit 1s",
     f"frontier {UNITS}",
+    f"{PLACE.replace('load', 'many')} pro-prophet",
+    f"{PLACE.replace('--rails 2 --gpus 4', '--rails 1 --gpus 1')} pro-prophet",
     "hybrid --simulate",
     f"plan {UNITS} --policy spill",
 )
@@ -56,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     note(f"compiling: {len(RUNS)} small runs, minutes at the first time")
     with tempfile.TemporaryDirectory() as folder:
-        np.save(Path(folder) / "load.npy", np.arange(64).reshape(2, 2, 16) % 7 + 1)
+        for name, experts in (("load.npy", 16), ("many.npy", 128)):
+            load = np.arange(4 * experts).reshape(2, 2, experts) % 7 + 1
+            np.save(Path(folder) / name, load)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             took_s = dict(zip(RUNS, pool.map(lambda line: _run(line, folder), RUNS), strict=True))
     if args.json:

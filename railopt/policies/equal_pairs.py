@@ -94,7 +94,8 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     """
     nodes = max(spread.senders, spread.receivers)
     layout = Layout.of(chunks, nodes, ends=1, grouped=True)
-    _lpt_local(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
+    kernel = _lpt_local_on_eight if spread.rails == 8 else _lpt_local
+    kernel(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
 
 
 @njit(cache=True)
@@ -102,11 +103,17 @@ def _lpt_local(
     chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
 ) -> None:
     """`lpt_local`, the bytes of a load above its `load_at` low bits."""
-    words = sorted_words(chunks, rows, layout, -1)
-    if spread.rails == 8:  # a constant, so that the loops over rails are unrolled
-        _spread_pairs(words, layout, spread, load_at, 8, rail)
-    else:
-        _spread_pairs(words, layout, spread, load_at, spread.rails, rail)
+    words = sorted_words(chunks, rows, layout, np.int64(-1))
+    _spread_pairs(words, layout, spread, load_at, spread.rails, rail)
+
+
+@njit(cache=True)
+def _lpt_local_on_eight(
+    chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
+) -> None:
+    """The same with a constant for the rails, so that the loops over them are unrolled."""
+    words = sorted_words(chunks, rows, layout, np.int64(-1))
+    _spread_pairs(words, layout, spread, load_at, 8, rail)
 
 
 @kernel_part(forceinline=True)

@@ -31,7 +31,8 @@ def lpt(chunks: Columns, senders: int, rails: int, rail: Array) -> None:
     `fits` holds.
     """
     layout = Layout.of(chunks, senders, ends=0, grouped=True)
-    _lpt(chunks, layout, (rails - 1).bit_length(), senders, rails, rail)
+    kernel = _lpt_on_eight if rails == 8 else _lpt
+    kernel(chunks, layout, (rails - 1).bit_length(), senders, rails, rail)
 
 
 @njit(cache=True)
@@ -40,11 +41,18 @@ def _lpt(
 ) -> None:
     """`lpt`, the bytes of a load above its `load_at` low bits."""
     seen = _largest_in_turn(chunks, senders, rails, rail)
-    words = sorted_words(chunks, None, layout, 0)
-    if rails == 8:  # a constant, so that the loops over rails are unrolled
-        _least_loaded(words, layout, load_at, seen, 8, rail)
-    else:
-        _least_loaded(words, layout, load_at, seen, rails, rail)
+    words = sorted_words(chunks, None, layout, np.int64(0))
+    _least_loaded(words, layout, load_at, seen, rails, rail)
+
+
+@njit(cache=True)
+def _lpt_on_eight(
+    chunks: Columns, layout: Layout, load_at: int, senders: int, rails: int, rail: Array
+) -> None:
+    """The same with a constant for `rails`, so that the loops over them are unrolled."""
+    seen = _largest_in_turn(chunks, senders, rails, rail)
+    words = sorted_words(chunks, None, layout, np.int64(0))
+    _least_loaded(words, layout, load_at, seen, 8, rail)
 
 
 @njit(cache=True)

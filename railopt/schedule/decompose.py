@@ -116,7 +116,7 @@ def birkhoff(matrix: Array) -> tuple[Array, Array]:
     state, stages = matching(n), no_stages(n)
     release(state)
     while left > 0:
-        extend(graph, state, True)
+        extend(graph, state, np.bool_(True))
         length = left
         for i in range(n):
             length = min(length, full[i, state[MATE, i]])

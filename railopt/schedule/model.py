@@ -136,6 +136,14 @@ def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> in
     return p
 
 
+@kernel_part(cache=True)
+def _add(sums: Array, moves: Array) -> None:
+    """Both [m, m]."""
+    for g in range(len(sums)):
+        for h in range(len(sums)):
+            sums[g, h] += moves[g, h]
+
+
 @njit(cache=True)
 def inside(
     pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: float
@@ -154,8 +162,8 @@ def inside(
         p = _transfer(pieces, p, m, given, passed)
         balance[s] = max(balance[s], spread(given, alpha, beta))
         after[s] = max(after[s], spread(passed, alpha, beta))
-        arrived[j] += passed
-        tile += given
+        _add(arrived[j], passed)
+        _add(tile, given)
         last = p == len(pieces.size)
         if last or pieces.source[p] // m != i or pieces.target[p] // m != j:
             whole[i] += spread(tile, alpha, beta)

@@ -82,7 +82,7 @@ def taper(peer: Array, sent: Array, least: int) -> tuple[Array, Array]:
     parts = 1
     while parts < 5 and last >> parts >= max(1, least):
         parts += 1
-    peer, sent = _split(peer, sent, len(sent) - 1, parts, 1, False)
+    peer, sent = _split(peer, sent, len(sent) - 1, parts, np.int64(1), np.bool_(False))
     if first <= last // 4 or sent[0].max() >> 4 < max(1, least):
         return peer, sent
-    return _split(peer, sent, 0, 3, 2, True)
+    return _split(peer, sent, np.int64(0), np.int64(3), np.int64(2), np.bool_(True))

@@ -148,7 +148,8 @@ def _smallest(values: Array, rank: int, buffer: Array) -> float:
     compiles for ages).
     """
     low, high = 0, values.size - 1
-    buffer[: values.size] = values
+    for i in range(values.size):
+        buffer[i] = values[i]
     while low < high:
         pivot = buffer[(low + high) >> 1]
         i, j = low, high
@@ -386,8 +387,9 @@ def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
     used = curve.used[0]
     if used + moved.size > curve.track.size:
         larger = _steps(2 * (used + moved.size), curve.used)
-        larger.track[:used], larger.since[:used] = curve.track[:used], curve.since[:used]
-        larger.till[:used], larger.bytes[:used] = curve.till[:used], curve.bytes[:used]
+        for i in range(used):
+            larger.track[i], larger.bytes[i] = curve.track[i], curve.bytes[i]
+            larger.since[i], larger.till[i] = curve.since[i], curve.till[i]
         curve = larger
     for track in range(moved.size):
         if moved[track] > 0.0:

@@ -168,7 +168,7 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
             ports.left[p] *= net.goodput[min(ports.number[p], net.goodput.size - 1)]
     for i in range(fixed.size):
         _settle(fixed[i], rate[fixed[i]], net, ports)
-    count = 0
+    count = np.int64(0)
     for i in range(among.size):
         p = among[i]
         if ports.rising[p] > 0:

@@ -80,12 +80,16 @@ class Cells:
     @cached_property
     def total(self) -> Ints:
         """int64 [2, nodes]: bytes that each node sends and receives."""
-        one_rail = np.zeros(len(self.chunks), np.int16)
-        return kernels.loads(self.end, self.chunks.size, one_rail, self.fabric.nodes, 1)[:, :, 0]
+        return self._loads(np.zeros(len(self.chunks), np.int16), 1)[:, :, 0]
 
     def loads(self, rail: Rails) -> Ints:
         """int64 [2, nodes, rails]: bytes on every cell."""
-        return kernels.loads(self.end, self.chunks.size, rail, self.fabric.nodes, self.fabric.rails)
+        return self._loads(rail, self.fabric.rails)
+
+    def _loads(self, rail: Rails, rails: int) -> Ints:
+        fixed = rail.view()
+        fixed.flags.writeable = False  # as those of a plan are: compiled once for both
+        return kernels.loads(self.end, self.chunks.size, fixed, self.fabric.nodes, rails)
 
     def value(self, load: Ints) -> Fraction:
         """Seconds until the last cell is done, exact: floats only choose what is compared."""

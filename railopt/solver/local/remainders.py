@@ -117,7 +117,8 @@ def _fill(
     for _ in range(tries):
         _stir(order)
         _stir(turn)
-        task.rooms[:] = capacities
+        for n in range(capacities.size):
+            task.rooms[n] = capacities[n]
         if _deal(task, slack, ways) and _add_caps(sizes, capacities, cap, rail):
             return True
     return False
