@@ -60,18 +60,34 @@ class Path(NamedTuple):
     heads: Ints
 
 
-@njit(cache=True, error_model="numpy")
 def plan_layer(layer: Layer, slots: Ints, limit: int, search: bool) -> Bools:
-    """Copies for one layer, bool [E, D]; its homes must be in ascending order."""
+    """Copies for one layer, bool [E, D]; its homes must be in ascending order.  Of three kernels
+    the one that it needs is compiled.
+    """
     experts, devices = layer.tokens.shape
     pairs = (devices - 1) * experts
     if search and pairs <= EXACT:
-        return exhaust(layer, slots, limit)[1]
+        tried: tuple[int, Bools] = exhaust(layer, slots, limit)
+        return tried[1]
+    kernel = _searched if search and pairs <= MIDDLE else _followed
+    copies: Bools = kernel(layer, slots, limit)
+    return copies
+
+
+@njit(cache=True, error_model="numpy")
+def _followed(layer: Layer, slots: Ints, limit: int) -> Bools:
+    """The greedy path's copies."""
+    state, away = at_home(layer, slots, limit)
+    _greedy(state, away)
+    return state.holds
+
+
+@njit(cache=True, error_model="numpy")
+def _searched(layer: Layer, slots: Ints, limit: int) -> Bools:
+    """Those, and what a local search makes of them."""
     state, away = at_home(layer, slots, limit)
     best = _greedy(state, away)
-    if search and pairs <= MIDDLE:
-        return local_search(best, state)
-    return state.holds
+    return local_search(best, state)
 
 
 @kernel_part(cache=True, error_model="numpy")
