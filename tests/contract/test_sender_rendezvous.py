@@ -94,7 +94,7 @@ def test_ranks_meet_gather_and_part() -> None:
     )
     began = time.monotonic()
     part(groups)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert [g.lost for g in groups] == [None] * 3
 
 

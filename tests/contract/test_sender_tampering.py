@@ -307,7 +307,7 @@ def test_whatever_listens_there_is_a_sentence_and_exit_code_3(
             "send", tmp_path / "plan.npz", "--hosts", "127.0.0.1,127.0.0.1", "--rank", 1,
             "--port", port, "--join", 0.4,
         )  # fmt: skip
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     assert ran.code == 3, ran.err
     *_, last = ran.err.splitlines()
     assert last.startswith("railopt: error: ")

@@ -47,8 +47,8 @@ def test_a_lost_ctrl_c_arrives_all_the_same(
 ) -> None:
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt), KeepInterrupts():
-        lose(how, then_s=10)
-    assert time.monotonic() - began < 5
+        lose(how, then_s=60)
+    assert time.monotonic() - began < 30
     with KeepInterrupts() as kept:
         lose(how, then_s=0.1)
     assert kept.struck
@@ -62,7 +62,7 @@ def test_a_lost_ctrl_c_arrives_all_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "more", [5.0, 0.1]
+    "more", [60.0, 0.1]
 )  # the sweep is still at work as it is sent again, or done
 def test_a_sweep_that_loses_a_ctrl_c_says_so(
     more: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,5 +87,5 @@ def test_a_sweep_that_loses_a_ctrl_c_says_so(
     began = time.monotonic()
     summary = client.run(spec.read(path), tmp_path / "results", shard=(0, 1))
     assert summary.interrupted
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
     assert gone == ([] if more > 1 else [True])

@@ -124,14 +124,14 @@ TWO_HOSTS = usual_dump(2).replace('<cpu host_hash="0x1" numaid="1"', '<cpu host_
     ],
 )
 def test_odd_and_hostile_files_are_refused(text: str, complaint: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(FormatError) as caught:
         parse_node(text, "topo.xml")
     assert str(caught.value).startswith("topo.xml: ")
     assert complaint in str(caught.value)
     assert len(str(caught.value)) < 400
     assert str(caught.value).isprintable()
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_names_from_a_file_are_printable() -> None:
@@ -146,9 +146,9 @@ def test_the_largest_node_is_quick() -> None:
         f'<gpu dev="{i}"/><nic><net name="n{i}" dev="{i}"/></nic>' for i in range(256)
     )
     text = f"<system><cpu>{deep}{devices}{'</pci>' * 60}</cpu></system>"
-    began = time.monotonic()
+    began = time.process_time()
     assert parse_node(text).inside.near.all()
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.slow

@@ -134,12 +134,12 @@ def test_host_lists(text: str, hosts: list[str]) -> None:
     ],
 )
 def test_host_lists_of_strangers_are_one_sentence(text: str, words: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(InputError, match=words) as error:
         expand_hosts(text)
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 300
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 ODD = [
