@@ -287,7 +287,7 @@ Fixpoint ordered (named : list N) (zs : list (item * N)) : list (item * N) :=
 (** rooms [caps], jobs [xs] with weights; the search takes jobs of sizes [named] first *)
 Definition by_cover (named caps : list N) (xs : list item) : bool :=
   let top := fold_right N.max 0 caps in
-  let heaviest := best (frontier top xs) in
+  let heaviest := best (halves top xs) in
   let rails := counted (map (fun c => (c, heaviest c)) (Descend.sort caps)) in
   let jobs := ordered named (counted xs) in
   search (map fst rails) (fst (prepared top jobs)) [(map snd rails, map snd jobs)].
@@ -984,7 +984,7 @@ Qed.
 Theorem T7_cover_sound : forall named caps xs, by_cover named caps xs = true -> refuted caps (map fst xs).
 Proof.
   unfold by_cover. cbv zeta. intros named caps xs H a [L F] C. rewrite map_length in L.
-  set (top := fold_right N.max 0 caps) in *. set (heaviest := best (frontier top xs)) in *.
+  set (top := fold_right N.max 0 caps) in *. set (heaviest := best (halves top xs)) in *.
   set (rails := counted (map (fun c => (c, heaviest c)) (Descend.sort caps))) in *. set (jobs := ordered named (counted xs)) in *.
   pose proof (prepared_spec top jobs) as Pr. destruct (prepared top jobs) as [ks sums]. destruct Pr as (J & M & Sd & _). cbn [fst] in H.
   assert (Kinds : spread rails = map (fun c => (c, heaviest c)) (Descend.sort caps)) by apply counted_spread.
@@ -1013,8 +1013,5 @@ Proof.
     rewrite A. apply Permutation_map, Descend.Permuted_sort.
   - rewrite J. fold (spread jobs). intros r t u Hr P Ht. destruct (Rs r Hr) as (c & Hc & ->). cbn [fst snd] in *.
     rewrite Jobs in P. destruct (perm_sub xs t u P) as (t' & Pt & S). rewrite (bytes_perm _ _ Pt) in Ht. rewrite (weight_perm _ _ Pt).
-    pose proof (room_max c caps Hc) as Hm. fold top in Hm.
-    destruct (frontier_covers top xs t' S) as (b & Hb & B); [unfold weigh; cbn [fst]; unfold bytes_of in Ht; lia|].
-    apply beats_spec in B. unfold weigh in B. cbn [fst snd] in B. unfold bytes_of in Ht. unfold weight_of.
-    etransitivity; [apply B|]. unfold heaviest. apply best_ge; [exact Hb|]. lia.
+    exact (best_ge top xs t' c S Ht (room_max c caps Hc)).
 Qed.

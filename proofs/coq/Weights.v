@@ -37,13 +37,41 @@ Fixpoint frontier (c : N) (xs : list item) : list item :=
       if snd x =? 0 then l else (0, 0) :: merge l (shift c x l) (0, 0)
   end.
 
-(** the best weight within room [c] *)
-Definition best (l : list item) (c : N) : N :=
-  fold_right (fun x v => if fst x <=? c then N.max (snd x) v else v) 0 l.
+(** ** The best weight within a room: a pair of either half of the items, one of them found in a tree *)
+
+Inductive heap := Pair (x : item) | Pairs (low high heavy : N) (a b : heap).
+Definition low_of (t : heap) : N := match t with Pair x => fst x | Pairs l _ _ _ _ => l end.
+Definition high_of (t : heap) : N := match t with Pair x => fst x | Pairs _ h _ _ _ => h end.
+Definition heavy_of (t : heap) : N := match t with Pair x => snd x | Pairs _ _ w _ _ => w end.
+Definition two (a b : heap) : heap :=
+  Pairs (N.min (low_of a) (low_of b)) (N.max (high_of a) (high_of b)) (N.max (heavy_of a) (heavy_of b)) a b.
+Fixpoint by_two (l : list heap) : list heap := match l with a :: b :: rest => two a b :: by_two rest | _ => l end.
+Fixpoint heaped (fuel : list item) (l : list heap) : list heap :=
+  match fuel, l with _ :: fuel, _ :: _ :: _ => heaped fuel (by_two l) | _, _ => l end.
+
+Fixpoint heaviest_in (t : heap) (c : N) : N :=
+  match t with
+  | Pair x => if fst x <=? c then snd x else 0
+  | Pairs l h w a b => if c <? l then 0 else if h <=? c then w else N.max (heaviest_in a c) (heaviest_in b c)
+  end.
+
+Fixpoint halved (xs a b : list item) : list item * list item :=
+  match xs with [] => (a, b) | x :: xs => halved xs b (x :: a) end.
+
+(** pairs of one half, and trees of pairs of the other *)
+Definition halves (c : N) (xs : list item) : list item * list heap :=
+  let (a, b) := halved xs [] [] in
+  let l := frontier c b in (frontier c a, heaped l (map Pair l)).
+
+Definition best (f : list item * list heap) (c : N) : N :=
+  fold_right (fun x v =>
+    if fst x <=? c
+    then fold_right (fun t v => N.max (snd x + heaviest_in t (c - fst x)) v) v (snd f)
+    else v) 0 (fst f).
 
 Definition by_dual (caps : list N) (xs : list item) : bool :=
-  let l := frontier (fold_right N.max 0 caps) xs in
-  total (map (best l) caps) <? total (map snd xs).
+  let f := halves (fold_right N.max 0 caps) xs in
+  total (map (best f) caps) <? total (map snd xs).
 
 (** ** Soundness: whatever fits is beaten by some pair of the frontier *)
 
@@ -119,14 +147,73 @@ Proof.
       exists d. split; auto. eapply beats_trans; [exact D|]. apply beats_spec. cbn [fst snd]. lia.
 Qed.
 
-Lemma best_ge l c b : In b l -> fst b <= c -> snd b <= best l c.
+Fixpoint in_heap (x : item) (t : heap) : Prop :=
+  match t with
+  | Pair y => y = x
+  | Pairs l h w a b => l <= fst x <= h /\ snd x <= w /\ (in_heap x a \/ in_heap x b)
+  end.
+
+Lemma in_heap_range x t : in_heap x t -> low_of t <= fst x <= high_of t /\ snd x <= heavy_of t.
+Proof. destruct t; simpl; [intros ->; lia|tauto]. Qed.
+
+Lemma heaviest_ge x t c : in_heap x t -> fst x <= c -> snd x <= heaviest_in t c.
 Proof.
-  induction l as [|x l IH]; [easy|]. intros H Hb.
-  change (best (x :: l) c) with (if fst x <=? c then N.max (snd x) (best l c) else best l c).
-  destruct H as [->|H].
-  - apply N.leb_le in Hb. rewrite Hb. apply N.le_max_l.
-  - specialize (IH H Hb). destruct (fst x <=? c); [|exact IH].
-    etransitivity; [exact IH|apply N.le_max_r].
+  intros H Hc. induction t as [y|l h w a IHa b IHb]; simpl in *.
+  - subst y. apply N.leb_le in Hc. rewrite Hc. reflexivity.
+  - destruct H as (R & W & H). destruct (N.ltb_spec c l); [lia|]. destruct (h <=? c); [exact W|].
+    destruct H as [H|H]; [specialize (IHa H)|specialize (IHb H)]; lia.
+Qed.
+
+Lemma by_two_In x : forall l, Exists (in_heap x) l -> Exists (in_heap x) (by_two l).
+Proof.
+  assert (G : forall n l, (length l <= n)%nat -> Exists (in_heap x) l -> Exists (in_heap x) (by_two l)).
+  { induction n as [|n IH]; intros [|a [|b l]] L H; simpl in L; try lia; auto. cbn [by_two].
+    assert (T : in_heap x a \/ in_heap x b -> in_heap x (two a b)).
+    { intros T. cbn [two in_heap]. split; [|split; [|exact T]]; destruct T as [T|T]; apply in_heap_range in T; lia. }
+    inversion_clear H as [? ? H1|? ? H1]; [left; apply T; now left|].
+    inversion_clear H1 as [? ? H2|? ? H2]; [left; apply T; now right|right]. apply IH; [lia|exact H2]. }
+  intros l. now apply (G (length l)).
+Qed.
+
+Lemma heaped_In x : forall fuel l, Exists (in_heap x) l -> Exists (in_heap x) (heaped fuel l).
+Proof.
+  induction fuel as [|f fuel IH]; intros l H; [exact H|]. cbn [heaped]. destruct l as [|a [|b l]]; auto. apply IH, by_two_In, H.
+Qed.
+
+Lemma sub_halved : forall xs t a b u v, sub t xs -> sub u a -> sub v b -> exists u' v',
+  sub u' (fst (halved xs a b)) /\ sub v' (snd (halved xs a b)) /\
+  fst (weigh u') + fst (weigh v') = fst (weigh t) + fst (weigh u) + fst (weigh v) /\
+  snd (weigh u') + snd (weigh v') = snd (weigh t) + snd (weigh u) + snd (weigh v).
+Proof.
+  unfold weigh. cbn [fst snd]. intros xs t a b u v S. revert a b u v.
+  induction S as [|x t l S IH|x t l S IH]; intros a b u v U V; cbn [halved].
+  - exists u, v. cbn [map total fold_right]. repeat split; auto; lia.
+  - destruct (IH b (x :: a) v u V (sub_skip _ _ _ U)) as (u' & v' & A & B & C & D). exists u', v'. repeat split; auto; lia.
+  - destruct (IH b (x :: a) v (x :: u) V (sub_take _ _ _ U)) as (u' & v' & A & B & C & D). exists u', v'.
+    cbn [map] in *. rewrite !total_cons in *. repeat split; auto; lia.
+Qed.
+
+Lemma best_ge top xs t c : sub t xs -> fst (weigh t) <= c -> c <= top -> snd (weigh t) <= best (halves top xs) c.
+Proof.
+  intros S Hc Ht. destruct (sub_halved xs t [] [] [] [] S sub_nil sub_nil) as (u & v & U & V & F & G).
+  unfold halves. destruct (halved xs [] []) as [a b]. cbn [fst snd] in U, V. change (weigh []) with (0, 0) in F, G. cbn [fst snd] in F, G.
+  destruct (frontier_covers top a u U) as (x & Hx & Bx); [unfold item in *; lia|].
+  destruct (frontier_covers top b v V) as (y & Hy & By); [unfold item in *; lia|].
+  apply beats_spec in Bx, By. set (l := frontier top b) in *.
+  assert (Hh : Exists (in_heap y) (heaped l (map Pair l))).
+  { apply heaped_In, Exists_exists. exists (Pair y). split; [now apply in_map|reflexivity]. }
+  apply Exists_exists in Hh. destruct Hh as (h & Hh & Iy). unfold best. cbn [fst snd].
+  assert (W : snd (weigh t) <= snd x + heaviest_in h (c - fst x)).
+  { pose proof (heaviest_ge y h (c - fst x) Iy). lia. }
+  assert (Mono : forall (z : item) hs v, v <= fold_right (fun t v => N.max (snd z + heaviest_in t (c - fst z)) v) v hs).
+  { intros z. induction hs as [|t' hs IH]; intros v'; cbn [fold_right]; [lia|]. specialize (IH v'). lia. }
+  assert (One : forall hs v, In h hs -> snd x + heaviest_in h (c - fst x) <= fold_right (fun t v => N.max (snd x + heaviest_in t (c - fst x)) v) v hs).
+  { induction hs as [|t' hs IH]; intros v' H; [contradiction|]. cbn [fold_right]. destruct H as [->|H]; [lia|]. specialize (IH v' H). lia. }
+  clear - W Hx Hh One Mono F Bx Hc.
+  assert (Fx : fst x <= c) by lia. apply N.leb_le in Fx. induction (frontier top a) as [|z zs IH]; [contradiction|]. cbn [fold_right].
+  destruct Hx as [->|Hx].
+  - rewrite Fx. etransitivity; [exact W|]. now apply One.
+  - specialize (IH Hx). destruct (fst z <=? c); [|exact IH]. etransitivity; [exact IH|]. apply Mono.
 Qed.
 
 Lemma room_max c caps : In c caps -> c <= fold_right N.max 0 caps.
@@ -135,12 +222,7 @@ Proof. induction caps as [|d caps IH]; [easy|]. intros [->|H]; simpl; [lia|]. sp
 Theorem T7_dual_sound : forall caps xs, by_dual caps xs = true -> refuted caps (map fst xs).
 Proof.
   unfold by_dual. intros caps xs H. apply N.ltb_lt in H.
-  eapply (outweighed fst snd); [|exact H]. intros t c S Hc Ht. simpl.
-  pose proof (room_max c caps Hc) as Hm.
-  destruct (frontier_covers (fold_right N.max 0 caps) xs t S) as (b & Hb & B).
-  { unfold weigh. simpl. lia. }
-  apply beats_spec in B. unfold weigh in B. simpl in B.
-  transitivity (snd b); [lia|]. apply best_ge; [auto|lia].
+  eapply (outweighed fst snd); [|exact H]. intros t c S Hc Ht. exact (best_ge _ xs t c S Ht (room_max c caps Hc)).
 Qed.
 
 (** ** Subset sums as the bits of one number *)
