@@ -120,5 +120,5 @@ def moves_of(fabric: Fabric, chunks: Chunks, rail: Array) -> Moves:
         place = hops.source * fabric.gpus + hops.target % fabric.gpus
         np.add.at(pairs, place, chunks.size[hops.chunk])
         moved.append(int(chunks.size[hops.chunk].sum()))
-    staged, passed = moved
-    return Moves(staged, passed, pairs.reshape(-1, fabric.gpus, fabric.gpus))
+    staged, passed_on = moved
+    return Moves(staged, passed_on, pairs.reshape(-1, fabric.gpus, fabric.gpus))

@@ -255,9 +255,10 @@ def test_what_rivals_move_is_found_once_where_it_holds_for_all(
         return inner(*args, **options)
 
     monkeypatch.setattr(bound, "moved_within", counted)
-    for chunks in (CHUNKS, workloads.incast(FABRIC, size="1MiB").chunks("64KiB")):
+    one_gpu = Chunks.from_units(FABRIC, src_gpu=[0] * 12, dst=[1] * 12, size=[2] * 12)
+    for chunks in (CHUNKS, one_gpu):
         asked.clear()
-        reports = gap([plan(FABRIC, chunks, policy) for policy in ("hash", "lpt", "lpt-local")])
+        reports = gap([plan(FABRIC, chunks, policy) for policy in ("hash", "lpt", "own-nic")])
         for report in reports:
             assert report.moving is not None
             alone = inner(FABRIC, chunks, report.value)
@@ -266,4 +267,5 @@ def test_what_rivals_move_is_found_once_where_it_holds_for_all(
         fastest = min(report.value for report in reports)
         costs_time = bool(inner(FABRIC, chunks, fastest).earned)
         assert asked[0] == fastest
+        assert costs_time == (chunks is one_gpu)
         assert len(asked) == (len({report.value for report in reports}) if costs_time else 1)
