@@ -9,7 +9,7 @@ import numpy as np
 
 from railopt.arrays import Array
 from railopt.compiled import kernel_part, njit
-from railopt.schedule.decompose import Stages, doubled, line_sums, no_stages, tables
+from railopt.schedule.decompose import Stages, doubled, line_sums, most, no_stages, tables
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 
 Int = int | np.int64
@@ -26,7 +26,7 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
     `columns` [n] is scratch.
     """
     columns[:] = 0
-    most = np.int64(0)
+    fullest = np.int64(0)
     # the quotient rounded down is exact or one too small: cheaper than a division
     inverse = (1.0 - 2.0**-50) / slot
     for i in range(len(left)):
@@ -40,9 +40,9 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
                 columns[j] += units
         if row > limit:
             return -1
-        most = max(most, row)
-    most = max(most, columns.max())
-    return int(most) if most <= limit else -1
+        fullest = max(fullest, row)
+    fullest = max(fullest, most(columns))
+    return int(fullest) if fullest <= limit else -1
 
 
 @kernel_part(cache=True)
@@ -55,7 +55,9 @@ def _finish(left: Array, time: int, spare: int, patient: bool, scratch: Array) -
     """
     n = len(left)
     end = time + spare
-    largest = left.max()
+    largest = np.int64(0)
+    for i in range(n):
+        largest = max(largest, most(left[i]))
     slot, count = 0, 3 * n
     for part in PARTS:
         tried = int((largest - 1) // part + 1)
@@ -107,7 +109,9 @@ def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) ->
             widest = max(widest, fit)
             best[j] = max(best[j], fit)
         shortest = min(shortest, widest)
-    return int(min(shortest, best.min()))
+    for j in range(len(left)):
+        shortest = min(shortest, best[j])
+    return int(shortest)
 
 
 @njit(cache=True)
@@ -133,7 +137,7 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     n = len(matrix)
     left = matrix.copy()
     rows, columns = line_sums(left)
-    time = max(rows.max(), columns.max())
+    time = max(most(rows), most(columns))
     stages = no_stages(n)
     if time == 0:
         return tables(stages)
@@ -163,7 +167,7 @@ def _match(
     graphs, state = np.empty((3, n, words(n)), np.int64), matching(n)
     row_slack, column_slack, best = time - rows, time - columns, np.empty(n, np.int64)
     length, pause = _longest(left, row_slack, column_slack, best), 0
-    while rows.max() > 0:
+    while most(rows) > 0:
         if spare and pause == 0:
             pause = max(1, n // 8)
             found, count = _finish(left, time, spare, stages.used[0] < 3 * n, best)
@@ -180,12 +184,12 @@ def _match(
             shorter = length - max(1, length // 10)
             length = min(shorter, _longest(left, row_slack, column_slack, best))
             continue
-        longest, most = time, 0
+        longest, largest = time, 0
         for i in range(n):
             j = state[MATE, i]
             longest = min(longest, left[i, j] + min(row_slack[i], column_slack[j]))
-            most = max(most, int(left[i, j]))
-        longest = min(longest, most)
+            largest = max(largest, int(left[i, j]))
+        longest = min(longest, largest)
         if stages.used[0] == len(stages.peer):
             stages = doubled(stages)
         s = stages.used[0]

@@ -36,11 +36,20 @@ def line_sums(matrix: Array) -> tuple[Array, Array]:
     return rows, columns
 
 
+@kernel_part(cache=True)
+def most(values: Array) -> int:
+    """The largest of int64 [n], or 0: a loop, for `max` of an array takes long to compile."""
+    found = np.int64(0)
+    for i in range(len(values)):
+        found = max(found, values[i])
+    return found
+
+
 @njit(cache=True)
 def longest_line(matrix: Array) -> int:
     """L: the largest row or column sum."""
     rows, columns = line_sums(matrix)
-    return int(max(rows.max(), columns.max()))
+    return int(max(most(rows), most(columns)))
 
 
 @njit(cache=True)
@@ -49,7 +58,7 @@ def fill(matrix: Array) -> tuple[Array, int]:
     none.
     """
     rows, columns = line_sums(matrix)
-    longest = max(rows.max(), columns.max())
+    longest = max(most(rows), most(columns))
     full = matrix.copy()
     for i in range(len(matrix)):
         for j in range(len(matrix)):

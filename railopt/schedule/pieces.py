@@ -258,7 +258,7 @@ def cut(
         np.empty(most, np.int64),
         np.empty(most, np.int64),
     )
-    rails, p = _rails(m), 0
+    rails, p = _rails(m), np.int64(0)
     for i in range(nodes):
         for j in range(nodes):
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
