@@ -9,6 +9,7 @@ import numpy as np
 
 from railopt.arrays import Array
 from railopt.compiled import kernel_part, njit
+from railopt.schedule.decompose import most
 
 
 @njit(cache=True)
@@ -69,8 +70,8 @@ def _split(
 
 @njit(cache=True)
 def taper(peer: Array, sent: Array, least: int) -> tuple[Array, Array]:
-    """Short stages at both ends of an ascending schedule, for what nothing hides; no part shorter
-    than `least` bytes.
+    """The stages in ascending order, with short ones at both ends, for what nothing hides; no part
+    shorter than `least` bytes.
 
     The last stage halves up to four times: each part hides the redistribution of the one before,
     and 1/16 is left to redistribute at the end.  The first comes as 1/16, 3/16 and 3/4 unless it is
@@ -78,11 +79,12 @@ def taper(peer: Array, sent: Array, least: int) -> tuple[Array, Array]:
     """
     if len(sent) == 0:
         return peer, sent
-    first, last = sent[0].max(), sent[-1].max()
+    peer, sent = by_length(peer, sent, np.bool_(False))
+    first, last = most(sent[0]), most(sent[-1])
     parts = 1
     while parts < 5 and last >> parts >= max(1, least):
         parts += 1
     peer, sent = _split(peer, sent, len(sent) - 1, parts, np.int64(1), np.bool_(False))
-    if first <= last // 4 or sent[0].max() >> 4 < max(1, least):
+    if first <= last // 4 or most(sent[0]) >> 4 < max(1, least):
         return peer, sent
     return _split(peer, sent, np.int64(0), np.int64(3), np.int64(2), np.bool_(True))

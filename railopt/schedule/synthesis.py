@@ -55,10 +55,10 @@ def synthesise(
     require_two_levels(fabric, traffic)
     matrix = node_matrix(traffic.bytes, traffic.nodes)
     peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if chosen.tunable else 0)
-    if order != "built":
-        peer, sent = by_length(peer, sent, order == "descending")
     if tapers:
         peer, sent = taper(peer, sent, _least(startup))
+    elif order != "built":
+        peer, sent = by_length(peer, sent, order == "descending")
     peer.flags.writeable = sent.flags.writeable = False
     return Schedule(fabric, traffic, kind, order, peer, sent)
 
