@@ -42,7 +42,7 @@ def most(values: Array) -> int:
     found = np.int64(0)
     for i in range(len(values)):
         found = max(found, values[i])
-    return found
+    return int(found)
 
 
 @njit(cache=True)
