@@ -7,6 +7,7 @@ from fractions import Fraction
 from railopt.arrays import Array
 from railopt.errors import InputError
 from railopt.fabric import Fabric
+from railopt.schedule.compact import compact_tapered
 from railopt.schedule.decompose import longest_line
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.order import by_length, taper
@@ -54,11 +55,14 @@ def synthesise(
         )
     require_two_levels(fabric, traffic)
     matrix = node_matrix(traffic.bytes, traffic.nodes)
-    peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if chosen.tunable else 0)
-    if tapers:
-        peer, sent = taper(peer, sent, _least(startup))
-    elif order != "built":
-        peer, sent = by_length(peer, sent, order == "descending")
+    if tapers and eps is None:
+        peer, sent = compact_tapered(matrix, DEFAULT_EPS.denominator, _least(startup))
+    else:
+        peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if chosen.tunable else 0)
+        if tapers:
+            peer, sent = taper(peer, sent, _least(startup))
+        elif order != "built":
+            peer, sent = by_length(peer, sent, order == "descending")
     peer.flags.writeable = sent.flags.writeable = False
     return Schedule(fabric, traffic, kind, order, peer, sent)
 

@@ -221,6 +221,13 @@ def test_as_many_bytes_as_traffic_may_have() -> None:
             schedule.plan("1KiB")
 
 
+@pytest.mark.parametrize("traffic", [TRAFFIC, Traffic(np.zeros_like(TRAFFIC.bytes), TRAFFIC.nodes)])
+def test_the_default_eps_is_a_fiftieth(traffic: Traffic) -> None:
+    plain, given = synthesise(FABRIC, traffic), synthesise(FABRIC, traffic, eps="1/50")
+    assert np.array_equal(plain.peer, given.peer)
+    assert np.array_equal(plain.sent, given.sent)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="4 servers x 8 GPUs, the fabric has 4 x 4"):
         synthesise(Fabric.uniform(4, 4), TRAFFIC)
