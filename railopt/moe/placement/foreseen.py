@@ -31,9 +31,7 @@ from railopt.moe.routing.window import WHOLE, Seen, seen
 SURE = 4.0  # standard errors by which ours must be lower where a layer stands still
 TRIALS = 8  # plans on first steps, the newest ones
 FEWEST = 4  # steps that the first of these plans sees
-AGED = (
-    0.9  # where a layer drifts, what a step weighs of the one after it when EPLB's plan is mended
-)
+AGED = 0.9  # of the step after it, what one weighs in a mend where a layer drifts
 CAUTION = 2.0  # standard errors of a mend's loss that count as loss
 
 
