@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.arrays import Array
-from railopt.compiled import njit
+from railopt.compiled import kernel_part, njit
 from railopt.policies.common import Costs
+from railopt.policies.cutting import Cut
 from railopt.rail_moves import Hosts, reaches
 
-__all__ = ["Inside", "Units", "begin", "go_home", "settle", "times"]
+__all__ = ["Inside", "Units", "begin", "from_cut", "go_home", "least_time", "press", "times"]
 
+WINDOWS = (1, 2, 4, 7, 11)  # one round each, of width time / 2**window
 ONE = 1 << 14  # the price of one grade
 MOVE = 1 << 6  # grades of moving a byte once: where moves are equal, fewer are staged
 STEEP = 1 << 40  # where prices end
@@ -117,7 +119,33 @@ def _change(
 
 
 @njit(cache=True)
-def settle(
+def least_time(sent: Array, received: Array, costs: Costs) -> int:
+    """What no plan is faster than: a node's bytes over its rails, as fast as they are together.
+
+    sent, received   int64 [nodes], bytes
+    """
+    found = 0
+    for totals, cost in ((sent, costs.tx), (received, costs.rx)):
+        for node in range(totals.size):
+            speed = 0.0
+            for n in range(cost.shape[1]):
+                speed += 1 / cost[node, n] if cost[node, n] else 0.0
+            found = max(found, int(totals[node] / speed) if speed else 0)
+    return found
+
+
+@njit(cache=True)
+def press(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array) -> None:
+    """Units settle below a time to be kept, in ever narrower windows."""
+    for window in WINDOWS:
+        width, rest = 0, kept >> window
+        while rest:
+            width, rest = width + 1, rest >> 1
+        _settle(units, costs, busy, kept - (1 << width), width, rail)
+
+
+@kernel_part(cache=True)
+def _settle(
     units: Units, costs: Costs, busy: tuple[Array, Array], foot: int, width: int, rail: Array
 ) -> int:
     """One round in which every unit takes its best rail; how many changed theirs.
@@ -178,3 +206,29 @@ def go_home(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, ra
             _change(units, costs, busy, c, best, rail)
             changed += 1
     return changed
+
+
+@njit(cache=True)
+def from_cut(
+    cut: Cut, costs: Costs, near: Array, hosts: Hosts, rooms: tuple[Array, Array], rail: Array
+) -> None:
+    """Fill `rail` for chunks of all nodes, each for one GPU, as units settle below the least time.
+
+    rooms   int16 [C, rails] and bool [C, gpus], for grades and for the GPUs that need a chunk
+    """
+    grade, needed = rooms
+    nodes, gpus = costs.tx.shape[0], near.shape[0]
+    source, sent, received = (
+        np.empty_like(cut.src_gpu),
+        np.zeros(nodes, np.int64),
+        np.zeros(nodes, np.int64),
+    )
+    for c in range(rail.size):
+        source[c] = cut.src_gpu[c] % gpus
+        for g in range(gpus):
+            needed[c, g] = cut.dst_gpu[c] % gpus == g
+        sent[cut.sender[c]] += cut.size[c]
+        received[cut.dst[c]] += cut.size[c]
+    units = Units(cut.sender, cut.dst, cut.size, grade)
+    begin(units, costs, Inside(needed, source, near, hosts), rail)
+    press(units, costs, times(units, costs, rail), least_time(sent, received, costs), rail)

@@ -30,7 +30,7 @@ from railopt.traffic import Traffic
 __all__ = ["PIECES", "Route", "Router"]
 
 PIECES = 64  # of the busiest node's share of a rail: so finely a policy divides
-LOCAL = ("lpt", "lpt-local", "even-excess", "own-nic")  # what a `Planner` makes without a `Plan`
+LOOPED = ("lpt", "lpt-local", "even-excess", "own-nic", "spill")  # by a `Planner`, without a `Plan`
 
 
 class Route(NamedTuple):
@@ -64,8 +64,9 @@ class Router:
         self.fabric, self.rank, self.policy, self.pieces = fabric, rank, policy, pieces
         self._via = rail_groups(fabric)
         one_nic = fabric.node.near.sum(axis=1).max() == 1
-        local = policy in LOCAL and (one_nic or policy != "own-nic")
-        self._planner = Planner(fabric, None, 1, policy) if local else None
+        looped = policy in LOOPED and (one_nic or policy != "own-nic")
+        hurried = policy == "spill"
+        self._planner = Planner(fabric, None, 1, policy, hurried=hurried) if looped else None
         shapes = [(ranks, fabric.gpus), (fabric.gpus, ranks)] + [(ranks, fabric.gpus)] * 2
         shapes += [(fabric.nodes, fabric.rails)] * 2
         self._tables = Tables(*(np.empty(shape, np.int64) for shape in shapes))

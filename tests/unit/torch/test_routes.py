@@ -9,7 +9,8 @@ from itertools import chain, product
 import numpy as np
 import pytest
 
-from railopt import Fabric, Traffic, plan
+from railopt import Fabric, Plan, Traffic, plan
+from railopt.arrays import Ints
 from railopt.errors import InputError
 from railopt.inside import Inside
 from railopt.torch.routes import Route, Router, rail_groups
@@ -95,16 +96,35 @@ def test_every_row_arrives_in_torchs_order_and_comes_back(name: str, policy: str
         assert walk(fabric, [back(way) for way in ways], arrived) == inputs(counts)
 
 
-@pytest.mark.parametrize("policy", ["even-excess", "lpt", "spill"])
+def planned(fabric: Fabric, counts: Ints, policy: str) -> Plan:
+    """On the chunks that a `Router` cuts for 3 nodes of 4 GPUs."""
+    out = counts.reshape(3, 4, 3, 4).sum(axis=(1, 3))
+    cap = -(-int((out.sum(axis=1) - out.diagonal()).max()) // (4 * 64))
+    return plan(fabric, Traffic(counts, 3).chunks(cap), policy)
+
+
+@pytest.mark.parametrize("policy", ["even-excess", "lpt"])
 def test_rails_carry_what_the_policys_plan_says(policy: str) -> None:
     fabric = FABRICS["a slow and a dead NIC"]
     counts = some_counts(12, 5, 400)
-    out = counts.reshape(3, 4, 3, 4).sum(axis=(1, 3))
-    cap = -(-int((out.sum(axis=1) - out.diagonal()).max()) // (4 * 64))
-    made = plan(fabric, Traffic(counts, 3).chunks(cap), policy)
+    made = planned(fabric, counts, policy)
     for rank, route in enumerate(routes(fabric, counts, policy)):
         assert np.array_equal(route.sent, made.send), rank
         assert np.array_equal(route.received, made.recv), rank
+
+
+def test_spill_in_a_loop_is_close_to_its_plan() -> None:
+    for fabric in (FABRICS["a slow and a dead NIC"], Fabric.uniform(3, 4)):
+        for seed in range(4):
+            counts = some_counts(12, seed, 400)
+            best, even = (planned(fabric, counts, name) for name in ("spill", "even-excess"))
+            for route in routes(fabric, counts, "spill"):
+                times = [
+                    np.max(carried[rate > 0] / rate[rate > 0])
+                    for carried, rate in ((route.sent, fabric.tx), (route.received, fabric.rx))
+                ]
+                assert float(best.makespan) <= max(times) * 1.0001
+                assert max(times) <= min(1.02 * float(best.makespan), 1.01 * float(even.makespan))
 
 
 def test_rail_groups_get_as_much_as_their_rails() -> None:
