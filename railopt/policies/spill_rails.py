@@ -224,9 +224,10 @@ def from_cut(
         np.zeros(nodes, np.int64),
     )
     for c in range(rail.size):
-        source[c] = cut.src_gpu[c] % gpus
+        source[c] = cut.src_gpu[c] - cut.sender[c] * gpus
         for g in range(gpus):
-            needed[c, g] = cut.dst_gpu[c] % gpus == g
+            needed[c, g] = False
+        needed[c, cut.dst_gpu[c] - cut.dst[c] * gpus] = True
         sent[cut.sender[c]] += cut.size[c]
         received[cut.dst[c]] += cut.size[c]
     units = Units(cut.sender, cut.dst, cut.size, grade)
