@@ -196,6 +196,8 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
     """`data` with bytes changed, cut out, or doubled, at up to four places."""
     damaged = bytearray(data)
     for _ in range(dice.randint(1, 4)):
+        if not damaged:
+            break
         at = dice.randrange(len(damaged))
         action = dice.randrange(3)
         if action == 0:
