@@ -970,16 +970,26 @@ def unpacked(path: str) -> tuple[dict[str, Any], dict[str, Member]]:
 
 def need_plain_zip(path: str) -> None:
     """A zip ends with its directory and a record that says how long that is: refuse a long one, and
-    other ways to end, before the directory is read.
+    other ways to end, before the directory is read; and members under another name than there.
     """
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 42))
         end = file.read()
-    directory = int.from_bytes(end[-10:-6], "little")
-    large = end[:4] == b"PK\x06\x07"  # a record for files beyond 4 GiB
-    if end[-22:-18] != b"PK\x05\x06" or large or directory > DIRECTORY:
-        raise ValueError("a zip with a comment, of many members or beyond 4 GiB")
+        length, first = (int.from_bytes(end[at : at + 4], "little") for at in (-10, -6))
+        large = end[:4] == b"PK\x06\x07"  # a record for files beyond 4 GiB
+        if end[-22:-18] != b"PK\x05\x06" or large or length > DIRECTORY:
+            raise ValueError("a zip with a comment, of many members or beyond 4 GiB")
+        file.seek(first)
+        listed, at = file.read(length), 0
+        while at < length:
+            fields = [int.from_bytes(listed[at + i : at + i + 2], "little") for i in (28, 30, 32)]
+            name = listed[at + 46 : at + 46 + fields[0]]
+            file.seek(int.from_bytes(listed[at + 42 : at + 46], "little"))
+            head = file.read(30 + fields[0])
+            if head[26:28] != listed[at + 28 : at + 30] or head[30:] != name:
+                raise ValueError("a member under another name")
+            at += 46 + sum(fields)
 
 
 def read_plan(path: str) -> PlanFile:
