@@ -52,13 +52,11 @@ class Archive:
     def __init__(self, file: BinaryIO, path: str | os.PathLike[str]) -> None:
         self.path = printable(path)
         size = file.seek(0, io.SEEK_END)
-        length = _directory_size(file, size)
-        if length > MAX_DIRECTORY:
+        if _directory_size(file, size) > MAX_DIRECTORY:
             raise FormatError(f"{self.path}: more members than the {MAX_MEMBERS} that it may have")
         self._file = file
         self._zip = zipfile.ZipFile(file)
         self._check(size)
-        self._check_names(length)
 
     def _check(self, size: int) -> None:
         members = self._zip.infolist()
@@ -91,23 +89,6 @@ class Archive:
                 f"{self.path}: a file of {size} bytes that unpacks to {stored + unpacked}, more "
                 f"than the {MAX_UNPACKED} that are read"
             )
-
-    def _check_names(self, length: int) -> None:
-        """The list of members, of so many bytes, is whole, and each is there under its name."""
-        self._file.seek(self._zip.start_dir)
-        listed, at = self._file.read(length), 0
-        for member in self._zip.infolist():
-            sizes = struct.unpack_from("<HHH", listed, at + 28)  # of name, extra field and comment
-            name, at = listed[at + 46 : at + 46 + sizes[0]], at + 46 + sum(sizes)
-            self._file.seek(member.header_offset)
-            head = self._file.read(30 + len(name))
-            if head[26:28] != struct.pack("<H", sizes[0]) or head[30:] != name:
-                raise FormatError(
-                    f"{self.path}: member {printable(member.filename)!r} is there under another "
-                    f"name: the file is damaged, write it again"
-                )
-        if at != len(listed):
-            raise FormatError(f"{self.path}: a broken list of members: write the file again")
 
     def _check_dictionary(self, member: zipfile.ZipInfo) -> None:
         """LZMA's properties: version, their length (5), one byte, then the dictionary's bytes,

@@ -16,7 +16,8 @@ from railopt.schedule.value import Schedule, require_two_levels
 from railopt.traffic import Traffic
 from railopt.units import parse_bytes, parse_number, shown
 
-DEFAULT_EPS = Fraction(1, 50)
+PART = 50
+DEFAULT_EPS = Fraction(1, PART)
 DEFAULT_STARTUP = 1 << 18
 
 
@@ -56,7 +57,7 @@ def synthesise(
     require_two_levels(fabric, traffic)
     matrix = node_matrix(traffic.bytes, traffic.nodes)
     if tapers and eps is None:
-        peer, sent = compact_tapered(matrix, DEFAULT_EPS.denominator, _least(startup))
+        peer, sent = compact_tapered(matrix, PART, _least(startup))
     else:
         peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if chosen.tunable else 0)
         if tapers:

@@ -26,6 +26,7 @@ import railopt
 from railopt import Chunks, Fabric, Plan
 from railopt.arrays import digest
 from railopt.certificate import certify
+from railopt.check import need_plain_zip
 from railopt.gaps import gap
 
 kernel = railopt.kernel
@@ -383,3 +384,19 @@ def test_damaged_certificates_are_refused(plan_file: Path, tmp_path: Path) -> No
         path.write_bytes(mutated(texts[i % len(texts)].encode(), dice))
         refused += refused_by_both(path)
     assert refused > 0.8 * CASES
+
+
+@pytest.mark.parametrize("broken", ["list", "member"])
+def test_members_under_another_name_are_refused(tmp_path: Path, broken: str) -> None:
+    path = tmp_path / "plan.npz"
+    fabric = Fabric.uniform(2, 2)
+    railopt.plan(fabric, railopt.workloads.moe(fabric, seed=1), "lpt").save(path)
+    data = bytearray(path.read_bytes())
+    need_plain_zip(str(path))
+    if broken == "list":  # the last name reaches beyond the list
+        data[data.rindex(b"PK\1\2") + 29] = 8
+    else:
+        data[data.index(b"tx.npy")] = ord("r")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="a member under another name"):
+        need_plain_zip(str(path))

@@ -2,7 +2,7 @@
 //
 // What stays on a GPU's own rails, and what goes where a rail has room for it, is decided for all
 // destinations at once, since those do not touch each other: chunks of the largest size by counting
-// which rail takes the how manieth, smaller ones one after another, a thread for each destination.
+// how many lie before each that a rail takes, smaller ones in turn, a thread for each destination.
 // The few that are left go, in order, through one warp, a lane for each rail.
 #include "cut.cuh"
 
