@@ -19,13 +19,18 @@ AGAIN_S = 1.0  # after which a Ctrl-C that had no effect is sent again
 
 class KeepInterrupts:
     """A context, to be left at Ctrl-C: as long as it is not, the signal is sent again, and nothing
-    is printed of exceptions that were lost.  In other threads than the main one it does nothing.
+    is printed of exceptions that were lost.  What foreign code raises after it lost one is Ctrl-C's
+    doing and leaves as a KeyboardInterrupt.  In other threads than the main one it does nothing.
 
     struck   whether Ctrl-C came, whatever became of it
     """
 
-    def __init__(self) -> None:
+    def __init__(self, again_s: float | None = AGAIN_S) -> None:
+        """`again_s=None`: a body that may end at its leisure; nothing is sent again, and what it
+        raises stays what it is.
+        """
         self.struck = False
+        self._again_s = again_s
         self._left = threading.Event()
 
     def __enter__(self) -> KeepInterrupts:
@@ -51,13 +56,15 @@ class KeepInterrupts:
             self._thread.join()
             os.close(self._ends[0])
         sys.unraisablehook = self._hook
+        if self.struck and self._again_s is not None and isinstance(error, Exception):
+            raise KeyboardInterrupt from error
 
     def _watch(self) -> None:
         """Wait for the signal, of which the interpreter writes the number into the pipe."""
         while numbers := os.read(self._ends[0], 64):
             if signal.SIGINT in numbers:
                 self.struck = True
-                while not self._left.wait(AGAIN_S):
+                while not self._left.wait(self._again_s):
                     os.kill(os.getpid(), signal.SIGINT)
                 return
 

@@ -14,6 +14,7 @@ from railopt import __version__
 from railopt.cli import config
 from railopt.cli.heartbeat import heartbeat
 from railopt.errors import RailoptError, did_you_mean, printable
+from railopt.interrupts import KeepInterrupts
 
 # name -> (module, one line of help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -147,17 +148,17 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code.  Whatever is wrong with what it was given is one line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    kept = KeepInterrupts(again_s=None)
     try:
         args = _parsed(arguments)
-        with heartbeat(args.command):
+        with kept, heartbeat(args.command):
             code = int(args.run(args))
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code
     except RailoptError as error:
         return _failed(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("railopt: interrupted", file=sys.stderr)
-        return 130
+        return _interrupted()
     except BrokenPipeError:
         _forget_output()
         return 1
@@ -167,6 +168,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(f"{about}{error.strerror or error}", 1)
     except MemoryError:
         return _failed("not enough memory: a smaller fabric or larger chunks need less", 1)
+    except Exception:
+        if not kept.struck:  # else what numba, say, makes of a Ctrl-C that it lost
+            raise
+        return _interrupted()
+
+
+def _interrupted() -> int:
+    print("railopt: interrupted", file=sys.stderr)
+    return 130
 
 
 def _failed(message: str, code: int) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from railopt.cli.main import main
 from railopt.interrupts import AGAIN_S, KeepInterrupts
 from railopt.sweep import client, spec
 
@@ -40,6 +41,11 @@ def lose(how: Callable[[], None], then_s: float) -> None:
     time.sleep(then_s)
 
 
+def lose_and_fail(*_: object) -> int:
+    lost_in_a_callback()
+    raise RuntimeError("no compiled object yet")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [lost_in_a_callback, lost_in_a_bare_except])
 def test_a_lost_ctrl_c_arrives_all_the_same(
@@ -58,6 +64,26 @@ def test_a_lost_ctrl_c_arrives_all_the_same(
         pass
     assert not kept.struck
     assert capsys.readouterr().err == ""
+
+
+def test_what_a_lost_ctrl_c_breaks_is_an_interrupt() -> None:
+    """As in numba's cache, which finds no object where the callback was torn."""
+    with pytest.raises(KeyboardInterrupt) as found, KeepInterrupts():
+        lose_and_fail()
+    assert isinstance(found.value.__cause__, RuntimeError)
+    with pytest.raises(RuntimeError, match="of its own"), KeepInterrupts():
+        raise RuntimeError("of its own")
+    with pytest.raises(RuntimeError, match="no compiled"), KeepInterrupts(again_s=None) as kept:
+        lose_and_fail()
+    assert kept.struck
+
+
+def test_a_command_that_loses_a_ctrl_c_and_fails_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("railopt.cli.plan.run", lose_and_fail)
+    assert main(["plan", "uniform:size=1MiB"]) == 130
+    assert capsys.readouterr().err == "railopt: interrupted\n"
 
 
 @pytest.mark.slow
