@@ -16,6 +16,8 @@ from typing import Any
 
 __all__ = ["kernel_part", "njit", "tell"]
 
+TRIED = 0, 68  # the newest numba that `_part_compiler` was tried with; later ones have it their way
+
 _told: Callable[[], None] | None = None
 
 
@@ -27,9 +29,15 @@ def njit(**options: Any) -> Any:
 def kernel_part(**options: Any) -> Any:
     """The same for a function that kernels alone call: without the wrapper for Python either, whose
     compilation takes as long as that of a small function itself, or longer where named tuples of
-    arrays have to be unpacked.  Python that calls a part all the same crashes; a test sees to it
-    that none of ours does.
+    arrays have to be unpacked, and without code of its own.  Python that calls a part all the same
+    crashes; a test sees to it that none of ours does.
+
+    What is small and called in a hot loop says `forceinline=True`.
     """
+    options.pop("cache", None)
+    compiler = _part_compiler()
+    if compiler is not None:
+        options["pipeline_class"] = compiler
     return njit(no_cpython_wrapper=True, **options)
 
 
@@ -67,3 +75,62 @@ def _numba() -> Any:
 
     event.register("numba:compile", Compiling())
     return numba
+
+
+@cache
+def _part_compiler() -> Any:
+    """numba's compiler, for parts: it leaves them to be optimised and turned into machine code as
+    pieces of the kernels that they are linked into.
+
+    numba does both for every function, and again for each of its callers, so that what a kernel
+    calls at the fourth remove is optimised five times: a third of the time of a first run.
+    """
+    if _numba().version_info.short > TRIED:
+        return None
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.compiler import CompilerBase, DefaultPassBuilder
+    from numba.core.compiler_machinery import LoweringPass, register_pass
+    from numba.core.typed_passes import AnnotateTypes
+
+    class Linked(JITCodeLibrary):  # type: ignore[misc]
+        """A part's code, only to be linked into others'."""
+
+        @property
+        def codegen(self) -> Linked:
+            return self
+
+        def set_env(self, *_: Any) -> None:
+            """Nothing: constants of a function that is called from Python."""
+
+        def _optimize_final_module(self) -> None:
+            """Nothing: whoever links it does."""
+
+        def _finalize_final_module(self) -> None:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+        def get_pointer_to_function(self, name: str) -> int:
+            self._ensure_finalized()
+            return 0
+
+    @register_pass(mutates_CFG=False, analysis_only=False)
+    class IntoLinked(LoweringPass):  # type: ignore[misc]
+        """Has the code put there by the pass that follows."""
+
+        _name = "railopt_into_linked"
+
+        def __init__(self) -> None:
+            super().__init__()  # abstract in numba
+
+        def run_pass(self, state: Any) -> bool:
+            state.library = Linked(state.targetctx.codegen(), state.func_id.func_qualname)
+            return False
+
+    class PartCompiler(CompilerBase):  # type: ignore[misc]
+        def define_pipelines(self) -> list[Any]:
+            passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+            passes.add_pass_after(IntoLinked, AnnotateTypes)
+            passes.finalize()
+            return [passes]
+
+    return PartCompiler

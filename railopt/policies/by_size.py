@@ -78,7 +78,7 @@ def _rest(chunks: Columns, c: int, layout: Layout) -> np.int64:
     return (np.int64(c) << layout.index_at) | (ends & ((1 << layout.index_at) - 1))
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def sorted_words(chunks: Columns, rows: Array | None, layout: Layout, front: int) -> Ints:
     """The words of the chunks `rows`, or of all: by group, largest first, equal sizes in order.
 
@@ -112,7 +112,7 @@ def sorted_words(chunks: Columns, rows: Array | None, layout: Layout, front: int
     return words
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _sort(words: Ints, spare: Ints, low: int, high: int, ends: Ints) -> None:
     """Sort words by their bits `low` to `high - 1`, from the lowest digit to the highest, equal
     ones in order; `spare`, at least as long, and `ends` are scratch.
@@ -132,7 +132,7 @@ def _sort(words: Ints, spare: Ints, low: int, high: int, ends: Ints) -> None:
             words[i] = spare[i]
 
 
-@njit(cache=True)
+@kernel_part(cache=True)
 def _by_digit(words: Ints, out: Ints, count: int, at: int, ends: Ints) -> bool:
     """Write `count` words to `out` by the digit that starts at bit `at`, equal ones in order;
     `ends` is scratch, as long as there are digits.  False, and nothing written, where all words
@@ -160,7 +160,7 @@ def largest_in_front(chunks: Columns, layout: Layout) -> Ints:
     """The words of all chunks, not grouped, largest first; those of the largest size, the cap for
     cut traffic, are never sorted.
     """
-    front, place = 0, 0
+    front, place = np.int64(0), np.int64(0)
     for c in range(chunks.size.size):
         front += chunks.size[c] == layout.largest
     words: Ints = sorted_words(chunks, None, layout, front)

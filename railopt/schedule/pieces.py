@@ -128,7 +128,7 @@ def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
     return start, found
 
 
-@kernel_part(cache=True)
+@kernel_part(cache=True, forceinline=True)
 def _take(tile: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     """Append the next `want` bytes of GPU g to a rail's runs."""
     m = len(tile)
@@ -148,7 +148,7 @@ def _take(tile: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
 
-@kernel_part(cache=True)
+@kernel_part(cache=True, forceinline=True)
 def _load(tile: Array, turn: int, by_target: bool, rails: TileRails) -> None:
     """Give each rail of the tile [m, m] its runs, in the order in which it sends them; nothing is
     sent yet.
@@ -194,7 +194,7 @@ def _sort_by_target(runs: Array, count: int) -> None:
         runs[p, 0], runs[p, 1], runs[p, 2], runs[p, 3] = a, b, c, d
 
 
-@kernel_part(cache=True)
+@kernel_part(cache=True, forceinline=True)
 def _send(
     stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int
 ) -> int:

@@ -10,7 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numba
+import pytest
+
 import railopt
+from railopt.compiled import TRIED
 
 ROOT = Path(railopt.__file__).parent.parent
 FOLDERS = ("railopt", "tests", "experiments", "examples", "proofs")
@@ -115,3 +119,42 @@ assert heard == [False] and gc.isenabled(), heard
 def test_a_compilation_is_told_once_and_collects_no_garbage() -> None:
     assert gc.isenabled()
     subprocess.run([sys.executable, "-c", TOLD], check=True)
+
+
+LINKED = """
+import sys
+import numpy as np
+from railopt import compiled
+if sys.argv[1] == "as numba does":
+    compiled.TRIED = 0, 0
+
+@compiled.kernel_part(cache=True)
+def inmost(a, k):
+    a[k] += k
+
+@compiled.kernel_part(cache=True)
+def inner(a):
+    for k in range(len(a)):
+        inmost(a, k)
+    return a.sum()
+
+@compiled.njit()
+def outer(a):
+    return inner(a) + inner(a[::2])
+
+assert outer(np.arange(4)) == 12 + 5
+libraries = {part.overloads[part.signatures[0]].library for part in (inmost, inner)}
+print(*{type(library).__name__ for library in libraries})
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "kept"), [("for linking", "Linked"), ("as numba does", "JITCodeLibrary")]
+)
+def test_parts_are_linked_into_kernels_and_have_no_code_of_their_own(how: str, kept: str) -> None:
+    """Whatever numba of later makes of it, kernels compute the same; with ours, it is less work."""
+    done = subprocess.run(
+        [sys.executable, "-c", LINKED, how], check=True, capture_output=True, text=True
+    )
+    tried = numba.version_info.short <= TRIED
+    assert done.stdout.strip() == (kept if tried else "JITCodeLibrary")

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from railopt import POLICIES, Chunks, Fabric, Planner, plan, workloads
+from railopt.arrays import Ints
 from railopt.bounds import lower_bound
+from railopt.compiled import njit
 from railopt.errors import InputError
 from railopt.policies import by_size, common, equal_pairs, unequal_rails
 from railopt.policies.by_size import Layout
@@ -94,6 +96,11 @@ def test_lpt_random_ties_keep_every_sender_as_balanced() -> None:
     assert drawn == plan(fabric, chunks, "lpt", seed=7)
 
 
+@njit(cache=True)
+def sorted_words(chunks: Columns, rows: Ints, layout: Layout) -> Ints:
+    return by_size.sorted_words(chunks, rows, layout, np.int64(-1))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_words_are_sorted_as_numpy_sorts_them(seed: int) -> None:
     """By sender, largest first, equal sizes in order, whatever the digits: small and large, skewed,
@@ -106,7 +113,7 @@ def test_words_are_sorted_as_numpy_sorts_them(seed: int) -> None:
     chunks = Columns(src, dst, size, int(size.max()), int(size.sum()))
     rows = rng.permutation(count)[: count // 2 + 1]
     grouped = Layout.of(chunks, nodes, ends=1, grouped=True)
-    words = by_size.sorted_words(chunks, rows, grouped, -1)
+    words = sorted_words(chunks, rows, grouped)
     order = rows[np.lexsort((-size[rows], src[rows]))]
     index = (words >> grouped.index_at) & ((1 << (grouped.size_at - grouped.index_at)) - 1)
     assert np.array_equal(index, order)
