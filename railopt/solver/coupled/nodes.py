@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.arrays import Ints
+from railopt.bounds import Witness
 from railopt.bracket import Bracket, Status
 from railopt.check import WORK
+from railopt.solver.coupled.cap_weights import cap_weights
 from railopt.solver.coupled.search import SIDE, Cells
 from railopt.solver.local.deadline import Deadline, TimedMeter
 from railopt.solver.local.outcome import LocalOutcome
@@ -20,7 +23,8 @@ from railopt.solver.local.remainders import filled, suits
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.steps import BY_WEIGHTS, STEPS, Step
 
-FILL_TRIES, MORE_TRIES = 400, 30_000  # 1 to 2 us each
+# tries, 1 to 3 us each: before a better bound is looked for, after that, and once more in a while
+FILL_TRIES, SOME_TRIES, MORE_TRIES = 150, 2000, 30_000
 
 
 class NodeOptimum(NamedTuple):
@@ -114,6 +118,19 @@ def _bracket(
     if value == bound:
         status = Status.PROVED if checkable else Status.CLAIMED
     return Bracket(value, bound, status, witness, f"local {witness['kind']}")
+
+
+def by_cap_weights(
+    cells: Cells, side: str, node: int, bound: Fraction
+) -> tuple[Fraction, Witness] | None:
+    """A bound of a node's equal rails, in seconds, by chunks weighed in parts of a cap, where that
+    is more than `bound`.
+    """
+    alone = Alone.of(cells, side, node)
+    if alone.speed is None:
+        return None
+    found = cap_weights(alone.sizes, len(alone.live), ceil(bound * alone.speed))
+    return None if found is None else (Fraction(found[0], alone.speed), found[1])
 
 
 def fill(

@@ -2,9 +2,10 @@
 
 Value and bound approach each other by rising cost, and the race ends as soon as they meet:
 
-    1  the average bound of the most loaded node; lpt-global; that node's rails filled exactly where
-       its chunks are mostly caps, and the others arranged around it; else lpt-global repaired by a
-       short search aimed at the bound
+    1  the average bound of the most loaded node; lpt-global; where that node's chunks are mostly
+       caps, its rails filled exactly and the others arranged around it, and, if that fails at
+       first, a better bound by weights in parts of a cap; else lpt-global repaired by a short
+       search aimed at the bound
     2  pigeonhole bounds of every node; the fluid bound where NICs differ; rails that share their
        chunks anew to the last byte; short searches from several starts
     3  exact local optima of the critical nodes: better bounds, and rails around which the other
@@ -144,8 +145,10 @@ def _start(race: Race) -> None:
     node = tight[0]
     bound = _average(cells, side, node)
     race.lift(bound, _lifted(side, node, {"kind": "average"}), "average")
-    if not race.met:
-        _fill(race, side, tight)
+    if not race.met and not _fill(race, side, tight):
+        _cap_weights(race, side, node)
+        if not race.over:
+            _fill(race, side, tight, nodes.SOME_TRIES)
     if not race.met:
         _search(race, FIRST_STEPS, plan.rail, "lpt-global and search")
 
@@ -159,6 +162,13 @@ def _most_loaded(cells: Cells) -> tuple[str, list[int]]:
     order = np.argsort(-mean[row], kind="stable")[:ANCHORS].tolist()
     close = [k for k in order if k != node and mean[row, k] > CLOSE * mean[row, node]]
     return SIDES[row], [node, *close]
+
+
+def _cap_weights(race: Race, side: str, node: int) -> None:
+    """The bound by chunks weighed in parts of a cap, of a node that has mostly caps."""
+    found = nodes.by_cap_weights(race.cells, side, node, race.bound)
+    if found is not None:
+        race.lift(found[0], _lifted(side, node, found[1]), "cap weights")
 
 
 def _fill(race: Race, side: str, tight: list[int], tries: int = nodes.FILL_TRIES) -> bool:

@@ -83,7 +83,7 @@ def test_an_interrupt_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(coupled_steps, "_bounds", interrupted)
     fabric = Fabric.uniform(3, 2)
-    chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
+    chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[6, 5, 4], nodes=3)
     stopped = coupled.solve(fabric, chunks)
     assert stopped.notes == ("interrupted",)
     assert stopped.plan is not None
