@@ -148,19 +148,29 @@ def fill(
 
 
 def arrange(
-    cells: Cells, side: str, node: int, time: Fraction, deadline: Deadline, seed: int
+    cells: Cells,
+    side: str,
+    node: int,
+    time: Fraction,
+    deadline: Deadline,
+    seed: int,
+    tries: int = MORE_TRIES,
 ) -> Ints | None:
     """Rails of a node's chunks, largest first, that are done in `time` seconds: others for another
     seed; None where none were found.
     """
     alone = Alone.of(cells, side, node)
     if alone.few_sizes:
-        rail = fill(cells, side, node, time, seed, MORE_TRIES)
-    else:
-        found = _searched(alone, deadline, seed)
-        rail = alone.rails(found) if found.value <= time * (alone.speed or 1) else None
-    if rail is None or alone.speed is None:
-        return rail
-    labels = np.arange(len(alone.speeds))
-    labels[alone.live] = np.random.default_rng(seed).permutation(alone.live)
+        return fill(cells, side, node, time, seed, tries)
+    found = _searched(alone, deadline, seed)
+    return alone.rails(found) if found.value <= time * (alone.speed or 1) else None
+
+
+def exchanged(cells: Cells, side: str, node: int, rail: Ints, seed: int) -> Ints:
+    """The same arrangement of a node's chunks on rails of one speed that changed places."""
+    speeds, rng = cells.rates(side, node), np.random.default_rng(seed)
+    labels = np.arange(len(speeds))
+    for speed in np.unique(speeds):
+        alike = np.flatnonzero(speeds == speed)
+        labels[alike] = rng.permutation(alike)
     return labels[rail]

@@ -16,7 +16,7 @@ from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
-from railopt.arrays import Rails
+from railopt.arrays import Ints, Rails
 from railopt.bounds import Witness
 from railopt.bracket import Bracket, Status
 from railopt.chunks import Chunks
@@ -52,6 +52,8 @@ class Race:
     claimed_by the back-end on whose word the plan is optimal
     unchecked  a bound that the kernel could not check, and by what
     settled    (side, node) whose local optimum is known
+    arranged   (side, node) -> int64, the rail of each of its chunks, largest first, all done within
+               the bound
     step_s     what a step of the search took lately
     """
 
@@ -74,6 +76,7 @@ class Race:
     interrupted: bool = False
     shielded: bool = False
     settled: set[tuple[str, int]] = field(default_factory=set)
+    arranged: dict[tuple[str, int], Ints] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     step_s: float = 0.0
 
@@ -186,7 +189,7 @@ class Race:
         hook = sys.unraisablehook
 
         def lost(what: sys.UnraisableHookArgs) -> None:
-            if not isinstance(what.exc_value, KeyboardInterrupt):  # which is remembered
+            if not self.interrupted:  # else an interrupt, or what it left half made
                 hook(what)
 
         if ours:

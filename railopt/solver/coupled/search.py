@@ -78,6 +78,12 @@ class Cells:
         return rates
 
     @cached_property
+    def living(self) -> Ints:
+        """int64 [nodes, nodes]: how many rails live at both ends, by sender and receiver."""
+        lives = (self.rate > 0).astype(np.int64)
+        return lives[kernels.SEND] @ lives[kernels.RECV].T
+
+    @cached_property
     def total(self) -> Ints:
         """int64 [2, nodes]: bytes that each node sends and receives."""
         return self._loads(np.zeros(len(self.chunks), np.int16), 1)[:, :, 0]
@@ -167,12 +173,13 @@ def anchor(
     cells: Cells, target: Fraction, side: str, arranged: Mapping[int, Ints], seed: int
 ) -> tuple[Rails, Bools]:
     """A plan in which some nodes' rails carry what `arranged` says, the other chunks where they
-    fit; and which are fixed.
+    fit; and which are fixed: those of nodes where that could be, in spite of dead rails.
 
     arranged  node -> int64, the rail of each of `node_chunks(side, node)`.  Chunks of one size are
               interchangeable at a node: which of them takes which place is decided by the other
-              ends, in an order that the seed draws: one after the other, the last sender or
-              receiver would be left with the places that suit it least.
+              ends, those with fewer living rails first, else in an order that the seed draws: one
+              after the other, the last sender or receiver would be left with the places that suit
+              it least.
     """
     anchored = np.full(len(cells.chunks), -1, np.int32)
     slots = np.zeros((0, cells.fabric.rails), np.int64)
@@ -185,8 +192,15 @@ def anchor(
     order, fixed = cells.order.copy(), anchored >= 0
     among = fixed[order]
     chosen = np.random.default_rng(seed).permutation(order[among])
-    order[among] = chosen[np.argsort(-cells.chunks.size[chosen], kind="stable")]
-    return _complete(cells, target, order, slots, anchored, side), fixed
+    living = cells.living[cells.end[kernels.SEND, chosen], cells.end[kernels.RECV, chosen]]
+    order[among] = chosen[np.lexsort((living, -cells.chunks.size[chosen]))]
+    rail = _complete(cells, target, order, slots, anchored, side)
+    for node, local in arranged.items():
+        rows = cells.node_chunks(side, node)
+        sizes, rails = cells.chunks.size[rows], cells.fabric.rails
+        asked, carried = (np.bincount(places, sizes, rails) for places in (local, rail[rows]))
+        fixed[rows] = np.array_equal(asked, carried)
+    return rail, fixed
 
 
 def _complete(

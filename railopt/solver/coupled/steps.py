@@ -48,6 +48,9 @@ ANCHORS = 4  # nodes around which the others are arranged
 ANCHOR_S = 0.25  # what one of them may take
 CLOSE = 0.999  # to the largest load: such nodes are filled together
 AROUND = 8  # such searches for one from a new start, which finds less
+HALFWAY = Fraction(
+    1, 2
+)  # from the bound to the value: what some searches aim at, to be closer next
 ILP_AFTER = 0.25  # share of the time before the integer program starts
 # what several sides rule out: after this share of the time, with so many steps of the kernel for
 # each of so many sets of them
@@ -171,17 +174,27 @@ def _cap_weights(race: Race, side: str, node: int) -> None:
         race.lift(found[0], _lifted(side, node, found[1]), "cap weights")
 
 
-def _fill(race: Race, side: str, tight: list[int], tries: int = nodes.FILL_TRIES) -> bool:
-    """Some nodes' sides that are mostly caps, filled as evenly as is asked for, the other chunks
-    arranged around them; whether the first of them could be filled.
+def _fill(
+    race: Race,
+    side: str,
+    tight: list[int],
+    tries: int = nodes.FILL_TRIES,
+    above: Fraction = Fraction(0),
+) -> bool:
+    """Some nodes' sides that are mostly caps, filled as evenly as is asked for, or up to `above` of
+    the way from there to the best plan, the other chunks arranged around them; whether the first of
+    them could be filled.
     """
     cells, aim = race.cells, race.bound * (1 + race.tolerance)
+    aim += above * (race.value - aim)
     arranged: dict[int, Ints] = {}
     for node in tight:
         local = nodes.fill(cells, side, node, aim, race.seed, tries)
         if local is None:
             break
         arranged[node] = local
+        if aim <= race.bound:
+            race.arranged[side, node] = local
     if arranged:
         rail, locked = anchor(cells, aim, side, arranged, race.seed)
         race.offer(rail, cells.value(cells.loads(rail)), "filled")
@@ -261,7 +274,8 @@ def _restart(race: Race, round_: int) -> None:
     """
     steps = SHORT_STEPS if round_ <= SHORT_ROUNDS else LATER_STEPS * (1 + round_ // SHORT_ROUNDS)
     assert race.rail is not None
-    if round_ % 2 == 1 and _fill(race, *_most_loaded(race.cells), nodes.MORE_TRIES):
+    above = HALFWAY if round_ % 4 == 3 else Fraction(0)
+    if round_ % 2 == 1 and _fill(race, *_most_loaded(race.cells), nodes.MORE_TRIES, above):
         return
     if round_ % 3 == 0:
         _search(race, steps, race.rail, "search")
@@ -291,6 +305,8 @@ def _nodes(race: Race, limit_s: float) -> None:
         else:
             by = f"railopt's exact search at node {node} {side}, which the kernel did not check"
             race.lift_unchecked(bracket.bound, by)
+        if bracket.value is not None and bracket.value <= race.bound:
+            race.arranged[side, node] = found.rail
         if bracket.value is not None and bracket.value < race.value and not race.over:
             _anchored(race, side, {node: found.rail}, max(bracket.value, race.bound))
 
@@ -307,7 +323,7 @@ def _anchored(race: Race, side: str, arranged: dict[int, Ints], aim: Fraction) -
 
 def _around(race: Race) -> None:
     """A search around some of the most loaded nodes of one side, which share no chunks, each
-    arranged within the bound in a new way.
+    arranged within the bound in a new way: anew, or on other rails than before.
     """
     cells, rng = race.cells, np.random.default_rng(race.seed)
     race.seed += 1
@@ -317,10 +333,13 @@ def _around(race: Race) -> None:
     arranged = {}
     for node in chosen[: 1 + int(rng.integers(len(chosen)))]:
         deadline = race.deadline.within(min(ANCHOR_S, race.left_s / 2))
-        seed = int(rng.integers(1 << 30))
-        local = nodes.arrange(cells, side, node, race.bound, deadline, seed)
-        if local is not None:
-            arranged[node] = local
+        seed, known = int(rng.integers(1 << 30)), race.arranged.get((side, node))
+        tries = nodes.MORE_TRIES if known is None else nodes.SOME_TRIES
+        found = nodes.arrange(cells, side, node, race.bound, deadline, seed, tries)
+        known = known if found is None else found
+        if known is not None:
+            race.arranged[side, node] = known
+            arranged[node] = nodes.exchanged(cells, side, node, known, seed)
     if arranged and not race.over:
         _anchored(race, side, arranged, race.bound)
 
@@ -336,15 +355,14 @@ def _by_load(race: Race) -> Iterator[tuple[str, int]]:
 
 
 def _critical(race: Race) -> Iterator[tuple[str, int]]:
-    """(side, node) whose local optimum may exceed the bound, the most loaded first: on equal rails
-    at most the mean plus the largest chunk.
+    """(side, node) whose local optimum may exceed the bound, the most loaded first: those that are
+    not done by then in the best plan, nor in any arrangement that is known.
     """
-    cells = race.cells
+    assert race.rail is not None
+    cells, load = race.cells, race.cells.loads(race.rail)
+    late = np.any(load > cells.capacity(race.bound), axis=2)
     for side, node in _by_load(race):
-        sizes = cells.chunks.size[cells.node_chunks(side, node)]
-        live = [rate for rate in cells.rates(side, node).tolist() if rate]
-        most = Fraction(int(sizes.sum()), sum(live)) + Fraction(int(sizes[0]), min(live))
-        if most > race.bound and (side, node) not in race.settled:
+        if late[SIDE[side], node] and (side, node) not in {*race.settled, *race.arranged}:
             yield side, node
 
 

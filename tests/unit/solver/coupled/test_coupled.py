@@ -243,6 +243,55 @@ def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> 
     assert cells.loads(rail)[1, 2].tolist() == wanted.tolist()
 
 
+def test_senders_with_dead_rails_choose_their_places_first() -> None:
+    """Three senders of four caps each, one of them with two rails: whatever the seed, it is left
+    places on these.
+    """
+    fabric = Fabric.uniform(4, 4).degraded({(0, 2): "0", (0, 3): "0"})
+    src = np.repeat([0, 1, 2], 4)
+    chunks = Chunks.from_arrays(src=src, dst=[3] * 12, size=[100] * 12, nodes=4)
+    cells, even = Cells(fabric, chunks), np.arange(12) % 4
+    for seed in range(20):
+        rail, fixed = anchor(cells, Fraction(1), "recv", {3: even}, seed)
+        assert fixed.all()
+        assert rail[src == 0].max() < 2
+        assert cells.loads(rail)[1, 3].tolist() == [300] * 4
+
+
+def test_what_dead_rails_keep_from_its_place_is_not_fixed() -> None:
+    fabric = Fabric.uniform(2, 2).degraded({(0, 1): "0"})
+    chunks = Chunks.from_arrays(src=[0, 0], dst=[1, 1], size=[5, 4], nodes=2)
+    rail, fixed = anchor(Cells(fabric, chunks), Fraction(1), "recv", {1: np.array([0, 1])}, 0)
+    assert rail.tolist() == [0, 0]
+    assert not fixed.any()
+
+
+def test_rails_of_one_speed_change_places() -> None:
+    fabric = Fabric.uniform(2, 6).degraded({(0, 1): "0.5", (0, 4): "0.5", (0, 5): "0"})
+    chunks = Chunks.from_arrays(src=[0] * 5, dst=[1] * 5, size=[5, 4, 3, 2, 1], nodes=2)
+    cells, rail, seen = Cells(fabric, chunks), np.arange(5), set()
+    for seed in range(20):
+        other = nodes.exchanged(cells, "send", 0, rail, seed)
+        assert sorted(other.tolist()) == [0, 1, 2, 3, 4]
+        assert fabric.tx[0, other].tolist() == fabric.tx[0, rail].tolist()
+        seen.add(tuple(other.tolist()))
+    assert len(seen) > 5
+
+
+def test_a_node_that_is_done_within_the_bound_is_not_searched() -> None:
+    """Node 0 sends 9 and 5 bytes, node 1 has 8 and 4 on two rails: the best plan is done with them
+    at 9, which is the bound, and not with what node 2 receives.
+    """
+    fabric = Fabric(3, 2, 2, np.ones((3, 2), np.int64), np.ones((3, 2), np.int64))
+    chunks = Chunks.from_arrays(src=[0, 0, 1, 1], dst=[2, 1, 2, 0], size=[9, 5, 8, 4], nodes=3)
+    race = Race(fabric, chunks, 10.0)
+    race.offer(np.array([0, 1, 0, 1], np.int16), Fraction(17), "by hand")
+    race.lift(Fraction(9), race.witness, "average")
+    assert list(coupled_steps._critical(race)) == [("recv", 2)]
+    race.arranged["recv", 2] = np.array([0, 1])
+    assert list(coupled_steps._critical(race)) == []
+
+
 @pytest.mark.slow
 def test_several_nodes_of_one_side_are_anchored_at_once_in_new_ways() -> None:
     """Eight nodes and rails, four chunks a pair: three senders may waste 5, 9 and 13 bytes; around
