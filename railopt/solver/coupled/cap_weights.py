@@ -9,7 +9,7 @@ load that weighs as much:
 
 That beats the average where the other chunks, the remainders of cut messages, can't fill up what
 caps leave of a rail.  The configuration LP (`solver/local/lp.py`) finds weights as good or better,
-in a thousand times the time.
+in some hundreds of times the time.
 
 For every k, weights begin rounded down; each load that is too small has the weight of one of its
 sizes lowered, as long as all together still ask for the same share of a rail.  A load that is too
@@ -40,7 +40,7 @@ class Node(NamedTuple):
     """The node, sizes in units of their common divisor.
 
     others   int64 [m]: the chunks that are no caps
-    cap      size of the `caps` others;  rails, all equal
+    cap      the size of a cap, of which there are `caps`;  rails, all equal
     """
 
     others: Array
