@@ -48,9 +48,7 @@ ANCHORS = 4  # nodes around which the others are arranged
 ANCHOR_S = 0.25  # what one of them may take
 CLOSE = 0.999  # to the largest load: such nodes are filled together
 AROUND = 8  # such searches for one from a new start, which finds less
-HALFWAY = Fraction(
-    1, 2
-)  # from the bound to the value: what some searches aim at, to be closer next
+HALFWAY = Fraction(1, 2)  # from the bound to the value: some searches aim at it, to be closer next
 ILP_AFTER = 0.25  # share of the time before the integer program starts
 # what several sides rule out: after this share of the time, with so many steps of the kernel for
 # each of so many sets of them
