@@ -22,6 +22,7 @@ MAX_COUNTS = 1 << 25  # entries [step, layer, rank, expert] of a trace that is m
 MAX_PICKS = 1 << 27  # (token, expert) pairs of per-token records
 RUNS = 16  # steps that a sequence of tokens is cut into
 BLOCK = 1 << 20  # entries of a load tensor that are split at a time
+FEWEST_TOKENS, MOST_CHOSEN, MOST_EXPERTS = 32, 16, 1024  # of what is taken for tokens' experts
 
 
 def read_any(
@@ -56,9 +57,32 @@ def read_any(
             return from_routed(data, routed_experts, ranks=ranks)
         if not plain:
             return from_sglang(data, ranks=ranks, top_k=top_k)
+        if top_k is None and _like_ids(data):
+            raise InputError(
+                f"shape {data.shape}, whole numbers up to {data.max()}, none twice in a row: these "
+                f"look like ids of experts, as vLLM's routed_experts; give --routed-experts N if "
+                f"they are of N experts, or --top-k K if they are loads of {data.shape[2]} experts"
+            )
         return from_load(data, ranks=ranks, top_k=top_k or 1)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
+
+
+def _like_ids(data: Array) -> bool:
+    """Whether a plain tensor looks like tokens' experts [length, layers, top_k] and not like loads
+    [steps, layers, experts]: a token has few experts and none twice, and their ids do not add up
+    to the same number in every layer, as loads of a step do.
+    """
+    if data.ndim != 3 or data.dtype.kind not in "iu" or 0 in data.shape:
+        return False
+    length, layers, top_k = data.shape
+    if length * layers < FEWEST_TOKENS or top_k > MOST_CHOSEN:
+        return False
+    if data.min() < 0 or not top_k <= data.max() < MOST_EXPERTS:
+        return False
+    ordered, sums = np.sort(data, axis=2), data.sum(axis=2, dtype=np.int64)
+    distinct = bool((ordered[:, :, 1:] > ordered[:, :, :-1]).all())
+    return distinct and not (layers > 1 and bool((sums == sums[:, :1]).all()))
 
 
 def _npz(path: str | os.PathLike[str]) -> Trace | Array:

@@ -125,6 +125,28 @@ def test_plain_tensors_are_loads_or_routed_experts(tmp_path: Path) -> None:
         read_any(tmp_path / "x.bin", ranks=1)
 
 
+def test_ids_of_experts_are_not_taken_for_loads(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.random((40, 3, 64)).argsort(axis=2)[:, :, :6]
+    np.save(tmp_path / "ids.npy", ids)
+    with pytest.raises(InputError, match=r"\(40, 3, 6\).*--routed-experts N.*--top-k K") as error:
+        read_any(tmp_path / "ids.npy", ranks=2)
+    assert "\n" not in str(error.value)
+    assert read_any(tmp_path / "ids.npy", ranks=2, routed_experts=64).experts == 64
+    assert read_any(tmp_path / "ids.npy", ranks=2, top_k=2).experts == 6, "loads, it was said"
+    loads = {
+        "the same tokens in every layer": rng.multinomial(500, np.full(6, 1 / 6), (40, 3)),
+        "a number twice": np.where(np.arange(6) < 2, 7, ids),
+        "more tokens than experts": ids + 5000,
+        "no whole numbers": ids + 0.5,
+        "few steps": ids[:2],
+        "one step": ids[0],
+    }
+    for why, load in loads.items():
+        np.save(tmp_path / "load.npy", load)
+        assert read_any(tmp_path / "load.npy", ranks=2).experts == 6, why
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_routed_experts_keep_every_choice(seed: int) -> None:
     chosen = np.random.default_rng(seed).integers(0, 9, (50 + seed, 3, 2))
