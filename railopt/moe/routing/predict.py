@@ -32,6 +32,7 @@ def average(window: int) -> Callable[[Ints], Ints]:
 DECAYS = (1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.1)
 TRIALS = 8  # of the last steps, each predicted from those before it
 PAYS = 0.95  # of the plain sum's error: what a forecast must reach to be used
+ROUNDING = 1e-9  # error of steps that are all alike: no drift
 
 
 def decays(load: Ints, ahead: int = 1) -> Floats:
@@ -49,7 +50,7 @@ def decays(load: Ints, ahead: int = 1) -> Floats:
             guess = np.tensordot(weight / weight.sum(), share[:start], 1)
             error[row] += np.abs(guess - share[start : start + ahead]).sum(axis=(0, 2))
     best = error.argmin(axis=0)
-    pays = error.min(axis=0) < PAYS * error[0]
+    pays = error.min(axis=0) < PAYS * error[0] - ROUNDING
     return np.where(pays, np.array(DECAYS)[best], 1.0)
 
 
