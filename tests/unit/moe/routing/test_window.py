@@ -36,6 +36,8 @@ def test_a_forecast_is_used_where_it_pays() -> None:
     assert decays(STEADY.sum(axis=2)).tolist() == [1.0, 1.0]
     assert decays(STEADY[:1].sum(axis=2)).tolist() == [1.0, 1.0]
     assert decays(np.zeros((4, 1, 3), np.int64)).tolist() == [1.0]
+    alike = np.random.default_rng(0).integers(1, 1000, (1, 1, 64)).repeat(12, axis=0)
+    assert decays(alike).tolist() == [1.0]  # shares that differ by rounding alone
     both = seen(np.concatenate([drifting] * 2, axis=1), Window())
     assert both.counts.sum(axis=(1, 2)).tolist() == [both.weight * drifting[0].sum()] * 2
 
