@@ -178,18 +178,21 @@ def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) 
     """Fill a rail with few of the jobs left, marked as `taken`; returns what it wastes, -1 where
     that failed.
 
-    Besides the largest job, and the next ones as far as three others could not do without, later
-    attempts set a random one.
+    The first two attempts take any jobs, since two or three that fill a rail are rare.  The others
+    set the largest, and the next ones as far as three others could not do without; those after two
+    of them a random one besides.
     """
     sizes, rest, taken, jobs = filling.sizes, scratch.rest, scratch.taken, scratch.places
     need, head, count, left = room.capacity, room.first, 0, room.left
-    while head < left and (
-        head == room.first or (head + 2 < left and need > sizes[rest[head : head + 3]].sum())
+    while (
+        attempt > 1
+        and head < left
+        and (head == room.first or (head + 2 < left and need > sizes[rest[head : head + 3]].sum()))
     ):
         need -= sizes[rest[head]]
         taken[rest[head]] = True
         head += 1
-    if attempt > 1 and head < left:
+    if attempt > 3 and head < left:
         extra = rest[np.random.randint(head, left)]
         need -= sizes[extra]
         taken[extra] = True
@@ -245,7 +248,8 @@ def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: i
         return capacity if capacity <= slack else -1
     if filling.sparse:
         for attempt in range(24):
-            waste = fill_sparsely(filling, scratch, Room(first, left, capacity, even), attempt)
+            share = -(-slack // rails) if attempt == 1 else even  # rounded up for these few
+            waste = fill_sparsely(filling, scratch, Room(first, left, capacity, share), attempt)
             if waste >= 0:
                 return waste
     for attempt in range(12):
