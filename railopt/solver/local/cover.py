@@ -49,12 +49,14 @@ class Masks(NamedTuple):
     of_class   [classes, words]
     loose      bool [loads]: which waste enough that any job at all could be added, or take the
                place of a smaller one
+    order      int64 [types]: the types by rising number of loads that have them
     """
 
     more: Array
     first_row: Array
     of_class: Array
     loose: Array
+    order: Array
 
 
 class Stack(NamedTuple):
@@ -101,7 +103,12 @@ def masks_of(loads: Loads) -> Masks:
         for t in range(counts.size):
             for k in range(table[load, t]):
                 more[first_row[t] + k, word] |= bit
-    return Masks(more, first_row, of_class, loose_loads(loads.sizes, table, loads.wastes))
+    having = np.zeros(counts.size, np.int64)
+    for t in range(counts.size):
+        for w in range(words):
+            having[t] += popcount(more[first_row[t], w])
+    loose = loose_loads(loads.sizes, table, loads.wastes)
+    return Masks(more, first_row, of_class, loose, np.argsort(having))
 
 
 @kernel_part(cache=True)
@@ -142,7 +149,7 @@ def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
     """(type of job left with the fewest usable loads, how many); type -1 where no job is left."""
     usable, left, more = stack.usable[level], stack.left[level], masks.more
     reach, kind, fewest = stack.reach[level], -1, 64 * usable.size + 1
-    for t in range(left.size):
+    for t in masks.order:  # a type that no usable load has is likely one that few have at all
         if left[t]:
             row, found = masks.first_row[t], 0
             for w in range(reach):
@@ -176,11 +183,12 @@ def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: in
     not of type `keep`.
     """
     for u in range(sizes.size):
-        if left[u]:
-            if sizes[u] <= waste:
-                return True
-            for v in range(sizes.size):
-                if load[v] and v != keep and sizes[v] < sizes[u] <= sizes[v] + waste:
+        if left[u] and sizes[u] <= waste:
+            return True
+    for v in range(sizes.size):
+        if load[v] and v != keep:
+            for u in range(sizes.size):
+                if left[u] and sizes[v] < sizes[u] <= sizes[v] + waste:
                     return True
     return False
 
@@ -250,7 +258,8 @@ def search(loads: Loads, slack: int, max_steps: int, chosen: Array) -> tuple[int
             level -= 1
             continue
         branch, left = stack.branch[level], stack.left[level + 1]
-        left[:] = stack.left[level] - loads.table[load]
+        for t in range(types):
+            left[t] = stack.left[level, t] - loads.table[load, t]
         if (
             stack.left[level, branch] == 1
             and masks.loose[load]

@@ -89,20 +89,14 @@ def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> 
     return found
 
 
-@njit(cache=True)
-def list_window(
-    left: Half, right: Half, counts: Array, low: int, high: int, found: int
-) -> tuple[Array, Array]:
-    """(sums int64 [found], how many of each type int16 [found, types]) of the `found` sets in the
-    window [low, high].
-
-    The first (types + 1) // 2 types are the left half, the others the right one.
+@kernel_part(cache=True)
+def list_window(left: Half, right: Half, low: int, high: int, sums: Array, codes: Array) -> None:
+    """The sets in the window [low, high]: their sums into `sums` int64 [found], the codes of their
+    halves into `codes` int64 [found, 2].
     """
-    types, middle = counts.size, (counts.size + 1) // 2
-    sums, table = np.empty(found, np.int64), np.zeros((found, types), np.int16)
     start, stop, k = right.sums.size, right.sums.size, 0
-    if found == 0:
-        return sums, table
+    if sums.size == 0:
+        return
     for i in range(left.sums.size):
         while start > 0 and left.sums[i] + right.sums[start - 1] >= low:
             start -= 1
@@ -110,16 +104,8 @@ def list_window(
             stop -= 1
         for j in range(start, stop):
             sums[k] = left.sums[i] + right.sums[j]
-            code = left.codes[i]
-            for t in range(middle):
-                table[k, t] = code % (counts[t] + 1)
-                code //= counts[t] + 1
-            code = right.codes[j]
-            for t in range(middle, types):
-                table[k, t] = code % (counts[t] + 1)
-                code //= counts[t] + 1
+            codes[k, 0], codes[k, 1] = left.codes[i], right.codes[j]
             k += 1
-    return sums, table
 
 
 @njit(cache=True)
@@ -129,6 +115,8 @@ def list_loads(
     """(wastes int64 [loads] rising, classes int64 [loads], how many of each type int16 [loads,
     types]) of all loads that leave at most `slack` of their rail's capacity; of class k where that
     is capacities[k].  None where there are more than `limit`.
+
+    The first (types + 1) // 2 types are the left half, the others the right one.
     """
     found, low = np.zeros(capacities.size, np.int64), np.maximum(1, capacities - slack)
     for k in range(capacities.size):
@@ -137,14 +125,31 @@ def list_loads(
             found[:] = 0
             break
     wastes, classes = np.empty(found.sum(), np.int64), np.empty(found.sum(), np.int64)
-    table, at = np.empty((found.sum(), counts.size), np.int16), 0
+    codes, at = np.empty((wastes.size, 2), np.int64), 0
     for k in range(capacities.size):
-        sums, rows = list_window(left, right, counts, low[k], capacities[k], found[k])
         end = at + found[k]
-        wastes[at:end], classes[at:end], table[at:end] = capacities[k] - sums, k, rows
+        list_window(left, right, low[k], capacities[k], wastes[at:end], codes[at:end])
+        for load in range(at, end):
+            wastes[load], classes[load] = capacities[k] - wastes[load], k
         at = end
     order = np.argsort(wastes, kind="mergesort")
-    return wastes[order], classes[order], table[order]
+    table, middle = np.empty((wastes.size, counts.size), np.int16), (counts.size + 1) // 2
+    for load in range(order.size):
+        decode(codes[order[load], 0], counts[:middle], table[load, :middle])
+        decode(codes[order[load], 1], counts[middle:], table[load, middle:])
+    return wastes[order], classes[order], table
+
+
+@kernel_part(cache=True)
+def decode(code: int, counts: Array, numbers: Array) -> None:
+    """How many of each type a code says, into `numbers` int16 [types]."""
+    for t in range(counts.size):
+        if counts[t] == 1:  # most are, and a division takes long
+            numbers[t] = code & 1
+            code >>= 1
+        else:
+            numbers[t] = code % (counts[t] + 1)
+            code //= counts[t] + 1
 
 
 @njit(cache=True)
