@@ -175,7 +175,7 @@ def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool =
         if decision.status == FOUND and decision.assignment is not None:
             before = state.value
             state.improve(decision.assignment, "exact cover")
-            if 8 * (before - state.value) > before - state.bound:
+            if 8 * (before - state.value) > before - state.bound and nearly_optimal(state):
                 ceiling = state.value - 1
             else:  # small steps down would take long: halve the gap
                 ceiling = (state.bound + state.value) // 2
@@ -186,6 +186,13 @@ def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool =
             ceiling = (state.bound + time) // 2
         else:
             return
+
+
+def nearly_optimal(state: State) -> bool:
+    """Whether there are hardly more assignments within the value than within the bound: their
+    number grows with a power of what rails may waste, as high as there are rails.
+    """
+    return 10 * state.slack(state.bound) > 7 * state.slack(state.value)
 
 
 def latest(state: State, windows: Windows, high: int, limit: int) -> int:
@@ -220,14 +227,30 @@ def small_search(state: State) -> None:
             exact(state, windows, 3000, 4_000_000, bisect=False)
 
 
-def medium_search(state: State) -> None:
-    """Exact where the sets of each half of the jobs are quickly listed."""
-    if len(state.sizes) <= 48:
-        half = affordable_half(1 << 20, state.deadline)
-        windows = Windows(state.sizes, state.capacities(state.value - 1), half)
-        for doubling in range(9) if windows.usable else ():
-            if not state.over():
-                exact(state, windows, 1000 << doubling, 2_000_000_000)
+def medium_search(state: State, most: int = 256_000) -> None:
+    """Exact where the sets of each half of the jobs are quickly listed, and at most `most` of them
+    are loads at the bound.
+    """
+    if len(state.sizes) > 48:
+        return
+    half = affordable_half(1 << 20, state.deadline)
+    windows = Windows(state.sizes, state.capacities(state.value - 1), half)
+    if not windows.usable or windows.count(state.capacities(state.bound), most) > most:
+        return
+    for doubling in range(9):
+        if not state.over():
+            exact(state, windows, 1000 << doubling, 2_000_000_000)
+
+
+def two_speeds(state: State) -> None:
+    """Exact before the LP is asked, where that would take longer: rails of two speeds, several jobs
+    on each, few of them equal.
+    """
+    several = len(state.sizes) > 3.5 * state.rails
+    if len(state.ticks) == 2 and several and len(np.unique(state.sizes)) > 0.7 * len(state.sizes):
+        perfect(state)
+        if not state.over():
+            medium_search(state, 32_000)
 
 
 def full_search(state: State) -> None:
@@ -259,6 +282,7 @@ STEPS: tuple[Step, ...] = (
     single_jobs,
     small_search,
     subset_sums,
+    two_speeds,
     easy_prices_at_the_value,
     perfect,
     configuration_lp,
