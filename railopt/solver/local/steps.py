@@ -28,6 +28,7 @@ from railopt.solver.local.exact import (
 )
 from railopt.solver.local.filling import mostly_caps, perfect, resplits
 from railopt.solver.local.prices import (
+    MOST_A_RAIL,
     configuration_lp,
     dives,
     dual_witness,
@@ -253,6 +254,16 @@ def two_speeds(state: State) -> None:
             medium_search(state, 32_000)
 
 
+def late_prices(state: State) -> None:
+    """The LP where it was not asked before: the exact search was thought quicker, and had too many
+    loads.
+    """
+    if state.lp is None and len(state.sizes) <= min(48, MOST_A_RAIL * state.rails):
+        for step in (prices_at_the_value, configuration_lp, sifted_search):
+            if not state.over():
+                step(state)
+
+
 def full_search(state: State) -> None:
     """Exact search, perfect filling and dives in turn, with ever larger limits, while time is
     left.
@@ -288,6 +299,7 @@ STEPS: tuple[Step, ...] = (
     configuration_lp,
     sifted_search,
     medium_search,
+    late_prices,
     full_search,
 )
 # those whose bounds are weights, which are short to check; they do not go on until the time is up
