@@ -65,9 +65,10 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
         raise InputError(f"{name} holds {_not_integer(given)}: expected integers")
     if given.ndim != ndim:
         raise InputError(f"{name} has {given.ndim} dimensions: expected {ndim}")
-    wanted = np.dtype(dtype)
-    if given.dtype == wanted and given.flags.c_contiguous and not given.flags.writeable:
+    flags = given.flags
+    if given.dtype == dtype and flags.c_contiguous and not flags.writeable:
         return given
+    wanted = np.dtype(dtype)
     if given.size and not np.can_cast(given.dtype, wanted):
         info = np.iinfo(wanted)
         low, high = int(given.min()), int(given.max())

@@ -12,6 +12,7 @@ from railopt.compiled import kernel_part, njit
 from railopt.schedule.decompose import Stages, doubled, line_sums, most, no_stages, tables
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 from railopt.schedule.order import taper
+from railopt.schedule.pieces import node_matrix
 
 Int = int | np.int64
 INT64_MAX = np.int64(2**63 - 1)
@@ -47,22 +48,28 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
 
 
 @kernel_part(cache=True)
-def _finish(left: Array, time: int, spare: int, patient: bool, scratch: Array) -> tuple[int, int]:
-    """(slot, count) with the fewest slots that end within `time + spare`, or (0, 0) where none is
-    good enough yet.
+def _finish(
+    left: Array, line: int, end: int, spare: int, patient: bool, scratch: Array
+) -> tuple[int, int]:
+    """(slot, count) with the fewest slots that end within `end`, or (0, 0) where none is good
+    enough yet.  `line`: the largest row or column sum of `left`.
 
     A slot of spare // (n - 1) + 1 bytes always ends in time: rounding up adds less than one slot an
     entry.
     """
     n = len(left)
-    end = time + spare
     largest = np.int64(0)
     for i in range(n):
         largest = max(largest, most(left[i]))
     slot, count = 0, 3 * n
     for part in PARTS:
         tried = int((largest - 1) // part + 1)
-        needed = _slots(left, tried, min(count, end // tried), scratch)
+        limit = min(count, end // tried)
+        if limit * tried < line:  # the fullest line alone needs more
+            if limit == count:  # and of shorter ones more still
+                break
+            continue
+        needed = _slots(left, tried, limit, scratch)
         if needed >= 0:
             slot, count = tried, needed
     if slot == 0 and not patient:
@@ -155,10 +162,11 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
 
 
 @njit(cache=True)
-def compact_tapered(matrix: Array, part: int, least: int) -> tuple[Array, Array]:
-    """`compact` with L // `part` to spare, then `taper`: one call for three, since with few servers
-    calls take as long as the stages.
+def compact_tapered(bytes_: Array, nodes: int, part: int, least: int) -> tuple[Array, Array]:
+    """`compact` of int64 [GPUs, GPUs] with L // `part` to spare, then `taper`: one call for four,
+    since with few servers calls take as long as the stages.
     """
+    matrix = node_matrix(bytes_, nodes)
     rows, columns = line_sums(matrix)
     peer, sent = compact(matrix, max(most(rows), most(columns)) // part)
     return taper(peer, sent, least)
@@ -181,16 +189,18 @@ def _match(
     while most(rows) > 0:
         if spare and pause == 0:
             pause = max(1, n // 8)
-            found, count = _finish(left, time, spare, stages.used[0] < 3 * n, best)
+            line, patient = max(most(rows), most(columns)), stages.used[0] < 3 * n
+            found, count = _finish(left, line, time + spare, spare, patient, best)
             if found:
                 return stages, found, count
         for i in range(n):
             row_slack[i], column_slack[i] = time - rows[i], time - columns[i]
         _graphs(left, row_slack, column_slack, length, graphs)
         release(state)
-        whole = False
-        for tier in range(3):
+        whole, tier = False, 0
+        while not whole and tier < 3:
             whole = extend(graphs[tier], state, tier == 2)
+            tier += 1
         if not whole:
             shorter = length - max(1, length // 10)
             length = min(shorter, _longest(left, row_slack, column_slack, best))

@@ -16,8 +16,13 @@ from railopt.schedule.decompose import most
 def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]:
     """The stages ordered by their length (largest transfer); equal ones stay in order."""
     stages, n = sent.shape
-    key, order, merged = np.zeros(stages, np.int64), np.arange(stages), np.empty(stages, np.int64)
+    key, order, merged = (
+        np.zeros(stages, np.int64),
+        np.empty(stages, np.int64),
+        np.empty(stages, np.int64),
+    )
     for s in range(stages):
+        order[s] = s
         for i in range(n):
             key[s] = max(key[s], sent[s, i])
         key[s] *= -1 if descending else 1

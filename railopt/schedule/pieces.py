@@ -97,11 +97,15 @@ def node_matrix(bytes_: Array, nodes: int) -> Array:
     """int64 [nodes, nodes] between servers from int64 [GPUs, GPUs]; the diagonal is zero."""
     m = len(bytes_) // nodes
     matrix = np.zeros((nodes, nodes), np.int64)
-    for g in range(len(bytes_)):
-        i, row = g // m, bytes_[g]
+    for i in range(nodes):
         for j in range(nodes):
-            if j != i:
-                matrix[i, j] += row[j * m : (j + 1) * m].sum()
+            if j == i:
+                continue
+            for g in range(i * m, (i + 1) * m):
+                row, sent = bytes_[g, j * m : (j + 1) * m], np.int64(0)
+                for h in range(len(row)):
+                    sent += row[h]
+                matrix[i, j] += sent
     return matrix
 
 
@@ -129,36 +133,36 @@ def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
 
 
 @kernel_part(cache=True, forceinline=True)
-def _take(tile: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
-    """Append the next `want` bytes of GPU g to a rail's runs."""
-    m = len(tile)
-    runs, k = rails.runs, rails.filled[rail]
+def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
+    """Append the next `want` bytes of GPU g, which has `row` [m] of the tile, to a rail's runs."""
+    runs, k = rails.runs[rail], rails.filled[rail]
     h, offset = rails.at[g, 0], rails.at[g, 1]
     rails.at[g, 2] -= want
     while want > 0:
-        size = min(want, tile[g, h] - offset)
-        if size > 0:
-            runs[rail, k, SOURCE], runs[rail, k, TARGET] = g, h
-            runs[rail, k, OFFSET], runs[rail, k, BYTES] = offset, size
-            k += 1
-            want -= size
-            offset += size
-        if offset == tile[g, h]:
-            h, offset = (h + 1 if h + 1 < m else 0), np.int64(0)
+        rest = row[h] - offset
+        size = min(want, rest)
+        run = runs[k]
+        run[SOURCE], run[TARGET], run[OFFSET], run[BYTES] = g, h, offset, size
+        k += size > 0  # an empty one is written over
+        want -= size
+        offset += size
+        if size == rest:
+            h, offset = (h + 1 if h + 1 < len(row) else 0), np.int64(0)
     rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
 
 @kernel_part(cache=True, forceinline=True)
-def _load(tile: Array, turn: int, by_target: bool, rails: TileRails) -> None:
-    """Give each rail of the tile [m, m] its runs, in the order in which it sends them; nothing is
-    sent yet.
+def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> None:
+    """Give each rail of a tile its runs, in the order in which it sends them; nothing is sent yet.
+
+    rows   int64 [m, GPUs]: what the server sends; the tile is columns j * m to (j + 1) * m
     """
-    m = len(tile)
+    m = len(rows)
     total = np.int64(0)
     for g in range(m):
-        held = np.int64(0)
-        for h in range(m):
-            held += tile[g, h]
+        row, held = rows[g, j * m : (j + 1) * m], np.int64(0)
+        for h in range(len(row)):
+            held += row[h]
         rails.at[g, 0], rails.at[g, 1], rails.at[g, 2] = 0 if by_target else g, 0, held
         rails.filled[g] = rails.before[g] = rails.place[g] = rails.used[g] = 0
         total += held
@@ -166,7 +170,7 @@ def _load(tile: Array, turn: int, by_target: bool, rails: TileRails) -> None:
     shares(total, turn, due)
     for g in range(m):
         own = min(rails.at[g, 2], due[g])
-        _take(tile, g, own, g, rails)
+        _take(rows[g, j * m : (j + 1) * m], g, own, g, rails)
         due[g] -= own
     giver = 0
     for rail in range(m):
@@ -174,7 +178,7 @@ def _load(tile: Array, turn: int, by_target: bool, rails: TileRails) -> None:
             while rails.at[giver, 2] == 0:
                 giver += 1
             given = min(due[rail], rails.at[giver, 2])
-            _take(tile, giver, given, rail, rails)
+            _take(rows[giver, j * m : (j + 1) * m], giver, given, rail, rails)
             due[rail] -= given
     if by_target:
         for rail in range(m):
@@ -201,21 +205,21 @@ def _send(
     """Each rail of a tile sends up to its `share`, in pieces of at most `cap` bytes that become
     rows p, p + 1, ... of `out`; the next row.  `origin`: first GPUs of the two servers.
     """
-    runs = rails.runs
     for rail in range(len(rails.share)):
         quota = rails.share[rail] - rails.before[rail]
         rails.before[rail] = rails.share[rail]
-        k, used = rails.place[rail], rails.used[rail]
+        runs, k, used = rails.runs[rail], rails.place[rail], rails.used[rail]
         while quota > 0:
-            size = min(quota, runs[rail, k, BYTES] - used, cap)
+            run = runs[k]
+            rest = run[BYTES] - used
+            size = min(quota, rest, cap)
             out.stage[p], out.rail[p] = stage, rail
-            out.source[p] = origin[0] + runs[rail, k, SOURCE]
-            out.target[p] = origin[1] + runs[rail, k, TARGET]
-            out.offset[p], out.size[p] = runs[rail, k, OFFSET] + used, size
+            out.source[p], out.target[p] = origin[0] + run[SOURCE], origin[1] + run[TARGET]
+            out.offset[p], out.size[p] = run[OFFSET] + used, size
             p += 1
             quota -= size
             used += size
-            if used == runs[rail, k, BYTES]:
+            if size == rest:
                 k, used = k + 1, np.int64(0)
         rails.place[rail], rails.used[rail] = k, used
     return p
@@ -264,7 +268,7 @@ def cut(
             first, last = start[i * nodes + j], start[i * nodes + j + 1]
             if first == last or not (node < 0 or node in (i, j)):
                 continue
-            _load(bytes_[i * m : (i + 1) * m, j * m : (j + 1) * m], i + j, by_target, rails)
+            _load(bytes_[i * m : (i + 1) * m], j, i + j, by_target, rails)
             done = np.int64(0)
             for e in range(first, last):
                 done += sent[stages[e], i]

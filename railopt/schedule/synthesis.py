@@ -55,16 +55,17 @@ def synthesise(
             "the ends of ascending compact ones; leave it out"
         )
     require_two_levels(fabric, traffic)
-    matrix = node_matrix(traffic.bytes, traffic.nodes)
     if tapers and eps is None:
-        peer, sent = compact_tapered(matrix, PART, _least(startup))
+        peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup))
     else:
+        matrix = node_matrix(traffic.bytes, traffic.nodes)
         peer, sent = chosen.decompose(matrix, _spare(matrix, eps) if chosen.tunable else 0)
         if tapers:
             peer, sent = taper(peer, sent, _least(startup))
         elif order != "built":
             peer, sent = by_length(peer, sent, order == "descending")
-    peer.flags.writeable = sent.flags.writeable = False
+    peer.setflags(write=False)
+    sent.setflags(write=False)
     return Schedule(fabric, traffic, kind, order, peer, sent)
 
 

@@ -66,9 +66,7 @@ class Schedule:
                 f"peer {self.peer.shape} and sent {self.sent.shape}: "
                 f"expected both (stages, {self.fabric.nodes} nodes)"
             )
-        fault, stage, node = _fault(
-            node_matrix(self.traffic.bytes, self.traffic.nodes), self.peer, self.sent
-        )
+        fault, stage, node = _fault(self.traffic.bytes, self.traffic.nodes, self.peer, self.sent)
         if fault:
             raise CheckFailed(_FAULTS[fault].format(stage=stage, node=node))
 
@@ -308,12 +306,13 @@ _FAULTS = {
 
 
 @njit(cache=True)
-def _fault(matrix: Array, peer: Array, sent: Array) -> tuple[int, int, int]:
-    """(0, 0, 0), or the first fault (a key of _FAULTS) with its stage and server.  `matrix` is used
-    up.
+def _fault(bytes_: Array, nodes: int, peer: Array, sent: Array) -> tuple[int, int, int]:
+    """(0, 0, 0), or the first fault (a key of _FAULTS) of a schedule of `bytes_` int64 [GPUs, GPUs]
+    with its stage and server.
     """
+    matrix = node_matrix(bytes_, nodes)
     stages, n = peer.shape
-    seen = np.full(n, -1, np.int64)
+    seen = np.zeros(n, np.int64)  # the last stage in which the server received, plus one
     for s in range(stages):
         for i in range(n):
             j = peer[s, i]
@@ -321,9 +320,9 @@ def _fault(matrix: Array, peer: Array, sent: Array) -> tuple[int, int, int]:
                 continue
             if j < 0 or j >= n or j == i or sent[s, i] <= 0:
                 return 1, s, i
-            if seen[j] == s:
+            if seen[j] == s + 1:
                 return 2, s, j
-            seen[j] = s
+            seen[j] = s + 1
             if sent[s, i] > matrix[i, j]:
                 return 3, s, i
             matrix[i, j] -= sent[s, i]
