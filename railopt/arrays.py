@@ -69,7 +69,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
     if given.dtype == dtype and flags.c_contiguous and not flags.writeable:
         return given
     wanted = np.dtype(dtype)
-    if given.size and not np.can_cast(given.dtype, wanted):
+    if given.dtype != wanted and given.size and not np.can_cast(given.dtype, wanted):
         info = np.iinfo(wanted)
         low, high = int(given.min()), int(given.max())
         if low < info.min or high > info.max:
@@ -77,7 +77,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
                 f"{name} holds {low if low < info.min else high}: beyond the range of {wanted}"
             )
     result = np.array(given, dtype=wanted, order="C")
-    result.flags.writeable = False
+    result.setflags(write=False)
     return result
 
 

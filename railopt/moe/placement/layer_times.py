@@ -154,9 +154,9 @@ def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
         node, all_ = place[owner], 0
         holds[e, owner] = True
         for n in range(nodes):
-            count = 0
-            for g in range(gpus):
-                count += mine[n * gpus + g]
+            count = mine[n * gpus]
+            for g in range(n * gpus + 1, (n + 1) * gpus):
+                count += mine[g]
             row[n] = count
             all_ += count
         near, row[node] = row[node], 0
@@ -164,7 +164,9 @@ def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
         times[devices + owner] += (near - mine[owner]) * scalars[UP]
         into[node] += (all_ - near) * rates[0, node]
         for n in range(nodes):
-            out[n] += row[n] * rates[0, n]
+            out[n] += row[n]
+    for n in range(nodes):
+        out[n] *= rates[0, n]
     return holds, times, away
 
 

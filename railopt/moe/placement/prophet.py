@@ -113,15 +113,17 @@ def room(
     """(experts a GPU may hold [D], copies beyond the homes in all); an error where the homes alone
     do not fit.
     """
-    held = np.bincount(owner, minlength=devices)
-    most = counts.shape[1] if slots is None else slots
-    if held.max() > most:
-        raise InputError(
-            f"{most} experts a GPU: GPU {int(held.argmax())} is the home of {held.max()}; the "
-            f"smallest feasible number "
-            f"is {held.max()}"
-        )
-    return np.full(devices, most, np.int64), devices * counts.shape[1] if limit is None else limit
+    experts = counts.shape[1]
+    if slots is not None:
+        held = np.bincount(owner, minlength=devices)
+        if held.max() > slots:
+            raise InputError(
+                f"{slots} experts a GPU: GPU {int(held.argmax())} is the home of {held.max()}; the "
+                f"smallest feasible number "
+                f"is {held.max()}"
+            )
+    cap = np.full(devices, experts if slots is None else slots, np.int64)
+    return cap, devices * experts if limit is None else limit
 
 
 def pro_prophet(
@@ -151,9 +153,10 @@ def pro_prophet(
     cap, most = room(tokens, owner, model.devices, slots, limit)
     if active is not None:
         cap = np.where(active, cap, 0)
-    order = np.argsort(owner, kind="stable")  # the kernel wants an ascending home
-    there = np.zeros(tokens.shape, np.bool_) if have is None else np.asarray(have, np.bool_)
-    layer = Layer(*model.vectors, tokens.T[order], owner[order], there.T[order])
+    # the kernel wants an ascending home, as contiguous ones are
+    order = slice(None) if home is None else np.argsort(owner, kind="stable")
+    there = None if have is None else np.asarray(have, np.bool_)[:, order]
+    layer = layer_of(model, tokens[:, order], owner[order], there)
     holds = np.empty(tokens.shape, np.bool_)
     holds[:, order] = plan_layer(layer, cap, most, search).T
     return holds

@@ -132,12 +132,13 @@ def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
     devices, nodes = len(layer.place), scalars[NODES]
     move, last = 2 * devices + 2 * nodes, 3 * devices + 4 * nodes
     best, kept, used = UNFIT, 0, 0
+    copying = peak(times[move:last])  # the busiest link of the copies; none of them gets less busy
     mark, marked = best, 0  # the best total when it last fell by 1/GAIN, and the copies then
     patience = PATIENCE + (devices if scalars[GPUS] > 1 else devices // 2)
     enough = times[:devices].sum() // devices * (3 * (CLOSE + 1)) // CLOSE  # 3 FEC at its mean
     while True:
         busy, link = _argmax(times[:devices]), _argmax(times[devices:move])
-        trans = peak(times[move:last]) + times[last] * scalars[COPY_MEAN]
+        trans = copying + times[last] * scalars[COPY_MEAN]
         agg = trans * scalars[GRAD] // scalars[GRAD_OF]
         total = combine(times[devices + link], times[busy], trans, agg, scalars)
         if total < best:
@@ -151,6 +152,7 @@ def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
             return best, kept, used
         _take_over(d, e, state, path.serves)
         toggle(d, e, layer, state.holds, times)
+        copying = max(copying, _copying(d, e, layer, times[move:last]))
         _settle(d, e, layer, path)
         state.copies[0] += 1
         room[d] -= 1
@@ -158,6 +160,16 @@ def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
             _fill(d, state, path)
         trail[used] = d * experts + e
         used += 1
+
+
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def _copying(device: int, expert: int, layer: Layer, links: Ints) -> int:
+    """The busiest of the links of copies, [D + 2M], that a copy of the expert on the GPU can use:
+    those in its node, into it, and out of the home's.
+    """
+    node, gpus, nodes = layer.place[device], layer.scalars[GPUS], layer.scalars[NODES]
+    into, out = len(layer.place) + node, len(layer.place) + nodes + layer.place[layer.home[expert]]
+    return max(peak(links[node * gpus : (node + 1) * gpus]), links[into], links[out])
 
 
 @kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
@@ -224,11 +236,12 @@ def _prune(best: int, trail: Ints, state: State) -> int:
 
 @kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
 def _argmax(values: Ints) -> int:
-    """The first of the largest, in two passes that are compiled to vector instructions."""
-    most, first = peak(values), len(values)
-    for i in range(len(values)):
-        at = i if values[i] == most else len(values)
-        first = at if at < first else first
+    """The first of the largest, in two passes: the first is compiled to vector instructions, the
+    second ends early.
+    """
+    most, first = peak(values), 0
+    while values[first] != most:
+        first += 1
     return first
 
 
