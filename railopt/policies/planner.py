@@ -63,8 +63,7 @@ def _own_nic(fabric: Fabric, node: int | None) -> Rule:
 
 
 def _settling(fabric: Fabric) -> Rule:
-    settling = Settling(fabric)
-    return lambda cut, _, rail: settling.assign(cut, rail)
+    return Settling(fabric).assign
 
 
 def _columns(cut: Cut, largest: int) -> Columns:

@@ -73,15 +73,15 @@ class Settling:
         self._grade = np.empty((length, fabric.rails), np.int16)
         self._needed = np.empty((length, fabric.gpus), np.bool_)
 
-    def assign(self, cut: Cut, rail: Rails) -> None:
-        """Fill `rail`, int16 [C], for chunks of all nodes."""
+    def assign(self, cut: Cut, largest: int, rail: Rails) -> None:
+        """Fill `rail`, int16 [C], for chunks of all nodes, of at most `largest` bytes each."""
         from railopt.policies import spill_rails
 
-        count, total = len(rail), int(cut.size.sum())
+        count = len(rail)
         if count > len(self._grade):
             self._grow(2 * count)
-        if total > self._most:
-            self._most = 2 * total
+        if count * largest > self._most:
+            self._most = 2 * count * largest
             self._prices = _within_range(costs(self._fabric), self._most)
         rooms = self._grade[:count], self._needed[:count]
         spill_rails.from_cut(cut, self._prices, self._near, self._hosts, rooms, rail)

@@ -67,24 +67,39 @@ def begin(units: Units, costs: Costs, inside: Inside, rail: Array) -> None:
     A rail's grade is how many times more often than on the best rail a byte is moved, times `MOVE`,
     and 1 where it is staged.
     """
-    grade, near = units.grade, inside.near
-    rails = grade.shape[1]
-    alive = costs.tx.min() > 0 and costs.rx.min() > 0
+    alive = _alive(costs)
     for c in range(rail.size):
-        g, fewest = inside.gpu[c], 1
-        for n in range(rails):
-            more = int(not near[g, n]) - int(reaches(inside.needed, c, inside.hosts, n))
-            grade[c, n] = more
-            fewest = min(fewest, more)
-        best, least = -1, 1 << 30
-        for n in range(rails):
-            worse = (int(grade[c, n]) - fewest) * MOVE + int(not near[g, n])
-            if not alive and (costs.tx[units.src[c], n] == 0 or costs.rx[units.dst[c], n] == 0):
-                worse = -1
-            elif worse < least:
-                best, least = n, worse
-            grade[c, n] = worse
-        rail[c] = best
+        rail[c] = _begin(units, costs, inside, alive, c)
+
+
+@kernel_part(cache=True)
+def _alive(costs: Costs) -> bool:
+    """Whether every NIC is."""
+    alive = True
+    for node in range(costs.tx.shape[0]):
+        for n in range(costs.tx.shape[1]):
+            alive &= costs.tx[node, n] > 0 and costs.rx[node, n] > 0
+    return alive
+
+
+@kernel_part(cache=True)
+def _begin(units: Units, costs: Costs, inside: Inside, alive: bool, c: int) -> int:
+    """Fill in the grades of unit `c`; its best rail."""
+    grade, near = units.grade[c], inside.near[inside.gpu[c]]
+    fewest = 1
+    for n in range(grade.size):
+        more = int(not near[n]) - int(reaches(inside.needed, c, inside.hosts, n))
+        grade[n] = more
+        fewest = min(fewest, more)
+    best, least = -1, 1 << 30
+    for n in range(grade.size):
+        worse = (int(grade[n]) - fewest) * MOVE + int(not near[n])
+        if not alive and (costs.tx[units.src[c], n] == 0 or costs.rx[units.dst[c], n] == 0):
+            worse = -1
+        elif worse < least:
+            best, least = n, worse
+        grade[n] = worse
+    return best
 
 
 @njit(cache=True)
@@ -213,23 +228,30 @@ def from_cut(
     cut: Cut, costs: Costs, near: Array, hosts: Hosts, rooms: tuple[Array, Array], rail: Array
 ) -> None:
     """Fill `rail` for chunks of all nodes, each for one GPU, as units settle below the least time.
+    Those of one flow follow each other and begin alike.
 
     rooms   int16 [C, rails] and bool [C, gpus], for grades and for the GPUs that need a chunk
     """
     grade, needed = rooms
-    nodes, gpus = costs.tx.shape[0], near.shape[0]
+    nodes, gpus, alive = costs.tx.shape[0], near.shape[0], _alive(costs)
     source, sent, received = (
         np.empty_like(cut.src_gpu),
         np.zeros(nodes, np.int64),
         np.zeros(nodes, np.int64),
     )
+    units = Units(cut.sender, cut.dst, cut.size, grade)
+    inside = Inside(needed, source, near, hosts)
     for c in range(rail.size):
+        sent[cut.sender[c]] += cut.size[c]
+        received[cut.dst[c]] += cut.size[c]
+        if c and cut.src_gpu[c] == cut.src_gpu[c - 1] and cut.dst_gpu[c] == cut.dst_gpu[c - 1]:
+            for n in range(grade.shape[1]):
+                grade[c, n] = grade[c - 1, n]
+            rail[c] = rail[c - 1]
+            continue
         source[c] = cut.src_gpu[c] - cut.sender[c] * gpus
         for g in range(gpus):
             needed[c, g] = False
         needed[c, cut.dst_gpu[c] - cut.dst[c] * gpus] = True
-        sent[cut.sender[c]] += cut.size[c]
-        received[cut.dst[c]] += cut.size[c]
-    units = Units(cut.sender, cut.dst, cut.size, grade)
-    begin(units, costs, Inside(needed, source, near, hosts), rail)
+        rail[c] = _begin(units, costs, inside, alive, c)
     press(units, costs, times(units, costs, rail), least_time(sent, received, costs), rail)
