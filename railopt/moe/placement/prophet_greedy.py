@@ -224,14 +224,47 @@ def _fill(device: int, state: State, path: Path) -> None:
 @kernel_part(cache=True, error_model="numpy", _nrt=False)
 def _prune(best: int, trail: Ints, state: State) -> int:
     """Take back copies, the latest first, where the total does not grow; the total then."""
+    layer, times, scalars = state.layer, state.times, state.layer.scalars
+    experts, devices = len(state.holds), len(layer.place)
+    move, last = 2 * devices + 2 * scalars[NODES], 3 * devices + 4 * scalars[NODES]
+    loads, links, moves = times[:devices], times[devices:move], times[move:last]
+    a2a, copying = peak(links), peak(moves)
     for t in range(len(trail) - 1, -1, -1):
+        d, e = trail[t] // experts, trail[t] % experts
+        link, copy = _talking(d, e, layer, links), _copying(d, e, layer, moves)
         flip_inline(trail[t], state)
-        total = terms(len(state.layer.place), state.times, state.layer.scalars)[4]
+        link = _peak_now(links, a2a, link, _talking(d, e, layer, links))
+        copy = _peak_now(moves, copying, copy, _copying(d, e, layer, moves))
+        trans = copy + times[last] * scalars[COPY_MEAN]
+        agg = trans * scalars[GRAD] // scalars[GRAD_OF]
+        total = combine(link, peak(loads), trans, agg, scalars)
         if total <= best:
-            best = total
+            best, a2a, copying = total, link, copy
         else:
             flip_inline(trail[t], state)
     return best
+
+
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def _peak_now(values: Ints, most: int, before: int, after: int) -> int:
+    """The largest of `values`, which was `most`, when that of those that have changed since was
+    `before` and is `after`.
+    """
+    if after >= most:
+        return after
+    return most if before < most else peak(values)
+
+
+@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+def _talking(device: int, expert: int, layer: Layer, links: Ints) -> int:
+    """The busiest of the links of tokens, [D + 2M], that a copy of the expert on the GPU changes:
+    those to the GPUs of its node and to the home, into the home's node, and out of its own.
+    """
+    node, gpus, home = layer.place[device], layer.scalars[GPUS], layer.home[expert]
+    into = len(layer.place) + layer.place[home]
+    out = len(layer.place) + layer.scalars[NODES] + node
+    own = peak(links[node * gpus : (node + 1) * gpus])
+    return max(own, links[home], links[into], links[out])
 
 
 @kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
