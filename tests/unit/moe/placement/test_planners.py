@@ -10,11 +10,21 @@ import numpy as np
 import pytest
 
 from railopt.bracket import Bracket, Status, gap_between
+from railopt.compiled import njit
 from railopt.errors import BackendError, InputError
 from railopt.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement import optimal as optimum
-from railopt.moe.placement.layer_times import UNFIT, State, best_toggles, start
+from railopt.moe.placement.layer_times import (
+    UNFIT,
+    Layer,
+    State,
+    at_home,
+    best_toggles,
+    flip,
+    start,
+    terms,
+)
 from railopt.moe.placement.prophet import (
     algorithm1,
     evaluate,
@@ -25,6 +35,7 @@ from railopt.moe.placement.prophet import (
     pro_prophet,
     shadow,
 )
+from railopt.moe.placement.prophet_greedy import _prune
 from railopt.moe.placement.token_split import split_tokens
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.predict import (
@@ -346,6 +357,36 @@ def test_the_best_toggles_are_the_best_of_all_and_leave_no_trace(seed: int) -> N
     for kept, now in zip(before, (holds, times, room), strict=True):
         np.testing.assert_array_equal(kept, now)
     assert state.copies.tolist() == [copies]
+
+
+@njit()
+def pruned(layer: Layer, slots: np.ndarray, trail: np.ndarray) -> tuple[int, np.ndarray]:
+    """All copies of `trail`, and those that are left of them."""
+    state, _ = at_home(layer, slots, len(trail))
+    for pair in trail:
+        flip(pair, state)
+    total = terms(len(layer.place), state.times, layer.scalars)[4]
+    return _prune(total, trail, state), state.holds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [flat(6), rails(3, 2), rails(2, 4, overlap=True)])
+def test_copies_are_taken_back_as_by_looking_at_every_link(model: TimeModel) -> None:
+    for seed in range(8):
+        counts, rng = draw(model.devices, 9, seed), np.random.default_rng(seed)
+        owner, have = homes(model, counts, None), rng.random(counts.shape) < 0.1
+        holds = np.arange(model.devices)[:, None] == owner
+        trail = rng.permutation(np.flatnonzero(~holds))[:20]
+        holds.flat[trail] = True
+        best = evaluate(model, counts, holds, have=have).total
+        for pair in trail[::-1]:
+            holds.flat[pair] = False
+            total = evaluate(model, counts, holds, have=have).total
+            best, holds.flat[pair] = min(best, total), total > best
+        layer, slots = layer_of(model, counts, owner, have), np.full(model.devices, 9)
+        value, left = pruned(layer, slots, trail)
+        assert value == best
+        np.testing.assert_array_equal(left.T, holds)
 
 
 def test_an_even_layer_is_proved_optimal_without_a_solver() -> None:
