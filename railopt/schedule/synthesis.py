@@ -12,7 +12,7 @@ from railopt.schedule.decompose import longest_line
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.order import by_length, taper
 from railopt.schedule.pieces import node_matrix
-from railopt.schedule.value import Schedule, require_two_levels
+from railopt.schedule.value import Schedule
 from railopt.traffic import Traffic
 from railopt.units import parse_bytes, parse_number, shown
 
@@ -54,7 +54,6 @@ def synthesise(
             f"startup can't do anything for a schedule of kind {kind} in order {order}: it splits "
             "the ends of ascending compact ones; leave it out"
         )
-    require_two_levels(fabric, traffic)
     if tapers and eps is None:
         peer, sent = compact_tapered(traffic.bytes, traffic.nodes, PART, _least(startup))
     else:
