@@ -34,7 +34,6 @@ def kernel_part(**options: Any) -> Any:
 
     What is small and called in a hot loop says `forceinline=True`.
     """
-    options.pop("cache", None)
     compiler = _part_compiler()
     if compiler is not None:
         options["pipeline_class"] = compiler

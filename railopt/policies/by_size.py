@@ -78,7 +78,7 @@ def _rest(chunks: Columns, c: int, layout: Layout) -> np.int64:
     return (np.int64(c) << layout.index_at) | (ends & ((1 << layout.index_at) - 1))
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def sorted_words(chunks: Columns, rows: Array | None, layout: Layout, front: int) -> Ints:
     """The words of the chunks `rows`, or of all: by group, largest first, equal sizes in order.
 
@@ -112,7 +112,7 @@ def sorted_words(chunks: Columns, rows: Array | None, layout: Layout, front: int
     return words
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _sort(words: Ints, spare: Ints, low: int, high: int, ends: Ints) -> None:
     """Sort words by their bits `low` to `high - 1`, from the lowest digit to the highest, equal
     ones in order; `spare`, at least as long, and `ends` are scratch.
@@ -132,7 +132,7 @@ def _sort(words: Ints, spare: Ints, low: int, high: int, ends: Ints) -> None:
             words[i] = spare[i]
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _by_digit(words: Ints, out: Ints, count: int, at: int, ends: Ints) -> bool:
     """Write `count` words to `out` by the digit that starts at bit `at`, equal ones in order;
     `ends` is scratch, as long as there are digits.  False, and nothing written, where all words

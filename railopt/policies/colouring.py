@@ -36,7 +36,7 @@ class _Trails(NamedTuple):
     first: Array
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _made_even(
     edges: Array, left: Array, right: Array, lefts: int, rights: int
 ) -> tuple[Array, Array, Array]:
@@ -72,7 +72,7 @@ def _made_even(
     return head[:used], tail[:used], degree
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _even_graph(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> _Trails:
     """The graph of `edges` made even, with the edges of each vertex."""
     head, tail, first = _made_even(edges, left, right, lefts, rights)
@@ -88,7 +88,7 @@ def _even_graph(edges: Array, left: Array, right: Array, lefts: int, rights: int
     return _Trails(head, tail, incident, first)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _directed(graph: _Trails) -> Array:
     """bool [edges]: whether closed trails through all edges walk an edge from left to right."""
     head, tail, incident, first = graph
@@ -108,7 +108,7 @@ def _directed(graph: _Trails) -> Array:
     return forward
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
     """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges,
     rounded either way: those that closed trails walk from left to right, and the others.
@@ -132,7 +132,7 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
     return first
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _alternate(
     edges: Array,
     left: Array,
@@ -176,7 +176,7 @@ def _alternate(
         colour[e] = base + a
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> Array:
     """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges
     than that.
@@ -262,7 +262,7 @@ class _Unused(NamedTuple):
     at_column: Array
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _trail(v: int, on_left: bool, unused: _Unused, counts: Array, other: Array) -> tuple[int, bool]:
     """Walk unused edges from `v` until there is no way on: those walked left to right count in
     `counts`, the others in `other`.  Returns where it ends, and whether that is on the left.
@@ -282,7 +282,7 @@ def _trail(v: int, on_left: bool, unused: _Unused, counts: Array, other: Array) 
         v, on_left = k, True
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _halve(counts: Array, other: Array) -> None:
     """Share `counts` [lefts, rights] out between itself and `other`: each row's and column's sum
     halved, rounded either way.
@@ -343,7 +343,7 @@ def split_counts(counts: Array, colours: int) -> Array:
     return parts
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _split_odd(parts: Array) -> None:
     """Split `parts[0]` among all of `parts`, an odd number of colours."""
     colours, lefts, rights = parts.shape

@@ -55,7 +55,7 @@ def _lpt_on_eight(
     _least_loaded(words, layout, load_at, seen, 8, rail)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
     """Chunks of the largest size go round each sender's rails; how many each had, int64
     [senders].

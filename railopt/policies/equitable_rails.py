@@ -13,7 +13,7 @@ from railopt.policies.rounds import Unfinished, left_over, whole_rounds
 __all__ = ["assign"]
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
     """Vertex of each row: the rows of a node, in the given order, in blocks of `width`; and how
     many blocks there are.

@@ -59,7 +59,7 @@ def shares(tx: Array, rx: Array) -> Shares:
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _due(rows: Rows, shares: Shares) -> Array:
     """int64 [senders, nodes, rails]: minus the bytes that each rail should carry to a destination,
     by the shares of its NICs.
@@ -91,7 +91,7 @@ def _put(over: Array, debt: Array, k: int, f: int, n: int, size: int) -> None:
     debt[k, n] += max(over[k, f, n], 0) - before
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], best: int) -> int:
     """The living rail that is furthest below what is due from sender k to node f, its debts
     counted too; among equals `best`, if that is a rail, then the first from `begin` on.

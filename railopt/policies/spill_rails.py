@@ -72,7 +72,7 @@ def begin(units: Units, costs: Costs, inside: Inside, rail: Array) -> None:
         rail[c] = _begin(units, costs, inside, alive, c)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _alive(costs: Costs) -> bool:
     """Whether every NIC is."""
     alive = True
@@ -82,7 +82,7 @@ def _alive(costs: Costs) -> bool:
     return alive
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _begin(units: Units, costs: Costs, inside: Inside, alive: bool, c: int) -> int:
     """Fill in the grades of unit `c`; its best rail."""
     grade, near = units.grade[c], inside.near[inside.gpu[c]]
@@ -159,7 +159,7 @@ def press(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, rail
         _settle(units, costs, busy, kept - (1 << width), width, rail)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _settle(
     units: Units, costs: Costs, busy: tuple[Array, Array], foot: int, width: int, rail: Array
 ) -> int:

@@ -32,7 +32,7 @@ class State(NamedTuple):
     rail: Array
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
     """(units, first): the units of node k are units[first[k] : first[k + 1]]."""
     first = np.zeros(nodes + 1, np.int64)
@@ -47,7 +47,7 @@ def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
     return units, first
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _put(state: State, c: int, n: int, size: int) -> None:
     """Put unit `c` on rail `n`; `size` is its size, or less than 0 to take it off."""
     k, f, costs, rails = (
@@ -60,7 +60,7 @@ def _put(state: State, c: int, n: int, size: int) -> None:
     state.received[f * rails + n] += size * costs.rx[f, n]
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
     """Whether unit `c` would keep these times at the two NICs of rail `n`."""
     costs, size = state.costs, state.units.size[c]
@@ -73,7 +73,7 @@ def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
     )
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> bool:
     """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
     goes to a rail with room, or changes places with a smaller one there, at the fewest further

@@ -36,7 +36,7 @@ def line_sums(matrix: Array) -> tuple[Array, Array]:
     return rows, columns
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def most(values: Array) -> int:
     """The largest of int64 [n], or 0: a loop, for `max` of an array takes long to compile."""
     found = np.int64(0)
@@ -82,7 +82,7 @@ class Stages(NamedTuple):
     used: Array
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def no_stages(n: int) -> Stages:
     """Room for the first 4n stages."""
     return Stages(
@@ -90,7 +90,7 @@ def no_stages(n: int) -> Stages:
     )
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def doubled(stages: Stages) -> Stages:
     """The same with twice the room: a loop, for np.concatenate takes long to compile."""
     room, n = stages.peer.shape
@@ -101,7 +101,7 @@ def doubled(stages: Stages) -> Stages:
     return Stages(peer, sent, stages.used)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def tables(stages: Stages) -> tuple[Array, Array]:
     """(peer, sent), both [stages, n]."""
     count = stages.used[0]

@@ -47,7 +47,7 @@ def release(state: Array) -> None:
         state[_FREE, j // BITS] |= np.int64(1) << (j % BITS)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def unmatch(state: Array, i: int) -> None:
     """Free row i and its column."""
     j = state[MATE, i]
@@ -55,7 +55,7 @@ def unmatch(state: Array, i: int) -> None:
     state[_FREE, j // BITS] |= np.int64(1) << (j % BITS)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _greedy(graph: Array, state: Array) -> None:
     """Each row without a column takes its first free one."""
     n, width = graph.shape
@@ -72,7 +72,7 @@ def _greedy(graph: Array, state: Array) -> None:
                 break
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _search(graph: Array, root: int, state: Array) -> int:
     """Breadth first over alternating paths from row `root`: the free column that ends one, or
     -1.

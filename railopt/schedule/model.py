@@ -118,7 +118,7 @@ class Inside(NamedTuple):
     all_at_once: Array
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> int:
     """Sum up the transfer (a tile in a stage) that begins at row p, bytes between GPUs of a server:
     `given` [source, rail] before the wire, `passed` [rail, target] after it.  The row behind it.
@@ -136,7 +136,7 @@ def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> in
     return p
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _add(sums: Array, moves: Array) -> None:
     """Both [m, m]."""
     for g in range(len(sums)):

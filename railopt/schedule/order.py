@@ -47,7 +47,7 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
     return peers, bytes_
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _split(
     peer: Array, sent: Array, stage: int, parts: int, step: int, rising: bool
 ) -> tuple[Array, Array]:

@@ -70,7 +70,7 @@ class TileRails(NamedTuple):
     used: Array
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _rails(m: int) -> TileRails:
     """Room for a tile of m rails."""
     whole = np.zeros((5, m), np.int64)
@@ -109,7 +109,7 @@ def node_matrix(bytes_: Array, nodes: int) -> Array:
     return matrix
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
     """The stages of each tile in order, (int64 [n * n + 1], int64 [transfers]): those of tile
     (i, j) are `second[first[i * n + j] : first[i * n + j + 1]]`.
@@ -132,7 +132,7 @@ def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
     return start, found
 
 
-@kernel_part(cache=True, forceinline=True)
+@kernel_part(forceinline=True)
 def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     """Append the next `want` bytes of GPU g, which has `row` [m] of the tile, to a rail's runs."""
     runs, k = rails.runs[rail], rails.filled[rail]
@@ -151,7 +151,7 @@ def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
 
-@kernel_part(cache=True, forceinline=True)
+@kernel_part(forceinline=True)
 def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> None:
     """Give each rail of a tile its runs, in the order in which it sends them; nothing is sent yet.
 
@@ -185,7 +185,7 @@ def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> 
             _sort_by_target(rails.runs[rail], rails.filled[rail])
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _sort_by_target(runs: Array, count: int) -> None:
     """Stable insertion sort by target GPU; a rail has few runs."""
     for k in range(1, count):
@@ -198,7 +198,7 @@ def _sort_by_target(runs: Array, count: int) -> None:
         runs[p, 0], runs[p, 1], runs[p, 2], runs[p, 3] = a, b, c, d
 
 
-@kernel_part(cache=True, forceinline=True)
+@kernel_part(forceinline=True)
 def _send(
     stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int
 ) -> int:
@@ -225,7 +225,7 @@ def _send(
     return p
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int) -> int:
     """At least as many pieces as there are: a tile has at most m * m + m runs, each cut once more
     where a stage ends and once for every `cap` bytes.

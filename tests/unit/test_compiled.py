@@ -128,11 +128,11 @@ from railopt import compiled
 if sys.argv[1] == "as numba does":
     compiled.TRIED = 0, 0
 
-@compiled.kernel_part(cache=True)
+@compiled.kernel_part()
 def inmost(a, k):
     a[k] += k
 
-@compiled.kernel_part(cache=True)
+@compiled.kernel_part()
 def inner(a):
     for k in range(len(a)):
         inmost(a, k)

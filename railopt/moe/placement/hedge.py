@@ -111,7 +111,7 @@ def _improve(scenes: Scenes, packing: Packing) -> None:
         packing.slots[one] = other
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _survey(scenes: Scenes, packing: Packing) -> float:
     """Everything that follows from the slots; the value."""
     slots, owner, copies, held, share, total, first = packing
@@ -140,7 +140,7 @@ def _survey(scenes: Scenes, packing: Packing) -> float:
     return value
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _exchange(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
     """The slots of the exchange between a GPU that is the fullest of some scene and another that
     makes the value least, below `best`; -1 without one.
@@ -175,7 +175,7 @@ def _exchange(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
     return one, other
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _other_copy(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
     """The slot of the copy, and the expert to give it to, that make the value least, below `best`;
     -1 without one.  Only experts on a GPU that is the fullest of some scene can help.

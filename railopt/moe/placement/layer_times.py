@@ -69,7 +69,7 @@ class State(NamedTuple):
     limit: int
 
 
-@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
 def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
     place, rates, scalars, tokens, home, have = layer
@@ -108,7 +108,7 @@ def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) ->
     holds[expert, device] = sign > 0
 
 
-@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
 def _send(
     device: int, expert: int, fetcher: int, near: bool, sign: int, layer: Layer, times: Ints
 ) -> None:
@@ -134,7 +134,7 @@ def _send(
         times[reached] += sign
 
 
-@kernel_part(cache=True, error_model="numpy")
+@kernel_part(error_model="numpy")
 def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
     """(holds, times, away) where every expert is at home alone; away int64 [E, M]: tokens of each
     node that leave it.
@@ -181,7 +181,7 @@ def start(layer: Layer, placed: Bools) -> tuple[Bools, Ints]:
     return holds, times
 
 
-@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
 def peak(values: Ints) -> int:
     """The largest of values that are at least 0."""
     most = values[0]
@@ -223,7 +223,7 @@ def least_total(tokens: int, devices: int, token_ps: int) -> int:
     return 3 * -(-tokens // devices) * token_ps
 
 
-@kernel_part(cache=True, error_model="numpy")
+@kernel_part(error_model="numpy")
 def free_pairs(devices: int, home: Ints) -> Ints:
     """Every (GPU, expert) pair but the homes, as GPU * E + expert: the copies that can be made."""
     experts = len(home)
@@ -235,13 +235,13 @@ def free_pairs(devices: int, home: Ints) -> Ints:
     return pairs
 
 
-@kernel_part(cache=True, error_model="numpy", _nrt=False)
+@kernel_part(error_model="numpy", _nrt=False)
 def flip(pair: int, state: State) -> None:
     """Toggle a pair that is no home, whatever the limits say."""
     flip_inline(pair, state)
 
 
-@kernel_part(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
 def flip_inline(pair: int, state: State) -> None:
     """`flip` without a call, which hands over a state and takes as long as the flip itself."""
     holds = state.holds
@@ -279,7 +279,7 @@ def best_toggles(pairs: Ints, cap: int, state: State) -> tuple[int, int]:
     return best, chosen
 
 
-@kernel_part(cache=True, error_model="numpy")
+@kernel_part(error_model="numpy")
 def at_home(layer: Layer, slots: Ints, limit: int) -> tuple[State, Ints]:
     """(the state of the homes alone, `away` of `begin`); slots [D] experts a GPU at most."""
     holds, times, away = begin(layer)

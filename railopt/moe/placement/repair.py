@@ -86,7 +86,7 @@ def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
     return True
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _drop(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Floats) -> None:
     """Free the slot of an expert on the fullest GPU that has it."""
     top, slot = -1, -1
@@ -98,7 +98,7 @@ def _drop(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Float
     total[top] -= share[expert]
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _fill(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Floats) -> bool:
     """Put an expert into a free slot of the emptiest GPU that lacks it, or let such a GPU hand one
     to a GPU with a free slot.
@@ -126,7 +126,7 @@ def _fill(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Float
     return True
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _hand_over(
     expert: int, free: int, slots: Int32s, start: Int32s, total: Floats
 ) -> tuple[int, int]:

@@ -171,7 +171,7 @@ def _rebalance(
     return phy2log, logcnt
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
     """Groups to nodes, the same number on each: heaviest first to the lightest open node, then
     swaps while they help.
@@ -232,7 +232,7 @@ def _descending(values: Floats) -> Int32s:
     return order
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
     """Each further replica of experts, heaviest first, goes to the one with the largest load a
     replica, at most one a GPU.
@@ -252,7 +252,7 @@ def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
             reach += 1
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
     for s in range(start, start + used):  # noqa: SIM110  numba has no any() of a generator
         if slots[s] == expert:
@@ -260,7 +260,7 @@ def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
     return False
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
     """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
     lacks the expert.
@@ -294,7 +294,7 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
     return slots
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _open(heap: Int32s, start: Int32s, used: Int32s, total: Floats) -> int:
     """Fill the heap with the GPUs that have a free slot, the lightest on top; how many they are."""
     size = 0
@@ -307,7 +307,7 @@ def _open(heap: Int32s, start: Int32s, used: Int32s, total: Floats) -> int:
     return size
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _sift(heap: Int32s, size: int, at: int, total: Floats) -> None:
     """Let a GPU that became heavier sink to its place."""
     g = heap[at]
@@ -322,7 +322,7 @@ def _sift(heap: Int32s, size: int, at: int, total: Floats) -> None:
     heap[at] = g
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _lacking(
     heap: Int32s,
     size: int,
@@ -345,7 +345,7 @@ def _lacking(
     return best
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _make_room(
     slots: Int32s, start: Int32s, used: Int32s, total: Floats, share: Floats, expert: int
 ) -> int:
@@ -375,7 +375,7 @@ def _make_room(
     raise ValueError("unreachable: an exchange always exists")
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
     """Exchange one expert of the fullest GPU for a lighter one of another while the higher of the
     two loads falls.
@@ -410,7 +410,7 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
             return
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _exchange(
     top: int, low: int, slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s
 ) -> tuple[int, int]:

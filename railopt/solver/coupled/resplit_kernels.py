@@ -52,7 +52,7 @@ def resplit(state: State, until: Array, enough: float, rounds: int, seed: int) -
             _share(state, walk, cell, there, chosen, pool, buffers)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _share(
     state: State, walk: Walk, cell: Cell, there: int, chosen: Array, pool: Array, buffers: Array
 ) -> None:
@@ -80,7 +80,7 @@ def _share(
                 put(state, chosen[i], there if rail[chosen[i]] == here else here)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _window(state: State, cell: Cell, there: int) -> tuple[int, int]:
     """The bytes, from and to, with which neither `cell.rail` nor `there` is overloaded; where they
     are too many, what overloads both by the same weight.

@@ -88,7 +88,7 @@ def popcount(x: Any) -> Any:
     return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def masks_of(loads: Loads) -> Masks:
     """The masks of a list of loads."""
     table, counts = loads.table, loads.counts
@@ -111,7 +111,7 @@ def masks_of(loads: Loads) -> Masks:
     return Masks(more, first_row, of_class, loose, np.argsort(having))
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
     """`Masks.loose`."""
     loose = np.zeros(wastes.size, np.bool_)
@@ -123,7 +123,7 @@ def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
     return loose
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def stack_of(loads: Loads, slack: int) -> Stack:
     """An empty branch: all loads usable, all jobs left, all rails free."""
     number, levels = loads.table.shape[0], loads.rails.sum() + 1
@@ -144,7 +144,7 @@ def stack_of(loads: Loads, slack: int) -> Stack:
     return stack
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
     """(type of job left with the fewest usable loads, how many); type -1 where no job is left."""
     usable, left, more = stack.usable[level], stack.left[level], masks.more
@@ -163,7 +163,7 @@ def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
     return kind, fewest
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def next_choice(stack: Stack, level: int) -> int:
     """The next load to try at a level, taken from its choices; -1 where none is left."""
     choices, w = stack.choices[level], stack.at[level]
@@ -177,7 +177,7 @@ def next_choice(stack: Stack, level: int) -> int:
     return (w << 6) + popcount(bit - np.uint64(1))
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: int) -> bool:
     """Whether a job left fits into `waste`, alone or in place of a smaller one of the load that is
     not of type `keep`.
@@ -193,7 +193,7 @@ def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: in
     return False
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> None:
     """Choose a load: what is usable and free at the next level, whose `left` is known; afterwards
     the load is not usable at this level any more.

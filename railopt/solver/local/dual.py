@@ -88,7 +88,7 @@ def product_at_most(a: int, b: int, c: int, d: int) -> bool:
     return high_left < high_right or (high_left == high_right and low_left <= low_right)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _wide_product(a: Any, b: Any) -> tuple[Any, Any]:
     """(high, low) words uint64 of a product of two uint64."""
     half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)

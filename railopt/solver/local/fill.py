@@ -91,7 +91,7 @@ def resplit(sharing: Sharing, assignment: Array, loads: Array) -> bool:
     return bool((loads <= capacities).all())
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def few_more(sizes: Array, jobs: Array, count: int, need: int, share: int, taken: Array) -> int:
     """`need` less the sum of two, else three, of jobs[:count] that fill it but for `share`; -1
     where none do.
@@ -149,7 +149,7 @@ class Scratch(NamedTuple):
     buffers: Array
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def scratch_of(filling: Filling) -> Scratch:
     """Buffers, with all jobs left."""
     jobs = filling.sizes.size
@@ -173,7 +173,7 @@ class Room(NamedTuple):
     share: int
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) -> int:
     """Fill a rail with few of the jobs left, marked as `taken`; returns what it wastes, -1 where
     that failed.
@@ -206,7 +206,7 @@ def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) 
     return waste
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def fill_fully(filling: Filling, scratch: Scratch, room: Room, reserved: int) -> int:
     """Fill a rail with the largest job left and a random set of others that wastes at most its
     share, the `reserved` smallest left out; marked as `taken`.  Returns the waste, -1 where that
@@ -232,7 +232,7 @@ def fill_fully(filling: Filling, scratch: Scratch, room: Room, reserved: int) ->
     return need - total
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: int) -> int:
     """Fill a rail, sparsely where asked for and possible; returns its waste, -1 where it could not
     be filled.
@@ -262,7 +262,7 @@ def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: i
     return -1
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[int, int]:
     """(jobs left, first in `scratch.rest`; slack left), after filling all but `keep` rails; -1 jobs
     where a rail could not be filled.

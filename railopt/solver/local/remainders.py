@@ -124,7 +124,7 @@ def _fill(
     return False
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _stir(items: Array) -> None:
     """Some pairs change places: enough for another try, and shorter than a shuffle."""
     for _ in range(STIRRED):
@@ -132,7 +132,7 @@ def _stir(items: Array) -> None:
         items[i], items[j] = items[j], items[i]
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _most_frequent(sizes: Array) -> tuple[int, int]:
     """(size, how many) of the longest run."""
     best, most, run = 0, 0, 0
@@ -143,7 +143,7 @@ def _most_frequent(sizes: Array) -> tuple[int, int]:
     return best, most
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _deal(task: Filling, slack: int, ways: Ways) -> bool:
     """One try: the others to the rails, group by group, after those that are more than the groups
     can share out went anywhere; whether no more than `slack` is wasted.
@@ -172,13 +172,13 @@ def _deal(task: Filling, slack: int, ways: Ways) -> bool:
     return True
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _tolerable(slack: int, rails: int, cap: int) -> int:
     """What one rail may waste: all, or, of much, a few times its share."""
     return min(slack, max(1, cap // 32, 3 * slack // rails))
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _enough(most: int, cap: int) -> int:
     """How many chunks have about `FEW` sets that waste at most `most` of a rail."""
     count = 6
@@ -187,7 +187,7 @@ def _enough(most: int, cap: int) -> int:
     return count
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _scatter(task: Filling, chunks: Array) -> bool:
     """Chunks to any rails, those with more room more often; whether they fit."""
     for i in range(chunks.size):
@@ -201,7 +201,7 @@ def _scatter(task: Filling, chunks: Array) -> bool:
     return True
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _share(
     task: Filling, shared: Array, rails: Array, wastes: tuple[int, int, int], ways: Ways
 ) -> int:
@@ -220,9 +220,11 @@ def _share(
             both = residue[chosen] + rest
             residue[half + chosen] = both if both < task.cap else both - task.cap
     middle, (one, fair, most) = (rails.size + 1) // 2, wastes
-    firsts = _best_of_two(task, shared, rails[:middle], one, ways, 0)
+    firsts = _best_of_two(task, shared, rails[:middle], one, ways, np.int64(0))
     last = 0 if _alike(task, shared, rails[:middle], rails[middle:]) else 1
-    lasts = _best_of_two(task, shared, rails[middle:], one, ways, 1) if last and firsts else 0
+    lasts = np.int64(0)
+    if last and firsts:
+        lasts = _best_of_two(task, shared, rails[middle:], one, ways, np.int64(1))
     found, best = NEVER, 0
     for chosen in ways.listed[0, :firsts]:
         waste = ways.waste[0, chosen] + ways.waste[last, everything ^ chosen]
@@ -240,7 +242,7 @@ def _share(
     return found
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _alike(task: Filling, shared: Array, some: Array, others: Array) -> bool:
     """Whether the chunks can do with some rails, in turn, what they can with others."""
     if some.size != others.size:
@@ -255,21 +257,21 @@ def _alike(task: Filling, shared: Array, some: Array, others: Array) -> bool:
     return True
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _best_of_two(
     task: Filling, shared: Array, rails: Array, most: int, ways: Ways, half: int
 ) -> int:
     """Fill `waste[half]` and `on_first[half]` for one rail or two, or none; how many sets are
     `listed[half]`.
     """
-    few = ways.few
+    few, none = ways.few, np.int64(0)
     if rails.size == 0:
-        return _list(ways, half, 0, 0, 0, 0)
-    first, length = _little(task, shared, rails[0], most, ways, 0), 0
+        return _list(ways, half, none, none, none, none)
+    first, length = _little(task, shared, rails[0], most, ways, none), none
     if rails.size == 1:
         for i in range(first):
             length = _list(ways, half, length, few[0, i], few[1, i], few[0, i])
-        return length
+        return int(length)
     alike = _alike(task, shared, rails[:1], rails[1:])
     last = first if alike else _little(task, shared, rails[1], most, ways, first)
     for i in range(first):
@@ -277,10 +279,10 @@ def _best_of_two(
             if few[0, i] & few[0, j] == 0:
                 waste = few[1, i] + few[1, j]
                 length = _list(ways, half, length, few[0, i] | few[0, j], waste, few[0, i])
-    return length
+    return int(length)
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _list(ways: Ways, half: int, length: int, chosen: int, waste: int, on_first: int) -> int:
     """Keep a set, the first `length` listed, if it wastes less than it is known to; how many are
     listed then.
@@ -294,7 +296,7 @@ def _list(ways: Ways, half: int, length: int, chosen: int, waste: int, on_first:
     return length + 1
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _little(task: Filling, shared: Array, rail: int, most: int, ways: Ways, start: int) -> int:
     """Write the sets that may lie on a rail and waste at most `most` of it into `few` from `start`
     on; where they end.
@@ -313,7 +315,7 @@ def _little(task: Filling, shared: Array, rail: int, most: int, ways: Ways, star
     return end
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def _add_caps(sizes: Array, capacities: Array, cap: int, rail: Array) -> bool:
     """The caps into the rooms that the others left, rail after rail; False where the others
     overfill one.

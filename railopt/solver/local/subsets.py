@@ -12,7 +12,7 @@ from railopt.compiled import kernel_part, njit
 POOL = 60  # jobs in a pool at most: their subset is the bits of an int64
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def sorted_sums(
     pool: Array, start: int, stop: int, most: int, found: Array, spare: Array
 ) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class Half(NamedTuple):
     codes: Array
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
     """The sets of types (int64 [types], and how many of each) with a sum of at most `high`; none
     where there are more than `limit`.
@@ -89,7 +89,7 @@ def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> 
     return found
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def list_window(left: Half, right: Half, low: int, high: int, sums: Array, codes: Array) -> None:
     """The sets in the window [low, high]: their sums into `sums` int64 [found], the codes of their
     halves into `codes` int64 [found, 2].
@@ -140,7 +140,7 @@ def list_loads(
     return wastes[order], classes[order], table
 
 
-@kernel_part(cache=True)
+@kernel_part()
 def decode(code: int, counts: Array, numbers: Array) -> None:
     """How many of each type a code says, into `numbers` int16 [types]."""
     for t in range(counts.size):
