@@ -119,8 +119,7 @@ def room(
         if held.max() > slots:
             raise InputError(
                 f"{slots} experts a GPU: GPU {int(held.argmax())} is the home of {held.max()}; the "
-                f"smallest feasible number "
-                f"is {held.max()}"
+                f"smallest feasible number is {held.max()}"
             )
     cap = np.full(devices, experts if slots is None else slots, np.int64)
     return cap, devices * experts if limit is None else limit
