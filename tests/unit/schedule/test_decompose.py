@@ -9,7 +9,9 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from railopt.schedule.compact import compact
+from railopt.arrays import Array
+from railopt.compiled import njit
+from railopt.schedule.compact import PARTS, _finish, compact
 from railopt.schedule.decompose import birkhoff, fill, longest_line, shifted
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 from railopt.schedule.order import by_length, taper
@@ -215,3 +217,40 @@ def test_matchings_are_as_large_as_scipys(n: int) -> None:
             maximum_bipartite_matching(csr_matrix(table), perm_type="column") >= 0
         )
         assert whole == (len(rows) == n)
+
+
+@njit()
+def finished(left: Array, line: int, end: int, spare: int, patient: bool) -> tuple[int, int]:
+    return _finish(left, line, end, spare, patient, np.zeros(len(left), np.int64))
+
+
+def fewest_slots(left: Array, end: int, spare: int, patient: bool) -> tuple[int, int]:
+    """The same with every slot counted out."""
+
+    def needed(slot: int) -> int:
+        slots = -(-left // slot)
+        return int(max(slots.sum(axis=0).max(), slots.sum(axis=1).max()))
+
+    slot, count = 0, 3 * len(left)
+    for part in PARTS.tolist():
+        tried = (int(left.max()) - 1) // part + 1
+        if needed(tried) <= min(count, end // tried):
+            slot, count = tried, needed(tried)
+    if slot == 0 and not patient:
+        slot = spare // (len(left) - 1) + 1
+        count = needed(slot)
+    return slot, count
+
+
+@pytest.mark.parametrize("n", [3, 8, 17])
+def test_slots_that_a_line_forbids_change_nothing(n: int) -> None:
+    found = set()
+    for matrix in matrices(n, seed=n).values():
+        line = longest_line(matrix)
+        for part in (2, 8, 50, 1000):
+            spare = line // part
+            for patient in (True, False):
+                made = finished(matrix, line, line + spare, spare, patient)
+                assert made == fewest_slots(matrix, line + spare, spare, patient)
+                found.add(made[0] > 0)
+    assert found == {True, False}

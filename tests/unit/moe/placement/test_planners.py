@@ -22,6 +22,7 @@ from railopt.moe.placement.layer_times import (
     at_home,
     best_toggles,
     flip,
+    peak,
     start,
     terms,
 )
@@ -35,7 +36,7 @@ from railopt.moe.placement.prophet import (
     pro_prophet,
     shadow,
 )
-from railopt.moe.placement.prophet_greedy import _prune
+from railopt.moe.placement.prophet_greedy import _copying, _prune
 from railopt.moe.placement.token_split import split_tokens
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.predict import (
@@ -387,6 +388,34 @@ def test_copies_are_taken_back_as_by_looking_at_every_link(model: TimeModel) -> 
         value, left = pruned(layer, slots, trail)
         assert value == best
         np.testing.assert_array_equal(left.T, holds)
+
+
+@njit()
+def busiest_copies(layer: Layer, slots: np.ndarray, trail: np.ndarray) -> np.ndarray:
+    """After each copy of `trail`, the busiest link of copies: carried along, and looked for."""
+    state, _ = at_home(layer, slots, len(trail))
+    first = 2 * len(layer.place) + 2 * len(layer.rates[0])
+    links = state.times[first : first + len(layer.place) + 2 * len(layer.rates[0])]
+    carried, both = peak(links), np.zeros((len(trail), 2), np.int64)
+    for k, pair in enumerate(trail):
+        flip(pair, state)
+        device, expert = pair // len(state.holds), pair % len(state.holds)
+        carried = max(carried, _copying(device, expert, layer, links))
+        both[k, 0], both[k, 1] = carried, peak(links)
+    return both
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [rails(3, 2), rails(2, 4, overlap=True)])
+def test_the_busiest_link_of_copies_is_carried_along(model: TimeModel) -> None:
+    for seed in range(8):
+        counts, rng = draw(model.devices, 9, seed), np.random.default_rng(seed)
+        owner, have = homes(model, counts, None), rng.random(counts.shape) < 0.1
+        trail = rng.permutation(np.flatnonzero(np.arange(model.devices)[:, None] != owner))[:20]
+        layer, slots = layer_of(model, counts, owner, have), np.full(model.devices, 9)
+        carried, looked_for = busiest_copies(layer, slots, trail).T
+        np.testing.assert_array_equal(carried, looked_for)
+        assert looked_for[-1] > 0
 
 
 def test_an_even_layer_is_proved_optimal_without_a_solver() -> None:
