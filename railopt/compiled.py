@@ -34,9 +34,6 @@ def kernel_part(**options: Any) -> Any:
 
     What is small and called in a hot loop says `forceinline=True`.
     """
-    compiler = _part_compiler()
-    if compiler is not None:
-        options["pipeline_class"] = compiler
     return njit(no_cpython_wrapper=True, **options)
 
 
@@ -54,7 +51,8 @@ def _numba() -> Any:
 
     class Compiling(event.Listener):  # type: ignore[misc]  # numba carries no types
         """Says that a compilation begins, and rests the garbage collector until it ends: it would
-        look at all of the compiler's objects again and again and find nothing.
+        look at all of the compiler's objects again and again and find nothing.  Within a kernel's,
+        parts are compiled as parts.
         """
 
         nested, collects = 0, False
@@ -65,6 +63,8 @@ def _numba() -> Any:
                 gc.disable()
                 if _told is not None:
                     _told()
+            else:
+                _as_part(event.data["dispatcher"])
             self.nested += 1
 
         def on_end(self, event: Any) -> None:
@@ -74,6 +74,16 @@ def _numba() -> Any:
 
     event.register("numba:compile", Compiling())
     return numba
+
+
+def _as_part(dispatcher: Any) -> None:
+    """Have a function that a kernel calls compiled as a part, numba's own (`np.zeros`) too; but not
+    one that Python may call.
+    """
+    compiler, options = _part_compiler(), dispatcher.targetoptions
+    if compiler is not None and options.get("no_cpython_wrapper"):
+        options["no_cfunc_wrapper"] = True
+        dispatcher._compiler.pipeline_class = compiler
 
 
 @cache
