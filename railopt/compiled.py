@@ -10,15 +10,16 @@ arrays takes three seconds to compile, for what it would say if their shapes dif
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-__all__ = ["kernel_part", "njit", "tell"]
+__all__ = ["kernel_part", "njit", "told"]
 
 TRIED = 0, 68  # the newest numba that `_part_compiler` was tried with; later ones have it their way
 
-_told: Callable[[], None] | None = None
+_listeners: list[Callable[[], None]] = []
 
 
 def njit(**options: Any) -> Any:
@@ -37,10 +38,17 @@ def kernel_part(**options: Any) -> Any:
     return njit(no_cpython_wrapper=True, **options)
 
 
-def tell(told: Callable[[], None] | None) -> None:
-    """Have `told` called whenever numba begins to compile what is not in its cache."""
-    global _told
-    _told = told
+@contextmanager
+def told(begins: Callable[[], None]) -> Iterator[None]:
+    """Have `begins` called once, if numba begins to compile what is not in its cache while the body
+    runs.
+    """
+    _listeners.append(begins)
+    try:
+        yield
+    finally:
+        if begins in _listeners:
+            _listeners.remove(begins)
 
 
 @cache
@@ -61,8 +69,8 @@ def _numba() -> Any:
             if self.nested == 0:
                 self.collects = gc.isenabled()
                 gc.disable()
-                if _told is not None:
-                    _told()
+                while _listeners:
+                    _listeners.pop()()
             else:
                 _as_part(event.data["dispatcher"])
             self.nested += 1

@@ -40,17 +40,11 @@ def heartbeat(command: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    compiled.tell(_say_compiling)
-    try:
-        with nullcontext() if command in OWN else _line(command):
-            yield
-    finally:
-        compiled.tell(None)
+    with compiled.told(_say_compiling), nullcontext() if command in OWN else _line(command):
+        yield
 
 
 def _say_compiling() -> None:
-    """Say it the first time; kernels are compiled one by one."""
-    compiled.tell(None)
     sys.stderr.write(f"{ERASE}{COMPILING}\n")
     sys.stderr.flush()
 

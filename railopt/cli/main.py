@@ -12,6 +12,7 @@ from typing import Any
 
 from railopt import __version__
 from railopt.cli import config
+from railopt.cli.companion import companion
 from railopt.cli.heartbeat import heartbeat
 from railopt.errors import RailoptError, did_you_mean, printable
 from railopt.interrupts import KeepInterrupts
@@ -151,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kept = KeepInterrupts(again_s=None)
     try:
         args = _parsed(arguments)
-        with kept, heartbeat(args.command):
+        with kept, heartbeat(args.command), companion(args.command):
             code = int(args.run(args))
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code

@@ -52,6 +52,13 @@ RUNS = (
     f"plan {UNITS} --policy spill",
 )
 
+# What some commands come to last on a first run, for `railopt.cli.companion`.
+LATER = {
+    "gap": f"solve {SMALL} --chunk 1MiB --limit 1s",
+    "demo": f"gap {EIGHT} {SLOW} --policy equitable,lpt-global,lpt-local,lpt --limit 0s",
+    "place": f"gap {EIGHT} --policy equitable,lpt --limit 0s",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the runs and what each took, in s")

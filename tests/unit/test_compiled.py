@@ -101,7 +101,6 @@ import gc, sys
 from railopt import compiled
 assert "numba" not in sys.modules
 heard = []
-compiled.tell(lambda: heard.append(gc.isenabled()))
 
 @compiled.kernel_part()
 def inner(a):
@@ -111,8 +110,12 @@ def inner(a):
 def outer(a):
     return inner(a)
 
-assert outer(1) == 2 and outer(2) == 3
+with compiled.told(lambda: heard.append(gc.isenabled())):
+    assert outer(1) == 2 and outer(1.5) == 2.5
 assert heard == [False] and gc.isenabled(), heard
+with compiled.told(lambda: heard.append("compiled again")):
+    assert outer(2) == 3
+assert outer(2j) == 1 + 2j and len(heard) == 1, heard
 """
 
 

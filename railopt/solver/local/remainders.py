@@ -84,23 +84,34 @@ def filled(
     barred   bool [n, rails]: where a chunk may not lie, unless it is one of the caps
     """
     unit = int(np.gcd.reduce(sizes))
-    rail, whole = np.zeros(len(sizes), np.int64), capacities // unit
-    if len(whole) < 3 or sum(whole.tolist()) >= LARGEST:
+    sizes, whole = sizes // unit, capacities // unit
+    if len(whole) < 3 or not int(sizes.sum()) <= sum(whole.tolist()) < LARGEST:
+        return None
+    cap, caps = _most_frequent(sizes)
+    if caps < len(whole) or not 2 <= len(sizes) - caps <= MOST:
         return None
     if barred is None:
         barred = np.zeros((len(sizes), len(whole)), np.bool_)
-    return rail if _fill(sizes // unit, whole, barred, tries, seed, rail) else None
+    rail = np.zeros(len(sizes), np.int64)
+    return rail if _fill(sizes, cap, whole, barred, tries, seed, rail) else None
+
+
+def _most_frequent(sizes: Ints) -> tuple[int, int]:
+    """(size, how many) of the longest run."""
+    starts = np.flatnonzero(np.diff(sizes, prepend=-1))
+    runs = np.diff(starts, append=len(sizes))
+    longest = runs.argmax()
+    return int(sizes[starts[longest]]), int(runs[longest])
 
 
 @njit(cache=True)
 def _fill(
-    sizes: Array, capacities: Array, barred: Array, tries: int, seed: int, rail: Array
+    sizes: Array, cap: int, capacities: Array, barred: Array, tries: int, seed: int, rail: Array
 ) -> bool:
-    """`filled` in units of the sizes' common divisor, into `rail` int64 [n]."""
-    cap, caps = _most_frequent(sizes)
-    others, slack = sizes.size - caps, capacities.sum() - sizes.sum()
-    if slack < 0 or caps < capacities.size or others < 2 or others > MOST:
-        return False
+    """`filled` in units of the sizes' common divisor, into `rail` int64 [n]; `cap` is the most
+    frequent of them.
+    """
+    slack = capacities.sum() - sizes.sum()
     np.random.seed(seed)
     sets = 1 << SHARED
     ways = Ways(
@@ -130,17 +141,6 @@ def _stir(items: Array) -> None:
     for _ in range(STIRRED):
         i, j = np.random.randint(0, items.size), np.random.randint(0, items.size)
         items[i], items[j] = items[j], items[i]
-
-
-@kernel_part()
-def _most_frequent(sizes: Array) -> tuple[int, int]:
-    """(size, how many) of the longest run."""
-    best, most, run = 0, 0, 0
-    for i in range(sizes.size):
-        run = run + 1 if i and sizes[i] == sizes[i - 1] else 1
-        if run > most:
-            best, most = sizes[i], run
-    return best, most
 
 
 @kernel_part()

@@ -1,0 +1,57 @@
+"""On a first run, a second process that compiles what the command will need last.
+
+numba compiles on one core, one kernel after the other, for ten to twenty seconds where its cache is
+empty.  From the moment that a command has to compile, a small run of another one does so too, on a
+core that is idle; by the time the first gets there, these kernels are in the cache.  Neither waits
+for the other: what both want at the same time both compile.
+
+Where RAILOPT_ALONE is set, as it is for the second process itself, there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from railopt import compiled
+
+ALONE = "RAILOPT_ALONE"
+
+
+@contextmanager
+def companion(command: str) -> Iterator[None]:
+    """While the body runs: from the moment that something is to be compiled, the second process."""
+    started: list[subprocess.Popen[bytes]] = []
+    with compiled.told(lambda: started.extend(_started(command))):
+        try:
+            yield
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+
+
+def _started(command: str) -> list[subprocess.Popen[bytes]]:
+    """The process; none where no core is idle, or it can't be started."""
+    from railopt.cli.warm_up import LATER
+
+    if command not in LATER or ALONE in os.environ or os.getloadavg()[0] > _cores() - 0.5:
+        return []
+    nowhere = subprocess.DEVNULL
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "railopt", *LATER[command].split()],
+            env={**os.environ, ALONE: "1"}, stdin=nowhere, stdout=nowhere, stderr=nowhere,
+        )  # fmt: skip
+    except OSError:
+        return []
+    return [process]
+
+
+def _cores() -> int:
+    """That this process may use."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    return len(allowed) or os.cpu_count() or 1
