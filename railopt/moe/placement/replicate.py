@@ -146,28 +146,29 @@ def _rebalance(
     phy2log = np.empty((layers, replicas), np.int32)
     logcnt = np.empty((layers, experts), np.int32)
     node_of = np.empty(experts, np.int32)
-    chosen = np.empty(local_experts, np.int32)
-    load = np.empty(local_experts)
+    chosen = np.empty((nodes, local_experts), np.int32)
+    load = np.empty((nodes, local_experts))
+    held = np.empty(nodes, np.int32)
     count = np.empty(local_experts, np.int32)
     for layer in range(layers):
         node_of_group = _pack_groups(weight[layer], groups, nodes, size)
         for e in range(experts):
             node_of[e] = node_of_group[e // size]
+        held[:] = 0
+        for i in range(experts):
+            e = order[layer, i]
+            node = node_of[e]
+            chosen[node, held[node]] = e
+            load[node, held[node]] = weight[layer, e]
+            held[node] += 1
         for node in range(nodes):
-            k = 0
-            for i in range(experts):
-                e = order[layer, i]
-                if node_of[e] == node:
-                    chosen[k] = e
-                    load[k] = weight[layer, e]
-                    k += 1
-            _extra(load, local_replicas, local_gpus, count)
-            packed = _pack(load, count, local_replicas, local_gpus)
+            _extra(load[node], local_replicas, local_gpus, count)
+            packed = _pack(load[node], count, local_replicas, local_gpus)
             for k in range(local_experts):
-                logcnt[layer, chosen[k]] = count[k]
+                logcnt[layer, chosen[node, k]] = count[k]
             base = node * local_replicas
             for s in range(local_replicas):
-                phy2log[layer, base + s] = chosen[packed[s]]
+                phy2log[layer, base + s] = chosen[node, packed[s]]
     return phy2log, logcnt
 
 
@@ -383,7 +384,9 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
     The emptiest GPU is asked first, then the others in ascending order until one helps.
     """
     gpus = len(total)
-    asked = np.empty(gpus, np.bool_)
+    asked, held = np.empty(gpus, np.bool_), np.empty(len(slots))
+    for s in range(len(slots)):
+        held[s] = share[slots[s]]
     mean = total.mean()
     for _ in range(4 * gpus):
         top = np.argmax(total)
@@ -398,10 +401,11 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
                 if not asked[g] and (low < 0 or total[g] < total[low]):
                     low = g
             asked[low] = True
-            s, t = _exchange(top, low, slots, start, total, share, count)
+            s, t = _exchange(top, low, slots, start, total, held, count)
             if s >= 0:
-                shift = share[slots[s]] - share[slots[t]]
+                shift = held[s] - held[t]
                 slots[s], slots[t] = slots[t], slots[s]
+                held[s], held[t] = held[t], held[s]
                 total[top] -= shift
                 total[low] += shift
                 found = True
@@ -412,10 +416,10 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
 
 @kernel_part()
 def _exchange(
-    top: int, low: int, slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s
+    top: int, low: int, slots: Int32s, start: Int32s, total: Floats, held: Floats, count: Int32s
 ) -> tuple[int, int]:
-    """The slots of two GPUs whose exchange makes the higher load least, at most `WORTH` of what it
-    was; (-1, -1) for none.
+    """The slots, of loads `held`, of two GPUs whose exchange makes the higher load least, at most
+    `WORTH` of what it was; (-1, -1) for none.
     """
     peak = total[top] * WORTH
     best_s = best_t = -1
@@ -424,11 +428,11 @@ def _exchange(
         if count[a] > 1 and _holds(slots, start[low], start[low + 1] - start[low], a):
             continue
         for t in range(start[low], start[low + 1]):
-            b = slots[t]
-            shift = share[a] - share[b]
+            shift = held[s] - held[t]
             higher = max(total[low] + shift, total[top] - shift)
             if higher < peak and not (
-                count[b] > 1 and _holds(slots, start[top], start[top + 1] - start[top], b)
+                count[slots[t]] > 1
+                and _holds(slots, start[top], start[top + 1] - start[top], slots[t])
             ):
                 peak, best_s, best_t = higher, s, t
     return best_s, best_t
