@@ -38,17 +38,16 @@ def _started(command: str) -> list[subprocess.Popen[bytes]]:
     """The process; none where no core is idle, or it can't be started."""
     from railopt.cli.warm_up import LATER
 
-    if command not in LATER or ALONE in os.environ or os.getloadavg()[0] > _cores() - 0.5:
+    if command not in LATER or ALONE in os.environ:
         return []
-    nowhere = subprocess.DEVNULL
+    line, nowhere = [sys.executable, "-m", "railopt", *LATER[command].split()], subprocess.DEVNULL
+    alone = {**os.environ, ALONE: "1"}
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "railopt", *LATER[command].split()],
-            env={**os.environ, ALONE: "1"}, stdin=nowhere, stdout=nowhere, stderr=nowhere,
-        )  # fmt: skip
+        if os.getloadavg()[0] > _cores() - 0.5:
+            return []
+        return [subprocess.Popen(line, env=alone, stdin=nowhere, stdout=nowhere, stderr=nowhere)]
     except OSError:
         return []
-    return [process]
 
 
 def _cores() -> int:

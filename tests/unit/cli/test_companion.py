@@ -97,12 +97,13 @@ def test_none_where_it_would_not_help(
     assert started == []
 
 
-def test_a_process_that_cant_be_started_is_done_without(
-    started: Processes, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("of", "what"), [(subprocess, "Popen"), (os, "getloadavg")])
+def test_what_the_machine_refuses_is_done_without(
+    of: Any, what: str, started: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any, **__: Any) -> Any:
-        raise OSError("too many processes")
+        raise OSError("not here")
 
-    monkeypatch.setattr(subprocess, "Popen", refused)
+    monkeypatch.setattr(of, what, refused)
     with companion("gap"):
         assert kernel()(1) == 2
