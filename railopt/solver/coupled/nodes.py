@@ -23,8 +23,8 @@ from railopt.solver.local.remainders import filled, suits
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.steps import BY_WEIGHTS, STEPS, Step
 
-# tries, 1 to 3 us each: before a better bound is looked for, after that, and once more in a while
-FILL_TRIES, SOME_TRIES, MORE_TRIES = 150, 2000, 30_000
+# tries, 5 to 10 us each: before a better bound is looked for, after that, and once more in a while
+FILL_TRIES, SOME_TRIES, MORE_TRIES = 25, 350, 5000
 
 
 class NodeOptimum(NamedTuple):

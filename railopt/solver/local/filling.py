@@ -15,9 +15,7 @@ from railopt.solver.local.state import State
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 SPARSE_WORK = 20_000_000  # rails * jobs^2 up to which these are quick
 BUDGET_S = 0.03  # what looking for a perfect assignment may take at first
-FILLS = (
-    1000  # tries, 1 to 2 us each, to fill rails of caps at each of a few times from the bound on
-)
+FILLS = 150  # tries, 5 to 10 us each, to fill rails of caps at one of a few times from the bound on
 ABOVE = 0, 1, 2, 3, 4, 6, 8, 12, 16  # these times, in units on the fastest rail
 
 

@@ -21,7 +21,7 @@ from railopt.solver.local.subsets import shuffle
 
 MOST = 96  # other chunks: with more of them the plain search has all the freedom it needs
 MAX_TYPES = 80
-GROUP, SHARED = 4, 12  # rails of a group, and chunks that they share out
+GROUP, SHARED, MOST_SHARED = 4, 12, 13  # rails of a group; chunks that they share out, at most
 FEW = 128  # sets of a group's chunks that may waste little enough of a rail
 FAIR = 70  # per cent of its fair waste by which a group's may differ: far from it few can be filled
 STIRRED = 4  # pairs that change places between two tries
@@ -49,7 +49,7 @@ class Filling(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """What the chunks that a group shares can do, by set of them (an index of 2 ** SHARED).
+    """What the chunks that a group shares can do, by set of them (an index of 2 ** MOST_SHARED).
 
     sums       int64 [sets]: of the sizes;  residue int64 [sets]: of these, mod the cap
     few        int64 [2, sets]: sets that waste little of a rail, and what they waste
@@ -113,7 +113,7 @@ def _fill(
     """
     slack = capacities.sum() - sizes.sum()
     np.random.seed(seed)
-    sets = 1 << SHARED
+    sets = 1 << MOST_SHARED
     ways = Ways(
         np.zeros(sets, np.int64),
         np.zeros(sets, np.int64),
@@ -151,25 +151,46 @@ def _deal(task: Filling, slack: int, ways: Ways) -> bool:
     order, rails = task.order, task.turn.size
     groups = -(-rails // GROUP)
     most = _tolerable(slack, rails, task.cap)
-    each = min(SHARED, order.size // groups, _enough(most, task.cap))
-    if not _scatter(task, order[each * groups :]):
+    dealt = groups * min(SHARED, order.size // groups, _enough(most, task.cap))
+    if not _scatter(task, order[dealt:]):
         return False
+    end = 0
     for g in range(groups):
-        shared = order[g * each : (g + 1) * each]
         first, last = g * rails // groups, (g + 1) * rails // groups
-        room = task.rooms[task.turn[first:last]].sum() - task.sizes[shared].sum()
-        fair, rest = slack * (last - first) // (rails - first), room % task.cap
-        one = most
-        if slack < task.cap:  # then the group wastes `rest`, or is not filled
-            one = min(most, rest)
-            if abs(rest - fair) > 1 + fair * FAIR // 100:
+        begin, to_come = end, (groups - 1 - g) * MOST_SHARED
+        end = min(max(dealt * last // rails, dealt - to_come), begin + MOST_SHARED)
+        shared = order[begin:end]
+        room, one = task.rooms[task.turn[first:last]].sum(), most
+        fair = slack * (last - first) // (rails - first)
+        if slack < task.cap:  # then the group wastes the rest of its room, or is not filled
+            rest = _even(task, shared, order[end:dealt], room, fair)
+            if rest < 0:
                 return False
-        if room < 0:
+            one = min(most, rest)
+        if room < task.sizes[shared].sum():
             return False
         slack -= _share(task, shared, task.turn[first:last], (one, fair, slack), ways)
         if slack < 0:
             return False
     return True
+
+
+@kernel_part()
+def _even(task: Filling, shared: Array, later: Array, room: int, fair: int) -> int:
+    """What a group wastes of its room beside caps, if that is about fair, or becomes so where one
+    of its chunks is exchanged for a later one; else -1.
+    """
+    sizes, near = task.sizes, 1 + fair * FAIR // 100
+    rest = (room - sizes[shared].sum()) % task.cap
+    if abs(rest - fair) <= near:
+        return int(rest)
+    for i in range(shared.size):
+        for j in range(later.size):
+            after = (rest + sizes[shared[i]] - sizes[later[j]]) % task.cap
+            if abs(after - fair) <= near:
+                shared[i], later[j] = later[j], shared[i]
+                return int(after)
+    return -1
 
 
 @kernel_part()
