@@ -17,6 +17,8 @@ from railopt import Chunks, Fabric
 from railopt.check import check_certificate
 from railopt.gaps import gap
 from railopt.policies import plan
+from railopt.solver.coupled.scarce import reachable
+from railopt.solver.coupled.search import Cells
 from railopt.solver.coupled.solve import solve
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "400"))
@@ -80,6 +82,7 @@ def test_never_a_wrong_proof(part: int) -> None:
         assert outcome.value is not None
         assert outcome.plan is not None
         assert outcome.bound <= best <= outcome.value == outcome.plan.makespan, f"seed {seed}"
+        assert reachable(Cells(fabric, chunks), outcome.bound) <= best, f"seed {seed}"
         assert outcome.proved == (outcome.bound == outcome.value) or outcome.status == "claimed", (
             f"seed {seed}"
         )

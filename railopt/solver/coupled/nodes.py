@@ -16,6 +16,7 @@ from railopt.bounds import Witness
 from railopt.bracket import Bracket, Status
 from railopt.check import WORK
 from railopt.solver.coupled.cap_weights import cap_weights
+from railopt.solver.coupled.scarce import settled
 from railopt.solver.coupled.search import SIDE, Cells
 from railopt.solver.local.deadline import Deadline, TimedMeter
 from railopt.solver.local.outcome import LocalOutcome
@@ -25,6 +26,7 @@ from railopt.solver.local.steps import BY_WEIGHTS, STEPS, Step
 
 # tries, 5 to 10 us each: before a better bound is looked for, after that, and once more in a while
 FILL_TRIES, SOME_TRIES, MORE_TRIES = 25, 350, 5000
+SETTLED = 8  # ways to fill scarce rails, among which the tries are divided
 
 
 class NodeOptimum(NamedTuple):
@@ -139,12 +141,32 @@ def fill(
     """Rails of a node's chunks, largest first, that are done in `time` seconds, where they are
     mostly caps; else None.
     """
-    alone, row = Alone.of(cells, side, node), SIDE[side]
-    capacities = cells.capacity(time)[row, node, alone.live]
-    far = cells.end[1 - row, cells.node_chunks(side, node)]
-    dead = cells.rate[1 - row][far][:, alone.live] == 0
-    local = filled(alone.sizes, capacities, tries, seed, dead)
-    return None if local is None else alone.live[local]
+    rounds = SETTLED if cells.scarce(side, node, time).any() else 1
+    for turn in range(rounds):
+        rail, some = settled(cells, side, node, time, seed + turn), -(-tries // rounds)
+        if rail is not None and _fill_others(cells, (side, node), time, some, seed + turn, rail):
+            return rail
+    return None
+
+
+def _fill_others(
+    cells: Cells, place: tuple[str, int], time: Fraction, tries: int, seed: int, rail: Ints
+) -> bool:
+    """Put those of a node's chunks whose `rail` is open on the rails that are not scarce; whether
+    they are done in `time` seconds.
+    """
+    (side, node), row = place, SIDE[place[0]]
+    others, rows = np.flatnonzero(rail < 0), cells.node_chunks(side, node)
+    if not len(others):
+        return True
+    live = np.flatnonzero((cells.rates(side, node) > 0) & ~cells.scarce(side, node, time))
+    dead = cells.rate[1 - row][cells.end[1 - row, rows[others]]][:, live] == 0
+    capacities = cells.capacity(time)[row, node, live]
+    local = filled(cells.chunks.size[rows[others]], capacities, tries, seed, dead)
+    if local is None:
+        return False
+    rail[others] = live[local]
+    return True
 
 
 def arrange(
@@ -166,11 +188,13 @@ def arrange(
     return alone.rails(found) if found.value <= time * (alone.speed or 1) else None
 
 
-def exchanged(cells: Cells, side: str, node: int, rail: Ints, seed: int) -> Ints:
-    """The same arrangement of a node's chunks on rails of one speed that changed places."""
+def exchanged(cells: Cells, side: str, node: int, time: Fraction, rail: Ints, seed: int) -> Ints:
+    """The same arrangement of a node's chunks, done in `time` seconds, on rails of one speed that
+    changed places; those on scarce rails stay.
+    """
     speeds, rng = cells.rates(side, node), np.random.default_rng(seed)
-    labels = np.arange(len(speeds))
+    labels, plenty = np.arange(len(speeds)), ~cells.scarce(side, node, time)
     for speed in np.unique(speeds):
-        alike = np.flatnonzero(speeds == speed)
+        alike = np.flatnonzero((speeds == speed) & plenty)
         labels[alike] = rng.permutation(alike)
     return labels[rail]

@@ -55,6 +55,7 @@ class Race:
     arranged   (side, node) -> int64, the rail of each of its chunks, largest first, all done within
                the bound
     step_s     what a step of the search took lately
+    aims       bound -> the least time from it on in which whole units fit
     """
 
     fabric: Fabric
@@ -79,6 +80,7 @@ class Race:
     arranged: dict[tuple[str, int], Ints] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     step_s: float = 0.0
+    aims: dict[Fraction, Fraction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -89,6 +91,15 @@ class Race:
         from railopt.solver.coupled.search import Cells
 
         return Cells(self.fabric, self.chunks)
+
+    @property
+    def aim(self) -> Fraction:
+        """What searches aim at: the bound, or the first time after it in which whole units fit."""
+        from railopt.solver.coupled.scarce import reachable
+
+        if self.bound not in self.aims:
+            self.aims[self.bound] = reachable(self.cells, self.bound)
+        return self.aims[self.bound]
 
     @property
     def left_s(self) -> float:

@@ -22,6 +22,7 @@ from railopt.solver.coupled import search_kernels as kernels
 from railopt.solver.coupled.resplit_kernels import resplit
 
 EVALUATIONS = 20_000  # exchanges looked at in one step
+SCARCE = 1.5  # times what a rail has to carry: its far ends offer less
 SIDE = {"send": kernels.SEND, "recv": kernels.RECV}
 
 
@@ -114,6 +115,51 @@ class Cells:
             capacity[self.rate == rate] = min(time * rate // 1, self.chunks.total)
         return capacity
 
+    @cached_property
+    def unit(self) -> int:
+        """The sizes' common divisor."""
+        return int(np.gcd.reduce(self.chunks.size))
+
+    def whole(self, time: Fraction) -> Ints:
+        """int64 [2, nodes, rails]: what each NIC carries in `time` seconds in whole units, in
+        bytes.
+        """
+        whole: Ints = self.capacity(time) // self.unit * self.unit
+        return whole
+
+    @cached_property
+    def mean(self) -> Floats:
+        """float64 [2, nodes]: what a node carries, over the rates of its rails, each at most what
+        the far ends of its chunks have there.
+        """
+        usable = self.rate
+        if not self.fabric.is_uniform:
+            meets = (self.chunks.node_matrix > 0).astype(np.float64)
+            far = meets @ self.rate[kernels.RECV], meets.T @ self.rate[kernels.SEND]
+            usable = np.minimum(self.rate, np.stack(far))
+        return self.total / np.maximum(usable.sum(axis=2), 1)
+
+    def offered(self, side: str, node: int, time: Fraction) -> Ints:
+        """int64 [nodes, rails]: the bytes of a node that each far end can carry on each rail in
+        `time` seconds, in whole units.
+        """
+        matrix = self.chunks.node_matrix
+        between = matrix[node] if side == "send" else matrix[:, node]
+        offered: Ints = np.minimum(self.whole(time)[1 - SIDE[side]], between[:, None])
+        return offered
+
+    def scarce(self, side: str, node: int, time: Fraction) -> Bools:
+        """bool [rails]: whether the far ends can hardly carry what has to lie on a node's rail, the
+        others being full, if the node is done in `time` seconds.
+        """
+        if self.fabric.is_uniform:
+            return np.zeros(self.fabric.rails, np.bool_)
+        row, offered = SIDE[side], self.offered(side, node, time).sum(axis=0)
+        most = np.minimum(self.whole(time)[row, node], offered)
+        spare = sum(most.tolist()) - int(self.total[row, node])
+        scarce: Bools = (most > spare) & (offered < SCARCE * (most - float(spare)))
+        return scarce
+
     def state(self, rail: Rails, time: Fraction) -> kernels.State:
         """A plan to be changed, aimed at `time`."""
         return kernels.State(
@@ -139,20 +185,28 @@ def improve(
 ) -> tuple[Rails, Fraction]:
     """The best plan that `steps` steps find on the way to `target`, and its exact makespan."""
     state = cells.state(rail, target)
-    until = np.zeros(len(rail), np.int32)
-    if locked is not None:
-        until[locked] = kernels.LOCKED
+    until = _until(len(rail), locked)
     kernels.tabu(state, until, float(tolerance * target * cells.fastest), steps, EVALUATIONS, seed)
     return state.rail, cells.value(cells.loads(state.rail))
 
 
-def even_out(cells: Cells, rail: Rails, aim: Fraction, rounds: int, seed: int) -> Rails:
+def even_out(
+    cells: Cells, rail: Rails, aim: Fraction, rounds: int, seed: int, locked: Bools | None = None
+) -> Rails:
     """A plan whose overloaded rails shared their chunks anew with others of their node, so that
     fewer of them need more than `aim` seconds.
     """
     state = cells.state(rail, aim)
-    resplit(state, np.zeros(len(rail), np.int32), 0.0, rounds, seed)
+    resplit(state, _until(len(rail), locked), 0.0, rounds, seed)
     return state.rail
+
+
+def _until(chunks: int, locked: Bools | None) -> npt.NDArray[np.int32]:
+    """Until when each chunk rests: for good where it is locked."""
+    until = np.zeros(chunks, np.int32)
+    if locked is not None:
+        until[locked] = kernels.LOCKED
+    return until
 
 
 def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
@@ -175,17 +229,20 @@ def anchor(
     """A plan in which some nodes' rails carry what `arranged` says, the other chunks where they
     fit; and which are fixed: those of nodes where that could be, in spite of dead rails.
 
-    arranged  node -> int64, the rail of each of `node_chunks(side, node)`.  Chunks of one size are
-              interchangeable at a node: which of them takes which place is decided by the other
-              ends, those with fewer living rails first, else in an order that the seed draws: one
-              after the other, the last sender or receiver would be left with the places that suit
-              it least.
+    arranged  node -> int64, the rail of each of `node_chunks(side, node)`, -1 where it is open.
+              Chunks of one size are interchangeable at a node, except on scarce rails: which of
+              them takes which place is decided by the other ends, those with fewer living rails
+              first, else in an order that the seed draws: one after the other, the last sender or
+              receiver would be left with the places that suit it least.
     """
     anchored = np.full(len(cells.chunks), -1, np.int32)
     slots = np.zeros((0, cells.fabric.rails), np.int64)
-    for node, local in arranged.items():
-        rows = cells.node_chunks(side, node)
-        sizes, place = np.unique(cells.chunks.size[rows], return_inverse=True)
+    given = {node: _given(cells, side, node, local) for node, local in arranged.items()}
+    for node, (rows, local) in given.items():
+        sizes = cells.chunks.size[rows]
+        own = cells.scarce(side, node, target)[local] & _lives(cells, side, rows, local)
+        sizes[own] = -1 - np.arange(np.count_nonzero(own))  # as if of a size of its own
+        sizes, place = np.unique(sizes, return_inverse=True)
         anchored[rows] = place + len(slots)
         slots = np.concatenate([slots, np.zeros((len(sizes), cells.fabric.rails), np.int64)])
         np.add.at(slots, (anchored[rows], local), 1)
@@ -195,12 +252,25 @@ def anchor(
     living = cells.living[cells.end[kernels.SEND, chosen], cells.end[kernels.RECV, chosen]]
     order[among] = chosen[np.lexsort((living, -cells.chunks.size[chosen]))]
     rail = _complete(cells, target, order, slots, anchored, side)
-    for node, local in arranged.items():
-        rows = cells.node_chunks(side, node)
+    for rows, local in given.values():
         sizes, rails = cells.chunks.size[rows], cells.fabric.rails
         asked, carried = (np.bincount(places, sizes, rails) for places in (local, rail[rows]))
         fixed[rows] = np.array_equal(asked, carried)
     return rail, fixed
+
+
+def _given(
+    cells: Cells, side: str, node: int, local: Ints
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """(chunks, rails): those of a node's chunks whose rail is given, and which it is."""
+    return cells.node_chunks(side, node)[local >= 0], local[local >= 0]
+
+
+def _lives(cells: Cells, side: str, rows: npt.NDArray[np.int32], local: Ints) -> Bools:
+    """Whether the rail of each of these chunks lives at the far end."""
+    row = 1 - SIDE[side]
+    lives: Bools = cells.rate[row, cells.end[row, rows], local] > 0
+    return lives
 
 
 def _complete(

@@ -35,7 +35,9 @@ from railopt.plans import SIDES
 from railopt.policies.lpt import lpt_global
 from railopt.solver.coupled import nodes
 from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program
+from railopt.solver.coupled.fallback import first_bound
 from railopt.solver.coupled.race import Race
+from railopt.solver.coupled.scarce import settled
 from railopt.solver.coupled.search import SIDE, Cells, anchor, construct, even_out, improve
 from railopt.solver.local.steps import failure
 
@@ -146,6 +148,8 @@ def _start(race: Race) -> None:
     node = tight[0]
     bound = _average(cells, side, node)
     race.lift(bound, _lifted(side, node, {"kind": "average"}), "average")
+    if not cells.fabric.is_uniform:
+        race.lift(*first_bound(cells.fabric, cells.chunks), "average")
     if not race.met and not _fill(race, side, tight):
         _cap_weights(race, side, node)
         if not race.over:
@@ -158,7 +162,7 @@ def _most_loaded(cells: Cells) -> tuple[str, list[int]]:
     """The side of the node with the largest load a rate, and that node, then others of that side
     that come close to it.
     """
-    mean = cells.total / np.maximum(cells.rate.sum(axis=2), 1)
+    mean = cells.mean
     row, node = divmod(int(np.argmax(mean)), cells.fabric.nodes)
     order = np.argsort(-mean[row], kind="stable")[:ANCHORS].tolist()
     close = [k for k in order if k != node and mean[row, k] > CLOSE * mean[row, node]]
@@ -183,7 +187,7 @@ def _fill(
     the way from there to the best plan, the other chunks arranged around them; whether the first of
     them could be filled.
     """
-    cells, aim = race.cells, race.bound * (1 + race.tolerance)
+    cells, aim = race.cells, race.aim * (1 + race.tolerance)
     aim += above * (race.value - aim)
     arranged: dict[int, Ints] = {}
     for node in tight:
@@ -191,7 +195,7 @@ def _fill(
         if local is None:
             break
         arranged[node] = local
-        if aim <= race.bound:
+        if aim <= race.aim:
             race.arranged[side, node] = local
     if arranged:
         rail, locked = anchor(cells, aim, side, arranged, race.seed)
@@ -204,6 +208,25 @@ def _fill(
             race.offer(rail, value, "filled and search")
     race.seed += 1
     return bool(arranged)
+
+
+def _settle(race: Race, side: str, node: int) -> bool:
+    """The scarce rails of a node filled, the other chunks arranged around them; whether there are
+    such, and they could be filled.
+    """
+    cells, aim = race.cells, race.aim
+    local = settled(cells, side, node, aim, race.seed)
+    if local is None or local.max() < 0:
+        return False
+    rail, locked = anchor(cells, aim, side, {node: local}, race.seed)
+    _load(race, _search_kernels)
+    rail, value = improve(cells, rail, aim, steps=SHORT_STEPS, seed=race.seed, locked=locked)
+    race.offer(rail, value, "settled and search")
+    if not race.met:
+        rail = even_out(cells, rail, aim, ROUNDS, race.seed, locked)
+        race.offer(rail, cells.value(cells.loads(rail)), "settled and re-split")
+    race.seed += 1
+    return True
 
 
 def _average(cells: Cells, side: str, node: int) -> Fraction:
@@ -246,7 +269,7 @@ def _search(race: Race, steps: int, start: Rails, by: str, locked: Bools | None 
     rail, value = improve(
         race.cells,
         start,
-        race.bound,
+        race.aim,
         tolerance=race.tolerance,
         steps=steps,
         seed=race.seed,
@@ -260,7 +283,7 @@ def _search(race: Race, steps: int, start: Rails, by: str, locked: Bools | None 
 def _even_out(race: Race) -> None:
     """The best plan with rails that share their chunks anew, to the last byte."""
     assert race.rail is not None
-    cells, aim = race.cells, race.bound * (1 + race.tolerance)
+    cells, aim = race.cells, race.aim * (1 + race.tolerance)
     rail = even_out(cells, race.rail, aim, ROUNDS, race.seed)
     race.seed += 1
     race.offer(rail, cells.value(cells.loads(rail)), "re-split")
@@ -273,7 +296,10 @@ def _restart(race: Race, round_: int) -> None:
     steps = SHORT_STEPS if round_ <= SHORT_ROUNDS else LATER_STEPS * (1 + round_ // SHORT_ROUNDS)
     assert race.rail is not None
     above = HALFWAY if round_ % 4 == 3 else Fraction(0)
-    if round_ % 2 == 1 and _fill(race, *_most_loaded(race.cells), nodes.MORE_TRIES, above):
+    side, tight = _most_loaded(race.cells)
+    if round_ % 2 == 1 and (
+        _fill(race, side, tight, nodes.MORE_TRIES, above) or _settle(race, side, tight[0])
+    ):
         return
     if round_ % 3 == 0:
         _search(race, steps, race.rail, "search")
@@ -281,7 +307,7 @@ def _restart(race: Race, round_: int) -> None:
     rng = np.random.default_rng([race.seed, round_])
     jitter = 0.1 * rng.random(len(race.cells.chunks))
     order = np.argsort(-race.cells.chunks.size * (1 - jitter), kind="stable")
-    _search(race, steps, construct(race.cells, race.bound, order), "search from a new start")
+    _search(race, steps, construct(race.cells, race.aim, order), "search from a new start")
 
 
 def _nodes(race: Race, limit_s: float) -> None:
@@ -303,10 +329,10 @@ def _nodes(race: Race, limit_s: float) -> None:
         else:
             by = f"railopt's exact search at node {node} {side}, which the kernel did not check"
             race.lift_unchecked(bracket.bound, by)
-        if bracket.value is not None and bracket.value <= race.bound:
+        if bracket.value is not None and bracket.value <= race.aim:
             race.arranged[side, node] = found.rail
         if bracket.value is not None and bracket.value < race.value and not race.over:
-            _anchored(race, side, {node: found.rail}, max(bracket.value, race.bound))
+            _anchored(race, side, {node: found.rail}, max(bracket.value, race.aim))
 
 
 def _anchored(race: Race, side: str, arranged: dict[int, Ints], aim: Fraction) -> None:
@@ -333,20 +359,19 @@ def _around(race: Race) -> None:
         deadline = race.deadline.within(min(ANCHOR_S, race.left_s / 2))
         seed, known = int(rng.integers(1 << 30)), race.arranged.get((side, node))
         tries = nodes.MORE_TRIES if known is None else nodes.SOME_TRIES
-        found = nodes.arrange(cells, side, node, race.bound, deadline, seed, tries)
+        found = nodes.arrange(cells, side, node, race.aim, deadline, seed, tries)
         known = known if found is None else found
         if known is not None:
             race.arranged[side, node] = known
-            arranged[node] = nodes.exchanged(cells, side, node, known, seed)
+            arranged[node] = nodes.exchanged(cells, side, node, race.aim, known, seed)
     if arranged and not race.over:
-        _anchored(race, side, arranged, race.bound)
+        _anchored(race, side, arranged, race.aim)
 
 
 def _by_load(race: Race) -> Iterator[tuple[str, int]]:
     """(side, node) of the nodes with chunks, the most loaded first."""
     cells = race.cells
-    mean = cells.total / np.maximum(cells.rate.sum(axis=2), 1)
-    for place in np.argsort(-mean.ravel(), kind="stable").tolist():
+    for place in np.argsort(-cells.mean.ravel(), kind="stable").tolist():
         if cells.total.flat[place]:
             row, node = divmod(place, cells.fabric.nodes)
             yield SIDES[row], node

@@ -286,7 +286,7 @@ def test_rails_of_one_speed_change_places() -> None:
     chunks = Chunks.from_arrays(src=[0] * 5, dst=[1] * 5, size=[5, 4, 3, 2, 1], nodes=2)
     cells, rail, seen = Cells(fabric, chunks), np.arange(5), set()
     for seed in range(20):
-        other = nodes.exchanged(cells, "send", 0, rail, seed)
+        other = nodes.exchanged(cells, "send", 0, Fraction(1), rail, seed)
         assert sorted(other.tolist()) == [0, 1, 2, 3, 4]
         assert fabric.tx[0, other].tolist() == fabric.tx[0, rail].tolist()
         seen.add(tuple(other.tolist()))
