@@ -53,7 +53,7 @@ class Race:
     unchecked  a bound that the kernel could not check, and by what
     settled    (side, node) whose local optimum is known
     arranged   (side, node) -> int64, the rail of each of its chunks, largest first, all done within
-               the bound
+               the aim
     step_s     what a step of the search took lately
     aims       bound -> the least time from it on in which whole units fit
     """

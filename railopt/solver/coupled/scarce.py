@@ -86,30 +86,29 @@ def _filling(
     room, to_come = most, sum(offered)
     for k in sorted(range(len(offered)), key=offered.__getitem__):
         share = offered[k] if to_come <= room else offered[k] * room // to_come
+        spare = max(0, min(slack - max(0, room - to_come), share))  # less what is wasted already
         to_come -= offered[k]
         free = np.flatnonzero(far == k)
         if share and len(free):
-            least = share - int(rng.integers(min(slack, share) + 1))
-            found = free[_with_sum(sizes[free], least, share, rng)]
+            wasted = int(rng.integers(rng.integers(spare + 1) + 1))  # mostly little
+            found = free[_with_sum(sizes[free], share - wasted, rng)]
             chosen += found.tolist()
             room -= int(sizes[found].sum())
     return np.array(chosen, np.int64)
 
 
-def _with_sum(sizes: Ints, least: int, most: int, rng: np.random.Generator) -> Ints:
-    """Places of sizes with a sum of at most `most`: one of at least `least`, or the largest of some
-    tries.
-    """
+def _with_sum(sizes: Ints, most: int, rng: np.random.Generator) -> Ints:
+    """Places of sizes with a sum of `most`, or the largest below it that some tries find."""
     best, reached = np.empty(0, np.int64), -1
     for _ in range(TRIES):
         pool, chosen, total = _drawn(sizes, most, rng)
         values = np.ascontiguousarray(sizes[pool])
         buffers = np.empty((6, 1 << (POOL // 2)), np.int64)
-        more, mask = best_subset(values, len(pool), least - total, most - total, buffers)
+        more, mask = best_subset(values, len(pool), most - total, most - total, buffers)
         if total + more > reached:
             reached = total + more
             best = np.array(chosen + [p for i, p in enumerate(pool) if mask >> i & 1], np.int64)
-        if reached >= least:
+        if reached == most:
             break
     return best
 

@@ -19,6 +19,7 @@ from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies import by_size
 from railopt.solver.coupled import search_kernels as kernels
+from railopt.solver.coupled.alike import relieve
 from railopt.solver.coupled.resplit_kernels import resplit
 
 EVALUATIONS = 20_000  # exchanges looked at in one step
@@ -253,6 +254,9 @@ def anchor(
     order[among] = chosen[np.lexsort((living, -cells.chunks.size[chosen]))]
     rail = _complete(cells, target, order, slots, anchored, side)
     for rows, local in given.values():
+        if not cells.fabric.is_uniform:
+            most = np.argmax(np.bincount(anchored[rows]))
+            relieve(cells, target, SIDE[side], rows[anchored[rows] == most], rail)
         sizes, rails = cells.chunks.size[rows], cells.fabric.rails
         asked, carried = (np.bincount(places, sizes, rails) for places in (local, rail[rows]))
         fixed[rows] = np.array_equal(asked, carried)

@@ -384,8 +384,9 @@ def _critical(race: Race) -> Iterator[tuple[str, int]]:
     assert race.rail is not None
     cells, load = race.cells, race.cells.loads(race.rail)
     late = np.any(load > cells.capacity(race.bound), axis=2)
+    done = {*race.settled, *(race.arranged if race.aim == race.bound else ())}
     for side, node in _by_load(race):
-        if late[SIDE[side], node] and (side, node) not in {*race.settled, *race.arranged}:
+        if late[SIDE[side], node] and (side, node) not in done:
             yield side, node
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from railopt import Chunks, Fabric, workloads
 from railopt.solver.coupled import nodes
 from railopt.solver.coupled import solve as coupled
+from railopt.solver.coupled.alike import relieve
 from railopt.solver.coupled.scarce import reachable, settled
-from railopt.solver.coupled.search import Cells, anchor
+from railopt.solver.coupled.search import SIDE, Cells, anchor
 
 RAILS = 5
 
@@ -94,6 +95,28 @@ def test_equal_chunks_do_not_change_places_on_scarce_rails() -> None:
         assert (rail[rows[local == 4]] == 4).all()
         other = nodes.exchanged(cells, "recv", 3, time, local, seed)
         assert ((other == 4) == (local == 4)).all()
+
+
+def test_chunks_of_one_size_change_places_where_a_far_end_is_slow() -> None:
+    """Node 0 sends four chunks on each of three rails.  Receiver 1 takes one of them on rail 2,
+    where receiver 3 is dead; receiver 2 can take any.
+    """
+    rates = np.full((4, 3), 4)
+    rates[1, 2], rates[3, 2] = 1, 0
+    dst = np.repeat([1, 2, 3], 4)
+    chunks = Chunks.from_arrays(src=[0] * 12, dst=dst, size=[10] * 12, nodes=4)
+    cells = Cells(Fabric(4, 3, 3, np.full((4, 3), 4), rates), chunks)
+    rail = np.array([2, 2, 2, 2, 0, 0, 0, 1, 0, 1, 1, 1], np.int16)
+    before, time = cells.loads(rail), Fraction(10)
+    assert cells.value(before) == 40
+    relieve(cells, time, SIDE["send"], np.arange(12, dtype=np.int32), rail)
+    after = cells.loads(rail)
+    assert cells.value(after) == time
+    assert after[0].tolist() == before[0].tolist()
+    assert (rail[dst == 3] < 2).all()
+    again = rail.copy()
+    relieve(cells, time, SIDE["send"], np.arange(12, dtype=np.int32), again)
+    assert again.tolist() == rail.tolist()  # nothing is overloaded any more
 
 
 def test_slow_senders_that_add_up_to_one_rail_are_proved() -> None:
