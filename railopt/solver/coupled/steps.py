@@ -7,7 +7,8 @@ Value and bound approach each other by rising cost, and the race ends as soon as
        first, a better bound by weights in parts of a cap; else lpt-global repaired by a short
        search aimed at the bound
     2  pigeonhole bounds of every node; the fluid bound where NICs differ; rails that share their
-       chunks anew to the last byte; short searches from several starts
+       chunks anew to the last byte; short searches from several starts, or around rails of the most
+       loaded node that few far ends can fill
     3  exact local optima of the critical nodes: better bounds, and rails around which the other
        nodes are arranged
     4  what the tightest senders and receivers rule out together
@@ -15,6 +16,9 @@ Value and bound approach each other by rising cost, and the race ends as soon as
        with more work for its optimum
     6  3 with more time, searches around new arrangements of the tightest nodes and from new starts,
        until the time is up
+
+Searches aim at the bound, or, where NICs differ, at the first time from it on in which whole units
+fit (`scarce.py`), which is no bound: no witness shows it.
 
 Every bound of 1 to 4 has a witness that the kernel re-checks; what only CP-SAT says is "claimed".
 """
@@ -159,8 +163,8 @@ def _start(race: Race) -> None:
 
 
 def _most_loaded(cells: Cells) -> tuple[str, list[int]]:
-    """The side of the node with the largest load a rate, and that node, then others of that side
-    that come close to it.
+    """The side of the node with the largest load a rate that its far ends can use, and that node,
+    then others of that side that come close to it.
     """
     mean = cells.mean
     row, node = divmod(int(np.argmax(mean)), cells.fabric.nodes)
@@ -347,7 +351,7 @@ def _anchored(race: Race, side: str, arranged: dict[int, Ints], aim: Fraction) -
 
 def _around(race: Race) -> None:
     """A search around some of the most loaded nodes of one side, which share no chunks, each
-    arranged within the bound in a new way: anew, or on other rails than before.
+    arranged within the aim in a new way: anew, or on other rails than before.
     """
     cells, rng = race.cells, np.random.default_rng(race.seed)
     race.seed += 1

@@ -3,9 +3,10 @@ capacities, filled to the last unit by the few others.
 
 On a rail of capacity C that takes other chunks of sum s, caps of size P fill what is left but for
 (C - s) mod P: the rail's waste.  All rails together may waste `sum of C - total` and no more.
-So rails and others are dealt into groups at random, and a group's chunks go to its rails in the way
-that wastes least: a chunk set that wastes little of a rail is rare, so that few pairs of them have
-to be looked at.
+So rails and others are dealt into groups at random, one chunk of a group exchanged for another's
+where its sum could not fill the rails, and a group's chunks go to its rails in the way that wastes
+least: a chunk set that wastes little of a rail is rare, so that few pairs of them have to be looked
+at.
 """
 
 from __future__ import annotations
