@@ -24,11 +24,13 @@ NEVER = np.int64(1) << np.int64(62)  # more than any load wastes
 
 
 class Loads(NamedTuple):
-    """The loads to choose from, by rising waste.
+    """The loads to choose from, by rising cost: what all loads of a cover may take together of some
+    budget, such as what all rails may waste.
 
     sizes    int64 [types], bytes of a job of each type;  counts int64 [types], how many there are
     table    int16 [loads, types], how many jobs of each type a load has
-    wastes   int64 [loads] rising: what its rail could carry besides, capacity - sum
+    costs    int64 [loads] rising, at least 0
+    wastes   int64 [loads]: what its rail could carry besides, capacity - sum
     classes  int64 [loads], the class of rails (those of one capacity) that a load belongs to
     rails    int64 [classes], how many rails each class has
     """
@@ -36,6 +38,7 @@ class Loads(NamedTuple):
     sizes: Array
     counts: Array
     table: Array
+    costs: Array
     wastes: Array
     classes: Array
     rails: Array
@@ -66,7 +69,7 @@ class Stack(NamedTuple):
     choices  uint64 [levels, words], those yet to be tried;  at int64, the first word to look at
     branch   int64, the type of job branched on
     left     int64 [levels, types], jobs not carried;  free int64 [levels, classes], rails not used
-    room     int64, what all rails not used may waste together
+    room     int64, what the loads of all rails not used may cost together
     """
 
     usable: Array
@@ -135,7 +138,7 @@ def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
 
 
 @kernel_part()
-def stack_of(loads: Loads, slack: int) -> Stack:
+def stack_of(loads: Loads, budget: int) -> Stack:
     """An empty branch: all loads usable, all jobs left, all rails free."""
     number, levels = loads.table.shape[0], loads.rails.sum() + 1
     words = (number + 63) // 64
@@ -151,7 +154,7 @@ def stack_of(loads: Loads, slack: int) -> Stack:
     )
     for load in range(number):
         stack.usable[0, load >> 6] |= np.uint64(1) << np.uint64(load & 63)
-    stack.left[0], stack.free[0], stack.room[0] = loads.counts, loads.rails, slack
+    stack.left[0], stack.free[0], stack.room[0] = loads.counts, loads.rails, budget
     return stack
 
 
@@ -213,8 +216,8 @@ def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> 
     usable, table, more = stack.usable[below], loads.table, masks.more
     stack.free[below] = stack.free[level]
     stack.free[below, own_class] -= 1
-    stack.room[below] = stack.room[level] - loads.wastes[load]
-    affordable = np.searchsorted(loads.wastes, stack.room[below], side="right")
+    stack.room[below] = stack.room[level] - loads.costs[load]
+    affordable = np.searchsorted(loads.costs, stack.room[below], side="right")
     reach = min(stack.reach[level], (affordable + 63) >> 6)
     stack.reach[below] = reach
     for w in range(reach):
@@ -233,14 +236,14 @@ def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> 
 
 
 @njit(cache=True)
-def search(loads: Loads, slack: int, max_steps: int, chosen: Array) -> tuple[int, int]:
+def search(loads: Loads, budget: int, max_steps: int, chosen: Array) -> tuple[int, int]:
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
     for an idle rail.
 
-    slack      what all rails may waste together: sum(rails * capacity) - sum(sizes * counts)
+    budget     what the loads of a cover cost together at most
     max_steps  words of masks to look at, some tenths of a nanosecond each, before it gives up
     """
-    masks, stack = masks_of(loads), stack_of(loads, slack)
+    masks, stack = masks_of(loads), stack_of(loads, budget)
     types, depth = loads.counts.size, loads.rails.sum()
     chosen[:] = -1
     level, nodes, steps, fresh = 0, 0, 0, True

@@ -5,24 +5,28 @@ See `window` and `cover`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 
 from railopt.arrays import Ints
-from railopt.solver.local.cover import FOUND, GAVE_UP, Loads, search
+from railopt.solver.local.cover import FOUND, GAVE_UP, REFUTED, Loads, search
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.dual import PRICING_NODES, heaviest_load
 from railopt.solver.local.fill import on_rails, spread
 from railopt.solver.local.outcome import Witness
-from railopt.solver.local.state import LARGEST
+from railopt.solver.local.state import LARGEST, State
 from railopt.solver.local.window import (
+    Bounds,
     Half,
     classed,
     codes_fit,
+    count_heavy,
     count_window,
     interleaved,
     list_loads,
     sums_and_codes,
+    weighed,
 )
 
 HALF = 1 << 21  # sets of one half of the types: 32 MiB each
@@ -32,14 +36,11 @@ STEPS_A_SECOND = 3e9  # of the cover's search
 
 @dataclass(frozen=True)
 class Decision:
-    """`status` FOUND (with an assignment), REFUTED or GAVE_UP; `rarest`: the sizes by rising number
-    of loads that have them.
-    """
+    """`status` FOUND (with an assignment), REFUTED or GAVE_UP."""
 
     status: int
     assignment: Ints | None
     nodes: int
-    rarest: Ints
 
 
 def cover_witness(weights: list[list[int]] | None = None) -> Witness:
@@ -53,66 +54,105 @@ class Windows:
     """The halves of all sets of jobs of at most the largest of `capacities` int64 [rails], for
     sizes int64 [n] in descending order; `usable` unless there are more than `half` of them, or
     sums that could wrap.
+
+    With weights of the types, only loads are used that weigh enough: all loads together weigh what
+    all jobs weigh, so none may fall short of the heaviest of its rail by more than all may together
+    (reduced-cost fixing).
     """
 
     def __init__(self, sizes: Ints, capacities: Ints, half: int = HALF) -> None:
         self.sizes, self.total, high = sizes, int(sizes.sum()), int(capacities.max())
         self.types, self.counts = interleaved(sizes)
+        self.weights = np.zeros(len(self.types), np.int64)
         middle = (len(self.types) + 1) // 2
+        self.halves: list[Half] = []
         self.usable = sum(capacities.tolist()) < LARGEST and bool(codes_fit(self.counts))
         if self.usable:
-            left = sums_and_codes(self.types[:middle], self.counts[:middle], high, half)
-            right = sums_and_codes(self.types[middle:], self.counts[middle:], high, half)
-            self.left, self.right = Half(*left), Half(*right)
-            self.usable = len(self.left.sums) > 0 and len(self.right.sums) > 0
+            for part in (slice(middle), slice(middle, None)):
+                found = sums_and_codes(self.types[part], self.counts[part], high, half)
+                nothing = np.zeros(len(found[0]), np.int64)
+                self.halves.append(Half(found[0], found[1], nothing, nothing))
+            self.usable = all(len(found.sums) for found in self.halves)
+
+    @property
+    def sifted(self) -> bool:
+        """Whether only loads are used that weigh enough."""
+        return bool(self.weights.any())
+
+    def sift(self, given: dict[int, int]) -> None:
+        """Use only loads that weigh enough, by these weights of the sizes."""
+        middle = (len(self.types) + 1) // 2
+        self.weights = np.array([given.get(int(size), 0) for size in self.types], np.int64)
+        for i, part in enumerate((slice(middle), slice(middle, None))):
+            found = self.halves[i]
+            weights_and_peaks = weighed(found.codes, self.counts[part], self.weights[part])
+            self.halves[i] = Half(found.sums, found.codes, *weights_and_peaks)
 
     def count(self, capacities: Ints, limit: int) -> int:
         """How many loads rails of these capacities can have, one class of them after the other;
         counts no further than `limit`.
         """
-        slack, found = int(capacities.sum()) - self.total, 0
-        for capacity in np.unique(capacities).tolist():
-            found += self.between(max(1, capacity - slack), capacity, limit - found)
+        bounds = self._bounds(capacities)
+        if bounds is None:
+            return limit + 1
+        found, least = 0, bounds.heaviest - bounds.spare
+        for k, capacity in enumerate(bounds.capacities.tolist()):
+            low = max(1, capacity - bounds.slack)
+            found += int(count_heavy(*self.halves, low, capacity, least[k], limit - found))
             if found > limit:
                 break
         return found
 
     def between(self, low: int, high: int, limit: int) -> int:
         """How many sets of jobs have a sum in [low, high]; counts no further than `limit`."""
-        return int(count_window(self.left.sums, self.right.sums, max(low, 0), high, limit))
+        left, right = self.halves
+        return int(count_window(left.sums, right.sums, max(low, 0), high, limit))
 
-    def decide(
-        self, capacities: Ints, limit: int, max_steps: int, weights: dict[int, int] | None = None
-    ) -> Decision:
+    def decide(self, capacities: Ints, limit: int, max_steps: int) -> Decision:
         """Search for an assignment within capacities int64 [rails]; gives up where they have more
         than `limit` loads.
-
-        With weights of the sizes, only loads are used that weigh enough: all loads together weigh
-        what all jobs weigh, so none may fall short of the heaviest of its rail by more than all may
-        together (reduced-cost fixing).
         """
-        if self.count(capacities, limit) > limit:
-            return Decision(GAVE_UP, None, 0, self.types)
-        distinct, rails, class_of = classed(capacities)
-        slack = int(capacities.sum()) - self.total
-        wastes, classes, table = list_loads(
-            self.left, self.right, self.counts, distinct, slack, limit
-        )
-        if weights is not None:
-            weight = np.array([weights.get(int(size), 0) for size in self.types], np.int64)
-            enough = _least(self.types, self.counts, weight, rails, distinct)
-            heavy = table.astype(np.int64) @ weight >= enough[classes]
-            wastes, classes, table = wastes[heavy], classes[heavy], table[heavy]
+        bounds = self._bounds(capacities)
+        if bounds is None:
+            return Decision(GAVE_UP, None, 0)
+        few, costs, wastes, classes, table = list_loads(*self.halves, self.counts, bounds, limit)
+        if not few:
+            return Decision(GAVE_UP, None, 0)
+        _, rails, class_of = classed(capacities)
         chosen = np.full(len(capacities), -1, np.int64)
-        loads = Loads(self.types, self.counts, table, wastes, classes, rails)
-        status, nodes = search(loads, slack, max_steps, chosen)
-        rarest = self.types[np.argsort(np.count_nonzero(table, axis=0), kind="stable")]
+        loads = Loads(self.types, self.counts, table, costs, wastes, classes, rails)
+        budget = bounds.spare if self.sifted else bounds.slack
+        status, nodes = search(loads, budget, max_steps, chosen)
         if status != FOUND:
-            return Decision(status, None, nodes, rarest)
+            return Decision(status, None, nodes)
         assignment = np.zeros(len(self.sizes), np.int64)
         load_of = on_rails(chosen, classes, class_of)
         spread(self.sizes, self.types, table, load_of, assignment)
-        return Decision(status, assignment, nodes, rarest)
+        return Decision(status, assignment, nodes)
+
+    def _bounds(self, capacities: Ints) -> Bounds | None:
+        """Of the loads of rails of these capacities; None where a knapsack takes too long."""
+        distinct, rails, _ = classed(capacities)
+        jobs = self.types, self.counts, self.weights
+        load, heaviest = np.zeros(len(self.types), np.int64), np.zeros(len(rails), np.int64)
+        for k, capacity in enumerate(distinct.tolist() if self.sifted else ()):
+            heaviest[k], complete = heaviest_load(*jobs, capacity, 0, PRICING_NODES, load)
+            if not complete:
+                return None
+        slack = int(capacities.sum()) - self.total
+        return Bounds(distinct, slack, heaviest, int(rails @ heaviest - self.weights @ self.counts))
+
+    def witness(self, unit: int) -> Witness:
+        """That capacities are refuted; sizes are in units of so many bytes.  Weights are listed by
+        falling size: the kernel searches in this order, and large jobs have the fewest loads.
+        """
+        if not self.sifted:
+            return cover_witness()
+        by_size = np.argsort(-self.types)
+        pairs = zip(
+            (self.types[by_size] * unit).tolist(), self.weights[by_size].tolist(), strict=True
+        )
+        return cover_witness([[size, weight] for size, weight in pairs])
 
 
 def affordable_half(most: int, deadline: Deadline) -> int:
@@ -120,13 +160,59 @@ def affordable_half(most: int, deadline: Deadline) -> int:
     return max(1 << 10, deadline.afford(most, SETS_A_SECOND / 3))
 
 
-def _least(types: Ints, counts: Ints, weights: Ints, rails: Ints, capacities: Ints) -> Ints:
-    """int64 [classes]: what a load must weigh if rails[k] loads of at most capacities[k] each carry
-    all jobs; nothing where a knapsack takes too long.
+def decide_times(
+    state: State, windows: Windows, limit: int, steps: int, bisect: bool = True
+) -> None:
+    """Decide times between bound and value: as far up as `limit` loads allow; by bisection where
+    that takes too long, or an assignment is found.
     """
-    load, most = np.zeros(len(types), np.int64), np.zeros(len(rails), np.int64)
-    for k, capacity in enumerate(capacities.tolist()):
-        most[k], complete = heaviest_load(types, counts, weights, capacity, 0, PRICING_NODES, load)
-        if not complete:
-            return np.zeros(len(rails), np.int64)
-    return most - (rails @ most - weights @ counts)
+    ceiling, by = state.value - 1, "sifted cover" if windows.sifted else "exact cover"
+    while not state.over():
+        ceiling = min(ceiling, state.value - 1)
+        time = latest(state, windows, ceiling, limit)
+        if time < state.bound:
+            return
+        affordable = state.deadline.afford(steps, STEPS_A_SECOND)
+        decision = windows.decide(state.capacities(time), limit, affordable)
+        if decision.status == FOUND and decision.assignment is not None:
+            before = state.value
+            state.improve(decision.assignment, by)
+            if 8 * (before - state.value) > before - state.bound and nearly_optimal(state):
+                ceiling = state.value - 1
+            else:  # small steps down would take long: halve the gap
+                ceiling = (state.bound + state.value) // 2
+        elif decision.status == REFUTED:
+            state.refuted(time, windows.witness(state.unit), by)
+            if time < ceiling:  # little later there are too many loads
+                return
+            ceiling = state.value - 1
+        elif bisect and time > state.bound:
+            ceiling = (state.bound + time) // 2
+        else:
+            return
+
+
+def nearly_optimal(state: State) -> bool:
+    """Whether there are hardly more assignments within the value than within the bound: their
+    number grows with a power of what rails may waste, as high as there are rails.
+    """
+    return bool(
+        2 * state.slack(state.bound) ** state.rails > state.slack(state.value) ** state.rails
+    )
+
+
+def latest(state: State, windows: Windows, high: int, limit: int) -> int:
+    """A late time up to `high` within which there are at most `limit` loads: at least five sixths
+    as far from the bound as the latest; one below the bound where even that has more.
+    """
+    low = before = state.bound - 1
+    if high > before and windows.count(state.capacities(high), limit) <= limit:
+        return high
+    while high - low > 1 and 6 * (low - before) < 5 * (high - before):
+        middle = before + isqrt(max(1, low - before) * (high - before))
+        middle = min(max(middle, low + 1), high - 1)
+        if windows.count(state.capacities(middle), limit) > limit:
+            high = middle
+        else:
+            low = middle
+    return low

@@ -19,7 +19,14 @@ from railopt.arrays import Array
 from railopt.compiled import kernel_part, njit
 from railopt.solver.local.cover import FOUND, Loads, search
 from railopt.solver.local.subsets import POOL, best_subset, shuffle
-from railopt.solver.local.window import classed, codes_fit, half_sums, interleaved, list_loads
+from railopt.solver.local.window import (
+    Bounds,
+    classed,
+    codes_fit,
+    half_sums,
+    interleaved,
+    list_loads,
+)
 
 
 class Sharing(NamedTuple):
@@ -310,11 +317,12 @@ def complete(
     if left.sums.size == 0 or right.sums.size == 0:
         return False
     distinct, rails, class_of = classed(capacities)
-    wastes, classes, table = list_loads(left, right, counts, distinct, slack, max_loads)
-    if wastes.size == 0:
+    bounds = Bounds(distinct, slack, np.zeros(distinct.size, np.int64), 0)
+    few, costs, wastes, classes, table = list_loads(left, right, counts, bounds, max_loads)
+    if not few or wastes.size == 0:
         return False
     chosen = np.empty(capacities.size, np.int64)
-    loads = Loads(types, counts, table, wastes, classes, rails)
+    loads = Loads(types, counts, table, costs, wastes, classes, rails)
     status, _ = search(loads, slack, max_steps, chosen)
     if status == FOUND:
         spread(sizes, types, table, on_rails(chosen, classes, class_of), rail_of)

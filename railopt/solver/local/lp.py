@@ -214,17 +214,15 @@ class ConfigurationLP:
                 return self._coarsest(prices, capacities, deadline) if sure else None
         return None
 
-    def weights(self, capacities: Ints, deadline: Deadline, scale: int = 1000) -> Ints | None:
-        """The LP's optimal prices at `capacities` as integers, for `exact` to sift loads with; None
-        where time is over.
-        """
+    def optimum(self, capacities: Ints, deadline: Deadline) -> tuple[float, Floats] | None:
+        """(z, the price of each type) of the LP at `capacities`; None where time is over."""
         master = self.master.limit(capacities)
         while not deadline.over:
-            _, prices, class_prices = master.solve()
+            needed, prices, class_prices = master.solve()
             weights, worth = rounded(prices, SCALE), rounded(class_prices, SCALE) + NOISE
             more, sure = master.widen(self.counts, weights, worth, worth, deadline)
             if not more:
-                return rounded(prices, scale) if sure else None
+                return (needed, prices) if sure else None
         return None
 
     def _coarsest(self, prices: Floats, capacities: Ints, deadline: Deadline) -> Ints | None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.solver.local.cover import FOUND, REFUTED
+from railopt.arrays import Floats, Ints
 from railopt.solver.local.deadline import Deadline
-from railopt.solver.local.exact import (
-    STEPS_A_SECOND,
-    Windows,
-    affordable_half,
-    cover_witness,
-)
+from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.outcome import Witness
 from railopt.solver.local.remainders import suits
 from railopt.solver.local.state import State
 
 MOST_SIFTED = 64  # jobs that `sifted_search` takes
-SIFTED = 400_000  # loads that `sifted_search` lists at most
+FEW_SIFTED, SIFTED = 64_000, 256_000  # loads that `sifted_search` lists at first, and at most
+CLOSE = 1000  # ticks between bound and value from which on times lie close
+SIFTED_STEPS = 300_000_000  # of the search among them
 MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs a rail, up to which pricing is easy
 FIRST_S = 0.1  # what the LP may take at first
 
@@ -98,30 +94,56 @@ def rough_dives(state: State, gap: int) -> None:
             return
 
 
+def quickly_sifted(state: State) -> None:
+    """`sifted_search` before the LP's bound is known to the last tick, which takes longer where
+    times lie close: on rails of several speeds.
+    """
+    if not state.alike and state.value - state.bound > CLOSE:
+        sifted_search(state)
+
+
 def sifted_search(state: State) -> None:
-    """Exact search below the value, over the loads that the LP's prices leave."""
+    """Exact search from the bound on, over the loads that the LP's prices leave: these are few
+    where the LP's bound is near.
+    """
     if state.lp is None or len(state.sizes) > MOST_SIFTED:
         return
+    from railopt.solver.local.lp import SCALE, rounded
+
     half = affordable_half(1 << 20, state.deadline)
     windows = Windows(state.sizes, state.capacities(state.value - 1), half)
+    limit = FEW_SIFTED
     while windows.usable and not state.over():
-        time, capacities = state.value - 1, state.capacities(state.value - 1)
-        if windows.count(capacities, SIFTED) > SIFTED:
+        before, prices = (state.bound, state.value), latest_prices(state)
+        if prices is None:
             return
-        weights = state.lp.weights(state.class_capacities(time), state.deadline)
-        if weights is None:
-            return
-        by_size = dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True))
-        steps = state.deadline.afford(300_000_000, STEPS_A_SECOND)
-        decision = windows.decide(capacities, SIFTED, steps, by_size)
-        if decision.status == FOUND and decision.assignment is not None:
-            state.improve(decision.assignment, "sifted cover")
-        elif decision.status == REFUTED:
-            # in the order of the kernel's search
-            pairs = [[size * state.unit, by_size[size]] for size in decision.rarest.tolist()]
-            state.refuted(time, cover_witness(pairs), "sifted cover")
-        else:
-            return
+        weights = rounded(prices, SCALE)
+        windows.sift(dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True)))
+        decide_times(state, windows, limit, SIFTED_STEPS)
+        if (state.bound, state.value) == before:
+            if limit == SIFTED:
+                return
+            limit = SIFTED
+
+
+def latest_prices(state: State) -> Floats | None:
+    """The LP's prices at about the latest time that it refutes, or at the bound where that is
+    later; None where time is over.
+
+    By Newton's method: there z is 1, and at other times about that time over them.
+    """
+    assert state.lp is not None
+    time, prices = state.bound, None
+    for _ in range(4):
+        found = state.lp.optimum(state.class_capacities(time), state.deadline)
+        if found is None:
+            return None
+        needed, prices = found
+        later = int(time * needed)
+        if later <= state.bound or abs(later - time) <= (state.value - state.bound) >> 8:
+            break
+        time = min(later, state.value - 1)
+    return prices
 
 
 def dives(state: State, attempts: int) -> None:

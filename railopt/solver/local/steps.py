@@ -18,13 +18,12 @@ import numpy as np
 from railopt.arrays import Ints
 from railopt.bounds import local_bound
 from railopt.solver.local import apart, dual, values
-from railopt.solver.local.cover import FOUND, REFUTED
 from railopt.solver.local.exact import (
     HALF,
-    STEPS_A_SECOND,
     Windows,
     affordable_half,
     cover_witness,
+    decide_times,
 )
 from railopt.solver.local.filling import mostly_caps, perfect, resplits
 from railopt.solver.local.prices import (
@@ -34,6 +33,7 @@ from railopt.solver.local.prices import (
     dual_witness,
     easy_prices_at_the_value,
     prices_at_the_value,
+    quickly_sifted,
     sifted_search,
 )
 from railopt.solver.local.state import State
@@ -42,6 +42,7 @@ Step = Callable[[State], None]
 SINGLE = 1 << 14  # sets in each half of those that `single_jobs` lists at most
 DIFFERENCES = 1 << 22  # jobs x rails that differencing keeps lists of
 KNOWN_JOBS = 400  # jobs up to which L2 and Fekete-Schepers are asked
+MEDIUM = 256_000  # loads at the bound up to which `medium_search` is tried
 SUM_BITS = 1 << 28  # work of listing all subset sums as one integer
 
 
@@ -162,54 +163,6 @@ def subset_sums(state: State) -> None:
         state.refuted(reached - 1, witness, "subset sums")
 
 
-def exact(state: State, windows: Windows, limit: int, steps: int, bisect: bool = True) -> None:
-    """Decide times between bound and value: as far up as `limit` loads allow, then, where that
-    takes too long, by bisection.
-    """
-    ceiling = state.value - 1
-    while not state.over():
-        time = latest(state, windows, min(ceiling, state.value - 1), limit)
-        if time < state.bound:
-            return
-        affordable = state.deadline.afford(steps, STEPS_A_SECOND)
-        decision = windows.decide(state.capacities(time), limit, affordable)
-        if decision.status == FOUND and decision.assignment is not None:
-            before = state.value
-            state.improve(decision.assignment, "exact cover")
-            if 8 * (before - state.value) > before - state.bound and nearly_optimal(state):
-                ceiling = state.value - 1
-            else:  # small steps down would take long: halve the gap
-                ceiling = (state.bound + state.value) // 2
-        elif decision.status == REFUTED:
-            state.refuted(time, cover_witness(), "exact cover")
-            ceiling = state.value - 1
-        elif bisect and time > state.bound:
-            ceiling = (state.bound + time) // 2
-        else:
-            return
-
-
-def nearly_optimal(state: State) -> bool:
-    """Whether there are hardly more assignments within the value than within the bound: their
-    number grows with a power of what rails may waste, as high as there are rails.
-    """
-    return 10 * state.slack(state.bound) > 7 * state.slack(state.value)
-
-
-def latest(state: State, windows: Windows, high: int, limit: int) -> int:
-    """The latest time up to `high` within which there are at most `limit` loads, by bisection; one
-    below the bound where even that has more.
-    """
-    low = state.bound
-    while low <= high:
-        middle = (low + high) // 2
-        if windows.count(state.capacities(middle), limit) > limit:
-            high = middle - 1
-        else:
-            low = middle + 1
-    return high
-
-
 def large_jobs_apart(state: State) -> None:
     """Where jobs are too large to share a rail, all steps for the others alone."""
     alone = apart.too_large(state)
@@ -225,33 +178,22 @@ def small_search(state: State) -> None:
         capacities = state.capacities(state.value - 1)
         windows = Windows(state.sizes, capacities, 1 << 12)
         if windows.usable and windows.count(capacities, 3000) <= 3000:
-            exact(state, windows, 3000, 4_000_000, bisect=False)
+            decide_times(state, windows, 3000, 4_000_000, bisect=False)
 
 
-def medium_search(state: State, most: int = 256_000) -> None:
-    """Exact where the sets of each half of the jobs are quickly listed, and at most `most` of them
-    are loads at the bound.
+def medium_search(state: State) -> None:
+    """Exact where the sets of each half of the jobs are quickly listed, and few enough of them are
+    loads at the bound.
     """
     if len(state.sizes) > 48:
         return
     half = affordable_half(1 << 20, state.deadline)
     windows = Windows(state.sizes, state.capacities(state.value - 1), half)
-    if not windows.usable or windows.count(state.capacities(state.bound), most) > most:
+    if not windows.usable or windows.count(state.capacities(state.bound), MEDIUM) > MEDIUM:
         return
     for doubling in range(9):
         if not state.over():
-            exact(state, windows, 1000 << doubling, 2_000_000_000)
-
-
-def two_speeds(state: State) -> None:
-    """Exact before the LP is asked, where that would take longer: rails of two speeds, several jobs
-    on each, few of them equal.
-    """
-    several = len(state.sizes) > 3.5 * state.rails
-    if len(state.ticks) == 2 and several and len(np.unique(state.sizes)) > 0.7 * len(state.sizes):
-        perfect(state)
-        if not state.over():
-            medium_search(state, 32_000)
+            decide_times(state, windows, 1000 << doubling, 2_000_000_000)
 
 
 def late_prices(state: State) -> None:
@@ -259,7 +201,7 @@ def late_prices(state: State) -> None:
     loads.
     """
     if state.lp is None and len(state.sizes) <= min(48, MOST_A_RAIL * state.rails):
-        for step in (prices_at_the_value, configuration_lp, sifted_search):
+        for step in (prices_at_the_value, quickly_sifted, configuration_lp, sifted_search):
             if not state.over():
                 step(state)
 
@@ -281,7 +223,7 @@ def full_search(state: State) -> None:
                 half = affordable_half(HALF, state.deadline)
                 windows = Windows(state.sizes, state.capacities(state.value - 1), half)
             if windows.usable:
-                exact(state, windows, limit, steps)
+                decide_times(state, windows, limit, steps)
         limit, steps, budget_s = min(4 * limit, 200_000), 4 * steps, 2 * budget_s
 
 
@@ -293,9 +235,9 @@ STEPS: tuple[Step, ...] = (
     single_jobs,
     small_search,
     subset_sums,
-    two_speeds,
     easy_prices_at_the_value,
     perfect,
+    quickly_sifted,
     configuration_lp,
     sifted_search,
     medium_search,

@@ -21,11 +21,15 @@ from railopt.compiled import kernel_part, njit
 class Half(NamedTuple):
     """All sets of one half of the types within a sum, by rising sum.
 
-    sums   int64 [sets];  codes int64 [sets]: how many of each type, in mixed radix
+    sums     int64 [sets];  codes int64 [sets]: how many of each type, in mixed radix
+    weights  int64 [sets]: what each weighs, nothing where loads are not sifted by weight
+    peaks    int64 [sets]: the most that one up to each weighs
     """
 
     sums: Array
     codes: Array
+    weights: Array
+    peaks: Array
 
 
 @kernel_part()
@@ -33,11 +37,12 @@ def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
     """The sets of types (int64 [types], and how many of each) with a sum of at most `high`; none
     where there are more than `limit`.
 
-    For kernels; Python takes Half(*sums_and_codes(...)): a Ctrl-C that waits while numba makes a
+    For kernels; Python takes what `sums_and_codes` returns: a Ctrl-C that waits while numba makes a
     named tuple of a kernel's result ends the process.
     """
     sums, codes = sums_and_codes(sizes, counts, high, limit)
-    return Half(sums, codes)
+    nothing = np.zeros(sums.size, np.int64)
+    return Half(sums, codes, nothing, nothing)
 
 
 @njit(cache=True)
@@ -73,6 +78,20 @@ def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[
 
 
 @njit(cache=True)
+def weighed(codes: Array, counts: Array, weights: Array) -> tuple[Array, Array]:
+    """(`Half.weights`, `Half.peaks`) of the sets with these codes, by weights int64 [types]."""
+    numbers, peak = np.empty(counts.size, np.int16), 0
+    found, peaks = np.zeros(codes.size, np.int64), np.zeros(codes.size, np.int64)
+    for i in range(codes.size):
+        decode(codes[i], counts, numbers)
+        for t in range(counts.size):
+            found[i] += numbers[t] * weights[t]
+        peak = max(peak, found[i])
+        peaks[i] = peak
+    return found, peaks
+
+
+@njit(cache=True)
 def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> int:
     """How many pairs of sorted `left` and `right` have a sum in [low, high]; counts no further than
     `limit`.
@@ -89,55 +108,110 @@ def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> 
     return found
 
 
-@kernel_part()
-def list_window(left: Half, right: Half, low: int, high: int, sums: Array, codes: Array) -> None:
-    """The sets in the window [low, high]: their sums into `sums` int64 [found], the codes of their
-    halves into `codes` int64 [found, 2].
+@njit(cache=True)
+def count_heavy(left: Half, right: Half, low: int, high: int, least: int, limit: int) -> int:
+    """How many sets in the window [low, high] weigh at least `least`; counts no further than
+    `limit`.
     """
+    if least <= 0:
+        return int(count_window(left.sums, right.sums, low, high, limit))
+    start, stop, found = right.sums.size, right.sums.size, 0
+    for i in range(left.sums.size):
+        while start > 0 and left.sums[i] + right.sums[start - 1] >= low:
+            start -= 1
+        while stop > 0 and left.sums[i] + right.sums[stop - 1] > high:
+            stop -= 1
+        if stop > start and left.weights[i] + right.peaks[stop - 1] >= least:
+            for j in range(start, stop):
+                found += left.weights[i] + right.weights[j] >= least
+        if found > limit:
+            break
+    return found
+
+
+class Found(NamedTuple):
+    """Sets in a window: their sums int64 [found], what they weigh int64 [found], and the codes of
+    their halves int64 [found, 2].
+    """
+
+    sums: Array
+    weights: Array
+    codes: Array
+
+
+@kernel_part()
+def list_window(left: Half, right: Half, low: int, high: int, least: int, found: Found) -> None:
+    """The sets in the window [low, high] that weigh at least `least`, into `found`."""
     start, stop, k = right.sums.size, right.sums.size, 0
-    if sums.size == 0:
+    if found.sums.size == 0:
         return
     for i in range(left.sums.size):
         while start > 0 and left.sums[i] + right.sums[start - 1] >= low:
             start -= 1
         while stop > 0 and left.sums[i] + right.sums[stop - 1] > high:
             stop -= 1
+        if stop == start or left.weights[i] + right.peaks[stop - 1] < least:
+            continue
         for j in range(start, stop):
-            sums[k] = left.sums[i] + right.sums[j]
-            codes[k, 0], codes[k, 1] = left.codes[i], right.codes[j]
-            k += 1
+            if left.weights[i] + right.weights[j] >= least:
+                found.sums[k] = left.sums[i] + right.sums[j]
+                found.weights[k] = left.weights[i] + right.weights[j]
+                found.codes[k, 0], found.codes[k, 1] = left.codes[i], right.codes[j]
+                k += 1
+
+
+class Bounds(NamedTuple):
+    """What loads of each class of rails may be.
+
+    capacities  int64 [classes]: no load's sum is more
+    slack       what all rails together leave of their capacities: no load leaves more
+    heaviest    int64 [classes]: no load within the capacity weighs more
+    spare       what all loads together weigh less than that: no load falls further short
+    """
+
+    capacities: Array
+    slack: int
+    heaviest: Array
+    spare: int
 
 
 @njit(cache=True)
 def list_loads(
-    left: Half, right: Half, counts: Array, capacities: Array, slack: int, limit: int
-) -> tuple[Array, Array, Array]:
-    """(wastes int64 [loads] rising, classes int64 [loads], how many of each type int16 [loads,
-    types]) of all loads that leave at most `slack` of their rail's capacity; of class k where that
-    is capacities[k].  None where there are more than `limit`.
+    left: Half, right: Half, counts: Array, bounds: Bounds, limit: int
+) -> tuple[bool, Array, Array, Array, Array]:
+    """(True, costs int64 [loads] rising, wastes int64 [loads], classes int64 [loads], how many of
+    each type int16 [loads, types]) of all loads within the bounds; (False, ...) where there are
+    more than `limit`.
 
-    The first (types + 1) // 2 types are the left half, the others the right one.
+    A load costs what it weighs less than the heaviest of its class; without weights, what it wastes
+    of its capacity.  The first (types + 1) // 2 types are the left half, the others the right one.
     """
-    found, low = np.zeros(capacities.size, np.int64), np.maximum(1, capacities - slack)
+    capacities, least = bounds.capacities, bounds.heaviest - bounds.spare
+    found, low = np.zeros(capacities.size, np.int64), np.maximum(1, capacities - bounds.slack)
+    few = True
     for k in range(capacities.size):
-        found[k] = count_window(left.sums, right.sums, low[k], capacities[k], limit)
+        found[k] = count_heavy(left, right, low[k], capacities[k], least[k], limit)
         if found.sum() > limit:
             found[:] = 0
+            few = False
             break
-    wastes, classes = np.empty(found.sum(), np.int64), np.empty(found.sum(), np.int64)
-    codes, at = np.empty((wastes.size, 2), np.int64), 0
+    wastes, costs = np.empty(found.sum(), np.int64), np.empty(found.sum(), np.int64)
+    classes, codes = np.empty(wastes.size, np.int64), np.empty((wastes.size, 2), np.int64)
+    at, weighty = 0, bounds.heaviest.any()
     for k in range(capacities.size):
         end = at + found[k]
-        list_window(left, right, low[k], capacities[k], wastes[at:end], codes[at:end])
+        part = Found(wastes[at:end], costs[at:end], codes[at:end])
+        list_window(left, right, low[k], capacities[k], least[k], part)
         for load in range(at, end):
             wastes[load], classes[load] = capacities[k] - wastes[load], k
+            costs[load] = bounds.heaviest[k] - costs[load] if weighty else wastes[load]
         at = end
-    order = np.argsort(wastes, kind="mergesort")
+    order = np.argsort(costs, kind="mergesort")
     table, middle = np.empty((wastes.size, counts.size), np.int16), (counts.size + 1) // 2
     for load in range(order.size):
         decode(codes[order[load], 0], counts[:middle], table[load, :middle])
         decode(codes[order[load], 1], counts[middle:], table[load, middle:])
-    return wastes[order], classes[order], table
+    return few, costs[order], wastes[order], classes[order], table
 
 
 @kernel_part()
