@@ -473,7 +473,7 @@ class Search:
         self.rising = sorted(self.jobs, key=self.size.__getitem__)  # kinds of jobs
         self.sizes_rising = sorted(order)
         self.dead_ends: set[Stock] = set()
-        self.meter = meter
+        self.meter, self.each = meter, 2 + words(sum(self.weight))  # steps of a set
 
     def is_dead_end(self, left: Stock, slack: int, listing: Listing, ways: int) -> bool:
         """Whether the jobs left do not fit on the rails left, which have `slack` to waste together.
@@ -502,7 +502,8 @@ class Search:
         """Every possible load from `stock` with a job of kind `first` and others of later kinds.
 
         All sets of every other kind, and all sets of the kinds between, are listed by their sum;
-        a load is a set of each, together in the window from capacity - slack to capacity.
+        a load is a set of each, together in the window from capacity - slack to capacity and no
+        lighter than it may be.
         """
         rails = [rail for rail in range(self.rails) if stock[rail]]
         room = max((self.capacities[rail] for rail in rails), default=0) - self.size[first]
@@ -510,41 +511,47 @@ class Search:
             return []
         left = [(kind, stock[kind] - (kind == first)) for kind in range(first, len(stock))]
         ones, others = self.sets(left[::2], room), self.sets(left[1::2], room)
-        sums = [total for total, _ in others]
+        sums = [total for total, _, _ in others]
+        heaviest = [*accumulate((weight for _, weight, _ in others), max)]  # of those up to each
         found = []
         for rail in rails:
             high = self.capacities[rail] - self.size[first]
-            low = high - slack
-            for total, kinds in ones:
-                begin, end = bisect_left(sums, low - total), bisect_right(sums, high - total)
-                self.meter.spend(10 + (20 + len(stock) // 4) * (end - begin))
-                for more, further in others[begin:end]:
-                    taken = {rail: 1, first: 0, **dict(kinds + further)}
-                    taken[first] += 1
-                    found += self.load(rail, first, high - total - more, taken)
+            low, least = high - slack, self.lightest[rail] - self.weight[first]
+            for total, weight, kinds in ones:
+                end = bisect_right(sums, high - total)
+                self.meter.spend(5)
+                if not end or weight + heaviest[end - 1] < least:
+                    continue
+                begin = bisect_left(sums, low - total)
+                self.meter.spend(5 + end - begin)
+                for more, heavy, further in others[begin:end]:
+                    if weight + heavy >= least:
+                        self.meter.spend(20 + len(stock) // 4)
+                        taken = {rail: 1, first: 0, **dict(kinds + further)}
+                        taken[first] += 1
+                        found.append(self.load(rail, first, high - total - more, taken))
         return found
 
-    def sets(self, kinds: list[tuple[int, int]], room: int) -> list[tuple[int, tuple[Any, ...]]]:
-        """(sum, ((kind, how many), ...)) of all sets of at most these jobs that have `room`, by
-        their sum.
+    def sets(self, kinds: list[tuple[int, int]], room: int) -> list[tuple[int, int, Any]]:
+        """(sum, weight, ((kind, how many), ...)) of all sets of at most these jobs that have
+        `room`, by their sum.
         """
-        found: list[tuple[int, tuple[Any, ...]]] = [(0, ())]
+        found: list[tuple[int, int, Any]] = [(0, 0, ())]
         for kind, number in kinds:
-            without, size = list(found), self.size[kind]
+            without, size, weight = list(found), self.size[kind], self.weight[kind]
             for n in range(1, min(number, room // size) + 1):
-                self.meter.spend(3 * len(without) + 3)
+                self.meter.spend(self.each * len(without) + 3)
                 need(len(found) + len(without) <= SETS, "refused: too many sets of jobs")
-                these, together = ((kind, n),), n * size
+                these, together, heavy = ((kind, n),), n * size, n * weight
                 found += [
-                    (s + together, some + these) for s, some in without if s + together <= room
+                    (s + together, w + heavy, some + these)
+                    for s, w, some in without
+                    if s + together <= room
                 ]
-        return sorted(found, key=lambda pair: pair[0])
+        return sorted(found, key=lambda one: one[0])
 
-    def load(self, rail: int, first: int, waste: int, taken: dict[int, int]) -> list[Load]:
-        """The load of these jobs, in a list; none if it is too light."""
-        weight = sum(self.weight[kind] * number for kind, number in taken.items())
-        if weight < self.lightest[rail]:
-            return []
+    def load(self, rail: int, first: int, waste: int, taken: dict[int, int]) -> Load:
+        """The load of these jobs."""
         better = set[int]()
         for kind in taken:
             if kind != first:  # the rail stands for no job: something is added
@@ -556,7 +563,7 @@ class Search:
         takes = [0] * len(self.size)
         for kind, number in taken.items():
             takes[kind] = number
-        return [Load(waste, tuple(taken.items()), tuple(takes), tuple(better))]
+        return Load(waste, tuple(taken.items()), tuple(takes), tuple(better))
 
 
 class Listed(NamedTuple):
