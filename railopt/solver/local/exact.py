@@ -4,6 +4,7 @@ See `window` and `cover`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
 
@@ -161,10 +162,18 @@ def affordable_half(most: int, deadline: Deadline) -> int:
 
 
 def decide_times(
-    state: State, windows: Windows, limit: int, steps: int, bisect: bool = True
+    state: State,
+    windows: Windows,
+    limit: int,
+    steps: int,
+    bisect: bool = True,
+    sift: Callable[[int], None] | None = None,
 ) -> None:
     """Decide times between bound and value: as far up as `limit` loads allow; by bisection where
     that takes too long, or an assignment is found.
+
+    `sift` sifts the windows for a time: asked for the last before the value, which is the one to
+    be shown impossible.
     """
     ceiling, by = state.value - 1, "sifted cover" if windows.sifted else "exact cover"
     while not state.over():
@@ -172,6 +181,8 @@ def decide_times(
         time = latest(state, windows, ceiling, limit)
         if time < state.bound:
             return
+        if sift is not None and time == state.value - 1:
+            sift(time)
         affordable = state.deadline.afford(steps, STEPS_A_SECOND)
         decision = windows.decide(state.capacities(time), limit, affordable)
         if decision.status == FOUND and decision.assignment is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from railopt.arrays import Floats, Ints
+from railopt.arrays import Ints
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.outcome import Witness
@@ -108,42 +110,46 @@ def sifted_search(state: State) -> None:
     """
     if state.lp is None or len(state.sizes) > MOST_SIFTED:
         return
-    from railopt.solver.local.lp import SCALE, rounded
-
     half = affordable_half(1 << 20, state.deadline)
     windows = Windows(state.sizes, state.capacities(state.value - 1), half)
-    limit = FEW_SIFTED
+    limit, sift = FEW_SIFTED, partial(sift_at, state, windows)
     while windows.usable and not state.over():
-        before, prices = (state.bound, state.value), latest_prices(state)
-        if prices is None:
+        before = state.bound, state.value
+        sift(latest_refuted(state))
+        if not windows.sifted:
             return
-        weights = rounded(prices, SCALE)
-        windows.sift(dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True)))
-        decide_times(state, windows, limit, SIFTED_STEPS)
+        decide_times(state, windows, limit, SIFTED_STEPS, sift=sift)
         if (state.bound, state.value) == before:
             if limit == SIFTED:
                 return
             limit = SIFTED
 
 
-def latest_prices(state: State) -> Floats | None:
-    """The LP's prices at about the latest time that it refutes, or at the bound where that is
-    later; None where time is over.
+def sift_at(state: State, windows: Windows, time: int) -> None:
+    """Sift loads by the LP's prices at a time; no others leave fewer, about."""
+    from railopt.solver.local.lp import SCALE, rounded
+
+    assert state.lp is not None
+    found = state.lp.optimum(state.class_capacities(time), state.deadline)
+    if found is not None:
+        weights = rounded(found[1], SCALE)
+        windows.sift(dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True)))
+
+
+def latest_refuted(state: State) -> int:
+    """About the latest time that the LP refutes, or the bound where that is later.
 
     By Newton's method: there z is 1, and at other times about that time over them.
     """
     assert state.lp is not None
-    time, prices = state.bound, None
-    for _ in range(4):
+    time = state.bound
+    for _ in range(3):
         found = state.lp.optimum(state.class_capacities(time), state.deadline)
-        if found is None:
-            return None
-        needed, prices = found
-        later = int(time * needed)
+        later = int(time * found[0]) if found is not None else 0
         if later <= state.bound or abs(later - time) <= (state.value - state.bound) >> 8:
             break
         time = min(later, state.value - 1)
-    return prices
+    return time
 
 
 def dives(state: State, attempts: int) -> None:
