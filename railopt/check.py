@@ -511,16 +511,17 @@ class Search:
             return []
         left = [(kind, stock[kind] - (kind == first)) for kind in range(first, len(stock))]
         ones, others = self.sets(left[::2], room), self.sets(left[1::2], room)
-        sums = [total for total, _, _ in others]
+        totals, sums = [total for total, _, _ in ones], [total for total, _, _ in others]
         heaviest = [*accumulate((weight for _, weight, _ in others), max)]  # of those up to each
         found = []
         for rail in rails:
             high = self.capacities[rail] - self.size[first]
             low, least = high - slack, self.lightest[rail] - self.weight[first]
-            for total, weight, kinds in ones:
-                end = bisect_right(sums, high - total)
-                self.meter.spend(5)
-                if not end or weight + heaviest[end - 1] < least:
+            fitting = bisect_right(totals, high)
+            self.meter.spend(5 * fitting)
+            for total, weight, kinds in ones[:fitting]:
+                end = bisect_right(sums, high - total)  # at least 1: the first is of no jobs
+                if weight + heaviest[end - 1] < least:
                     continue
                 begin = bisect_left(sums, low - total)
                 self.meter.spend(5 + end - begin)
