@@ -214,12 +214,16 @@ class ConfigurationLP:
                 return self._coarsest(prices, capacities, deadline) if sure else None
         return None
 
-    def optimum(self, capacities: Ints, deadline: Deadline) -> tuple[float, Floats] | None:
-        """(z, the price of each type) of the LP at `capacities`; None where time is over."""
+    def optimum(
+        self, capacities: Ints, deadline: Deadline, noise: int = NOISE
+    ) -> tuple[float, Floats] | None:
+        """(z, the price of each type) of the LP at `capacities`, but for `noise` a rail of prices
+        scaled by `SCALE`; None where time is over.
+        """
         master = self.master.limit(capacities)
         while not deadline.over:
             needed, prices, class_prices = master.solve()
-            weights, worth = rounded(prices, SCALE), rounded(class_prices, SCALE) + NOISE
+            weights, worth = rounded(prices, SCALE), rounded(class_prices, SCALE) + noise
             more, sure = master.widen(self.counts, weights, worth, worth, deadline)
             if not more:
                 return (needed, prices) if sure else None

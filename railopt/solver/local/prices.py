@@ -15,6 +15,7 @@ from railopt.solver.local.state import State
 
 MOST_SIFTED = 64  # jobs that `sifted_search` takes
 FEW_SIFTED, SIFTED = 64_000, 256_000  # loads that `sifted_search` lists at first, and at most
+ROUGH = 100  # noise of the LP's scaled prices while its time is looked for
 CLOSE = 1000  # ticks between bound and value from which on times lie close
 SIFTED_STEPS = 300_000_000  # of the search among them
 MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs a rail, up to which pricing is easy
@@ -144,9 +145,9 @@ def latest_refuted(state: State) -> int:
     assert state.lp is not None
     time = state.bound
     for _ in range(3):
-        found = state.lp.optimum(state.class_capacities(time), state.deadline)
+        found = state.lp.optimum(state.class_capacities(time), state.deadline, ROUGH)
         later = int(time * found[0]) if found is not None else 0
-        if later <= state.bound or abs(later - time) <= (state.value - state.bound) >> 8:
+        if later <= state.bound or abs(later - time) <= time >> 20:  # a millionth
             break
         time = min(later, state.value - 1)
     return time

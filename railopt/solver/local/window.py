@@ -77,15 +77,28 @@ def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[
     return sums[:size].copy(), codes[:size].copy()
 
 
+@kernel_part()
+def weights_of_codes(counts: Array, weights: Array) -> Array:
+    """int64 [codes]: what the set with each code weighs, by weights int64 [types]."""
+    found, size = np.zeros((counts + 1).prod(), np.int64), 1
+    for t in range(counts.size):
+        for code in range(size, size * (counts[t] + 1)):
+            found[code] = found[code - size] + weights[t]
+        size *= counts[t] + 1
+    return found
+
+
 @njit(cache=True)
 def weighed(codes: Array, counts: Array, weights: Array) -> tuple[Array, Array]:
-    """(`Half.weights`, `Half.peaks`) of the sets with these codes, by weights int64 [types]."""
-    numbers, peak = np.empty(counts.size, np.int16), 0
+    """(`Half.weights`, `Half.peaks`) of the sets with these codes, by weights int64 [types]; of few
+    jobs, since the codes of either half of the types are all gone through.
+    """
+    middle, peak = counts.size // 2, 0
+    first = weights_of_codes(counts[:middle], weights[:middle])
+    others = weights_of_codes(counts[middle:], weights[middle:])
     found, peaks = np.zeros(codes.size, np.int64), np.zeros(codes.size, np.int64)
     for i in range(codes.size):
-        decode(codes[i], counts, numbers)
-        for t in range(counts.size):
-            found[i] += numbers[t] * weights[t]
+        found[i] = first[codes[i] % first.size] + others[codes[i] // first.size]
         peak = max(peak, found[i])
         peaks[i] = peak
     return found, peaks
