@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import io
 import os
@@ -201,4 +202,6 @@ def entry() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be no UTF-8
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # or Python looks through all that numba has made once more before it ends
+    sys.exit(code)

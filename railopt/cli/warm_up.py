@@ -55,7 +55,7 @@ RUNS = (
 # What some commands come to last on a first run, for `railopt.cli.companion`.
 LATER = {
     "gap": f"solve {SMALL} --chunk 1MiB --limit 1s",
-    "demo": f"gap {EIGHT} {SLOW} --policy equitable,lpt-global,lpt-local,lpt --limit 0s",
+    "demo": "gap uniform --nodes 9 --policy spill,even-excess,equitable --chunk flow --limit 0s",
     "place": f"gap {EIGHT} --policy equitable,lpt --limit 0s",
 }
 
