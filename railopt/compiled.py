@@ -59,19 +59,20 @@ def _numba() -> Any:
 
     class Compiling(event.Listener):  # type: ignore[misc]  # numba carries no types
         """Says that a compilation begins, and rests the garbage collector until it ends: it would
-        look at all of the compiler's objects again and again and find nothing.  Within a kernel's,
-        parts are compiled as parts.
+        look at all of the compiler's objects again and again and find nothing.  Within that of a
+        kernel of ours, which alone have no wrapper for C, parts are compiled as parts.
         """
 
-        nested, collects = 0, False
+        nested, collects, ours = 0, False, False
 
         def on_start(self, event: Any) -> None:
             if self.nested == 0:
+                self.ours = "no_cfunc_wrapper" in event.data["dispatcher"].targetoptions
                 self.collects = gc.isenabled()
                 gc.disable()
                 while _listeners:
                     _listeners.pop()()
-            else:
+            elif self.ours:
                 _as_part(event.data["dispatcher"])
             self.nested += 1
 

@@ -161,3 +161,32 @@ def test_parts_are_linked_into_kernels_and_have_no_code_of_their_own(how: str, k
     )
     tried = numba.version_info.short <= TRIED
     assert done.stdout.strip() == (kept if tried else "JITCodeLibrary")
+
+
+FOREIGN = """
+import numba
+import numpy as np
+from railopt import compiled
+
+@compiled.njit()
+def ours(a):
+    return a + 1
+
+@numba.njit(no_cpython_wrapper=True)
+def inner(a):
+    return a * np.zeros(2).size
+
+@numba.njit
+def foreign(a):
+    return inner(a)
+
+assert (ours(1), foreign(3)) == (2, 6)
+print(type(inner.overloads[inner.signatures[0]].library).__name__)
+"""
+
+
+def test_kernels_of_others_are_compiled_as_numba_does() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FOREIGN], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "JITCodeLibrary"

@@ -79,7 +79,7 @@ def test_a_plan_leaves_chunks_on_scarce_rails_and_open_ones_to_the_search() -> N
 
 
 def test_equal_chunks_do_not_change_places_on_scarce_rails() -> None:
-    """All chunks are alike, but two of sender 1 and four of sender 2 fill rail 4."""
+    """All chunks are alike, but three of sender 1 and six of sender 2 fill rail 4."""
     cells = slow_and_dead()
     alike = Chunks.from_arrays(src=cells.chunks.src[:57], dst=[3] * 57, size=[40] * 57, nodes=4)
     cells, time = Cells(cells.fabric, alike), Fraction(120)
