@@ -15,6 +15,7 @@ from numba.core.event import trigger_event
 
 from railopt.arrays import Ints
 from railopt.chunks import MAX_TOTAL
+from railopt.compiled import njit
 from railopt.errors import InputError
 from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import dual, exact, steps
@@ -126,8 +127,10 @@ def test_sizes_are_below_the_limit_of_chunks(shape: dict[str, Any]) -> None:
 
 
 def test_compiling_takes_none_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = njit()(lambda: 0)
+
     def compiling(state: State, chosen: Sequence[steps.Step]) -> None:
-        with trigger_event("numba:compile"):
+        with trigger_event("numba:compile", data={"dispatcher": kernel}):
             time.sleep(0.3)
 
     monkeypatch.setattr(steps, "search", compiling)
