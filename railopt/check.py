@@ -37,13 +37,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, compress
 from math import ceil, floor, gcd, prod
-from operator import add, and_, eq, sub
+from operator import add, and_, eq, mul, sub
 from typing import Any, NamedTuple
 
 WORK = 20_000_000  # steps of one check
 MEMORY = 1 << 28  # bytes of a parsed certificate
 DIRECTORY = 1 << 16  # bytes of a plan file's list of members
 SETS = 1_500_000  # sets of jobs in either half of a cover's list, of some 200 bytes each
+SUMS = 100_000  # up to which the sums of a NIC's chunks are looked for, in units
 DIGITS = 1300  # of one whole number
 LONG = re.compile(rb"(?<![0-9])[0-9]{%d}" % (DIGITS + 1))
 PRINTED = 200  # characters of a message
@@ -787,7 +788,40 @@ def useful(rooms: Rooms, sums: Rooms) -> Rooms:
     )
 
 
-# ---------------------------------------------------------------- divisible traffic
+# ---------------------------------------------------------------- by prices at all NICs
+
+
+class Priced(NamedTuple):
+    """Prices of a byte at every NIC, as a witness has them, and what all bytes cost at least.
+
+    send, recv   [node][rail]
+    cost         of all bytes, each on the cheapest rail that is live at both its ends
+    """
+
+    send: Rates
+    recv: Rates
+    cost: int
+
+    def earned(self, sent: Rates, received: Rates) -> int:
+        """What all NICs are paid for sending and receiving so many bytes."""
+        both = ((self.send, sent), (self.recv, received))
+        return sum(sum(map(mul, *rows)) for pair in both for rows in zip(*pair, strict=True))
+
+
+def read_prices(tx: Rates, rx: Rates, demand: Demand, witness: Any, meter: Meter) -> Priced:
+    """The prices of a witness, and what the bytes of `demand` cost."""
+    fields(witness, f"witness {kind_of(witness)}", "kind send recv")
+    nodes, rails = len(tx), len(tx[0])
+    a = matrix(witness["send"], "send", nodes, rails)
+    b = matrix(witness["recv"], "recv", nodes, rails)
+    meter.spend((len(demand) + nodes) * (2 * rails + 15) * words(max(map(max, a + b))))
+    sending, receiving = ([[rate > 0 for rate in row] for row in side] for side in (tx, rx))
+    cost = 0
+    for (k, f), bytes_ in demand.items():
+        live = [*compress(map(add, a[k], b[f]), map(and_, sending[k], receiving[f]))]
+        need(bool(live), f"no live rail from node {k} to node {f}")
+        cost += bytes_ * min(live)
+    return Priced(a, b, cost)
 
 
 def prove_fluid(
@@ -796,22 +830,10 @@ def prove_fluid(
     """T7h, fluid dual: With non-negative prices a byte of a NIC, what all bytes cost at their
     cheapest live rail over what all NICs earn in a second bounds every plan from below.
     """
-    need(kind_of(witness) == "fluid", "witness: expected fluid, joint, node or claimed")
-    fields(witness, "witness fluid", "kind send recv")
-    nodes, rails = len(tx), len(tx[0])
-    a = matrix(witness["send"], "send", nodes, rails)
-    b = matrix(witness["recv"], "recv", nodes, rails)
-    meter.spend((len(demand) + nodes) * (2 * rails + 15) * words(max(map(max, a + b))))
-    earned = sum(
-        a[k][n] * tx[k][n] + b[k][n] * rx[k][n] for k in range(nodes) for n in range(rails)
-    )
-    sending, receiving = ([[rate > 0 for rate in row] for row in side] for side in (tx, rx))
-    cost = 0
-    for (k, f), bytes_ in demand.items():
-        live = [*compress(map(add, a[k], b[f]), map(and_, sending[k], receiving[f]))]
-        need(bool(live), f"no live rail from node {k} to node {f}")
-        cost += bytes_ * min(live)
-    need(bound * earned <= cost, f"the prices show {cost}/{earned}, not {bound}")
+    need(kind_of(witness) == "fluid", "witness: expected fluid, whole, joint, node or claimed")
+    prices = read_prices(tx, rx, demand, witness, meter)
+    earned = prices.earned(tx, rx)
+    need(bound * earned <= prices.cost, f"the prices show {prices.cost}/{earned}, not {bound}")
     need(earned > 0 or bound <= 0, "prices of 0 show nothing")
     return "fluid"
 
@@ -827,7 +849,77 @@ def fluid(
     return prove_fluid(tx, rx, demanded(len(tx), *chunks), bound, witness, meter)
 
 
-COUPLED = {"node": node, "joint": prove_joint, "fluid": fluid}
+def whole(
+    tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, witness: Any, meter: Meter
+) -> str:
+    """T7k, prices of whole chunks: Before T a NIC carries a sum of its node's chunks, and of those
+    for one far end a sum that the NIC there has room for too: if all bytes cost more, at their
+    cheapest live rail, than all NICs are paid for the largest such sums, no plan is done before T.
+    """
+    prices = read_prices(tx, rx, demanded(len(tx), *chunks), witness, meter)
+    earned = prices.earned(*held(tx, rx, chunks, bound, meter))
+    need(prices.cost > earned, f"all bytes cost {prices.cost}, and NICs can be paid {earned}")
+    return "whole"
+
+
+def held(
+    tx: Rates, rx: Rates, chunks: Sequence[Column], bound: Fraction, meter: Meter
+) -> tuple[Rates, Rates]:
+    """Bytes that each NIC can send before `bound`, and that it can receive, in whole chunks."""
+    src, dst, size = chunks
+    unit = gcd(*size) or 1
+    meter.spend(8 * len(size) + 40 * len(tx) * len(tx[0]))
+    sent, received = (
+        [[max(0, ceil(bound * speed) - 1) // unit for speed in row] for row in side]
+        for side in (tx, rx)
+    )
+    both = []
+    for ends, fars, rooms, others in ((src, dst, sent, received), (dst, src, received, sent)):
+        own: list[dict[int, list[int]]] = [{} for _ in rooms]  # node -> far end -> sizes in units
+        for end, far, bytes_ in zip(ends, fars, size, strict=True):
+            own[end].setdefault(far, []).append(bytes_ // unit)
+        both.append(
+            [
+                [unit * sum_ for sum_ in held_at(row, sizes, others, meter)]
+                for row, sizes in zip(rooms, own, strict=True)
+            ]
+        )
+    return both[0], both[1]
+
+
+def held_at(
+    rooms: list[int], sizes: dict[int, list[int]], others: Rates, meter: Meter
+) -> list[int]:
+    """What each rail of a node can hold of its chunks, counted in units: `sizes` of each far end,
+    which has rooms of its own.
+    """
+    apart = {far: Sums(jobs, meter) for far, jobs in sizes.items()}
+    known: dict[tuple[int, ...], Sums] = {}  # far ends -> the sums of their chunks
+    most = []
+    for n, room in enumerate(rooms):
+        meter.spend(len(sizes) * (10 + min(room, SUMS) // 512))
+        live = tuple(far for far in sizes if others[far][n])
+        if live not in known:
+            known[live] = Sums([job for far in live for job in sizes[far]], meter)
+        each = sum(apart[far].within(min(room, others[far][n])) for far in live)
+        most.append(min(known[live].within(room), each))
+    return most
+
+
+class Sums:
+    """The sums that some jobs can have, looked for up to `SUMS`."""
+
+    def __init__(self, jobs: list[int], meter: Meter) -> None:
+        self.total = sum(jobs)
+        self.bits = subset_sums(jobs, min(self.total, SUMS), meter)
+
+    def within(self, room: int) -> int:
+        """The largest of them within `room`, or, beyond `SUMS`, a number that none exceeds."""
+        most = min(room, self.total)
+        return most if most > SUMS else (self.bits & ((2 << most) - 1)).bit_length() - 1
+
+
+COUPLED = {"node": node, "joint": prove_joint, "fluid": fluid, "whole": whole}
 
 
 # ================================================================ what a plan attains

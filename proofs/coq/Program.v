@@ -282,6 +282,40 @@ Definition check_prices_of (M R : nat) (tx rx a b demand : list (list N)) (p : N
 Definition bytes_bounded (M R : nat) (tx rx demand : list (list N)) (b : Q) : Prop :=
   forall x t, (0 <= t)%Q -> split M R (nq2 (rate demand)) x -> in_time M R (nq2 (rate tx)) (nq2 (rate rx)) x t -> (b <= t)%Q.
 
+(** what all bytes cost is no more than what all NICs are paid, each for what it carries at most in a unit of time *)
+Lemma paid M R tx rx a b demand c caps caps' x t : shaped M R tx = true -> shaped M R rx = true -> shaped M R a = true ->
+  shaped M R b = true -> shaped M M demand = true -> all_cost tx a rx b demand 0 = Some c ->
+  (forall k n, (k < M)%nat -> (n < R)%nat -> rate tx k n = 0 -> rate caps k n = 0) ->
+  (forall k n, (k < M)%nat -> (n < R)%nat -> rate rx k n = 0 -> rate caps' k n = 0) ->
+  split M R (nq2 (rate demand)) x -> in_time M R (nq2 (rate caps)) (nq2 (rate caps')) x t ->
+  (nq c <= t * nq (earned M R caps caps' a b))%Q.
+Proof.
+  intros St Sr Sa Sb Sd E Dt Dr X T. apply all_cost_spec in E. rewrite N.add_0_l in E.
+  set (pr := fun k f => price (nth k tx []) (nth k a []) (nth f rx []) (nth f b [])).
+  assert (Ec : c = nsum M (fun k => nsum M (fun f => rate demand k f * pr k f))).
+  { rewrite E. assert (L : length demand = M) by (unfold shaped in Sd; apply andb_prop in Sd; now apply Nat.eqb_eq).
+    rewrite L. apply nsum_ext. intros k Hk. rewrite (shaped_row M M demand k Sd Hk). reflexivity. }
+  pose proof (T7_prices M R (nq2 (rate caps)) (nq2 (rate caps')) (nq2 (rate demand)) (nq2 (rate a)) (nq2 (rate b)) (nq2 pr)) as W.
+  rewrite Ec. unfold earned. rewrite nq_add, !nsum_q.
+  rewrite (qsum_ext M (fun i => nq (nsum M _)) (fun k => qsum M (fun f => nq2 (rate demand) k f * nq2 pr k f)%Q)).
+  2: { intros k _. rewrite nsum_q. apply qsum_ext. intros f _. unfold nq2. now rewrite nq_mul. }
+  rewrite (qsum_ext M (fun k => nq (nsum R (fun n => rate a k n * rate caps k n)))
+    (fun k => qsum R (fun n => nq2 (rate a) k n * nq2 (rate caps) k n)%Q)).
+  2: { intros k _. rewrite nsum_q. apply qsum_ext. intros n _. unfold nq2. now rewrite nq_mul. }
+  rewrite (qsum_ext M (fun f => nq (nsum R (fun n => rate b f n * rate caps' f n)))
+    (fun f => qsum R (fun n => nq2 (rate b) f n * nq2 (rate caps') f n)%Q)).
+  2: { intros k _. rewrite nsum_q. apply qsum_ext. intros n _. unfold nq2. now rewrite nq_mul. }
+  apply W with (x := x); auto; try (intros; apply nq_nonneg).
+  intros k f n Hk Hf Hn. unfold nq2.
+  destruct (N.eq_0_gt_0_cases (rate tx k n)) as [Z|Ht]; [right; left; rewrite (Dt k n Hk Hn Z); reflexivity|].
+  destruct (N.eq_0_gt_0_cases (rate rx f n)) as [Z|Hr]; [right; right; rewrite (Dr f n Hf Hn Z); reflexivity|].
+  left. rewrite <- nq_add. apply nq_le. unfold pr, price.
+  pose proof (shaped_row M R tx k St Hk) as Lt. pose proof (shaped_row M R a k Sa Hk) as La.
+  pose proof (shaped_row M R rx f Sr Hf) as Lr. pose proof (shaped_row M R b f Sb Hf) as Lb.
+  destruct (cheap_le (nth k tx []) (nth k a []) (nth f rx []) (nth f b []) n) as (m & -> & L); try (rewrite ?Lt; congruence || lia);
+    [exact Ht|exact Hr|exact L].
+Qed.
+
 Theorem T7_priced : forall M R tx rx a b demand p q, check_prices_of M R tx rx a b demand p q = true ->
   bytes_bounded M R tx rx demand (Z.of_N p # q).
 Proof.
@@ -291,38 +325,14 @@ Proof.
   apply andb_prop in H. destruct H as [H Sa]. apply andb_prop in H. destruct H as [St Sr].
   apply orb_prop in He. destruct He as [He|He]; [apply N.eqb_eq in He; subst p; now apply zero_then|]. apply N.ltb_lt in He.
   destruct (all_cost tx a rx b demand 0) as [c|] eqn:E; [|discriminate]. apply N.leb_le in C.
-  apply all_cost_spec in E. rewrite N.add_0_l in E.
-  set (pr := fun k f => price (nth k tx []) (nth k a []) (nth f rx []) (nth f b [])).
-  assert (Ec : c = nsum M (fun k => nsum M (fun f => rate demand k f * pr k f))).
-  { rewrite E. assert (L : length demand = M) by (unfold shaped in Sd; apply andb_prop in Sd; now apply Nat.eqb_eq).
-    rewrite L. apply nsum_ext. intros k Hk. rewrite (shaped_row M M demand k Sd Hk). reflexivity. }
-  pose proof (T7_prices M R (nq2 (rate tx)) (nq2 (rate rx)) (nq2 (rate demand)) (nq2 (rate a)) (nq2 (rate b)) (nq2 pr)) as W.
-  assert (W' : (nq c <= t * nq (earned M R tx rx a b))%Q).
-  { rewrite Ec. unfold earned. rewrite nq_add, !nsum_q.
-    rewrite (qsum_ext M (fun i => nq (nsum M _)) (fun k => qsum M (fun f => nq2 (rate demand) k f * nq2 pr k f)%Q)).
-    2: { intros k _. rewrite nsum_q. apply qsum_ext. intros f _. unfold nq2. now rewrite nq_mul. }
-    rewrite (qsum_ext M (fun k => nq (nsum R (fun n => rate a k n * rate tx k n)))
-      (fun k => qsum R (fun n => nq2 (rate a) k n * nq2 (rate tx) k n)%Q)).
-    2: { intros k _. rewrite nsum_q. apply qsum_ext. intros n _. unfold nq2. now rewrite nq_mul. }
-    rewrite (qsum_ext M (fun f => nq (nsum R (fun n => rate b f n * rate rx f n)))
-      (fun f => qsum R (fun n => nq2 (rate b) f n * nq2 (rate rx) f n)%Q)).
-    2: { intros k _. rewrite nsum_q. apply qsum_ext. intros n _. unfold nq2. now rewrite nq_mul. }
-    apply W with (x := x); auto; try (intros; apply nq_nonneg).
-    intros k f n Hk Hf Hn. unfold nq2.
-    destruct (N.eq_0_gt_0_cases (rate tx k n)) as [Z|Ht]; [right; left; rewrite Z; reflexivity|].
-    destruct (N.eq_0_gt_0_cases (rate rx f n)) as [Z|Hr]; [right; right; rewrite Z; reflexivity|].
-    left. rewrite <- nq_add. apply nq_le. unfold pr, price.
-    pose proof (shaped_row M R tx k St Hk) as Lt. pose proof (shaped_row M R a k Sa Hk) as La.
-    pose proof (shaped_row M R rx f Sr Hf) as Lr. pose proof (shaped_row M R b f Sb Hf) as Lb.
-    destruct (cheap_le (nth k tx []) (nth k a []) (nth f rx []) (nth f b []) n) as (m & -> & L); try (rewrite ?Lt; congruence || lia);
-      [exact Ht|exact Hr|exact L]. }
+  assert (W : (nq c <= t * nq (earned M R tx rx a b))%Q) by (eapply (paid M R tx rx a b demand c tx rx x t); eauto).
   apply nq_le in C. rewrite !nq_mul in C. apply nq_pos in He.
   assert (Eq : ((Z.of_N p # q) == nq p / nq (Npos q))%Q) by (unfold nq; rewrite Qmake_Qdiv; reflexivity).
   rewrite Eq. apply Qle_shift_div_r; [now apply nq_pos|].
   apply (Qmult_le_r _ _ (nq (earned M R tx rx a b))); [exact He|].
   eapply Qle_trans; [exact C|]. setoid_replace (t * nq (Npos q) * nq (earned M R tx rx a b))%Q with
     (nq (Npos q) * (t * nq (earned M R tx rx a b)))%Q by ring.
-  rewrite !(Qmult_comm (nq (Npos q))). apply Qmult_le_compat_r; [exact W'|apply nq_nonneg].
+  rewrite !(Qmult_comm (nq (Npos q))). apply Qmult_le_compat_r; [exact W|apply nq_nonneg].
 Qed.
 
 (** ** Chunks between nodes *)
@@ -417,6 +427,191 @@ Proof.
   - intros k f Hk Hf. rewrite <- nsum_q, (A k f Hk Hf). unfold nq2. now rewrite rate_demands.
   - intros k n Hk Hn. rewrite <- nsum_q, (S k n Hk). apply (T k n Hk Hn).
   - intros f n Hf Hn. rewrite <- nsum_q, (D f n Hf). apply (T f n Hf Hn).
+Qed.
+
+(** *** Whole chunks: before a time a NIC carries a sum of some of its chunks, those that are live at both ends *)
+
+Definition far_of (s : side) : chunk -> nat := match s with Send => dst | Receive => src end.
+
+(** the largest sum of [ps] within [room]; sums of more bits than [most_bits] are not looked for *)
+Definition held (room : N) (ps : list N) : N :=
+  let most := N.min room (total ps) in
+  if most <=? most_bits then fullest (bits most ps) most else most.
+
+Definition rooms_of (g : N) (rates : list (list N)) (p : N) (q : positive) : list (list N) :=
+  map (map (fun v => room p (Npos q) v / g)) rates.
+Definition far_holds (s : side) (others : list (list N)) (n : nat) (c : chunk) : bool := 0 <? rate others (far_of s c) n.
+Definition units_for (s : side) (g : N) (cs : list chunk) (f : nat) : list N :=
+  in_units g (map size (filter (fun c => (far_of s c =? f)%nat) cs)).
+
+(** rooms and others' rooms in units: a NIC holds sums of its node's chunks, and of each far end what both can *)
+Definition held_by (s : side) (M R : nat) (g : N) (rooms others : list (list N)) (cs : list chunk) : list (list N) :=
+  map (fun k =>
+    let own := filter (fun c => (key_of s c =? k)%nat) cs in
+    let apart := map (fun f => (f, units_for s g own f)) (seq 0 M) in
+    map (fun n =>
+      let room := rate rooms k n in
+      g * N.min (held room (in_units g (map size (filter (far_holds s others n) own))))
+        (total (map (fun z => held (N.min room (rate others (fst z) n)) (snd z)) apart))) (seq 0 R)) (seq 0 M).
+
+Definition check_whole (M R : nat) (tx rx a b : list (list N)) (cs : list chunk) (p : N) (q : positive) : bool :=
+  let g := fast_common (map size cs) in
+  let sent := rooms_of g tx p q in
+  let received := rooms_of g rx p q in
+  let e := earned M R (held_by Send M R g sent received cs) (held_by Receive M R g received sent cs) a b in
+  let demand := demands M cs in
+  shaped M R tx && shaped M R rx && shaped M R a && shaped M R b && shaped M M demand && in_range M cs
+  && (0 <? g)
+  && match all_cost tx a rx b demand 0 with Some c => e <? c | None => false end.
+
+Lemma rate_table M R (F : nat -> nat -> N) k n : (k < M)%nat -> (n < R)%nat ->
+  rate (map (fun k => map (F k) (seq 0 R)) (seq 0 M)) k n = F k n.
+Proof.
+  intros Hk Hn. unfold rate.
+  rewrite (nth_indep _ [] ((fun k => map (F k) (seq 0 R)) O)) by (now rewrite map_length, seq_length).
+  rewrite (map_nth (fun k => map (F k) (seq 0 R))), seq_nth by assumption. cbn [Nat.add].
+  rewrite (nth_indep _ 0 (F k O)) by (now rewrite map_length, seq_length).
+  rewrite (map_nth (F k)), seq_nth by assumption. reflexivity.
+Qed.
+
+Lemma sub_filter {A} (P : A -> bool) t l : sub t l -> sub (filter P t) (filter P l).
+Proof. induction 1; simpl; [constructor|destruct (P x); [now constructor|assumption]|destruct (P x); [now constructor|assumption]]. Qed.
+Lemma sub_filtered {A} (P : A -> bool) l : sub (filter P l) l.
+Proof. induction l as [|x l IH]; simpl; [constructor|destruct (P x); now constructor]. Qed.
+Lemma sub_map {A B} (f : A -> B) t l : sub t l -> sub (map f t) (map f l).
+Proof. induction 1; simpl; now constructor. Qed.
+Lemma sub_total t l : sub t l -> total t <= total l.
+Proof. induction 1; rewrite ?total_cons; lia. Qed.
+
+Lemma held_ge room t ps : sub t ps -> total t <= room -> total t <= held room ps.
+Proof.
+  intros S Hr. unfold held. cbn zeta.
+  assert (Hm : total t <= N.min room (total ps)) by (apply N.min_glb; [exact Hr|now apply sub_total]).
+  destruct (_ <=? most_bits); [|exact Hm]. apply fullest_ge; [|exact Hm]. now apply bits_sound.
+Qed.
+
+Lemma held_zero ps : held 0 ps = 0.
+Proof.
+  unfold held. cbn zeta. rewrite N.min_0_l. destruct (0 <=? most_bits); [|reflexivity]. unfold fullest.
+  apply N.le_0_r. apply N.le_trans with (N.log2 (N.ones (0 + 1))); [|reflexivity]. apply N.log2_le_mono.
+  change (N.ones (0 + 1)) with (N.ones 1). rewrite N.land_ones. pose proof (N.mod_upper_bound (bits 0 ps) (2 ^ 1)).
+  change (N.ones 1) with 1. change (2 ^ 1) with 2 in *. lia.
+Qed.
+
+Lemma rate_rooms M R g rates p q k n : shaped M R rates = true -> (k < M)%nat -> (n < R)%nat ->
+  rate (rooms_of g rates p q) k n = room p (Npos q) (rate rates k n) / g.
+Proof.
+  intros Sh Hk Hn. pose proof (shaped_row M R rates k Sh Hk) as L. unfold rate, rooms_of.
+  assert (Lk : length rates = M) by (unfold shaped in Sh; apply andb_prop in Sh; now apply Nat.eqb_eq).
+  rewrite (nth_indep _ [] (map (fun v => room p (Npos q) v / g) [])) by (rewrite map_length; lia).
+  rewrite map_nth. rewrite (nth_indep _ 0 ((fun v => room p (Npos q) v / g) 0)) by (rewrite map_length; lia).
+  now rewrite (map_nth (fun v => room p (Npos q) v / g)).
+Qed.
+
+(** chunks without bytes apart, those on a rail are live there at both ends *)
+Lemma only_live (P : chunk -> bool) l : (forall c, In c l -> P c = false -> size c = 0) ->
+  total (map size (filter P l)) = total (map size l).
+Proof.
+  induction l as [|c l IH]; intros H; [reflexivity|]. specialize (IH (fun d I => H d (or_intror I))). cbn [filter].
+  destruct (P c) eqn:E; cbn [map]; rewrite ?total_cons, IH, ?total_cons; [reflexivity|].
+  rewrite (H c (or_introl eq_refl) E). reflexivity.
+Qed.
+
+Lemma single_le c l : In c l -> size c <= total (map size l).
+Proof. induction l as [|d l IH]; [easy|]. simpl map. rewrite total_cons. intros [->|I]; [lia|]. specialize (IH I). lia. Qed.
+
+(** bytes on a rail, those of each far end apart *)
+Lemma by_far s M (l : list chunk) : (forall c, In c l -> (far_of s c < M)%nat) ->
+  total (map size l) = total (map (fun f => total (map size (filter (fun c => (far_of s c =? f)%nat) l))) (seq 0 M)).
+Proof.
+  intros H. pose proof (by_other_end (fun _ => true) (far_of s) M l) as E. cbn [andb] in E. unfold nsum in E.
+  rewrite (map_ext (fun f => total (map (tag (fun c => (far_of s c =? f)%nat)) l))
+    (fun f => total (map size (filter (fun c => (far_of s c =? f)%nat) l)))) in E by (intros f; apply total_tag).
+  fold (total (map (fun f => total (map size (filter (fun c => (far_of s c =? f)%nat) l))) (seq 0 M))) in E.
+  rewrite E by (now apply Forall_forall). rewrite total_tag. f_equal. f_equal.
+  clear. induction l as [|c l IH]; [reflexivity|]. simpl. now rewrite <- IH.
+Qed.
+
+Lemma held_by_ge s M R rates others cs rail p q t k n : fast_common (map size cs) <> 0 ->
+  shaped M R rates = true -> shaped M R others = true ->
+  (forall c, In c cs -> (src c < M)%nat /\ (dst c < M)%nat) -> is_plan R cs rail -> (t < Z.of_N p # q)%Q ->
+  (forall k n, (k < M)%nat -> (n < R)%nat -> (nq (bytes (key_of s) cs rail k n) <= t * nq (rate rates k n))%Q) ->
+  (forall k n, (k < M)%nat -> (n < R)%nat -> (nq (bytes (far_of s) cs rail k n) <= t * nq (rate others k n))%Q) ->
+  (k < M)%nat -> (n < R)%nat -> let g := fast_common (map size cs) in
+  bytes (key_of s) cs rail k n <= rate (held_by s M R g (rooms_of g rates p q) (rooms_of g others p q) cs) k n.
+Proof.
+  intros Hg Sh Sh' B P Ht Own Far Hk Hn g. fold g in Hg. unfold held_by. cbn zeta.
+  rewrite rate_table by assumption. rewrite (rate_rooms M R g rates p q k n Sh Hk Hn).
+  pose proof (before_room p q t (rate rates k n) _ Ht (Own k n Hk Hn)) as Hr.
+  unfold bytes in *. set (on_rail := on n cs rail) in *. set (l := filter (fun c => (key_of s c =? k)%nat) on_rail) in *.
+  assert (In_l : forall c, In c l -> In c on_rail) by (intros c I; apply filter_In in I; tauto).
+  assert (In_cs : forall c, In c l -> In c cs) by (intros c I; apply (on_In n cs rail), In_l, I).
+  assert (Bf : forall c, In c l -> (far_of s c < M)%nat) by (intros c I; specialize (B c (In_cs c I)); destruct s; simpl; tauto).
+  assert (Div : forall L, (forall c, In c L -> In c l) -> total (map size L) = g * total (in_units g (map size L))).
+  { intros L HL. apply total_units; [exact Hg|]. intros x I. apply in_map_iff in I. destruct I as (c & <- & I).
+    unfold g. rewrite fast_common_spec. apply common_divides, in_map. now apply In_cs, HL. }
+  assert (Sub : sub l (filter (fun c => (key_of s c =? k)%nat) cs)) by (apply sub_filter, on_sub; now destruct P).
+  (* what is on the rail for one far end fits into that one's room *)
+  assert (Fr : forall f, (f < M)%nat ->
+    total (map size (filter (fun c => (far_of s c =? f)%nat) l)) <= room p (Npos q) (rate others f n)).
+  { intros f Hf. eapply N.le_trans; [|exact (before_room p q t (rate others f n) _ Ht (Far f n Hf Hn))].
+    apply sub_total, sub_map, sub_filter, sub_filtered. }
+  rewrite (Div l (fun c I => I)). apply N.mul_le_mono_l. apply N.min_glb.
+  - assert (Z : total (map size (filter (far_holds s (rooms_of g others p q) n) l)) = total (map size l)).
+    { apply only_live. intros c I E. unfold far_holds in E. apply N.ltb_ge in E. specialize (Bf c I).
+      rewrite (rate_rooms M R g others p q _ n Sh' Bf Hn) in E. apply N.le_0_r in E.
+      specialize (Fr (far_of s c) Bf).
+      assert (L : size c <= room p (Npos q) (rate others (far_of s c) n)).
+      { eapply N.le_trans; [|exact Fr]. apply single_le, filter_In. split; [exact I|apply Nat.eqb_refl]. }
+      assert (D : (g | size c)) by (unfold g; rewrite fast_common_spec; apply common_divides, in_map; auto).
+      destruct D as [m Hm]. rewrite Hm in *. assert (m <= 0); [|nia]. rewrite <- E. apply N.div_le_lower_bound; lia. }
+    assert (U : total (in_units g (map size l)) = total (in_units g (map size (filter (far_holds s (rooms_of g others p q) n) l)))).
+    { apply (N.mul_cancel_l _ _ g Hg). rewrite <- !Div; auto. intros c I. apply filter_In in I. tauto. }
+    rewrite U. apply held_ge; [unfold in_units; now apply sub_map, sub_map, sub_filter|].
+    rewrite <- U. apply N.div_le_lower_bound; [exact Hg|]. rewrite <- Div; auto.
+  - assert (U : total (in_units g (map size l)) =
+      total (map (fun f => total (in_units g (map size (filter (fun c => (far_of s c =? f)%nat) l)))) (seq 0 M))).
+    { apply (N.mul_cancel_l _ _ g Hg). rewrite <- Div by auto. rewrite (by_far s M l Bf).
+      induction (seq 0 M) as [|f fs IH]; [simpl; lia|]. cbn [map]. rewrite !total_cons, IH, N.mul_add_distr_l. f_equal.
+      apply Div. intros c I. apply filter_In in I. tauto. }
+    rewrite U, map_map. cbn [fst snd]. apply total_mono. intros f I. apply in_seq in I. assert (Hf : (f < M)%nat) by lia.
+    unfold units_for. apply held_ge; [unfold in_units; now apply sub_map, sub_map, sub_filter|].
+    rewrite (rate_rooms M R g others p q f n Sh' Hf Hn).
+    assert (Df : total (map size (filter (fun c => (far_of s c =? f)%nat) l)) =
+      g * total (in_units g (map size (filter (fun c => (far_of s c =? f)%nat) l)))).
+    { apply Div. intros c J. apply filter_In in J. tauto. }
+    apply N.min_glb; apply N.div_le_lower_bound; try exact Hg; rewrite <- Df; [|now apply Fr].
+    eapply N.le_trans; [|exact Hr]. apply sub_total, sub_map, sub_filtered.
+Qed.
+
+Theorem T7_whole : forall M R tx rx a b cs p q, check_whole M R tx rx a b cs p q = true ->
+  forall rail t, is_plan R cs rail -> on_time M R tx rx cs rail t -> ((Z.of_N p # q) <= t)%Q.
+Proof.
+  unfold check_whole. cbn zeta. intros M R tx rx a b cs p q H rail t P T.
+  apply andb_prop in H. destruct H as [H C]. apply andb_prop in H. destruct H as [H Hg]. apply N.ltb_lt in Hg.
+  apply andb_prop in H. destruct H as [H HM]. apply andb_prop in H. destruct H as [H Sd]. apply andb_prop in H. destruct H as [H Sb].
+  apply andb_prop in H. destruct H as [H Sa]. apply andb_prop in H. destruct H as [St Sr].
+  destruct (all_cost tx a rx b (demands M cs) 0) as [c|] eqn:E; [|discriminate]. apply N.ltb_lt in C.
+  destruct (Qlt_le_dec t (Z.of_N p # q)) as [Ht|]; auto. exfalso.
+  pose proof (in_range_spec M cs HM) as B. destruct (parts_split M R cs rail B P) as (A & S & D).
+  assert (G : fast_common (map size cs) <> 0) by lia.
+  set (g := fast_common (map size cs)) in *.
+  assert (Zero : forall s rates others k n, shaped M R rates = true -> (k < M)%nat -> (n < R)%nat -> rate rates k n = 0 ->
+    rate (held_by s M R g (rooms_of g rates p q) others cs) k n = 0).
+  { intros s rates others k n Sh Hk Hn Z. unfold held_by. cbn zeta. rewrite rate_table by assumption.
+    rewrite (rate_rooms M R g rates p q k n Sh Hk Hn), Z.
+    assert (R0 : room p (Npos q) 0 = 0) by (unfold room; rewrite N.mul_0_r; reflexivity).
+    now rewrite R0, N.div_0_l, held_zero, N.min_0_l, N.mul_0_r. }
+  assert (W : (nq c <= 1 * nq (earned M R (held_by Send M R g (rooms_of g tx p q) (rooms_of g rx p q) cs)
+    (held_by Receive M R g (rooms_of g rx p q) (rooms_of g tx p q) cs) a b))%Q).
+  { eapply (paid M R tx rx a b (demands M cs) c _ _ (fun k f n => nq (parts cs rail k f n)) 1%Q); eauto; split.
+    - intros. apply nq_nonneg.
+    - intros k f Hk Hf. rewrite <- nsum_q, (A k f Hk Hf). unfold nq2. now rewrite rate_demands.
+    - intros k n Hk Hn. rewrite <- nsum_q, (S k n Hk), Qmult_1_l. unfold nq2. apply nq_le.
+      apply (held_by_ge Send M R tx rx cs rail p q t k n); auto; intros; now apply T.
+    - intros f n Hf Hn. rewrite <- nsum_q, (D f n Hf), Qmult_1_l. unfold nq2. apply nq_le.
+      apply (held_by_ge Receive M R rx tx cs rail p q t f n); auto; intros; now apply T. }
+  rewrite Qmult_1_l in W. unfold nq, Qle, inject_Z in W. simpl in W. lia.
 Qed.
 
 (** *** A flow: amounts in bytes times [unit], each on a rail *)
@@ -540,6 +735,7 @@ Inductive evidence :=
 | Of_side (s : side) (k : nat) (w : reason)
 | Of_sides (sends recvs : list nat)
 | Of_prices (send recv : list (list N))
+| Of_whole (send recv : list (list N))
 | Of_moves (every_way : bool) (unit : positive) (send recv : list (list N))
 | Of_line (s : side) (k : nat)
 | Of_slots (w : copies).
@@ -603,6 +799,7 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
   | Chunks_between M R tx rx cs, Of_sides sends recvs =>
       check_joint (tightest_first tx rx cs p q (sides_of sends recvs)) M R tx rx cs p q
   | Chunks_between M R tx rx cs, Of_prices a b => check_chunk_prices M R tx rx a b cs p q
+  | Chunks_between M R tx rx cs, Of_whole a b => check_whole M R tx rx a b cs p q
   | Bytes_between M R tx rx demand, Of_prices a b => check_prices_of M R tx rx a b (blanked 0 demand) p q
   | Units_between M R gpus tx rx near us within, Of_moves every_way unit a b =>
       shaped M R a && shaped M R b
@@ -616,12 +813,13 @@ Definition shows (i : instance) (e : evidence) (p : N) (q : positive) : bool :=
 Lemma shows_sound i e p q : shows i e p q = true -> bounded i (Z.of_N p # q).
 Proof.
   destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node],
-    e as [w|s k w|sends recvs|a b|every_way unit a b|s k|w];
+    e as [w|s k w|sends recvs|a b|a b|every_way unit a b|s k|w];
     cbn [shows bounded]; try discriminate.
   - apply T7_jobs.
   - apply check_side_sound.
   - intros H rail t _ P T. eapply T7_joint_sound; eauto.
   - apply check_chunk_prices_sound.
+  - intros H rail t _ P T. eapply T7_whole; eauto.
   - apply T7_priced.
   - intros H. apply andb_prop in H. destruct H as [_ H]. destruct every_way; [eapply T14_moved_every|eapply T14_moved_prices]; eauto.
   - apply T13_bound.

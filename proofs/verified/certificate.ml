@@ -114,6 +114,9 @@ let coupled_evidence value =
   | "fluid" ->
       let w = fields "witness fluid" "kind send recv" "" value in
       ("fluid", Of_prices (rows "send" (get "send" w), rows "recv" (get "recv" w)))
+  | "whole" ->
+      let w = fields "witness whole" "kind send recv" "" value in
+      ("whole", Of_whole (rows "send" (get "send" w), rows "recv" (get "recv" w)))
   | _ -> wrong "a witness of unknown kind"
 
 (* What kind of bound it is, and its evidence where it has any. *)

@@ -217,6 +217,28 @@ def test_several_sides_at_once(theory: Path) -> None:
         prove(falsified(lambda changed: changed["witness"].update(send=[4]), record))
 
 
+def test_prices_of_whole_chunks(theory: Path) -> None:
+    """One node is left to fill a rail, with chunks of which no sum does."""
+    rates, size = np.array([[2, 2], [2, 2], [2, 0]]), [6, 6, 1, 1, 1, 1]
+    chunks = Chunks.from_arrays(src=[0, 0, 2, 2, 2, 2], dst=[1] * 6, size=size, nodes=3)
+    outcome = solve(Fabric(3, 2, 2, rates, rates), chunks, limit_s=30)
+    assert outcome.certificate is not None
+    record = outcome.certificate.as_dict()
+    proved = prove(record)
+    assert (proved.kind, proved.optimal) == ("whole", True)
+
+    def later(changed: dict[str, Any]) -> None:
+        changed["claim"].update(bound="21/4")
+
+    def paid(changed: dict[str, Any]) -> None:
+        changed["witness"]["send"] = [[0, 0]] * 3
+        changed["witness"]["recv"] = [[0, 0]] * 3
+
+    for change in (later, paid):
+        with pytest.raises(CheckFailed, match="kernel does not accept"):
+            prove(falsified(change, record))
+
+
 def test_more_ways_than_coq_can_follow_are_not_proved(theory: Path) -> None:
     fabric, chunks = skewed(8, 8, 200)
     record = of_plan(plan(fabric, chunks, "lpt-global")).as_dict()

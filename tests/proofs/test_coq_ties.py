@@ -29,7 +29,7 @@ from railopt.symbolic.coq.certificate import (
 
 IMPORTS = (
     "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy "
-    "Jobs Certificate Joint Fluid.\nFrom Rails Require Spare.\n"
+    "Jobs Certificate Joint Fluid.\nFrom Rails Require Spare Program.\n"
 )
 PRINTING = (
     "Import ListNotations. Open Scope nat_scope. Set Printing Width 1000000. Set Printing "
@@ -247,6 +247,43 @@ def test_joint_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
             f"(chunks_of {rows}%N) {bound.numerator}%N {bound.denominator}%positive"
         )
     assert 75 < sum(expected) < 225
+    found = verdicts(theory, terms)
+    assert [
+        term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs
+    ] == []
+
+
+def whole_record(rng: random.Random) -> dict[str, Any]:
+    """A joint record's fabric and chunks with prices of whole chunks, of one side's NICs or of
+    both.
+    """
+    record = joint_record(rng)
+    problem = record["problem"]
+    shape, paid = range(problem["nodes"]), rng.choice([(1, 0), (0, 1), (1, 1)])
+    send, recv = (
+        [[most * rng.choice([0, 1, 1, 2]) for _ in range(problem["rails"])] for _ in shape]
+        for most in paid
+    )
+    return {**record, "witness": {"kind": "whole", "send": send, "recv": recv}}
+
+
+def test_whole_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
+    rng = random.Random(7)
+    terms, expected = [], []
+    for _ in range(300):
+        record = whole_record(rng)
+        verdict = check_certificate(record)
+        assert "refused" not in verdict.message
+        problem, bound = record["problem"], Fraction(record["claim"]["bound"])
+        rows, _ = grouped([problem["chunks"][name] for name in ("src", "dst", "size")], [])
+        prices = " ".join(f"{table(record['witness'][side])}%N" for side in ("send", "recv"))
+        expected.append(verdict.ok)
+        terms.append(
+            f"Program.check_whole {problem['nodes']} {problem['rails']} "
+            f"{table(problem['tx'])}%N {table(problem['rx'])}%N {prices} "
+            f"(chunks_of {rows}%N) {bound.numerator}%N {bound.denominator}%positive"
+        )
+    assert 60 < sum(expected) < 240
     found = verdicts(theory, terms)
     assert [
         term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs

@@ -157,7 +157,9 @@ def changed(value: Any, dice: random.Random) -> Any:
     if isinstance(value, str):
         if dice.random() < 0.5 and re.fullmatch(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", value):
             return str(Fraction(value) + Fraction(dice.choice([-2, 1, 2]), 2))
-        return dice.choice(["", value + "0", "average", "cover", "joint", "open", "proved", 7])
+        return dice.choice(
+            ["", value + "0", "average", "cover", "joint", "whole", "open", "proved", 7]
+        )
     if isinstance(value, list):
         return dice.choice([value[1:], value + value[:1], value[::-1], [], [value]])
     return {} if isinstance(value, dict) else 1

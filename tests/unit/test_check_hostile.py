@@ -140,6 +140,27 @@ CERTIFICATES: dict[str, Callable[[], Any]] = {
         {"src": [0, 0], "dst": [1, 1], "size": [2**4000, 1]},
         {"kind": "joint", "send": [0], "recv": [1]},
     ),
+    "3,000 rails in prices of whole chunks": lambda: coupled(
+        2, [1] * 3000, LONG, {"kind": "whole", "send": [[1] * 3000] * 2, "recv": [[0] * 3000] * 2}
+    ),
+    "300 far ends with sums of their own": lambda: coupled(
+        300,
+        [1] * 40,
+        {
+            "src": [0] * 8970,
+            "dst": [1 + i % 299 for i in range(8970)],
+            "size": [997 + i for i in range(8970)],
+        },
+        {"kind": "whole", "send": [[1] * 40] * 300, "recv": [[0] * 40] * 300},
+        "200000",
+    ),
+    "chunks of 2^4000 in prices of whole chunks": lambda: coupled(
+        2,
+        [1, 1],
+        {"src": [0, 0], "dst": [1, 1], "size": [2**4000, 1]},
+        {"kind": "whole", "send": [[1, 1]] * 2, "recv": [[0, 0]] * 2},
+        str(2**4000),
+    ),
     "a million rails": lambda: local([3, 2, 2], {"kind": "cover"}, rails=1 << 20),
     "more rails than may be": lambda: local([3, 2, 2], AVERAGE, rails=1 << 40),
     "witnesses within witnesses": lambda: local([3, 2, 2], nested(300)),

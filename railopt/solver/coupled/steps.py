@@ -6,9 +6,9 @@ Value and bound approach each other by rising cost, and the race ends as soon as
        caps, its rails filled exactly and the others arranged around it, and, if that fails at
        first, a better bound by weights in parts of a cap; else lpt-global repaired by a short
        search aimed at the bound
-    2  pigeonhole bounds of every node; the fluid bound where NICs differ; rails that share their
-       chunks anew to the last byte; short searches from several starts, or around rails of the most
-       loaded node that few far ends can fill
+    2  pigeonhole bounds of every node; the fluid bound where NICs differ, also in whole chunks;
+       rails that share their chunks anew to the last byte; short searches from several starts, or
+       around rails of the most loaded node that few far ends can fill
     3  exact local optima of the critical nodes: better bounds, and rails around which the other
        nodes are arranged
     4  what the tightest senders and receivers rule out together
@@ -18,7 +18,7 @@ Value and bound approach each other by rising cost, and the race ends as soon as
        until the time is up
 
 Searches aim at the bound, or, where NICs differ, at the first time from it on in which whole units
-fit (`scarce.py`), which is no bound: no witness shows it.
+fit (`scarce.py`), which is no bound as long as no witness shows it.
 
 Every bound of 1 to 4 has a witness that the kernel re-checks; what only CP-SAT says is "claimed".
 """
@@ -55,6 +55,7 @@ ANCHOR_S = 0.25  # what one of them may take
 CLOSE = 0.999  # to the largest load: such nodes are filled together
 AROUND = 8  # such searches for one from a new start, which finds less
 HALFWAY = Fraction(1, 2)  # from the bound to the value: some searches aim at it, to be closer next
+WHOLE = 0.1  # share of the time for the fluid bound in whole chunks
 ILP_AFTER = 0.25  # share of the time before the integer program starts
 # what several sides rule out: after this share of the time, with so many steps of the kernel for
 # each of so many sets of them
@@ -116,6 +117,7 @@ def _go_on(race: Race) -> None:
     """Steps 2 to 6."""
     attempt(race, _bounds)
     attempt(race, _fluid)
+    attempt(race, _whole)
     rounds = itertools.count(1)
     for _ in range(SHORT_ROUNDS):
         attempt(race, _restart, next(rounds))
@@ -262,6 +264,18 @@ def _fluid(race: Race) -> None:
 
     fluid = solve_fluid(race.fabric, race.chunks.node_matrix)
     race.lift(fluid.certificate.bound, dict(fluid.certificate.witness), "fluid")
+
+
+def _whole(race: Race) -> None:
+    """The fluid bound in whole chunks, which is better only where NICs differ."""
+    if race.fabric.is_uniform:
+        return
+    from railopt.solver.coupled import whole
+
+    deadline = race.deadline.within(WHOLE * race.limit_s)
+    found = whole.last_refuted(race.cells, race.bound, race.value, deadline)
+    if found is not None:
+        race.lift(*found, "whole chunks")
 
 
 def _search(race: Race, steps: int, start: Rails, by: str, locked: Bools | None = None) -> None:

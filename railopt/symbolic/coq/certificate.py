@@ -19,6 +19,7 @@ speaks of the
     node           T7_node             the same for what one node sends or receives
     joint          T7_joint_sound      every way to put the chunks of some sides on rails
     fluid          T7_fluid            prices of all bytes against what all NICs earn
+    whole          T7_whole            such prices against sums of whole chunks
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ Record = Mapping[str, Any]
 HEADER = """\
 From Coq Require Import NArith QArith List.
 From Rails Require Import Jobs Certificate Joint Fluid.
+From Rails Require Program.
 Import ListNotations.
 Open Scope nat_scope.
 """
@@ -305,8 +307,9 @@ def _coupled(record: Record, directory: Path) -> tuple[list[str], dict[str, _Cla
             f"{_ratio(bound)}"
         )
     else:
-        prices, definitions = _prices(witness, definitions)
-        proof = f"T7_coupled_fluid {fabric} {prices} chunks {_ratio(bound)}"
+        prices, definitions = _prices(witness, definitions, ("fluid", "whole"))
+        theorem = "T7_coupled_fluid" if witness["kind"] == "fluid" else "Program.T7_whole"
+        proof = f"{theorem} {fabric} {prices} chunks {_ratio(bound)}"
     claims = {"bound": _Claim(f"forall plan t, {timely} -> ({_time(bound)} <= t)%Q", proof)}
     if "value" in record["claim"]:
         value = exact(record["claim"]["value"])
@@ -325,7 +328,7 @@ def _fluid(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim
         *_rates(problem),
         f"Definition demand : list (list N) := {table(problem['demand'])}%N.",
     ]
-    prices, definitions = _prices(record["witness"], definitions)
+    prices, definitions = _prices(record["witness"], definitions, ("fluid",))
     amounts = f"split {nodes} {rails} (nq2 (off_diagonal demand)) x"
     timely = f"in_time {nodes} {rails} (nq2 (rate tx)) (nq2 (rate rx)) x"
     claims = {
@@ -380,13 +383,13 @@ def _sides(
     return "[" + "; ".join(side for _, side in sorted(spare, key=lambda side: side[0])) + "]"
 
 
-def _prices(witness: Record, definitions: list[str]) -> tuple[str, list[str]]:
+def _prices(witness: Record, definitions: list[str], kinds: Sequence[str]) -> tuple[str, list[str]]:
     if witness["kind"] == "claimed":
         raise NotProved(f"claimed by {witness['by']}: a solver's word is no proof")
-    if witness["kind"] != "fluid":
+    if witness["kind"] not in kinds:
         raise FormatError(
-            f"a witness of kind {str(witness['kind'])[:40]!r}, expected fluid, node, joint or "
-            f"claimed"
+            f"a witness of kind {str(witness['kind'])[:40]!r}, expected {', '.join(kinds)}, node, "
+            f"joint or claimed"
         )
     added = [
         f"Definition {side}_price : list (list N) := {table(witness[side])}%N."

@@ -16,7 +16,8 @@ from typing import Any
 
 import sympy as sp
 
-from railopt.check import Meter, Rejected, prove_joint, prove_local
+from railopt.check import Meter, Rejected, completion, prove_joint, prove_local
+from railopt.check import whole as prove_whole
 from railopt.symbolic.algebra import is_zero, sums_agree
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.oracle import Sizes, best_coupled, best_local, best_unequal, multisets
@@ -235,6 +236,58 @@ def joint(quick: bool = False, *, prove: Callable[..., str] = prove_joint) -> Re
         failures,
         ("equal rails",),
     )
+
+
+def whole(quick: bool = False, *, prove: Callable[..., str] = prove_whole) -> Result:
+    """T7k: no prices are accepted for more than the optimum; those of some instances show it."""
+    most, rates = 2 if quick else 3, [[2, 1], [1, 1], [1, 0]]
+    instances, failures, met = any_size_instances(3, most, 2), [], 0
+    nothing = [[0, 0]] * 3
+    some = [
+        [list(row) for row in rows] for rows in product([(0, 0), (1, 0), (0, 1), (1, 1)], repeat=3)
+    ]
+    witnesses = [
+        {"kind": "whole", "send": send, "recv": recv}
+        for prices in some
+        for send, recv in ((prices, nothing), (nothing, prices))
+    ]
+    for instance in instances:
+        columns = [list(column) for column in zip(*instance, strict=True)]
+        best = _fastest(rates, columns)
+
+        def shown(bound: Fraction, witness: Any, columns: list[list[int]] = columns) -> bool:
+            try:
+                prove(rates, rates, columns, bound, witness, Meter(10**7))
+            except Rejected:
+                return False
+            return True
+
+        above = best + Fraction(1, 4)  # times are halves
+        failures += [
+            f"{list(instance)}: {witness} accepted for {above}, the optimum is {best}"
+            for witness in witnesses
+            if shown(above, witness)
+        ]
+        met += any(shown(best, witness) for witness in witnesses)
+    if not met:
+        failures.append("no prices show any optimum: the check refuses everything")
+    return verdict(
+        "exhaustive",
+        f"M = 3, N = 2, a fast and a dead NIC, up to {most} chunks of 1..2 ({len(instances)} "
+        f"instances, {met} optima shown), prices 0..1 of all senders' NICs or of all receivers'",
+        failures,
+    )
+
+
+def _fastest(rates: list[list[int]], columns: list[list[int]]) -> Fraction:
+    """The least time over all assignments to live rails."""
+    (src, dst, size), times = columns, []
+    for rail in product(range(len(rates[0])), repeat=len(src)):
+        try:
+            times.append(completion(rates, rates, src, dst, size, rail)[0])
+        except Rejected:
+            continue  # bytes on a dead rail
+    return min(times)
 
 
 # ---------------------------------------------------------------- LP duality

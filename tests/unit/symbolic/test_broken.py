@@ -65,7 +65,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("scheduling.posterior_attained", {"rounds_more": 1}),
     *(
         (f"soundness.{kind}", {"prove": prove})
-        for kind in ("average", "pigeonhole", "count", "dual", "subset", "cover", "joint")
+        for kind in ("average", "pigeonhole", "count", "dual", "subset", "cover", "joint", "whole")
         for prove in (gullible, stubborn)
     ),
     ("soundness.node_lifting", {"coupled": False}),

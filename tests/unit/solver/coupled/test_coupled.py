@@ -410,11 +410,11 @@ def test_loads_beyond_the_limit_are_refused_where_they_are_made() -> None:
     assert coupled.solve(Fabric.uniform(2, 2), largest, 60).proved
 
 
-FAILING = ["_start", "_bounds", "_fluid", "_even_out", "_restart", "_nodes", "_around", "_joint"]
+FAILING = ["_start", "_bounds", "_fluid", "_whole", "_even_out", "_restart", "_nodes", "_around"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [*FAILING, "integer_program"])
+@pytest.mark.parametrize("step", [*FAILING, "_joint", "integer_program"])
 def test_a_failing_step_loses_nothing(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(race: Race, *args: object) -> None:
         raise MemoryError
