@@ -44,12 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Demo(NamedTuple):
-    """What is measured: every policy on a healthy fabric and with a slow NIC, and the family of
-    counterexamples, each as (rails, lpt, equitable).
+    """What is measured: every policy on a healthy fabric and with a slow NIC, where the picture is,
+    and the family of counterexamples, each as (rails, lpt, equitable).
     """
 
     healthy: list[GapReport]
     slow: list[GapReport]
+    picture: str
     families: list[tuple[int, GapReport, GapReport]]
 
 
@@ -58,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "force", because=f"without -o, where {PICTURE} is replaced anyway")
         args.output, args.force = PICTURE, True
     width = figure_width(args, "output")
-    demo = measured()
-    picture = _picture(demo.healthy, args, width)
+    demo = measured(args, width)
     if args.format == "json":
         print_json(
             {
@@ -69,27 +69,33 @@ def run(args: argparse.Namespace) -> int:
                     {"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()}
                     for rails, lpt, even in demo.families
                 ],
-                "picture": picture,
+                "picture": demo.picture,
             }
         )
     else:
-        _print(demo, picture, output_of(args))
+        _print(demo, output_of(args))
     return 0
 
 
-def measured() -> Demo:
-    """A skewed MoE dispatch under every policy, and the counterexamples on 2, 4 and 8 rails."""
+def measured(args: argparse.Namespace, width: float) -> Demo:
+    """A skewed MoE dispatch under every policy, and the counterexamples on 2, 4 and 8 rails.
+
+    The picture is drawn before these: on a first run another process is still compiling what they
+    need (`railopt.cli.companion`).
+    """
     healthy = Fabric.uniform(nodes=8, rails=8, link="400Gb/s")
     slow = healthy.degraded({(3, 5): "0.5"})
     traffic = moe(healthy, tokens=4096, top_k=2, hidden="8KiB", skew=0.5, seed=1)
+    reports = _reports(healthy, traffic.chunks(CHUNK))
     return Demo(
-        _reports(healthy, traffic.chunks(CHUNK)),
-        _reports(slow, traffic.chunks(CHUNK)),
-        [(rails, *counterexample(rails)) for rails in (2, 4, 8)],
+        healthy=reports,
+        slow=_reports(slow, traffic.chunks(CHUNK)),
+        picture=_picture(reports, args, width),
+        families=[(rails, *counterexample(rails)) for rails in (2, 4, 8)],
     )
 
 
-def _print(demo: Demo, picture: str, out: Output) -> None:
+def _print(demo: Demo, out: Output) -> None:
     out.say(
         f"A Mixtral-like MoE dispatch: 64 GPUs x 4096 tokens x top-2 x 8 KiB, 8 nodes x 8 rails "
         f"of 400 Gb/s, chunks of {CHUNK}.\n"
@@ -111,7 +117,7 @@ def _print(demo: Demo, picture: str, out: Output) -> None:
         "\nEvery sender is perfectly balanced (send = 1), yet one receiving rail gets N times its "
         "share: see theorem T2."
     )
-    out.say(f"\npicture: {picture}")
+    out.say(f"\npicture: {demo.picture}")
     out.say(
         "next: railopt gap moe:skew=0.5 --policy lpt,lpt-local,equitable --chunk 256KiB,1MiB,4MiB"
     )

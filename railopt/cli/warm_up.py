@@ -55,7 +55,7 @@ RUNS = (
 # What some commands come to last on a first run, for `railopt.cli.companion`.
 LATER = {
     "gap": f"solve {SMALL} --chunk 1MiB --limit 1s",
-    "demo": "gap uniform --nodes 9 --policy spill,even-excess,equitable --chunk flow --limit 0s",
+    "demo": "gap uniform --nodes 4 --rails 3 --gpus 2 --policy even-excess,spill --limit 0s",
     "place": f"gap {EIGHT} --policy equitable,lpt --limit 0s",
 }
 

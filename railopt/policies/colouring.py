@@ -181,8 +181,9 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
     """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges
     than that.
     """
-    result = np.zeros(left.size, np.int64)
-    edges = np.arange(left.size)
+    result, edges = np.zeros(left.size, np.int64), np.empty(left.size, np.int64)
+    for i in range(left.size):
+        edges[i] = i
     stack = np.zeros((4, HALVINGS + 1), np.int64)  # parts of `edges`, and their colours
     begin, end, number, base = stack[0], stack[1], stack[2], stack[3]
     end[0], number[0] = left.size, colours
@@ -331,7 +332,9 @@ def split_counts(counts: Array, colours: int) -> Array:
     """
     lefts, rights = counts.shape
     parts = np.zeros((colours, lefts, rights), np.int32)
-    parts[0] = counts
+    for k in range(lefts):  # here and below loops: numba compiles whole rows for seconds
+        for f in range(rights):
+            parts[0, k, f] = counts[k, f]
     width, many = colours, 1  # parts 0, width, ... are to be split among `width` colours each
     while width % 2 == 0:
         for p in range(many):
@@ -347,16 +350,18 @@ def split_counts(counts: Array, colours: int) -> Array:
 def _split_odd(parts: Array) -> None:
     """Split `parts[0]` among all of `parts`, an odd number of colours."""
     colours, lefts, rights = parts.shape
-    rest = parts[0] % colours
-    total = rest.sum()
-    left, right = np.empty(total, np.int64), np.empty(total, np.int64)
-    base = 0
-    row, column = np.zeros(lefts, np.int64), np.zeros(rights, np.int64)
-    row_base, column_base = np.zeros(lefts + 1, np.int64), np.zeros(rights + 1, np.int64)
+    rest = np.empty((lefts, rights), np.int64)
+    row, column, total = np.zeros(lefts, np.int64), np.zeros(rights, np.int64), 0
     for k in range(lefts):
-        row_base[k + 1] = row_base[k] + (rest[k].sum() + colours - 1) // colours
-    for f in range(rights):
-        column_base[f + 1] = column_base[f] + (rest[:, f].sum() + colours - 1) // colours
+        for f in range(rights):
+            rest[k, f] = parts[0, k, f] % colours
+            row[k] += rest[k, f]
+            column[f] += rest[k, f]
+            total += rest[k, f]
+    row_base, column_base = _blocks_before(row, colours), _blocks_before(column, colours)
+    left, right = np.empty(total, np.int64), np.empty(total, np.int64)
+    row, column = np.zeros(lefts, np.int64), np.zeros(rights, np.int64)
+    base = 0
     for k in range(lefts):
         for f in range(rights):
             for _ in range(rest[k, f]):
@@ -368,10 +373,21 @@ def _split_odd(parts: Array) -> None:
                 column[f] += 1
                 base += 1
     chosen = colour(left, right, row_base[lefts], column_base[rights], colours)
-    parts[:] = parts[0] // colours
     base = 0
     for k in range(lefts):
         for f in range(rights):
+            each = parts[0, k, f] // colours
+            for part in range(colours):
+                parts[part, k, f] = each
             for _ in range(rest[k, f]):
                 parts[chosen[base], k, f] += 1
                 base += 1
+
+
+@kernel_part()
+def _blocks_before(degree: Array, width: int) -> Array:
+    """int64 [vertices + 1]: how many blocks of `width` edges the vertices before each one have."""
+    before = np.zeros(degree.size + 1, np.int64)
+    for v in range(degree.size):
+        before[v + 1] = before[v] + (degree[v] + width - 1) // width
+    return before

@@ -65,8 +65,11 @@ def whole_rounds(
 def left_over(unfinished: Unfinished) -> Array:
     """The chunks that `whole_rounds` left: the largest, pair by pair, then the others; int64."""
     turn, started, others = unfinished
-    left = np.empty(turn.sum() + others.size, np.int64)
-    filled = 0
+    count = others.size
+    for k in range(turn.shape[0]):
+        for f in range(turn.shape[1]):
+            count += turn[k, f]
+    left, filled = np.empty(count, np.int64), 0
     for k in range(turn.shape[0]):
         for f in range(turn.shape[1]):
             for t in range(turn[k, f]):
@@ -83,8 +86,10 @@ def left_by_rounds(
 ) -> Array:
     """`whole_rounds` of each sender's own largest chunks, and the chunks that they leave; int64."""
     src, size = chunks.src, chunks.size
-    largest = np.full(senders, chunks.largest if senders == 1 else 0)
-    if senders > 1:
+    largest = np.zeros(senders, np.int64)
+    if senders == 1:
+        largest[0] = chunks.largest
+    else:
         for c in range(size.size):
             k = np.uint64(src[c])
             if size[c] > largest[k]:
