@@ -423,7 +423,8 @@ def cover(packing: Packing, witness: Witness, meter: Meter) -> bool:
     after that, until no job is left (then there is a plan) or no load (a dead end).
 
     Not every set of jobs is a possible load.  All rails together may waste no more than the
-    *slack*, capacities less sizes; and none may be lighter than Weights.spare allows.
+    *slack*, capacities less sizes; and together they may be lighter than their heaviest loads by
+    no more than Weights.spare.
     """
     pairs = witness.get("weights")
     named = matrix(pairs, "weights", width=2) if pairs is not None else []
@@ -434,14 +435,26 @@ def cover(packing: Packing, witness: Witness, meter: Meter) -> bool:
     order = list(dict.fromkeys(first_ones + packing.sizes))
     search = Search(list(capacities), order, weights, meter)
     whole_stock = (*capacities.values(), *(counts[size] for size in order))
-    slack = sum(packing.capacities) - sum(packing.sizes)
-    return search.is_dead_end(whole_stock, slack, Listing(search, whole_stock, slack), 1)
+    left = Spare(sum(packing.capacities) - sum(packing.sizes), weights.spare)
+    return search.is_dead_end(whole_stock, left, Listing(search, whole_stock, left), 1)
+
+
+class Spare(NamedTuple):
+    """What the rails that are left may do without, all together.
+
+    slack    of their capacities
+    weight   of the heaviest loads that they could hold
+    """
+
+    slack: int
+    weight: int
 
 
 class Load(NamedTuple):
     """Jobs that may lie on one rail.
 
     waste    what the rail has room for beyond them
+    lack     what they weigh less than the heaviest load of the rail
     needs    (kind, how many) of all that it takes: one rail, and its jobs
     takes    the same as a stock, with a number for every kind
     better   kinds of jobs of which none may be left: one would fit into this load, alone or in
@@ -449,6 +462,7 @@ class Load(NamedTuple):
     """
 
     waste: int
+    lack: int
     needs: tuple[tuple[int, int], ...]
     takes: Stock
     better: tuple[int, ...]
@@ -470,14 +484,14 @@ class Search:
         self.jobs = range(self.rails, self.rails + len(order))  # their kinds
         self.size = [0] * self.rails + order  # of each kind; a rail takes nothing
         self.weight = [0] * self.rails + [weights.of[size] for size in order]
-        self.lightest = [weights.heaviest[c] - weights.spare for c in capacities]
+        self.heaviest = [weights.heaviest[c] for c in capacities]
         self.rising = sorted(self.jobs, key=self.size.__getitem__)  # kinds of jobs
         self.sizes_rising = sorted(order)
         self.dead_ends: set[Stock] = set()
         self.meter, self.each = meter, 2 + words(sum(self.weight))  # steps of a set
 
-    def is_dead_end(self, left: Stock, slack: int, listing: Listing, ways: int) -> bool:
-        """Whether the jobs left do not fit on the rails left, which have `slack` to waste together.
+    def is_dead_end(self, left: Stock, spare: Spare, listing: Listing, ways: int) -> bool:
+        """Whether the jobs left do not fit on the rails left, which have `spare` together.
 
         listing   of loads from a stock of which the one left is a part
         ways      how many ways there were to come here, about
@@ -485,30 +499,30 @@ class Search:
         first = next(compress(self.jobs, left[self.rails :]), None)
         if first is None:
             return False
-        possible = listing.possible(left, slack, first)
+        possible = listing.possible(left, spare, first)
         ways *= len(possible)
         self.meter.spend(30 + (44 + len(left) // 8) * len(possible))
         for load in possible:
             after = tuple(map(sub, left, load.takes))
             if after in self.dead_ends or any(map(after.__getitem__, load.better)):
                 continue
-            rest = slack - load.waste
+            rest = Spare(spare.slack - load.waste, spare.weight - load.lack)
             below = listing if ways > FEW else Listing(self, after, rest)
             if not self.is_dead_end(after, rest, below, ways):
                 return False
             self.dead_ends.add(after)
         return True
 
-    def listed(self, stock: Stock, slack: int, first: int) -> list[Load]:
+    def listed(self, stock: Stock, spare: Spare, first: int) -> list[Load]:
         """Every possible load from `stock` with a job of kind `first` and others of later kinds.
 
         All sets of every other kind, and all sets of the kinds between, are listed by their sum;
         a load is a set of each, together in the window from capacity - slack to capacity and no
-        lighter than it may be.
+        lighter than the heaviest by more than may be spared.
         """
         rails = [rail for rail in range(self.rails) if stock[rail]]
         room = max((self.capacities[rail] for rail in rails), default=0) - self.size[first]
-        if room < 0 or slack < 0:
+        if room < 0 or min(spare) < 0:
             return []
         left = [(kind, stock[kind] - (kind == first)) for kind in range(first, len(stock))]
         ones, others = self.sets(left[::2], room), self.sets(left[1::2], room)
@@ -517,7 +531,8 @@ class Search:
         found = []
         for rail in rails:
             high = self.capacities[rail] - self.size[first]
-            low, least = high - slack, self.lightest[rail] - self.weight[first]
+            heavy = self.heaviest[rail] - self.weight[first]
+            low, least = high - spare.slack, heavy - spare.weight
             fitting = bisect_right(totals, high)
             self.meter.spend(5 * fitting)
             for total, weight, kinds in ones[:fitting]:
@@ -526,12 +541,13 @@ class Search:
                     continue
                 begin = bisect_left(sums, low - total)
                 self.meter.spend(5 + end - begin)
-                for more, heavy, further in others[begin:end]:
-                    if weight + heavy >= least:
+                for more, further_weight, further in others[begin:end]:
+                    if weight + further_weight >= least:
                         self.meter.spend(20 + len(stock) // 4)
                         taken = {rail: 1, first: 0, **dict(kinds + further)}
                         taken[first] += 1
-                        found.append(self.load(rail, first, high - total - more, taken))
+                        left_out = Spare(high - total - more, heavy - weight - further_weight)
+                        found.append(self.load(first, left_out, taken))
         return found
 
     def sets(self, kinds: list[tuple[int, int]], room: int) -> list[tuple[int, int, Any]]:
@@ -552,9 +568,9 @@ class Search:
                 ]
         return sorted(found, key=lambda one: one[0])
 
-    def load(self, rail: int, first: int, waste: int, taken: dict[int, int]) -> Load:
-        """The load of these jobs."""
-        better = set[int]()
+    def load(self, first: int, left_out: Spare, taken: dict[int, int]) -> Load:
+        """The load of these jobs, and what it leaves out of its rail's most."""
+        better, waste = set[int](), left_out.slack
         for kind in taken:
             if kind != first:  # the rail stands for no job: something is added
                 size = self.size[kind]
@@ -565,7 +581,7 @@ class Search:
         takes = [0] * len(self.size)
         for kind, number in taken.items():
             takes[kind] = number
-        return Load(waste, tuple(taken.items()), tuple(takes), tuple(better))
+        return Load(*left_out, tuple(taken.items()), tuple(takes), tuple(better))
 
 
 class Listed(NamedTuple):
@@ -584,27 +600,27 @@ class Listed(NamedTuple):
 class Listing:
     """The loads possible from one stock, listed when a first kind is asked for."""
 
-    def __init__(self, search: Search, stock: Stock, slack: int) -> None:
-        self.search, self.stock, self.slack = search, stock, slack
+    def __init__(self, search: Search, stock: Stock, spare: Spare) -> None:
+        self.search, self.stock, self.spare = search, stock, spare
         self.known: dict[int, Listed] = {}
 
-    def possible(self, left: Stock, slack: int, first: int) -> list[Load]:
-        """The loads with this first kind that waste no more than `slack` and take no more than is
-        left.
+    def possible(self, left: Stock, spare: Spare, first: int) -> list[Load]:
+        """The loads with this first kind that waste and lack no more than `spare`, and take no more
+        than is left.
         """
         if first not in self.known:
             self.known[first] = self.listed(first)
         loads, wastes, at_most = self.known[first]
-        usable = (1 << bisect_right(wastes, slack)) - 1
+        usable = (1 << bisect_right(wastes, spare.slack)) - 1
         scarce = at_most.keys() & enumerate(left)
         self.search.meter.spend(len(scarce) * (1 + len(loads) // 4096))
         for kind_and_number in scarce:
             usable &= at_most[kind_and_number]
-        return [loads[i] for i in bits_of(usable)]
+        return [loads[i] for i in bits_of(usable) if loads[i].lack <= spare.weight]
 
     def listed(self, first: int) -> Listed:
         """All loads with this first kind."""
-        loads = sorted(self.search.listed(self.stock, self.slack, first), key=lambda l: l.waste)
+        loads = sorted(self.search.listed(self.stock, self.spare, first), key=lambda l: l.waste)
         more: dict[tuple[int, int], list[int]] = {}
         for i, load in enumerate(loads):
             for kind, number in load.needs:
