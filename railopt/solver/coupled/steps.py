@@ -365,25 +365,30 @@ def _anchored(race: Race, side: str, arranged: dict[int, Ints], aim: Fraction) -
 
 def _around(race: Race) -> None:
     """A search around some of the most loaded nodes of one side, which share no chunks, each
-    arranged within the aim in a new way: anew, or on other rails than before.
+    arranged in a new way, anew or on other rails than before: within the aim, or, as often, within
+    the last time before the best plan's, where the aim may be out of reach.
     """
     cells, rng = race.cells, np.random.default_rng(race.seed)
     race.seed += 1
+    before = race.value - Fraction(cells.unit, cells.fastest)
+    aim = max(race.aim, before) if rng.integers(2) else race.aim
     most = list(itertools.islice(_by_load(race), ANCHORS))
     side = most[int(rng.integers(len(most)))][0]
     chosen = [node for s, node in most if s == side]
     arranged = {}
     for node in chosen[: 1 + int(rng.integers(len(chosen)))]:
         deadline = race.deadline.within(min(ANCHOR_S, race.left_s / 2))
-        seed, known = int(rng.integers(1 << 30)), race.arranged.get((side, node))
+        seed = int(rng.integers(1 << 30))
+        known = race.arranged.get((side, node)) if aim == race.aim else None
         tries = nodes.MORE_TRIES if known is None else nodes.SOME_TRIES
-        found = nodes.arrange(cells, side, node, race.aim, deadline, seed, tries)
+        found = nodes.arrange(cells, side, node, aim, deadline, seed, tries)
         known = known if found is None else found
         if known is not None:
-            race.arranged[side, node] = known
-            arranged[node] = nodes.exchanged(cells, side, node, race.aim, known, seed)
+            if aim == race.aim:
+                race.arranged[side, node] = known
+            arranged[node] = nodes.exchanged(cells, side, node, aim, known, seed)
     if arranged and not race.over:
-        _anchored(race, side, arranged, race.aim)
+        _anchored(race, side, arranged, aim)
 
 
 def _by_load(race: Race) -> Iterator[tuple[str, int]]:
