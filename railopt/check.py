@@ -433,8 +433,8 @@ def cover(packing: Packing, witness: Witness, meter: Meter) -> bool:
     weights = weighed(packing, pairs if pairs is not None else nothing, meter)
     capacities, counts = Counter(packing.capacities), Counter(packing.sizes)
     order = list(dict.fromkeys(first_ones + packing.sizes))
-    search = Search(list(capacities), order, weights, meter)
     whole_stock = (*capacities.values(), *(counts[size] for size in order))
+    search = Search(list(capacities), order, whole_stock, weights, meter)
     left = Spare(sum(packing.capacities) - sum(packing.sizes), weights.spare)
     return search.is_dead_end(whole_stock, left, Listing(search, whole_stock, left), 1)
 
@@ -475,20 +475,33 @@ class Search:
     left: if there is a plan with such a load, then exchange the jobs; that rail is fuller, its
     first job still there, and the other rail no fuller than before.  Repeat until no exchange is
     left: there is a plan whose load is not skipped.
+
+    A *set* of jobs is one number, so that many are made quickly: from its low end, how many of each
+    kind it has (at the bits `counted`), what it weighs (from bit `weight_at`), and its sum (from
+    bit `sum_at`), each with room for the largest; sets without a job in common add up.
     """
 
     def __init__(
-        self, capacities: list[int], order: list[int], weights: Weights, meter: Meter
+        self,
+        capacities: list[int],
+        order: list[int],
+        stock: Stock,
+        weights: Weights,
+        meter: Meter,
     ) -> None:
         self.capacities, self.rails = capacities, len(capacities)
         self.jobs = range(self.rails, self.rails + len(order))  # their kinds
         self.size = [0] * self.rails + order  # of each kind; a rail takes nothing
         self.weight = [0] * self.rails + [weights.of[size] for size in order]
         self.heaviest = [weights.heaviest[c] for c in capacities]
+        self.counted = [*accumulate(map(int.bit_length, stock), initial=0)]
+        self.weight_at = self.counted[-1]
+        together = sum(map(mul, self.weight, stock))
+        self.sum_at = self.weight_at + together.bit_length()
         self.rising = sorted(self.jobs, key=self.size.__getitem__)  # kinds of jobs
         self.sizes_rising = sorted(order)
         self.dead_ends: set[Stock] = set()
-        self.meter, self.each = meter, 2 + words(sum(self.weight))  # steps of a set
+        self.meter, self.each = meter, 1 + words(1 << self.sum_at)  # steps of a set
 
     def is_dead_end(self, left: Stock, spare: Spare, listing: Listing, ways: int) -> bool:
         """Whether the jobs left do not fit on the rails left, which have `spare` together.
@@ -526,8 +539,9 @@ class Search:
             return []
         left = [(kind, stock[kind] - (kind == first)) for kind in range(first, len(stock))]
         ones, others = self.sets(left[::2], room), self.sets(left[1::2], room)
-        totals, sums = [total for total, _, _ in ones], [total for total, _, _ in others]
-        heaviest = [*accumulate((weight for _, weight, _ in others), max)]  # of those up to each
+        totals, sums = ([one >> self.sum_at for one in some] for some in (ones, others))
+        weights, further = self.weights_of(ones), self.weights_of(others)
+        heaviest = [*accumulate(further, max)]  # of those up to each
         found = []
         for rail in rails:
             high = self.capacities[rail] - self.size[first]
@@ -535,38 +549,51 @@ class Search:
             low, least = high - spare.slack, heavy - spare.weight
             fitting = bisect_right(totals, high)
             self.meter.spend(5 * fitting)
-            for total, weight, kinds in ones[:fitting]:
+            for i in range(fitting):
+                total, lacking = totals[i], least - weights[i]
                 end = bisect_right(sums, high - total)  # at least 1: the first is of no jobs
-                if weight + heaviest[end - 1] < least:
+                if heaviest[end - 1] < lacking:
                     continue
                 begin = bisect_left(sums, low - total)
                 self.meter.spend(5 + end - begin)
-                for more, further_weight, further in others[begin:end]:
-                    if weight + further_weight >= least:
+                for j in range(begin, end):
+                    if further[j] >= lacking:
                         self.meter.spend(20 + len(stock) // 4)
-                        taken = {rail: 1, first: 0, **dict(kinds + further)}
+                        taken = {rail: 1, first: 0, **self.kinds_of(ones[i] + others[j], first)}
                         taken[first] += 1
-                        left_out = Spare(high - total - more, heavy - weight - further_weight)
-                        found.append(self.load(first, left_out, taken))
+                        lack = heavy - weights[i] - further[j]
+                        found.append(self.load(first, Spare(high - total - sums[j], lack), taken))
         return found
 
-    def sets(self, kinds: list[tuple[int, int]], room: int) -> list[tuple[int, int, Any]]:
-        """(sum, weight, ((kind, how many), ...)) of all sets of at most these jobs that have
-        `room`, by their sum.
-        """
-        found: list[tuple[int, int, Any]] = [(0, 0, ())]
+    def sets(self, kinds: list[tuple[int, int]], room: int) -> list[int]:
+        """All sets of at most so many of these kinds that have `room`, by their sum."""
+        found, beyond = [0], room + 1 << self.sum_at
         for kind, number in kinds:
-            without, size, weight = list(found), self.size[kind], self.weight[kind]
+            size, with_it = self.size[kind], list[int]()
+            weighing = self.weight[kind] << self.weight_at
+            one = (size << self.sum_at) + weighing + (1 << self.counted[kind])
             for n in range(1, min(number, room // size) + 1):
-                self.meter.spend(self.each * len(without) + 3)
-                need(len(found) + len(without) <= SETS, "refused: too many sets of jobs")
-                these, together, heavy = ((kind, n),), n * size, n * weight
-                found += [
-                    (s + together, w + heavy, some + these)
-                    for s, w, some in without
-                    if s + together <= room
-                ]
-        return sorted(found, key=lambda one: one[0])
+                self.meter.spend(self.each * len(found) + 3)
+                few = 2 * len(found) + len(with_it) <= SETS
+                need(few, "refused: too many sets of jobs")
+                fitting = found[: bisect_left(found, beyond - n * one)]
+                with_it += map((n * one).__add__, fitting)
+            found = sorted(found + with_it)
+        return found
+
+    def weights_of(self, sets: list[int]) -> list[int]:
+        """What each set weighs."""
+        field, at = (1 << self.sum_at) - 1, self.weight_at
+        return [(some & field) >> at for some in sets]
+
+    def kinds_of(self, some: int, first: int) -> dict[int, int]:
+        """How many a set has of each of the kinds from `first` on that are in it."""
+        taken, last_first = {}, f"{some:b}"[::-1]
+        for kind in range(first, len(self.size)):
+            field = last_first[self.counted[kind] : self.counted[kind + 1]]
+            if "1" in field:
+                taken[kind] = int(field[::-1], 2)
+        return taken
 
     def load(self, first: int, left_out: Spare, taken: dict[int, int]) -> Load:
         """The load of these jobs, and what it leaves out of its rail's most."""
