@@ -4,6 +4,7 @@ instances.
 
 import random
 import re
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from math import gcd
 from pathlib import Path
@@ -229,28 +230,43 @@ def joint_record(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def test_joint_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
-    rng = random.Random(6)
+def compared(
+    theory: Path, records: Iterable[dict[str, Any]], check: Callable[[dict[str, Any]], str]
+) -> int:
+    """How many of some coupled certificates the Python kernel accepts, which Coq's check, as begun
+    by `check`, does with the same.
+    """
     terms, expected = [], []
-    for _ in range(300):
-        record = joint_record(rng)
+    for record in records:
         verdict = check_certificate(record)
         assert "refused" not in verdict.message
-        sides = re.search(r"T7_joint_sound (\[.*?\])", certificate_theorem(record))
-        assert sides
         problem, bound = record["problem"], Fraction(record["claim"]["bound"])
         rows, _ = grouped([problem["chunks"][name] for name in ("src", "dst", "size")], [])
         expected.append(verdict.ok)
         terms.append(
-            f"check_joint {sides[1]} {problem['nodes']} {problem['rails']} "
-            f"{table(problem['tx'])}%N {table(problem['rx'])}%N "
-            f"(chunks_of {rows}%N) {bound.numerator}%N {bound.denominator}%positive"
+            f"{check(record)} (chunks_of {rows}%N) {bound.numerator}%N {bound.denominator}%positive"
         )
-    assert 75 < sum(expected) < 225
     found = verdicts(theory, terms)
     assert [
         term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs
     ] == []
+    return sum(expected)
+
+
+def fabric_term(problem: dict[str, Any]) -> str:
+    return (
+        f"{problem['nodes']} {problem['rails']} {table(problem['tx'])}%N {table(problem['rx'])}%N"
+    )
+
+
+def test_joint_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
+    def check(record: dict[str, Any]) -> str:
+        sides = re.search(r"T7_joint_sound (\[.*?\])", certificate_theorem(record))
+        assert sides
+        return f"check_joint {sides[1]} {fabric_term(record['problem'])}"
+
+    rng = random.Random(6)
+    assert 75 < compared(theory, (joint_record(rng) for _ in range(300)), check) < 225
 
 
 def whole_record(rng: random.Random) -> dict[str, Any]:
@@ -268,26 +284,12 @@ def whole_record(rng: random.Random) -> dict[str, Any]:
 
 
 def test_whole_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
-    rng = random.Random(7)
-    terms, expected = [], []
-    for _ in range(300):
-        record = whole_record(rng)
-        verdict = check_certificate(record)
-        assert "refused" not in verdict.message
-        problem, bound = record["problem"], Fraction(record["claim"]["bound"])
-        rows, _ = grouped([problem["chunks"][name] for name in ("src", "dst", "size")], [])
+    def check(record: dict[str, Any]) -> str:
         prices = " ".join(f"{table(record['witness'][side])}%N" for side in ("send", "recv"))
-        expected.append(verdict.ok)
-        terms.append(
-            f"Program.check_whole {problem['nodes']} {problem['rails']} "
-            f"{table(problem['tx'])}%N {table(problem['rx'])}%N {prices} "
-            f"(chunks_of {rows}%N) {bound.numerator}%N {bound.denominator}%positive"
-        )
-    assert 60 < sum(expected) < 240
-    found = verdicts(theory, terms)
-    assert [
-        term for term, ours, theirs in zip(terms, expected, found, strict=True) if ours != theirs
-    ] == []
+        return f"Program.check_whole {fabric_term(record['problem'])} {prices}"
+
+    rng = random.Random(7)
+    assert 60 < compared(theory, (whole_record(rng) for _ in range(300)), check) < 240
 
 
 def test_plan_is_on_time_at_its_makespan_and_not_before(theory: Path) -> None:
