@@ -8,6 +8,7 @@ while they are imported.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -15,12 +16,14 @@ from types import TracebackType
 from typing import Any
 
 AGAIN_S = 1.0  # after which a Ctrl-C that had no effect is sent again
+SOON_S = 0.05  # within which a signal that came is known
 
 
 class KeepInterrupts:
     """A context, to be left at Ctrl-C: as long as it is not, the signal is sent again, and nothing
-    is printed of exceptions that were lost.  What foreign code raises after it lost one is Ctrl-C's
-    doing and leaves as a KeyboardInterrupt.  In other threads than the main one it does nothing.
+    is printed of exceptions that were lost, nor of what the end of half-made objects raises.  What
+    foreign code raises after it lost one is Ctrl-C's doing and leaves as a KeyboardInterrupt.  In
+    other threads than the main one it does nothing.
 
     struck   whether Ctrl-C came, whatever became of it
     """
@@ -29,7 +32,7 @@ class KeepInterrupts:
         """`again_s=None`: a body that may end at its leisure; nothing is sent again, and what it
         raises stays what it is.
         """
-        self.struck = False
+        self.struck = self._hearing = False
         self._again_s = again_s
         self._left = threading.Event()
 
@@ -61,13 +64,28 @@ class KeepInterrupts:
 
     def _watch(self) -> None:
         """Wait for the signal, of which the interpreter writes the number into the pipe."""
-        while numbers := os.read(self._ends[0], 64):
+        while True:
+            select.select([self._ends[0]], [], [])
+            self._hearing = True  # from here on the pipe alone does not tell
+            numbers = os.read(self._ends[0], 64)
+            if not numbers:
+                return
             if signal.SIGINT in numbers:
                 self.struck = True
                 while not self._left.wait(self._again_s):
                     os.kill(os.getpid(), signal.SIGINT)
                 return
+            self._hearing = False
 
     def _unraisable(self, lost: Any) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):
+        if not (issubclass(lost.exc_type, KeyboardInterrupt) or self.struck or self._arriving()):
             self._hook(lost)
+
+    def _arriving(self) -> bool:
+        """Whether a signal came of which `_watch` has not heard all yet; another thread may still
+        be writing its number.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        readable = not self._hearing and select.select([self._ends[0]], [], [], SOON_S)[0]
+        return bool(readable) or self._hearing or self.struck

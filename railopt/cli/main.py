@@ -203,5 +203,7 @@ def entry() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be no UTF-8
     code = main()
+    if code == 130:  # what an interrupt left half made is nobody's concern any more
+        sys.unraisablehook = lambda lost: None
     gc.freeze()  # or Python looks through all that numba has made once more before it ends
     sys.exit(code)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,6 +65,31 @@ def test_a_lost_ctrl_c_arrives_all_the_same(
         pass
     assert not kept.struck
     assert capsys.readouterr().err == ""
+
+
+class HalfMade:
+    """As llvmlite's objects whose making was torn: their end needs what they never got."""
+
+    def __del__(self) -> None:
+        del self.pointer  # type: ignore[attr-defined]
+
+
+def test_the_end_of_what_was_left_half_made_is_not_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: said.append(lost.exc_type))
+    for _ in range(20):
+        with KeepInterrupts(again_s=None):
+            with contextlib.suppress(KeyboardInterrupt):
+                made = HalfMade()
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.01)
+            del made
+    assert (said, capsys.readouterr().err) == ([], "")
+    with KeepInterrupts(again_s=None):
+        HalfMade()  # without a Ctrl-C it is somebody's mistake
+    assert said == [AttributeError]
 
 
 def test_what_a_lost_ctrl_c_breaks_is_an_interrupt() -> None:
