@@ -834,16 +834,11 @@ def useful(rooms: Rooms, sums: Rooms) -> Rooms:
 # ---------------------------------------------------------------- by prices at all NICs
 
 
-class Priced(NamedTuple):
-    """Prices of a byte at every NIC, as a witness has them, and what all bytes cost at least.
-
-    send, recv   [node][rail]
-    cost         of all bytes, each on the cheapest rail that is live at both its ends
-    """
+class Prices(NamedTuple):
+    """Prices of a byte at every NIC, [node][rail], none below 0."""
 
     send: Rates
     recv: Rates
-    cost: int
 
     def earned(self, sent: Rates, received: Rates) -> int:
         """What all NICs are paid for sending and receiving so many bytes."""
@@ -851,12 +846,21 @@ class Priced(NamedTuple):
         return sum(sum(map(mul, *rows)) for pair in both for rows in zip(*pair, strict=True))
 
 
-def read_prices(tx: Rates, rx: Rates, demand: Demand, witness: Any, meter: Meter) -> Priced:
-    """The prices of a witness, and what the bytes of `demand` cost."""
+def read_prices(witness: Witness, nodes: int, rails: int) -> Prices:
+    """Those of a witness."""
+    return Prices(
+        matrix(witness["send"], "send", nodes, rails), matrix(witness["recv"], "recv", nodes, rails)
+    )
+
+
+def priced(tx: Rates, rx: Rates, demand: Demand, witness: Any, meter: Meter) -> tuple[Prices, int]:
+    """The prices of a witness, and what the bytes of `demand` cost, each at the cheapest rail that
+    is live at both its ends.
+    """
     fields(witness, f"witness {kind_of(witness)}", "kind send recv")
     nodes, rails = len(tx), len(tx[0])
-    a = matrix(witness["send"], "send", nodes, rails)
-    b = matrix(witness["recv"], "recv", nodes, rails)
+    prices = read_prices(witness, nodes, rails)
+    a, b = prices
     meter.spend((len(demand) + nodes) * (2 * rails + 15) * words(max(map(max, a + b))))
     sending, receiving = ([[rate > 0 for rate in row] for row in side] for side in (tx, rx))
     cost = 0
@@ -864,7 +868,7 @@ def read_prices(tx: Rates, rx: Rates, demand: Demand, witness: Any, meter: Meter
         live = [*compress(map(add, a[k], b[f]), map(and_, sending[k], receiving[f]))]
         need(bool(live), f"no live rail from node {k} to node {f}")
         cost += bytes_ * min(live)
-    return Priced(a, b, cost)
+    return prices, cost
 
 
 def prove_fluid(
@@ -873,10 +877,10 @@ def prove_fluid(
     """T7h, fluid dual: With non-negative prices a byte of a NIC, what all bytes cost at their
     cheapest live rail over what all NICs earn in a second bounds every plan from below.
     """
-    need(kind_of(witness) == "fluid", "witness: expected fluid, whole, joint, node or claimed")
-    prices = read_prices(tx, rx, demand, witness, meter)
+    need(kind_of(witness) == "fluid", "witness: expected fluid or claimed")
+    prices, cost = priced(tx, rx, demand, witness, meter)
     earned = prices.earned(tx, rx)
-    need(bound * earned <= prices.cost, f"the prices show {prices.cost}/{earned}, not {bound}")
+    need(bound * earned <= cost, f"the prices show {cost}/{earned}, not {bound}")
     need(earned > 0 or bound <= 0, "prices of 0 show nothing")
     return "fluid"
 
@@ -899,9 +903,9 @@ def whole(
     for one far end a sum that the NIC there has room for too: if all bytes cost more, at their
     cheapest live rail, than all NICs are paid for the largest such sums, no plan is done before T.
     """
-    prices = read_prices(tx, rx, demanded(len(tx), *chunks), witness, meter)
+    prices, cost = priced(tx, rx, demanded(len(tx), *chunks), witness, meter)
     earned = prices.earned(*held(tx, rx, chunks, bound, meter))
-    need(prices.cost > earned, f"all bytes cost {prices.cost}, and NICs can be paid {earned}")
+    need(cost > earned, f"all bytes cost {cost}, and NICs can be paid {earned}")
     return "whole"
 
 
@@ -1378,8 +1382,8 @@ class Moving(NamedTuple):
     bound: Fraction
 
 
-class Prices:
-    """Prices of a byte at each NIC, counted in 1 / unit, none below 0.
+class UnitPrices:
+    """What units pay: moves, and prices of a byte at each NIC, counted in 1 / unit.
 
     earned   what all NICs are paid a second, if they are never idle
     """
@@ -1389,13 +1393,8 @@ class Prices:
         fields(witness, f"witness {kind_of(witness)}", "kind unit send recv")
         nodes, rails = len(self.tx), len(self.tx[0])
         self.unit = integer(witness["unit"], "unit", 1)
-        self.send = matrix(witness["send"], "send", nodes, rails)
-        self.recv = matrix(witness["recv"], "recv", nodes, rails)
-        self.earned = sum(
-            self.send[k][n] * self.tx[k][n] + self.recv[k][n] * self.rx[k][n]
-            for k in range(nodes)
-            for n in range(rails)
-        )
+        self.prices = read_prices(witness, nodes, rails)
+        self.earned = self.prices.earned(self.tx, self.rx)
         self.costs: dict[tuple[int, int], list[int]] = {}  # (GPU, those that need): of each rail
         self.live: dict[tuple[int, int], list[tuple[int, int]]] = {}  # nodes: rails, their prices
 
@@ -1407,7 +1406,7 @@ class Prices:
         rails = range(len(self.tx[0]))
         self.meter.spend(3 * len(rails))
         if (k, f) not in self.live:
-            a, b = self.send[k], self.recv[f]
+            a, b = self.prices.send[k], self.prices.recv[f]
             alive = [(n, a[n] + b[n]) for n in rails if self.tx[k][n] and self.rx[f][n]]
             need(bool(alive), f"no live rail from node {k} to node {f}")
             self.live[k, f] = alive
@@ -1425,7 +1424,7 @@ def by_prices(moving: Moving, witness: Any, meter: Meter) -> bool:
 
     Whole units move whole bytes, so the bound may be rounded up.
     """
-    prices, units = Prices(moving, witness, meter), moving.units
+    prices, units = UnitPrices(moving, witness, meter), moving.units
     meter.spend(5 * len(units.size))
     alike: dict[tuple[int, int, int], int] = {}
     for source, f, bytes_, needs in zip(*units, strict=True):
@@ -1445,7 +1444,7 @@ def by_every_way(moving: Moving, witness: Any, meter: Meter) -> bool:
     A plan that moves fewer bytes than the bound pays, prices included, at most these bytes and
     what all NICs earn.
     """
-    prices, units = Prices(moving, witness, meter), moving.units
+    prices, units = UnitPrices(moving, witness, meter), moving.units
     fewer = ceil(moving.bound) - 1
     budget = floor(prices.unit * fewer + moving.time * prices.earned)
     room = [[[floor(moving.time * v) for v in row] for row in side] for side in moving[:2]]

@@ -44,13 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Demo(NamedTuple):
-    """What is measured: every policy on a healthy fabric and with a slow NIC, where the picture is,
-    and the family of counterexamples, each as (rails, lpt, equitable).
+    """What is measured: every policy on a healthy fabric and with a slow NIC, and the family of
+    counterexamples, each as (rails, lpt, equitable).
     """
 
     healthy: list[GapReport]
     slow: list[GapReport]
-    picture: str
     families: list[tuple[int, GapReport, GapReport]]
 
 
@@ -59,7 +58,10 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "force", because=f"without -o, where {PICTURE} is replaced anyway")
         args.output, args.force = PICTURE, True
     width = figure_width(args, "output")
-    demo = measured(args, width)
+    healthy, slow = policies()
+    # before what needs kernels that, on a first run, `railopt.cli.companion` is still compiling
+    picture = _picture(healthy, args, width)
+    demo = Demo(healthy, slow, [(rails, *counterexample(rails)) for rails in (2, 4, 8)])
     if args.format == "json":
         print_json(
             {
@@ -69,33 +71,23 @@ def run(args: argparse.Namespace) -> int:
                     {"rails": rails, "lpt": lpt.as_dict(), "equitable": even.as_dict()}
                     for rails, lpt, even in demo.families
                 ],
-                "picture": demo.picture,
+                "picture": picture,
             }
         )
     else:
-        _print(demo, output_of(args))
+        _print(demo, picture, output_of(args))
     return 0
 
 
-def measured(args: argparse.Namespace, width: float) -> Demo:
-    """A skewed MoE dispatch under every policy, and the counterexamples on 2, 4 and 8 rails.
-
-    The picture is drawn before these: on a first run another process is still compiling what they
-    need (`railopt.cli.companion`).
-    """
+def policies() -> tuple[list[GapReport], list[GapReport]]:
+    """A skewed MoE dispatch under every policy, on a healthy fabric and with a slow NIC."""
     healthy = Fabric.uniform(nodes=8, rails=8, link="400Gb/s")
     slow = healthy.degraded({(3, 5): "0.5"})
     traffic = moe(healthy, tokens=4096, top_k=2, hidden="8KiB", skew=0.5, seed=1)
-    reports = _reports(healthy, traffic.chunks(CHUNK))
-    return Demo(
-        healthy=reports,
-        slow=_reports(slow, traffic.chunks(CHUNK)),
-        picture=_picture(reports, args, width),
-        families=[(rails, *counterexample(rails)) for rails in (2, 4, 8)],
-    )
+    return _reports(healthy, traffic.chunks(CHUNK)), _reports(slow, traffic.chunks(CHUNK))
 
 
-def _print(demo: Demo, out: Output) -> None:
+def _print(demo: Demo, picture: str, out: Output) -> None:
     out.say(
         f"A Mixtral-like MoE dispatch: 64 GPUs x 4096 tokens x top-2 x 8 KiB, 8 nodes x 8 rails "
         f"of 400 Gb/s, chunks of {CHUNK}.\n"
@@ -117,7 +109,7 @@ def _print(demo: Demo, out: Output) -> None:
         "\nEvery sender is perfectly balanced (send = 1), yet one receiving rail gets N times its "
         "share: see theorem T2."
     )
-    out.say(f"\npicture: {demo.picture}")
+    out.say(f"\npicture: {picture}")
     out.say(
         "next: railopt gap moe:skew=0.5 --policy lpt,lpt-local,equitable --chunk 256KiB,1MiB,4MiB"
     )

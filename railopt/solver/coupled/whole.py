@@ -24,7 +24,7 @@ from railopt.solver.fluid import solve_fluid
 from railopt.solver.local.deadline import Deadline, TimedMeter
 
 STEPS = 2_000_000  # of the kernel, for the sums of one time
-MANY = 16  # steps of the kernel that a chunk takes at least
+MANY = 12  # steps of the kernel that a chunk takes at least
 
 
 def last_refuted(

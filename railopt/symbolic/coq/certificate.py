@@ -307,7 +307,7 @@ def _coupled(record: Record, directory: Path) -> tuple[list[str], dict[str, _Cla
             f"{_ratio(bound)}"
         )
     else:
-        prices, definitions = _prices(witness, definitions, ("fluid", "whole"))
+        prices, definitions = _prices(witness, definitions, "fluid", "whole", "node", "joint")
         theorem = "T7_coupled_fluid" if witness["kind"] == "fluid" else "Program.T7_whole"
         proof = f"{theorem} {fabric} {prices} chunks {_ratio(bound)}"
     claims = {"bound": _Claim(f"forall plan t, {timely} -> ({_time(bound)} <= t)%Q", proof)}
@@ -328,7 +328,7 @@ def _fluid(record: Record, directory: Path) -> tuple[list[str], dict[str, _Claim
         *_rates(problem),
         f"Definition demand : list (list N) := {table(problem['demand'])}%N.",
     ]
-    prices, definitions = _prices(record["witness"], definitions, ("fluid",))
+    prices, definitions = _prices(record["witness"], definitions, "fluid")
     amounts = f"split {nodes} {rails} (nq2 (off_diagonal demand)) x"
     timely = f"in_time {nodes} {rails} (nq2 (rate tx)) (nq2 (rate rx)) x"
     claims = {
@@ -383,13 +383,13 @@ def _sides(
     return "[" + "; ".join(side for _, side in sorted(spare, key=lambda side: side[0])) + "]"
 
 
-def _prices(witness: Record, definitions: list[str], kinds: Sequence[str]) -> tuple[str, list[str]]:
+def _prices(witness: Record, definitions: list[str], *kinds: str) -> tuple[str, list[str]]:
     if witness["kind"] == "claimed":
         raise NotProved(f"claimed by {witness['by']}: a solver's word is no proof")
     if witness["kind"] not in kinds:
         raise FormatError(
-            f"a witness of kind {str(witness['kind'])[:40]!r}, expected {', '.join(kinds)}, node, "
-            f"joint or claimed"
+            f"a witness of kind {str(witness['kind'])[:40]!r}, expected {', '.join(kinds)} or "
+            f"claimed"
         )
     added = [
         f"Definition {side}_price : list (list N) := {table(witness[side])}%N."
