@@ -105,6 +105,7 @@ ROOMS = {
         "moe.placement.settled",
         "moe.placement.naming",
         "moe.placement.vllm",
+        "moe.placement.vllm_plugin",
         "moe.placement.files",
         "moe.placement.token_split",
         "moe.micro.slots",

@@ -1,9 +1,6 @@
 """railopt as a policy of vLLM's expert load balancer: its abstract interface, on torch tensors.
 
-    from vllm.distributed.eplb.policy import EPLB_POLICIES
-    from railopt.moe.placement.vllm import RailoptEplbPolicy
-
-    EPLB_POLICIES["default"] = RailoptEplbPolicy
+    VLLM_PLUGINS=railopt vllm serve ... --enable-expert-parallel --enable-eplb
 
 vLLM's interface has had two forms, and both are served: `rebalance_experts` with the loads and five
 numbers, and a context with the loads sample by sample, under the name `rebalance_experts` or
