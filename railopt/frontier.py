@@ -20,7 +20,8 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies import plan as make_plan
 from railopt.solver.fluid import least_time
-from railopt.solver.moving.bound import MovingBound, moved_within
+from railopt.solver.moving.bound import Answers, MovingBound
+from railopt.solver.moving.classes import classes_of
 
 DEFAULT_POLICIES = ("own-nic", "pxn", "lpt", "equitable", "even-excess", "spill")
 TIMES = 9  # at which the front is looked at, beside those of the policies' plans
@@ -102,7 +103,8 @@ def frontier(
     last = max(own, first)
     times = {first + (last - first) * i / (TIMES - 1) for i in range(TIMES)}
     times |= {made.makespan for made in plans}
-    found = tuple(moved_within(fabric, chunks, time, limit_s=limit_s) for time in sorted(times))
+    classes, answers = classes_of(fabric, chunks), Answers()
+    found = tuple(answers.within(fabric, classes, time, limit_s=limit_s) for time in sorted(times))
     made = Frontier(chunks.total, found, ())
     stands = tuple(Stand(plan, made.least(plan.makespan)) for plan in plans)
     return Frontier(chunks.total, found, stands)

@@ -34,7 +34,8 @@ from railopt.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.race import Progress
-    from railopt.solver.moving.bound import MovingBound
+    from railopt.solver.moving.bound import Answers, MovingBound
+    from railopt.solver.moving.classes import Classes
 
 DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable")
 DEFAULT_SIZES = ("64KiB", "256KiB", "1MiB", "4MiB")
@@ -68,26 +69,34 @@ class Guarantee:
 
 
 class Rivals:
-    """Plans of the same chunks, and the least bytes that plans as fast as one of them move."""
+    """Plans of the same chunks, and the least bytes that plans as fast as one of them move.
 
-    def __init__(self, fastest: Plan) -> None:
-        self._fastest = fastest
-        self._known: dict[Fraction, MovingBound] = {}
+    before   of other chunks: what is known of them may hold for these
+    """
+
+    def __init__(self, fastest: Plan, before: Rivals | None = None) -> None:
+        self._fastest, self._before = fastest, before
 
     def moved(self, time: Fraction, limit_s: float) -> MovingBound:
-        """Of plans of at most `time` seconds, found in `limit_s` seconds.  That of the fastest
-        plan holds for all, where its prices prove as much of plans that take longer.
+        """Of plans of at most `time` seconds, found in `limit_s` seconds.  The fastest plan is
+        asked for first: what holds for it may hold for all.
         """
-        first = self._solved(self._fastest.makespan, limit_s)
-        return self._solved(time, limit_s) if first.earned else replace(first, time=time)
+        return [self._within(each, limit_s) for each in (self._fastest.makespan, time)][-1]
 
-    def _solved(self, time: Fraction, limit_s: float) -> MovingBound:
-        from railopt.solver.moving.bound import moved_within
+    def _within(self, time: Fraction, limit_s: float) -> MovingBound:
+        return self._answers.within(self._fastest.fabric, self._classes, time, limit_s=limit_s)
 
-        if time not in self._known:
-            plan = self._fastest
-            self._known[time] = moved_within(plan.fabric, plan.chunks, time, limit_s=limit_s)
-        return self._known[time]
+    @cached_property
+    def _answers(self) -> Answers:
+        from railopt.solver.moving.bound import Answers
+
+        return Answers() if self._before is None else self._before._answers
+
+    @cached_property
+    def _classes(self) -> Classes:
+        from railopt.solver.moving.classes import classes_of
+
+        return classes_of(self._fastest.fabric, self._fastest.chunks)
 
 
 @dataclass(frozen=True)
@@ -268,9 +277,10 @@ def gaps(
     limit_s: float = 10.0,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
+    before: Rivals | None = None,
 ) -> Iterator[GapReport]:
     """As `gap`, one report at a time, in the order given; plans of the same fabric and chunks share
-    one solve.
+    one solve, and what is known of moved bytes serves all, those of reports `before` included.
 
     An interrupt (Ctrl-C) ends the solve at work: its reports carry the best bound so far and the
     note "interrupted".
@@ -281,7 +291,8 @@ def gaps(
         if key not in known:
             same = [p for p in plans if (p.fabric.digest, p.chunks.digest) == key]
             settled = _settle(same, limit_s, seed, report)
-            known[key] = settled, Rivals(settled.plan)
+            before = Rivals(settled.plan, before)
+            known[key] = settled, before
         shared, rivals = known[key]
         yield replace(shared, plan=plan, limit_s=limit_s, rivals=rivals)
 
@@ -363,13 +374,14 @@ def policy_gaps(
     """Every policy at every chunk size ("flow": whole flows), one row at a time, size by size; they
     end with the size at which Ctrl-C struck.  `report` is told the size and where its solve stands.
     """
+    before: Rivals | None = None
     for size in sizes:
         told = None if report is None else partial(report, size)
         plans = _planned(fabric, traffic, policies, size, told)
         interrupted = False
-        for found in gaps(plans, limit_s=limit_s, seed=seed, report=told):
+        for found in gaps(plans, limit_s=limit_s, seed=seed, report=told, before=before):
             yield GapRow(size, f"{found.plan.policy}-{size}", found)
-            interrupted = found.interrupted
+            interrupted, before = found.interrupted, found.rivals
         if interrupted:
             return
 

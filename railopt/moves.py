@@ -66,12 +66,10 @@ def needed_by(fabric: Fabric, chunks: Chunks) -> Bools:
 
 def rail_costs(fabric: Fabric, chunks: Chunks) -> Array:
     """int16 [C, rails]: how often each byte of a chunk is moved inside nodes, by the rail."""
-    from railopt import rail_moves
-
-    moves = np.empty((len(chunks), fabric.rails), np.int16)
-    near, source = fabric.node.near, chunks.src_gpu % fabric.gpus
-    needed = needed_by(fabric, chunks)
-    rail_moves.count(needed, source, near, rail_moves.hosts_of(near), moves)
+    needed, near = needed_by(fabric, chunks), fabric.node.near
+    reached = needed.astype(np.float32) @ near.astype(np.float32) > 0
+    moves = needed.sum(axis=1, dtype=np.int16)[:, None] - reached.astype(np.int16)
+    moves += ~near[chunks.src_gpu % fabric.gpus]
     return moves
 
 

@@ -61,7 +61,7 @@ class Settling:
     """
 
     def __init__(self, fabric: Fabric) -> None:
-        from railopt.rail_moves import hosts_of
+        from railopt.policies.spill_rails import hosts_of
 
         self._fabric, self._near = fabric, np.ascontiguousarray(fabric.node.near)
         self._hosts = hosts_of(self._near)
@@ -90,13 +90,12 @@ class Settling:
 def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[Units, Costs]:
     """Units with their grades, each on its best `rail`, and what a byte costs at every NIC."""
     from railopt.policies import spill_rails
-    from railopt.rail_moves import hosts_of
 
     prices = _within_range(costs(fabric), chunks.total)
     grade, near = np.empty((len(chunks), fabric.rails), np.int16), fabric.node.near
     units = spill_rails.Units(chunks.src, chunks.dst, chunks.size, grade)
     inside = spill_rails.Inside(
-        needed_by(fabric, chunks), chunks.src_gpu % fabric.gpus, near, hosts_of(near)
+        needed_by(fabric, chunks), chunks.src_gpu % fabric.gpus, near, spill_rails.hosts_of(near)
     )
     spill_rails.begin(units, prices, inside, rail)
     return units, prices

@@ -21,9 +21,19 @@ from railopt.arrays import Array
 from railopt.compiled import kernel_part, njit
 from railopt.policies.common import Costs
 from railopt.policies.cutting import Cut
-from railopt.rail_moves import Hosts, reaches
 
-__all__ = ["Inside", "Units", "begin", "from_cut", "go_home", "least_time", "press", "times"]
+__all__ = [
+    "Hosts",
+    "Inside",
+    "Units",
+    "begin",
+    "from_cut",
+    "go_home",
+    "hosts_of",
+    "least_time",
+    "press",
+    "times",
+]
 
 WINDOWS = (1, 2, 4, 7, 11)  # one round each, of width time / 2**window
 ONE = 1 << 14  # the price of one grade
@@ -44,6 +54,19 @@ class Units(NamedTuple):
     dst: Array
     size: Array
     grade: Array
+
+
+class Hosts(NamedTuple):
+    """The GPUs that are near rail n: `gpus[first[n] : first[n + 1]]`, uint64 both."""
+
+    gpus: Array
+    first: Array
+
+
+def hosts_of(near: Array) -> Hosts:
+    """From bool [gpus, rails]."""
+    first = np.concatenate([[0], np.cumsum(near.sum(axis=0))])
+    return Hosts(np.nonzero(near.T)[1].astype(np.uint64), first.astype(np.uint64))
 
 
 class Inside(NamedTuple):
@@ -82,13 +105,22 @@ def _alive(costs: Costs) -> bool:
     return alive
 
 
+@njit(cache=True, inline="always")
+def _reaches(inside: Inside, c: int, n: int) -> bool:
+    """Whether a GPU that needs unit `c` is near rail `n`."""
+    found, hosts = False, inside.hosts
+    for i in range(hosts.first[n], hosts.first[n + 1]):
+        found |= inside.needed[c, hosts.gpus[i]]
+    return found
+
+
 @kernel_part()
 def _begin(units: Units, costs: Costs, inside: Inside, alive: bool, c: int) -> int:
     """Fill in the grades of unit `c`; its best rail."""
     grade, near = units.grade[c], inside.near[inside.gpu[c]]
     fewest = 1
     for n in range(grade.size):
-        more = int(not near[n]) - int(reaches(inside.needed, c, inside.hosts, n))
+        more = int(not near[n]) - int(_reaches(inside, c, n))
         grade[n] = more
         fewest = min(fewest, more)
     best, least = -1, 1 << 30

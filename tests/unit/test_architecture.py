@@ -24,7 +24,7 @@ LAYERS = [
     "bracket tables archive verified compiled",
     "arrays interrupts processes toml",
     "dice dlpack",
-    "formats openmetrics inside rail_moves",
+    "formats openmetrics inside",
     "topology",
     "fabric",
     "chunks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -242,30 +243,74 @@ def test_chunks_that_name_no_gpus_have_no_bound_on_moved_bytes(tmp_path: Path) -
     assert report.save_moved(tmp_path / "none.json") == []
 
 
-def test_what_rivals_move_is_found_once_where_it_holds_for_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> list[Fraction]:
+    """The times of which the least bytes moved were sought, in order."""
     from railopt.solver.moving import bound
 
-    asked: list[Fraction] = []
-    inner = bound.moved_within
+    sought: list[Fraction] = []
 
     def counted(*args: Any, **options: Any) -> bound.MovingBound:
-        asked.append(args[2])
-        return inner(*args, **options)
+        sought.append(args[2])
+        return whole(*args, **options)
 
+    whole = bound.moved_within
     monkeypatch.setattr(bound, "moved_within", counted)
+    return sought
+
+
+def least(chunks: Chunks, time: Fraction) -> Any:
+    """Of one time alone."""
+    from railopt.solver.moving.bound import least_moved
+
+    return least_moved(FABRIC, chunks, time)
+
+
+def test_what_rivals_move_is_found_once_where_it_holds_for_all(times: list[Fraction]) -> None:
     one_gpu = Chunks.from_units(FABRIC, src_gpu=[0] * 12, dst=[1] * 12, size=[2] * 12)
     for chunks in (CHUNKS, one_gpu):
-        asked.clear()
+        times.clear()
         reports = gap([plan(FABRIC, chunks, policy) for policy in ("hash", "lpt", "own-nic")])
-        for report in reports:
-            assert report.moving is not None
-            alone = inner(FABRIC, chunks, report.value)
-            assert (report.moving.time, report.moving.bound) == (report.value, alone.bound)
-            assert report.moving.exact
+        bounds = [report.moving for report in reports]
+        sought = list(times)
+        for report, found in zip(reports, bounds, strict=True):
+            assert found is not None
+            assert found.exact
+            alone = least(chunks, report.value)
+            assert (found.time, found.bound) == (report.value, alone.bound)
         fastest = min(report.value for report in reports)
-        costs_time = bool(inner(FABRIC, chunks, fastest).earned)
-        assert asked[0] == fastest
+        costs_time = bool(least(chunks, fastest).earned)
+        assert sought[0] == fastest
         assert costs_time == (chunks is one_gpu)
-        assert len(asked) == (len({report.value for report in reports}) if costs_time else 1)
+        assert len(sought) == (len({report.value for report in reports}) if costs_time else 1)
+
+
+@pytest.mark.parametrize("sizes", [("64KiB", "256KiB", "1MiB"), ("1MiB", "64KiB")])
+def test_what_one_chunk_size_shows_of_moved_bytes_serves_the_others(
+    times: list[Fraction], sizes: tuple[str, ...]
+) -> None:
+    traffic = workloads.moe(FABRIC, skew=0.5, seed=2, tokens=512)
+    rows = list(policy_gaps(FABRIC, traffic, ("lpt", "own-nic"), sizes, limit_s=0))
+    bounds = [replace(row.report, limit_s=60).moving for row in rows]
+    fastest = [
+        min(lpt.report.value, own.report.value)
+        for lpt, own in zip(rows[::2], rows[1::2], strict=True)
+    ]
+    assert fastest[0] != fastest[1]
+    assert times == [each for i, each in enumerate(fastest) if each < min(fastest[:i], default=9)]
+    for row, found in zip(rows, bounds, strict=True):
+        alone = least(row.report.plan.chunks, row.report.value)
+        assert found is not None
+        assert (found.time, found.bound, found.value) == (
+            row.report.value,
+            alone.bound,
+            alone.value,
+        )
+
+
+def test_what_other_traffic_moves_does_not_serve(times: list[Fraction]) -> None:
+    half = CHUNKS.take(np.arange(0, len(CHUNKS), 2))
+    reports = gap([plan(FABRIC, chunks, "lpt") for chunks in (half, CHUNKS)], limit_s=0)
+    for report in reports:
+        assert report.moving is not None
+    assert times == [report.value for report in reports]

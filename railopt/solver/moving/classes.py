@@ -7,7 +7,8 @@ row costs at its cheapest live rail is moved whatever the plan: classes count fr
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +49,11 @@ class Classes(NamedTuple):
     def live(self) -> Bools:
         """bool [C, rails]: the live rails of each class."""
         return self.lives[self.kind]
+
+    def same(self, other: Classes) -> bool:
+        """Whether these are the classes of the same bytes."""
+        pairs: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
+        return all(np.array_equal(mine, its) for mine, its in pairs)
 
 
 def classes_of(fabric: Fabric, chunks: Chunks) -> Classes:

@@ -30,6 +30,7 @@ from railopt.moves import rail_costs
 from railopt.plans import Plan
 from railopt.solver.coupled.solve import solve
 from railopt.solver.moving.bound import MovingBound, earned_by, moved_within
+from railopt.solver.moving.classes import classes_of
 from railopt.solver.program.backends import BACKENDS
 from railopt.solver.program.process import run
 from railopt.solver.program.program import build_moved
@@ -88,7 +89,9 @@ def solve_moving(
         raise InputError(f"no plan exists: {fastest.by}")
     notes, plan = list(fastest.notes), fastest.plan
     left_s = 0.0 if fastest.interrupted else limit_s - (clock.monotonic() - began)
-    best = Best(plan, moved_within(fabric, chunks, plan.makespan, limit_s=left_s))
+    best = Best(
+        plan, moved_within(fabric, classes_of(fabric, chunks), plan.makespan, limit_s=left_s)
+    )
     if not best.met and not fastest.interrupted:
         best.search()
         left_s = limit_s - (clock.monotonic() - began)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Processes:
         return made[-1]
 
     monkeypatch.delenv(ALONE)
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(module, "_wanted", lambda: 1)
     monkeypatch.setattr(module, "_cores", lambda: 2)
     monkeypatch.setattr(subprocess, "Popen", sleeping)
     return made
@@ -86,10 +87,9 @@ def test_none_where_it_would_not_help(
     why: str, started: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "a busy machine":
-        monkeypatch.setattr(os, "getloadavg", lambda: (1.8, 0.0, 0.0))
+        monkeypatch.setattr(module, "_wanted", lambda: 2)
     elif why == "one core":
         monkeypatch.setattr(module, "_cores", lambda: 1)
-        monkeypatch.setattr(os, "getloadavg", lambda: (0.6, 0.0, 0.0))
     elif why == "asked not to":
         monkeypatch.setenv(ALONE, "1")
     with companion("hybrid" if why == "another command" else "gap"):
@@ -97,7 +97,7 @@ def test_none_where_it_would_not_help(
     assert started == []
 
 
-@pytest.mark.parametrize(("of", "what"), [(subprocess, "Popen"), (os, "getloadavg")])
+@pytest.mark.parametrize(("of", "what"), [(subprocess, "Popen"), (module, "_wanted")])
 def test_what_the_machine_refuses_is_done_without(
     of: Any, what: str, started: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,3 +107,19 @@ def test_what_the_machine_refuses_is_done_without(
     monkeypatch.setattr(of, what, refused)
     with companion("gap"):
         assert kernel()(1) == 2
+
+
+def test_cores_that_are_wanted_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "loadavg"
+    monkeypatch.setattr(module, "RUNNING", text)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.8, 0.0, 0.0))
+    assert module._wanted() == 3  # the average of a minute, and this process
+    for line, wanted in (("1.90 0.97 1.20 1/73 5508\n", 1), ("0.10 0.97 1.20 4/73 5508\n", 4)):
+        text.write_text(line)
+        assert module._wanted() == wanted
+    text.write_text("hardly any\n")
+    assert module._wanted() == 3
+
+
+def test_a_look_at_this_machine() -> None:
+    assert module._wanted() >= 1
