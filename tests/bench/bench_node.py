@@ -11,7 +11,7 @@ import numpy as np
 
 from railopt import Chunks, Fabric, Planner, plan, workloads
 from railopt.bounds import lower_bound
-from railopt.solver.moving.bound import moved_within
+from railopt.solver.moving.bound import least_moved
 from tests.bench import Row, best, judged
 
 NODES = (4, 8, 16, 32, 64, 128)
@@ -49,7 +49,7 @@ def spill_rows() -> Iterator[Row]:
                 made = plan(fabric, chunks, "spill")
                 late = max(late, float(made.makespan / lower_bound(fabric, chunks).value - 1))
                 if nodes <= MOVED_MOST:
-                    least = moved_within(fabric, chunks, made.makespan).bound
+                    least = least_moved(fabric, chunks, made.makespan).bound
                     above = max(above, float(made.moved / least - 1))
                 ours = best(lambda: plan(fabric, chunks, "spill"), cpu=True)  # noqa: B023
                 theirs = best(lambda: plan(fabric, chunks, "lpt"), cpu=True)  # noqa: B023
