@@ -4,7 +4,9 @@ slack.
 `resplit` repairs an assignment: the last rail to be done and another share a pool of their jobs
 anew, optimally. `fill_rails` builds one: rail after rail gets the largest job left and a random set
 of others that fills it up, or as few others as do (`few_more`), so that many are left for the last
-rails; these decide, and are left to an exact search (`fit`).
+rails; these decide, and are left to an exact search (`fit`).  The filling has by then used up what
+fits best, so it is only where a walk begins: filled rails exchange their jobs for those left, and
+the last ones are searched again and again.
 
 Callers see to it that the capacities together stay below 2**62, so that no sum here wraps.
 """
@@ -27,6 +29,8 @@ from railopt.solver.local.window import (
     interleaved,
     list_loads,
 )
+
+WALK = 2  # exchanges of each filled rail on a walk, on average
 
 
 class Sharing(NamedTuple):
@@ -297,6 +301,40 @@ def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[i
     return left, slack
 
 
+@kernel_part()
+def exchange(filling: Filling, scratch: Scratch, rail: int, assignment: Array) -> None:
+    """Let a filled rail change its jobs for as many of those left, or its own, that make the same
+    load: all but three at random, and these, or two, such that they do.  It keeps its own where
+    none do, and where it has fewer than three.
+    """
+    sizes, jobs, taken = filling.sizes, scratch.places, scratch.taken
+    count, need, heads = 0, 0, -3
+    for job in range(sizes.size):
+        if assignment[job] == rail:
+            need += sizes[job]
+            heads += 1
+        if assignment[job] == rail or assignment[job] < 0:
+            jobs[count] = job
+            count += 1
+    for _ in range(heads):
+        place = np.random.randint(0, count)
+        head = jobs[place]
+        need -= sizes[head]
+        count -= 1
+        for i in range(place, count):
+            jobs[i] = jobs[i + 1]
+        jobs[count] = head
+    if heads < 0 or few_more(sizes, jobs, count, need, 0, taken) < 0:
+        return
+    for job in range(sizes.size):
+        if assignment[job] == rail:
+            assignment[job] = -1
+    for i in range(count + heads):
+        if i >= count or taken[jobs[i]]:
+            assignment[jobs[i]] = rail
+            taken[jobs[i]] = False
+
+
 @njit(cache=True)
 def complete(
     sizes: Array, capacities: Array, max_loads: int, max_steps: int, rail_of: Array
@@ -357,16 +395,31 @@ def spread(sizes: Array, types: Array, table: Array, chosen: Array, rail_of: Arr
 
 
 @njit(cache=True)
-def fit(filling: Filling, rounds: int, assignment: Array) -> bool:
-    """Random fillings of all but `keep` rails, the others searched exactly; True with an
-    `assignment` int64 [n] within capacity.
+def fill_up(filling: Filling, assignment: Array) -> bool:
+    """A random filling of all but `keep` rails, `assignment` int64 [n] -1 for the jobs left;
+    whether they could be filled.
+    """
+    assignment[:] = -1
+    left, slack = fill_rails(filling, scratch_of(filling), assignment)
+    return left >= 0 and slack >= 0
+
+
+@njit(cache=True)
+def fit(filling: Filling, walks: int, assignment: Array) -> bool:
+    """Search the kept rails of a filling exactly: as they are, or after each of some walks, on
+    which the filled rails exchange their jobs for those left.  True with an `assignment` within
+    capacity.
     """
     scratch, part = scratch_of(filling), np.empty(filling.sizes.size, np.int64)
     rest, settled = scratch.rest, filling.capacities.size - filling.keep
-    for _ in range(rounds):
-        left, slack = fill_rails(filling, scratch, assignment)
-        if left < 0 or slack < 0:
-            continue
+    for _ in range(max(1, walks)):
+        for _ in range(WALK * settled if walks else 0):
+            exchange(filling, scratch, np.random.randint(0, settled), assignment)
+        left = 0
+        for job in range(assignment.size):
+            if assignment[job] < 0:
+                rest[left] = job
+                left += 1
         jobs = filling.sizes[rest[:left]]
         if left == 0 or complete(jobs, filling.capacities[settled:], 32_768, 30_000_000, part):
             for i in range(left):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from railopt.solver.local.state import State
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 SPARSE_WORK = 20_000_000  # rails * jobs^2 up to which these are quick
 BUDGET_S = 0.03  # what looking for a perfect assignment may take at first
+WALKS, SHORT, LONG = 16, 20, 30  # walks at a time, half as many for each four jobs more than SHORT
 FILLS = 150  # tries, 5 to 10 us each, to fill rails of caps at one of a few times from the bound on
 ABOVE = 0, 1, 2, 3, 4, 6, 8, 12, 16  # these times, in units on the fastest rail
 
@@ -69,35 +72,77 @@ def perfect(state: State, budget_s: float = BUDGET_S) -> None:
 
 
 def fittings(state: State) -> Iterator[Callable[[], bool]]:
-    """Endless attempts to attain the bound, by rising number of rails left to the exact search."""
-    part, rails, settled = tight_part(state)
-    sizes, average = np.ascontiguousarray(state.sizes[part]), len(part) / rails
-    width = pool_width(sizes)
+    """Endless attempts to attain the bound, by rising number of rails left to the exact search.
+    Where that is short, sparse ones walk on from one filling a turn, from turn to turn twice as
+    long.
+    """
+    attempts = _Attempts(state)
+    average = len(attempts.sizes) / attempts.rails
     fewest = 12 if average < 8 else 0
-    keeps = [keep for keep in range(1, rails + 1) if fewest <= keep * average <= 52]
-    keeps = keeps or [min(rails, 2 if average < 6 else 1)]
-    subsets.seeded(state.seed)
-    rng, capacities = np.random.default_rng(state.seed), state.capacities(state.bound)[:rails]
-
-    def attempt(keep: int, sparse: bool) -> bool:
-        order = np.arange(rails) if state.alike else rng.permutation(rails)
-        found = np.zeros(len(part), np.int64)
-        filling = fill.Filling(sizes, capacities[order], keep, width, sparse)
-        if not fill.fit(filling, 1, found):
-            return False
-        assignment = settled.copy()
-        assignment[part] = order[found]
-        state.improve(assignment, "filling")
-        return state.done
-
-    few = average <= SPARSE and rails * len(sizes) ** 2 <= SPARSE_WORK
-    while True:
+    keeps = [keep for keep in range(1, attempts.rails + 1) if fewest <= keep * average <= 52]
+    keeps = keeps or [min(attempts.rails, 2 if average < 6 else 1)]
+    few = average <= SPARSE and attempts.rails * len(attempts.sizes) ** 2 <= SPARSE_WORK
+    for turn in count():
+        attempts.begun.clear()
         for keep in keeps:
             jobs = keep * average
-            if few:
-                yield from [partial(attempt, keep, True)] * (8 if jobs <= 38 else 2 * (jobs <= 44))
+            if few and jobs <= LONG:
+                walks = WALKS >> max(0, int(jobs) - SHORT) // 4
+                yield from [partial(attempts.sparsely, keep, walks)] * (4 << turn)
+            elif few and turn:
+                times = 8 if jobs <= 38 else 2 * (jobs <= 44)
+                yield from [partial(attempts.sparsely, keep, 0)] * times
             if not few or jobs <= 28:
-                yield from [partial(attempt, keep, False)] * (8 if jobs <= 28 and not few else 2)
+                yield from [partial(attempts.fully, keep)] * (8 if jobs <= 28 and not few else 2)
+
+
+class _Attempts:
+    """Attempts to attain the bound; each says whether it has.
+
+    begun   the filling of each number of kept rails that walks go on from
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._part, self.rails, self._settled = tight_part(state)
+        self.sizes = np.ascontiguousarray(state.sizes[self._part])
+        self._capacities = state.capacities(state.bound)[: self.rails]
+        self._width, self._rng = pool_width(self.sizes), np.random.default_rng(state.seed)
+        self.begun: dict[int, _Filled] = {}
+        subsets.seeded(state.seed)
+
+    def fully(self, keep: int) -> bool:
+        filled = self._fill(keep, False)
+        return filled is not None and self._search(filled, 0)
+
+    def sparsely(self, keep: int, walks: int) -> bool:
+        filled = (self.begun.get(keep) if walks else None) or self._fill(keep, True)
+        if filled is None:
+            return False
+        self.begun[keep] = filled
+        return self._search(filled, walks)
+
+    def _fill(self, keep: int, sparse: bool) -> _Filled | None:
+        order = np.arange(self.rails) if self._state.alike else self._rng.permutation(self.rails)
+        filling = fill.Filling(self.sizes, self._capacities[order], keep, self._width, sparse)
+        found = np.empty(len(self.sizes), np.int64)
+        return _Filled(filling, order, found) if fill.fill_up(filling, found) else None
+
+    def _search(self, filled: _Filled, walks: int) -> bool:
+        if not fill.fit(filled.filling, walks, filled.found):
+            return False
+        assignment = self._settled.copy()
+        assignment[self._part] = filled.order[filled.found]
+        self._state.improve(assignment, "filling")
+        return self._state.done
+
+
+class _Filled(NamedTuple):
+    """All but some rails filled, in an order; found: the place in it of each job's rail, or -1."""
+
+    filling: fill.Filling
+    order: Ints
+    found: Ints
 
 
 def tight_part(state: State) -> tuple[Ints, int, Ints]:

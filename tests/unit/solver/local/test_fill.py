@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from railopt.arrays import Ints
 from railopt.solver.local import fill, subsets
 from railopt.solver.local.filling import pool_width
 from railopt.solver.local.values import loads_of
+
+
+def four_jobs_a_rail(seed: Any) -> Ints:
+    """A hundred sizes of up to 10,000, for 25 rails."""
+    sizes = np.sort(np.random.default_rng(seed).integers(1, 10_001, 100))[::-1]
+    return np.ascontiguousarray(sizes, dtype=np.int64)
+
+
+def filling_of(sizes: Ints, keep: int) -> fill.Filling:
+    capacities = np.full(25, -(-int(sizes.sum()) // 25))
+    subsets.seeded(0)
+    return fill.Filling(sizes, capacities, keep, pool_width(sizes), True)
 
 
 @pytest.mark.parametrize("seed", [4, 6, 10])
@@ -15,11 +30,50 @@ def test_four_jobs_a_rail_are_filled_with_three_where_three_do(seed: int) -> Non
     """Loads of three jobs leave the last rails enough of them; with the largest job left set on
     every rail, a hundred attempts found none of these assignments.
     """
-    sizes = np.sort(np.random.default_rng(seed).integers(1, 10_001, 100))[::-1]
-    sizes = np.ascontiguousarray(sizes, dtype=np.int64)
-    capacities = np.full(25, -(-int(sizes.sum()) // 25))
-    assignment = np.zeros(len(sizes), np.int64)
-    subsets.seeded(0)
-    filling = fill.Filling(sizes, capacities, 8, pool_width(sizes), True)
-    assert fill.fit(filling, 100, assignment)
-    assert (loads_of(sizes, assignment, 25) <= capacities).all()
+    filling = filling_of(four_jobs_a_rail(seed), 8)
+    assignment = np.zeros(100, np.int64)
+    assert any(
+        fill.fill_up(filling, assignment) and fill.fit(filling, 0, assignment) for _ in range(100)
+    )
+    assert (loads_of(filling.sizes, assignment, 25) <= filling.capacities).all()
+
+
+@pytest.mark.parametrize("seed", [1881242362, 1172293304, 1273864014])
+def test_walks_find_what_fillings_do_not(seed: int) -> None:
+    """At most one unit is to spare.  The same time in fillings alone finds none of these."""
+    filling = filling_of(four_jobs_a_rail([0, 10000, 25, 100, seed]), 4)
+    assignment = np.zeros(100, np.int64)
+    for _ in range(200):
+        assert not (fill.fill_up(filling, assignment) and fill.fit(filling, 0, assignment))
+    assert any(
+        fill.fill_up(filling, assignment) and fill.fit(filling, 400, assignment) for _ in range(40)
+    )
+    assert (loads_of(filling.sizes, assignment, 25) <= filling.capacities).all()
+
+
+@pytest.mark.parametrize("keep", [3, 5, 8])
+@pytest.mark.parametrize("kind", ["four", "six", "unequal"])
+def test_a_walk_leaves_the_loads_of_filled_rails(keep: int, kind: str) -> None:
+    sizes = four_jobs_a_rail(7) if kind != "six" else four_jobs_a_rail(7)[:90]
+    filling = filling_of(sizes, keep)
+    if kind == "six":
+        filling = filling._replace(capacities=np.full(15, -(-int(sizes.sum()) // 15) + 2))
+    elif kind == "unequal":
+        speeds = np.array([3] * 10 + [2] * 15)
+        filling = filling._replace(capacities=int(sizes.sum()) * speeds // speeds.sum() + 3)
+    rails = len(filling.capacities)
+    before, after = np.zeros((2, len(sizes)), np.int64)
+    assert any(fill.fill_up(filling, before) for _ in range(100))
+    after[:] = before
+    moved = 0
+    for _ in range(100):
+        if fill.fit(filling, 1, after):
+            assert (loads_of(sizes, after, rails) <= filling.capacities).all()
+            break
+        for rail in range(rails - keep):
+            assert sizes[after == rail].sum() == sizes[before == rail].sum()
+            assert np.count_nonzero(after == rail) <= np.count_nonzero(before == rail)
+        assert after.max() < rails - keep
+        moved += int(np.count_nonzero(after != before))
+    else:
+        assert moved > 0
