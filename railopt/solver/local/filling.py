@@ -64,19 +64,36 @@ def perfect(state: State, budget_s: float = BUDGET_S) -> None:
         return
     part = 3 if state.lp is not None and state.alike else 1
     stop = state.deadline.within(budget_s / part)
-    for attempt in fittings(state):
+    for attempt in fittings(state, state.bound):
         before_s = state.deadline.left_s
         if before_s < state.attempt_s or attempt() or state.over() or stop.over:
             return
         state.attempt_s = max(state.attempt_s, before_s - state.deadline.left_s)
 
 
-def fittings(state: State) -> Iterator[Callable[[], bool]]:
-    """Endless attempts to attain the bound, by rising number of rails left to the exact search.
+def closer(state: State, budget_s: float) -> None:
+    """Halve what lies between bound and value while assignments are found that attain that, a
+    quarter of the time for each.
+    """
+    if not state.fits:
+        return
+    stop = state.deadline.within(budget_s)
+    while state.value - state.bound > 1 and not (state.over() or stop.over):
+        patience = stop.within(budget_s / 4)
+        aim = (state.bound + state.value) // 2
+        for attempt in fittings(state, aim):
+            if attempt() or state.over() or patience.over:
+                break
+        if state.value > aim:
+            return
+
+
+def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:
+    """Endless attempts to attain a time, by rising number of rails left to the exact search.
     Where that is short, sparse ones walk on from one filling a turn, from turn to turn twice as
     long.
     """
-    attempts = _Attempts(state)
+    attempts = _Attempts(state, time)
     average = len(attempts.sizes) / attempts.rails
     fewest = 12 if average < 8 else 0
     keeps = [keep for keep in range(1, attempts.rails + 1) if fewest <= keep * average <= 52]
@@ -97,16 +114,16 @@ def fittings(state: State) -> Iterator[Callable[[], bool]]:
 
 
 class _Attempts:
-    """Attempts to attain the bound; each says whether it has.
+    """Attempts to attain a time; each says whether it has.
 
     begun   the filling of each number of kept rails that walks go on from
     """
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._part, self.rails, self._settled = tight_part(state)
+    def __init__(self, state: State, time: int) -> None:
+        self._state, self._time = state, time
+        self._part, self.rails, self._settled = tight_part(state, time)
         self.sizes = np.ascontiguousarray(state.sizes[self._part])
-        self._capacities = state.capacities(state.bound)[: self.rails]
+        self._capacities = state.capacities(time)[: self.rails]
         self._width, self._rng = pool_width(self.sizes), np.random.default_rng(state.seed)
         self.begun: dict[int, _Filled] = {}
         subsets.seeded(state.seed)
@@ -134,7 +151,7 @@ class _Attempts:
         assignment = self._settled.copy()
         assignment[self._part] = filled.order[filled.found]
         self._state.improve(assignment, "filling")
-        return self._state.done
+        return self._state.value <= self._time
 
 
 class _Filled(NamedTuple):
@@ -145,7 +162,7 @@ class _Filled(NamedTuple):
     found: Ints
 
 
-def tight_part(state: State) -> tuple[Ints, int, Ints]:
+def tight_part(state: State, time: int) -> tuple[Ints, int, Ints]:
     """(jobs, rails for them, assignment of the others), such that only these jobs have little
     slack.
 
@@ -159,7 +176,7 @@ def tight_part(state: State) -> tuple[Ints, int, Ints]:
         carried = some * (jobs // rails) + min(some, jobs % rails)
         core = everything[jobs - carried : jobs]
         others = np.concatenate((everything[: jobs - carried], everything[jobs:]))
-        apart, capacities = np.zeros(len(others), np.int64), state.capacities(state.bound)[some:]
+        apart, capacities = np.zeros(len(others), np.int64), state.capacities(time)[some:]
         if values.first_fit(np.ascontiguousarray(sizes[others]), capacities, apart):
             settled = np.zeros(len(sizes), np.int64)
             settled[others] = apart + some

@@ -25,7 +25,7 @@ from railopt.solver.local.exact import (
     cover_witness,
     decide_times,
 )
-from railopt.solver.local.filling import mostly_caps, perfect, resplits
+from railopt.solver.local.filling import closer, mostly_caps, perfect, resplits
 from railopt.solver.local.prices import (
     MOST_A_RAIL,
     configuration_lp,
@@ -214,6 +214,8 @@ def full_search(state: State) -> None:
     while not state.over():
         state.seed += 1
         perfect(state, budget_s)
+        if not state.over():
+            closer(state, budget_s)
         if not state.over():
             dives(state, 8)
         if not state.over():

@@ -9,7 +9,9 @@ import pytest
 
 from railopt.arrays import Ints
 from railopt.solver.local import fill, subsets
-from railopt.solver.local.filling import pool_width
+from railopt.solver.local.filling import closer, pool_width
+from railopt.solver.local.solve import solve_local
+from railopt.solver.local.steps import constructions
 from railopt.solver.local.values import loads_of
 
 
@@ -77,3 +79,16 @@ def test_a_walk_leaves_the_loads_of_filled_rails(keep: int, kind: str) -> None:
         moved += int(np.count_nonzero(after != before))
     else:
         assert moved > 0
+
+
+def test_what_is_open_is_halved_and_halved_again() -> None:
+    """80 jobs of up to a million on 16 rails: hardly to be proved, but close to the bound."""
+    sizes = np.sort(np.random.default_rng(5).integers(1, 10**6 + 1, 80))[::-1].astype(np.int64)
+    open_after = [
+        outcome.bracket.value - outcome.bracket.bound
+        for outcome in (
+            solve_local(sizes, 16, limit_s=60, chosen=chosen)
+            for chosen in ((constructions,), (constructions, lambda state: closer(state, 2.0)))
+        )
+    ]
+    assert 0 < 8 * open_after[1] < open_after[0]
