@@ -10,6 +10,7 @@ comparison; `shadow` is FasterMoE's.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ from railopt.moe.placement.prophet_greedy import plan_layer
 def homes(model: TimeModel, counts: Ints, home: npt.ArrayLike | None) -> Ints:
     """The home GPU of each expert, int64 [experts]; contiguous where none are given."""
     if home is None:
-        return contiguous_home(counts.shape[1], model.devices).astype(np.int64)
+        return _contiguous(counts.shape[1], model.devices).copy()
     owner = np.ascontiguousarray(home, np.int64)
     if owner.shape != (counts.shape[1],) or owner.min() < 0 or owner.max() >= model.devices:
         raise InputError(
@@ -33,6 +34,12 @@ def homes(model: TimeModel, counts: Ints, home: npt.ArrayLike | None) -> Ints:
             f"{model.devices - 1}"
         )
     return owner
+
+
+@lru_cache(64)
+def _contiguous(experts: int, devices: int) -> Ints:
+    """`contiguous_home`, made once: a planner asks for it in every layer and iteration."""
+    return contiguous_home(experts, devices).astype(np.int64)
 
 
 def layer_of(

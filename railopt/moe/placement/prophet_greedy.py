@@ -308,22 +308,22 @@ def _next(busy: int, link: int, state: State, path: Path) -> tuple[int, int]:
     else:
         node = link - devices - nodes
         e1 = _head(path.away[:, node], link, path.heads)
-        moved1, d1 = path.away[e1, node], _lightest(node, state)
+        moved1, d1 = path.away[e1, node], -1 - node
         pace = rates[0, node]
-    if moved1 == 0 or (d1 == d2 and e1 == e2):
-        return d2, e2
     gain1 = 4 * pace * moved1 + (3 * scalars[TOKEN] * moved1 if layer.home[e1] == busy else 0)
-    gain2 = 3 * scalars[TOKEN] * moved2
-    return (d1, e1) if gain1 >= gain2 else (d2, e2)
+    if moved1 > 0 and gain1 >= 3 * scalars[TOKEN] * moved2:
+        d2, e2 = d1, e1
+    return (d2 if d2 >= 0 else _lightest(-1 - d2, state)), e2
 
 
 @kernel_part(error_model="numpy", _nrt=False, forceinline=True)
 def _lightest(node: int, state: State) -> int:
-    """The GPU of the node with the least load that has a free slot; -1 without one."""
-    gpus, times, best = state.layer.scalars[GPUS], state.times, -1
-    for d in range(node * gpus, (node + 1) * gpus):
-        if state.room[d] > 0 and (best < 0 or times[d] < times[best]):
-            best = d
+    """The first GPU of the node with the least load that has a free slot; -1 without one."""
+    gpus, best, least = state.layer.scalars[GPUS], -1, UNFIT
+    for d in range(node * gpus, (node + 1) * gpus):  # without branches, which nothing foretells
+        load = state.times[d] if state.room[d] > 0 else UNFIT
+        best = d if load < least else best
+        least = load if load < least else least
     return best
 
 
@@ -332,7 +332,8 @@ def _relieve_homes(
     first: int, last: int, key: int, state: State, path: Path
 ) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy in another node that takes most tokens off the homes of
-    experts `first` to `last`; -1 for none.  key  of these experts in `heads`
+    experts `first` to `last`; expert -1 for none, GPU -1 - node for the lightest of that node.
+    key  of these experts in `heads`
     """
     if first == last:
         return 0, -1, -1
@@ -341,13 +342,13 @@ def _relieve_homes(
     i = _head(flat, key, path.heads)
     if flat[i] == 0:
         return 0, -1, -1
-    return flat[i], _lightest(i % nodes, state), first + i // nodes
+    return flat[i], -1 - i % nodes, first + i // nodes
 
 
 @kernel_part(error_model="numpy", _nrt=False, forceinline=True)
 def _relieve_device(top: int, state: State, path: Path) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy that takes most tokens off one GPU, in a node that sends to
-    it or on a node-mate.
+    it (as in `_relieve_homes`) or on a node-mate.
     """
     layer, begins, serves, crest = state.layer, path.begins, path.serves, path.crest
     gpus = layer.scalars[GPUS]
