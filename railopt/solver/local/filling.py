@@ -72,20 +72,19 @@ def perfect(state: State, budget_s: float = BUDGET_S) -> None:
 
 
 def closer(state: State, budget_s: float) -> None:
-    """Halve what lies between bound and value while assignments are found that attain that, a
-    quarter of the time for each.
+    """Better assignments: half as far from the bound, while such are found, and where none is, half
+    as much better; an eighth of the time for each.
     """
     if not state.fits:
         return
     stop = state.deadline.within(budget_s)
-    while state.value - state.bound > 1 and not (state.over() or stop.over):
-        patience = stop.within(budget_s / 4)
-        aim = (state.bound + state.value) // 2
+    better = (state.value - state.bound) // 2
+    while better > 0 and not (state.over() or stop.over):
+        patience, aim = stop.within(budget_s / 8), state.value - better
         for attempt in fittings(state, aim):
             if attempt() or state.over() or patience.over:
                 break
-        if state.value > aim:
-            return
+        better = min(2 * better, state.value - state.bound) // (2 if state.value <= aim else 4)
 
 
 def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:

@@ -44,6 +44,8 @@ DIFFERENCES = 1 << 22  # jobs x rails that differencing keeps lists of
 KNOWN_JOBS = 400  # jobs up to which L2 and Fekete-Schepers are asked
 MEDIUM = 256_000  # loads at the bound up to which `medium_search` is tried
 SUM_BITS = 1 << 28  # work of listing all subset sums as one integer
+FAR = 200  # an assignment is far from the bound beyond 1/FAR of it
+CLOSER_S = 0.1  # for a better one then
 
 
 def search(state: State, steps: Sequence[Step]) -> None:
@@ -100,6 +102,14 @@ def multifit(state: State) -> None:
             high = min(middle, state.value) - 1
         else:
             low = middle + 1
+
+
+def far_from_the_bound(state: State) -> None:
+    """A better assignment before the proofs begin, where the best one is far from the bound: each
+    of them has to exclude all that lies between.
+    """
+    if FAR * (state.value - state.bound) > state.bound:
+        closer(state, CLOSER_S)
 
 
 def known_weights(state: State) -> None:
@@ -239,6 +249,7 @@ STEPS: tuple[Step, ...] = (
     subset_sums,
     easy_prices_at_the_value,
     perfect,
+    far_from_the_bound,
     quickly_sifted,
     configuration_lp,
     sifted_search,
