@@ -61,7 +61,7 @@ def configuration_lp(state: State) -> None:
     """
     if state.lp is None:
         return
-    deadline = state.deadline.within(max(1.0, 0.3 * state.deadline.left_s))
+    deadline = state.deadline.within(_share_s(state))
     before = state.value + 1
     while not state.alike and state.value < before and not state.over():
         before, gap = state.value, state.value - state.bound
@@ -70,6 +70,19 @@ def configuration_lp(state: State) -> None:
     if state.alike or len(state.sizes) > MOST_SIFTED:
         lp_bound(state, 0, deadline)
         dives(state, 8)
+
+
+def resumed_lp(state: State) -> None:
+    """The LP's bound, where it was not known yet when the LP's time was over; its columns are still
+    there.
+    """
+    if state.lp_open:
+        lp_bound(state, 0, state.deadline.within(_share_s(state)))
+
+
+def _share_s(state: State) -> float:
+    """What the LP's bound may take at a time."""
+    return max(1.0, 0.3 * state.deadline.left_s)
 
 
 def lp_bound(state: State, within: int, deadline: Deadline) -> None:
@@ -86,6 +99,7 @@ def lp_bound(state: State, within: int, deadline: Deadline) -> None:
             witness = dual_witness(state, state.lp.sizes, weights)
             state.refuted(probe, witness, "configuration LP")
         probe = (state.bound + high) // 2
+    state.lp_open = deadline.over
 
 
 def rough_dives(state: State, gap: int) -> None:

@@ -29,6 +29,7 @@ class State:
     value       when the last rail of `assignment` int64 [n] is done
     lp          the configuration LP, once a step has built it
     notes       steps that failed, and how
+    lp_open     whether the LP's time was over before its bound was known
     attempt_s   the longest that an attempt to fill all rails has taken
     """
 
@@ -46,6 +47,7 @@ class State:
         self.assignment = np.zeros(len(sizes), np.int64)
         self.lp: ConfigurationLP | None = None
         self.notes: list[str] = []
+        self.lp_open = False
         self.attempt_s = 0.0
 
     @property

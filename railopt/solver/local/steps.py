@@ -34,6 +34,7 @@ from railopt.solver.local.prices import (
     easy_prices_at_the_value,
     prices_at_the_value,
     quickly_sifted,
+    resumed_lp,
     sifted_search,
 )
 from railopt.solver.local.state import State
@@ -217,13 +218,15 @@ def late_prices(state: State) -> None:
 
 
 def full_search(state: State) -> None:
-    """Exact search, perfect filling and dives in turn, with ever larger limits, while time is
-    left.
+    """The LP where it was not done, perfect filling, dives and exact search in turn, with ever
+    larger limits, while time is left.
     """
     windows, limit, steps, budget_s = None, 1000, 20_000_000, 0.1
     while not state.over():
         state.seed += 1
-        perfect(state, budget_s)
+        resumed_lp(state)
+        if not state.over():
+            perfect(state, budget_s)
         if not state.over():
             closer(state, budget_s)
         if not state.over():
