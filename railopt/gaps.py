@@ -34,7 +34,7 @@ from railopt.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.race import Progress
-    from railopt.solver.moving.bound import Answers, MovingBound
+    from railopt.solver.moving.bound import MovingBound
     from railopt.solver.moving.classes import Classes
 
 DEFAULT_POLICIES = ("lpt", "lpt-local", "equitable")
@@ -75,7 +75,10 @@ class Rivals:
     """
 
     def __init__(self, fastest: Plan, before: Rivals | None = None) -> None:
-        self._fastest, self._before = fastest, before
+        from railopt.solver.moving.bound import Answers
+
+        self._fastest = fastest
+        self._answers: Answers = Answers() if before is None else before._answers
 
     def moved(self, time: Fraction, limit_s: float) -> MovingBound:
         """Of plans of at most `time` seconds, found in `limit_s` seconds.  The fastest plan is
@@ -85,12 +88,6 @@ class Rivals:
 
     def _within(self, time: Fraction, limit_s: float) -> MovingBound:
         return self._answers.within(self._fastest.fabric, self._classes, time, limit_s=limit_s)
-
-    @cached_property
-    def _answers(self) -> Answers:
-        from railopt.solver.moving.bound import Answers
-
-        return Answers() if self._before is None else self._before._answers
 
     @cached_property
     def _classes(self) -> Classes:

@@ -412,8 +412,9 @@ def fit(filling: Filling, walks: int, assignment: Array) -> bool:
     """
     scratch, part = scratch_of(filling), np.empty(filling.sizes.size, np.int64)
     rest, settled = scratch.rest, filling.capacities.size - filling.keep
-    for _ in range(max(1, walks)):
-        for _ in range(WALK * settled if walks else 0):
+    exchanges = WALK * settled if walks else 0
+    for _ in range(walks if exchanges else 1):
+        for _ in range(exchanges):
             exchange(filling, scratch, np.random.randint(0, settled), assignment)
         left = 0
         for job in range(assignment.size):

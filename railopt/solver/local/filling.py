@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from typing import NamedTuple
 
 import numpy as np
 
 from railopt.arrays import Ints
 from railopt.solver.local import fill, subsets, values
+from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.remainders import filled, suits
 from railopt.solver.local.state import State
 
@@ -63,12 +64,7 @@ def perfect(state: State, budget_s: float = BUDGET_S) -> None:
     if not state.fits:
         return
     part = 3 if state.lp is not None and state.alike else 1
-    stop = state.deadline.within(budget_s / part)
-    for attempt in fittings(state, state.bound):
-        before_s = state.deadline.left_s
-        if before_s < state.attempt_s or attempt() or state.over() or stop.over:
-            return
-        state.attempt_s = max(state.attempt_s, before_s - state.deadline.left_s)
+    _attain(state, state.bound, state.deadline.within(budget_s / part))
 
 
 def closer(state: State, budget_s: float) -> None:
@@ -80,11 +76,18 @@ def closer(state: State, budget_s: float) -> None:
     stop = state.deadline.within(budget_s)
     better = (state.value - state.bound) // 2
     while better > 0 and not (state.over() or stop.over):
-        patience, aim = stop.within(budget_s / 8), state.value - better
-        for attempt in fittings(state, aim):
-            if attempt() or state.over() or patience.over:
-                break
+        aim = state.value - better
+        _attain(state, aim, stop.within(budget_s / 8))
         better = min(2 * better, state.value - state.bound) // (2 if state.value <= aim else 4)
+
+
+def _attain(state: State, time: int, stop: Deadline) -> None:
+    """Attempts to attain a time until one does, or no time is left for another."""
+    for attempt in fittings(state, time):
+        before_s = state.deadline.left_s
+        if before_s < state.attempt_s or attempt() or state.over() or stop.over:
+            return
+        state.attempt_s = max(state.attempt_s, before_s - state.deadline.left_s)
 
 
 def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:
@@ -104,12 +107,13 @@ def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:
             jobs = keep * average
             if few and jobs <= LONG:
                 walks = WALKS >> max(0, int(jobs) - SHORT) // 4
-                yield from [partial(attempts.sparsely, keep, walks)] * (4 << turn)
+                yield from repeat(partial(attempts.sparsely, keep, walks), 4 << turn)
             elif few and turn:
                 times = 8 if jobs <= 38 else 2 * (jobs <= 44)
-                yield from [partial(attempts.sparsely, keep, 0)] * times
+                yield from repeat(partial(attempts.sparsely, keep, 0), times)
             if not few or jobs <= 28:
-                yield from [partial(attempts.fully, keep)] * (8 if jobs <= 28 and not few else 2)
+                times = 8 if jobs <= 28 and not few else 2
+                yield from repeat(partial(attempts.fully, keep), times)
 
 
 class _Attempts:
