@@ -26,7 +26,7 @@ signal.signal(
 # Skips that CI expects: test id prefix -> why.  Any other skip fails CI.
 EXPECTED_SKIPS: dict[str, str] = {
     "tests/torch/test_vllm.py": "vLLM's own policy, where vLLM is installed",
-    "tests/torch/test_vllm_state.py::test_in_vllms_balancer": "vLLM's balancer, where it is",
+    "tests/torch/test_vllm_state.py": "vLLM's balancer, where it is",
     "tests/unit/cuda/": "the GPU's kernels on the CPU, where there is no g++",
 }
 

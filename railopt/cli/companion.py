@@ -65,7 +65,7 @@ def _wanted() -> int:
         except (OSError, ValueError, IndexError):
             return 1 + round(os.getloadavg()[0])
         time.sleep(LOOK_S)
-    return min(looks)
+    return max(1, min(looks))
 
 
 def _cores() -> int:

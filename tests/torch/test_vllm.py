@@ -5,6 +5,7 @@ own policy where vLLM is installed.
 from __future__ import annotations
 
 import sys
+from importlib.metadata import entry_points
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.replicate import balance
 from railopt.moe.placement.vllm import RailoptEplbPolicy
 
+POLICIES = "vllm.distributed.eplb.policy"
 CASES = [(12, 16, 4, 2, 8), (64, 96, 1, 4, 32), (64, 80, 8, 4, 16), (16, 24, 3, 2, 4)]
 
 
@@ -129,3 +131,22 @@ def test_beside_vllms_own_policy(
         balance(loads, plan.numpy().astype(np.int32), ranks).mean() for plan in (ours, theirs)
     )
     assert mine <= other * (1.05 if experts < 16 else 1)
+
+
+def test_the_plugin_acts_only_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    (plugin,) = entry_points(group="vllm.general_plugins", name="railopt")
+    register = plugin.load()
+    stand_in: Any = ModuleType(POLICIES)
+    table = stand_in.EPLB_POLICIES = {"default": object}
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.eplb"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, POLICIES, stand_in)
+    for names in (None, "", "other", "railopts"):
+        monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+        if names is not None:
+            monkeypatch.setenv("VLLM_PLUGINS", names)
+        register()
+        assert table["default"] is object, names
+    monkeypatch.setenv("VLLM_PLUGINS", "other,railopt")
+    register()
+    assert table["default"] is RailoptEplbPolicy

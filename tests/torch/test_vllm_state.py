@@ -6,9 +6,7 @@ stand in.
 
 from __future__ import annotations
 
-import sys
-from importlib.metadata import entry_points
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +14,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from railopt.moe.placement.vllm import RailoptEplbPolicy
 from tests.torch.world import run
 
 LAYERS, EXPERTS, EXTRA, RANKS, TOKENS, STEPS = 3, 32, 8, 4, 2048, 12
 SLOTS = (EXPERTS + EXTRA) // RANKS
-POLICIES = "vllm.distributed.eplb.policy"
 
 
 class Timed:
@@ -46,10 +42,11 @@ def served(names: str) -> tuple[str, list[float], list[float], int]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_PLUGINS", names)
-        return _served(patch)
+        return _steps(*_balancer(patch))
 
 
-def _served(patch: pytest.MonkeyPatch) -> tuple[str, list[float], list[float], int]:
+def _balancer(patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """vLLM's, with the policy that its plugins leave in place, and a model of this rank."""
     from vllm import plugins
     from vllm.config.parallel import EPLBConfig
     from vllm.distributed.eplb import eplb_state
@@ -77,7 +74,6 @@ def _served(patch: pytest.MonkeyPatch) -> tuple[str, list[float], list[float], i
         torch.device("cpu"),
     )
     first = state.build_initial_global_physical_to_logical_map(EXPERTS, EXTRA)
-    mine = slice(dist.get_rank() * SLOTS, (dist.get_rank() + 1) * SLOTS)
     model = SimpleNamespace(
         num_moe_layers=LAYERS,
         num_expert_groups=1,
@@ -88,9 +84,18 @@ def _served(patch: pytest.MonkeyPatch) -> tuple[str, list[float], list[float], i
         num_redundant_experts=EXTRA,
         moe_layers=[],
         set_eplb_state=lambda *_: None,
-        expert_weights=[weights_of(list(first[mine]), layer) for layer in range(LAYERS)],
+        expert_weights=[weights_of(list(first[_mine()]), layer) for layer in range(LAYERS)],
     )
     state.add_model(model, SimpleNamespace(model="numbers", compute_hash=lambda: "numbers"))
+    return state, model
+
+
+def _mine() -> slice:
+    """The slots of this rank."""
+    return slice(dist.get_rank() * SLOTS, (dist.get_rank() + 1) * SLOTS)
+
+
+def _steps(state: Any, model: Any) -> tuple[str, list[float], list[float], int]:
     state.step(is_profile=True)
     seen = state.model_states["numbers"]
     popular = np.arange(1, EXPERTS + 1) ** -1.0
@@ -110,7 +115,7 @@ def _served(patch: pytest.MonkeyPatch) -> tuple[str, list[float], list[float], i
         found.append(float((gpus.amax(dim=1) / gpus.mean(dim=1)).mean()))
         state.step()
         for layer in range(LAYERS):
-            here = seen.physical_to_logical_map[layer, mine].tolist()
+            here = seen.physical_to_logical_map[layer, _mine()].tolist()
             for weight, wanted in zip(
                 model.expert_weights[layer], weights_of(here, layer), strict=True
             ):
@@ -130,22 +135,3 @@ def test_in_vllms_balancer() -> None:
     assert max(after) < 1.1
     assert np.mean(after) < np.mean(theirs[0][2]) + 0.01
     assert shared == 0
-
-
-def test_the_plugin_acts_only_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    (plugin,) = entry_points(group="vllm.general_plugins", name="railopt")
-    register = plugin.load()
-    stand_in: Any = ModuleType(POLICIES)
-    table = stand_in.EPLB_POLICIES = {"default": object}
-    for name in ("vllm", "vllm.distributed", "vllm.distributed.eplb"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, POLICIES, stand_in)
-    for names in (None, "", "other", "railopts"):
-        monkeypatch.delenv("VLLM_PLUGINS", raising=False)
-        if names is not None:
-            monkeypatch.setenv("VLLM_PLUGINS", names)
-        register()
-        assert table["default"] is object, names
-    monkeypatch.setenv("VLLM_PLUGINS", "other,railopt")
-    register()
-    assert table["default"] is RailoptEplbPolicy

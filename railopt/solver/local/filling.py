@@ -18,7 +18,8 @@ from railopt.solver.local.state import State
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 SPARSE_WORK = 20_000_000  # rails * jobs^2 up to which these are quick
 BUDGET_S = 0.03  # what looking for a perfect assignment may take at first
-WALKS, SHORT, LONG = 16, 20, 30  # walks at a time, half as many for each four jobs more than SHORT
+WALKS = 16  # at a time, half as many for each four jobs beyond SHORT that are searched after each
+SHORT, LONG = 20, 30  # such jobs; beyond LONG no walk is worth its searches
 FILLS = 150  # tries, 5 to 10 us each, to fill rails of caps at one of a few times from the bound on
 ABOVE = 0, 1, 2, 3, 4, 6, 8, 12, 16  # these times, in units on the fastest rail
 

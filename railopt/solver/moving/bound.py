@@ -151,9 +151,10 @@ class Answers:
     ) -> MovingBound:
         """As `moved_within`.  What was not settled in its time is tried again for other chunks."""
         for place, others, known in self._known:
-            serves = known.time == time or (known.time < time and not known.earned)
-            alike = known.exact and place.digest == fabric.digest and others.same(classes)
-            if serves and (others is classes or alike):
+            if known.time != time and (known.time > time or known.earned):
+                continue
+            alike = known.exact and place.digest == fabric.digest
+            if others is classes or (alike and others.same(classes)):
                 return replace(known, time=time)
         found = moved_within(fabric, classes, time, limit_s=limit_s)
         self._known.append((fabric, classes, found))

@@ -114,7 +114,11 @@ def test_cores_that_are_wanted_now(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "RUNNING", text)
     monkeypatch.setattr(os, "getloadavg", lambda: (1.8, 0.0, 0.0))
     assert module._wanted() == 3  # the average of a minute, and this process
-    for line, wanted in (("1.90 0.97 1.20 1/73 5508\n", 1), ("0.10 0.97 1.20 4/73 5508\n", 4)):
+    for line, wanted in (
+        ("1.90 0.97 1.20 1/73 5508\n", 1),
+        ("0.10 0.97 1.20 4/73 5508\n", 4),
+        ("0 0 0 0/0 0\n", 1),
+    ):
         text.write_text(line)
         assert module._wanted() == wanted
     text.write_text("hardly any\n")
