@@ -459,9 +459,10 @@ def _span(iterations: list[int]) -> str:
 
 
 def _scores(made: Comparison) -> list[list[str]]:
+    split = "" if made.rule == "even" else ", tokens even"  # as EPLB's tokens always are
     names = {
         "before": "before",
-        "eplb": f"eplb, {made.eplb_replicas} replicas",
+        "eplb": f"eplb, {made.eplb_replicas} replicas{split}",
         "after": made.planner,
     }
     return [

@@ -329,7 +329,11 @@ class Comparison:
             "held_out": self.held_out,
             "replans": self.replans,
             "layers_as_eplb": self.placed.as_eplb,
-            "eplb": {**self.scores["eplb"].as_dict(), "replicas": self.eplb_replicas},
+            "eplb": {
+                **self.scores["eplb"].as_dict(),
+                "replicas": self.eplb_replicas,
+                "rule": "even",
+            },
         }
         for name, side in self.sides.items():
             data[name] = {**self.scores[name].as_dict(), **side.as_dict()}

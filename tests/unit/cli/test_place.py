@@ -381,3 +381,19 @@ def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:
     assert "Traceback" not in err
     assert solvers
     assert not any(Path(f"/proc/{pid}").exists() for pid in solvers)
+
+
+def test_the_row_of_eplb_says_how_its_tokens_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "load.npy", np.random.default_rng(0).integers(0, 999, (5, 2, 8)))
+    options = [*FABRIC, "--model", "mixtral-8x7b", "--planner", "replicate", "--replicas", "12"]
+    rows = {}
+    for rule in ("even", "near"):
+        command = ["place", str(tmp_path / "load.npy"), *options, "--rule", rule]
+        assert main(command) == 0
+        rows[rule] = capsys.readouterr().out
+        assert main([*command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["eplb"]["rule"] == "even"
+    assert "eplb, 12 replicas, tokens even" not in rows["even"]
+    assert "eplb, 12 replicas, tokens even" in rows["near"]
