@@ -140,14 +140,15 @@ def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     rails.at[g, 2] -= want
     while want > 0:
         rest = row[h] - offset
-        size = min(want, rest)
-        run = runs[k]
-        run[SOURCE], run[TARGET], run[OFFSET], run[BYTES] = g, h, offset, size
-        k += size > 0  # an empty one is written over
-        want -= size
-        offset += size
-        if size == rest:
+        runs[k, SOURCE], runs[k, TARGET], runs[k, OFFSET] = g, h, offset
+        if rest <= want:
+            runs[k, BYTES] = rest
+            k += rest > 0  # an empty one is written over
             h, offset = (h + 1 if h + 1 < len(row) else 0), np.int64(0)
+            want -= rest
+        else:
+            runs[k, BYTES] = want
+            k, offset, want = k + 1, offset + want, 0
     rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
 
@@ -210,17 +211,19 @@ def _send(
         rails.before[rail] = rails.share[rail]
         runs, k, used = rails.runs[rail], rails.place[rail], rails.used[rail]
         while quota > 0:
-            run = runs[k]
-            rest = run[BYTES] - used
-            size = min(quota, rest, cap)
+            rest = runs[k, BYTES] - used
             out.stage[p], out.rail[p] = stage, rail
-            out.source[p], out.target[p] = origin[0] + run[SOURCE], origin[1] + run[TARGET]
-            out.offset[p], out.size[p] = run[OFFSET] + used, size
+            out.source[p] = origin[0] + runs[k, SOURCE]
+            out.target[p] = origin[1] + runs[k, TARGET]
+            out.offset[p] = runs[k, OFFSET] + used
+            if rest <= min(quota, cap):
+                out.size[p] = rest
+                k, used, quota = k + 1, np.int64(0), quota - rest
+            else:
+                size = min(quota, cap)
+                out.size[p] = size
+                used, quota = used + size, quota - size
             p += 1
-            quota -= size
-            used += size
-            if size == rest:
-                k, used = k + 1, np.int64(0)
         rails.place[rail], rails.used[rail] = k, used
     return p
 
@@ -244,9 +247,10 @@ def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int)
 @njit(cache=True)
 def cut(
     bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, cap: int, node: int
-) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """The columns of `Pieces`: all of a schedule, none larger than `cap` bytes; with `node` >= 0
-    only those that this server sends or receives.
+) -> tuple[Array, Array, Array]:
+    """All pieces of a schedule, none larger than `cap` bytes; with `node` >= 0 only those that this
+    server sends or receives: int32 [3, pieces] stage, source and target, int16 [pieces] rail, int64
+    [2, pieces] offset and size.  Three arrays, since to hand over one takes as long as 50 pieces.
 
     bytes_       int64 [GPUs, GPUs]
     peer, sent   [stages, nodes]: see `Schedule`
@@ -254,14 +258,12 @@ def cut(
     m = len(bytes_) // nodes
     start, stages = tile_stages(peer, sent)
     most = _room(start, stages, sent, m, cap, node)
-    out = Pieces(
-        np.empty(most, np.int32),
+    ends, rail, span = (
+        np.empty((3, most), np.int32),
         np.empty(most, np.int16),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
+        np.empty((2, most), np.int64),
     )
+    out = Pieces(ends[0], rail, ends[1], ends[2], span[0], span[1])
     rails, p = _rails(m), np.int64(0)
     for i in range(nodes):
         for j in range(nodes):
@@ -274,4 +276,4 @@ def cut(
                 done += sent[stages[e], i]
                 shares(done, i + j, rails.share)
                 p = _send(stages[e], (i * m, j * m), cap, rails, out, p)
-    return out.stage[:p], out.rail[:p], out.source[:p], out.target[:p], out.offset[:p], out.size[:p]
+    return ends[:, :p], rail[:p], span[:, :p]
