@@ -43,6 +43,7 @@ class Path(NamedTuple):
 
     away    [E, M]      tokens that leave a node for the expert's home, 0 where no copy can change
                         that
+    flat    [E * M]     the same memory
     near    [E, D]      tokens that leave a GPU for the expert, the same
     crest   [E, M]      the largest of `near` in each node that has the expert
     begins  [D + 1]     the first expert at home on each GPU
@@ -53,6 +54,7 @@ class Path(NamedTuple):
     """
 
     away: Ints
+    flat: Ints
     near: Ints
     crest: Ints
     begins: Ints
@@ -105,7 +107,9 @@ def _greedy(state: State, away: Ints) -> int:
     serves = np.empty((devices, experts + 1), np.int64)
     serves[:, 0] = 0
     heads = np.full(devices + 2 * layer.scalars[NODES], -1)
-    path = Path(away, layer.tokens.copy(), np.zeros_like(away), begins, serves, heads)
+    path = Path(
+        away, away.reshape(-1), layer.tokens.copy(), np.zeros_like(away), begins, serves, heads
+    )
     for d in range(devices):
         if state.room[d] == 0:
             _fill(d, state, path)
@@ -136,11 +140,12 @@ def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
     mark, marked = best, 0  # the best total when it last fell by 1/GAIN, and the copies then
     patience = PATIENCE + (devices if scalars[GPUS] > 1 else devices // 2)
     enough = times[:devices].sum() // devices * (3 * (CLOSE + 1)) // CLOSE  # 3 FEC at its mean
+    loads, links = times[:devices], times[devices:move]
+    busy, link = _argmax(loads), _argmax(links)
     while True:
-        busy, link = _argmax(times[:devices]), _argmax(times[devices:move])
         trans = copying + times[last] * scalars[COPY_MEAN]
         agg = trans * scalars[GRAD] // scalars[GRAD_OF]
-        total = combine(times[devices + link], times[busy], trans, agg, scalars)
+        total = combine(links[link], loads[busy], trans, agg, scalars)
         if total < best:
             best, kept = total, used
             if best < mark - mark // GAIN:
@@ -151,7 +156,9 @@ def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
         if e < 0:
             return best, kept, used
         _take_over(d, e, state, path.serves)
+        fec, a2a = loads[busy], links[link]
         toggle(d, e, layer, state.holds, times)
+        busy, link = _argmax_now(loads, busy, fec, d), _argmax_now(links, link, a2a, d)
         copying = max(copying, _copying(d, e, layer, times[move:last]))
         _settle(d, e, layer, path)
         state.copies[0] += 1
@@ -279,6 +286,17 @@ def _argmax(values: Ints) -> int:
 
 
 @kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+def _argmax_now(values: Ints, first: int, most: int, device: int) -> int:
+    """The first of the largest, which was `first` with `most`; since then the GPU's alone can have
+    grown, as it got a copy.
+    """
+    if values[first] < most:
+        return _argmax(values)
+    grown = values[device]
+    return device if grown > most or (grown == most and device < first) else first
+
+
+@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
 def _head(values: Ints, key: int, heads: Ints) -> int:
     """The first of the largest of a part of `away`: since its entries only ever become 0, the last
     one found while it is not 0.
@@ -338,7 +356,7 @@ def _relieve_homes(
     if first == last:
         return 0, -1, -1
     nodes = state.layer.scalars[NODES]
-    flat = path.away.reshape(-1)[first * nodes : last * nodes]
+    flat = path.flat[first * nodes : last * nodes]
     i = _head(flat, key, path.heads)
     if flat[i] == 0:
         return 0, -1, -1
