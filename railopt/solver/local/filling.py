@@ -19,7 +19,8 @@ SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 SPARSE_WORK = 20_000_000  # rails * jobs^2 up to which these are quick
 BUDGET_S = 0.03  # what looking for a perfect assignment may take at first
 WALKS = 16  # at a time, half as many for each four jobs beyond SHORT that are searched after each
-SHORT, LONG = 20, 30  # such jobs; beyond LONG no walk is worth its searches
+# such jobs: with FEW it is hard to fill the other rails, beyond LONG no walk is worth its searches
+FEW, SHORT, LONG = 15, 20, 26
 FILLS = 150  # tries, 5 to 10 us each, to fill rails of caps at one of a few times from the bound on
 ABOVE = 0, 1, 2, 3, 4, 6, 8, 12, 16  # these times, in units on the fastest rail
 
@@ -93,8 +94,8 @@ def _attain(state: State, time: int, stop: Deadline) -> None:
 
 def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:
     """Endless attempts to attain a time, by rising number of rails left to the exact search.
-    Where that is short, sparse ones walk on from one filling a turn, from turn to turn twice as
-    long.
+    Where that is short, sparse ones walk on from one filling, in each turn twice as long as in the
+    one before: the longer a walk, the more and smaller jobs it leaves to the search.
     """
     attempts = _Attempts(state, time)
     average = len(attempts.sizes) / attempts.rails
@@ -103,16 +104,16 @@ def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:
     keeps = keeps or [min(attempts.rails, 2 if average < 6 else 1)]
     few = average <= SPARSE and attempts.rails * len(attempts.sizes) ** 2 <= SPARSE_WORK
     for turn in count():
-        attempts.begun.clear()
         for keep in keeps:
             jobs = keep * average
             if few and jobs <= LONG:
                 walks = WALKS >> max(0, int(jobs) - SHORT) // 4
-                yield from repeat(partial(attempts.sparsely, keep, walks), 4 << turn)
-            elif few and turn:
+                times = 4 << turn if jobs >= FEW else 4
+                yield from repeat(partial(attempts.sparsely, keep, walks), times)
+            elif few and turn > 1:
                 times = 8 if jobs <= 38 else 2 * (jobs <= 44)
                 yield from repeat(partial(attempts.sparsely, keep, 0), times)
-            if not few or jobs <= 28:
+            if not few or (jobs <= 28 and not turn):
                 times = 8 if jobs <= 28 and not few else 2
                 yield from repeat(partial(attempts.fully, keep), times)
 
