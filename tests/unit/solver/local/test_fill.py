@@ -10,7 +10,7 @@ import pytest
 
 from railopt.arrays import Ints
 from railopt.solver.local import fill, steps, subsets
-from railopt.solver.local.filling import closer, pool_width
+from railopt.solver.local.filling import closer, perfect, pool_width
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.steps import constructions, far_from_the_bound
 from railopt.solver.local.values import loads_of
@@ -52,6 +52,32 @@ def test_walks_find_what_fillings_do_not(seed: int) -> None:
         fill.fill_up(filling, assignment) and fill.fit(filling, 400, assignment) for _ in range(40)
     )
     assert (loads_of(filling.sizes, assignment, 25) <= filling.capacities).all()
+
+
+@pytest.mark.parametrize("seed", [1985669274, 238338232])  # not solved in a second
+def test_a_walk_goes_on_from_turn_to_turn(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filling that has begun a walk stays the one that it goes on from, and the longer it lasts
+    the more jobs are left to the search.
+    """
+    left: dict[int, list[int]] = {}
+
+    def fit(filling: fill.Filling, walks: int, assignment: Ints) -> bool:
+        found = original(filling, walks, assignment)
+        if walks and not found:
+            left.setdefault(filling.keep, []).append(int((assignment < 0).sum()))
+        return found
+
+    original = fill.fit
+    monkeypatch.setattr(fill, "fit", fit)
+    solve_local(
+        four_jobs_a_rail([0, 10000, 25, 100, seed]),
+        25,
+        limit_s=60,
+        chosen=(constructions, lambda state: perfect(state, 1.0)),
+    )
+    assert left
+    for counts in left.values():
+        assert counts == sorted(counts)
 
 
 @pytest.mark.parametrize("keep", [3, 5, 8])
