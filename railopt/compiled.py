@@ -33,7 +33,9 @@ def kernel_part(**options: Any) -> Any:
     arrays have to be unpacked, and without code of its own.  Python that calls a part all the same
     crashes; a test sees to it that none of ours does.
 
-    What is small and called in a hot loop says `forceinline=True`.
+    What is small and called in a hot loop says `forceinline=True`; what is called often and
+    allocates nothing says `_nrt=False`: reference counts are atomic and can take longer than the
+    work.
     """
     return njit(no_cpython_wrapper=True, **options)
 

@@ -20,7 +20,7 @@ PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 """A slot is the largest entry over one of these."""
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
     """Slots of `slot` bytes that the fullest line needs when each entry is rounded up to whole
     slots; over `limit`: -1.
@@ -47,7 +47,7 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
     return int(fullest) if fullest <= limit else -1
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def _finish(
     left: Array, line: int, end: int, spare: int, patient: bool, scratch: Array
 ) -> tuple[int, int]:
@@ -78,7 +78,7 @@ def _finish(
     return slot, count
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, graphs: Array) -> None:
     """Which pairs fit a stage of `length`, as bits of three graphs.
 
@@ -103,7 +103,7 @@ def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, gra
             hard[i, w], half[i, w], soft[i, w] = a, b, c
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) -> int:
     """The longest stage for which every row and every column has a pair that fits: no perfect
     matching lasts longer.

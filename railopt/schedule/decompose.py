@@ -36,7 +36,7 @@ def line_sums(matrix: Array) -> tuple[Array, Array]:
     return rows, columns
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def most(values: Array) -> int:
     """The largest of int64 [n], or 0: a loop, for `max` of an array takes long to compile."""
     found = np.int64(0)

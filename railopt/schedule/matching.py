@@ -36,7 +36,7 @@ def matching(n: int) -> Array:
 MATE, _BACK, _FREE, _PARENT, _QUEUE, _BITS = range(6)
 
 
-@njit(cache=True)
+@njit(cache=True, _nrt=False)
 def release(state: Array) -> None:
     """Unmatch everything."""
     n = state.shape[1] - 1
@@ -47,7 +47,7 @@ def release(state: Array) -> None:
         state[_FREE, j // BITS] |= np.int64(1) << (j % BITS)
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def unmatch(state: Array, i: int) -> None:
     """Free row i and its column."""
     j = state[MATE, i]
@@ -55,7 +55,7 @@ def unmatch(state: Array, i: int) -> None:
     state[_FREE, j // BITS] |= np.int64(1) << (j % BITS)
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def _greedy(graph: Array, state: Array) -> None:
     """Each row without a column takes its first free one."""
     n, width = graph.shape
@@ -72,7 +72,7 @@ def _greedy(graph: Array, state: Array) -> None:
                 break
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def _search(graph: Array, root: int, state: Array) -> int:
     """Breadth first over alternating paths from row `root`: the free column that ends one, or
     -1.
@@ -101,7 +101,7 @@ def _search(graph: Array, root: int, state: Array) -> int:
     return -1
 
 
-@njit(cache=True)
+@njit(cache=True, _nrt=False)
 def extend(graph: Array, state: Array, perfect: bool) -> bool:
     """Grow the matching in place as far as `graph` allows; True if every row has a column in the
     end.

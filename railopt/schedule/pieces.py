@@ -78,7 +78,7 @@ def _rails(m: int) -> TileRails:
     return TileRails(runs, whole[0], at, whole[1], whole[2], whole[3], whole[4])
 
 
-@njit(cache=True)
+@njit(cache=True, _nrt=False)
 def shares(amount: int, turn: int, part: Array) -> None:
     """Split `amount` over the rails of `part` [m]: equal but for the remainder, which starts at
     rail turn % m.
@@ -132,7 +132,7 @@ def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
     return start, found
 
 
-@kernel_part(forceinline=True)
+@kernel_part(_nrt=False, forceinline=True)
 def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     """Append the next `want` bytes of GPU g, which has `row` [m] of the tile, to a rail's runs."""
     runs, k = rails.runs[rail], rails.filled[rail]
@@ -152,7 +152,7 @@ def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
 
-@kernel_part(forceinline=True)
+@kernel_part(_nrt=False, forceinline=True)
 def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> None:
     """Give each rail of a tile its runs, in the order in which it sends them; nothing is sent yet.
 
@@ -186,7 +186,7 @@ def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> 
             _sort_by_target(rails.runs[rail], rails.filled[rail])
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def _sort_by_target(runs: Array, count: int) -> None:
     """Stable insertion sort by target GPU; a rail has few runs."""
     for k in range(1, count):
@@ -199,7 +199,7 @@ def _sort_by_target(runs: Array, count: int) -> None:
         runs[p, 0], runs[p, 1], runs[p, 2], runs[p, 3] = a, b, c, d
 
 
-@kernel_part(forceinline=True)
+@kernel_part(_nrt=False, forceinline=True)
 def _send(
     stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int
 ) -> int:
@@ -228,7 +228,7 @@ def _send(
     return p
 
 
-@kernel_part()
+@kernel_part(_nrt=False)
 def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int) -> int:
     """At least as many pieces as there are: a tile has at most m * m + m runs, each cut once more
     where a stage ends and once for every `cap` bytes.
