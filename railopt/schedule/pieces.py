@@ -258,12 +258,12 @@ def cut(
     m = len(bytes_) // nodes
     start, stages = tile_stages(peer, sent)
     most = _room(start, stages, sent, m, cap, node)
-    ends, rail, span = (
+    ids, rail, span = (
         np.empty((3, most), np.int32),
         np.empty(most, np.int16),
         np.empty((2, most), np.int64),
     )
-    out = Pieces(ends[0], rail, ends[1], ends[2], span[0], span[1])
+    out = Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
     rails, p = _rails(m), np.int64(0)
     for i in range(nodes):
         for j in range(nodes):
@@ -276,4 +276,4 @@ def cut(
                 done += sent[stages[e], i]
                 shares(done, i + j, rails.share)
                 p = _send(stages[e], (i * m, j * m), cap, rails, out, p)
-    return ends[:, :p], rail[:p], span[:, :p]
+    return ids[:, :p], rail[:p], span[:, :p]

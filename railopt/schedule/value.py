@@ -137,7 +137,7 @@ class Schedule:
             )
         if node is not None and not 0 <= node < self.fabric.nodes:
             raise InputError(f"server {node}: expected 0 to {self.fabric.nodes - 1}")
-        ends, rail, span = cut(
+        ids, rail, span = cut(
             self.traffic.bytes,
             self.fabric.nodes,
             self.peer,
@@ -146,7 +146,7 @@ class Schedule:
             cap,
             -1 if node is None else node,
         )
-        return Pieces(ends[0], rail, ends[1], ends[2], span[0], span[1])
+        return Pieces(ids[0], rail, ids[1], ids[2], span[0], span[1])
 
     def transfers(self) -> list[list[list[int]]]:
         """[source, target, bytes] of each transfer between servers, by stage."""

@@ -19,7 +19,7 @@ SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
 SPARSE_WORK = 20_000_000  # rails * jobs^2 up to which these are quick
 BUDGET_S = 0.03  # what looking for a perfect assignment may take at first
 WALKS = 16  # at a time, half as many for each four jobs beyond SHORT that are searched after each
-# such jobs: with FEW it is hard to fill the other rails, beyond LONG no walk is worth its searches
+# such jobs: with less than FEW the other rails are hard to fill, beyond LONG no walk is worth it
 FEW, SHORT, LONG = 15, 20, 26
 FILLS = 150  # tries, 5 to 10 us each, to fill rails of caps at one of a few times from the bound on
 ABOVE = 0, 1, 2, 3, 4, 6, 8, 12, 16  # these times, in units on the fastest rail
