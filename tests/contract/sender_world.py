@@ -4,8 +4,11 @@ rendezvous on localhost, with a relay between each rank and rank 0.
 
 from __future__ import annotations
 
+import random
+import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +19,6 @@ from railopt import plan as make_plan
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.group import Group
-from railopt.runtime.rendezvous.hub import Hub
 from railopt.runtime.rendezvous.join import join
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.senders.verbs import Verbs
@@ -25,13 +27,17 @@ from railopt.runtime.verbs.rails import Options
 from tests.contract.relay import Relay, Tamper
 
 SECRET = b"sixteen letters or more"
+_PORTS = random.SystemRandom()  # processes that run beside each other draw others
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
-    hub = Hub(1, SECRET, "probe")
-    hub.close()
-    return hub.port
+    """A port that nobody listens on just now, of those that no socket without one is given: the
+    tests that run beside this one have many of these.
+    """
+    while True:
+        port = _PORTS.randrange(1 << 14, 1 << 15)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def small_plan(
