@@ -302,10 +302,10 @@ def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[i
 
 
 @kernel_part()
-def exchange(filling: Filling, scratch: Scratch, rail: int, assignment: Array) -> None:
+def exchange(filling: Filling, scratch: Scratch, rail: int, assignment: Array) -> bool:
     """Let a filled rail change its jobs for as many of those left, or its own, that make the same
     load: all but three at random, and these, or two, such that they do.  It keeps its own where
-    none do, and where it has fewer than three.
+    none do, and where it has fewer than three; whether any changed.
     """
     sizes, jobs, taken = filling.sizes, scratch.places, scratch.taken
     count, need, heads = 0, 0, -3
@@ -325,14 +325,14 @@ def exchange(filling: Filling, scratch: Scratch, rail: int, assignment: Array) -
             jobs[i] = jobs[i + 1]
         jobs[count] = head
     if heads < 0 or few_more(sizes, jobs, count, need, 0, taken) < 0:
-        return
-    for job in range(sizes.size):
-        if assignment[job] == rail:
-            assignment[job] = -1
+        return False
+    changed = False
     for i in range(count + heads):
-        if i >= count or taken[jobs[i]]:
-            assignment[jobs[i]] = rail
-            taken[jobs[i]] = False
+        chosen = i >= count or taken[jobs[i]]
+        changed |= chosen != (assignment[jobs[i]] == rail)
+        assignment[jobs[i]] = rail if chosen else -1
+        taken[jobs[i]] = False
+    return changed
 
 
 @njit(cache=True)
@@ -413,9 +413,12 @@ def fit(filling: Filling, walks: int, assignment: Array) -> bool:
     scratch, part = scratch_of(filling), np.empty(filling.sizes.size, np.int64)
     rest, settled = scratch.rest, filling.capacities.size - filling.keep
     exchanges = WALK * settled if walks else 0
-    for _ in range(walks if exchanges else 1):
+    for walk in range(walks if exchanges else 1):
+        changed = walk == 0
         for _ in range(exchanges):
-            exchange(filling, scratch, np.random.randint(0, settled), assignment)
+            changed |= exchange(filling, scratch, np.random.randint(0, settled), assignment)
+        if not changed:
+            continue  # the last search has shown that this does not fit
         left = 0
         for job in range(assignment.size):
             if assignment[job] < 0:

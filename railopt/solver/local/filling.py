@@ -121,7 +121,7 @@ def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:
 class _Attempts:
     """Attempts to attain a time; each says whether it has.
 
-    begun   the filling of each number of kept rails that walks go on from
+    begun   the filling of each number of kept rails that walks go on from, while they can
     """
 
     def __init__(self, state: State, time: int) -> None:
@@ -141,8 +141,13 @@ class _Attempts:
         filled = (self.begun.get(keep) if walks else None) or self._fill(keep, True)
         if filled is None:
             return False
+        before = filled.found.copy()
+        if self._search(filled, walks):
+            return True
         self.begun[keep] = filled
-        return self._search(filled, walks)
+        if (filled.found == before).all():  # no rail could exchange anything
+            del self.begun[keep]
+        return False
 
     def _fill(self, keep: int, sparse: bool) -> _Filled | None:
         order = np.arange(self.rails) if self._state.alike else self._rng.permutation(self.rails)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
 from railopt.arrays import Ints
+from railopt.compiled import njit
 from railopt.solver.local import fill, steps, subsets
 from railopt.solver.local.filling import closer, perfect, pool_width
 from railopt.solver.local.solve import solve_local
@@ -78,6 +80,49 @@ def test_a_walk_goes_on_from_turn_to_turn(seed: int, monkeypatch: pytest.MonkeyP
     assert left
     for counts in left.values():
         assert counts == sorted(counts)
+
+
+def test_a_walk_that_can_not_move_gives_way_to_another_filling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rails of two jobs have none to exchange: to search them again would find nothing else."""
+    begun: dict[int, list[tuple[int, ...]]] = {}
+
+    def fit(filling: fill.Filling, walks: int, assignment: Ints) -> bool:
+        if walks:
+            begun.setdefault(filling.keep, []).append(tuple(assignment))
+        return original(filling, walks, assignment)
+
+    original = fill.fit
+    monkeypatch.setattr(fill, "fit", fit)
+    sizes = np.sort(np.random.default_rng(2).integers(50, 201, 50))[::-1].astype(np.int64)
+    chosen = (constructions, lambda state: perfect(state, 1.0))
+    solve_local(sizes, 20, limit_s=60, chosen=chosen)
+    assert any(len(fillings) > 1 for fillings in begun.values())
+    for fillings in begun.values():
+        assert all(last != now for last, now in pairwise(fillings))
+
+
+@njit()
+def exchanges(filling: fill.Filling, turns: int, assignment: Ints) -> Ints:
+    """Of each turn: what `exchange` said, how many jobs changed, and how many stayed marked."""
+    scratch, said = fill.scratch_of(filling), np.zeros((turns, 3), np.int64)
+    filled = len(filling.capacities) - filling.keep
+    for turn in range(turns):
+        before = assignment.copy()
+        said[turn, 0] = fill.exchange(filling, scratch, turn % filled, assignment)
+        said[turn, 1] = (assignment != before).sum()
+        said[turn, 2] = scratch.taken.sum()
+    return said
+
+
+def test_an_exchange_says_whether_it_changed_anything() -> None:
+    filling, assignment = filling_of(four_jobs_a_rail(7), 5), np.zeros(100, np.int64)
+    assert fill.fill_up(filling, assignment)
+    said, jobs, marked = exchanges(filling, 400, assignment).T
+    assert set(said) == {0, 1}
+    assert (said == (jobs > 0)).all()
+    assert not marked.any()
 
 
 @pytest.mark.parametrize("keep", [3, 5, 8])
