@@ -63,7 +63,15 @@ ROOMS = {
         "conversion",
     ],
     "Gaps, bounds and checks": ["gaps", "comparison", "blame", "bounds", "checking", "check"],
-    "Solver": ["solver.coupled.solve", "solver.outcome", "solver.fluid", "solver.local.solve"],
+    "Solver": [
+        "solver.coupled.solve",
+        "solver.outcome",
+        "solver.fluid",
+        "solver.local.solve",
+        "solver.moving.bound",
+        "solver.moving.solve",
+        "solver.program.backends",
+    ],
     "Schedules": ["schedule.synthesis", "schedule.value", "schedule.model"],
     "Simulator": [
         "sim.run",

@@ -19,8 +19,11 @@ OUT = Path("out/examples")
 OUT.mkdir(parents=True, exist_ok=True)
 
 # %%
-if len(sys.argv) == 4 and sys.argv[1].endswith(".csv"):
-    file, nodes, gpus = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+given = sys.argv[1:] if "__file__" in globals() else []  # a notebook has none
+if given:
+    if len(given) != 3:
+        sys.exit(f"{len(given)} arguments: expected bytes.csv NODES GPUS-A-NODE, or none")
+    file, nodes, gpus = Path(given[0]), int(given[1]), int(given[2])
 else:
     file, nodes, gpus = OUT / "bytes.csv", 4, 4
     rng = np.random.default_rng(7)

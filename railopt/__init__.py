@@ -43,6 +43,7 @@ _LAZY = {
     "synthesise": "railopt.schedule",
 }
 _ROOMS = {
+    "cuda",
     "moe",
     "policies",
     "report",

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 
 from railopt.cli.common import (
-    TRAFFIC_HELP,
+    BYTES_HELP,
     add_format_arguments,
     described_fabric,
     output_of,
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="moe:skew=0.8",
         metavar="TRAFFIC",
-        help=f"the pattern, scaled to each size (default moe:skew=0.8): {TRAFFIC_HELP}",
+        help=f"the pattern, scaled to each size (default moe:skew=0.8): {BYTES_HELP}",
     )
     parser.add_argument("-b", "--minbytes", default="1MiB", help="smallest size (default 1MiB)")
     parser.add_argument("-e", "--maxbytes", default="16MiB", help="largest size (default 16MiB)")

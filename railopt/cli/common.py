@@ -22,9 +22,10 @@ from railopt.sources import demand_from, traffic_from
 from railopt.tables import FORMS, Rows, render
 from railopt.topology import describes_node
 from railopt.units import MAX_CHARACTERS, parse_integer
-from railopt.workloads import WORKLOADS
+from railopt.workloads import ROUTED, WORKLOADS
 
 __all__ = [
+    "BYTES_HELP",
     "FABRIC_FLAGS",
     "TRAFFIC_HELP",
     "Output",
@@ -50,10 +51,12 @@ __all__ = [
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
 FABRIC_FLAGS = ("fabric", *_FABRIC, "degrade")
 
-TRAFFIC_HELP = (
+_TRAFFIC = (
     "a file (.csv, .npy, .npz, .cm, or an nccl-tests alltoallv matrix) or a workload such as "
-    f"moe:skew=0.8,seed=1 ({', '.join(WORKLOADS)})"
+    "moe:skew=0.8,seed=1"
 )
+TRAFFIC_HELP = f"{_TRAFFIC} ({', '.join(WORKLOADS)})"
+BYTES_HELP = f"{_TRAFFIC} ({', '.join(name for name in WORKLOADS if name not in ROUTED)})"
 
 
 def integer(text: str) -> int:

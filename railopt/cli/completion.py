@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from railopt.cli.common import TRAFFIC_HELP
+from railopt.cli.common import BYTES_HELP, TRAFFIC_HELP
 from railopt.policies import POLICIES
-from railopt.workloads import WORKLOADS
+from railopt.workloads import ROUTED, WORKLOADS
 
 SHELLS = ("bash", "zsh", "fish")
 EPILOG = """examples:
@@ -67,7 +67,10 @@ def _option(action: argparse.Action) -> Option:
 def _words(action: argparse.Action) -> tuple[str, ...]:
     if action.choices:
         return tuple(map(str, action.choices))
-    return tuple(WORKLOADS) if TRAFFIC_HELP in (action.help or "") else ()
+    help_ = action.help or ""
+    if BYTES_HELP in help_:
+        return tuple(name for name in WORKLOADS if name not in ROUTED)
+    return tuple(WORKLOADS) if TRAFFIC_HELP in help_ else ()
 
 
 def _cases(found: list[Command]) -> Iterator[tuple[str, str]]:

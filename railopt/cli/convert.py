@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from railopt.cli.common import (
-    TRAFFIC_HELP,
+    BYTES_HELP,
     add_fabric_arguments,
     fabric_from,
     fabric_given,
@@ -27,7 +27,7 @@ example:
   railopt convert bytes.csv matrix.txt --nodes 8 --rails 8
   railopt convert matrix.txt traffic.cm --nodes 8 --rails 8
   railopt convert plan.npz plan.cm
-  railopt convert plan.npz traces/plan.et
+  railopt convert plan.npz plan.et
   railopt convert fabric.toml fabric.topo
   railopt convert topo.xml fabric.toml --nodes 8"""
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "input",
         metavar="IN",
         help="a fabric (.toml, .topo, the topology of a node), a plan (.npz), or traffic: "
-        + TRAFFIC_HELP,
+        + BYTES_HELP,
     )
     parser.add_argument(
         "output", metavar="OUT", help="the file to write; its suffix says the format"

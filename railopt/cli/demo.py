@@ -111,7 +111,8 @@ def _print(demo: Demo, picture: str, out: Output) -> None:
     )
     out.say(f"\npicture: {picture}")
     out.say(
-        "next: railopt gap moe:skew=0.5 --policy lpt,lpt-local,equitable --chunk 256KiB,1MiB,4MiB"
+        "next: railopt gap moe:skew=0.5,seed=1 --policy lpt,lpt-local,equitable "
+        "--chunk 256KiB,1MiB,4MiB"
     )
 
 

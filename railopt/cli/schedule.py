@@ -8,7 +8,7 @@ import argparse
 
 from railopt.arrays import check_targets, kind_of, write_atomic
 from railopt.cli.common import (
-    TRAFFIC_HELP,
+    BYTES_HELP,
     Output,
     add_fabric_arguments,
     add_output_arguments,
@@ -53,7 +53,7 @@ _FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `railopt schedule`."""
-    parser.add_argument("traffic", metavar="TRAFFIC", help=f"{TRAFFIC_HELP}; or a saved schedule")
+    parser.add_argument("traffic", metavar="TRAFFIC", help=f"{BYTES_HELP}; or a saved schedule")
     parser.add_argument("--kind", choices=list(KINDS), help="default compact; see below")
     parser.add_argument(
         "--order", choices=ORDERS, help="of the stages, by length (default: that of the kind)"

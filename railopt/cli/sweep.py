@@ -24,7 +24,7 @@ example:
 a spec:
   limit = "1s"
   [grid]
-  nodes = [4, 8]
+  nodes = [8]
   traffic = ["moe:skew=0.5", "bytes.csv"]       # workloads, or files in the spec's folder
   chunk = ["256KiB", "1MiB"]
   policy = ["lpt", "lpt-local", "equitable"]

@@ -235,6 +235,18 @@ def test_pulp_without_cbc_says_what_to_install(
     assert "lpt-global" in ran.out
 
 
+def test_a_back_end_that_only_ran_out_of_time_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "idle.py").write_text("def solve(program, limit_s, threads, emit):\n    pass\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), ROOT]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(BACKENDS, "idle", Backend("idle", "idle", "idle", "idle"))
+    outcome = solve(HEALTHY, CHUNKS, 5, "idle")
+    assert outcome.notes == ()
+    assert "found no plan within 5 s" in outcome.bracket.by
+
+
 def test_a_back_end_is_a_module_and_an_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, railopt_cli: Callable[..., Any]
 ) -> None:

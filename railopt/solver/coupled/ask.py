@@ -41,10 +41,9 @@ def foreign(race: Race, name: str) -> None:
     except Exception as error:
         race.note(failure(BACKENDS[name].title, error))
     if race.rail is None:
-        if not race.notes:
-            race.note(f"{BACKENDS[name].title} found no plan within {race.limit_s:g} s")
+        none = f"{BACKENDS[name].title} found no plan within {race.limit_s:g} s"
         plan = lpt_global(race.fabric, race.chunks)
-        race.offer(plan.rail, plan.makespan, f"lpt-global, since {race.notes[-1]}")
+        race.offer(plan.rail, plan.makespan, f"lpt-global, since {(none, *race.notes)[-1]}")
 
 
 def _ask(race: Race, name: str, limit_s: float, *, strengthened: bool, threads: int) -> None:

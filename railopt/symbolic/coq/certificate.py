@@ -49,7 +49,11 @@ Open Scope nat_scope.
 """
 
 
-UNRUN = {"moved": "moved bytes (its theorem, T14a", "split": "spare slots (its theorem, T15b"}
+UNRUN = {
+    "moved": "moved bytes (its theorem, T14a",
+    "split": "spare slots (its theorem, T15b",
+    "staged": "schedules (its theorem, T13a",
+}
 
 
 @dataclass(frozen=True)
@@ -126,13 +130,18 @@ def certificate_theorem(record: Record, *, directory: Path = Path(".")) -> str:
             raise FormatError("expected a railopt certificate of version 1 or 2")
         if exact(record["claim"]["bound"]) <= 0:
             raise NotProved("a bound of 0 says nothing: there is nothing to prove")
-        if unrun := UNRUN.get(record["problem"]["kind"]):
+        kind = record["problem"]["kind"]
+        if unrun := UNRUN.get(kind):
             raise NotProved(
                 f"Coq's kernel runs no check of {unrun}, is proved): railopt check re-checks this "
                 f"certificate"
             )
-        definitions, claims = _PROBLEMS[record["problem"]["kind"]](record, directory)
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        if kind not in _PROBLEMS:
+            raise FormatError(f"a problem of unknown kind {shown(kind)}")
+        definitions, claims = _PROBLEMS[kind](record, directory)
+    except KeyError as error:
+        raise FormatError(f"not a certificate: {shown(error.args[0])} is missing") from error
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise FormatError(f"not a certificate ({shown(error)})") from error
     lines = [HEADER, *definitions]
     for name, claim in claims.items():
