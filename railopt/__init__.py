@@ -74,6 +74,7 @@ __all__ = [
     "Verdict",
     "check",
     "convert",
+    "cuda",
     "demand_from",
     "errors",
     "gap",

@@ -18,10 +18,11 @@ from railopt.errors import FormatError, InputError, printable
 from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import LOADS, MAX_EXPERTS, MAX_LAYERS, SERVING, Trace
 
-MAX_COUNTS = 1 << 25  # entries [step, layer, rank, expert] of a trace that is made here
+MAX_COUNTS = 1 << 28  # entries [step, layer, rank, expert] of a trace that is made here
 MAX_PICKS = 1 << 27  # (token, expert) pairs of per-token records
 RUNS = 16  # steps that a sequence of tokens is cut into
 BLOCK = 1 << 20  # entries of a load tensor that are split at a time
+LEAST_LOAD = 100  # what the largest of fractional loads has to be: they are rounded
 FEWEST_TOKENS, MOST_CHOSEN, MOST_EXPERTS = 32, 16, 1024  # of what is taken for tokens' experts
 
 
@@ -144,7 +145,7 @@ def from_load(
     `ranks` equal source ranks.
 
     The tensor does not say where tokens come from: they are spread evenly, which `meta["sources"]`
-    notes.
+    notes.  Steps without tokens are left out: a recorder's ring that is not full has them.
     """
     given: Array = np.asarray(load)
     if given.ndim == 2:
@@ -163,10 +164,19 @@ def from_load(
         raise InputError(f"the load tensor holds {low}: a count can't be negative")
     if high / ranks >= np.iinfo(np.int32).max:
         raise InputError(f"a load of {high}: beyond int32 a rank; divide the tensor first")
-    counts = _spread(given.reshape(-1, experts), ranks).reshape(steps, layers, ranks, experts)
+    if high < LEAST_LOAD and given.dtype.kind == "f" and (given % 1).any():
+        raise InputError(
+            f"the load tensor holds fractions, the largest load is {high:g}: expected tokens; "
+            f"multiply it until that is {LEAST_LOAD} or more, since loads are rounded"
+        )
+    busy = np.flatnonzero(given.any(axis=(1, 2)))
+    if not len(busy):
+        raise InputError("the load tensor holds no tokens at all")
+    counts = _spread(given[busy].reshape(-1, experts), ranks)
+    counts = counts.reshape(len(busy), layers, ranks, experts)
     counts.flags.writeable = False
-    sources = "assumed even: the load tensor has no source ranks"
-    return Trace(counts, top_k, meta={"sources": sources, "records": LOADS, **(meta or {})})
+    noted = {"sources": "assumed even: the load tensor has no source ranks", "records": LOADS}
+    return Trace(counts, top_k, iterations=busy, meta={**noted, **(meta or {})})
 
 
 def _spread(loads: Array, ranks: int) -> Int32s:
@@ -197,14 +207,17 @@ def from_sglang(data: Any, *, ranks: int, top_k: int | None = None) -> Trace:
             meta={"source": "sglang recorder, statistics", "records": SERVING},
         )
     if isinstance(data, dict) and "records" in data:
-        return _from_records(data["records"], ranks)
+        return _from_records(data["records"], data.get("last_physical_to_logical_map"), ranks)
     found = printable(list(data)[:8]) if isinstance(data, dict) else type(data).__name__
     raise FormatError(
         f"not an sglang recorder file: found {found}, expected 'logical_count' or 'records'"
     )
 
 
-def _from_records(records: Any, ranks: int) -> Trace:
+def _from_records(records: Any, slots: Any, ranks: int) -> Trace:
+    """slots  int [layer, slot], the expert in each, where ids are of slots, as sglang's are; None:
+    ids are of experts
+    """
     if not isinstance(records, list) or not records:
         raise FormatError("sglang records: expected a list with at least one record")
     if not all(isinstance(record, dict) for record in records):
@@ -218,16 +231,44 @@ def _from_records(records: Any, ranks: int) -> Trace:
         )
     if sum(p.size for p in passes) > MAX_PICKS:
         raise FormatError(f"more than {MAX_PICKS} (token, expert) pairs: record fewer steps")
-    experts = 1 + max((int(p.max()) for p in passes if p.size), default=-1)
-    layers, _, top_k = first
-    _check_size(len(passes), layers, ranks, experts)
-    counts = np.zeros((len(passes), layers, ranks, experts), np.int32)
-    for step, ids in enumerate(passes):
-        rank = np.arange(ids.shape[1]) * ranks // max(ids.shape[1], 1)
+    layers = first[0]
+    if slots is not None:
+        passes = [_logical(p, _array(slots, "last_physical_to_logical_map")) for p in passes]
+    named = passes if slots is None else [slots]
+    experts = 1 + max((int(p.max()) for p in named if p.size), default=-1)
+    busy = [step for step, ids in enumerate(passes) if (ids >= 0).any()]
+    if not busy:
+        raise FormatError("topk_ids_of_layer: no token chose an expert in any record")
+    _check_size(len(busy), layers, ranks, experts)
+    counts = np.zeros((len(busy), layers, ranks, experts), np.int32)
+    for row, step in enumerate(busy):
+        ids = passes[step]
+        rank = np.arange(ids.shape[1]) * ranks // ids.shape[1]
         for layer in range(layers):
-            counts[step, layer] = _chosen(ids[layer], rank, counts.shape[2:])
+            counts[row, layer] = _chosen(ids[layer], rank, counts.shape[2:])
     counts.flags.writeable = False
-    return Trace(counts, int(top_k), meta=_meta(records))
+    top_k = max(int((passes[step] >= 0).sum(axis=2).max()) for step in busy)
+    return Trace(counts, top_k, iterations=np.array(busy), meta=_meta(records))
+
+
+def _logical(ids: Array, slots: Array) -> Array:
+    """Experts of ids [layer, token, k] of slots, by the expert of each slot [layer, slot]; -1 stays
+    -1.
+    """
+    if slots.ndim != 2 or slots.dtype.kind not in "iu" or len(slots) != len(ids) or not slots.size:
+        raise FormatError(
+            f"last_physical_to_logical_map of shape {slots.shape}: expected whole numbers [layers, "
+            f"slots], {len(ids)} layers as topk_ids_of_layer has"
+        )
+    if slots.min() < 0:
+        raise FormatError(f"last_physical_to_logical_map holds {slots.min()}: expected experts")
+    if ids.size and ids.max() >= slots.shape[1]:
+        raise FormatError(
+            f"topk_ids_of_layer holds {ids.max()}: expected slots 0 to {slots.shape[1] - 1}, which "
+            f"last_physical_to_logical_map has"
+        )
+    layer = np.arange(len(ids))[:, None, None]
+    return np.where(ids < 0, -1, slots[layer, np.maximum(ids, 0)])
 
 
 def _chosen(ids: Array, rank: Array, shape: tuple[int, ...]) -> Int32s:
@@ -279,7 +320,7 @@ def _check_size(steps: int, layers: int, ranks: int, experts: int) -> None:
     if steps * layers * ranks * experts > MAX_COUNTS:
         raise FormatError(
             f"{steps} steps x {layers} layers x {ranks} ranks x {experts} experts: more than "
-            f"{MAX_COUNTS} counts; use fewer steps"
+            f"{MAX_COUNTS} counts; keep the last {MAX_COUNTS // (layers * ranks * experts)} steps"
         )
 
 

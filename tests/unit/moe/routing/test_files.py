@@ -138,7 +138,7 @@ def test_ids_of_experts_are_not_taken_for_loads(tmp_path: Path) -> None:
         "the same tokens in every layer": rng.multinomial(500, np.full(6, 1 / 6), (40, 3)),
         "a number twice": np.where(np.arange(6) < 2, 7, ids),
         "more tokens than experts": ids + 5000,
-        "no whole numbers": ids + 0.5,
+        "no whole numbers": 2 * ids + 0.5,
         "few steps": ids[:2],
         "one step": ids[0],
     }
@@ -308,8 +308,8 @@ def test_experts_and_layers_have_limits(tmp_path: Path) -> None:
             read_any(file, ranks=4)
     with pytest.raises(FormatError, match="at most 4096 of 32768"):
         from_load(np.zeros((5000, 1)), ranks=2)
-    with pytest.raises(FormatError, match="use fewer steps"):
-        from_load(np.broadcast_to(np.zeros(1), (100, 58, 256)), ranks=64)
+    with pytest.raises(FormatError, match="keep the last 282 steps"):
+        from_load(np.broadcast_to(np.zeros(1), (300, 58, 256)), ranks=64)
     with pytest.raises(InputError, match="beyond int32"):
         from_load([[2.0**40]], ranks=2)
     with pytest.raises(InputError, match="beyond int32"):
@@ -454,3 +454,49 @@ def test_files_that_are_not_there_or_folders(tmp_path: Path) -> None:
         for name in ("none", "folder"):
             with pytest.raises(InputError, match=name):
                 read_any(tmp_path / f"{name}.{suffix}", ranks=2)
+
+
+def test_rows_that_a_recorder_has_not_filled_are_no_steps() -> None:
+    ring = np.zeros((6, 2, 3), np.int64)
+    ring[[0, 1, 4]] = 1 + np.arange(18).reshape(3, 2, 3)
+    trace = from_load(ring, ranks=2)
+    assert trace.iterations.tolist() == [0, 1, 4]
+    np.testing.assert_array_equal(trace.load, ring[[0, 1, 4]])
+    with pytest.raises(InputError, match="no tokens at all"):
+        from_load(np.zeros((2, 1, 3)), ranks=2)
+
+
+def test_fractions_are_no_tokens() -> None:
+    with pytest.raises(InputError, match=r"fractions, the largest load is 0.75.*multiply"):
+        from_load([[0.25, 0.75]], ranks=1)
+    assert from_load([[2500.5, 7.0]], ranks=1).load.tolist() == [[[2500, 7]]]
+    assert from_load([[3.0, 7.0]], ranks=1).load.tolist() == [[[3, 7]]]
+
+
+def slots_and_tokens(slots: np.ndarray, ids: np.ndarray, path: Path) -> Path:
+    """A file of sglang's per-token recorder: one pass, ids of slots."""
+    tensors = [
+        Tensor(key, array.shape, tuple(stride // 8 for stride in array.strides), array.size)
+        for key, array in (("0", ids), ("1", slots))
+    ]
+    data = {
+        "records": [{"topk_ids_of_layer": tensors[0]}],
+        "last_physical_to_logical_map": tensors[1],
+    }
+    return pt(data, path, **{"0": ids, "1": slots})
+
+
+def test_per_token_records_name_slots_not_experts(tmp_path: Path) -> None:
+    """sglang records ids after it mapped experts to slots, in columns padded with -1."""
+    slots = np.array([[0, 1, 2, 3, 1, 0], [3, 2, 1, 0, 3, 3]])  # expert 4 of each layer: nowhere
+    ids = np.array([[[0, 4, -1], [5, 2, -1]], [[0, 1, -1], [4, 5, -1]]])  # [layer, token, k]
+    trace = read_any(slots_and_tokens(slots, ids, tmp_path / "x.pt"), ranks=1)
+    assert (trace.experts, trace.top_k) == (4, 2)
+    np.testing.assert_array_equal(trace.load, [[[2, 1, 1, 0], [0, 0, 1, 3]]])
+    beyond = slots_and_tokens(slots, ids + 3, tmp_path / "y.pt")
+    with pytest.raises(FormatError, match="holds 8: expected slots 0 to 5"):
+        read_any(beyond, ranks=1)
+    with pytest.raises(FormatError, match=r"shape \(1, 6\): expected whole numbers"):
+        read_any(slots_and_tokens(slots[:1], ids, tmp_path / "z.pt"), ranks=1)
+    with pytest.raises(FormatError, match="no token chose an expert"):
+        read_any(slots_and_tokens(slots, np.full_like(ids, -1), tmp_path / "e.pt"), ranks=1)
