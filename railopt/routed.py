@@ -12,7 +12,7 @@ so many GPUs into nodes.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -289,6 +289,15 @@ class MaxVio(Routed):
         return choices
 
 
+@lru_cache(8)
+def _way(seed: int, experts: int, drift: float) -> list[tuple[int, Floats]]:
+    """(step, x) that a drift was last asked for, and of step 0: the next step needs no walk from
+    there.
+    """
+    start = 0, Dice(seed, Drift.name, "popularity").normal(experts)
+    return [start, start]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Drift(Routed):
     """Popularity e^(sigma x) whose x goes its way: x' = (1 - drift) x + sqrt(1 - (1 - drift)^2) y
@@ -313,9 +322,10 @@ class Drift(Routed):
     @cached_property
     def popularity(self) -> Ints:
         """int64 [experts]: the weights of the draw at this step."""
-        kept = 1.0 - self.drift
-        x = Dice(self.seed, self.name, "popularity").normal(self.experts)
-        for step in range(1, self.step + 1):
-            new = Dice(self.seed, self.name, "popularity", step).normal(self.experts)
+        kept, way = 1.0 - self.drift, _way(self.seed, self.experts, self.drift)
+        step, x = way[0] if way[0][0] <= self.step else way[1]
+        for number in range(step + 1, self.step + 1):
+            new = Dice(self.seed, self.name, "popularity", number).normal(self.experts)
             x = kept * x + np.sqrt(1.0 - kept * kept) * new
+        way[0] = self.step, x
         return _weights(exp(self.sigma * x))

@@ -41,6 +41,7 @@ __all__ = [
     "listed",
     "note",
     "output_of",
+    "positive",
     "print_json",
     "refuse_idle",
     "seed",
@@ -65,6 +66,14 @@ def integer(text: str) -> int:
         return parse_integer(text, "number")
     except InputError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1: a `type` for argparse."""
+    value = integer(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value}: expected at least 1")
+    return value
 
 
 def seed(text: str) -> int:

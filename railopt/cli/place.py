@@ -16,6 +16,7 @@ from railopt.cli.common import (
     listed,
     note,
     output_of,
+    positive,
     print_json,
     refuse_idle,
 )
@@ -273,10 +274,12 @@ def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Questio
     return Question(
         args.planner,
         replicas=args.replicas,
-        even_slots=bool(args.sglang or args.tensorrt_llm),
+        even_slots=any(path is not None for path in _saved(args).values()),
         memory=None if args.memory is None else parse_bytes(args.memory),
         groups=1 if args.groups is None else args.groups,
-        previous=args.previous and read_location(args.previous, nodes, gpus, experts),
+        previous=None
+        if args.previous is None
+        else read_location(args.previous, nodes, gpus, experts),
         active=None if args.active is None else _active(args.active, nodes * gpus),
         costs=costs,
         aim=args.aim or "gpu",
@@ -302,9 +305,9 @@ def _active(text: str, devices: int) -> Bools:
 
     active = np.zeros(devices, np.bool_)
     for part in listed(text, "--active") or ():
-        first, _, last = part.partition("-")
+        first, dash, last = part.partition("-")
         start = parse_integer(first, "GPU", low=0)
-        end = parse_integer(last, "GPU", low=0) if last else start
+        end = parse_integer(last, "GPU", low=0) if dash else start
         if not start <= end < devices:
             raise InputError(
                 f"--active {printable(part, 40)}: expected GPUs from 0 to {devices - 1}, e.g. 0-2,5"
@@ -328,9 +331,23 @@ def _check(args: argparse.Namespace) -> None:
         for name in ("window", "decay", "held_out", "rolling"):
             refuse_idle(args, name, because="with --iteration")
     figure_width(args, "gantt")
-    for path in (args.sglang, args.tensorrt_llm, args.vllm_ascend):
-        if path and Path(path).is_file() and not args.force:
+    given = {flag: path for flag, path in _saved(args).items() if path is not None}
+    for flag, path in given.items():
+        if not path or list(given.values()).count(path) > 1:
+            raise InputError(f"--{flag} {printable(path)!r}: expected a file of its own")
+        if Path(path).is_file() and not args.force:
             raise InputError(f"{printable(path)} exists: give another name, or --force")
+        if not Path(path).parent.is_dir():
+            raise InputError(f"{printable(path)}: its folder does not exist; make it first")
+
+
+def _saved(args: argparse.Namespace) -> dict[str, str | None]:
+    """The files for servers, by flag."""
+    return {
+        "sglang": args.sglang,
+        "tensorrt-llm": args.tensorrt_llm,
+        "vllm-ascend": args.vllm_ascend,
+    }
 
 
 def _window(args: argparse.Namespace) -> Window:
@@ -340,14 +357,6 @@ def _window(args: argparse.Namespace) -> Window:
     steps = None if args.window in (None, "all") else parse_integer(args.window, "window", low=1)
     decay = None if args.decay in (None, "auto") else float(parse_number(args.decay, "decay"))
     return Window(steps, decay).checked()
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1: a `type` for argparse."""
-    value = integer(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value}: expected at least 1")
-    return value
 
 
 def _save(args: argparse.Namespace, made: Comparison, layers: list[int]) -> None:
@@ -382,7 +391,7 @@ def _save(args: argparse.Namespace, made: Comparison, layers: list[int]) -> None
             f"--ep_size {placement.devices}"
         )
     if args.vllm_ascend:
-        save_expert_map(placement, args.vllm_ascend, force=args.force)
+        save_expert_map(placement, args.vllm_ascend, slots, force=args.force)
         note(f"saved {args.vllm_ascend}")
 
 
@@ -436,7 +445,7 @@ def _steps(made: Comparison) -> Iterator[str]:
             f"{len(made.scored_on)} ({_span(made.scored_on)}), {apart}"
         )
     forecast = made.decay[made.decay < 1]
-    if len(forecast):
+    if len(forecast) and made.placed.as_eplb < len(made.decay):
         yield (
             f"recent steps weigh more in {len(forecast)} of {len(made.decay)} layers (decay "
             f"{forecast.min():g} to {forecast.max():g})"

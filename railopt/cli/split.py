@@ -14,6 +14,7 @@ from railopt.cli.common import (
     integer,
     note,
     output_of,
+    positive,
     print_json,
     refuse_idle,
 )
@@ -30,7 +31,8 @@ EPILOG = """examples:
 Each recorded iteration of a layer is a micro-batch with exact counts: spare slots take copies of
 experts, tokens split over the copies.  "before" is the fullest GPU over the mean GPU without
 copies, "after" with them; "gap" how far the fullest GPU lies above a certified bound that no copies
-beat.  TRACE is a trace file as for place, or generated: routing, megatron, maxvio or drift."""
+beat.  TRACE is a trace file as for place, or generated: routing, megatron, maxvio or drift.  With
+--json, one micro-batch alone (--iteration, --layer) has its copies and tokens too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--iteration", type=integer, help="one recorded iteration (default: all)")
     parser.add_argument("--layer", type=integer, help="one layer of the trace (default: all)")
-    parser.add_argument("--top-k", type=integer, help="experts a token, for .pt and .npy")
+    parser.add_argument("--top-k", type=positive, help="experts a token, for .pt and .npy")
+    parser.add_argument(
+        "--routed-experts",
+        type=positive,
+        metavar="N",
+        help="the tensor holds ids of N experts [length, layers, top_k], as vLLM's routed_experts",
+    )
     parser.add_argument(
         "--certificate",
         metavar="FILE.json",
@@ -94,7 +102,9 @@ def run(args: argparse.Namespace) -> int:
         args.rails = args.gpus
     fabric = fabric_from(args)
     nodes, gpus = fabric.nodes, fabric.gpus
-    trace = trace_from(args.trace, ranks=nodes * gpus, top_k=args.top_k)
+    trace = trace_from(
+        args.trace, ranks=nodes * gpus, top_k=args.top_k, routed_experts=args.routed_experts
+    )
     several = (args.iteration is None and len(trace.iterations) > 1) or (
         args.layer is None and len(trace.layers) > 1
     )
@@ -113,7 +123,8 @@ def run(args: argparse.Namespace) -> int:
         note(f"saved {args.certificate}: railopt check {args.certificate}")
     rows = summary(done)
     if args.format == "json":
-        print_json({"solver": choice.solver, "spare": choice.spare, "layers": rows})
+        one = {"batch": done[0].answer.as_dict()} if len(done) == 1 else {}
+        print_json({"solver": choice.solver, "spare": choice.spare, "layers": rows, **one})
     else:
         columns = ["layer", "batches", "before", "worst", "after", "worst", "gap %", "proved"]
         columns += ["copies"] + ["copied", "between nodes"] * bool(args.expert)

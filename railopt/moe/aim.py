@@ -21,6 +21,7 @@ from railopt.moe.routing.dispatch import split
 from railopt.plans import Plan
 from railopt.policies import plan
 from railopt.traffic import Traffic
+from railopt.units import parse_bytes
 
 AIMS = ("gpu", "link", "time")
 
@@ -59,9 +60,13 @@ def aimed(problem: Problem, aim: str, links: Links, policy: str, steps: int) -> 
     if aim == "time":
         return replace(first, placement=cheapest(problem, problem.previous, choices))
     holds, home = choices[0].holds.copy(), choices[0].home.copy()
-    for layer, tokens in enumerate(problem.counts // steps):
+    # all steps at once, in chunks as many times larger: a mean step would round small counts away
+    summed = links
+    if links.chunk != "flow":
+        summed = replace(links, chunk=parse_bytes(links.chunk) * steps)
+    for layer, tokens in enumerate(problem.counts):
         loads = [
-            busiest(tokens, (one.holds[layer], one.home[layer]), one.gpus, links, policy)
+            busiest(tokens, (one.holds[layer], one.home[layer]), one.gpus, summed, policy)
             for one in choices
         ]
         best = choices[int(np.argmin(loads))]

@@ -475,9 +475,12 @@ def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) ->
         rows = trace.counts.size // trace.experts
         tokens = int(trace.counts.sum(dtype=np.int64) / rows / trace.top_k)
     model = sized.model(fabric, tokens, gpu_flops=question.gpu_flops)
-    wanted = question.replicas
+    wanted, on = question.replicas, model.devices
+    if question.active is not None:
+        on = int(question.active.sum())
+    if wanted is None and question.planner == "replicate" and question.memory is None:
+        wanted = min(trace.experts + on, trace.experts * on)  # what `by_load` takes
     if wanted is not None and question.even_slots:
-        on = model.devices if question.active is None else int(question.active.sum())
         wanted = -(-wanted // on) * on
     links = Links(fabric, sized.token_bytes(), question.chunk)
     return _Setting(trace, question, model, sized.expert_bytes(), wanted, links)

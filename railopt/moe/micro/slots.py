@@ -180,6 +180,7 @@ class Split:
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
         gpu, expert = np.nonzero(self.copies)
+        at, of = np.nonzero(self.tokens)
         total = int(self.counts.sum())
         return {
             "largest": self.largest,
@@ -188,4 +189,5 @@ class Split:
                 {"expert": e, "gpu": g}
                 for e, g in sorted(zip(expert.tolist(), gpu.tolist(), strict=True))
             ],
+            "assignment": sorted(np.stack([of, at, self.tokens[at, of]], axis=1).tolist()),
         }

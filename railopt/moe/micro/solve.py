@@ -200,8 +200,12 @@ def _flowed(found: Split) -> Split:
 def _closed(
     found: Split, bound: tuple[int, Witness], deadline: float
 ) -> tuple[Split, tuple[int, Witness]]:
-    """Better and better plans until one is refuted or time is up: the last, and the bound."""
+    """Better and better plans until one is refuted or time is up: the last, and the bound.  A case
+    beyond `is_small` stays as it is: one linear program of it could take longer than the limit.
+    """
     case = Case.of(found.slots)
+    if not is_small(case):
+        return found, bound
     try:
         while found.largest > bound[0]:
             told = answer(case, Question(found.counts, found.largest - 1, deadline))

@@ -25,7 +25,8 @@ KEY = "physical_to_logical_map"
 
 def read_location(path: str | os.PathLike[str], nodes: int, gpus: int, experts: int) -> Placement:
     """A placement of `experts` on nodes x gpus GPUs from the JSON that sglang's
-    --init-expert-location reads.
+    --init-expert-location reads; two slots of an expert on one GPU, as EPLB may leave them, are one
+    copy.
     """
     try:
         data = json.loads(_text(path, "an expert location"))
@@ -34,7 +35,7 @@ def read_location(path: str | os.PathLike[str], nodes: int, gpus: int, experts: 
     if not isinstance(data, dict) or set(data) != {KEY}:
         raise FormatError(f"{printable(path)}: expected the one key {KEY!r}")
     try:
-        return Placement.from_phy2log(_rows(data[KEY]), nodes, gpus, experts)
+        return Placement.from_phy2log(_rows(data[KEY]), nodes, gpus, experts, twins=True)
     except InputError as error:
         raise FormatError(f"{printable(path)}: {error}") from error
 
@@ -126,7 +127,11 @@ def save_load_balancer(
 
 
 def save_expert_map(
-    placement: Placement, path: str | os.PathLike[str], *, force: bool = False
+    placement: Placement,
+    path: str | os.PathLike[str],
+    slots: int | None = None,
+    *,
+    force: bool = False,
 ) -> None:
-    """Write vllm-ascend's expert map."""
-    write_atomic(path, json.dumps(placement.vllm_ascend()) + "\n", force=force)
+    """Write vllm-ascend's expert map, `slots` a GPU (see `phy2log`)."""
+    write_atomic(path, json.dumps(placement.vllm_ascend(slots)) + "\n", force=force)

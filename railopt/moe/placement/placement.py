@@ -117,9 +117,17 @@ class Placement:
         )
 
     @classmethod
-    def from_phy2log(cls, phy2log: npt.ArrayLike, nodes: int, gpus: int, experts: int) -> Placement:
+    def from_phy2log(
+        cls,
+        phy2log: npt.ArrayLike,
+        nodes: int,
+        gpus: int,
+        experts: int,
+        *,
+        twins: bool = False,
+    ) -> Placement:
         """From EPLB's or sglang's map [layer, slot] -> expert; slots in GPU order, GPUs differ by
-        one slot at most.
+        one slot at most.  Two slots of an expert on one GPU are refused, or with `twins` one copy.
         """
         slots = frozen(phy2log, np.int32, "phy2log", 2)
         if slots.size == 0 or slots.min() < 0 or slots.max() >= experts:
@@ -136,7 +144,7 @@ class Placement:
         rows = np.arange(len(slots))[:, None]
         count = np.zeros((len(slots), nodes * gpus, experts), np.int32)
         np.add.at(count, (rows, owner[None, :], slots), 1)
-        if count.max() > 1:
+        if count.max() > 1 and not twins:
             layer, gpu, expert = np.argwhere(count > 1)[0].tolist()
             raise InputError(
                 f"layer {layer}: GPU {gpu} holds expert {expert} {count[layer, gpu, expert]} "
@@ -212,8 +220,11 @@ class Placement:
         """The JSON that sglang's --init-expert-location reads."""
         return {"physical_to_logical_map": self.phy2log(slots).tolist()}
 
-    def vllm_ascend(self) -> dict[str, Any]:
-        """vllm-ascend's expert map: the experts of each device, layer by layer."""
+    def vllm_ascend(self, slots: int | None = None) -> dict[str, Any]:
+        """vllm-ascend's expert map: the experts of each device, layer by layer, as many on each
+        (see `phy2log`).
+        """
+        experts = self.phy2log(slots).reshape(self.layers, self.devices, -1)
         return {
             "moe_layer_count": self.layers,
             "layer_list": [
@@ -221,11 +232,8 @@ class Placement:
                     "layer_id": layer,
                     "device_count": self.devices,
                     "device_list": [
-                        {
-                            "device_id": gpu,
-                            "device_expert": np.flatnonzero(self.holds[layer, gpu]).tolist(),
-                        }
-                        for gpu in range(self.devices)
+                        {"device_id": gpu, "device_expert": row.tolist()}
+                        for gpu, row in enumerate(experts[layer])
                     ],
                 }
                 for layer in range(self.layers)

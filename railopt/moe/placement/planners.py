@@ -26,7 +26,7 @@ from railopt.moe.placement.placement import (
     homes_without,
 )
 from railopt.moe.placement.prophet import measure, pro_prophet, shadow
-from railopt.moe.placement.repair import repaired
+from railopt.moe.placement.repair import left_over, repaired
 from railopt.moe.placement.replicate import hierarchical, rebalance
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
@@ -232,8 +232,8 @@ def contiguous(problem: Problem) -> Placed:
 
 def by_load(problem: Problem) -> Placed:
     """Replicas by load.  After a placement before, layer by layer what is cheapest with its moves:
-    no change (where all its GPUs are active), a repair, or a new placement whose GPUs are named so
-    that least moves.
+    no change (but for experts whose GPUs are not active), a repair, or a new placement whose GPUs
+    are named so that least moves.
     """
     model, previous, on = problem.model, problem.previous, problem.on
     experts = problem.experts
@@ -257,7 +257,9 @@ def by_load(problem: Problem) -> Placed:
     if problem.active is None:
         choices = [previous, repaired(load, previous, problem.groups), made]
     else:
-        choices = [repaired(load, previous, 1, on) if together == len(on) else None, made]
+        free = together == len(on)  # no group has to stay on its node
+        choices = [left_over(load, previous, on), repaired(load, previous, 1, on)] if free else []
+        choices.append(made)
     known = [one for one in choices if one is not None]
     return Placed(cheapest(problem, previous, known))
 
@@ -273,7 +275,8 @@ def _worth(problem: Problem, bundles: Bools) -> Floats | None:
     if before is not None:
         worth += kept(bundles, before.holds[:, on])
     if problem.costs is not None:
-        dear = carriage(bundles, problem.counts, problem.costs[:, on])
+        most = max(1.0, problem.costs.max())  # so that no sum of costs overflows
+        dear = carriage(bundles, problem.counts, problem.costs[:, on] / most)
         worth -= dear / (1 + dear.max(axis=2).sum(axis=1)[:, None, None])
     return worth
 

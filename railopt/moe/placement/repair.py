@@ -59,6 +59,28 @@ def repaired(
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 
 
+def left_over(weight: npt.ArrayLike, previous: Placement, on: Ints) -> Placement | None:
+    """What is left of `previous` on the GPUs `on`: nothing moves but experts that none of these
+    holds, each into the slot of one whose other copies then have the least load; None where every
+    expert left has one copy alone.
+    """
+    holds = np.zeros_like(previous.holds)
+    holds[:, on] = previous.holds[:, on]
+    for load, held in zip(loads_of(weight), holds, strict=True):
+        for expert in np.argsort(-load, kind="stable"):
+            copies = held.sum(axis=0)
+            if copies[expert]:
+                continue
+            share = np.where(copies > 1, load / np.maximum(copies - 1, 1), np.inf)
+            given = int(np.argmin(share))
+            if copies[given] < 2:
+                return None
+            loads = held @ (load / np.maximum(copies, 1))
+            gpu = int(np.argmin(np.where(held[:, given], loads, np.inf)))
+            held[gpu, given], held[gpu, expert] = False, True
+    return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
+
+
 @njit(cache=True)
 def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
     """Replicas slots int32 [replicas] of experts, heaviest first, those of GPU g from start[g],

@@ -52,7 +52,8 @@ def _checked(replicas: int, groups: int, nodes: int, ranks: int) -> Sizes:
         raise UnequalSlots(
             f"{replicas} replicas on {ranks} ranks: vLLM puts the same number on each"
         )
-    return Sizes(replicas, groups, nodes, ranks)
+    # where nodes do not divide the ranks no group can stay on one: the global policy
+    return Sizes(replicas, groups, 1 if nodes > 0 and ranks % nodes else nodes, ranks)
 
 
 def _kept(phy2log: Int32s, experts: int, sizes: Sizes, before: torch.Tensor | None) -> torch.Tensor:

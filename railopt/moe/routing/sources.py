@@ -8,13 +8,14 @@ import numpy as np
 
 from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
-from railopt.moe.routing.files import MAX_COUNTS, read_any
+from railopt.moe.routing.files import read_any
 from railopt.moe.routing.trace import Trace
 from railopt.routed import Routed
 from railopt.sources import is_file
 from railopt.units import parse_integer, shown
 from railopt.workloads import ROUTED, WORKLOADS, workload
 
+MAX_COUNTS = 1 << 25  # entries [step, rank, expert] of a generated trace
 STEPS = 16  # of a generated trace, where its spec does not say
 
 
@@ -54,6 +55,7 @@ def generated(spec: str, ranks: int) -> Trace:
             f"{shown(spec)}: expected steps once, and at most {MAX_COUNTS} counts of steps x "
             f"{ranks} GPUs x {made.experts} experts"
         )
+    replace(made, step=made.step + steps - 1)  # refused before the others are made
     counts = [replace(made, step=made.step + k).counts() for k in range(steps)]
     return Trace(
         np.stack(counts)[:, None].astype(np.int32),

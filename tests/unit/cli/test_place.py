@@ -225,11 +225,27 @@ def test_a_gpu_dies_and_its_experts_come_back(
 def test_slots_of_a_file_are_those_of_the_fullest_gpu_where_some_are_off(
     trace: str, tmp_path: Path
 ) -> None:
-    saved = tmp_path / "s.json"
-    options = [*FABRIC, "--planner", "replicate", "--replicas", "12", "--active", "0-1,3"]
-    assert main(["place", trace, *options, "--sglang", str(saved)]) == 0
+    saved, ascend = tmp_path / "s.json", tmp_path / "a.json"
+    options = [*FABRIC, "--planner", "replicate", "--replicas", "11", "--active", "0-1,3"]
+    files = ["--sglang", str(saved), "--vllm-ascend", str(ascend)]
+    assert main(["place", trace, *options, *files]) == 0
     slots = json.loads(saved.read_text())["physical_to_logical_map"]
     assert np.shape(slots) == (2, 16), "four on each of three GPUs, and on the one that is off"
+    layers = json.loads(ascend.read_text())["layer_list"]
+    devices = [[one["device_expert"] for one in layer["device_list"]] for layer in layers]
+    np.testing.assert_array_equal(np.reshape(devices, (2, 16)), slots)
+
+
+def test_files_for_servers_have_as_many_slots_on_every_gpu_where_none_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "load.npy", np.random.default_rng(0).integers(1, 99, (8, 1, 7)))
+    options = [*FABRIC, "--model", "mixtral-8x7b", "--planner", "replicate", "--json"]
+    saved = ["--sglang", str(tmp_path / "s.json")]
+    assert main(["place", str(tmp_path / "load.npy"), *options, *saved]) == 0
+    assert json.loads(capsys.readouterr().out)["eplb"]["replicas"] == 12
+    slots = json.loads((tmp_path / "s.json").read_text())["physical_to_logical_map"]
+    assert np.shape(slots) == (1, 12)
 
 
 def test_layers_that_are_as_eplb_plans_them_are_said(
@@ -280,6 +296,11 @@ def test_times_of_training_are_not_given_for_serving(
         (["--rolling", "0"], "expected at least 1"),
         (["--active", "0-9"], "expected GPUs from 0 to 3"),
         (["--active", "x"], "expected a GPU"),
+        (["--active", "2-"], "expected a GPU"),
+        (["--previous", ""], "No such file"),
+        (["--sglang", ""], "--sglang '': expected a file of its own"),
+        (["--sglang", "x", "--vllm-ascend", "x"], "--sglang 'x': expected a file of its own"),
+        (["--sglang", "absent/x.json"], "its folder does not exist"),
         (["--active", ","], "expected one or more"),
         (["--planner", "optimal", "--active", "0"], "places on all GPUs"),
         (["--costs", "fabric"], "--costs can't do anything with --planner pro-prophet"),

@@ -126,6 +126,14 @@ def test_an_aim_is_served_at_least_as_well_as_without_it() -> None:
         aimed(PROBLEM, "both", links, "lpt", 1)
 
 
+def test_counts_below_a_token_a_step_have_their_say() -> None:
+    """The same routing in steps of a thousandth as many tokens: the same names."""
+    links = Links(Fabric.uniform(2, 2), 4096, 65536)
+    once = aimed(PROBLEM, "link", links, "lpt", 1).placement
+    often = aimed(PROBLEM, "link", replace(links, token_bytes=4096, chunk=66), "lpt", 1000)
+    np.testing.assert_array_equal(often.placement.holds, once.holds)
+
+
 def test_costs_are_read_from_tables(tmp_path: Path) -> None:
     table = np.arange(16).reshape(4, 4)
     np.save(tmp_path / "c.npy", table / 3)

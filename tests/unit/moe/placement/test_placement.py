@@ -10,7 +10,7 @@ import pytest
 from railopt.errors import InputError
 from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
-from railopt.moe.placement.repair import repaired
+from railopt.moe.placement.repair import left_over, repaired
 from railopt.moe.placement.replicate import balance, rebalance, replicate
 from railopt.moe.presets import PRESETS, moe_gpt, preset
 
@@ -199,6 +199,21 @@ def test_a_repair_moves_less_and_balances_nearly_as_well(groups: int) -> None:
     if groups > 1:
         assert all(fixed.holds.reshape(6, 2, 4, 4, 8).any(axis=(2, 4)).sum(axis=1).ravel() == 1)
     assert repaired(weight, before, groups).moved(before).sum() <= 0.1 * before.holds.sum()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_only_experts_of_lost_gpus_move_where_the_rest_stays(seed: int) -> None:
+    weight = np.random.default_rng(seed).pareto(1.5, size=(3, 16)) + 0.1
+    before, on = replicate(weight, 24, 2, 4), np.arange(1, 8)
+    after = left_over(weight, before, on)
+    assert after is not None
+    assert not after.holds[:, 0].any()
+    assert after.holds.any(axis=1).all()
+    np.testing.assert_array_equal(after.holds[:, on].sum(axis=2), before.holds[:, on].sum(axis=2))
+    orphans = (~before.holds[:, on].any(axis=1)).sum()
+    assert (after.holds & ~before.holds).sum() == orphans
+    single = replicate(weight, 16, 2, 4)
+    assert left_over(weight, single, on) is None
 
 
 def test_groups_that_are_spread_over_nodes_are_not_repaired() -> None:

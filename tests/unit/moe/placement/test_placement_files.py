@@ -27,6 +27,13 @@ def test_a_location_is_read_as_it_was_written(tmp_path: Path) -> None:
         save_location(PLACED, tmp_path / "x.json")
 
 
+def test_two_slots_of_an_expert_on_a_gpu_are_one_copy(tmp_path: Path) -> None:
+    """As EPLB may leave them in the map that a server has now."""
+    (tmp_path / "x.json").write_text('{"physical_to_logical_map": [[0, 0, 1, 2]]}')
+    found = read_location(tmp_path / "x.json", 2, 1, 3)
+    np.testing.assert_array_equal(found.holds, [[[1, 0, 0], [0, 1, 1]]])
+
+
 @pytest.mark.parametrize(
     "text",
     [
