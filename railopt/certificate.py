@@ -47,6 +47,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,8 @@ class Certificate:
         if (rails is None) == (speeds is None):
             raise InputError("a local problem has either rails or speeds")
         jobs, rates = (
-            [int(size) for size in sizes],
-            [1] * (rails or 0) if speeds is None else [int(v) for v in speeds],
+            [index(size) for size in sizes],
+            [1] * (rails or 0) if speeds is None else [index(speed) for speed in speeds],
         )
         problem = {
             "kind": "local",

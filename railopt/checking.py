@@ -59,6 +59,10 @@ def check(
         return _plan(_computed(what), what, traffic)
     if isinstance(what, str | os.PathLike):
         return _file(Path(what), traffic, check_verified if verified else None)
+    from railopt.schedule.value import Schedule
+
+    if not isinstance(what, Schedule):
+        raise InputError(f"a {type(what).__name__}: expected a file's name or a value of railopt")
     return _schedule(what, traffic)
 
 
@@ -112,13 +116,17 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:
-        raise FormatError(f"{name}: {printable(error)}") from error
-    if not verdict.ok:
+        raise FormatError(f"{name}: no certificate and no plan: {printable(error)}") from error
+    if not verdict.ok or (traffic is None and record is not None):
         return verdict
     if record is None:
         held = _plan(verdict, Plan.load(path), traffic)
     else:
-        held = _certificate(verdict, Certificate.from_dict(record), path.parent, traffic)
+        try:
+            certificate = Certificate.from_dict(record)
+        except FormatError as error:
+            raise FormatError(f"{name}: {error}") from error
+        held = _certificate(verdict, certificate, path.parent, traffic)
     if checker is not None and held != verdict:
         return replace(held, message=f"{held.message} (this by Python)")
     return held

@@ -44,6 +44,12 @@ class InputError(RailoptError):
     """Bad input or usage."""
 
 
+class Infeasible(InputError):
+    """Chunks that no living rail can carry."""
+
+    exit_code = 2
+
+
 class FormatError(InputError):
     """A file that can't be read as the format its name or header promises."""
 

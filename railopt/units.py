@@ -135,8 +135,8 @@ def parse_rate(text: str | int) -> int:
     value = _whole(_parse(text, _RATES, "rate"), text, "rate", "bytes per second")
     if value <= 0:
         raise InputError(
-            f"{shown(text)}: a rate must be above zero (write a dead NIC as a degraded fraction "
-            f'of "0")'
+            f"{shown(text)}: a rate must be above zero (a dead NIC has the rate or fraction "
+            f'"0", without a unit)'
         )
     return value
 

@@ -18,12 +18,12 @@ from railopt.cli.common import (
     add_output_arguments,
     demand_from,
     fabric_from,
-    integer,
     listed,
     note,
     output_of,
     print_json,
     refuse_idle,
+    seed,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.cli.heartbeat import stage
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="10s",
         help="time a chunk size, e.g. 500ms; 0s: closed-form bounds only (default 10s)",
     )
-    parser.add_argument("--seed", type=integer, help="of the search (default 0)")
+    parser.add_argument("--seed", type=seed, help="of the search (default 0)")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
@@ -111,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
     saved: list[Path] = []
     failure: Exception | None = None
     try:
+        stage("saving certificates")
         saved = (
             save_certificates(rows, args.certificate, force=args.force) if args.certificate else []
         )
@@ -137,6 +138,7 @@ def run(args: argparse.Namespace) -> int:
             for row, file in zip(rows, saved, strict=True)
             if row.report.moving is not None
         ]
+        stage("checking certificates")
         note(f"saved {len(written)} certificates in {args.certificate}: {check_all(written)}")
     if args.figure and rows:
         _figure(rows, args, width)

@@ -2,7 +2,7 @@
 
 One line on stderr: the command, the stage that it last named with `stage`, and how long it has run.
 Whatever the command prints takes the line's place.  That kernels are being compiled is said at
-once, on a line that stays.  Silent where stderr is no terminal.
+once, on a line that stays, in a log as well; else silent where stderr is no terminal.
 """
 
 from __future__ import annotations
@@ -37,15 +37,13 @@ def stage(text: str) -> None:
 def heartbeat(command: str) -> Iterator[None]:
     """Show the line while the body runs."""
     stage("")
-    if not sys.stderr.isatty():
-        yield
-        return
-    with compiled.told(_say_compiling), nullcontext() if command in OWN else _line(command):
+    plain = command in OWN or not sys.stderr.isatty()
+    with compiled.told(_say_compiling), nullcontext() if plain else _line(command):
         yield
 
 
 def _say_compiling() -> None:
-    sys.stderr.write(f"{ERASE}{COMPILING}\n")
+    sys.stderr.write(f"{ERASE if sys.stderr.isatty() else ''}{COMPILING}\n")
     sys.stderr.flush()
 
 

@@ -14,11 +14,11 @@ from railopt.cli.common import (
     add_output_arguments,
     demand_from,
     fabric_from,
-    integer,
     note,
     output_of,
     print_json,
     refuse_idle,
+    seed,
 )
 from railopt.cli.heartbeat import stage
 from railopt.errors import BackendError, NotProved
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--backend", help=f"native (default), {', '.join(BACKENDS)}")
     parser.add_argument("--limit", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
-    parser.add_argument("--seed", type=integer, help="of the native search (default 0)")
+    parser.add_argument("--seed", type=seed, help="of the native search (default 0)")
     parser.add_argument("-o", "--output", metavar="PLAN.npz", help="where to save the plan")
     parser.add_argument(
         "--certificate",

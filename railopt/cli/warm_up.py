@@ -30,6 +30,7 @@ EIGHT = "moe:skew=0.8,seed=1,tokens=256 --nodes 3 --rails 8"
 UNITS = "routing:seed=1,tokens=64,experts=16,top=2 --nodes 2 --rails 4"
 SLOW = "--degrade 1:2=0.5 --degrade 0:1=0"
 PLACE = "place load.npy --model deepseek-v2-lite --nodes 2 --rails 2 --gpus 4 --planner"
+FLOWS = "--nodes 4 --rails 2 --chunk flow"
 BALANCERS = ("ecmp", "plb", "minrtt", "adaptive", "spray", "reps")
 
 # The longest first, so that no core waits for the last one.
@@ -50,7 +51,21 @@ RUNS = (
     f"{PLACE.replace('--rails 2 --gpus 4', '--rails 1 --gpus 1')} pro-prophet",
     "hybrid --simulate",
     f"plan {UNITS} --policy spill",
+    "solve moe:skew=0.8,seed=1 --nodes 4 --chunk 4MiB --limit 2s",
+    "place drift:steps=8,experts=16,tokens=64,top=2 --model deepseek-v2-lite --nodes 2 --gpus 4 "
+    "--planner replicate --rolling 1",
+    "split routing:steps=1,experts=16,tokens=64,top=2 --nodes 2 --gpus 4 --spare 1",
+    f"solve bytes.csv {FLOWS} --limit 2s",
+    f"solve bytes.csv {FLOWS} --degrade 1:0=0.5 --limit 2s",
 )
+LOCAL = """
+from railopt.solver.local.solve import solve_local
+solve_local([32] * 200 + [1 + 7 * k % 31 for k in range(20)], 8, limit_s=1)
+for jobs, rails, largest in ((80, 16, 10**6), (40, 8, 10**6), (100, 25, 10**4), (30, 12, 100)):
+    sizes = [1 + 7919 * 104729**k % largest for k in range(jobs)]
+    solve_local(sizes, rails, limit_s=1)
+    solve_local(sizes, speeds=[4] * (rails // 2) + [3] * (rails - rails // 2), limit_s=1)
+"""
 
 # What some commands come to last on a first run, for `railopt.cli.companion`.
 LATER = {
@@ -65,31 +80,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    note(f"compiling: {len(RUNS)} small runs, minutes at the first time")
+    runs = (LOCAL, *RUNS, *LATER.values())
+    note(f"compiling: {len(runs)} small runs, minutes at the first time")
     with tempfile.TemporaryDirectory() as folder:
+        flows = 1 + 7919 * np.arange(64).reshape(8, 8) ** 2 % 100_003
+        np.savetxt(Path(folder) / "bytes.csv", flows, fmt="%d", delimiter=",")
         for name, experts in (("load.npy", 16), ("many.npy", 128)):
             load = np.arange(4 * experts).reshape(2, 2, experts) % 7 + 1
             np.save(Path(folder) / name, load)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            took_s = dict(zip(RUNS, pool.map(lambda line: _run(line, folder), RUNS), strict=True))
+            took_s = dict(zip(runs, pool.map(lambda line: _run(line, folder), runs), strict=True))
     if args.json:
         print_json({"runs": took_s})
     else:
-        print(f"compiled: {len(RUNS)} runs in {sum(took_s.values()):.0f} s of work")
+        print(f"compiled: {len(runs)} runs in {sum(took_s.values()):.0f} s of work")
     return 0
 
 
 def _run(line: str, folder: str) -> float:
-    """Seconds that one command line took."""
-    began = time.monotonic()
+    """Seconds that one command line took, or the script."""
+    began, name = time.monotonic(), "the solver of one node" if line == LOCAL else f"railopt {line}"
+    command = ["-c", line] if line == LOCAL else ["-m", "railopt", *line.split()]
     done = subprocess.run(
-        [sys.executable, "-m", "railopt", *line.split()],
+        [sys.executable, *command],
         cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if done.returncode not in (0, 2):  # 2: not proved within its second
-        raise BackendError(
-            f"railopt {line}: {printable(done.stderr.strip().rpartition(chr(10))[2])}"
-        )
+        raise BackendError(f"{name}: {printable(done.stderr.strip().rpartition(chr(10))[2])}")
     took_s = time.monotonic() - began
-    note(f"{took_s:6.1f} s  railopt {line}")
+    note(f"{took_s:6.1f} s  {name}")
     return took_s

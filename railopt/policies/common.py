@@ -9,7 +9,7 @@ import numpy as np
 
 from railopt.arrays import Array, Ints, Rails
 from railopt.chunks import Chunks
-from railopt.errors import InputError
+from railopt.errors import Infeasible, InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 
@@ -75,7 +75,7 @@ def check_alive(fabric: Fabric, chunks: Chunks) -> None:
     if stuck.any():
         row = int(np.argmax(stuck))
         k, f = int(chunks.src[row]), int(chunks.dst[row])
-        raise InputError(
+        raise Infeasible(
             f"no living rail from node {k} to node {f}: node {k} can send on rails "
             f"{np.flatnonzero(fabric.tx[k]).tolist()}, node {f} can receive on rails "
             f"{np.flatnonzero(fabric.rx[f]).tolist()}; "

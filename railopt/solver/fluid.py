@@ -26,7 +26,7 @@ import numpy.typing as npt
 from railopt.arrays import Ints, frozen
 from railopt.bracket import Bracket, Status
 from railopt.certificate import Certificate
-from railopt.errors import InputError, NotProved
+from railopt.errors import Infeasible, InputError, NotProved
 from railopt.fabric import Fabric
 from railopt.solver.simplex import LinearProgram, guess, optimum
 
@@ -145,7 +145,7 @@ class _Classes:
         for p, (k, f, _) in enumerate(pairs):
             alive = [(p, q) for q in range(len(rails)) if rates[0][k][q] and rates[1][f][q]]
             if not alive:
-                raise InputError(f"no living rail from node {k} to node {f}")
+                raise Infeasible(f"no living rail from node {k} to node {f}")
             columns += alive
         return cls(rails, rates, pairs, columns)
 

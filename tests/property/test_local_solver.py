@@ -319,3 +319,20 @@ def test_edges(sizes: list[int], shape: dict[str, Any]) -> None:
 def test_bad_input_is_refused(sizes: list[Any], shape: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         solve_local(sizes, **shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "complaint"),
+    [
+        ({"speeds": [0.5, 1.0]}, r"= 0.5: expected a whole number"),
+        ({"speeds": [float("nan")]}, r"= nan: expected a whole number"),
+        ({"speeds": ["x"]}, r"= 'x': expected a whole number"),
+        ({"rails": 1.5}, r"rails = 1.5: expected a whole number"),
+        ({"rails": 10**9}, r"expected a whole number from 1 to 1048576"),
+        ({"rails": 2, "limit_s": float("nan")}, "a time limit that is not a number"),
+    ],
+)
+def test_what_is_no_whole_number_is_refused(shape: dict[str, Any], complaint: str) -> None:
+    """Cut to whole numbers, a proof would be about other rails."""
+    with pytest.raises(InputError, match=complaint):
+        solve_local([2, 1], **shape)

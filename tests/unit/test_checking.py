@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import railopt
@@ -13,7 +15,7 @@ from railopt import Certificate, Fabric, Plan, Schedule, Traffic, check, plan, w
 from railopt.bracket import Bracket, Status
 from railopt.certificate import certify, save_certificate
 from railopt.cli.main import main
-from railopt.errors import InputError
+from railopt.errors import FormatError, InputError
 from railopt.gaps import gap
 from railopt.symbolic.search import counterexamples
 
@@ -260,3 +262,20 @@ def test_a_counterexample_of_another_form_is_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps({**whole, **change}))
         with pytest.raises(InputError):
             check(path)
+
+
+@pytest.mark.parametrize("what", [{}, None, 3, b"x"])
+def test_what_is_no_file_and_no_value_is_refused(what: Any) -> None:
+    with pytest.raises(InputError, match="expected a file's name or a value of railopt"):
+        check(what)
+
+
+def test_a_certificate_in_another_form_is_checked_as_the_kernel_does(tmp_path: Path) -> None:
+    """Canonical form is asked for only where it is held against traffic."""
+    record = Certificate.local([4, 4], 4, {"kind": "average"}, rails=2, assignment=[0, 1]).as_dict()
+    record["claim"]["bound"] = "8/2"
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(record))
+    assert check(file).optimal
+    with pytest.raises(FormatError, match=r"x\.json: not the canonical form"):
+        check(file, Traffic(np.array([[0, 4], [4, 0]]), 2))

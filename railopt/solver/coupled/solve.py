@@ -56,7 +56,7 @@ def settle(race: Race, backend: str = "native", start: Plan | None = None) -> Ou
     fabric, chunks = race.fabric, race.chunks
     if backend != "native" and backend not in BACKENDS:
         raise InputError(f"unknown back-end {backend!r}; known: native, {', '.join(BACKENDS)}")
-    if race.limit_s <= 0:
+    if not race.limit_s > 0:
         raise InputError(f"a time limit of {race.limit_s} s: expected more than 0")
     try:
         check_alive(fabric, chunks)

@@ -35,6 +35,7 @@ import numpy as np
 from railopt import bounds
 from railopt.arrays import Bools, Ints, Rails
 from railopt.bounds import Witness
+from railopt.check import WORK
 from railopt.plans import SIDES
 from railopt.policies.lpt import lpt_global
 from railopt.solver.coupled import nodes
@@ -59,7 +60,8 @@ WHOLE = 0.1  # share of the time for the fluid bound in whole chunks
 ILP_AFTER = 0.25  # share of the time before the integer program starts
 # what several sides rule out: after this share of the time, with so many steps of the kernel for
 # each of so many sets of them
-JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (10_000_000, 100)
+JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (WORK, 100)
+FEW_CHUNKS = 16  # of so few, all that the kernel may spend at last
 
 
 _loaded: set[tuple[str, bool]] = set()  # what was loaded, for problems with equal NICs or others
@@ -127,6 +129,8 @@ def _go_on(race: Race) -> None:
         while not race.over and race.time_s < share * race.limit_s:
             _later(race, next(rounds))
         guarded(race, _joint, steps, sets)  # even where value and an unchecked bound have met
+    if len(race.chunks) <= FEW_CHUNKS:
+        guarded(race, _joint, *JOINT_LAST)
     attempt(race, integer_program)
     if race.claimed_by:
         guarded(race, _joint, *JOINT_LAST)

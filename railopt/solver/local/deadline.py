@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from railopt.check import Meter, Rejected
+from railopt.errors import InputError
 
 Now = Callable[[], float]  # seconds since some moment
 LOOKS = 64  # steps of the kernel between two looks at the clock
@@ -22,6 +23,8 @@ class Deadline:
     @classmethod
     def after(cls, limit_s: float, clock: Now = time.perf_counter) -> Deadline:
         """`limit_s` seconds from now."""
+        if limit_s != limit_s:
+            raise InputError("a time limit that is not a number: expected seconds")
         return cls(clock, clock() + limit_s)
 
     @property

@@ -8,7 +8,7 @@ from math import lcm
 
 import numpy as np
 
-from railopt.arrays import Ints, frozen
+from railopt.arrays import Ints, frozen, whole_number
 from railopt.bracket import Bracket, Status
 from railopt.chunks import check_total
 from railopt.errors import InputError
@@ -16,7 +16,9 @@ from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import steps
 from railopt.solver.local.deadline import Deadline, Now
 from railopt.solver.local.outcome import LocalOutcome
-from railopt.solver.local.state import State
+from railopt.solver.local.state import LARGEST, State
+
+MAX_RAILS = 1 << 20  # that the kernel checks
 
 
 def solve_local(
@@ -76,10 +78,10 @@ def _rates(given: Ints, rails: int | None, speeds: Sequence[int] | None) -> list
         raise InputError(f"a size of {given.min()} bytes: expected at least 1")
     check_total(given)
     if rails is not None:
-        if rails < 1:
-            raise InputError(f"{rails} rails: expected at least 1")
-        return [1] * rails
-    rates = [int(speed) for speed in speeds or ()]
-    if any(rate < 0 for rate in rates):
-        raise InputError("speeds: expected whole numbers of at least 0 (0 is a dead rail)")
+        return [1] * whole_number(rails, "rails", 1, MAX_RAILS)
+    rates = [
+        whole_number(speed, "a speed (0 is a dead rail)", 0, LARGEST) for speed in speeds or ()
+    ]
+    if len(rates) > MAX_RAILS:
+        raise InputError(f"{len(rates)} speeds: expected at most {MAX_RAILS}")
     return rates

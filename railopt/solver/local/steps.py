@@ -17,6 +17,7 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.bounds import local_bound
+from railopt.errors import printable
 from railopt.solver.local import apart, dual, values
 from railopt.solver.local.exact import (
     HALF,
@@ -65,7 +66,7 @@ def search(state: State, steps: Sequence[Step]) -> None:
 
 def failure(step: str, error: Exception) -> str:
     """One sentence on a step that failed."""
-    said = str(error).strip() or "it said nothing"
+    said = printable(str(error).strip(), 200) or "it said nothing"
     return f"the step {step.strip('_').replace('_', ' ')} failed ({type(error).__name__}: {said})"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from railopt.arrays import Array, Bools, Int32s, Ints, total
 from railopt.chunks import Chunks
-from railopt.errors import InputError
+from railopt.errors import Infeasible
 from railopt.fabric import Fabric
 from railopt.moves import needed_by, rail_costs
 
@@ -75,7 +75,7 @@ def classes_of(fabric: Fabric, chunks: Chunks) -> Classes:
     some = chunks.take(first[row])
     live = joined[some.src, some.dst]
     for dead in np.flatnonzero(~live.any(axis=1))[:1]:
-        raise InputError(f"no living rail from node {some.src[dead]} to node {some.dst[dead]}")
+        raise Infeasible(f"no living rail from node {some.src[dead]} to node {some.dst[dead]}")
     cost = rail_costs(fabric, some).astype(np.int64)
     least = np.where(live, cost, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
     floor = sum(int(c) * total(size[(least == c)[kind]]) for c in np.unique(least))

@@ -88,7 +88,11 @@ def test_that_kernels_are_compiled_is_said_once(
     assert f"{ERASE}{beat.COMPILING}\n" in terminal.getvalue()
 
 
-def test_nothing_is_said_to_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_that_kernels_are_compiled_is_said_to_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beat, "QUIET_S", 0.01)
     with heartbeat("place"):
         assert compiled.njit()(lambda a: a + 1)(1) == 2
-    assert capsys.readouterr().err == ""
+        time.sleep(0.1)
+    assert capsys.readouterr().err == f"{beat.COMPILING}\n"

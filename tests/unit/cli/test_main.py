@@ -185,7 +185,6 @@ BAD = [
     (["plan", "moe", "--degrade", "1=2"], "NODE:RAIL=FRACTION"),
     (["plan", "moe", "--degrade", "99:0=0.5"], "node below 8"),
     (["plan", "moe", "--fabric", "f.toml", "--nodes", "4"], "contradict"),
-    (["plan", "moe", *[w for n in range(8) for w in ("--degrade", f"2:{n}=0")]], "node 2"),
     (["plan", "moe", "--link", "400"], "a rate needs one"),
     (["plan", "moe", "--chunk", "9223372036854775808"], "at most 2**63 - 1 bytes"),
     (["plan", "moe", "--chunk", "1e-999999999"], "is not a size"),
@@ -232,6 +231,17 @@ def test_bad_input_is_exit_code_1_and_writes_nothing(
     assert ran.err.startswith("railopt: error: ")
     assert ran.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["plan", "gap", "solve"])
+def test_what_no_living_rail_can_carry_is_exit_code_2(
+    command: str, railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dead = [word for n in range(2) for word in ("--degrade", f"2:{n}=0")]
+    ran = railopt_cli(command, "moe:tokens=64", "--nodes", 3, "--rails", 2, *dead)
+    assert (ran.code, ran.out) == (2, "")
+    assert "no living rail from node 0 to node 2" in ran.err
 
 
 def test_a_flag_that_can_do_nothing_is_an_error(railopt_cli: Cli, tmp_path: Path) -> None:

@@ -41,5 +41,7 @@ def test_a_second_run_compiles_nothing(line: str, tmp_path: Path) -> None:
 
 def test_a_run_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_up, "RUNS", ("plan no-such-file",))
+    monkeypatch.setattr(warm_up, "LOCAL", "")
+    monkeypatch.setattr(warm_up, "LATER", {})
     with pytest.raises(BackendError, match="railopt plan no-such-file: railopt: error"):
         warm_up.run(main._parsed(["warm-up"]))
