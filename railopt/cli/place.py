@@ -92,7 +92,6 @@ def _add_planner(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--move-weight",
         type=float,
-        default=1.0,
         help="what sending a copy weighs when planning (default 1)",
     )
     parser.add_argument(
@@ -245,6 +244,8 @@ def run(args: argparse.Namespace) -> int:
     trace = trace_from(
         args.trace, ranks=devices, top_k=args.top_k, routed_experts=args.routed_experts
     )
+    if trace.tokens_per_rank:
+        refuse_idle(args, "tokens", because=f"with a trace of {trace.tokens_per_rank} a rank")
     if args.merge_ranks and trace.ranks != devices:
         trace = trace.merged(devices)
     question = _question(args, fabric, trace.experts)
@@ -295,7 +296,7 @@ def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Questio
         tokens=args.tokens,
         rule=args.rule,
         chunk=args.chunk,
-        move_weight=args.move_weight,
+        move_weight=1.0 if args.move_weight is None else args.move_weight,
     )
 
 
@@ -321,6 +322,8 @@ def _check(args: argparse.Namespace) -> None:
     because = f"with --planner {args.planner}"
     if args.planner != "replicate":
         refuse_idle(args, "groups", "costs", "aim", because=because)
+    if args.planner == "contiguous":
+        refuse_idle(args, "move_weight", because=because)
     if args.aim != "link":
         refuse_idle(args, "rail_policy", because="without --aim link")
     if args.planner != "optimal":

@@ -386,7 +386,9 @@ class _Setting(NamedTuple):
         ahead = 0 if trial.seen == trial.scored else len(trial.scored)
         shown = seen(self.trace.counts[self.shown(trial)], asked.window, ahead)
         problem = Problem(
-            self.model.weighing_moves(asked.move_weight).over(shown.weight),
+            self.model.weighing_moves(asked.move_weight).over(
+                shown.weight, serving=self.trace.records != TRAINING
+            ),
             shown.counts,
             self.replicas,
             None if asked.memory is None else asked.memory // self.expert_bytes,

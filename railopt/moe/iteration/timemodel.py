@@ -192,19 +192,22 @@ class TimeModel:
             copy_mean_ps=round(self.copy_mean_ps * weight),
         )
 
-    def over(self, steps: int) -> TimeModel:
+    def over(self, steps: int, *, serving: bool = False) -> TimeModel:
         """The model of `steps` iterations together, for counts that are summed over them: copies
-        and other compute come again in each.
+        and other compute come again in each; but `serving`, a copy is sent once and has no
+        gradients.
         """
         if max(self._longest[1], self.fnec_ps, self.bnec_ps) * steps > MAX_PS:
             raise InputError(f"{steps} iterations at once: plan on fewer (--window)")
+        sent = 1 if serving else steps
         return replace(
             self,
-            copy_ps=self.copy_ps * steps,
-            copy_up_ps=self.copy_up_ps * steps,
-            copy_mean_ps=self.copy_mean_ps * steps,
+            copy_ps=self.copy_ps * sent,
+            copy_up_ps=self.copy_up_ps * sent,
+            copy_mean_ps=self.copy_mean_ps * sent,
             fnec_ps=self.fnec_ps * steps,
             bnec_ps=self.bnec_ps * steps,
+            grad_ratio=(0, 1) if serving else self.grad_ratio,
         )
 
     @cached_property

@@ -314,6 +314,8 @@ def test_times_of_training_are_not_given_for_serving(
         (["--limit", "10s"], "--limit can't do anything with --planner pro-prophet"),
         (["--groups", "2"], "--groups can't do anything with --planner pro-prophet"),
         (["--top-k", "2"], "--top-k can't do anything with a trace that knows it"),
+        (["--tokens", "5"], "--tokens can't do anything with a trace of 200 a rank"),
+        (["--planner", "contiguous", "--move-weight", "2"], "--move-weight can't do anything"),
         (["--gpu-tflops", "0"], "FLOP/s a GPU"),
         (["--gpu-tflops", "nan"], "FLOP/s a GPU"),
         (["--move-weight", "inf"], "and finite"),

@@ -124,3 +124,15 @@ def test_a_planner_is_a_function_and_an_entry(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(planners, "PLANNERS", {**PLANNERS, "everywhere": everywhere})
     assert place(PROBLEM, "everywhere").placement.holds.all()
     assert place(PROBLEM, everywhere).placement.holds.all()
+
+
+def test_a_server_sends_a_copy_once_and_no_gradients() -> None:
+    training, serving = MODEL.over(10), MODEL.over(10, serving=True)
+    np.testing.assert_array_equal(training.copy_ps, 10 * MODEL.copy_ps)
+    np.testing.assert_array_equal(serving.copy_ps, MODEL.copy_ps)
+    copied = Placement.contiguous(1, 8, 2, 2).holds[0].copy()
+    copied[:, 0] = True
+    terms = evaluate(serving, COUNTS[0], copied)
+    assert terms.trans > 0
+    assert terms.agg == 0
+    assert evaluate(training, COUNTS[0], copied).trans == 10 * terms.trans
