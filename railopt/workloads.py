@@ -233,6 +233,7 @@ WORKLOADS: dict[str, Callable[..., Traffic | Routed]] = {
     "drift": Drift,
 }
 ROUTED = tuple(name for name, made in WORKLOADS.items() if isinstance(made, type))
+BYTES = tuple(name for name in WORKLOADS if name not in ROUTED)
 
 
 def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic | Tokens:

@@ -22,7 +22,7 @@ from railopt.sources import demand_from, traffic_from
 from railopt.tables import FORMS, Rows, render
 from railopt.topology import describes_node
 from railopt.units import MAX_CHARACTERS, parse_integer
-from railopt.workloads import ROUTED, WORKLOADS
+from railopt.workloads import BYTES, WORKLOADS
 
 __all__ = [
     "BYTES_HELP",
@@ -57,7 +57,7 @@ _TRAFFIC = (
     "moe:skew=0.8,seed=1"
 )
 TRAFFIC_HELP = f"{_TRAFFIC} ({', '.join(WORKLOADS)})"
-BYTES_HELP = f"{_TRAFFIC} ({', '.join(name for name in WORKLOADS if name not in ROUTED)})"
+BYTES_HELP = f"{_TRAFFIC} ({', '.join(BYTES)})"
 
 
 def integer(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from railopt.cli.common import BYTES_HELP, TRAFFIC_HELP
 from railopt.policies import POLICIES
-from railopt.workloads import ROUTED, WORKLOADS
+from railopt.workloads import BYTES, WORKLOADS
 
 SHELLS = ("bash", "zsh", "fish")
 EPILOG = """examples:
@@ -69,7 +69,7 @@ def _words(action: argparse.Action) -> tuple[str, ...]:
         return tuple(map(str, action.choices))
     help_ = action.help or ""
     if BYTES_HELP in help_:
-        return tuple(name for name in WORKLOADS if name not in ROUTED)
+        return BYTES
     return tuple(WORKLOADS) if TRAFFIC_HELP in help_ else ()
 
 
