@@ -55,7 +55,7 @@ class FormatError(InputError):
 
 
 class NotProved(RailoptError):
-    """What was asked for could not be proved or is infeasible."""
+    """What was asked for could not be proved."""
 
     exit_code = 2
 

@@ -323,7 +323,8 @@ class Drift(Routed):
     def popularity(self) -> Ints:
         """int64 [experts]: the weights of the draw at this step."""
         kept, way = 1.0 - self.drift, _way(self.seed, self.experts, self.drift)
-        step, x = way[0] if way[0][0] <= self.step else way[1]
+        last, start = way
+        step, x = last if last[0] <= self.step else start
         for number in range(step + 1, self.step + 1):
             new = Dice(self.seed, self.name, "popularity", number).normal(self.experts)
             x = kept * x + np.sqrt(1.0 - kept * kept) * new

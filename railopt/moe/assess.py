@@ -21,7 +21,7 @@ from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.naming import least_moved
 from railopt.moe.placement.placement import Placement, slot_gpus
-from railopt.moe.placement.planners import Placed, Problem, place
+from railopt.moe.placement.planners import Placed, Problem, one_more, place
 from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset, preset
 from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
@@ -481,7 +481,7 @@ def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) ->
     if question.active is not None:
         on = int(question.active.sum())
     if wanted is None and question.planner == "replicate" and question.memory is None:
-        wanted = min(trace.experts + on, trace.experts * on)  # what `by_load` takes
+        wanted = one_more(trace.experts, on)
     if wanted is not None and question.even_slots:
         wanted = -(-wanted // on) * on
     links = Links(fabric, sized.token_bytes(), question.chunk)

@@ -7,7 +7,7 @@ import pytest
 
 from railopt import Fabric, Traffic, workloads
 from railopt.errors import InputError
-from railopt.routed import Drift, MaxVio, Megatron
+from railopt.routed import Drift, MaxVio, Megatron, _way
 from railopt.workloads import ROUTED, WORKLOADS, doubly_even, from_spec, workload
 
 FABRIC = Fabric.uniform(4, 4)
@@ -230,6 +230,18 @@ def test_drift_goes_its_way_and_stays_as_skewed() -> None:
     assert alike[0] > 0.8 > alike[1] > 0.4 > alike[2]
     assert all(0.8 < logs(step, 0.1).std() < 1.2 for step in (0, 20, 60))
     assert np.array_equal(logs(0, 0.0), logs(9, 0.0))
+
+
+def test_drift_is_the_same_in_whatever_order_steps_are_asked_for() -> None:
+    def popularity(step: int) -> np.ndarray:
+        return Drift(FABRIC, step=step, drift=0.3, seed=11).popularity
+
+    alone = []
+    for step in range(6):
+        _way.cache_clear()
+        alone.append(popularity(step))
+    for step in (2, 5, 0, 1, 3, 3, 4):
+        assert np.array_equal(popularity(step), alone[step])
 
 
 def test_steps_draw_other_tokens_of_one_popularity() -> None:

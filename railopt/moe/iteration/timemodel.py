@@ -197,9 +197,9 @@ class TimeModel:
         and other compute come again in each; but `serving`, a copy is sent once and has no
         gradients.
         """
-        if max(self._longest[1], self.fnec_ps, self.bnec_ps) * steps > MAX_PS:
-            raise InputError(f"{steps} iterations at once: plan on fewer (--window)")
         sent = 1 if serving else steps
+        if max(self._longest[1] * sent, self.fnec_ps * steps, self.bnec_ps * steps) > MAX_PS:
+            raise InputError(f"{steps} iterations at once: plan on fewer (--window)")
         return replace(
             self,
             copy_ps=self.copy_ps * sent,

@@ -230,6 +230,11 @@ def contiguous(problem: Problem) -> Placed:
     return Placed(Placement.from_home(problem.home, model.nodes, model.gpus))
 
 
+def one_more(experts: int, gpus: int) -> int:
+    """Replicas where nobody says how many: one more for each GPU, if there can be so many."""
+    return min(experts + gpus, experts * gpus)
+
+
 def by_load(problem: Problem) -> Placed:
     """Replicas by load.  After a placement before, layer by layer what is cheapest with its moves:
     no change (but for experts whose GPUs are not active), a repair, or a new placement whose GPUs
@@ -237,7 +242,7 @@ def by_load(problem: Problem) -> Placed:
     """
     model, previous, on = problem.model, problem.previous, problem.on
     experts = problem.experts
-    room = experts + len(on) if problem.slots is None else problem.slots * len(on)
+    room = one_more(experts, len(on)) if problem.slots is None else problem.slots * len(on)
     wanted = problem.replicas or min(room, experts * len(on))
     load = problem.counts.sum(axis=1)
     nodes, gpus = problem.grid

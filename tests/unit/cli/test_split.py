@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from railopt.moe.micro import solve
 
 Cli = Callable[..., Any]
 SMALL = ["megatron:w=1,experts=16,top=2,tokens=64,steps=2", "--nodes", "2", "--gpus", "2"]
@@ -22,6 +25,42 @@ def test_a_table_and_json(railopt_cli: Cli) -> None:
     assert row["batches"] == 2
     assert 1 <= row["after_mean"] <= row["after_worst"] < 1.01 < row["before_mean"]
     assert row["copies_mean"] >= 1
+
+
+def test_json_of_one_micro_batch_has_its_copies_and_tokens(railopt_cli: Cli) -> None:
+    ran = railopt_cli("split", *SMALL, "--spare", "2", "--iteration", "1", "--json")
+    batch = json.loads(ran.out)["batch"]
+    loads = [0] * 4
+    for _, gpu, tokens in batch["assignment"]:
+        loads[gpu] += tokens
+    assert max(loads) == batch["largest"]
+    assert sum(loads) == 4 * 2 * 64
+    there = {(expert, gpu) for expert, gpu, _ in batch["assignment"]}
+    assert there >= {(copy["expert"], copy["gpu"]) for copy in batch["copies"]}
+
+
+def test_ids_of_experts_are_read(railopt_cli: Cli, tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).random((64, 2, 16)).argsort(axis=2)[:, :, :2]
+    np.save(tmp_path / "ids.npy", ids)
+    words = [tmp_path / "ids.npy", "--nodes", "2", "--gpus", "2", "--spare", "1"]
+    assert "--routed-experts N" in railopt_cli("split", *words).err
+    ran = railopt_cli("split", *words, "--routed-experts", "16", "--json")
+    assert [row["layer"] for row in json.loads(ran.out)["layers"]] == [0, 1]
+    assert railopt_cli("split", *words, "--top-k", "0").code == 1
+
+
+def test_a_case_beyond_linear_programs_stays_open(
+    railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them could take longer than the limit."""
+
+    def asked(*_: Any) -> None:
+        raise AssertionError("a linear program of 65,536 shares")
+
+    monkeypatch.setattr(solve, "answer", asked)
+    large = "megatron:w=1,experts=1024,top=8,tokens=512,steps=1"
+    words = ["--spare", "1", "--solver", "exact", "--limit", "1s"]
+    assert railopt_cli("split", large, "--nodes", "8", "--gpus", "8", *words).code == 2
 
 
 def test_a_certificate_is_checked(railopt_cli: Cli, tmp_path: Path) -> None:

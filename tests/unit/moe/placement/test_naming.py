@@ -162,3 +162,12 @@ def test_damaged_tables_are_read_or_refused(seed: int, tmp_path: Path) -> None:
         file.write_bytes(bytes(text))
         with contextlib.suppress(InputError):
             assert read_costs(file, 3).shape == (3, 3)
+
+
+def test_costs_of_any_size_name_alike() -> None:
+    costs = fabric_costs(FABRIC)
+    plain, huge = (
+        place(replace(PROBLEM, costs=scale * costs), "replicate").placement.holds
+        for scale in (1, 1e300 / costs.max())
+    )
+    np.testing.assert_array_equal(huge, plain)

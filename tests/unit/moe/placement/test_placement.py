@@ -12,6 +12,7 @@ from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
 from railopt.moe.placement.repair import left_over, repaired
 from railopt.moe.placement.replicate import balance, rebalance, replicate
+from railopt.moe.placement.vllm import _checked
 from railopt.moe.presets import PRESETS, moe_gpt, preset
 
 
@@ -250,3 +251,8 @@ def test_presets_have_their_public_dimensions() -> None:
         preset("gpt-5")
     with pytest.raises(InputError, match="known sizes"):
         moe_gpt("XL", 16, 1)
+
+
+def test_nodes_that_do_not_divide_the_ranks_are_the_global_policy_of_vllm() -> None:
+    assert _checked(12, 1, 3, 4).nodes == 1
+    assert _checked(12, 2, 2, 4).nodes == 2

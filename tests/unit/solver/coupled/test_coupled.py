@@ -33,6 +33,21 @@ def moe() -> tuple[Fabric, Chunks]:
     return fabric, workloads.moe(fabric, skew=0.8, seed=1).chunks("4MiB")
 
 
+def test_two_chunks_of_irregular_bytes_are_proved_without_another_solver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The joint witness counts in bytes: it takes half of what the kernel may spend."""
+    monkeypatch.setattr(coupled_steps, "integer_program", lambda race: None)
+    fabric = Fabric.uniform(2, 3).degraded({(0, 2): 0, (1, 1): Fraction(1, 4)})
+    sent = np.zeros((6, 6), np.int64)
+    sent[0, 3], sent[1, 4] = 15_274_935, 21_038_806
+    chunks = railopt.Traffic(sent, 2).chunks("flow")
+    solved = railopt.solve(fabric, chunks, limit_s=20)
+    assert solved.proved
+    assert solved.witness["kind"] == "joint"
+    assert solved.certificate.check().proved
+
+
 def test_moe_is_proved_and_its_certificate_checks(moe: tuple[Fabric, Chunks]) -> None:
     solved = railopt.solve(*moe, limit_s=20)
     assert solved.proved
