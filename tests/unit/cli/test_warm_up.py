@@ -39,6 +39,37 @@ def test_a_second_run_compiles_nothing(line: str, tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+# that only kernels call: these are loaded with them
+PARTS = {
+    "cover.popcount",
+    "dual.product_at_most",
+    "dual.smallest_from",
+    "subsets.best_subset",
+    "subsets.shuffle",
+}
+UNTOUCHED = """
+import importlib, pkgutil
+import railopt.solver.local as local
+for found in pkgutil.iter_modules(local.__path__):
+    module = importlib.import_module(f"{local.__name__}.{found.name}")
+    for name, value in vars(module).items():
+        options = getattr(value, "targetoptions", {})
+        own = getattr(value, "__module__", "") == module.__name__
+        if own and "no_cfunc_wrapper" in options and "no_cpython_wrapper" not in options:
+            if not value.signatures:
+                print(f"{found.name}.{name}")
+"""
+
+
+@pytest.mark.slow
+def test_the_solver_of_one_node_is_compiled_whole() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", warm_up.LOCAL + UNTOUCHED],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert set(done.stdout.split()) <= PARTS
+
+
 def test_a_run_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_up, "RUNS", ("plan no-such-file",))
     monkeypatch.setattr(warm_up, "LOCAL", "")
