@@ -39,7 +39,7 @@ def test_a_second_run_compiles_nothing(line: str, tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-# that only kernels call: these are loaded with them
+# that only kernels call in this room: they are loaded with these
 PARTS = {
     "cover.popcount",
     "dual.product_at_most",
