@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from railopt.interrupts import interrupts_wait
+
 __all__ = ["kernel_part", "njit", "told"]
 
 TRIED = 0, 68  # the newest numba that `_part_compiler` was tried with; later ones have it their way
@@ -24,7 +26,27 @@ _listeners: list[Callable[[], None]] = []
 
 def njit(**options: Any) -> Any:
     """numba's decorator, for a kernel; without the wrapper for C, through which nobody calls it."""
-    return _numba().njit(no_cfunc_wrapper=True, **options)
+    decorate = _numba().njit(no_cfunc_wrapper=True, **options)
+
+    def kernel(function: Callable[..., Any]) -> Any:
+        made = decorate(function)
+        if (stored := getattr(made, "_cache", None)) is not None:
+            stored.load_overload = _untorn(stored.load_overload)
+        return made
+
+    return kernel
+
+
+def _untorn(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Loading from numba's cache, during which Ctrl-C waits: LLVM asks Python for the machine code,
+    and where that is torn it goes on without, and the kernel is called at address 0.
+    """
+
+    def loaded(*arguments: Any) -> Any:
+        with interrupts_wait():
+            return load(*arguments)
+
+    return loaded
 
 
 def kernel_part(**options: Any) -> Any:

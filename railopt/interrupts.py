@@ -2,7 +2,7 @@
 
 A KeyboardInterrupt gets lost where C calls Python back, as llvmlite does while numba compiles
 (Python prints a traceback and goes on), and where a library catches whatever comes, as some do
-while they are imported.
+while they are imported.  What is short and must not be torn lets it wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import select
 import signal
 import sys
 import threading
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Any
 
 AGAIN_S = 1.0  # after which a Ctrl-C that had no effect is sent again
@@ -89,3 +91,26 @@ class KeepInterrupts:
             return False
         readable = not self._hearing and select.select([self._ends[0]], [], [], SOON_S)[0]
         return bool(readable) or self._hearing or self.struck
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """While it lasts Ctrl-C is only noted; it strikes at the end.  In other threads than the main
+    one it never strikes.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if noted:
+            signal.raise_signal(signal.SIGINT)

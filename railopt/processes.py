@@ -23,14 +23,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, NamedTuple
 
 from railopt.errors import printable
+from railopt.interrupts import interrupts_wait
 
 MEMORY = 2 << 30  # bytes of data that a child may hold
 SPARE_S = 0.3  # what it is told to stop before its limit
@@ -84,15 +83,15 @@ def start(
 
     A Ctrl-C meanwhile is raised before or after, never between, which would lose the child.
     """
-    with _interrupts_wait() as held:
-        child = subprocess.Popen(
-            line, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, start_new_session=True
-        )
+    child = None
     try:
-        if held:
-            signal.raise_signal(signal.SIGINT)
+        with interrupts_wait():
+            child = subprocess.Popen(
+                line, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, start_new_session=True
+            )
     except KeyboardInterrupt:
-        kill(child)
+        if child is not None:
+            kill(child)
         raise
     return child
 
@@ -159,25 +158,6 @@ def answers(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
             file.flush()
 
         yield say
-
-
-@contextlib.contextmanager
-def _interrupts_wait() -> Iterator[list[int]]:
-    """While it lasts Ctrl-C is only noted, in the list; in other threads it never strikes."""
-    held: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        held.append(number)
-
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield held
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield held
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def main(memory: str, module: str, *arguments: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from railopt.cli.main import main
-from railopt.interrupts import AGAIN_S, KeepInterrupts
+from railopt.interrupts import AGAIN_S, KeepInterrupts, interrupts_wait
 from railopt.sweep import client, spec
 
 
@@ -102,6 +103,76 @@ def test_what_a_lost_ctrl_c_breaks_is_an_interrupt() -> None:
     with pytest.raises(RuntimeError, match="no compiled"), KeepInterrupts(again_s=None) as kept:
         lose_and_fail()
     assert kept.struck
+
+
+def test_a_ctrl_c_waits_for_what_must_not_be_torn() -> None:
+    done = []
+
+    def struck() -> None:
+        with interrupts_wait():
+            with interrupts_wait():
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.01)
+                done.append("inner")
+            done.append("outer")
+        done.append("after")
+
+    with pytest.raises(KeyboardInterrupt):
+        struck()
+    assert done == ["inner", "outer"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with interrupts_wait():  # nothing came: nothing strikes
+        pass
+
+
+STRUCK_WHILE_LOADING = """
+import os, signal, sys, time
+from numba.core.codegen import JITCodeLibrary
+import railopt
+
+code_of = JITCodeLibrary._object_getbuffer_hook
+strikes = sys.argv[1:]
+
+def struck(module):
+    if strikes:
+        strikes.pop()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    return code_of(module)
+
+JITCodeLibrary._object_getbuffer_hook = struck
+
+def plan():
+    fabric = railopt.Fabric.uniform(nodes=2, rails=2)
+    railopt.plan(fabric, railopt.workloads.uniform(fabric, size="64KiB").chunks("16KiB"))
+
+try:
+    plan()
+except KeyboardInterrupt:
+    print("interrupted")
+    plan()  # the kernel is whole
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_that_a_ctrl_c_meets_on_its_way_from_the_cache_is_whole() -> None:
+    """LLVM asks Python for the code in a callback, in which an interrupt was lost; it then went on
+    with a kernel at address 0.
+    """
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", STRUCK_WHILE_LOADING, *struck],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        for struck in ([], ["once"])
+    ]
+    assert [(ran.returncode, ran.stdout) for ran in said] == [
+        (0, "done\n"),
+        (0, "interrupted\ndone\n"),
+    ], said
 
 
 def test_a_command_that_loses_a_ctrl_c_and_fails_is_interrupted(
