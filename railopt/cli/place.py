@@ -431,6 +431,13 @@ def _print(made: Comparison, out: Output) -> None:
         )
 
 
+# when `replicate` keeps groups together
+GROUPS = (
+    "they do where groups divide the experts, nodes divide groups and replicas, and a node has "
+    "room for as many copies of its experts, one a GPU"
+)
+
+
 def _steps(made: Comparison) -> Iterator[str]:
     """What was planned on and scored on, in words."""
     unit = made.records
@@ -462,6 +469,11 @@ def _steps(made: Comparison) -> Iterator[str]:
     if made.asked is not None and placed > made.asked:
         yield (
             f"{made.asked} replicas a layer asked, {placed} placed: the same number on every GPU"
+        )
+    kept = made.placed.placement.layers_keeping(made.groups)
+    if made.groups > 1 and kept < len(made.decay):
+        yield (
+            f"expert groups stay on one node each in {kept} of {len(made.decay)} layers: {GROUPS}"
         )
 
 

@@ -57,25 +57,27 @@ def dimensions(trace: Trace, name: str | None) -> Preset:
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """How even GPUs are: max/mean of the tokens that they compute, float64 [step, layer]."""
+    """How even GPUs are: max/mean of the tokens that they compute, float64 [step, layer]; NaN where
+    there are none, as in dense layers: these are left out of every mean.
+    """
 
     ratio: Floats = field(repr=False)
 
     @property
     def mean(self) -> float:
         """Over steps and layers."""
-        return float(self.ratio.mean())
+        return float(_mean_of_known(self.ratio.reshape(1, -1))[0])
 
     @property
     def steps(self) -> tuple[float, float]:
         """The best and the worst step's mean over layers."""
-        by_step = self.ratio.mean(axis=1)
+        by_step = _mean_of_known(self.ratio)
         return float(by_step.min()), float(by_step.max())
 
     @property
     def worst(self) -> float:
         """The worst layer's mean over steps."""
-        return float(self.ratio.mean(axis=0).max())
+        return float(_mean_of_known(self.ratio.T).max())
 
     def as_dict(self) -> dict[str, float]:
         """JSON values."""
@@ -117,9 +119,15 @@ def scored_map(counts: Ints | Int32s, phy2log: Int32s, devices: int) -> Score:
 
 
 def _ratio(loads: Floats) -> Floats:
-    """max/mean over the last axis; 1 where there is no load."""
+    """max/mean over the last axis; NaN where there is no load."""
     mean = loads.mean(axis=-1)
-    return np.where(mean > 0, loads.max(axis=-1) / np.where(mean > 0, mean, 1), 1.0)
+    return loads.max(axis=-1) / np.where(mean > 0, mean, np.nan)
+
+
+def _mean_of_known(rows: Floats) -> Floats:
+    """Each row's mean without its NaNs; of the rows that have nothing else, none."""
+    rows = rows[~np.isnan(rows).all(axis=1)]
+    return np.nanmean(rows, axis=1) if len(rows) else np.ones(1)  # no tokens at all: even
 
 
 @dataclass(frozen=True)
@@ -271,6 +279,7 @@ class Comparison:
     scores     of "before", "eplb" (plain, on the sum of the same steps, with `eplb_replicas`) and
                "after"
     sides      links and time of "before" and "after", on the last of `scored_on`
+    groups     expert groups that were to stay on one node each
     moved      what the change sends between GPUs, `new_copies` copies; no placement with as many
                copies of each expert needs fewer than `least_new_copies`
     orphans    experts, over all layers, that no active GPU held before: they come from one that
@@ -287,6 +296,7 @@ class Comparison:
     held_out: bool
     replans: int
     asked: int | None
+    groups: int
     placed: Placed
     scores: dict[str, Score]
     eplb_replicas: int
@@ -335,6 +345,8 @@ class Comparison:
                 "rule": "even",
             },
         }
+        if self.groups > 1:
+            data["layers_keeping_groups"] = placement.layers_keeping(self.groups)
         for name, side in self.sides.items():
             data[name] = {**self.scores[name].as_dict(), **side.as_dict()}
             if self.timed:
@@ -457,6 +469,7 @@ def compare(
         made[0].seen != made[0].scored,
         len(made),
         question.replicas,
+        question.groups,
         placed,
         scores,
         setting.slots(placed.placement),

@@ -175,6 +175,13 @@ class Placement:
                 holds[layer, gpu, order[:missing]] = True
         return np.nonzero(holds)[2].astype(np.int32).reshape(self.layers, -1)
 
+    def layers_keeping(self, groups: int) -> int:
+        """Layers in which each of as many groups of consecutive experts is on one node."""
+        if self.experts % groups:
+            return 0
+        by_node = self.holds.reshape(self.layers, self.nodes, self.gpus, groups, -1)
+        return int((by_node.any(axis=(2, 4)).sum(axis=1) == 1).all(axis=1).sum())
+
     def moved(self, previous: Placement) -> Bools:
         """bool [layer, GPU, expert]: copies that `previous` does not have."""
         if previous.holds.shape != self.holds.shape:

@@ -204,6 +204,20 @@ def test_what_servers_round_up_to_is_said(
     assert np.shape(slots) == (2, 16)
 
 
+@pytest.mark.parametrize(("groups", "kept"), [(2, 2), (3, 0)])
+def test_groups_that_can_not_stay_on_one_node_are_said(
+    groups: int, kept: int, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["place", trace, *FABRIC, "--planner", "replicate", "--replicas", "8"]
+    line += ["--groups", str(groups)]
+    assert main([*line, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["layers"], data["layers_keeping_groups"]) == (2, kept)
+    assert main(line) == 0
+    said = f"expert groups stay on one node each in {kept} of 2 layers"
+    assert (said in capsys.readouterr().out) == (kept < 2)
+
+
 def test_a_gpu_dies_and_its_experts_come_back(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,18 @@ def test_scores_are_those_of_the_split_but_for_whole_tokens(rule: str) -> None:
         np.testing.assert_allclose(theirs.ratio[1], one)
 
 
+def test_layers_without_tokens_are_in_no_mean() -> None:
+    """A dense layer in a recording is not one that is perfectly even."""
+    counts = 840 * np.random.default_rng(1).integers(1, 9, (3, 2, 4, 6))
+    placed = replicate(counts.sum(axis=(0, 2)), 9, 2, 2)
+    counts[:, 1], counts[0] = 0, 0
+    score = scored(counts, placed, "even")
+    assert np.isnan(score.ratio).sum() == 4
+    assert score.mean == pytest.approx(score.ratio[1:, 0].mean()) == score.worst > 1
+    assert score.steps == (score.ratio[1:, 0].min(), score.ratio[1:, 0].max())
+    assert set(scored(0 * counts, placed, "even").as_dict().values()) == {1.0}
+
+
 def test_on_a_drifting_trace_replicate_beats_plain_eplb_on_the_same_steps() -> None:
     made = compare(drifting(), FABRIC, Question("replicate", replicas=24, rolling=1))
     assert made.replans == len(made.scored_on) == 4
