@@ -21,7 +21,7 @@ import numpy.typing as npt
 from railopt.arrays import Array, Bools, Int32s, Ints, digest, frozen, total, whole_number
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.units import INT64_MAX
+from railopt.units import INT64_MAX, format_bytes
 
 COLUMNS = {
     "src": np.int32,
@@ -179,7 +179,11 @@ class Chunks:
             pieces = -(-size // cap)
             count = total(pieces)
             if count > MAX_CHUNKS:
-                raise InputError(f"{count} chunks: more than {MAX_CHUNKS}; use larger chunks")
+                few = 1 << (total(size) // max(1, MAX_CHUNKS - len(size))).bit_length()
+                raise InputError(
+                    f"{count} chunks: more than {MAX_CHUNKS}; use larger chunks, e.g. of "
+                    f"{format_bytes(few)} (--chunk)"
+                )
             numbers = np.repeat(np.arange(len(size), dtype=np.int32), pieces)
             first = np.cumsum(pieces) - pieces
             offset = (np.arange(count, dtype=np.int64) - first[numbers]) * cap

@@ -200,7 +200,8 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
         help="which replica a token goes to (default: home; even for replicate)",
     )
     parser.add_argument(
-        "--chunk", default="256KiB", help="largest chunk on the rails (default 256KiB)"
+        "--chunk",
+        help="largest chunk on the rails (default 256KiB, larger where a step has millions of them)",
     )
 
 
@@ -440,6 +441,8 @@ GROUPS = (
 
 def _steps(made: Comparison) -> Iterator[str]:
     """What was planned on and scored on, in words."""
+    from railopt.moe.assess import CHUNK
+
     unit = made.records
     if made.replans > 1:
         yield (
@@ -470,6 +473,8 @@ def _steps(made: Comparison) -> Iterator[str]:
         yield (
             f"{made.asked} replicas a layer asked, {placed} placed: the same number on every GPU"
         )
+    if isinstance(made.chunk, int) and made.chunk > CHUNK:  # nobody asked for it
+        yield f"links in chunks of {format_bytes(made.chunk)}: smaller ones would be millions"
     kept = made.placed.placement.layers_keeping(made.groups)
     if made.groups > 1 and kept < len(made.decay):
         yield (

@@ -34,7 +34,7 @@ class Links:
 
     fabric: Fabric
     token_bytes: int
-    chunk: str | int = "256KiB"
+    chunk: str | int
 
 
 def rail_plan(fabric: Fabric, traffic: Traffic, policy: str, chunk: str | int) -> Plan | None:

@@ -30,6 +30,7 @@ from railopt.moe.routing.window import WHOLE, Seen, Window, seen
 from railopt.traffic import Traffic
 
 RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable")
+CHUNK, MOST_CHUNKS = 256 << 10, 1 << 21
 
 
 def dimensions(trace: Trace, name: str | None) -> Preset:
@@ -209,7 +210,7 @@ class Question:
     gpu_flops     FLOP/s that a GPU reaches
     tokens        tokens a rank, where the trace does not say
     rule          which replica a token goes to; None: "even" for `replicate`, else "home"
-    chunk         largest chunk on the rails
+    chunk         largest chunk on the rails; None: see `usual_chunk`
     move_weight   what sending a copy weighs when planning
     """
 
@@ -233,7 +234,7 @@ class Question:
     gpu_flops: float = 400e12
     tokens: int | None = None
     rule: str | None = None
-    chunk: str | int = "256KiB"
+    chunk: str | int | None = None
     move_weight: float = 1.0
 
 
@@ -279,6 +280,7 @@ class Comparison:
     scores     of "before", "eplb" (plain, on the sum of the same steps, with `eplb_replicas`) and
                "after"
     sides      links and time of "before" and "after", on the last of `scored_on`
+    chunk      largest chunk on the rails of `sides`
     groups     expert groups that were to stay on one node each
     moved      what the change sends between GPUs, `new_copies` copies; no placement with as many
                copies of each expert needs fewer than `least_new_copies`
@@ -297,6 +299,7 @@ class Comparison:
     replans: int
     asked: int | None
     groups: int
+    chunk: str | int
     placed: Placed
     scores: dict[str, Score]
     eplb_replicas: int
@@ -333,6 +336,7 @@ class Comparison:
             "rule": self.rule,
             "model": self.model,
             "records": self.records,
+            "chunk": self.chunk,
             "planned_on": self.seen,
             "decay": self.decay.tolist(),
             "scored_on": self.scored_on,
@@ -470,6 +474,7 @@ def compare(
         len(made),
         question.replicas,
         question.groups,
+        links.chunk,
         placed,
         scores,
         setting.slots(placed.placement),
@@ -482,6 +487,14 @@ def compare(
         least_moved(placed.placement.copies, start.holds, active),
         int((~start.holds[:, active].any(axis=1)).sum()),
     )
+
+
+def usual_chunk(trace: Trace, token_bytes: int) -> int:
+    """CHUNK, doubled until no step's dispatch in a layer can have more than MOST_CHUNKS beside one
+    a pair of GPUs: a load tensor may be the sum of any number of steps.
+    """
+    largest = int(trace.load.sum(axis=2).max()) * token_bytes
+    return CHUNK << (largest // (CHUNK * MOST_CHUNKS)).bit_length()
 
 
 def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) -> _Setting:
@@ -497,7 +510,9 @@ def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) ->
         wanted = one_more(trace.experts, on)
     if wanted is not None and question.even_slots:
         wanted = -(-wanted // on) * on
-    links = Links(fabric, sized.token_bytes(), question.chunk)
+    size = sized.token_bytes()
+    chunk = usual_chunk(trace, size) if question.chunk is None else question.chunk
+    links = Links(fabric, size, chunk)
     return _Setting(trace, question, model, sized.expert_bytes(), wanted, links)
 
 
