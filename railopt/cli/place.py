@@ -201,7 +201,7 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--chunk",
-        help="largest chunk on the rails (default 256KiB, larger where a step has millions of them)",
+        help="largest chunk on the rails (default 256KiB, more where a step has millions of them)",
     )
 
 

@@ -157,10 +157,10 @@ def luck(loads: list[tuple[np.ndarray, int]]) -> tuple[int, int]:
     return worse, total
 
 
-def still(seed: int, tokens: int) -> np.ndarray:
-    """Lognormal popularity that stays, load [40 steps, 8 layers, 256 experts]."""
+def still(seed: int, tokens: int, experts: int = EXPERTS, sigma: float = 1.0) -> np.ndarray:
+    """Lognormal popularity that stays, load [40 steps, 8 layers, experts]."""
     rng = np.random.default_rng(seed)
-    share = np.exp(rng.normal(size=(8, EXPERTS)))
+    share = np.exp(sigma * rng.normal(size=(8, experts)))
     share /= share.sum(axis=1, keepdims=True)
     return np.stack([[rng.multinomial(8 * tokens, p) for p in share] for _ in range(40)])
 
@@ -204,6 +204,9 @@ def held_out() -> Iterator[Row]:
         "draws that wander": [(wandering(seed, 4096), 32) for seed in (11, 12, 13)],
         "draws that stay, 256 tokens": [(still(seed, 256), 32) for seed in (11, 12, 13)],
         "draws that stay, 4096 tokens": [(still(seed, 4096), 32) for seed in (11, 12, 13)],
+        "skewed draws that stay (sigma 2, 64 and 128 experts)": [
+            (still(seed, 4096, experts, 2.0), 32) for seed in (11, 12, 13) for experts in (64, 128)
+        ],
     }
     for kind, loads in kinds.items():
         for apart, words in ((1, "planned anew each step"), (None, "one plan")):

@@ -28,6 +28,7 @@ from railopt.moe.placement.placement import slot_gpus
 from railopt.moe.placement.replicate import balance, hierarchical, rebalance
 from railopt.moe.routing.window import WHOLE, Seen, seen
 
+TRIES = 64  # shaken packings of a layer that stands still
 SURE = 4.0  # standard errors by which ours must be lower where a layer stands still
 TRIALS = 8  # plans on first steps, the newest ones
 FEWEST = 4  # steps that the first of these plans sees
@@ -74,7 +75,7 @@ def foreseen(shown: Seen, sizes: Sizes) -> Foreseen:
 
 
 def _ours(shown: Seen, sizes: Sizes) -> Int32s:
-    return rebalance(shown.counts.sum(axis=1), *sizes, recent=shown.recent)[0]
+    return rebalance(shown.counts.sum(axis=1), *sizes, shown.recent, TRIES)[0]
 
 
 def _peaks(steps: Ints, plan: Int32s, gpus: int) -> Floats:
@@ -91,7 +92,7 @@ def _evener(steps: Ints, sizes: Sizes) -> Bools:
         return np.empty(0, np.bool_)
     for first in (0, 1):
         total, other = steps[first::2].sum(axis=0), steps[1 - first :: 2]
-        ours, theirs = rebalance(total, *sizes)[0], eplb(total, *sizes)
+        ours, theirs = rebalance(total, *sizes, tries=TRIES)[0], eplb(total, *sizes)
         both = (_peaks(other, plan, sizes.gpus) for plan in (theirs, ours))
         lower[1 - first :: 2] = np.subtract(*both)
     error = lower.std(axis=0, ddof=1) / len(lower) ** 0.5

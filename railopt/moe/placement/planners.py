@@ -16,7 +16,7 @@ from railopt.arrays import Bools, Floats, Int32s, Ints, frozen
 from railopt.bracket import Bracket
 from railopt.errors import InputError
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement.foreseen import Sizes, foreseen
+from railopt.moe.placement.foreseen import TRIES, Sizes, foreseen
 from railopt.moe.placement.naming import carriage, kept, named
 from railopt.moe.placement.optimal import hurried, optimal
 from railopt.moe.placement.placement import (
@@ -247,8 +247,9 @@ def by_load(problem: Problem) -> Placed:
     load = problem.counts.sum(axis=1)
     nodes, gpus = problem.grid
     sizes = Sizes(wanted, problem.groups, nodes, len(on))
-    phy2log, theirs = rebalance(load, *sizes)[0], 0
-    if problem.shown is not None:
+    if problem.shown is None:
+        phy2log, theirs = rebalance(load, *sizes, tries=TRIES)[0], 0
+    else:
         phy2log, ours = foreseen(problem.shown, sizes)
         theirs = int((~ours).sum())
     bundles = Placement.from_phy2log(phy2log, nodes, gpus, experts).holds

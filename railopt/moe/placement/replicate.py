@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Floats, Int32s
+from railopt.arrays import Bools, Floats, Int32s
 from railopt.compiled import kernel_part, njit
 from railopt.errors import InputError
-from railopt.moe.placement.hedge import hedge
+from railopt.moe.placement.hedge import EVEN, hedge
 from railopt.moe.placement.placement import Placement, slot_gpus
 
 WORTH = 1 - 1e-4  # of the fullest GPU's load: what an exchange must reach
+ROUGH = 1.02  # of the mean: a fullest GPU beyond it is worth more work, if none is asked for
 PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
 
 
@@ -29,6 +30,7 @@ def rebalance(
     nodes: int,
     gpus: int,
     recent: npt.ArrayLike | None = None,
+    tries: int = 0,
 ) -> tuple[Int32s, Int32s, Int32s]:
     """EPLB's interface: load of each expert -> where its replicas go.
 
@@ -40,6 +42,7 @@ def rebalance(
     nodes     nodes; `gpus` counts all GPUs, as EPLB does
     recent    [steps, layers, experts], beyond EPLB's interface: loads of the newest steps, oldest
               first, for which the packing is made even as well (`railopt.moe.placement.hedge`)
+    tries     beyond it too: shaken packings that are looked at in a layer that stays uneven
 
     Returns phy2log int32 [layers, replicas] (slots in GPU order), log2phy int32 [layers, experts,
     most copies] padded with -1, and logcnt int32 [layers, experts].
@@ -49,13 +52,17 @@ def rebalance(
     by_node = hierarchical(loads.shape[1], replicas, groups, nodes, gpus)
     parts = nodes if by_node else 1
     order = np.argsort(-loads, axis=1, kind="stable").astype(np.int32)
-    phy2log, logcnt = _rebalance(loads, order, replicas, groups if by_node else 1, parts, gpus)
-    if recent is not None:
-        steps = _steps_of(recent, loads.shape)
-        hedge(phy2log, loads, steps, parts, slot_gpus(replicas, gpus))
-        logcnt = np.stack([np.bincount(row, minlength=loads.shape[1]) for row in phy2log])
-        logcnt = logcnt.astype(np.int32)
-    return phy2log, _invert(phy2log, logcnt), logcnt
+    phy2log, uneven = _rebalance(
+        loads, order, replicas, groups if by_node else 1, parts, gpus, EVEN if tries else ROUGH
+    )
+    steps = _steps_of(() if recent is None else recent, loads.shape)
+    rows = np.arange(len(loads)) if len(steps) else np.flatnonzero(uneven)
+    if len(rows):
+        packed = phy2log[rows]
+        hedge(packed, loads[rows], steps[:, rows], parts, slot_gpus(replicas, gpus), tries)
+        phy2log[rows] = packed
+    log2phy, logcnt = _invert(phy2log, loads.shape[1])
+    return phy2log, log2phy, logcnt
 
 
 def hierarchical(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> bool:
@@ -107,13 +114,14 @@ def loads_of(weight: npt.ArrayLike) -> Floats:
 def _steps_of(recent: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
     """Checked loads of steps, float64 [steps, layers, experts]."""
     given: npt.NDArray[Any] = np.asarray(recent)
+    if not given.size:
+        return np.empty((0, *shape))
     if given.ndim != 3 or given.shape[1:] != shape:
         raise InputError(
             f"recent steps of shape {given.shape}: expected [steps, layers, experts] with "
             f"{shape[0]} layers of {shape[1]} experts, as the weight has"
         )
-    rows = given.reshape(-1, shape[1])
-    return (loads_of(rows) if len(rows) else np.empty((0, shape[1]))).reshape(given.shape)
+    return loads_of(given.reshape(-1, shape[1])).reshape(given.shape)
 
 
 def check(experts: int, replicas: int, nodes: int, gpus: int) -> None:
@@ -137,14 +145,18 @@ def check(experts: int, replicas: int, nodes: int, gpus: int) -> None:
 
 @njit(cache=True)
 def _rebalance(
-    weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int
-) -> tuple[Int32s, Int32s]:
-    """`order`, like the weight [layers, experts], has each layer's experts, heaviest first."""
+    weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int, even: float
+) -> tuple[Int32s, Bools]:
+    """phy2log, and which layers, bool, have a node whose fullest GPU is above `even` of the mean,
+    and of what the GPU with the heaviest replica has at least.
+
+    `order`, like the weight [layers, experts], has each layer's experts, heaviest first.
+    """
     layers, experts = weight.shape
     local_gpus, local_replicas, local_experts = gpus // nodes, replicas // nodes, experts // nodes
     size = experts // groups
     phy2log = np.empty((layers, replicas), np.int32)
-    logcnt = np.empty((layers, experts), np.int32)
+    uneven = np.zeros(layers, np.bool_)
     node_of = np.empty(experts, np.int32)
     chosen = np.empty((nodes, local_experts), np.int32)
     load = np.empty((nodes, local_experts))
@@ -163,13 +175,14 @@ def _rebalance(
             held[node] += 1
         for node in range(nodes):
             _extra(load[node], local_replicas, local_gpus, count)
-            packed = _pack(load[node], count, local_replicas, local_gpus)
-            for k in range(local_experts):
-                logcnt[layer, chosen[node, k]] = count[k]
+            packed, total = _pack(load[node], count, local_replicas, local_gpus)
+            share = load[node] / count
+            least = share.max() + (local_replicas // local_gpus - 1) * share.min()
+            uneven[layer] |= total.max() > max(total.mean(), least) * even
             base = node * local_replicas
             for s in range(local_replicas):
                 phy2log[layer, base + s] = chosen[node, packed[s]]
-    return phy2log, logcnt
+    return phy2log, uneven
 
 
 @kernel_part()
@@ -262,9 +275,9 @@ def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
 
 
 @kernel_part()
-def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
+def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> tuple[Int32s, Floats]:
     """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
-    lacks the expert.
+    lacks the expert.  Then the GPUs' loads.
     """
     start = np.empty(gpus + 1, np.int32)
     for g in range(gpus + 1):
@@ -292,7 +305,7 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
                 heap[0] = heap[size]
             _sift(heap, size, at, total)
     _exchanges(slots, start, total, share, count)
-    return slots
+    return slots, total
 
 
 @kernel_part()
@@ -439,16 +452,21 @@ def _exchange(
 
 
 @njit(cache=True)
-def _invert(phy2log: Int32s, logcnt: Int32s) -> Int32s:
-    layers, experts = logcnt.shape
-    log2phy = np.full((layers, experts, logcnt.max()), np.int32(-1), np.int32)
-    seen = np.zeros((layers, experts), np.int32)
+def _invert(phy2log: Int32s, experts: int) -> tuple[Int32s, Int32s]:
+    """log2phy and logcnt."""
+    layers, replicas = phy2log.shape
+    logcnt = np.zeros((layers, experts), np.int32)
     for layer in range(layers):
-        for slot in range(phy2log.shape[1]):
+        for slot in range(replicas):
+            logcnt[layer, phy2log[layer, slot]] += 1
+    log2phy = np.full((layers, experts, logcnt.max()), np.int32(-1), np.int32)
+    logcnt.fill(0)
+    for layer in range(layers):
+        for slot in range(replicas):
             e = phy2log[layer, slot]
-            log2phy[layer, e, seen[layer, e]] = slot
-            seen[layer, e] += 1
-    return log2phy
+            log2phy[layer, e, logcnt[layer, e]] = slot
+            logcnt[layer, e] += 1
+    return log2phy, logcnt
 
 
 def balance(weight: npt.ArrayLike, phy2log: Int32s, gpus: int) -> Floats:

@@ -266,7 +266,7 @@ def test_layers_that_are_as_eplb_plans_them_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = np.random.default_rng(0)
-    load = rng.multinomial(400, rng.dirichlet(np.ones(8)), (12, 2))
+    load = rng.multinomial(400, rng.dirichlet(np.full(8, 50)), (12, 2))
     np.save(tmp_path / "load.npy", load)
     options = [*FABRIC, "--model", "mixtral-8x7b", "--planner", "replicate", "--replicas", "12"]
     assert main(["place", str(tmp_path / "load.npy"), *options]) == 0
