@@ -156,9 +156,10 @@ def _check_target(target: Path, name: str, mode: int, force: bool) -> None:
 
 
 def check_targets(*paths: str | os.PathLike[str] | None, force: bool = False) -> None:
-    """Refuse what `atomic_file` would refuse, before anything is computed or written; None is no
-    file.
+    """Refuse what `atomic_file` would refuse, and one file for two things, before anything is
+    computed or written; None is no file.
     """
+    seen = set[Path]()
     for path in paths:
         if path is not None:
             name = printable(path)
@@ -169,6 +170,9 @@ def check_targets(*paths: str | os.PathLike[str] | None, force: bool = False) ->
                 raise InputError(f"{name}: not the name of a file") from error
             if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
                 _check_target(target, name, mode, force)
+                if target in seen:
+                    raise InputError(f"{name} is to be written twice: expected a file of its own")
+                seen.add(target)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ import numpy as np
 
 from railopt.arrays import Ints, total
 from railopt.chunks import Chunks
-from railopt.errors import InputError
+from railopt.errors import Infeasible
 from railopt.fabric import Fabric
 from railopt.plans import SIDES
 
@@ -107,7 +107,7 @@ def local_bound(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
     if not len(sizes):
         return Fraction(0), {"kind": "average"}
     if not live:
-        raise InputError("traffic at a node whose NICs are all dead: no time is enough")
+        raise Infeasible("traffic at a node whose NICs are all dead: no time is enough")
     if len(set(live)) == 1:
         bound, witness = pigeonhole(sizes, len(live))
         return Fraction(bound, live[0]), witness

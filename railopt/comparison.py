@@ -15,7 +15,7 @@ import numpy as np
 from railopt.bounds import Bound, lower_bound
 from railopt.bracket import gap_between
 from railopt.chunks import Chunks
-from railopt.errors import InputError
+from railopt.errors import Infeasible, InputError
 from railopt.fabric import SIDES, Fabric
 from railopt.plans import Plan
 from railopt.policies import POLICIES, policy_named
@@ -48,17 +48,20 @@ class Cost(NamedTuple):
 class Comparison(NamedTuple):
     """Policies on both fabrics, against the bounds of each.
 
-    nics   (node, rail) of the NICs that differ
+    healthy, degraded   None where a node has bytes and no living NIC: no time is enough
+    nics                (node, rail) of the NICs that differ
     """
 
-    healthy: Bound
-    degraded: Bound
+    healthy: Bound | None
+    degraded: Bound | None
     nics: list[tuple[int, int]]
     costs: list[Cost]
 
     @property
-    def least_cost(self) -> Fraction:
+    def least_cost(self) -> Fraction | None:
         """The degraded bound over the healthy one, minus 1."""
+        if self.healthy is None or self.degraded is None:
+            return None
         return gap_between(self.degraded.value, self.healthy.value)
 
     def best(self, name: str) -> Cost | None:
@@ -71,9 +74,9 @@ class Comparison(NamedTuple):
         best = {name: self.best(name) for name in ("healthy", "degraded")}
         return {
             "nics": [list(nic) for nic in self.nics],
-            "healthy_bound": str(self.healthy.value),
-            "degraded_bound": str(self.degraded.value),
-            "least_cost": str(self.least_cost),
+            "healthy_bound": None if self.healthy is None else str(self.healthy.value),
+            "degraded_bound": None if self.degraded is None else str(self.degraded.value),
+            "least_cost": _text(self.least_cost),
             "best": {name: cost and cost.policy for name, cost in best.items()},
             "policies": [
                 {
@@ -107,11 +110,18 @@ def compare(
         policy_named(policy)  # an unknown one is no policy that can't plan
     differ = (healthy.tx != degraded.tx) | (healthy.rx != degraded.rx)
     return Comparison(
-        lower_bound(healthy, chunks),
-        lower_bound(degraded, chunks),
+        _bound(healthy, chunks),
+        _bound(degraded, chunks),
         [(node, rail) for node, rail in np.argwhere(differ).tolist()],
         [_cost(healthy, degraded, chunks, policy) for policy in policies],
     )
+
+
+def _bound(fabric: Fabric, chunks: Chunks) -> Bound | None:
+    try:
+        return lower_bound(fabric, chunks)
+    except Infeasible:
+        return None
 
 
 def _cost(healthy: Fabric, degraded: Fabric, chunks: Chunks, policy: str) -> Cost:

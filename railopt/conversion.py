@@ -14,19 +14,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from railopt import chakra
-from railopt.arrays import kind_of
+from railopt.arrays import kind_of, total
 from railopt.errors import InputError, printable
 from railopt.fabric import Fabric, described
 from railopt.plans import Plan
 from railopt.sources import traffic_from
 from railopt.topology import describes_node
 from railopt.traffic import Traffic
+from railopt.units import format_bytes
 
 FABRICS = (".toml", ".topo")
 
 
 class Converted(NamedTuple):
-    """The paths that were written, and what was assumed of a node's topology, in words."""
+    """The paths that were written, and in words what was assumed of a node's topology, or what the
+    format has no place for.
+    """
 
     paths: list[Path]
     assumed: tuple[str, ...] = ()
@@ -72,7 +75,8 @@ def convert(
     if kind == "fabric":
         made = described(text, nodes=nodes, link=link)
         made.fabric.save(target, force=force)
-        return Converted([Path(target)], made.assumed if node else ())
+        lost = _without_node(made.fabric) if suffix == ".topo" else ()
+        return Converted([Path(target)], (*(made.assumed if node else ()), *lost))
     if kind == "plan":
         if suffix not in (".cm", ".et"):
             raise InputError(f"{printable(target)}: a plan is written as .cm or .et")
@@ -80,8 +84,23 @@ def convert(
         if suffix == ".et":
             return Converted(chakra.save(plan, target, force=force))
         plan.save(target, force=force)
-    elif kind == "traffic":
-        Traffic.load(text).save(target, force=force)
     else:
-        traffic_from(text, fabric or Fabric.uniform()).save(target, force=force)
+        own = kind == "traffic"
+        traffic = Traffic.load(text) if own else traffic_from(text, fabric or Fabric.uniform())
+        traffic.save(target, force=force)
+        inside = total(traffic.bytes) - total(traffic.node_matrix)
+        if suffix == ".cm" and inside:
+            said = f"{format_bytes(inside)} inside nodes left out: a .cm has NICs alone"
+            return Converted([Path(target)], (said,))
     return Converted([Path(target)])
+
+
+def _without_node(fabric: Fabric) -> tuple[str, ...]:
+    """What of a fabric a `.topo` does not say, and reading it back gets wrong."""
+    usual = Fabric.uniform(fabric.nodes, fabric.rails)
+    lost = [name for name in ("gpus", "scaleup") if getattr(fabric, name) != getattr(usual, name)]
+    lost += ["inside"] if fabric.inside is not None else []
+    said = [f"{', '.join(lost)} left out: a .topo has NICs and switches alone"] if lost else []
+    if fabric.spine is None:
+        said.append("a spine added, an uplink a node: htsim has no leaf without one")
+    return tuple(said)

@@ -32,6 +32,9 @@ _LN2 = 0.6931471805599453
 _SQRT_HALF = 0.7071067811865476
 _DIRECT = 1 << 16  # so many trials are drawn one by one, more are halved first
 _FEW = 16  # where halving a binomial ends
+_USUAL = 8  # so many different places are drawn again until they are, whatever their weights
+_LEFT = 32  # more are, if the heaviest leave this part of the weight; else keys decide
+_BLOCK = 1 << 21  # keys that are drawn together
 
 
 def ln(x: npt.ArrayLike) -> Floats:
@@ -119,18 +122,32 @@ class Dice:
         """So many different places of `weights` each time, int64 [count, number]: drawn one after
         the other, each as likely as its weight among those that are left.
 
-        A place that is there already is drawn again, so that it goes fast where `number` places
-        rarely have nearly all of the weight; at least that many have some.
+        At least that many places have some weight.  A place that is there already is drawn again;
+        where that could take long, because more than 8 are wanted and the heaviest of them leave
+        less than 1/32 of the weight, random keys say which come first.
         """
+        lightest = np.sort(weights)[: len(weights) - number]
+        if number > _USUAL and _LEFT * int(lightest.sum()) < int(weights.sum()):
+            return self._distinct_by_keys(weights, count, number)
         drawn = self.chosen(weights, count * number).reshape(count, number)
-        left = np.arange(count)
-        while (left := left[_repeats(drawn[left])]).size:
-            rows = drawn[left]
-            again = np.zeros(rows.shape, np.bool_)
-            for place in range(1, number):
-                again[:, place] = (rows[:, :place] == rows[:, place, None]).any(axis=1)
+        left, again = np.arange(count), _repeated(drawn)
+        while (some := again.any(axis=1)).any():
+            left, rows, again = left[some], drawn[left[some]], again[some]
             rows[again] = self.chosen(weights, int(np.count_nonzero(again)))
-            drawn[left] = rows
+            drawn[left], again = rows, _repeated(rows)
+        return drawn
+
+    def _distinct_by_keys(self, weights: Ints, count: int, number: int) -> Ints:
+        """`distinct` in a time that weights do not change: each place waits -ln(u) / weight, and
+        the first ones are taken (Efraimidis and Spirakis 2006).
+        """
+        places = np.flatnonzero(weights)
+        drawn = np.empty((count, number), np.int64)
+        block = max(1, _BLOCK // len(places))
+        for start in range(0, count, block):
+            rows = drawn[start : start + block]
+            keys = -ln(1.0 - self.unit((len(rows), len(places)))) / weights[places]
+            rows[:] = places[np.argsort(keys, axis=1, kind="stable")[:, :number]]
         return drawn
 
     def counts(self, weights: Ints, trials: int) -> Ints:
@@ -234,10 +251,13 @@ class Dice:
         return exp(logs - logs.max())
 
 
-def _repeats(rows: Ints) -> Bools:
-    """bool [rows]: whether a number is there twice."""
-    ordered = np.sort(rows, axis=1)
-    return (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+def _repeated(rows: Ints) -> Bools:
+    """bool as `rows`: whether a number stands further left in its row too."""
+    order = np.argsort(rows, axis=1, kind="stable")
+    ordered = np.take_along_axis(rows, order, axis=1)
+    repeated = np.zeros(rows.shape, np.bool_)
+    np.put_along_axis(repeated, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+    return repeated
 
 
 def _until_all(count: int, attempt: Callable[[Ints], tuple[Floats, Bools]]) -> Floats:

@@ -340,7 +340,8 @@ class Fabric:
 
     def to_topo(self) -> str:
         """As an htsim `.topo`, which knows one rate in whole Gb/s, uplinks as fast as the NICs, and
-        half of the latency a hop in whole nanoseconds; anything else is refused.
+        half of the latency a hop in whole nanoseconds; other switches and NICs are refused.  What
+        is inside nodes is no part of it.
 
         Without a spine the file gets as many uplinks as nodes: htsim has no leaf without them.
         """

@@ -92,7 +92,9 @@ def frontier(
     """The front from the least time that divisible traffic takes to that of own NICs, and the plans
     of these policies against it; `limit_s` seconds for each bound.
     """
-    if chunks.gpus != fabric.gpus or not len(chunks):
+    if not len(chunks):
+        raise InputError("no bytes cross between nodes: there is no time, and nothing to move")
+    if chunks.gpus != fabric.gpus:
         raise InputError(
             f"{len(chunks)} chunks of nodes of {chunks.gpus} GPUs, the fabric has {fabric.gpus}: "
             f"what is moved between GPUs needs chunks that name theirs"

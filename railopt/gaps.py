@@ -23,7 +23,7 @@ import numpy as np
 from railopt.bounds import Bound, local_bound, lower_bound, node_sizes
 from railopt.bracket import Bracket, Status, gap_between
 from railopt.certificate import Certificate, certify, save_certificate, save_moved
-from railopt.errors import CheckFailed
+from railopt.errors import CheckFailed, InputError
 from railopt.fabric import Fabric
 from railopt.plans import Bottleneck, Plan
 from railopt.policies import plan as make_plan
@@ -283,6 +283,8 @@ def gaps(
     An interrupt (Ctrl-C) ends the solve at work: its reports carry the best bound so far and the
     note "interrupted".
     """
+    if not limit_s >= 0:
+        raise InputError(f"a time limit of {limit_s} s: expected 0 or more")
     known: dict[tuple[str, str], tuple[GapReport, Rivals]] = {}
     for plan in plans:
         key = plan.fabric.digest, plan.chunks.digest
@@ -459,11 +461,13 @@ def gap_lines(rows: Sequence[GapRow]) -> dict[str, list[tuple[int, float]]]:
 
 
 def _guarantee(plan: Plan) -> Guarantee | None:
-    """For the sender that finishes last, where each of its rails is alive and of one rate."""
+    """For the sender that finishes last, where its rails are alive and of one rate, and no NIC
+    receives more slowly: else `lpt` does not go by the sender's loads alone.
+    """
     tx, rails = plan.fabric.tx, plan.fabric.rails
     times = (plan.send / np.maximum(tx, 1)).max(axis=1)
     node = int(times.argmax())
-    if len(set(tx[node].tolist())) > 1 or plan.fabric.rx.min() == 0 or tx[node, 0] == 0:
+    if len(set(tx[node].tolist())) > 1 or tx[node, 0] == 0 or plan.fabric.rx.min() < tx[node, 0]:
         return None
     rail = int(plan.send[node].argmax())
     k = int(np.count_nonzero((plan.chunks.src == node) & (plan.rail == rail)))

@@ -28,10 +28,13 @@ MAX_GPUS = 1 << 13  # 512 MiB, and more flows than a plan may have chunks
 MAX_EXPERTS = 1 << 16
 MAX_CHOICES = 1 << 27  # tokens x top of all GPUs
 MAX_TABLE = 1 << 24  # choices that lie in memory at once
+WIDE = 64  # experts of a token that make exchanging choices slow
 MAX_STEP = 1 << 14
+MAX_WALK = 1 << 26  # steps x experts of a popularity that drifts: some ten seconds
 ROUNDS = 4  # in which tokens exchange choices
 _BLOCK = 64  # GPUs whose tokens are sorted together
 _HALVINGS = 28  # of a number that is looked for between two others
+_APART = 2.0**-30  # how far the second most popular expert lies below the first, at least
 
 
 def count_gpus(fabric: Fabric) -> int:
@@ -179,7 +182,7 @@ class Megatron(Routed):
     """The workloads of Megatron's benchmark of token imbalance (NVIDIA/Megatron-LM 7488), by what
     they isolate; a quarter of the experts are hot, and three of four tokens choose among these.
 
-    w   0  balanced: experts in turn              4  GPUs with unequal numbers of tokens
+    w   0  balanced: in turn, GPU after GPU       4  GPUs with unequal numbers of tokens
         1  hot experts, the first quarter         5  the first half of the experts is never chosen
         2  the same, other tokens: a hot GPU      6  hot experts that move on every three steps
         3  hot experts, every second one          7  every fourth step is a burst: two of four
@@ -212,7 +215,8 @@ class Megatron(Routed):
     def chosen(self, gpu: int, tokens: int) -> Ints:
         token = np.arange(tokens)
         if self.w == 0:
-            return (token[:, None] * self.top + np.arange(self.top)) % self.experts
+            turn = int(self.batches()[:gpu].sum()) + token
+            return (turn[:, None] * self.top + np.arange(self.top)) % self.experts
         hot = {4: token < 0, 5: token >= 0, 7: (token % 2 == 0) & (self.step % 4 == 3)}.get(
             self.w, token % 4 > 0
         )
@@ -245,10 +249,11 @@ class MaxVio(Routed):
                 f"vio = {self.vio}: expected 0 to {most:.4g}, since a token chooses an expert once "
                 f"at most"
             )
-        if self.tokens * self.top * count_gpus(self.fabric) > MAX_TABLE:
+        most_choices = MAX_TABLE * WIDE // max(WIDE, self.top)
+        if self.tokens * self.top * count_gpus(self.fabric) > most_choices:
             raise InputError(
                 f"{self.tokens} tokens x {self.top} of {count_gpus(self.fabric)} GPUs: expected at "
-                f"most {MAX_TABLE} choices in all"
+                f"most {most_choices} choices in all"
             )
 
     def chosen(self, gpu: int, tokens: int) -> Ints:
@@ -259,12 +264,19 @@ class MaxVio(Routed):
     def numbers(self) -> Ints:
         """int64 [experts]: how often each expert is chosen, in all."""
         x = Dice(self.seed, self.name, "popularity").normal(self.experts)
-        x -= x.max()  # the most popular expert weighs 1
+        first = int(x.argmax())
+        x = np.minimum(x - x[first], -_APART)
+        x[first] = 0.0  # the most popular expert weighs 1, however steep
+
+        def too_even(sigma: float) -> bool:
+            return float(exp(sigma * x).mean()) * (1.0 + self.vio) > 1.0
+
         low, high = 0.0, 40.0
+        while too_even(high):
+            low, high = high, 2.0 * high
         for _ in range(_HALVINGS):
             sigma = (low + high) / 2.0
-            mean = float(exp(sigma * x).mean())
-            low, high = (sigma, high) if mean * (1.0 + self.vio) > 1.0 else (low, sigma)
+            low, high = (sigma, high) if too_even(sigma) else (low, sigma)
         weights = _weights(exp(low * x)).tolist()
         tokens = int(self.batches().sum())
         numbers = [min(tokens, tokens * self.top * each // sum(weights)) for each in weights]
@@ -315,6 +327,11 @@ class Drift(Routed):
         super().__post_init__()
         within("sigma", self.sigma, 0, 3)
         within("drift", self.drift, 0, 1)
+        if self.step * self.experts > MAX_WALK:
+            raise InputError(
+                f"step {self.step} of {self.experts} experts: a popularity that drifts is drawn "
+                f"step by step, at most {MAX_WALK // self.experts} steps for so many experts"
+            )
 
     def chosen(self, gpu: int, tokens: int) -> Ints:
         return self.dice(gpu).distinct(self.popularity, tokens, self.top)

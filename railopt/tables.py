@@ -1,7 +1,7 @@
 """Tables, for commands and experiments alike: as text, CSV, LaTeX or Markdown.
 
 Text, LaTeX and Markdown show cells as people read them; CSV has the number behind a `Quantity`:
-seconds, bytes, percent.
+seconds, bytes, bytes per second, percent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from railopt.errors import printable
-from railopt.units import format_bytes, format_time
+from railopt.units import format_bytes, format_rate, format_time
 
 Rows = Sequence[Sequence[Any]]
 
@@ -38,6 +38,11 @@ def duration(seconds: Fraction | int) -> Quantity:
 def size(count: int) -> Quantity:
     """Bytes, as `256KiB`."""
     return Quantity(format_bytes(count), count)
+
+
+def rate(bytes_per_s: Fraction | int) -> Quantity:
+    """Bytes per second, as `400Gb/s`."""
+    return Quantity(format_rate(int(bytes_per_s)), float(bytes_per_s))
 
 
 def percent(gap: Fraction) -> Quantity:

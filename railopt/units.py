@@ -15,6 +15,8 @@ import math
 import re
 from fractions import Fraction
 
+import numpy as np
+
 from railopt.errors import InputError, printable
 
 MAX_CHARACTERS = 1000
@@ -90,8 +92,8 @@ def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], what: s
     a plain number has a meaning; a small prefix letter is forgiven.
     """
     bare = {"size": "B", "rate": "B/s", "time": "s"}[what]
-    if isinstance(text, int) and not isinstance(text, bool):
-        return Fraction(text) * units[bare]
+    if isinstance(text, int | np.integer) and not isinstance(text, bool):
+        return Fraction(int(text)) * units[bare]
     match = _match(_WITH_UNIT, text)
     if match is None:
         raise InputError(

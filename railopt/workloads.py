@@ -261,7 +261,9 @@ def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
     options: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
         key, equals, text = item.partition("=")
-        if not equals or key not in known:
+        if key in known and not equals:
+            raise InputError(f"{shown(spec)}: found {shown(item)}, expected {key}=VALUE")
+        if key not in known:
             raise InputError(
                 f"{shown(spec)}: unknown option {shown(item)}; {name} takes "
                 f"{', '.join(f'{k}={v}' for k, v in known.items())}{did_you_mean(key, known)}"

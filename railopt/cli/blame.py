@@ -19,8 +19,7 @@ from railopt.cli.launching import whole
 from railopt.plans import Plan
 from railopt.runtime.counters import counted_between
 from railopt.runtime.naming import Naming, hosts_from, once
-from railopt.tables import duration, percent, size
-from railopt.units import format_rate
+from railopt.tables import duration, percent, rate, size
 
 EPILOG = """read the ports of every node, carry the plan out, read them again; one file a node:
   grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > before/gpu01.txt
@@ -110,7 +109,7 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
             size(round(nic.counted)),
             size(nic.planned),
             *("" if part < 1 else size(round(part)) for part in (nic.moved, nic.others)),
-            format_rate(nic.rate) if nic.rate else "dead",
+            rate(nic.rate) if nic.rate else "dead",
         ]
         for nic in found.nics[:most]
     ]

@@ -210,9 +210,12 @@ def listed(text: str | None, flag: str) -> list[str] | None:
 
 
 def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:
-    """Refuse options (by their names in `args`) that were given and could do nothing."""
+    """Refuse options (by their names in `args`) that were given and could do nothing; the others
+    are noted in `args.idle`.
+    """
     for name in flags:
         value = getattr(args, name)
+        args.idle.add(name)
         untyped = value is None or value is False or value == []  # 0 was given
         if not untyped and not isinstance(value, Configured):
             raise InputError(

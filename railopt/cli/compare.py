@@ -18,7 +18,7 @@ from railopt.cli.common import (
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.comparison import Comparison, compare, nic_text
-from railopt.errors import InputError
+from railopt.errors import Infeasible, InputError
 from railopt.fabric import Fabric, parse_nics
 from railopt.policies import KNOWN, POLICIES
 from railopt.tables import duration, percent
@@ -79,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
         title = f"{args.traffic}\n{_changed(found, healthy, degraded)}"
         save_figure(comparison_figure(found, title, width=width), args.figure, force=args.force)
         note(f"saved {args.figure}")
-    return 0
+    planned = all(found.best(name) is not None for name in ("healthy", "degraded"))
+    return 0 if planned else Infeasible.exit_code
 
 
 def _fabrics(args: argparse.Namespace) -> tuple[Fabric, Fabric]:
@@ -114,10 +115,14 @@ def _print(found: Comparison, changed: str, out: Output) -> None:
         ]
         for cost in found.costs
     ]
-    bounds = [duration(bound.value) for bound in (found.healthy, found.degraded)]
-    rows.append(["bound", *bounds, percent(found.least_cost), ""])
+    bounds = [
+        "none" if bound is None else duration(bound.value)
+        for bound in (found.healthy, found.degraded)
+    ]
+    rises = "" if found.least_cost is None else percent(found.least_cost)
+    rows.append(["bound", *bounds, rises, ""])
     out.table(["policy", "healthy", "degraded", "costs %", "kept"], rows)
-    out.say(f"{changed}: the bound rises by {percent(found.least_cost)} %")
+    out.say(f"{changed}: {f'the bound rises by {rises} %' if rises else 'no time is enough'}")
     for name in ("healthy", "degraded"):
         if (best := found.best(name)) is not None:
             out.say(f"best, {name}: {best.policy}, {format_time(getattr(best, name))}")

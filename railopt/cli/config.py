@@ -75,12 +75,16 @@ class Config:
         return self.fabric_file, self.sizes
 
     def told(self, args: argparse.Namespace) -> str:
-        """What of it these arguments took over, in a line; empty where that is nothing."""
+        """What of it these arguments took over, in a line, once the command has run and its idle
+        options are known; empty where that is nothing.
+        """
         taken = [
-            f"{n} = {value}" for n, value in vars(args).items() if isinstance(value, Configured)
+            f"{name} = {value}"
+            for name, value in vars(args).items()
+            if isinstance(value, Configured) and name not in args.idle
         ]
         typed = [name for name in SIZES if getattr(args, name, None) is not None]
-        if "nodes" in args and args.fabric is None:
+        if "nodes" in args and args.fabric is None and "nodes" not in args.idle:
             file, sizes = self.fabric(dict.fromkeys(typed))
             taken += [f"fabric = {file}"] if file else []
             taken += [f"{n} = {value}" for n, value in sizes.items() if n not in typed]

@@ -9,7 +9,7 @@ from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.errors import InputError
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import Answer, answer
-from railopt.tables import duration
+from railopt.tables import duration, rate
 from railopt.units import format_bytes, format_time, parse_integer
 
 EPILOG = """example:
@@ -78,7 +78,7 @@ def _print_domains(found: Answer, out: Output) -> None:
         f"{format_bytes(block.expert)}, "
         f"pre-expert compute {format_time(block.pre)}, compression {block.compression}\n"
     )
-    rates = [f"{float(block.share(i) * 8) / 1e9:.4g}Gb/s" for i in range(len(block.levels))]
+    rates = [rate(block.share(i)) for i in range(len(block.levels))]
     ratios = [f"{float(ratio):.3f}" for ratio in found.ratios]
     out.table(
         ["level", "members", "domain", "p", "bandwidth a worker"],

@@ -141,10 +141,17 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         odd = next((word for word in extra if word.startswith("-")), extra[0])
         meant = did_you_mean(odd.partition("=")[0], known)
         parser.error(f"unrecognized arguments: {' '.join(extra)}{meant}")
-    args.settings = settings
-    if settings is not None and (told := settings.told(args)):
-        print(f"railopt: {told}", file=sys.stderr)
+    args.settings, args.idle = settings, set()
     return args
+
+
+def _run(args: argparse.Namespace) -> int:
+    """The command's exit code; then what it took from a configuration file is said."""
+    try:
+        return int(args.run(args))
+    finally:
+        if args.settings is not None and (told := args.settings.told(args)):
+            print(f"railopt: {told}", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -154,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parsed(arguments)
         with kept, heartbeat(args.command), companion(args.command):
-            code = int(args.run(args))
+            code = _run(args)
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code
     except RailoptError as error:

@@ -76,10 +76,10 @@ def run(args: argparse.Namespace) -> int:
     command = shlex.join(["railopt", "report", *args.results, *shown])
     theorems = tuple(registry.load().values())
     text = page.build(found, theorems, experiments, checked, command, args.title)
+    write_atomic(args.output, text, force=args.force)
     drawn = all_figures(found.rows, width=width) if args.figures or args.json else []
     if args.figures:
         save_all(drawn, Path(args.figures), force=args.force)
-    write_atomic(args.output, text, force=args.force)
     if args.json:
         print_json(
             {figure.name: {"columns": figure.columns, "rows": figure.rows} for figure in drawn}

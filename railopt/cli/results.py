@@ -28,6 +28,7 @@ EPILOG = """example:
 SHOWN = 40
 FAILED = ("nodes", "traffic", "chunk", "policy", "seed")
 GOOD = ("nodes", "rails", "traffic", "chunk", "policy", "seed")
+IF_SEVERAL = ("gpus", "link", "degrade")  # shown where the rows differ in them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.format == "json":
         print_json([results.flat(row) for row in rows])
     elif args.failed:
-        out.table([*FAILED, "error"], [[*_instance(row, FAILED), row["error"]] for row in rows])
+        names = (*FAILED, *_several(rows))
+        out.table([*names, "error"], [[*_instance(row, names), row["error"]] for row in rows])
     else:
         _print(rows, SHOWN if out.form == "text" and not args.all else None, out)
     note(
@@ -85,11 +87,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(rows: list[results.Row], most: int | None, out: Output) -> None:
     shown = rows[:most]
+    names = (*GOOD, *_several(shown))
     out.table(
-        [*GOOD, "time", "gap %", "optimum", "worst"],
+        [*names, "time", "gap %", "optimum", "worst"],
         [
             [
-                *_instance(row, GOOD),
+                *_instance(row, names),
                 duration(parse_number(row["value"])),
                 percent(parse_number(row["gap"])),
                 row.get("optimum", ""),
@@ -100,6 +103,13 @@ def _print(rows: list[results.Row], most: int | None, out: Output) -> None:
     )
     if len(shown) < len(rows):
         note(f"... and {len(rows) - len(shown)} more (--all)")
+
+
+def _several(rows: list[results.Row]) -> list[str]:
+    """Columns without which rows could not be told apart."""
+    return [
+        name for name in IF_SEVERAL if len({str(row["instance"].get(name)) for row in rows}) > 1
+    ]
 
 
 def _instance(row: results.Row, names: Sequence[str]) -> list[Any]:

@@ -19,6 +19,7 @@ from railopt.cli.common import (
     refuse_idle,
     traffic_from,
 )
+from railopt.errors import InputError
 from railopt.schedule import (
     KINDS,
     LINKS,
@@ -119,6 +120,8 @@ def run(args: argparse.Namespace) -> int:
     costs = _costs(args)
     wanted = args.kind or "compact"
     made = next(c.schedule for c in costs if c.schedule.kind == wanted or len(costs) == 1)
+    if args.stages and not KINDS[made.kind].barriers:
+        raise InputError(f"--stages: {made.kind} has no stages; all its transfers start at once")
     _write(args, made)
     if args.format == "json":
         data = [

@@ -27,9 +27,10 @@ from railopt.sim import (
 )
 from railopt.sim.assumptions import ROCE_INCAST, SCALE_UP, STAGES
 from railopt.sim.direct import balancer_named
-from railopt.sim.export import export_htsim
+from railopt.sim.export import check_export, export_htsim
 from railopt.sim.perfetto import save_trace
 from railopt.sim.summary import summary
+from railopt.tables import Quantity, duration, size
 from railopt.traffic import Traffic
 from railopt.units import format_time, parse_number, parse_time, seconds
 
@@ -142,10 +143,15 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "force", because="without a file to write")
     assumed = _assumptions(args)
     what, fabric, setting = _subject(args)
-    timeline, replans = _simulated(args, what, fabric, assumed)
     if args.export:
-        written = export_htsim(timeline, args.export, force=args.force)
-        common.note(f"wrote {', '.join(map(str, written))}")
+        check_export(
+            fabric,
+            args.export,
+            faults=bool(args.fault),
+            phases=assumed.scale_up == "before",
+            force=args.force,
+        )
+    timeline, replans = _simulated(args, what, fabric, assumed)
     if args.timeline:
         if traced:
             save_trace(timeline, args.timeline, force=args.force)
@@ -160,6 +166,9 @@ def run(args: argparse.Namespace) -> int:
         common.print_json(found)
     else:
         _print(found, common.output_of(args))
+    if args.export:  # last: htsim may not have what was simulated
+        written = export_htsim(timeline, args.export, force=args.force)
+        common.note(f"wrote {', '.join(map(str, written))}")
     if len(timeline.stuck):
         raise Stuck(timeline)
     return 0
@@ -177,15 +186,10 @@ def _simulated(
         ran = simulate_replanned(what, faults, assumptions=assumed, after_ps=after_ps)
         return ran.timeline, {"replans": [replan._asdict() for replan in ran.replans]}
     refuse_idle(args, "replan_after", because="without --replan")
-    timeline = simulate(
-        what,
-        fabric=fabric,
-        balancer=args.balancer or "ecmp",
-        assumptions=assumed,
-        seed=args.seed or 0,
-        faults=faults,
-        partial=True,
-    )
+    direct: dict[str, Any] = {}
+    if isinstance(what, Traffic):
+        direct = {"fabric": fabric, "balancer": args.balancer, "seed": args.seed}
+    timeline = simulate(what, **direct, assumptions=assumed, faults=faults, partial=True)
     return timeline, {}
 
 
@@ -234,38 +238,43 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
 
 
 def _print(summary: dict[str, Any], out: common.Output) -> None:
-    def time(ps: float) -> str:
-        return format_time(seconds(round(ps)))
+    def time(ps: float) -> Quantity:
+        return duration(seconds(round(ps)))
 
-    rows = [
+    def rate(name: str) -> Quantity | str:
+        found = summary[name]
+        return "-" if found is None else Quantity(f"{found:.2f}", found)
+
+    rows: list[list[Any]] = [
         [name, summary[name]]
         for name in ("plan", "traffic", "policy", "chunk", "balancer")
         if name in summary
     ]
-    rows += [[name, f"{summary[name]:,}"] for name in ("flows", "chunks", "bytes")]
     rows += [
-        ["completion", time(summary["completion_ps"])],
-        [
-            "bound, this run",
-            f"{time(summary['bound_ps'])} (port loads); completion {summary['over_bound']:+.2%}",
-        ],
-        ["bound, any plan", f"{time(summary['any_plan_bound_ps'])} (node loads)"],
-        ["algbw", f"{summary['algbw_GBps']:.2f} GB/s"],
-        ["busbw", f"{summary['busbw_GBps']:.2f} GB/s"],
-        ["rail utilisation", " ".join(f"{share:.1%}" for share in summary["rail_utilisation"])],
-        [
-            "flow completion",
-            ", ".join(f"{name} {time(ps)}" for name, ps in summary["flow_completion_ps"].items()),
-        ],
+        [name, Quantity(f"{summary[name]:,}", summary[name])]
+        for name in ("flows", "chunks", "bytes")
     ]
+    over = summary["over_bound"]
+    rows += [
+        ["last delivered" if summary["stuck"] else "completion", time(summary["completion_ps"])],
+        ["bound by port loads", time(summary["bound_ps"])],
+        ["above it, %", "-" if over is None else Quantity(f"{over:.2%}"[:-1], 100 * over)],
+        ["bound of any plan", time(summary["any_plan_bound_ps"])],
+        ["algbw, GB/s", rate("algbw_GBps")],
+        ["busbw, GB/s", rate("busbw_GBps")],
+    ]
+    used = [Quantity(f"{share:.1%}"[:-1], 100 * share) for share in summary["rail_utilisation"]]
+    if out.form == "text":
+        rows.append(["rails used, %", " ".join(used)])
+    else:
+        rows += [[f"rail {rail} used, %", share] for rail, share in enumerate(used)]
+    rows += [[f"flows, {name}", time(ps)] for name, ps in summary["flow_completion_ps"].items()]
     if "staged" in summary:
-        rows.append(
-            [
-                "inside nodes",
-                f"{summary['staged']:,} bytes staged, {summary['passed_on']:,} passed on; "
-                f"{time(summary['scale_up_ps'])} at the busiest scale-up port",
-            ]
-        )
+        rows += [
+            ["staged in nodes", size(summary["staged"])],
+            ["passed on in nodes", size(summary["passed_on"])],
+            ["busiest scale-up", time(summary["scale_up_ps"])],
+        ]
     rows += [["planned again", _replan_text(replan)] for replan in summary.get("replans", [])]
     if summary["stuck"]:
         rows.append(

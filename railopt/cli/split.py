@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
+from railopt.arrays import check_targets
 from railopt.cli.common import (
     add_fabric_arguments,
     add_output_arguments,
@@ -18,8 +17,9 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
+from railopt.cli.heartbeat import stage
 from railopt.errors import InputError, printable
-from railopt.tables import size
+from railopt.tables import Quantity, size
 from railopt.units import parse_bytes, parse_number, parse_time, seconds
 
 EPILOG = """examples:
@@ -115,20 +115,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         placement = Placement.contiguous(len(trace.layers), trace.experts, nodes, gpus)
     done = list(
-        batches(trace, placement, choice, iteration=args.iteration, layer=args.layer, tick=_tick)
+        batches(trace, placement, choice, iteration=args.iteration, layer=args.layer, tick=stage)
     )
-    _tick("")
-    if args.certificate:
-        done[0].answer.save(args.certificate, force=args.force)
-        note(f"saved {args.certificate}: railopt check {args.certificate}")
     rows = summary(done)
     if args.format == "json":
         one = {"batch": done[0].answer.as_dict()} if len(done) == 1 else {}
         print_json({"solver": choice.solver, "spare": choice.spare, "layers": rows, **one})
     else:
-        columns = ["layer", "batches", "before", "worst", "after", "worst", "gap %", "proved"]
-        columns += ["copies"] + ["copied", "between nodes"] * bool(args.expert)
+        columns = ["layer", "batches", "before", "before worst", "after", "after worst", "gap %"]
+        columns += ["proved", "copies"] + ["copied", "between nodes"] * bool(args.expert)
         output_of(args).table(columns, [_cells(row, bool(args.expert)) for row in rows])
+    if args.certificate:
+        stage("checking the certificate")
+        done[0].answer.save(args.certificate, force=args.force)
+        note(f"saved {args.certificate}: railopt check {args.certificate}")
     missed = any(b.answer.solver == "exact" and not b.answer.known.proved for b in done)
     return 2 if missed else 0
 
@@ -142,10 +142,9 @@ def _choice(args: argparse.Namespace) -> Any:
     elif args.solver != "auto" or args.slack is not None:
         because = "with --slack" if args.solver == "auto" else f"with --solver {args.solver}"
         refuse_idle(args, "limit", because=because)
-    if not args.certificate:
+    if args.certificate is None:
         refuse_idle(args, "force", because="without --certificate")
-    elif Path(args.certificate).is_file() and not args.force:
-        raise InputError(f"{printable(args.certificate)} exists: give another name, or --force")
+    check_targets(args.certificate, force=args.force)
     if args.spare < 0:
         raise InputError(f"--spare {args.spare}: expected at least 0")
     slack = parse_number("0" if args.slack is None else args.slack, "slack")
@@ -161,14 +160,8 @@ def _choice(args: argparse.Namespace) -> Any:
     )
 
 
-def _tick(text: str) -> None:
-    """One line of progress on a terminal."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
-
-
 def _cells(row: dict[str, Any], sent: bool) -> list[str]:
+    """A row of the table."""
     cells = [
         str(row["layer"]),
         str(row["batches"]),
@@ -177,12 +170,12 @@ def _cells(row: dict[str, Any], sent: bool) -> list[str]:
         f"{row['after_mean']:.4f}",
         f"{row['after_worst']:.4f}",
         f"{100 * row['gap_worst']:.3f}",
-        f"{row['proved']} of {row['batches']}",
+        Quantity(f"{row['proved']} of {row['batches']}", row["proved"]),
         f"{row['copies_mean']:.1f}",
     ]
     if sent:
         cells += [
-            str(size(round(row["copied_bytes_mean"]))),
-            str(size(round(row["copied_between_nodes_mean"]))),
+            size(round(row["copied_bytes_mean"])),
+            size(round(row["copied_between_nodes_mean"])),
         ]
     return cells

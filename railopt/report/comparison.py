@@ -31,8 +31,9 @@ def comparison_figure(found: Comparison, title: str = "", *, width: float = PAGE
                 axis.barh(place + offset, _us(time), 0.36, color=colour, alpha=alpha, linewidth=0)
         if cost.kept is not None:
             axis.plot([_us(cost.kept)] * 2, [place - 0.42, place + 0.42], color=INK, linewidth=1.6)
-    for name, style in LINES.items():
-        axis.axvline(_us(getattr(found, name).value), color=INK, linestyle=style, linewidth=0.9)
+    bounds = {name: getattr(found, name) for name in LINES if getattr(found, name) is not None}
+    for name, bound in bounds.items():
+        axis.axvline(_us(bound.value), color=INK, linestyle=LINES[name], linewidth=0.9)
     axis.set_yticks(range(len(found.costs)), [cost.policy for cost in reversed(found.costs)])
     axis.set_xlabel("time, us")
     axis.set_xlim(left=0)
@@ -44,8 +45,8 @@ def comparison_figure(found: Comparison, title: str = "", *, width: float = PAGE
             [], [], color=INK, marker="|", linestyle="", markersize=9, markeredgewidth=1.6
         ),
         **{
-            f"bound, {name}": Line2D([], [], color=INK, linestyle=style, linewidth=0.9)
-            for name, style in LINES.items()
+            f"bound, {name}": Line2D([], [], color=INK, linestyle=LINES[name], linewidth=0.9)
+            for name in bounds
         },
     }
     legend_above(figure, list(entries), list(entries.values()))

@@ -12,8 +12,33 @@ import numpy as np
 
 from railopt.arrays import check_targets, write_atomic
 from railopt.errors import InputError, printable
+from railopt.fabric import Fabric
 from railopt.formats import Connection, format_cm
+from railopt.sim.flows import Flows
 from railopt.sim.timeline import Timeline
+
+FILES = "run.cm", "fabric.topo"
+
+
+def check_export(
+    fabric: Fabric,
+    folder: str | Path,
+    *,
+    faults: bool = False,
+    phases: bool = False,
+    force: bool = False,
+) -> None:
+    """Refuse what htsim does not have, and files that can't be written, before a run.
+
+    phases  bytes move inside nodes before and after they cross the rails
+    """
+    if faults:
+        raise InputError("htsim has no NICs that change during a run: export it without faults")
+    if phases:
+        raise InputError("htsim has no scale-up links: export the run with scale-up ignored")
+    fabric.to_topo()
+    _make_folder(Path(folder))
+    check_targets(*(Path(folder, name) for name in FILES), force=force)
 
 
 def export_htsim(timeline: Timeline, folder: str | Path, *, force: bool = False) -> list[Path]:
@@ -22,13 +47,13 @@ def export_htsim(timeline: Timeline, folder: str | Path, *, force: bool = False)
         raise InputError(
             "only plans and direct traffic can be written for htsim: these flows have no fabric"
         )
-    texts = {"run.cm": _connections(timeline), "fabric.topo": timeline.fabric.to_topo()}
-    target = Path(folder)
-    _make_folder(target)
-    check_targets(*(target / name for name in texts), force=force)
-    for name, text in texts.items():
-        write_atomic(target / name, text, force=force)
-    return [target / name for name in texts]
+    flows, fabric = timeline.flows, timeline.fabric
+    phases = int(flows.track.max(initial=0)) >= fabric.rails
+    check_export(fabric, folder, faults=bool(flows.changes), phases=phases, force=force)
+    paths = [Path(folder, name) for name in FILES]
+    for path, text in zip(paths, (_connections(flows, fabric), fabric.to_topo()), strict=True):
+        write_atomic(path, text, force=force)
+    return paths
 
 
 def _make_folder(folder: Path) -> None:
@@ -39,13 +64,7 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"{printable(folder)}: can't be made: {why}") from error
 
 
-def _connections(timeline: Timeline) -> str:
-    flows, fabric = timeline.flows, timeline.fabric
-    assert fabric is not None
-    if flows.changes:
-        raise InputError("htsim has no NICs that change during a run: export it without faults")
-    if int(flows.track.max(initial=0)) >= fabric.rails:
-        raise InputError("htsim has no scale-up links: export the run with scale-up ignored")
+def _connections(flows: Flows, fabric: Fabric) -> str:
     stages = flows.groups
     in_turn = np.stack([np.arange(1, stages), np.arange(stages - 1)], axis=1)
     if len(flows.needs) and not np.array_equal(flows.needs, in_turn):

@@ -40,21 +40,27 @@ def simulate(
     what: Plan | Traffic | Flows,
     *,
     fabric: Fabric | None = None,
-    balancer: str = "ecmp",
+    balancer: str | None = None,
     assumptions: Assumptions | None = None,
     faults: Sequence[Fault] = (),
-    seed: int = 0,
+    seed: int | None = None,
     until_ps: int | None = None,
     partial: bool = False,
 ) -> Timeline:
     """Run a plan (rail-confined, its stages in order), direct traffic on a fabric under a balancer,
     or any flows.
 
+    fabric, balancer, seed   of direct traffic alone; by default "ecmp" and 0
     until_ps   stop there; what is not delivered by then has a time of -1
     partial    return the timeline of a run that can't finish; otherwise it is raised as `Stuck`
     """
     assumed = assumptions or Assumptions()
     order: Ints | None = None
+    if not isinstance(what, Traffic) and (fabric, balancer, seed) != (None, None, None):
+        raise InputError(
+            "a fabric, a balancer or a seed beside a plan or flows, which have their own rails: "
+            "plan for that fabric, or simulate traffic"
+        )
     if isinstance(what, Plan):
         flows, order = flows_of_plan(what, assumed, faults)
         fabric, ranks = what.fabric, ranks_of_plan(what)
@@ -63,7 +69,7 @@ def simulate(
             raise InputError(
                 "direct traffic needs a fabric to run on: simulate(traffic, fabric=...)"
             )
-        flows = flows_of_traffic(fabric, what, balancer, assumed, faults, seed)
+        flows = flows_of_traffic(fabric, what, balancer or "ecmp", assumed, faults, seed or 0)
         ranks = _rank_bytes(*what.flows(), len(what.bytes))
     elif faults:
         raise InputError("flows have their own changes of capacity: put them there, not in faults")

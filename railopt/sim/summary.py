@@ -16,16 +16,18 @@ from railopt.units import PS_PER_S
 def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
     """The figures of a run of this plan or traffic; picoseconds and GB/s as floats.
 
+    completion_ps       when the last byte was delivered; in a run that is stuck, of those that were
     bound_ps            what the busiest port of this run needs for its bytes
     any_plan_bound_ps   what the busiest node needs with all its NICs at work: no plan is faster
-    over_bound          completion / bound - 1
+    over_bound          completion / bound - 1; None, like the bandwidths, if something is stuck
     staged, passed_on   bytes that a plan moves inside nodes, where its chunks name their GPUs
     scale_up_ps         what the busiest scale-up port needs for them, however the run counts it
     """
     matrix = what.chunks.node_matrix if isinstance(what, Plan) else what.node_matrix
     fabric = what.fabric if isinstance(what, Plan) else timeline.fabric
     any_plan = node_bound(fabric, matrix) if fabric else Fraction(0)
-    bound = timeline.bound
+    bound, whole = timeline.bound, not len(timeline.stuck)
+    over = float(timeline.completion / bound - 1) if bound else 0.0
     return {
         "flows": len(timeline.flows),
         "chunks": len(timeline.chunk_ps),
@@ -33,9 +35,9 @@ def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:
         "completion_ps": timeline.completion_ps,
         "bound_ps": float(bound * PS_PER_S),
         "any_plan_bound_ps": float(any_plan * PS_PER_S),
-        "over_bound": float(timeline.completion / bound - 1) if bound else 0.0,
-        "algbw_GBps": timeline.algbw,
-        "busbw_GBps": timeline.busbw,
+        "over_bound": over if whole else None,
+        "algbw_GBps": timeline.algbw if whole else None,
+        "busbw_GBps": timeline.busbw if whole else None,
         "rail_utilisation": [round(float(share), 6) for share in timeline.utilisation()],
         "flow_completion_ps": timeline.percentiles(),
         "stuck": timeline.stuck.tolist(),

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from railopt.arrays import write_atomic
-from railopt.errors import InputError
+from railopt.errors import InputError, printable
 from railopt.units import parse_number
 
 Row = dict[str, Any]
@@ -133,14 +133,16 @@ def load(*places: str | os.PathLike[str]) -> Results:
     torn = files = 0
     for path in (path for place in places for path in _files(Path(place))):
         files += 1
-        for line in path.read_bytes().split(b"\n"):
-            if not line:
-                continue
-            row = decode(line)
-            if row is None:
-                torn += 1
-            else:
-                (good if row["status"] == "ok" else bad).setdefault(row["key"], row)
+        lines = [line for line in path.read_bytes().split(b"\n") if line]
+        rows = [row for row in map(decode, lines) if row is not None]
+        if not rows and path.suffix != ".jsonl":
+            raise InputError(
+                f"{printable(path)}: no results in it; expected a folder or a .jsonl file of "
+                f"railopt sweep"
+            )
+        torn += len(lines) - len(rows)
+        for row in rows:
+            (good if row["status"] == "ok" else bad).setdefault(row["key"], row)
     return Results(
         tuple(good.values()), tuple(row for key, row in bad.items() if key not in good), torn, files
     )

@@ -20,9 +20,9 @@ ROOT = Path(railopt.__file__).parent
 # each other.  "railopt" is `railopt/__init__.py`, which gathers what stands below it.
 LAYERS = [
     "check errors",
-    "units",
+    "units interrupts",
     "bracket tables archive verified compiled",
-    "arrays interrupts processes toml",
+    "arrays processes toml",
     "dice dlpack",
     "formats openmetrics inside",
     "topology",

@@ -58,10 +58,29 @@ def test_a_kept_plan_takes_what_its_loads_take() -> None:
 def test_what_can_not_be_compared_is_one_sentence() -> None:
     with pytest.raises(InputError, match="3 nodes, the degraded one 4: expected the same fabric"):
         compare(FABRIC, Fabric.uniform(4, 4), CHUNKS)
-    with pytest.raises(InputError, match="all dead"):
-        compare(FABRIC, FABRIC.degraded({(1, n): 0 for n in range(4)}), CHUNKS)
     with pytest.raises(InputError, match="unknown policy 'lpd'"):
         compare(FABRIC, DEAD, CHUNKS, ["lpd"])
+
+
+@pytest.mark.parametrize(
+    ("dead", "bound"),
+    [({(1, n): "0" for n in range(4)}, None), ({(0, 0): "0", (1, 1): "0"}, "some")],
+)
+def test_a_fabric_without_a_plan_keeps_the_healthy_column_and_exits_2(
+    dead: dict[tuple[int, int], str], bound: str | None, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    fabric = FABRIC if bound is None else Fabric.uniform(2, 2)
+    fabric.save(tmp_path / "f.toml")
+    nics = [word for (n, r), share in dead.items() for word in ("--degrade", f"{n}:{r}={share}")]
+    line = ["compare", "uniform", "--healthy", tmp_path / "f.toml", *nics, "--policy", "lpt"]
+    ran = railopt_cli(*line)
+    assert ran.code == 2
+    assert "no plan" in ran.out
+    assert ("no time is enough" in ran.out) == (bound is None)
+    found = json.loads(railopt_cli(*line, "--json").out)
+    assert (found["degraded_bound"] is None) == (found["least_cost"] is None) == (bound is None)
+    assert found["policies"][0]["healthy"] is not None
+    assert found["best"] == {"healthy": "lpt", "degraded": None}
 
 
 def test_nics_in_words() -> None:

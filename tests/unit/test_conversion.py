@@ -75,6 +75,19 @@ def test_topo_says_what_it_can_and_refuses_the_rest(tmp_path: Path) -> None:
             odd.to_topo()
 
 
+def test_what_a_format_has_no_place_for_is_said(tmp_path: Path) -> None:
+    Fabric.uniform(4, 2, gpus=4).save(tmp_path / "f.toml")
+    said = railopt.convert(tmp_path / "f.toml", tmp_path / "f.topo").assumed
+    assert said[0].startswith("gpus left out")
+    assert said[1].startswith("a spine added")
+    Fabric.uniform(4, 2, spine=Spine(4, 50 * 10**9)).save(tmp_path / "s.toml")
+    assert railopt.convert(tmp_path / "s.toml", tmp_path / "s.topo").assumed == ()
+    Traffic(np.full((4, 4), 512), 2).save(tmp_path / "t.npz")
+    said = railopt.convert(tmp_path / "t.npz", tmp_path / "t.cm").assumed
+    assert said == ("4KiB inside nodes left out: a .cm has NICs alone",)
+    assert railopt.convert(tmp_path / "t.npz", tmp_path / "t.csv").assumed == ()
+
+
 def test_htsim_connections_become_traffic(tmp_path: Path) -> None:
     railopt.workloads.zipf(FABRIC, mean="3KiB").save(tmp_path / "t.cm")
     railopt.convert(tmp_path / "t.cm", tmp_path / "t.npz", FABRIC)
@@ -88,7 +101,8 @@ def test_a_nodes_topology_becomes_a_fabric(tmp_path: Path) -> None:
     assert said.assumed[-1] == "every node is like this one"
     fabric = Fabric.read(tmp_path / "f.toml")
     assert (fabric.nodes, fabric.gpus, int(fabric.tx.max())) == (5, 2, 25 * 10**9)
-    assert railopt.convert(tmp_path / "f.toml", tmp_path / "f.topo").assumed == ()
+    said = railopt.convert(tmp_path / "f.toml", tmp_path / "f.topo")
+    assert said.assumed[0].startswith("inside left out")
     for source, target, options, complaint in (
         ("topo.xml", "g.toml", {}, "say how many"),
         ("topo.xml", "g.npz", {"nodes": 2}, "a fabric is written as"),

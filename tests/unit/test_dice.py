@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import special, stats
 
+from railopt.arrays import Ints
 from railopt.dice import Dice, exp, falling, ln
 from railopt.errors import InputError
 
 MANY = 100_000
+Draw = Callable[[Dice, Ints, int, int], Ints]
 
 GOLDEN_WORDS = [14912553383308923672, 11590369855798725296]
 GOLDEN_BELOW = [340624967690, 446138689444]
@@ -28,6 +32,7 @@ GOLDEN_MANY = [
     [230769222053212, 76923075754632, 0, 692307702192156],
     [249999991168638, 250000000708839, 250000002065652, 250000006056871],
 ]
+GOLDEN_KEYS = [195, 125, 170, 175, 143, 194]
 GOLDEN_FALLING = [
     "0x1.0000000000000p+0",
     "0x1.2611186bae675p-1",
@@ -132,16 +137,32 @@ def test_gamma_and_dirichlet(shape: float) -> None:
     assert ours == pytest.approx(theirs, rel=0.2)
 
 
-def test_distinct_places_are_drawn_one_after_the_other() -> None:
+@pytest.mark.parametrize("draw", [Dice.distinct, Dice._distinct_by_keys])
+def test_distinct_places_are_drawn_one_after_the_other(draw: Draw) -> None:
     """Against the chance of each ordered pair: w_i / W * w_j / (W - w_i)."""
     weights = np.array([5, 1, 3, 7])
-    drawn = Dice(9).distinct(weights, MANY, 2)
+    drawn = draw(Dice(9), weights, MANY, 2)
     assert drawn.shape == (MANY, 2)
     for i, j in np.ndindex(4, 4):
         chance = weights[i] / 16 * weights[j] / (16 - weights[i]) if i != j else 0.0
         share = np.mean((drawn[:, 0] == i) & (drawn[:, 1] == j))
         assert abs(share - chance) <= 4 * np.sqrt(chance * (1 - chance) / MANY)
-    many = Dice(10).distinct(np.arange(1, 21), 500, 10)
+    many = draw(Dice(10), np.arange(1, 21), 500, 10)
     assert all(len(set(row)) == 10 for row in many.tolist())
-    assert Dice(11).distinct(weights, 0, 3).shape == (0, 3)
-    assert Dice(11).distinct(weights, 3, 1).shape == (3, 1)
+    assert draw(Dice(11), weights, 0, 3).shape == (0, 3)
+    assert draw(Dice(11), weights, 3, 1).shape == (3, 1)
+
+
+def test_distinct_places_that_have_nearly_all_of_the_weight() -> None:
+    """Drawn again until they differ, these would take for ever; the golden row is for ever too."""
+    weights = np.zeros(600, np.int64)
+    weights[100:500] = 1
+    weights[100:200] = 1 << 40
+    drawn = Dice(12).distinct(weights, 50, 300)
+    assert all(len(set(row)) == 300 for row in drawn.tolist())
+    assert (np.sort(drawn[:, :100], axis=1) == np.arange(100, 200)).all()
+    assert drawn[:, 100:].min() >= 200
+    assert drawn.max() < 500
+    assert drawn[0, :6].tolist() == GOLDEN_KEYS
+    every = Dice(13).distinct(np.ones(20, np.int64), 40, 20)
+    assert (np.sort(every, axis=1) == np.arange(20)).all()

@@ -12,7 +12,7 @@ import pytest
 
 from railopt import Chunks, Fabric, Outcome, Plan, check, gap, plan, workloads
 from railopt.bracket import Status
-from railopt.errors import CheckFailed, NotProved
+from railopt.errors import CheckFailed, InputError, NotProved
 from railopt.gaps import GapRow, gap_lines, gaps, policy_gaps, save_certificates
 
 FABRIC = Fabric.uniform(nodes=4, rails=4)
@@ -137,6 +137,23 @@ def test_textbook_guarantees_hold_for_lpt_and_only_there() -> None:
     assert gap(plan(FABRIC, CHUNKS, "equitable"), limit_s=0).guarantee is None
     slow = FABRIC.degraded({(node, 0): "0.5" for node in range(4)})
     assert gap(plan(slow, CHUNKS, "lpt"), limit_s=0).guarantee is None
+
+
+def test_no_guarantee_where_a_receiver_is_slower() -> None:
+    """There `lpt` goes by the far end too: 7/4 of the bound, where the textbook says 7/6."""
+    fabric = Fabric.uniform(2, 2, "80B/s").degraded({(0, 1): "0.25"})
+    chunks = Chunks.from_arrays(src=[1] * 8, dst=[0] * 8, size=[1] * 8)
+    assert gap(plan(fabric, chunks, "lpt"), limit_s=0).guarantee is None
+    fast = Fabric(2, 2, 2, fabric.rx, np.full((2, 2), 80))  # one that sends slowly is no other
+    back = Chunks.from_arrays(src=[1] * 8, dst=[0] * 8, size=[1] * 8)
+    known = gap(plan(fast, back, "lpt"), limit_s=0).guarantee
+    assert known is not None
+    assert known.measured <= known.apriori
+
+
+def test_a_limit_below_zero_is_refused() -> None:
+    with pytest.raises(InputError, match="a time limit of -1 s: expected 0 or more"):
+        gap(plan(FABRIC, CHUNKS, "lpt"), limit_s=-1)
 
 
 def test_guarantee_of_grahams_instance_is_tight() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from railopt import units
@@ -184,3 +185,11 @@ def test_formats_read_back() -> None:
     assert units.format_rate(50 * 10**9) == "400Gb/s"
     assert units.format_time(Fraction(3, 2000)) == "1.5ms"
     assert units.format_time(Fraction(0)) == "0ns"
+
+
+def test_whole_numbers_of_numpy_are_numbers() -> None:
+    assert units.parse_bytes(np.int64(4096)) == units.parse_bytes(4096) == 4096
+    assert units.parse_rate(np.uint32(7)) == 7
+    for odd in (np.float64(4), True, np.bool_(True)):
+        with pytest.raises(InputError, match="not a size"):
+            units.parse_bytes(odd)  # type: ignore[arg-type]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 from railopt import Fabric, Traffic, workloads
+from railopt.dice import Dice
 from railopt.errors import InputError
 from railopt.routed import Drift, MaxVio, Megatron, _way
 from railopt.workloads import ROUTED, WORKLOADS, doubly_even, from_spec, workload
@@ -168,6 +171,8 @@ def test_routing_with_its_own_popularity_receives_more_evenly() -> None:
         "maxvio:tokens=1000000",
         "drift:drift=1.5",
         "drift:sigma=9",
+        "drift:step=16384,experts=65536",
+        "maxvio:vio=0.5,top=4096,experts=8192,tokens=256",
         "birkhoff:sparsity=0.96",
         "birkhoff:spread=0.5",
         "birkhoff:size=0",
@@ -219,6 +224,65 @@ def test_maxvio_hits_its_target() -> None:
         assert abs((counts.max() / counts.mean() - 1) / vio - 1) < 0.02
         rows = np.sort(drawn.chosen(3, int(drawn.batches()[3])), axis=1)
         assert (np.diff(rows, axis=1) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("experts", "vio", "seed"), [(16, 9.0, 83), (4, 3.0, 220989), (2, 0.4008, 930104), (2, 1.0, 1)]
+)
+def test_maxvio_hits_its_target_however_steep(experts: int, vio: float, seed: int) -> None:
+    """Where two experts are nearly as popular, or one has all tokens."""
+    counts = MaxVio(FABRIC, experts=experts, top=1, vio=vio, tokens=512, seed=seed).numbers
+    assert counts.max() / counts.mean() == pytest.approx(1 + vio, rel=0.002)
+
+
+def test_maxvio_hits_its_target_whatever_the_seed() -> None:
+    """On the way to the most that can be asked for, and there, as many seeds."""
+    for seed in range(300):
+        experts, top = (2, 8, 16, 64)[seed % 4], (1, 1, 2, 6)[seed % 4]
+        vio = (experts / top - 1) * min(1.0, (seed % 25) / 20)
+        drawn = MaxVio(FABRIC, experts=experts, top=top, vio=vio, tokens=512, seed=seed)
+        counts = drawn.numbers
+        assert counts.sum() == 16 * 512 * top
+        assert counts.max() / counts.mean() == pytest.approx(1 + vio, rel=0.02)
+
+
+def test_equally_popular_experts_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dice, "normal", lambda _, count: np.zeros(count))
+    counts = MaxVio(FABRIC, experts=4, top=1, vio=2.0, tokens=512).numbers
+    assert counts.max() / counts.mean() == pytest.approx(3, rel=0.002)
+
+
+@pytest.mark.parametrize(("experts", "tokens"), [(256, 16), (64, 3), (24, 7)])
+def test_megatrons_balanced_workload_is_balanced_on_few_tokens(experts: int, tokens: int) -> None:
+    counts = Megatron(FABRIC, experts=experts, tokens=tokens, ragged=0.4).counts().sum(axis=0)
+    assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "routing:sigma=3,top=2000,experts=4000,tokens=64",
+        "routing:sigma=3,top=16,experts=32,tokens=512",
+        "megatron:w=5,top=128,tokens=512",
+        "megatron:w=1,top=512,experts=1024,tokens=64",
+        "drift:sigma=3,top=500,experts=1000,tokens=64",
+    ],
+)
+def test_tokens_with_many_experts_take_no_longer(spec: str) -> None:
+    """Each of these took from seconds to hours where experts were drawn again and again."""
+    made = workload(spec, Fabric.uniform(1, 2))
+    begun = time.process_time()
+    chosen = made.chosen(0, made.tokens)
+    assert time.process_time() - begun < 2
+    assert (np.diff(np.sort(chosen, axis=1), axis=1) > 0).all()
+
+
+def test_an_option_without_its_value() -> None:
+    with pytest.raises(InputError, match="'megatron:w': found 'w', expected w=VALUE") as refused:
+        from_spec("megatron:w", FABRIC)
+    assert "did you mean" not in str(refused.value)
+    with pytest.raises(InputError, match=r"unknown option 'stp'.*did you mean 'step'"):
+        from_spec("megatron:stp", FABRIC)
 
 
 def test_drift_goes_its_way_and_stays_as_skewed() -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
+from railopt.errors import Infeasible
 from railopt.moe.hybrid.domains import message_counts
 from railopt.moe.hybrid.spec import Question
 from railopt.moe.hybrid.stream import (
@@ -18,10 +19,13 @@ from railopt.moe.hybrid.stream import (
     Stream,
     closed_form,
     domains_of_sizes,
+    fits,
+    held_experts,
     latency,
     optimum,
     scaled,
 )
+from railopt.units import format_bytes
 
 WHAT_IF = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))
 
@@ -32,7 +36,7 @@ class Answer:
 
     simulated    seconds of the same block in the flow simulator, or None where it was not run
     messages     (data messages, expert messages), or None for unequal domains
-    closed       (p*, S*) of the closed form, for one level
+    closed       (p*, S*) of the closed form, where it holds
     what_if      the best domains by the factor on the outermost bandwidth
     """
 
@@ -100,6 +104,12 @@ def answer(
     stream, unequal = question
     best = optimum(stream, unequal=unequal)
     chosen = best.domains if sizes is None else domains_of_sizes(stream, sizes)
+    if not fits(stream, chosen):
+        raise Infeasible(
+            f"domains of sizes {', '.join(map(str, sizes or ()))} need "
+            f"{format_bytes(held_experts(stream, chosen))} of experts a worker, its own included, "
+            f"and it has memory for {format_bytes(stream.memory or 0)}: smaller domains need less"
+        )
     equal = all(domain.equal for domain in chosen)
     simulated = None
     if simulate:
@@ -113,6 +123,6 @@ def answer(
         latency(stream, chosen),
         simulated,
         message_counts(stream, chosen) if equal else None,
-        closed_form(stream) if len(stream.levels) == 1 else None,
+        closed_form(stream) if stream.has_closed_form else None,
         {f: optimum(scaled(stream, bandwidth=f), unequal=unequal) for f in WHAT_IF},
     )

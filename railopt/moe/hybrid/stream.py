@@ -112,7 +112,7 @@ class Stream:
                  with the optimiser's step)
     gradients    add the backward pass: gradients of migrated experts return home uncompressed,
                  under `post` of compute
-    memory       bytes that a worker has for experts, or None
+    memory       bytes that a worker has for experts, its own included, or None
     """
 
     levels: tuple[Level, ...]
@@ -145,6 +145,13 @@ class Stream:
                 f"memory for experts is {self.memory} bytes, one worker's own experts are "
                 f"{self.expert}: they do not fit"
             )
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether theorem T11 is about this stream: one level, and nothing that it leaves out."""
+        first = self.levels[0]
+        left_out = first.latency or self.decode or self.encode or self.gradients
+        return len(self.levels) == 1 and self.memory is None and not left_out
 
     @property
     def workers(self) -> int:
@@ -206,12 +213,14 @@ def latency(stream: Stream, domains: Sequence[Domain]) -> Latency:
     )
 
 
+def held_experts(stream: Stream, domains: Sequence[Domain]) -> int:
+    """Bytes of the experts that a worker holds, its own included."""
+    return stream.expert * prod(domain.largest for domain in domains)
+
+
 def fits(stream: Stream, domains: Sequence[Domain]) -> bool:
     """Whether a worker has memory for the experts of its domains."""
-    return (
-        stream.memory is None
-        or stream.expert * prod(domain.largest for domain in domains) <= stream.memory
-    )
+    return stream.memory is None or held_experts(stream, domains) <= stream.memory
 
 
 def choices(level: Level, *, unequal: bool) -> list[Domain]:

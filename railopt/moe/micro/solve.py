@@ -1,6 +1,7 @@
 """One door to the solvers of a micro-batch: `split`.
 
-    greedy   copies and split in microseconds (`greedy.py`)
+    greedy   copies and split in microseconds (`greedy.py`), or the best split without copies if
+             that is better
     flow     greedy's copies, or a linear program's if these are better, and the best split over
              them (`flow.py`)
     exact    the best copies, for small cases (`exact.py`)
@@ -129,8 +130,16 @@ class Answer:
         return Certificate(problem, self.known.bound, self.known.witness, value, attained)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the certificate."""
-        self.certificate().save(path, force=force)
+        """Write the certificate, if the kernel accepts it; one that is too large is an error."""
+        made, slots = self.certificate(), self.split.slots
+        verdict = made.check()
+        if not verdict.ok:
+            why = verdict.message.removeprefix("refused: ")
+            raise InputError(
+                f"no certificate of {slots.experts} experts on {slots.ranks} GPUs is saved, since "
+                f"railopt check would refuse it: {why}; split fewer experts or GPUs"
+            )
+        made.save(path, force=force)
 
 
 def split(
@@ -156,14 +165,16 @@ def split(
         solver = "flow" if slack or slots.holds.size > SMALL else "exact"
     tokens = slots.counts(counts)
     found = Greedy(slots, slack).split(tokens)
+    home = _made(slots, tokens, evened(_at_home(slots, tokens), slots.holds)[0])
+    if solver == "greedy":  # which does not split well over what is held twice
+        found = min(home, found, key=lambda split: split.largest)
     found, bound = _bounded(found if solver == "greedy" else _flowed(found), solver == "greedy")
     if solver == "exact":
         found, bound = _closed(found, bound, time.monotonic() + limit_s)
     value, witness = bound
-    before = int(evened(_at_home(slots, tokens), slots.holds)[0].sum(axis=1).max())
     met = Status.PROVED if found.largest == value else Status.OPEN
     known = Bracket(Fraction(found.largest), Fraction(value), met, witness)
-    return Answer(solver, found, before, known)
+    return Answer(solver, found, home.largest, known)
 
 
 def _bounded(found: Split, keep: bool) -> tuple[Split, tuple[int, Witness]]:

@@ -162,7 +162,7 @@ def from_load(
     low, high = given.min(), given.max()
     if low < 0:
         raise InputError(f"the load tensor holds {low}: a count can't be negative")
-    if high / ranks >= np.iinfo(np.int32).max:
+    if float(high) / ranks >= np.iinfo(np.int32).max:
         raise InputError(f"a load of {high}: beyond int32 a rank; divide the tensor first")
     if high < LEAST_LOAD and given.dtype.kind == "f" and (given % 1).any():
         raise InputError(

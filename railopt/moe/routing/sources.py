@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from railopt.errors import InputError, did_you_mean
-from railopt.fabric import Fabric
+from railopt.fabric import MAX_GPUS, Fabric
 from railopt.moe.routing.files import read_any
 from railopt.moe.routing.trace import Trace
 from railopt.routed import Routed
@@ -43,6 +43,8 @@ def trace_from(
 
 def generated(spec: str, ranks: int) -> Trace:
     """A trace of one layer: `steps` steps of a workload, from the spec's `step` on."""
+    if ranks > MAX_GPUS:
+        raise InputError(f"{shown(spec)} on {ranks} GPUs: traces of at most {MAX_GPUS} are made")
     name, _, rest = spec.partition(":")
     options = [item for item in rest.split(",") if item]
     given = [item.partition("=")[2] for item in options if item.startswith("steps=")]

@@ -30,6 +30,7 @@ from railopt.errors import FormatError, InputError, printable
 MAX_DATA = 1 << 29  # bytes of arrays
 MAX_PICKLE = 1 << 24  # bytes of the pickle
 MAX_OPCODES = 1 << 20  # of it: some 30,000 tensors
+MAX_NUMBER = 1 << 63  # what a size or a stride of torch is less than
 MAX_DIRECTORY = 1 << 22  # bytes of the zip's list of members: some 50,000 of them
 STORAGES = {
     "ByteStorage": "|u1",
@@ -62,6 +63,7 @@ def load_pt(path: str | os.PathLike[str]) -> Any:
         EOFError,
         struct.error,
         IndexError,  # an opcode that finds less on the stack than it needs
+        OverflowError,  # numbers beyond those of numpy
     ) as error:
         raise FormatError(
             f"{name}: damaged or foreign, not a readable .pt file ({printable(error, 100)})"
@@ -287,13 +289,18 @@ VALUES = (
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> Array:
-    """A view of a storage's entries, from `offset`, by strides in entries."""
+    """A view of a storage's entries, from `offset`, by strides in entries; that of a dimension of
+    size 1 says nothing.
+    """
     numbers = (
         (offset, *size, *stride) if isinstance(size, tuple) and isinstance(stride, tuple) else ()
     )
-    whole = bool(numbers) and all(type(n) is int and n >= 0 for n in numbers)
+    whole = bool(numbers) and all(type(n) is int and 0 <= n < MAX_NUMBER for n in numbers)
     if not isinstance(storage, np.ndarray) or not whole or len(size) != len(stride):
-        raise FormatError("damaged .pt file: a tensor without shape or data")
+        raise FormatError(
+            "damaged .pt file: a tensor without data, or whose shape and strides are no whole "
+            "numbers below 2**63"
+        )
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if all(size) else -1
     if len(size) > 16 or last >= len(storage) or prod(size) > len(storage):
         raise FormatError(
@@ -302,6 +309,5 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> Array:
     if not prod(size):
         return np.empty(size, storage.dtype) if max(size) <= len(storage) else np.empty(0)
     item = storage.dtype.itemsize
-    return np.lib.stride_tricks.as_strided(
-        storage[offset:], size, [s * item for s in stride], writeable=False
-    )
+    steps = [s * item if n > 1 else 0 for n, s in zip(size, stride, strict=True)]
+    return np.lib.stride_tricks.as_strided(storage[offset:], size, steps, writeable=False)

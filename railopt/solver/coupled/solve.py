@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from railopt.arrays import whole_number
 from railopt.bracket import Bracket, Status
 from railopt.chunks import Chunks
 from railopt.errors import InputError
@@ -22,6 +23,7 @@ from railopt.solver.coupled.fallback import first_bound
 from railopt.solver.coupled.race import Progress, Race
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
+from railopt.units import INT64_MAX
 
 
 def solve(
@@ -47,6 +49,11 @@ def solve(
     (Ctrl-C) ends the race; the best so far is returned, with "interrupted" among the notes.  So are
     steps that failed: what the others know stays.
     """
+    if not isinstance(chunks, Chunks):
+        raise InputError(
+            f"a {type(chunks).__name__} to solve: expected chunks, e.g. traffic.chunks('1MiB')"
+        )
+    seed = whole_number(seed, "seed", 0, INT64_MAX)
     race = Race(fabric, chunks, limit_s, seed, Fraction(tolerance), report)
     return settle(race, backend, start)
 

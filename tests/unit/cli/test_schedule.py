@@ -168,6 +168,23 @@ def test_a_saved_schedule_is_not_made_again(
     assert f"{words[0]} can't do anything to" in ran.err
 
 
+def test_one_file_for_two_things_is_refused(railopt_cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    words = ("schedule", "uniform", "--nodes", 3, "--rails", 2, "--plan", path, "-o", path)
+    for more in ((), ("--force",)):
+        ran = railopt_cli(*words, *more)
+        assert (ran.code, ran.out, path.exists()) == (1, "", False)
+        assert "is to be written twice" in ran.err
+
+
+def test_kinds_without_stages_list_none(railopt_cli: Cli) -> None:
+    words = ("schedule", "uniform", "--nodes", 3, "--rails", 2, "--stages")
+    ran = railopt_cli(*words, "--kind", "pipelined")
+    assert (ran.code, ran.out) == (1, "")
+    assert "pipelined has no stages" in ran.err
+    assert railopt_cli(*words, "--kind", "fast").code == 0
+
+
 def test_nothing_is_written_where_one_of_the_files_exists(railopt_cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "c.cm").write_text("mine")
     files = ("-o", tmp_path / "s.npz", "--plan", tmp_path / "p.npz", "--cm", tmp_path / "c.cm")

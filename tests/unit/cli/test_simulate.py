@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +57,7 @@ def test_the_inside_of_nodes(tmp_path: Path, railopt_cli: Cli) -> None:
     found = run_json(railopt_cli, *words)
     assert found["staged"] == 0 < found["passed_on"]
     assert 0 < found["scale_up_ps"] <= times["pipelined"]
-    assert "bytes staged" in railopt_cli("simulate", *words).out
+    assert "staged in nodes     0B" in railopt_cli("simulate", *words).out
     assert run_json(railopt_cli, *words)["completion_ps"] == times["pipelined"]
     picture = tmp_path / "run.svg"
     drawn = railopt_cli("simulate", *words, "--scale-up", "before", "--timeline", picture)
@@ -101,14 +103,38 @@ def test_the_table_says_what_matters(railopt_cli: Cli) -> None:
     text = railopt_cli("simulate", "uniform", *SMALL).out
     for word in (
         "completion",
-        "bound, this run",
-        "bound, any plan",
+        "bound by port loads",
+        "bound of any plan",
         "algbw",
         "busbw",
-        "rail utilisation",
+        "rails used",
         "p99",
     ):
         assert word in text
+
+
+def test_csv_has_plain_numbers(railopt_cli: Cli) -> None:
+    words = ("simulate", "uniform", *SMALL)
+    found = run_json(railopt_cli, *words[1:])
+    rows = dict(csv.reader(io.StringIO(railopt_cli(*words, "--format", "csv").out)))
+    assert float(rows["completion"]) == pytest.approx(found["completion_ps"] / 1e12)
+    assert float(rows["algbw, GB/s"]) == found["algbw_GBps"]
+    assert float(rows["above it, %"]) == pytest.approx(100 * found["over_bound"])
+    assert [float(rows[f"rail {rail} used, %"]) for rail in range(4)] == pytest.approx(
+        [100 * share for share in found["rail_utilisation"]]
+    )
+    assert all(float(rows[name]) >= 0 for name in ("flows", "bytes", "flows, p99"))
+
+
+def test_a_run_that_is_stuck_has_no_bandwidth_and_no_gap(railopt_cli: Cli) -> None:
+    words = ["uniform", "--fault", "1us:0:0=0", *SMALL]
+    ran = railopt_cli("simulate", *words, "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, bool(found["stuck"])) == (2, True)
+    assert [found[name] for name in ("over_bound", "algbw_GBps", "busbw_GBps")] == [None] * 3
+    text = railopt_cli("simulate", *words).out
+    assert "last delivered" in text
+    assert "completion " not in text
 
 
 def test_a_stuck_run_exits_2_with_its_partial_timeline(tmp_path: Path, railopt_cli: Cli) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from railopt.check import Verdict
 from railopt.moe.micro import solve
 
 Cli = Callable[..., Any]
@@ -71,6 +73,53 @@ def test_a_certificate_is_checked(railopt_cli: Cli, tmp_path: Path) -> None:
     again = railopt_cli("split", *SMALL, *words)
     assert again.code == 1
     assert "exists" in again.err
+
+
+def test_a_certificate_that_no_check_accepts_leaves_the_result(
+    railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Verdict(False, False, "room", "refused: the check needs more than 3 steps")
+    monkeypatch.setattr("railopt.certificate.check_certificate", lambda *_: refused)
+    words = ["--spare", "1", "--iteration", "0", "--certificate", tmp_path / "a.json"]
+    ran = railopt_cli("split", *SMALL, *words)
+    assert ran.code == 1
+    assert "before worst" in ran.out
+    assert "more than 3 steps" in ran.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_target_that_can_not_be_written_is_refused_before_the_solve(
+    railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: Any, **__: Any) -> None:
+        raise AssertionError("solved")
+
+    monkeypatch.setattr("railopt.moe.micro.batches.split", asked)
+    words = ["--spare", "1", "--iteration", "0", "--certificate"]
+    ran = railopt_cli("split", *SMALL, *words, tmp_path / "none" / "a.json")
+    assert (ran.code, "does not exist" in ran.err) == (1, True)
+    ran = railopt_cli("split", *SMALL, *words, tmp_path)
+    assert (ran.code, "a folder" in ran.err) == (1, True)
+
+
+def test_csv_has_plain_numbers_under_names_of_their_own(railopt_cli: Cli) -> None:
+    ran = railopt_cli("split", *SMALL, "--spare", "1", "--expert", "44MiB", "--format", "csv")
+    names, *rows = csv.reader(ran.out.splitlines())
+    assert len(set(names)) == len(names)
+    assert all(float(cell) >= 0 for row in rows for cell in row)
+    found = dict(zip(names, rows[0], strict=True))
+    assert int(found["copied"]) == pytest.approx(float(found["copies"]) * (44 << 20))
+
+
+def test_progress_is_said_on_the_heartbeats_line(
+    railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("railopt.cli.split.stage", said.append)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    ran = railopt_cli("split", *SMALL, "--spare", "1")
+    assert said == ["layer 0, iteration 0", "layer 0, iteration 1"]
+    assert "iteration" not in ran.err
 
 
 @pytest.mark.parametrize(

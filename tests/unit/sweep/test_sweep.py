@@ -409,6 +409,29 @@ def test_rows_that_nobody_wrote_so_are_counted_as_torn(railopt_cli: Any, tmp_pat
         assert f"{len(HOSTILE)} torn lines" in ran.err
 
 
+def test_a_file_of_something_else_is_no_results(railopt_cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "plan.npz").write_bytes(b"PK\x03\x04\nno rows\n")
+    for command in (["results"], ["report", "-o", str(tmp_path / "r.html")]):
+        ran = railopt_cli(command[0], tmp_path / "plan.npz", *command[1:])
+        assert (ran.code, ran.out) == (1, "")
+        assert "no results in it" in ran.err
+
+
+def test_rows_that_differ_in_their_nics_alone_can_be_told_apart(
+    railopt_cli: Any, tmp_path: Path
+) -> None:
+    rows = [_good_row(), _good_row()]
+    for number, (row, degrade) in enumerate(zip(rows, ("", "0:1=0.5"), strict=True)):
+        row["key"] = f"{number}"
+        row["instance"] = {**row["instance"], "degrade": degrade, "link": "400Gb/s"}
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(map(results.encode, rows)) + b"\n")
+    head, _, *lines = railopt_cli("results", tmp_path / "rows.jsonl").out.splitlines()
+    assert "degrade" in head
+    assert "link" not in head
+    assert "0:1=0.5" not in lines[0]
+    assert "0:1=0.5" in lines[1]
+
+
 def test_foreign_text_in_rows_stays_in_its_line(railopt_cli: Any, tmp_path: Path) -> None:
     row = {**_good_row(), "worst_side": "send\nproved\x1b[2J"}
     (tmp_path / "rows.jsonl").write_bytes(results.encode(row) + b"\n")

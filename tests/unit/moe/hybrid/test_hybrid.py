@@ -14,9 +14,10 @@ import pytest
 
 from railopt import Fabric, plan
 from railopt.bracket import Bracket, Status
-from railopt.errors import InputError
+from railopt.errors import Infeasible, InputError
 from railopt.moe.hybrid import domains as partition
 from railopt.moe.hybrid import gating, migrate, spec, stream
+from railopt.moe.hybrid.answer import answer
 from railopt.moe.hybrid.simulated import block_time
 from railopt.symbolic.statements import hybrid as symbolic
 
@@ -150,6 +151,18 @@ def test_the_optimum_is_the_best_of_all_latencies(seed: int) -> None:
     found = [(one.total, [d.largest for d in domains]) for domains, one in best.ranking]
     assert found == every[:5]
     assert best.bracket.value == every[0][0]
+
+
+def test_given_sizes_have_to_fit_and_the_closed_form_is_for_what_it_knows() -> None:
+    block = flat(workers=4)
+    assert answer(spec.Question(block, False), [2]).closed is not None
+    tight = replace(block, memory=15 * MB)
+    with pytest.raises(Infeasible, match=r"need 15.26MiB of experts a worker, its own included"):
+        answer(spec.Question(tight, False), [2])
+    assert answer(spec.Question(replace(block, memory=16 * MB), False), [2]).latency.total > 0
+    slow = (replace(block.levels[0], latency=Fraction(1, 10**6)),)
+    for other in (tight, replace(block, gradients=True), replace(block, levels=slow)):
+        assert answer(spec.Question(other, False)).closed is None
 
 
 def test_gradients_and_memory_change_the_optimum() -> None:

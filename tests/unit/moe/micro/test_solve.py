@@ -19,7 +19,7 @@ from railopt.errors import InputError
 from railopt.moe.micro.flow import evened
 from railopt.moe.micro.room import Case, best_of, bound_of, closed_bound, relaxed
 from railopt.moe.micro.slots import Slots
-from railopt.moe.micro.solve import split
+from railopt.moe.micro.solve import Greedy, split
 from railopt.symbolic.statements import spare
 
 kernel = importlib.import_module("railopt.check")
@@ -221,6 +221,36 @@ def test_certificates_are_files(tmp_path: Path) -> None:
     assert kernel.main([str(tmp_path / "a.json")]) == 0
     nothing = split(Slots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [0, 0], "exact")
     assert nothing.certificate().check().ok
+
+
+def test_a_certificate_too_large_to_be_checked_is_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = split(*drawn(7), "flow")
+    check = kernel.check_certificate
+    monkeypatch.setattr(
+        "railopt.certificate.check_certificate", lambda record, _: check(record, work=3)
+    )
+    with pytest.raises(InputError, match=r"is saved.*needs more than 3 steps; split fewer") as why:
+        found.save(tmp_path / "a.json")
+    assert "\n" not in str(why.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_greedy_is_never_worse_than_before() -> None:
+    """Experts held twice, no spare slots or few: full GPUs can't give straight to empty ones."""
+    worse = 0
+    for case in range(200):
+        dice = Dice(case, "held twice")
+        holds = dice.unit((8, 12)) < 0.25
+        holds[dice.below(8, 12), np.arange(12)] = True
+        slots = Slots(1, 8, holds, np.full(8, case % 2))
+        counts = dice.below(100, 12)
+        found = split(slots, counts, "greedy")
+        assert found.split.largest <= found.before
+        assert split(slots, counts, "flow").split.largest <= found.split.largest
+        worse += Greedy(slots).largest(counts) > found.before
+    assert worse > 0
 
 
 def test_small_cases_are_solved_exactly_without_being_asked() -> None:

@@ -8,6 +8,7 @@ import pickle
 import random
 import struct
 import tracemalloc
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,6 +182,17 @@ def test_a_tensor_is_no_larger_than_its_data(tmp_path: Path) -> None:
         load_pt(pt(Tensor("0", (1,), (1,), 13), tmp_path / "x.pt", **{"0": LOAD}))
     with pytest.raises(FormatError, match="no member"):
         load_pt(pt(Tensor("1", (1,), (1,), 1), tmp_path / "x.pt", **{"0": LOAD}))
+
+
+def test_the_stride_of_a_dimension_of_one_says_nothing(tmp_path: Path) -> None:
+    for stride in (0, 1, 10**6, 2**62):
+        tensor = Tensor("0", (4, 3, 1), (3, 1, stride), 12)
+        found = load_pt(pt(tensor, tmp_path / "x.pt", **{"0": LOAD}))
+        np.testing.assert_array_equal(found, LOAD.reshape(4, 3, 1))
+    for stride in (2**63, 10**30):
+        tensor = Tensor("0", (4, 3, 1), (3, 1, stride), 12)
+        with pytest.raises(FormatError, match=r"whole numbers below 2\*\*63"):
+            load_pt(pt(tensor, tmp_path / "x.pt", **{"0": LOAD}))
 
 
 def _memo(value: Any, times: int) -> bytes:
@@ -471,6 +483,13 @@ def test_fractions_are_no_tokens() -> None:
         from_load([[0.25, 0.75]], ranks=1)
     assert from_load([[2500.5, 7.0]], ranks=1).load.tolist() == [[[2500, 7]]]
     assert from_load([[3.0, 7.0]], ranks=1).load.tolist() == [[[3, 7]]]
+
+
+def test_half_precision_loads_are_read_without_a_warning() -> None:
+    load = np.array([[1, 65504]], np.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert from_load(load, ranks=2).load.tolist() == [[[1, 65504]]]
 
 
 def slots_and_tokens(slots: np.ndarray, ids: np.ndarray, path: Path) -> Path:

@@ -53,6 +53,11 @@ def test_what_is_no_trace(spec: str) -> None:
         trace_from(spec, ranks=4)
 
 
+def test_more_gpus_than_a_trace_may_have() -> None:
+    with pytest.raises(InputError, match="'routing' on 8000 GPUs: traces of at most 4096"):
+        trace_from("routing", ranks=8000)
+
+
 def test_top_k_is_the_specs_to_say() -> None:
     with pytest.raises(InputError, match="top="):
         trace_from("drift", ranks=4, top_k=2)
