@@ -43,7 +43,7 @@ def solve(
                "highs", "scipy"
     tolerance  stop when (value - bound) / bound is at most this; 0 stops at the optimum only
     start      a plan of these chunks that is known already
-    report     called with a Progress whenever value or bound improve
+    report     called with a Progress whenever value or bound improve, or a longer step begins
 
     The time in which kernels are loaded and, on a first run, compiled does not count.  An interrupt
     (Ctrl-C) ends the race; the best so far is returned, with "interrupted" among the notes.  So are

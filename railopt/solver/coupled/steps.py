@@ -144,6 +144,7 @@ def _go_on(race: Race) -> None:
 
 def _later(race: Race, round_: int) -> None:
     """Searches around tight nodes, and one from a new start."""
+    race.tell("search")
     for _ in range(AROUND):
         attempt(race, _around)
     attempt(race, _restart, round_)
@@ -276,6 +277,7 @@ def _whole(race: Race) -> None:
         return
     from railopt.solver.coupled import whole
 
+    race.tell("whole chunks")
     deadline = race.deadline.within(WHOLE * race.limit_s)
     found = whole.last_refuted(race.cells, race.bound, race.value, deadline)
     if found is not None:
@@ -339,6 +341,7 @@ def _nodes(race: Race, limit_s: float) -> None:
     for side, node in _critical(race):
         if race.over:
             return
+        race.tell(f"node {node} {side}")
         limit = min(limit_s, race.left_s / 2)
         found = nodes.optimum(race.cells, side, node, limit, race.deadline, race.seed)
         bracket = found.bracket
@@ -423,6 +426,7 @@ def _joint(race: Race, steps: int, sets: int) -> None:
 
     small = len(race.chunks) * race.fabric.rails <= ILP_VARIABLES
     if small and race.rail is not None and race.value > race.bound * (1 + race.tolerance):
+        race.tell("several sides together")
         witness = joint.refute(race.cells, race.value, sets, steps, race.deadline)
         if witness is not None:
             race.lift(race.value, witness, "joint")
