@@ -502,7 +502,8 @@ def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) ->
     if not tokens:
         rows = trace.counts.size // trace.experts
         tokens = int(trace.counts.sum(dtype=np.int64) / rows / trace.top_k)
-    model = sized.model(fabric, tokens, gpu_flops=question.gpu_flops)
+    several = len(trace.layers) > 1  # whose compute hides transfers
+    model = sized.model(fabric, tokens, gpu_flops=question.gpu_flops, overlap=several)
     wanted, on = question.replicas, model.devices
     if question.active is not None:
         on = int(question.active.sum())

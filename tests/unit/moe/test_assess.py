@@ -54,6 +54,16 @@ def test_scores_are_those_of_the_split_but_for_whole_tokens(rule: str) -> None:
         np.testing.assert_allclose(theirs.ratio[1], one)
 
 
+@pytest.mark.parametrize("ffn", [64, 1024])
+def test_one_layer_alone_hides_no_transfers(ffn: int) -> None:
+    """Copies of large experts do not pay there, and none are planned."""
+    trace = drifting(4, layers=1)
+    trace = Trace(trace.counts, 2, 400, 64, meta={"model": {"ffn": ffn, "shared": 0}})
+    made = compare(trace, FABRIC, Question("pro-prophet", only=-1))
+    before, after = (made.sides[name].timeline.total_ps for name in ("before", "after"))
+    assert after < before if ffn == 64 else after == before
+
+
 def test_layers_without_tokens_are_in_no_mean() -> None:
     """A dense layer in a recording is not one that is perfectly even."""
     counts = 840 * np.random.default_rng(1).integers(1, 9, (3, 2, 4, 6))
