@@ -80,9 +80,11 @@ def test_a_context_with_a_window_of_samples(samples: int) -> None:
     assert twins(made.numpy().astype(np.int32), 8) == 0
     assert torch.equal(policy.rebalance_experts(given, None).physical_to_logical_map, made)
     assert torch.equal(policy.plan_rebalance(given).physical_to_logical_map, made)
-    if samples == 1:  # nothing more is known than the sum
-        plain = RailoptEplbPolicy.rebalance_experts(window.sum(dim=0), 40, 1, 2, 8, before)
-        assert torch.equal(plain, made)
+    if samples == 1:  # nothing more is known than the sum, but more is tried
+        load = window.sum(dim=0)
+        plain = RailoptEplbPolicy.rebalance_experts(load, 40, 1, 2, 8, before)
+        tried, once = (balance(load.numpy(), p.numpy().astype(np.int32), 8) for p in (made, plain))
+        assert (tried <= once * (1 + 1e-12)).all()
 
 
 def test_vllms_own_plan_is_returned_where_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
