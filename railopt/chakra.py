@@ -60,10 +60,12 @@ _ON_GPU = _attribute("is_cpu_op", _BOOL, 0)
 
 
 def _node(identity: int, name: str, kind: int, waits: Iterable[int], rest: bytes) -> bytes:
-    """A Node: id, name, type, ctrl_deps (packed), attributes."""
+    """A Node: id, name, type, ctrl_deps and data_deps (packed), attributes.  What it waits for is
+    in both: older feeders of ASTRA-sim look at data_deps alone.
+    """
     after = b"".join(map(varint, waits))
     head = number(1, identity) + block(2, name.encode()) + number(3, kind)
-    return _message(head + (block(4, after) if after else b"") + rest)
+    return _message(head + (block(4, after) + block(5, after) if after else b"") + rest)
 
 
 def _message(data: bytes) -> bytes:

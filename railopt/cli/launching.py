@@ -169,7 +169,7 @@ def choose_sender(args: argparse.Namespace, *others: str) -> tuple[str, Launch]:
             "--sender verbs needs the other ranks: start it with mpirun, srun or torchrun, or "
             "with --hosts"
         )
-    if launch is None:
+    if launch is None or sender == "loopback":  # which is all ranks in this process
         launch = Launch("none", 0, 1)
     note(f"{launch} sender={sender}")
     return sender, launch

@@ -106,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
             adapter.seen().save(args.save_fabric, force=args.force)
             talk(sender, f"wrote {args.save_fabric}")
         _show(args, carried)
+    if carried.wrong:
+        raise CheckFailed(f"{carried.sender}: {carried.wrong} chunks arrived with wrong bytes")
     return 0
 
 
@@ -141,5 +143,3 @@ def _show(args: argparse.Namespace, carried: Carried) -> None:
     else:
         gbits = args.report_gbits
         output_of(args).table(carried.columns(gbits=gbits), carried.rows(gbits=gbits))
-    if carried.wrong:
-        raise CheckFailed(f"{carried.sender}: {carried.wrong} chunks arrived with wrong bytes")

@@ -114,7 +114,8 @@ def carry(
                 setting.say(f"after run {run} the plan is made again: {adapter.changes()}")
         every = every or [_all(carrier, report, links) for report in reports]
     nodes = list(zip(*every, strict=True))
-    nodes[setting.launch.rank] = tuple(reports)  # with their links in any world
+    mine = setting.launch.rank if len(nodes) > 1 else 0
+    nodes[mine] = tuple(reports)  # with their links in any world
     return Carried(sender, plan, tuple(nodes), tuple(replans))
 
 

@@ -91,6 +91,8 @@ def counted_between(
     if last.links or not last.ports:
         if naming is not None:
             raise InputError("metrics name nodes and rails themselves: hosts and devices can't act")
+        if first.ports:
+            raise InputError("counters of ports before, and metrics after: expected one kind")
         anew = first.started and last.started and first.started.isdisjoint(last.started)
         return _of_links(Reading({}, {}) if anew else first, last, shape)
     if before is None:
@@ -193,7 +195,7 @@ def _grown(before: int | Fraction, after: int | Fraction, what: str) -> int:
 
 def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
     nodes, rails = shape
-    sent, received = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    sent, received = ([[0] * rails for _ in range(nodes)] for _ in range(2))
     links = []
     nothing = Fraction(0), Fraction(0)
     for place, (size, busy) in sorted(last.links.items()):
@@ -202,13 +204,13 @@ def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
             raise InputError(f"metrics of link {place}: the plan has {nodes} nodes x {rails} rails")
         was, busy_was = first.links.get(place, nothing)
         moved = _grown(was, size, f"link {place}")
-        if busy < busy_was:
+        if not 0 <= busy - busy_was <= INT64_MAX:
             raise InputError(
-                f"link {place}: its busy seconds went down: counters were reset in between, or "
-                f"BEFORE and AFTER are exchanged"
+                f"link {place}: its busy seconds went down, or up by more than a clock has: "
+                f"counters were reset in between, or BEFORE and AFTER are exchanged"
             )
-        sent[node, rail] += moved
-        received[peer, rail] += moved
+        sent[node][rail] += moved
+        received[peer][rail] += moved
         links.append(LinkReport(node, peer, rail, moved, 0, 0.0, float(busy - busy_was)))
     runs = _grown(first.runs, last.runs, "runs")
     if not runs:
@@ -216,7 +218,10 @@ def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
             "no run was counted between the two readings, nor are there counters of ports: "
             "expected metrics of railopt, or lines of /sys/class/infiniband, before and after"
         )
-    return Counted(sent, received, np.zeros(shape, np.int64), tuple(links), runs)
+    if max(max(map(max, side)) for side in (sent, received)) > INT64_MAX:
+        raise InputError("the links of a NIC carried more than 2**63 - 1 bytes together")
+    out, back = (np.array(side, np.int64) for side in (sent, received))
+    return Counted(out, back, np.zeros(shape, np.int64), tuple(links), runs)
 
 
 def _of_ports(

@@ -241,8 +241,12 @@ def served(metrics: Metrics, port: int) -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: stderr is for the run."""
 
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Nothing: a client that went away."""
+
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Answer)
+        server = Server(("127.0.0.1", port), Answer)
     except OSError as error:
         raise InputError(
             f"port {port} of 127.0.0.1: {error.strerror}: choose another for the metrics"

@@ -6,9 +6,9 @@ counts is nodes and rails.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from railopt.arrays import read_text
@@ -35,7 +35,7 @@ def hosts_from(text: str) -> tuple[str, ...]:
     """The nodes in order: `gpu01,gpu02` or `gpu[01-08]`, or a file with a host a line, of which the
     first word counts and what follows a `#` does not.
     """
-    names = expand_hosts(text) if not Path(text).is_file() else _hosts_of_file(text)
+    names = _hosts_of_file(text) if os.path.isfile(text) else expand_hosts(text)
     if not names:
         raise InputError(f"{shown(text)} names no host: expected e.g. gpu01,gpu02 or gpu[01-08]")
     return once(names, "host")
@@ -44,17 +44,23 @@ def hosts_from(text: str) -> tuple[str, ...]:
 def _hosts_of_file(path: str) -> list[str]:
     lines = read_text(path, MAX_BYTES).splitlines()
     words = [line.partition("#")[0].split() for line in lines]
-    hosts = [host for line in words if line for host in expand_hosts(line[0])]
-    if len(hosts) > MAX_NODES:
-        raise InputError(f"{printable(path)}: more than {MAX_NODES} hosts")
+    hosts: list[str] = []
+    for line in filter(None, words):
+        hosts += expand_hosts(line[0])
+        if len(hosts) > MAX_NODES:
+            raise InputError(f"{printable(path)}: more than {MAX_NODES} hosts")
     return hosts
 
 
 def once(names: Sequence[str], what: str) -> tuple[str, ...]:
     """The names, each of which stands there once."""
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise InputError(f"{what} {printable(twice)} is named twice: expected each once, in order")
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            raise InputError(
+                f"{what} {printable(name)} is named twice: expected each once, in order"
+            )
+        seen.add(name)
     return tuple(names)
 
 

@@ -183,7 +183,7 @@ def fabric_from(
     nodes = gathered.nodes or 1 + max(m.node for m in measured)
     rails = gathered.rails or 1 + max(m.rail for m in measured)
     if missing_dead:
-        _require_half(len(rates), nodes, rails)
+        _require_half(sum(rate > 0 for rate in rates.values()), nodes, rails)
     for place in itertools.product(range(nodes), range(rails), SIDES):
         if place not in rates and not missing_dead:  # found before more were tried than given
             node, rail, side = place
@@ -204,7 +204,7 @@ def _require_half(sides: int, nodes: int, rails: int) -> None:
     """Refuse to call most of a fabric dead: names were read wrongly, or reports left out."""
     if nodes * rails > MAX_NICS or sides < nodes * rails:
         raise InputError(
-            f"reports of {sides} of {2 * nodes * rails} directions of {nodes} nodes x {rails} "
+            f"rates of {sides} of {2 * nodes * rails} directions of {nodes} nodes x {rails} "
             f"rails: expected at least half of them, before the others are called dead"
         )
 

@@ -59,9 +59,10 @@ class Gpu(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A port of a NIC."""
+    """A port of a NIC; `name` is whole, that of `nic` may be cut."""
 
     dev: int
+    name: str
     nic: Nic
     place: Place
 
@@ -119,13 +120,14 @@ class Dump:
         number = len(self.nets)
         speed = _number(attributes, "net", "speed", 0)
         card = self._busid().rpartition(".")[0]  # without the PCI function
+        name = attributes.get("name", f"net {number}")
         nic = Nic(
-            printable(attributes.get("name", f"net {number}"), 40),
+            printable(name, 40),
             parse_rate(f"{speed}Mb/s") if speed else None,
             card or None,
             attributes.get("gdr") != "0",
         )
-        return Net(_number(attributes, "net", "dev", number), nic, self._place())
+        return Net(_number(attributes, "net", "dev", number), name, nic, self._place())
 
 
 def _number(attributes: Mapping[str, str], tag: str, key: str, default: int) -> int:
@@ -174,8 +176,8 @@ def parse_dump(text: str, name: str) -> Found:
 
 def _nets(dump: Dump) -> list[Net]:
     """NICs in the order of their numbers; members of a merged one (`a+b`) are in it."""
-    merged = {part for net in dump.nets if "+" in net.nic.name for part in net.nic.name.split("+")}
-    return sorted((net for net in dump.nets if net.nic.name not in merged), key=lambda n: n.dev)
+    merged = {part for net in dump.nets if "+" in net.name for part in net.name.split("+")}
+    return sorted((net for net in dump.nets if net.name not in merged), key=lambda n: n.dev)
 
 
 def _distance(gpu: Place, net: Place) -> int:

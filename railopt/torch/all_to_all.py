@@ -168,6 +168,8 @@ class RailAllToAll:
             return f"{name} is on {tensor.device}, its process groups carry {self._device} tensors"
         if name == "output" and not tensor.is_contiguous():
             return "output is not contiguous: rows are written where they lie"
+        if name == "output" and (tensor.is_conj() or tensor.is_neg()):
+            return "output is a conjugated or negated view: rows are written where they lie"
         return ""
 
 

@@ -54,7 +54,7 @@ class _Along(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, carrier: Carrier, way: Way, length: int, *tensors: Any) -> Any:
         ctx.carrier, ctx.way, ctx.rows = carrier, way, tensors[0].shape[0]
         ctx.moving = [tensor.is_floating_point() or tensor.is_complex() for tensor in tensors]
-        parts = [as_bytes(tensor.contiguous()) for tensor in tensors]
+        parts = [as_bytes(_plain(tensor)) for tensor in tensors]
         packed = torch.cat(parts, dim=1)
         arrived = packed.new_empty((length, packed.shape[1]))
         carrier.carry(way, packed, arrived)
@@ -73,9 +73,14 @@ class _Along(torch.autograd.Function):  # type: ignore[misc]
         return None, None, None, *(next(returned) if on else None for on in ctx.moving)
 
 
+def _plain(tensor: Any) -> Any:
+    """Contiguous, and no view that stands for conjugates or negatives."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
 def _move(carrier: Carrier, way: Way, input: Any, output: Any, calls: list[Handle] | None) -> None:
     """Bytes of `input` into `output`; with `calls` the handle is put there."""
-    rows, out = as_bytes(input.detach().contiguous()), as_bytes(output.detach())
+    rows, out = as_bytes(_plain(input.detach())), as_bytes(output.detach())
     if calls is None:
         carrier.carry(way, rows, out)
     else:

@@ -56,6 +56,28 @@ def test_send_is_loopback_without_a_launcher(plan_file: Path, railopt_cli: Cli) 
     )
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_of_a_launcher_record_their_own_table_and_loopback_is_all_of_them(
+    rank: int, plan_file: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = railopt_cli("send", plan_file, "--sender", "record", "--hosts", "a,b", "--rank", rank)
+    assert ran.code == 0, ran.err
+    assert len(ran.out.splitlines()) > 2
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    whole = railopt_cli("send", plan_file, "--sender", "loopback")
+    assert whole.code == 0, whole.err
+    assert "rank=0/1 sender=loopback" in whole.err
+    assert whole.out
+
+
+def test_wrong_bytes_are_the_exit_code_of_every_rank(
+    plan_file: Path, null_devices: NullLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("railopt.runtime.carried.Carried.wrong", 5)
+    assert on_two_nodes("send", str(plan_file)) == [4, 4]
+
+
 def test_record_goes_to_stdout_or_a_file(plan_file: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     ran = railopt_cli("send", plan_file, "--sender", "record")
     assert ran.out.splitlines()[0].startswith("sender\tround\tnode")

@@ -7,11 +7,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import railopt
+from railopt import Fabric, workloads
 from railopt.errors import BackendError
+from railopt.inside import Inside
 from railopt.policies import POLICIES
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
@@ -299,6 +304,19 @@ def test_replanning_keeps_to_rails_that_the_fabric_has_at_both_ends() -> None:
     assert policy == "lpt"
     with pytest.raises(BackendError, match="no living rail is left"):
         replan(again, rows, 0, 1, alive=[2])
+
+
+@pytest.mark.parametrize("policy", list(POLICIES))
+@pytest.mark.parametrize("nics", [1, 2])  # a GPU; one that loses its only one is near others
+def test_replanning_where_the_inside_of_nodes_is_known(policy: str, nics: int) -> None:
+    near = np.repeat(np.eye(4 // nics, dtype=bool), nics, axis=1)
+    fabric = replace(Fabric.uniform(3, 4, gpus=4 // nics), inside=Inside(near))
+    chunks = workloads.moe(fabric, tokens=64).chunks("64KiB")
+    made = railopt.plan(fabric, chunks, policy)
+    rows = ((chunks.src == 0) & (chunks.dst == 1)).nonzero()[0]
+    rails, used = replan(made, rows, 0, 1, alive=[0, 2, 3])
+    assert set(rails.tolist()) <= {0, 2, 3}
+    assert used == policy
 
 
 def test_immediates_carry_the_round() -> None:

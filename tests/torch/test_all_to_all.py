@@ -146,6 +146,26 @@ def test_gradients_take_the_way_back() -> None:
     run(4, gradients)
 
 
+def conjugates() -> None:
+    """Views that stand for conjugates and negatives, sent and coming back as gradients."""
+    rails = RailAllToAll(TWO_TWO, limit_s=WAIT_S)
+    ranks = dist.get_world_size()
+    sent = torch.randn(2 * ranks, 3, dtype=torch.complex64, requires_grad=True)
+    for view in (sent.conj(), sent.conj().imag):
+        assert view.is_conj() or view.is_neg()
+        plain = view.detach().resolve_conj().resolve_neg().contiguous()
+        out, expected = torch.empty_like(plain), torch.empty_like(plain)
+        dist.all_to_all_single(expected, plain)
+        assert torch.equal(rails.all_to_all_single(out, view), expected)
+    out = rails.all_to_all_single(torch.empty_like(sent.detach()), sent)
+    out.conj().backward(torch.ones_like(out).conj())
+    assert torch.equal(sent.grad, torch.ones_like(sent))
+
+
+def test_conjugated_and_negated_views() -> None:
+    run(4, conjugates)
+
+
 def under_way() -> None:
     """Several calls under way; ranks wait for them in different orders and talk in between."""
     railed = RailAllToAll(TWO_TWO, limit_s=WAIT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -171,6 +172,16 @@ def test_the_command_reads_metrics(tmp_path: Path, railopt_cli: Cli) -> None:
     assert whole.out == railopt_cli(*line).out, "nothing was counted before"
     ports = save_ports(tmp_path / "ports", planned.send, planned.recv)
     assert "need a reading before the run" in railopt_cli(*line[:2], "--metrics", ports).err
+    assert "expected one kind" in railopt_cli(*line[:3], ports, after).err
+    text = after.read_text()
+    for name, huge in (
+        ("link_busy_seconds_total", "9" * 900),
+        ("link_sent_bytes_total", "9000000000000000000"),
+    ):
+        odd = re.sub(rf"(railopt_{name}{{.*}}) \S+", rf"\1 {huge}", text)
+        (tmp_path / "odd.prom").write_text(odd)
+        ran = railopt_cli(*line[:2], "--metrics", tmp_path / "odd.prom")
+        assert (ran.code, ran.out) == (1, ""), name
 
 
 def test_metrics_of_another_process_are_not_taken_off(tmp_path: Path) -> None:

@@ -34,7 +34,10 @@ def memory_of(buffer: Any, *, writable: bool) -> Memory:
         if hasattr(buffer, name):
             return _from_interface(buffer, getattr(buffer, name), writable, cuda)
     if hasattr(buffer, "__dlpack__"):
-        return _from_dlpack(buffer)
+        try:
+            return _from_dlpack(buffer)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(f"{type(buffer).__name__} gives no memory away: {error}") from error
     try:
         view = memoryview(buffer)
     except TypeError:
@@ -58,7 +61,10 @@ def _from_interface(buffer: Any, interface: dict[str, Any], writable: bool, cuda
     address, readonly = interface["data"]
     if readonly and writable:
         raise InputError("a read-only array can't receive bytes: give a writable one")
-    itemsize = int(interface["typestr"][2:])
+    try:
+        itemsize = np.dtype(interface["typestr"]).itemsize
+    except TypeError as error:
+        raise InputError(f"an array of type {interface['typestr']!r}: {error}") from error
     shape, strides = tuple(interface["shape"]), interface.get("strides")
     if strides is not None and not dlpack.contiguous(shape, strides, itemsize):
         raise InputError(f"the array has strides {strides}: expected contiguous memory")

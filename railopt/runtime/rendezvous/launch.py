@@ -126,7 +126,7 @@ def _expand(item: str, text: str, most: int) -> list[str]:
     from each of its brackets.
     """
     choices = [
-        [n for part in piece.split(",") for n in _numbers(part, text, most)] if i % 2 else [piece]
+        _choices(piece, text, most) if i % 2 else [piece]
         for i, piece in enumerate(_BRACKETS.split(item))
     ]
     if math.prod(map(len, choices)) > most:
@@ -138,6 +138,14 @@ def _expand(item: str, text: str, most: int) -> list[str]:
                 f"host list {shown(text)}: {shown(host)} is not a host's name or address"
             )
     return hosts
+
+
+def _choices(bracket: str, text: str, most: int) -> list[str]:
+    """All numbers of a bracket, of which there may be `most`."""
+    found: list[str] = []
+    for part in bracket.split(","):
+        found += _numbers(part, text, most - len(found))
+    return found
 
 
 def _numbers(part: str, text: str, most: int) -> list[str]:

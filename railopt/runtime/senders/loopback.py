@@ -50,11 +50,16 @@ class Loopback:
             raise InputError("give both send and recv buffers, or neither")
         self._send = None if send is None else [memory_of(b, writable=False) for b in send]
         self._recv = None if recv is None else [memory_of(b, writable=True) for b in recv]
+        if any(memory.cuda for memory in (*(self._send or ()), *(self._recv or ()))):
+            raise InputError("loopback copies with the CPU, which can't reach memory of a GPU")
         self._verify, self._stage, self._round = verify, stage, 0
+        self._last: LoopbackRun | None = None
         self._own: dict[str, list[Memory]] = {}
 
     def run(self, plan: Plan) -> LoopbackRun:
-        """Start the rails' threads on a plan."""
+        """Start the rails' threads on a plan, one at a time."""
+        if self._last is not None and not self._last.poll():
+            raise InputError("the last run is not done: wait for it before the next one")
         self._round += 1
         layout = Layout.packed(plan.chunks)
         own = self._send is None
@@ -83,7 +88,8 @@ class Loopback:
         ways = Ways(source, target, source, target)
         if self._stage:
             ways = self._staged(plan, layout, source, target)
-        return LoopbackRun(plan, ways, wrong, keep=(send, recv, dict(self._own)))
+        self._last = LoopbackRun(plan, ways, wrong, keep=(send, recv, dict(self._own)))
+        return self._last
 
     def _staged(self, plan: Plan, layout: Layout, source: Ints, target: Ints) -> Ways:
         """Addresses on the way: in staging buffers where the plan copies inside a node."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from railopt.arrays import Ints
 from railopt.errors import BackendError
+from railopt.inside import Inside
 from railopt.plans import Plan
 
 FALLBACK = "lpt"
@@ -29,10 +30,23 @@ def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -
     )
     if not len(living):
         raise BackendError(f"no living rail is left from node {node} to node {peer}")
-    smaller = replace(fabric, rails=len(living), tx=fabric.tx[:, living], rx=fabric.rx[:, living])
+    smaller = replace(
+        fabric,
+        rails=len(living),
+        tx=fabric.tx[:, living],
+        rx=fabric.rx[:, living],
+        inside=_inside(fabric.inside, living),
+    )
     policy = policy_of(plan)
     again = policies.plan(smaller, plan.chunks.take(rows), policy)
     return living[again.rail], policy
+
+
+def _inside(inside: Inside | None, living: Ints) -> Inside | None:
+    """What is near on the living rails; the usual order where a GPU's NICs are all dead."""
+    if inside is None or not inside.near[:, living].any(axis=1).all():
+        return None
+    return replace(inside, near=inside.near[:, living])
 
 
 def policy_of(plan: Plan) -> str:

@@ -105,6 +105,14 @@ def test_a_fabric_needs_every_nic_once() -> None:
             fabric_from(Gathered(broken))
 
 
+def test_reports_that_failed_are_no_measurements() -> None:
+    failed = [Measured(k, n, "", 0) for k in range(2) for n in range(2)]
+    with pytest.raises(InputError, match="rates of 0 of 8 directions"):
+        fabric_from(Gathered(failed), missing_dead=True)
+    half = [*failed[:2], *(Measured(1, n, "", 100) for n in range(2))]
+    assert fabric_from(Gathered(half), missing_dead=True).tx.tolist() == [[0, 0], [100, 100]]
+
+
 def test_a_fabric_as_large_as_a_name_says_is_not_made() -> None:
     huge = Gathered([Measured(999_999, 999_999, "", 1)])
     with pytest.raises(InputError, match="no report for node 0 rail 0"):
@@ -214,6 +222,12 @@ def test_hosts_come_as_a_list_or_a_file(tmp_path: Path) -> None:
     file.write_text("# nobody\n")
     with pytest.raises(InputError, match="names no host"):
         hosts_from(str(file))
+    assert len(hosts_from(",".join(f"gpu-node-{k:04}" for k in range(40)))) == 40  # no file's name
+    for bomb in (f"gpu[{','.join(['0-65534'] * 5000)}]", "gpu[0-60000],gpu[0-60000]"):
+        with pytest.raises(InputError, match="more than 65536 hosts"):
+            hosts_from(bomb)
+    with pytest.raises(InputError, match="host gpu60000 is named twice"):
+        hosts_from("gpu[0-60000],gpu60000")
     file.write_bytes(b"\xff\x00")
     with pytest.raises(InputError, match="not a text file"):
         hosts_from(str(file))

@@ -66,6 +66,10 @@ def test_planes_bonds_and_nics_without_gpudirect_are_said() -> None:
     node = parse_node(dump([bridge(0, gpu(0), nic(0), nic(1), merged)]))
     assert node.rates.tolist() == [100 * 10**9]
     assert "mlx5_0+mlx5_1 is a bond: one rail at the rate of its members together" in node.assumed
+    names = ["rocep129s0f0np0", "rocep129s0f1np1", "rocep130s0f0np0"]  # together 47 characters
+    parts = [nic(k, name=name) for k, name in enumerate(names)]
+    node = parse_node(dump([bridge(0, gpu(0), *parts, nic(7, 800_000, name="+".join(names)))]))
+    assert node.rates.tolist() == [100 * 10**9]
 
 
 def direct(*targets: int, count: int = 4, kind: str = "nvlink") -> str:

@@ -11,6 +11,7 @@ import pytest
 from railopt.errors import InputError
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.memory import memory_of
+from railopt.runtime.senders.loopback import Loopback
 
 MASK = (1 << 64) - 1
 
@@ -97,6 +98,23 @@ class Dlpack:
         return self.array.__dlpack__()
 
 
+class Refuses:
+    """As a tensor of torch that requires gradients."""
+
+    def __dlpack__(self, **_: object) -> None:
+        raise BufferError("it requires grad")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def test_characters_have_four_bytes_and_loopback_reaches_no_gpu() -> None:
+    assert memory_of(np.zeros(8, "U5"), writable=True).length == 160
+    there = [Interface("__cuda_array_interface__", np.zeros(4), strides=None)]
+    with pytest.raises(InputError, match="can't reach memory of a GPU"):
+        Loopback(there, there)
+
+
 def test_buffers_of_every_kind_give_their_address() -> None:
     array = np.arange(24, dtype=np.float32).reshape(4, 6)
     for buffer in (
@@ -124,6 +142,8 @@ def test_buffers_of_every_kind_give_their_address() -> None:
         (np.frombuffer(b"12345678", np.uint8), "read-only"),
         (Dlpack(np.zeros((4, 4))[:, 1]), "strides"),
         (7, "no buffer"),
+        (Refuses(), "Refuses gives no memory away: it requires grad"),
+        (Interface("__array_interface__", np.zeros(4), typestr="<?9"), "an array of type"),
     ],
 )
 def test_what_can_not_receive_is_refused(buffer: Any, words: str) -> None:
