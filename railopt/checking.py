@@ -12,7 +12,7 @@ The message of a verdict says by what.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,7 +24,7 @@ from railopt.arrays import Ints, kind_of
 from railopt.certificate import Certificate, between_nodes
 from railopt.check import MEMORY, Rejected, Verdict, check_certificate, completion, parsed
 from railopt.check import check as check_file
-from railopt.errors import FormatError, InputError, printable
+from railopt.errors import CheckFailed, FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.sources import is_file, traffic_from
@@ -35,6 +35,7 @@ from railopt.verified import check as check_verified
 if TYPE_CHECKING:
     from railopt.schedule import Schedule
 
+GPUS = (None, 8, 4, 16, 2, 1)  # a node, for which generated traffic is tried
 Checker = Callable[[Path], Verdict]
 Given = Traffic | str | os.PathLike[str]  # traffic, its file or its spec
 
@@ -100,7 +101,7 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
 
         try:
             made = Schedule.load(path)
-        except InputError as error:
+        except (InputError, CheckFailed) as error:
             return Verdict(False, False, "schedule", printable(error))
         return _schedule(made, traffic)
     try:
@@ -220,12 +221,18 @@ def _certificate(
             f"a certificate of stages does not say how many GPUs a server has: hold its schedule "
             f"against {_name(traffic)}"
         )
-    given = between_nodes(_traffic_of_size(traffic, problem))
     if problem["kind"] == "moved":
+        given = between_nodes(next(_traffics(traffic, problem, [problem["gpus"]])))
         said = f"its bytes between GPUs are those of {_name(traffic)}"
         return _held(verdict, _other_units(problem, given), said)
-    demand = _demand(problem)
-    missed = _other_bytes(demand, given.node_matrix)
+    demand, missed = _demand(problem), ""
+    for whole in _traffics(traffic, problem, GPUS):
+        given = between_nodes(whole)
+        other = _other_bytes(demand, given.node_matrix)
+        missed = missed or other
+        if not other:
+            missed = ""
+            break
     if missed or problem["kind"] in ("fluid", "staged"):
         return _held(verdict, missed, f"its bytes between nodes are those of {_name(traffic)}")
     if certificate.traffic is None:
@@ -298,17 +305,22 @@ def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
     return traffic if isinstance(traffic, Traffic) else traffic_from(os.fspath(traffic), fabric)
 
 
-def _traffic_of_size(traffic: Given, problem: Mapping[str, Any]) -> Traffic:
-    """Traffic for a certificate, which does not say how many GPUs a node has: a file says it, and
-    what is generated has as many as there are rails.
+def _traffics(
+    traffic: Given, problem: Mapping[str, Any], gpus: Sequence[int | None]
+) -> Iterator[Traffic]:
+    """Traffic for a certificate, which may not say how many GPUs a node has: a file says it, and
+    what is generated is generated for each of `gpus`, None being as many as there are rails.
     """
     if isinstance(traffic, Traffic):
-        return traffic
+        yield traffic
+        return
     text, nodes = os.fspath(traffic), len(problem["tx"])
     rails = len(problem["tx"][0])
     if is_file(text):
-        return Traffic.read_sized(text, nodes, rails)
-    return traffic_from(text, Fabric.uniform(nodes, rails))
+        yield Traffic.read_sized(text, nodes, rails)
+        return
+    for count in gpus:
+        yield traffic_from(text, Fabric.uniform(nodes, rails, gpus=count))
 
 
 # ---------------------------------------------------------------- counterexamples

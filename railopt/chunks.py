@@ -242,6 +242,7 @@ class Chunks:
     @classmethod
     def from_columns(cls, nodes: int, gpus: int, columns: Mapping[str, Array]) -> Chunks:
         """The way back from `columns`."""
+        gpus = whole_number(gpus, "gpus", 1, INT64_MAX)
         packed = columns.get("targets")
         targets = None
         if packed is not None:

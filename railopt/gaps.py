@@ -441,10 +441,10 @@ def save_certificates(
     for row in rows:
         plain = name = re.sub(r"[^\w.,=+-]+", "-", row.name)
         for number in itertools.count(2):
-            if name not in used:
+            if used.isdisjoint((name, f"{name}.moved")):
                 break
             name = f"{plain}-{number}"
-        used.add(name)
+        used |= {name, f"{name}.moved"}
         saved.append(Path(folder, f"{name}.json"))
         row.report.save_certificate(saved[-1], force=force)
         row.report.save_moved(saved[-1].with_suffix(".moved.json"), force=force)
@@ -455,6 +455,8 @@ def gap_lines(rows: Sequence[GapRow]) -> dict[str, list[tuple[int, float]]]:
     """For a figure: each policy's (bytes of the largest chunk, gap in %)."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
+        if not len(row.report.plan.chunks):
+            continue  # no chunk, no place on the axis
         point = row.report.plan.chunks.largest, float(row.report.gap) * 100
         lines.setdefault(row.report.plan.policy, []).append(point)
     return lines

@@ -235,6 +235,9 @@ def _figure(rows: list[GapRow], args: argparse.Namespace, width: float) -> None:
     from railopt.report.gaps import gap_against_chunk
     from railopt.report.saving import save_figure
 
-    figure = gap_against_chunk(gap_lines(rows), printable(args.traffic[0]), width=width)
+    lines = gap_lines(rows)
+    if not lines:
+        raise InputError("--figure: no bytes cross between nodes, there is nothing to draw")
+    figure = gap_against_chunk(lines, printable(args.traffic[0]), width=width)
     save_figure(figure, args.figure, force=args.force)
     note(f"saved {args.figure}")

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the page, write it and the figures, print their data."""
     from railopt.report import page, rows
-    from railopt.report.figures import all_figures, save_all
+    from railopt.report.figures import all_figures, files_of, save_all
     from railopt.symbolic import registry
 
     width = width_of(args, "figures")
@@ -76,8 +76,10 @@ def run(args: argparse.Namespace) -> int:
     command = shlex.join(["railopt", "report", *args.results, *shown])
     theorems = tuple(registry.load().values())
     text = page.build(found, theorems, experiments, checked, command, args.title)
-    write_atomic(args.output, text, force=args.force)
     drawn = all_figures(found.rows, width=width) if args.figures or args.json else []
+    if args.figures and Path(args.figures).is_dir():
+        check_targets(args.output, *files_of(drawn, Path(args.figures)), force=args.force)
+    write_atomic(args.output, text, force=args.force)
     if args.figures:
         save_all(drawn, Path(args.figures), force=args.force)
     if args.json:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
 
-from railopt.arrays import kind_of
+from railopt.arrays import check_targets, kind_of
+from railopt.certificate import INLINE
 from railopt.chunks import Chunks
 from railopt.cli.common import (
     FABRIC_FLAGS,
@@ -78,6 +80,9 @@ def run(args: argparse.Namespace) -> int:
     _contradictions(args)
     limit_s, backend = float(seconds(parse_time(args.limit or "10s"))), args.backend or "native"
     fabric, chunks = _problem(args)
+    beside = Path(args.certificate).with_suffix(".plan.npz") if args.certificate else None
+    targets = args.output, args.certificate, args.write_model
+    check_targets(*targets, beside if len(chunks) > INLINE else None, force=args.force)
     if args.write_model:
         write_model(fabric, chunks, args.write_model, force=args.force)
         note(f"wrote {args.write_model}")

@@ -286,13 +286,18 @@ def all_figures(rows: Sequence[Row], *, width: float = PAGE) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
+def files_of(figures: Sequence[Figure], folder: Path) -> list[Path]:
+    """The files of `save_all`."""
+    return [folder / f"{figure.name}{kind}" for figure in figures for kind in (".svg", ".pdf")]
+
+
 def save_all(figures: Sequence[Figure], folder: Path, *, force: bool = False) -> list[Path]:
     """Each figure as SVG and PDF in a folder, which is made; the paths."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{printable(folder)}: can't be made: {error.strerror}") from error
-    names = [folder / f"{figure.name}{kind}" for figure in figures for kind in (".svg", ".pdf")]
+    names = files_of(figures, folder)
     check_targets(*names, force=force)
     for path, figure in zip(names, (f for f in figures for _ in range(2)), strict=True):
         save_figure(figure.drawing, path, force=force)

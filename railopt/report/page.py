@@ -135,13 +135,16 @@ def _claims(path: Path) -> list[dict[str, Any]]:
 
 
 # ---------------------------------------------------------------- parts
+LARGEST = 10**300  # what a float shows; beyond it a number is a text
+
+
 def _cell(value: Any) -> str:
     """A table cell: exact fractions and floats keep their full value in data-value, so that sorting
     and tests see it.
     """
     if isinstance(value, bool) or value is None:
         return f'<td class="text">{"" if value is None else "yes" if value else "no"}</td>'
-    if isinstance(value, Fraction):
+    if isinstance(value, Fraction) and abs(value) <= LARGEST:
         return f'<td data-value="{float(value)!r}" title="{value}">{float(value):.5g}</td>'
     if isinstance(value, float | np.floating):
         return f'<td data-value="{float(value)!r}">{float(value):.5g}</td>'

@@ -15,7 +15,7 @@ from railopt import Certificate, Fabric, Plan, Schedule, Traffic, check, plan, w
 from railopt.bracket import Bracket, Status
 from railopt.certificate import certify, save_certificate
 from railopt.cli.main import main
-from railopt.errors import FormatError, InputError
+from railopt.errors import CheckFailed, FormatError, InputError
 from railopt.gaps import gap
 from railopt.symbolic.search import counterexamples
 
@@ -248,12 +248,65 @@ def test_a_counterexample_that_shows_nothing_fails(path: Path, tmp_path: Path) -
         changed.unlink()
 
 
+def test_a_counterexample_runs_no_code_and_takes_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy is one of railopt's, numbers are fractions, loads are summed once."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('its code ran')")
+    found = {path.stem: json.loads(path.read_text()) for path in counterexamples.files()}
+    lpt, hot = found["T2-lpt-receive-n2"], found["T10-hot-gpu-n3"]
+    path = tmp_path / "c.json"
+    for record, said in (
+        ({**lpt, "bad": {**lpt["bad"], "policy": "evil:f"}}, "one of railopt's own"),
+        ({**lpt, "bad": {**lpt["bad"], "policy": ["lpt"]}}, "one of railopt's own"),
+        ({**hot, "bad": {**hot["bad"], "direct": "1e30000000"}}, "expected"),
+    ):
+        path.write_text(json.dumps(record))
+        verdict = check(path)
+        assert not verdict.ok
+        assert said in verdict.message
+    greedy = found["T5-list-order-n2"]
+    for where in (["equal chunks"] * 2, greedy["where"] * 2):
+        path.write_text(json.dumps({**greedy, "where": where}))
+        with pytest.raises(InputError, match="each once"):
+            check(path)
+
+
+def test_files_after_a_schedule_that_fails_are_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path) -> Schedule:
+        raise CheckFailed("stage 5: server 1 sends to itself")
+
+    railopt.synthesise(FABRIC, workloads.zipf(FABRIC, seed=1)).save(tmp_path / "s.npz")
+    monkeypatch.setattr(Schedule, "load", broken)
+    good = counterexamples.files()[0]
+    assert main(["check", str(tmp_path / "s.npz"), str(good), "--json"]) == 4
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["ok"], second["ok"]) == (False, True)
+    assert "sends to itself" in first["message"]
+
+
+def test_generated_traffic_is_tried_for_other_numbers_of_gpus(tmp_path: Path) -> None:
+    fabric = Fabric.uniform(2, 4, gpus=8)
+    traffic = workloads.moe(fabric, tokens=64, seed=1)
+    report = gap(plan(fabric, traffic.chunks("64KiB"), "lpt"), limit_s=1)
+    report.save_certificate(tmp_path / "c.json")
+    report.save_moved(tmp_path / "m.json")
+    for name in ("c.json", "m.json"):
+        assert check(tmp_path / name, "moe:tokens=64,seed=1").ok
+        assert not check(tmp_path / name, "moe:tokens=64,seed=2").ok
+
+
 def test_a_counterexample_of_another_form_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     whole = json.loads(next(f for f in counterexamples.files() if "hot" in f.name).read_text())
     many = {**whole["best"], "rails": 50}
     for change in (
         {"kind": "x\n"},
+        {"kind": []},
+        {"theorem": {}},
         {"best": {}},
         {"value": "1e9"},
         {"where": ["x"]},

@@ -171,6 +171,13 @@ def test_guarantee_of_grahams_instance_is_tight() -> None:
     )
 
 
+def test_certificates_of_moved_bytes_have_names_of_their_own(tmp_path: Path) -> None:
+    report = gap(plan(FABRIC, CHUNKS, "lpt"), limit_s=0)
+    rows = [GapRow("1MiB", name, report) for name in ("a", "a.moved", "a")]
+    saved = [path.name for path in save_certificates(rows, tmp_path / "c")]
+    assert saved == ["a.json", "a.moved-2.json", "a-2.json"]
+
+
 def test_gaps_come_one_at_a_time() -> None:
     first = next(gaps([plan(FABRIC, CHUNKS, "lpt"), plan(FABRIC, CHUNKS, "pxn")], limit_s=0))
     assert first.plan.policy == "lpt"

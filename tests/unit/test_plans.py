@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,3 +145,13 @@ def test_htsim_export_names_the_nics_of_the_rail() -> None:
         "2->0 id 2 trigger 1 size 9",
         "trigger id 1 barrier count 1",
     ]
+
+
+@pytest.mark.parametrize("gpus", [{"a": 1}, 1.5, "8", 0])
+def test_columns_for_an_odd_number_of_gpus_are_refused(gpus: Any) -> None:
+    fabric = Fabric.uniform(2, 2)
+    chunks = Chunks.from_units(
+        fabric, src_gpu=[0], dst=[1], size=[8], targets=np.array([[True, False]])
+    )
+    with pytest.raises(InputError, match="gpus = "):
+        Chunks.from_columns(2, gpus, chunks.columns())

@@ -32,12 +32,11 @@ from railopt.check import (
     fraction,
     parsed,
     slowest,
-    summed,
 )
 from railopt.chunks import Chunks
 from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
-from railopt.policies import plan
+from railopt.policies import POLICIES, plan
 from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.statements.fast import Hot
@@ -88,17 +87,21 @@ def validated(record: Any, path: Path) -> Record:
             f"{name}: expected a counterexample of version 1 with the keys "
             f"{', '.join(sorted(KEYS))}"
         )
-    if record["kind"] not in REPLAY:
+    if not isinstance(record["theorem"], str):
+        raise FormatError(f"{name}: theorem {printable(record['theorem'])}: expected a text")
+    if not isinstance(record["kind"], str) or record["kind"] not in REPLAY:
         raise FormatError(
             f"{name}: kind {printable(record['kind'])!r}, expected one of {', '.join(REPLAY)}"
         )
     try:
         for number in ("value", "optimum", "at_most"):
             fraction(record[number], number)
-        if not set(record["where"]) <= set(WHERE) or not _small(record):
+        where = record["where"]
+        known = set(where) <= set(WHERE) and len(set(where)) == len(where)
+        if not known or not _small(record):
             raise FormatError(
                 f"{name}: more than {MOST_STAGES} stages or 6 rails, or hypotheses other than "
-                f"{', '.join(WHERE)}"
+                f"{', '.join(WHERE)}, each once"
             )
     except (KeyError, TypeError, AttributeError, Rejected) as error:
         raise FormatError(f"{name}: not a counterexample ({printable(error)})") from error
@@ -173,7 +176,11 @@ def _replay_plan(record: Record) -> tuple[Fraction, Fraction, list[str]]:
 
 
 def policy_rails(problem: Record, policy: str) -> list[int]:
-    """What railopt's policy does with the chunks; a local problem is one sender to one receiver."""
+    """What railopt's policy does with the chunks; a local problem is one sender to one receiver.
+    A name in a file never imports code: only railopt's own policies are replayed.
+    """
+    if not isinstance(policy, str) or policy not in POLICIES:
+        raise InputError(f"policy {printable(policy)}: expected one of railopt's own")
     if problem["kind"] == "local":
         size = problem["sizes"]
         chunks = Chunks.from_arrays(src=[0] * len(size), dst=[1] * len(size), size=size)
@@ -193,11 +200,9 @@ def _replay_flow(record: Record) -> tuple[Fraction, Fraction, list[str]]:
     """Time of one byte: 1/flow.  The flow respects every capacity; the cut shows that there is no
     larger one.
     """
-    best, direct, peers = (
-        record["best"],
-        Fraction(record["bad"]["direct"]),
-        list(map(Fraction, record["bad"]["through_peers"])),
-    )
+    best, bad = record["best"], record["bad"]
+    direct = fraction(bad["direct"], "direct")
+    peers = [fraction(amount, "through_peers") for amount in bad["through_peers"]]
     flow, problems = direct + sum(peers), []
     if (
         max(direct, *peers) > best["nic"]
@@ -297,10 +302,9 @@ WHERE: dict[str, Callable[[Record], bool]] = {
 
 def _is_greedy(record: Record) -> bool:
     problem, rails = record["best"]["problem"], record["bad"]["assignment"]
-    for i, rail in enumerate(rails):
-        before = summed(rails[:i], problem["sizes"][:i], problem["rails"])
-        if before[rail] != min(before):
+    loads = [0] * problem["rails"]
+    for rail, size in zip(rails, problem["sizes"], strict=True):
+        if loads[rail] != min(loads):
             return False
-    return slowest(
-        summed(rails, problem["sizes"], problem["rails"]), [1] * problem["rails"]
-    ) == Fraction(record["value"])
+        loads[rail] += size
+    return slowest(loads, [1] * problem["rails"]) == Fraction(record["value"])

@@ -104,10 +104,31 @@ def test_solve_writes_the_model_of_a_plan(tmp_path: Path, saved: Path, railopt_c
 def test_a_plan_that_cannot_be_saved_is_printed_all_the_same(
     tmp_path: Path, railopt_cli: Cli
 ) -> None:
-    (tmp_path / "best.npz").touch()
-    ran = railopt_cli("solve", "moe:tokens=256", *SMALL, "-o", tmp_path / "best.npz", "--json")
+    ran = railopt_cli("solve", "moe:tokens=256", *SMALL, "-o", "/dev/full", "--json")
     assert ran.code == 1
     assert json.loads(ran.out)["optimum"] == "proved"
+    (tmp_path / "best.npz").touch()  # what is known before is said before
+    ran = railopt_cli("solve", "moe:tokens=256", *SMALL, "-o", tmp_path / "best.npz", "--json")
+    assert (ran.code, ran.out) == (1, "")
+
+
+@pytest.mark.parametrize("other", ["--certificate", "--write-model"])
+def test_solve_refuses_one_file_for_two_things(
+    other: str, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    path = tmp_path / "m.lp"
+    line = ["solve", "moe:tokens=64", *SMALL, "-o", path, other, path, "--force"]
+    ran = railopt_cli(*line)
+    assert (ran.code, ran.out, path.exists()) == (1, "", False)
+    assert "is to be written twice" in ran.err
+
+
+def test_a_figure_of_nothing_is_refused_after_the_table(tmp_path: Path, railopt_cli: Cli) -> None:
+    line = ["gap", "uniform", "--nodes", "1", "--chunk", "1MiB", "--limit", "0s"]
+    ran = railopt_cli(*line, "--figure", tmp_path / "f.svg")
+    assert ran.code == 1
+    assert "there is nothing to draw" in ran.err
+    assert "lpt" in ran.out
 
 
 def test_solve_without_a_living_rail_is_infeasible(railopt_cli: Cli) -> None:

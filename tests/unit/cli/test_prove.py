@@ -187,6 +187,16 @@ def test_own_nics_move_least_where_each_gpu_has_one() -> None:
     assert by_id(Fabric.uniform(4, 4, gpus=8))["T14a"][0]
 
 
+def test_lpts_bound_is_not_for_slow_receivers() -> None:
+    even = Fabric.uniform(3, 2, "800b/s")
+    slow = Fabric(3, 2, 2, even.tx, even.degraded({(2, 0): "0.25"}).rx)
+    assert by_id(even)["T6"][0]
+    applies, why = by_id(slow)["T6"]
+    assert not applies  # there lpt goes by the far end too
+    assert "receives more slowly" in why
+    assert any("T6's 4/3" in line for line in warnings_for(slow, "lpt"))
+
+
 def test_a_spine_is_outside_the_theorems() -> None:
     spine = Spine(uplinks=4, rate=50 * 10**9)
     entries = applicability(Fabric.uniform(4, 4, spine=spine))

@@ -148,6 +148,22 @@ def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli:
 
 
 @pytest.mark.slow
+def test_figures_that_exist_are_refused_before_the_page_is_written(
+    folder: Path, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    out, drawn = tmp_path / "r.html", tmp_path / "figures"
+    drawn.mkdir()
+    (drawn / "gap-by-policy.svg").touch()
+    ran = railopt_cli("report", folder, "-o", out, "--figures", drawn)
+    assert (ran.code, out.exists()) == (1, False)
+    assert "gap-by-policy.svg exists" in ran.err
+
+
+def test_numbers_that_no_float_has_are_texts() -> None:
+    assert "data-value" in page._cell(Fraction(1, 3))
+    assert 'class="text">1000' in page._cell(Fraction(10**400))
+
+
 def test_the_data_behind_the_figures(folder: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     data = json.loads(railopt_cli("report", folder, "-o", tmp_path / "r.html", "--json").out)
     assert data["gap-by-nodes"]["columns"] == ["policy", "nodes", "instances", "median %"]
