@@ -71,16 +71,21 @@ def perfect(state: State, budget_s: float = BUDGET_S) -> None:
 
 def closer(state: State, budget_s: float) -> None:
     """Better assignments: half as far from the bound, while such are found, and where none is, half
-    as much better; an eighth of the time for each.
+    as much better, and in turn a quarter as far from the bound, where rails have fewer loads that
+    waste so little; an eighth of the time for each.
     """
     if not state.fits:
         return
     stop = state.deadline.within(budget_s)
-    better = (state.value - state.bound) // 2
+    better, near = (state.value - state.bound) // 2, (state.value - state.bound) // 8
     while better > 0 and not (state.over() or stop.over):
         aim = state.value - better
         _attain(state, aim, stop.within(budget_s / 8))
-        better = min(2 * better, state.value - state.bound) // (2 if state.value <= aim else 4)
+        found = state.value <= aim
+        if not (found or near == 0 or state.over() or stop.over):
+            _attain(state, state.bound + near, stop.within(budget_s / 8))
+            near //= 4
+        better = min(2 * better, state.value - state.bound) // (2 if found else 4)
 
 
 def _attain(state: State, time: int, stop: Deadline) -> None:

@@ -14,8 +14,9 @@ from railopt.compiled import njit
 from railopt.solver.local import fill, steps, subsets
 from railopt.solver.local.filling import closer, perfect, pool_width
 from railopt.solver.local.solve import solve_local
-from railopt.solver.local.steps import constructions, far_from_the_bound
+from railopt.solver.local.steps import constructions, far_from_the_bound, single_jobs
 from railopt.solver.local.values import loads_of
+from tests.bench.solver_instances import instance
 
 
 def four_jobs_a_rail(seed: Any) -> Ints:
@@ -164,6 +165,14 @@ def test_what_is_open_is_halved_and_halved_again() -> None:
         )
     ]
     assert 0 < 8 * open_after[1] < open_after[0]
+
+
+def test_where_halving_finds_nothing_times_near_the_bound_are_tried() -> None:
+    """79 lognormal jobs on 15 rails: in between, rails have too many loads to look through."""
+    sizes = np.sort(instance(16, 5, "lognormal", 1035601292))[::-1][1:].astype(np.int64)
+    chosen = (constructions, single_jobs, lambda state: closer(state, 4.0))
+    found = solve_local(sizes, 15, limit_s=60, chosen=chosen).bracket
+    assert found.gap < Fraction(1, 20_000)  # 1/3,400 before
 
 
 def test_assignments_far_from_the_bound_are_bettered(monkeypatch: pytest.MonkeyPatch) -> None:
