@@ -60,7 +60,7 @@ RUNS = (
 )
 LOCAL = """
 from railopt.solver.local.solve import solve_local
-solve_local([32] * 200 + [1 + 7 * k % 31 for k in range(20)], 8, limit_s=1)
+solve_local([32] * 200 + [1 + 7 * k % 31 for k in range(20)], 8, limit_s=9)
 for jobs, rails, largest in ((80, 16, 10**6), (40, 8, 10**6), (100, 25, 10**4), (30, 12, 100)):
     sizes = [1 + 7919 * 104729**k % largest for k in range(jobs)]
     solve_local(sizes, rails, limit_s=1)
