@@ -176,9 +176,13 @@ def subset_sums(state: State) -> None:
 
 
 def large_jobs_apart(state: State) -> None:
-    """Where jobs are too large to share a rail, all steps for the others alone."""
+    """Where jobs are too large to share a rail, all steps for the others alone; what these jobs
+    waste is a bound that others may not lift by themselves.
+    """
     alone = apart.too_large(state)
     if alone:
+        single_jobs(state)
+    if alone and not state.over():
         others = apart.others_of(state, alone)
         search(others, STEPS)
         apart.take(state, others, alone)

@@ -14,6 +14,7 @@ from railopt.solver.local import apart, steps
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.state import State
+from tests.bench.solver_instances import instance
 
 
 def least_time(sizes: list[int], slowness: list[int]) -> int:
@@ -72,3 +73,13 @@ def test_a_job_that_wastes_most_of_the_slack_does_not_hide_what_the_others_leave
     alone = solve_local(others, 5, limit_s=600)
     assert found.proved
     assert found.value == alone.value
+
+
+def test_what_a_job_alone_wastes_is_a_bound_whatever_becomes_of_the_others() -> None:
+    """The largest job has its rail alone, or with the smallest too much: 3e-4 above the mean."""
+    sizes = np.sort(instance(16, 5, "lognormal", 1338310335))[::-1].astype(np.int64)
+    chosen = (steps.constructions, steps.large_jobs_apart)
+    found = solve_local(sizes, 16, limit_s=3, chosen=chosen).bracket
+    wasted = Fraction(int(sizes[1:].sum()), 15) - Fraction(int(sizes.sum()), 16)
+    assert wasted > 0
+    assert found.bound >= Fraction(int(sizes[1:].sum()), 15)
