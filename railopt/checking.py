@@ -11,6 +11,7 @@ The message of a verdict says by what.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -225,14 +226,13 @@ def _certificate(
         given = between_nodes(next(_traffics(traffic, problem, [problem["gpus"]])))
         said = f"its bytes between GPUs are those of {_name(traffic)}"
         return _held(verdict, _other_units(problem, given), said)
-    demand, missed = _demand(problem), ""
+    demand, differences = _demand(problem), []
     for whole in _traffics(traffic, problem, GPUS):
         given = between_nodes(whole)
-        other = _other_bytes(demand, given.node_matrix)
-        missed = missed or other
-        if not other:
-            missed = ""
+        differences.append(_other_bytes(demand, given.node_matrix))
+        if not differences[-1]:
             break
+    missed = differences[0] if all(differences) else ""
     if missed or problem["kind"] in ("fluid", "staged"):
         return _held(verdict, missed, f"its bytes between nodes are those of {_name(traffic)}")
     if certificate.traffic is None:
@@ -309,7 +309,8 @@ def _traffics(
     traffic: Given, problem: Mapping[str, Any], gpus: Sequence[int | None]
 ) -> Iterator[Traffic]:
     """Traffic for a certificate, which may not say how many GPUs a node has: a file says it, and
-    what is generated is generated for each of `gpus`, None being as many as there are rails.
+    what is generated is generated for each of `gpus` that it can be generated for, None being as
+    many as there are rails.
     """
     if isinstance(traffic, Traffic):
         yield traffic
@@ -319,8 +320,10 @@ def _traffics(
     if is_file(text):
         yield Traffic.read_sized(text, nodes, rails)
         return
-    for count in gpus:
-        yield traffic_from(text, Fabric.uniform(nodes, rails, gpus=count))
+    yield traffic_from(text, Fabric.uniform(nodes, rails, gpus=gpus[0]))
+    for count in gpus[1:]:
+        with contextlib.suppress(InputError):
+            yield traffic_from(text, Fabric.uniform(nodes, rails, gpus=count))
 
 
 # ---------------------------------------------------------------- counterexamples

@@ -122,7 +122,9 @@ def _print(found: Comparison, changed: str, out: Output) -> None:
     rises = "" if found.least_cost is None else percent(found.least_cost)
     rows.append(["bound", *bounds, rises, ""])
     out.table(["policy", "healthy", "degraded", "costs %", "kept"], rows)
-    out.say(f"{changed}: {f'the bound rises by {rises} %' if rises else 'no time is enough'}")
+    out.say(
+        f"{changed}: the bound rises by {rises} %" if rises else f"{changed}: no time is enough"
+    )
     for name in ("healthy", "degraded"):
         if (best := found.best(name)) is not None:
             out.say(f"best, {name}: {best.policy}, {format_time(getattr(best, name))}")

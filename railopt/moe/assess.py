@@ -28,6 +28,7 @@ from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, Seen, Window, seen
 from railopt.traffic import Traffic
+from railopt.units import parse_bytes
 
 RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable")
 CHUNK, MOST_CHUNKS = 256 << 10, 1 << 21
@@ -336,7 +337,7 @@ class Comparison:
             "rule": self.rule,
             "model": self.model,
             "records": self.records,
-            "chunk": self.chunk,
+            "chunk": "flow" if self.chunk == "flow" else parse_bytes(self.chunk),
             "planned_on": self.seen,
             "decay": self.decay.tolist(),
             "scored_on": self.scored_on,

@@ -147,16 +147,16 @@ def _t2(fabric: Fabric) -> Applies:
 
 def _local(fabric: Fabric) -> list[Applies]:
     uneven = [k for k, row in enumerate(fabric.tx.tolist()) if len(set(row)) > 1]
-    slow = not uneven and int(fabric.rx.min()) < int(fabric.tx.max())
-    why = (
-        f"the NICs of node {uneven[0]} send at different "
-        f"rates{f' (and of {len(uneven) - 1} more nodes)' if len(uneven) > 1 else ''}: "
-        "the bound is for equal rails"
-        if uneven
-        else "a NIC receives more slowly than another sends: lpt then goes by the far end too"
-        if slow
-        else "every sender's own rails are equal, and no NIC receives more slowly"
-    )
+    slow = int(fabric.rx.min()) < int(fabric.tx.max())
+    why = "every sender's own rails are equal, and no NIC receives more slowly"
+    if uneven:
+        more = f" (and of {len(uneven) - 1} more nodes)" if len(uneven) > 1 else ""
+        why = (
+            f"the NICs of node {uneven[0]} send at different rates{more}: the bound is for equal "
+            f"rails"
+        )
+    elif slow:
+        why = "a NIC receives more slowly than another sends: lpt then goes by the far end too"
     return [Applies(name, not uneven and not slow, why) for name in ("T5", "T6")]
 
 

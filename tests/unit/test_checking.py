@@ -332,3 +332,16 @@ def test_a_certificate_in_another_form_is_checked_as_the_kernel_does(tmp_path: P
     assert check(file).optimal
     with pytest.raises(FormatError, match=r"x\.json: not the canonical form"):
         check(file, Traffic(np.array([[0, 4], [4, 0]]), 2))
+
+
+def test_a_spec_that_other_numbers_of_gpus_do_not_have_is_only_another_traffic(
+    monkeypatch: pytest.MonkeyPatch, certificate: Certificate
+) -> None:
+    def picky(spec: str, fabric: Fabric) -> Traffic:
+        if fabric.gpus != fabric.rails:
+            raise InputError("not for so many GPUs")
+        return railopt.traffic_from(spec, fabric)
+
+    monkeypatch.setattr("railopt.checking.traffic_from", picky)
+    assert check(certificate, SPEC).ok
+    assert not check(certificate, "moe:skew=0.5,seed=2").ok
