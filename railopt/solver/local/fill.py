@@ -30,6 +30,7 @@ from railopt.solver.local.window import (
     list_loads,
 )
 
+PAIRS = 0.75  # of the rails beside caps, where two jobs are tried before three
 WALK = 2  # exchanges of each filled rail on a walk, on average
 
 
@@ -139,6 +140,7 @@ class Filling(NamedTuple):
     keep        rails, the last ones, that are left to the exact search
     width       jobs in a pool whose subsets fill a rail
     sparse      with few jobs a rail where possible
+    cap         where most jobs are of one size, that: such jobs are not what is scarce; else 0
     """
 
     sizes: Array
@@ -146,6 +148,7 @@ class Filling(NamedTuple):
     keep: int
     width: int
     sparse: bool
+    cap: int
 
 
 class Scratch(NamedTuple):
@@ -218,6 +221,47 @@ def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) 
 
 
 @kernel_part()
+def fill_beside_caps(filling: Filling, scratch: Scratch, room: Room, slack: int) -> int:
+    """Fill a rail with caps and two of the other jobs left, now and then or where none can with
+    three, marked as `taken`; returns what it wastes, -1 where that failed.
+
+    It may waste a random part of all slack that is left: to the last rails a job more is worth more
+    than a unit of slack.
+    """
+    sizes, cap, taken, jobs = filling.sizes, filling.cap, scratch.taken, scratch.places
+    count, caps = 0, 0
+    for job in scratch.rest[room.first : room.left]:
+        if sizes[job] == cap:
+            caps += 1
+        else:
+            jobs[count] = job
+            count += 1
+    share, best, waste, own = np.random.randint(0, slack + 1), 1.0, -1, 0
+    first, second, third = -1, -1, -1
+    for i in range(-1 if np.random.random() < PAIRS else 0, count):
+        if i == 0 and waste >= 0:
+            break
+        for j in range(i + 1, count):
+            need = room.capacity - sizes[jobs[j]] - (sizes[jobs[i]] if i >= 0 else 0)
+            for k in range(j + 1, count):
+                left = need - sizes[jobs[k]]
+                if left >= 0 and left % cap <= share and left // cap <= caps:
+                    score = np.random.random()
+                    if score < best:
+                        best, waste, own = score, left % cap, left // cap
+                        first, second, third = i, j, k
+    if waste >= 0:
+        taken[jobs[second]] = taken[jobs[third]] = True
+        if first >= 0:
+            taken[jobs[first]] = True
+    for job in scratch.rest[room.first : room.left]:
+        if own > 0 and sizes[job] == cap:
+            taken[job] = True
+            own -= 1
+    return waste
+
+
+@kernel_part()
 def fill_fully(filling: Filling, scratch: Scratch, room: Room, reserved: int) -> int:
     """Fill a rail with the largest job left and a random set of others that wastes at most its
     share, the `reserved` smallest left out; marked as `taken`.  Returns the waste, -1 where that
@@ -257,7 +301,11 @@ def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: i
         first += 1
     if first == left:
         return capacity if capacity <= slack else -1
-    if filling.sparse:
+    if filling.cap:
+        waste = fill_beside_caps(filling, scratch, Room(first, left, capacity, even), slack)
+        if waste >= 0:
+            return waste
+    elif filling.sparse:
         for attempt in range(24):
             share = -(-slack // rails) if attempt == 1 else even  # rounded up for these few
             waste = fill_sparsely(filling, scratch, Room(first, left, capacity, share), attempt)

@@ -12,7 +12,7 @@ import numpy as np
 from railopt.arrays import Ints
 from railopt.solver.local import fill, subsets, values
 from railopt.solver.local.deadline import Deadline
-from railopt.solver.local.remainders import filled, suits
+from railopt.solver.local.remainders import filled, most_frequent, suits
 from railopt.solver.local.state import State
 
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
@@ -21,6 +21,7 @@ BUDGET_S = 0.03  # what looking for a perfect assignment may take at first
 WALKS = 16  # at a time, half as many for each four jobs beyond SHORT that are searched after each
 # such jobs: with less than FEW the other rails are hard to fill, beyond LONG no walk is worth it
 FEW, SHORT, LONG = 15, 20, 26
+BESIDE_CAPS = 2.5  # other jobs that a rail takes beside caps, about
 FILLS = 150  # tries, 5 to 10 us each, to fill rails of caps at one of a few times from the bound on
 ABOVE = 0, 1, 2, 3, 4, 6, 8, 12, 16  # these times, in units on the fastest rail
 
@@ -100,15 +101,19 @@ def _attain(state: State, time: int, stop: Deadline) -> None:
 def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:
     """Endless attempts to attain a time, by rising number of rails left to the exact search.
     Where that is short, sparse ones walk on from one filling, in each turn twice as long as in the
-    one before: the longer a walk, the more and smaller jobs it leaves to the search.
+    one before: the longer a walk, the more and smaller jobs it leaves to the search.  Cut traffic
+    is first filled beside its caps.
     """
     attempts = _Attempts(state, time)
     average = len(attempts.sizes) / attempts.rails
     fewest = 12 if average < 8 else 0
     keeps = [keep for keep in range(1, attempts.rails + 1) if fewest <= keep * average <= 52]
     keeps = keeps or [min(attempts.rails, 2 if average < 6 else 1)]
+    cap, kept = beside_caps(attempts.sizes, attempts.rails)
     few = average <= SPARSE and attempts.rails * len(attempts.sizes) ** 2 <= SPARSE_WORK
     for turn in count():
+        for keep in kept:
+            yield from repeat(partial(attempts.fully, keep, cap), 4)
         for keep in keeps:
             jobs = keep * average
             if few and jobs <= LONG:
@@ -121,6 +126,17 @@ def fittings(state: State, time: int) -> Iterator[Callable[[], bool]]:
             if not few or (jobs <= 28 and not turn):
                 times = 8 if jobs <= 28 and not few else 2
                 yield from repeat(partial(attempts.fully, keep), times)
+
+
+def beside_caps(sizes: Ints, rails: int) -> tuple[int, list[int]]:
+    """(the cap, 0 where sizes are not mostly one; the numbers of rails to keep then, such that some
+    8 to 24 other jobs are left to the exact search).
+    """
+    cap, caps = most_frequent(sizes)
+    if caps < rails:
+        return 0, []
+    others = len(sizes) - caps
+    return cap, [k for k in range(2, rails) if 8 <= others - BESIDE_CAPS * (rails - k) <= 24]
 
 
 class _Attempts:
@@ -138,8 +154,8 @@ class _Attempts:
         self.begun: dict[int, _Filled] = {}
         subsets.seeded(state.seed)
 
-    def fully(self, keep: int) -> bool:
-        filled = self._fill(keep, False)
+    def fully(self, keep: int, cap: int = 0) -> bool:
+        filled = self._fill(keep, False, cap)
         return filled is not None and self._search(filled, 0)
 
     def sparsely(self, keep: int, walks: int) -> bool:
@@ -154,9 +170,10 @@ class _Attempts:
             del self.begun[keep]
         return False
 
-    def _fill(self, keep: int, sparse: bool) -> _Filled | None:
+    def _fill(self, keep: int, sparse: bool, cap: int = 0) -> _Filled | None:
         order = np.arange(self.rails) if self._state.alike else self._rng.permutation(self.rails)
-        filling = fill.Filling(self.sizes, self._capacities[order], keep, self._width, sparse)
+        capacities = self._capacities[order]
+        filling = fill.Filling(self.sizes, capacities, keep, self._width, sparse, cap)
         found = np.empty(len(self.sizes), np.int64)
         return _Filled(filling, order, found) if fill.fill_up(filling, found) else None
 

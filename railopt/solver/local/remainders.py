@@ -88,7 +88,7 @@ def filled(
     sizes, whole = sizes // unit, capacities // unit
     if len(whole) < 3 or not int(sizes.sum()) <= sum(whole.tolist()) < LARGEST:
         return None
-    cap, caps = _most_frequent(sizes)
+    cap, caps = most_frequent(sizes)
     if caps < len(whole) or not 2 <= len(sizes) - caps <= MOST:
         return None
     if barred is None:
@@ -97,7 +97,7 @@ def filled(
     return rail if _fill(sizes, cap, whole, barred, tries, seed, rail) else None
 
 
-def _most_frequent(sizes: Ints) -> tuple[int, int]:
+def most_frequent(sizes: Ints) -> tuple[int, int]:
     """(size, how many) of the longest run."""
     starts = np.flatnonzero(np.diff(sizes, prepend=-1))
     runs = np.diff(starts, append=len(sizes))

@@ -12,7 +12,7 @@ import pytest
 from railopt.arrays import Ints
 from railopt.compiled import njit
 from railopt.solver.local import fill, steps, subsets
-from railopt.solver.local.filling import closer, perfect, pool_width
+from railopt.solver.local.filling import beside_caps, closer, perfect, pool_width
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.steps import constructions, far_from_the_bound, single_jobs
 from railopt.solver.local.values import loads_of
@@ -28,7 +28,7 @@ def four_jobs_a_rail(seed: Any) -> Ints:
 def filling_of(sizes: Ints, keep: int) -> fill.Filling:
     capacities = np.full(25, -(-int(sizes.sum()) // 25))
     subsets.seeded(0)
-    return fill.Filling(sizes, capacities, keep, pool_width(sizes), True)
+    return fill.Filling(sizes, capacities, keep, pool_width(sizes), True, 0)
 
 
 @pytest.mark.parametrize("seed", [4, 6, 10])
@@ -55,6 +55,34 @@ def test_walks_find_what_fillings_do_not(seed: int) -> None:
         fill.fill_up(filling, assignment) and fill.fit(filling, 400, assignment) for _ in range(40)
     )
     assert (loads_of(filling.sizes, assignment, 25) <= filling.capacities).all()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_cut_traffic_is_filled_beside_its_caps(seed: int) -> None:
+    """114 of 160 jobs are caps, and 5 units are to spare on 16 rails: pairs and triples of the
+    others, and as many caps as they leave room for, leave enough of them to the last five rails.
+    """
+    sizes = instance(16, 10.0, "moe-cut", 2045768009) // 8192
+    cap, kept = beside_caps(sizes, 16)
+    assert (cap, int((sizes == cap).sum())) == (512, 114)
+    assert 5 in kept
+    subsets.seeded(seed)
+    capacities, found = np.full(16, -(-int(sizes.sum()) // 16)), np.zeros(160, np.int64)
+    filling = fill.Filling(sizes, capacities, 5, pool_width(sizes), False, cap)
+    filled = 0
+    for _ in range(1000):
+        if fill.fill_up(filling, found):
+            filled += 1
+            assert ((found >= 0) & (sizes < cap)).sum() < 3 * 11
+            if fill.fit(filling, 0, found):
+                break
+    assert filled > 0
+    assert (loads_of(sizes, found, 16) <= capacities).all()
+
+
+def test_what_is_hardly_cut_is_not_filled_beside_caps() -> None:
+    assert beside_caps(instance(16, 10.0, "u6", 1), 16) == (0, [])
+    assert beside_caps(np.array([9, 9, 9, 5, 4, 1]), 4) == (0, [])
 
 
 @pytest.mark.parametrize("seed", [1985669274, 238338232])  # not solved in a second
