@@ -66,7 +66,7 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
     if given.ndim != ndim:
         raise InputError(f"{name} has {given.ndim} dimensions: expected {ndim}")
     flags = given.flags
-    if given.dtype == dtype and flags.c_contiguous and not flags.writeable:
+    if given.dtype == dtype and flags.c_contiguous and never_changes(given):
         return given
     wanted = np.dtype(dtype)
     if given.dtype != wanted and given.size and not np.can_cast(given.dtype, wanted):
@@ -79,6 +79,16 @@ def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> 
     result = np.array(given, dtype=wanted, order="C")
     result.setflags(write=False)
     return result
+
+
+def never_changes(array: Array) -> bool:
+    """Whether nobody can write to it: it is no view of an array that is writable."""
+    part: Any = array
+    while isinstance(part, np.ndarray):
+        if part.flags.writeable:
+            return False
+        part = part.base
+    return True
 
 
 def _not_integer(given: Array) -> str:

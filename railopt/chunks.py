@@ -18,10 +18,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Bools, Int32s, Ints, digest, frozen, total, whole_number
+from railopt.arrays import (
+    Array,
+    Bools,
+    Int32s,
+    Ints,
+    digest,
+    frozen,
+    never_changes,
+    total,
+    whole_number,
+)
 from railopt.errors import InputError
 from railopt.fabric import Fabric
-from railopt.units import INT64_MAX, format_bytes
+from railopt.units import INT64_MAX, format_bytes, parse_bytes
 
 COLUMNS = {
     "src": np.int32,
@@ -202,7 +212,7 @@ class Chunks:
         dst: npt.ArrayLike,
         size: npt.ArrayLike,
         targets: npt.ArrayLike | None = None,
-        cap: int | None = None,
+        cap: str | int | None = None,
     ) -> Chunks:
         """Units of a fabric's GPUs: from GPU `src_gpu` once to node `dst`, there to `targets`.
 
@@ -229,7 +239,8 @@ class Chunks:
             )
         first = np.where(needed.any(axis=1), needed.argmax(axis=1), source % fabric.gpus)
         target = node.astype(np.int64) * fabric.gpus + first
-        whole = cls.from_flows(fabric.nodes, fabric.gpus, source, target, sizes, cap)
+        cut = None if cap is None else parse_bytes(cap)
+        whole = cls.from_flows(fabric.nodes, fabric.gpus, source, target, sizes, cut)
         return replace(whole, targets=needed[whole.flow])
 
     def columns(self) -> dict[str, Array]:
@@ -278,7 +289,7 @@ def _targets(targets: npt.ArrayLike, count: int, gpus: int) -> Bools:
             f"targets are {given.dtype} of shape {given.shape}: expected truth values of shape "
             f"{(count, gpus)} = (units, GPUs of a node)"
         )
-    if given.flags.writeable or not given.flags.c_contiguous:
+    if not (never_changes(given) and given.flags.c_contiguous):
         given = np.array(given, order="C")
         given.flags.writeable = False
     return given

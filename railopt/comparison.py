@@ -108,6 +108,11 @@ def compare(
             )
     for policy in policies:
         policy_named(policy)  # an unknown one is no policy that can't plan
+    if not np.array_equal(healthy.node.near, degraded.node.near):
+        raise InputError(
+            "the fabrics differ in which NICs are near which GPU: expected the same fabric with "
+            "other rates"
+        )
     differ = (healthy.tx != degraded.tx) | (healthy.rx != degraded.rx)
     return Comparison(
         _bound(healthy, chunks),
@@ -164,7 +169,9 @@ def nic_text(healthy: Fabric, degraded: Fabric, nic: tuple[int, int]) -> str:
     shares = []
     for side in SIDES:
         before, after = (int(fabric.rates(side)[nic]) for fabric in (healthy, degraded))
-        shares.append("dead" if not after else f"at {after / before:.0%}" if before else "new")
+        shares.append(
+            "dead" if not after else f"at {after / before * 100:.3g}%" if before else "new"
+        )
     same = shares[0] == shares[1]
     words = shares[0] if same else f"sends {shares[0]}, receives {shares[1]}"
     return f"node {node} rail {rail} {words}"

@@ -111,7 +111,7 @@ def _print(found: Comparison, changed: str, out: Output) -> None:
             "no plan" if cost.healthy is None else duration(cost.healthy),
             "no plan" if cost.degraded is None else duration(cost.degraded),
             "" if cost.cost is None else percent(cost.cost),
-            "never" if cost.kept is None else duration(cost.kept),
+            "" if cost.healthy is None else "never" if cost.kept is None else duration(cost.kept),
         ]
         for cost in found.costs
     ]
@@ -122,9 +122,11 @@ def _print(found: Comparison, changed: str, out: Output) -> None:
     rises = "" if found.least_cost is None else percent(found.least_cost)
     rows.append(["bound", *bounds, rises, ""])
     out.table(["policy", "healthy", "degraded", "costs %", "kept"], rows)
-    out.say(
-        f"{changed}: the bound rises by {rises} %" if rises else f"{changed}: no time is enough"
+    without = " and ".join(
+        f"the {name} fabric" for name in ("healthy", "degraded") if getattr(found, name) is None
     )
+    said = f"no time is enough for {without}" if without else f"the bound rises by {rises} %"
+    out.say(f"{changed}: {said}")
     for name in ("healthy", "degraded"):
         if (best := found.best(name)) is not None:
             out.say(f"best, {name}: {best.policy}, {format_time(getattr(best, name))}")

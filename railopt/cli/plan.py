@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.bracket import gap_between
+from railopt.arrays import check_targets
 from railopt.cli.common import (
     TRAFFIC_HELP,
     add_fabric_arguments,
@@ -55,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not args.output:
         refuse_idle(args, "force", because="without -o")
+    check_targets(args.output, force=args.force)
     fabric = fabric_from(args)
     chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
     made = plan(fabric, chunks, args.policy, seed=args.seed, scale_up=args.scale_up)
     if args.output:
         made.save(args.output, force=args.force)
     report = gap(made, limit_s=0)
-    time = made.time_with_scaleup if args.scale_up == "in-time" else report.value
     if args.format == "json":
         node = {
             "staged": made.staged,
@@ -77,14 +77,16 @@ def run(args: argparse.Namespace) -> int:
             "chunks": len(chunks),
             "max send": size(int(made.send.max())),
             "max receive": size(int(made.recv.max())),
-            "time": duration(time),
+            "time": duration(report.value),
             "bound": duration(report.bound),
-            "gap %": percent(gap_between(time, report.bound)),
+            "gap %": percent(report.gap),
             "slowest": f"node {worst.node} {worst.side} rail {worst.rail}",
             "staged": size(made.staged),
             "passed on": size(made.passed_on),
             "scale-up": duration(made.scaleup_time),
         }
+        if args.scale_up == "in-time":
+            cells["time with scale-up"] = duration(made.time_with_scaleup)
         output_of(args).table(list(cells), [list(cells.values())])
     for line in warnings_for(fabric, args.policy):
         note(f"warning: {line}")

@@ -28,6 +28,7 @@ __all__ = [
 MAX_TURNS = 256
 MAX_COST = 1 << 20
 MIN_COST = 1 << 10
+SLOWEST = 1 << 20  # times as slow as the fastest NIC: no slower one is told apart from it
 
 
 class Columns(NamedTuple):
@@ -112,20 +113,28 @@ def costs(fabric: Fabric) -> Costs:
     """The costs of all nodes of a fabric: scale / rate.
 
     The scale is the rates' least common multiple, so that costs are exact, where the slowest NIC's
-    cost then is at most `MAX_COST`; else it is such that the slowest NIC's is `MAX_COST` and the
-    fastest one's at least `MIN_COST`, and costs are rounded to the nearest.
+    cost then is at most `MAX_COST`; else it is such that the slowest NIC's is `MAX_COST`, or more
+    where the fastest one's would be below `MIN_COST`, and costs are rounded to the nearest.  A NIC
+    that is more than `SLOWEST` times as slow as the fastest counts as that slow.
     """
     if fabric.is_uniform:
         ones = np.ones(fabric.tx.shape, np.int64)
         return Costs(ones, ones)
     rates, place = np.unique(np.stack([fabric.tx, fabric.rx]), return_inverse=True)
-    live = [rate for rate in rates.tolist() if rate]
-    scale, slowest = 1, live[0] if live else 1
+    live = [rate for rate in rates.tolist() if rate] or [1]
+    slowest = max(live[0], live[-1] // SLOWEST)
+    live = [slowest, *(rate for rate in live if rate > slowest)]
+    scale = 1
     for rate in live:
         scale = lcm(scale, rate)
         if scale // slowest > MAX_COST:
             scale = max(MAX_COST * slowest, MIN_COST * live[-1])
             break
-    cost = [(2 * scale + rate) // (2 * rate) if rate else 0 for rate in rates.tolist()]
+    cost = [_rounded(scale, max(rate, slowest)) if rate else 0 for rate in rates.tolist()]
     tx, rx = np.array(cost, np.int64)[place.reshape(2, *fabric.tx.shape)]
     return Costs(tx, rx)
+
+
+def _rounded(a: int, b: int) -> int:
+    """a / b, to the nearest."""
+    return (2 * a + b) // (2 * b)

@@ -36,12 +36,15 @@ def room_for(length: int) -> Cut:
 
 
 @njit(cache=True)
-def cut_rows(row: Array, first: int, cap: int, joined: Array, cut: Cut) -> tuple[int, int, int]:
+def cut_rows(
+    row: Array, first: int, cap: int, joined: Array, most: int, cut: Cut
+) -> tuple[int, int, int]:
     """Cut the flows `row` [senders * gpus, nodes * gpus], bytes from the GPUs of nodes `first` and
     following, into chunks of at most `cap`, into `cut` as far as it reaches; `joined` [senders,
     nodes] says who can send to whom.
 
-    Returns how many chunks there are; bytes of the largest; and sender * nodes + node of two that
+    Returns how many chunks there are, or -1 where that is more than `most`; bytes of the largest;
+    and sender * nodes + node of two that
     can't be joined though there are bytes for it, or -1.
     """
     gpus, count, largest = row.shape[0] // joined.shape[0], 0, 0
@@ -56,6 +59,8 @@ def cut_rows(row: Array, first: int, cap: int, joined: Array, cut: Cut) -> tuple
                 return 0, 0, k * joined.shape[1] + f
             largest = max(largest, min(flow, cap))
             pieces = (flow - 1) // cap + 1
+            if pieces > most - count:
+                return -1, 0, -1
             if count + pieces <= size.size:
                 for i in range(pieces):
                     c = np.uint64(count + i)  # unsigned: it does not count from the end

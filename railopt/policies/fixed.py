@@ -18,7 +18,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Ints, Rails
+from railopt.arrays import Array, Ints, Rails, whole_number
 from railopt.chunks import Chunks
 from railopt.dice import Dice
 from railopt.errors import InputError
@@ -41,6 +41,7 @@ def pxn(fabric: Fabric, chunks: Chunks) -> Plan:
 
 def hashed(fabric: Fabric, chunks: Chunks, *, seed: int = 0) -> Plan:
     """One rail a flow, by a 64-bit hash of (source GPU, target GPU, seed)."""
+    seed = whole_number(seed, "seed", 0, (1 << 64) - 1)
     key = (chunks.src_gpu.astype(np.uint64) << np.uint64(32)) | chunks.dst_gpu.astype(np.uint64)
     if chunks.gpus == 1:  # synthetic chunks: every chunk is a flow of its own
         key = (key << np.uint64(20)) ^ chunks.flow.astype(np.uint64)

@@ -62,7 +62,7 @@ def _module(where: str, text: str) -> ModuleType:
         raise InputError(
             f"policy {text!r}: no module {where!r}, neither in {here} nor installed"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"policy {text!r}: importing {where} raised {type(error).__name__}: {error}"
         ) from error
@@ -78,7 +78,7 @@ def watched(function: Callable[..., Any], text: str) -> Policy:
             made = function(fabric, chunks, **seed)
         except RailoptError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(f"policy {text!r} raised {type(error).__name__}: {error}") from error
         if not isinstance(made, Plan):
             raise InputError(

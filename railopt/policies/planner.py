@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Int32s, Ints, Rails
-from railopt.chunks import Chunks
-from railopt.errors import InputError
+from railopt.arrays import Int32s, Ints, Rails, whole_number
+from railopt.chunks import MAX_CHUNKS, Chunks
+from railopt.errors import Infeasible, InputError
 from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies.common import Columns
@@ -109,8 +109,8 @@ class Planner:
         *,
         hurried: bool = False,
     ) -> None:
-        if node is not None and not 0 <= node < fabric.nodes:
-            raise InputError(f"node {node}: expected 0 to {fabric.nodes - 1}")
+        if node is not None:
+            node = whole_number(node, "node", 0, fabric.nodes - 1)
         if policy not in (*_RULES, _WHOLE):
             raise InputError(
                 f"policy {policy!r} is not made for a training loop; a Planner takes "
@@ -145,13 +145,16 @@ class Planner:
         if self._rule is None:
             return self._plan_whole(row)
         first = self.node or 0
-        count, largest, stuck = cut_rows(row, first, self.cap, self._joined, self._cut)
+        count, largest, stuck = cut_rows(row, first, self.cap, self._joined, MAX_CHUNKS, self._cut)
         if stuck >= 0:
             sender, node = divmod(stuck, self.fabric.nodes)
-            raise InputError(
-                f"no living rail from node {first + sender} to node {node}, or a negative number "
-                f"of bytes to it"
-            )
+            if self._joined[sender, node]:
+                raise InputError(
+                    f"a negative number of bytes from node {first + sender} to node {node}"
+                )
+            raise Infeasible(f"no living rail from node {first + sender} to node {node}")
+        if count < 0:
+            raise InputError(f"more than {MAX_CHUNKS} chunks; use larger ones (cap)")
         if count > len(self._rail):
             self._grow(2 * count)
             return self.plan(row)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Rails
+from railopt.arrays import Array, Ints, Rails
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
@@ -57,7 +57,8 @@ def spill(fabric: Fabric, chunks: Chunks, *, scale_up: str = "beside") -> Plan:
 
 class Settling:
     """`spill` in a training loop, with room that is kept: units settle as they do there, but are
-    not exchanged afterwards, so that NICs may end some tenths of a per cent above the least time.
+    not exchanged afterwards, so that NICs may end some tenths of a per cent above the least time,
+    more where several NICs are slow or dead.
     """
 
     def __init__(self, fabric: Fabric) -> None:
@@ -65,7 +66,8 @@ class Settling:
 
         self._fabric, self._near = fabric, np.ascontiguousarray(fabric.node.near)
         self._hosts = hosts_of(self._near)
-        self._most, self._prices = 0, costs(fabric)
+        self._prices = costs(fabric)
+        self._dearest = _dearest(self._prices)
         self._grow(0)
 
     def _grow(self, length: int) -> None:
@@ -80,9 +82,7 @@ class Settling:
         count = len(rail)
         if count > len(self._grade):
             self._grow(2 * count)
-        if count * largest > self._most:
-            self._most = 2 * count * largest
-            self._prices = _within_range(costs(self._fabric), self._most)
+        cut = cut._replace(size=_in_units(cut.size, count * largest, self._dearest))
         rooms = self._grade[:count], self._needed[:count]
         spill_rails.from_cut(cut, self._prices, self._near, self._hosts, rooms, rail)
 
@@ -91,9 +91,10 @@ def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[Units, Costs]:
     """Units with their grades, each on its best `rail`, and what a byte costs at every NIC."""
     from railopt.policies import spill_rails
 
-    prices = _within_range(costs(fabric), chunks.total)
+    prices = costs(fabric)
+    size = _in_units(chunks.size, chunks.total, _dearest(prices))
     grade, near = np.empty((len(chunks), fabric.rails), np.int16), fabric.node.near
-    units = spill_rails.Units(chunks.src, chunks.dst, chunks.size, grade)
+    units = spill_rails.Units(chunks.src, chunks.dst, size, grade)
     inside = spill_rails.Inside(
         needed_by(fabric, chunks), chunks.src_gpu % fabric.gpus, near, spill_rails.hosts_of(near)
     )
@@ -105,7 +106,7 @@ def _best(fabric: Fabric, chunks: Chunks, units: Units, prices: Costs, rail: Rai
     """Settled, and where units are too large for that relieved by exchanges; where that is not
     close to the nodes' bound either, the best beside plans that ignore moves, gone home.
     """
-    bound = _least_time(chunks, prices)
+    bound = _least_time(units, prices)
     close = bound + bound // CLOSE
     settled = _settled(units, prices, rail, bound)
     if settled.time > close:
@@ -188,22 +189,23 @@ def _longest(busy: tuple[Array, Array]) -> int:
     return int(max(busy[0].max(), busy[1].max()))
 
 
-def _least_time(chunks: Chunks, prices: Costs) -> int:
-    """What no plan is faster than."""
+def _least_time(units: Units, prices: Costs) -> int:
+    """About what no plan is faster than."""
     from railopt.policies import spill_rails
 
-    matrix = chunks.node_matrix
-    return int(spill_rails.least_time(matrix.sum(axis=1), matrix.sum(axis=0), prices))
+    sent, received = np.zeros((2, len(prices.tx)), np.int64)
+    np.add.at(sent, units.src, units.size)
+    np.add.at(received, units.dst, units.size)
+    return int(spill_rails.least_time(sent, received, prices))
 
 
-def _within_range(prices: Costs, total: int) -> Costs:
-    """Costs a byte so small that no sum of times wraps."""
-    largest = int(max(prices.tx.max(), prices.rx.max()))
-    shift = max(0, (largest * total // LARGEST).bit_length())
-    if not shift:
-        return prices
-    return prices._replace(tx=_shifted(prices.tx, shift), rx=_shifted(prices.rx, shift))
+def _dearest(prices: Costs) -> int:
+    return int(max(prices.tx.max(), prices.rx.max()))
 
 
-def _shifted(cost: Array, shift: int) -> Array:
-    return np.where(cost > 0, np.maximum(cost >> shift, 1), 0)
+def _in_units(size: Ints, total: int, dearest: int) -> Ints:
+    """Sizes in bytes, or in as many bytes at a time, rounded up, as it takes that no sum of times
+    wraps.
+    """
+    shift = max(0, (dearest * total // LARGEST).bit_length())
+    return size if not shift else (size >> shift) + 1

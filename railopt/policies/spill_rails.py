@@ -167,16 +167,22 @@ def _change(
 
 @njit(cache=True)
 def least_time(sent: Array, received: Array, costs: Costs) -> int:
-    """What no plan is faster than: a node's bytes over its rails, as fast as they are together.
+    """About what no plan is faster than: a node's bytes over its rails, as fast as they are
+    together, each no faster than the other nodes' NICs on it.
 
-    sent, received   int64 [nodes], bytes
+    sent, received   int64 [nodes], in the unit of the sizes
     """
-    found = 0
-    for totals, cost in ((sent, costs.tx), (received, costs.rx)):
-        for node in range(totals.size):
+    found, nodes, rails = 0, costs.tx.shape[0], costs.tx.shape[1]
+    for totals, cost, there in ((sent, costs.tx, costs.rx), (received, costs.rx, costs.tx)):
+        peers = np.zeros(rails)
+        for node in range(nodes):
+            for n in range(rails):
+                peers[n] += 1 / there[node, n] if there[node, n] else 0.0
+        for node in range(nodes):
             speed = 0.0
-            for n in range(cost.shape[1]):
-                speed += 1 / cost[node, n] if cost[node, n] else 0.0
+            for n in range(rails):
+                own = 1 / there[node, n] if there[node, n] else 0.0
+                speed += min(1 / cost[node, n], peers[n] - own) if cost[node, n] else 0.0
             found = max(found, int(totals[node] / speed) if speed else 0)
     return found
 

@@ -90,12 +90,14 @@ def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> b
             if n != full and more < least and _fits(state, c, n, kept, kept):
                 least, first, second = more, c, np.int64(-1 - n)
         for d in some:
+            looks += 1
+            if looks > LOOKS:
+                break
             m = int(rail[d])
             more = int(grade[c, m]) - int(grade[c, full])
             more += int(grade[d, full]) - int(grade[d, m])
             if m == full or size[d] >= size[c] or more >= least:
                 continue
-            looks += 1
             _put(state, d, m, -size[d])
             late = 1 << 62  # the full rail itself is less busy than it was, if not yet enough
             ends = (late, kept) if sends else (kept, late)

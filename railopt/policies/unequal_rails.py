@@ -74,8 +74,8 @@ def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
 def lpt_local(
     words: Array, rows: Array, chunks: Columns, costs: Costs, weight: int, rail: Array
 ) -> None:
-    """As `lpt`, but a rail also counts `weight` times what this sender already put on it for this
-    receiver; `words` sorts the chunks `rows`.
+    """As `lpt`, but what this sender puts on a rail for this receiver, the chunk itself included,
+    counts `weight` times more there; `words` sorts the chunks `rows`.
 
     Ties go round from rail (src + dst) mod N, so that senders with equal traffic do not gang up on
     one rail.
@@ -102,7 +102,8 @@ def lpt_local(
             start = (costs.first + k + f) % rails
             best, lowest = -1, costs.far
             for n in range(rails):
-                score = out[n] + weight * mine[n] + s * max(out_cost[n], in_cost[n])
+                time = s * max(out_cost[n], in_cost[n])
+                score = out[n] + time + weight * (mine[n] + time)
                 better = (score < lowest) | ((score == lowest) & (n >= start) & (best < start))
                 better &= min(out_cost[n], in_cost[n]) > 0
                 best = n if better else best

@@ -163,3 +163,13 @@ def test_frozen_never_rounds_nor_wraps() -> None:
         with pytest.raises(InputError, match="x"):
             frozen(bad, np.int16, "x", 1)
     assert total(np.full(8, 2**62)) == 2**65
+
+
+def test_a_read_only_view_of_what_can_change_is_copied() -> None:
+    buffer = np.zeros(4, np.int16)
+    view = buffer.view()
+    view.flags.writeable = False
+    kept = frozen(view, np.int16, "rail", 1)
+    buffer[:] = 7
+    assert kept.tolist() == [0, 0, 0, 0]
+    assert frozen(kept, np.int16, "rail", 1) is kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,16 @@ def test_the_command_prints_and_draws(tmp_path: Path, railopt_cli: Cli) -> None:
         ran = railopt_cli(*line, *wrong)
         assert ran.code == 1
         assert words in ran.err
+
+
+def test_fabrics_that_differ_inside_nodes_are_refused() -> None:
+    healthy = Fabric.uniform(2, 2)
+    other = replace(healthy, inside=replace(healthy.node, near=healthy.node.near[::-1]))
+    with pytest.raises(InputError, match="differ in which NICs are near which GPU"):
+        compare(healthy, other, workloads.uniform(healthy).chunks("1MiB"), ["lpt"])
+
+
+@pytest.mark.parametrize(("rate", "text"), [("0.004", "at 0.4%"), ("0.997", "at 99.7%")])
+def test_a_rate_is_neither_none_nor_whole(rate: str, text: str) -> None:
+    healthy = Fabric.uniform(2, 2)
+    assert nic_text(healthy, healthy.degraded({(0, 1): rate}), (0, 1)) == f"node 0 rail 1 {text}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,3 +144,15 @@ def test_chunks_that_name_no_gpu_move_nothing_that_is_known() -> None:
     made = plan(FABRIC, Chunks.from_arrays(src=[0], dst=[1], size=[5], nodes=3), "lpt")
     with pytest.raises(InputError, match="name theirs"):
         _ = made.staged
+
+
+@pytest.mark.parametrize("cap", [0, -1, 2.5])
+def test_a_cap_that_is_no_size_is_refused(cap: Any) -> None:
+    with pytest.raises(InputError, match="size"):
+        Chunks.from_units(Fabric.uniform(2, 2), src_gpu=[0], dst=[1], size=[5], cap=cap)
+
+
+def test_a_cap_with_its_unit() -> None:
+    fabric = Fabric.uniform(2, 2)
+    units = Chunks.from_units(fabric, src_gpu=[0], dst=[1], size=[3 << 20], cap="1MiB")
+    assert units.size.tolist() == [1 << 20] * 3

@@ -35,6 +35,9 @@ def nothing(fabric, chunks):
 def fails(fabric, chunks):
     return 1 // 0
 
+def leaves(fabric, chunks):
+    raise SystemExit(0)
+
 def other_chunks(fabric, chunks):
     return railopt.plan(fabric, chunks.take(np.arange(3)))
 
@@ -116,6 +119,7 @@ def test_names_that_name_nothing(text: str, said: str) -> None:
     [
         ("nothing", "returned Chunks, expected a railopt.Plan"),
         ("fails", "raised ZeroDivisionError"),
+        ("leaves", "raised SystemExit"),
         ("other_chunks", "another fabric or other chunks"),
         ("one_rail_too_many", "rail"),
     ],
