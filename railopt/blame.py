@@ -168,6 +168,11 @@ def blame(plan: Plan, counted: Counted, runs: int | None = None) -> Blame:
         for nic in _nics(plan, side, node, [Fraction(n, runs) for n in row], headers, rates[side])
     ]
     nics.sort(key=lambda nic: nic.time, reverse=True)
+    if not nics[0].time:
+        raise InputError(
+            "only NICs that are dead in the plan's fabric carried bytes: name the devices in the "
+            "order of the rails (--ib-dev), or plan for the fabric as it is"
+        )
     bound = lower_bound(plan.fabric, plan.chunks)
     return Blame(plan, nics, _terms(plan, nics[0], headers, bound), bound, headers)
 
@@ -187,7 +192,7 @@ def _headers(plan: Plan, sides: dict[str, Ints], runs: int) -> Fraction:
 
 def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
     """int64 [nodes, rails] a side: the fabric's rates, or less where a port says that it is slower
-    or where its links were.
+    or where its links were; a port's own where the fabric says that it is dead.
     """
     rates = [fabric.tx, fabric.rx]
     if counted.links:
@@ -200,7 +205,7 @@ def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
         rates = [(rate * part).astype(np.int64) for rate, part in zip(rates, parts, strict=True)]
     known = counted.rate > 0
     return {
-        side: np.where(known, np.minimum(rate, counted.rate), rate)
+        side: np.where(known & ((rate == 0) | (counted.rate < rate)), counted.rate, rate)
         for side, rate in zip(SIDES, rates, strict=True)
     }
 

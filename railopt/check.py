@@ -38,7 +38,7 @@ from fractions import Fraction
 from itertools import accumulate, compress
 from math import ceil, floor, gcd, prod
 from operator import add, and_, eq, mul, sub
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 WORK = 20_000_000  # steps of one check
 MEMORY = 1 << 28  # bytes of a parsed certificate
@@ -241,8 +241,9 @@ def prove_local(
     live = [speed for speed in speeds if speed]
     need(bool(live) or not sizes, "bytes without a live rail")
     need(bool(sizes) or bound <= 0, "a time for no bytes")
-    unit = gcd(*sizes) or 1
-    capacity = {speed: (ceil(bound * speed) - 1) // unit for speed in set(live)}
+    unit, different = gcd(*sizes) or 1, set(live)
+    meter.spend(20 * words(bound.numerator + bound.denominator) * len(different))
+    capacity = {speed: (ceil(bound * speed) - 1) // unit for speed in different}
     counted = sorted((size // unit for size in sizes), reverse=True)
     return refute(Packing(counted, [capacity[speed] for speed in live], unit), witness, meter)
 
@@ -380,6 +381,7 @@ def heaviest(
     are kept that no other beats in both, and that the jobs to come can still make heavier than
     the heaviest known: by what fits, by all their weight, by their weight per size.
     """
+    meter.spend(len(sizes))
     jobs = [(size, weights[size]) for size in sizes if weights[size] and size <= capacity]
     each = 12 * words(capacity + sum(weight for _, weight in jobs))
     meter.spend(each * each // 8 * len(jobs))
@@ -947,6 +949,7 @@ def held_at(
         meter.spend(len(sizes) * (10 + min(room, SUMS) // 512))
         live = tuple(far for far in sizes if others[far][n])
         if live not in known:
+            meter.spend(sum(len(sizes[far]) for far in live))
             known[live] = Sums([job for far in live for job in sizes[far]], meter)
         each = sum(apart[far].within(min(room, others[far][n])) for far in live)
         most.append(min(known[live].within(room), each))
@@ -957,6 +960,7 @@ class Sums:
     """The sums that some jobs can have, looked for up to `SUMS`."""
 
     def __init__(self, jobs: list[int], meter: Meter) -> None:
+        meter.spend(len(jobs))
         self.total = sum(jobs)
         self.bits = subset_sums(jobs, min(self.total, SUMS), meter)
 
@@ -1529,16 +1533,17 @@ def check_moved(problem: Problem) -> Shown:
     taken = integers(rail, "assignment")
     took = completion(tx, rx, src, units.dst, units.size, taken)[0]
     need(took <= time, f"the plan takes {took} seconds, more than {time}")
-    return Shown(kind, Fraction(moved_by(inside, units, taken)), None)
+    return Shown(kind, Fraction(moved_by(inside, units, taken, meter)), None)
 
 
-def moved_by(inside: Inside, units: Units, rail: Column) -> int:
+def moved_by(inside: Inside, units: Units, rail: Column, meter: Meter) -> int:
     """The bytes that units on these rails move."""
     costs: dict[tuple[int, int], list[int]] = {}
     total = 0
     for source, bytes_, needs, n in zip(units.src_gpu, units.size, units.needs, rail, strict=True):
         gpu = source % inside.gpus
         if (gpu, needs) not in costs:
+            meter.spend(10 * len(inside.near))
             costs[gpu, needs] = inside.costs(gpu, needs)
         total += bytes_ * costs[gpu, needs][n]
     return total
@@ -1890,8 +1895,9 @@ def check_certificate(
         shown = PROBLEMS[which](Problem(record, claim.bound, where, Meter(work)))
         kind = shown.kind
         return judged(claim, shown)
-    except RecursionError:
-        return Verdict(False, False, kind, "refused: nested too deep", bound)
+    except (RecursionError, MemoryError) as error:
+        why = "nested too deep" if isinstance(error, RecursionError) else "not enough memory"
+        return Verdict(False, False, kind, f"refused: {why}", bound)
     except (Rejected, ValueError, OSError) as error:
         return Verdict(False, False, kind, printable(error), bound)
 
@@ -1926,6 +1932,12 @@ def check(path: str | os.PathLike[str], work: int = WORK) -> Verdict:
     return Verdict(True, False, "plan", said, None, plan.value, plan.value)
 
 
+def say(line: str, stream: TextIO) -> None:
+    """Print a line, escaping what the stream's encoding does not have."""
+    encoding = stream.encoding or "ascii"
+    print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
 def main(paths: Sequence[str]) -> int:
     """Check the files, a line each; the exit code."""
     code = 0
@@ -1933,13 +1945,13 @@ def main(paths: Sequence[str]) -> int:
         try:
             verdict = check(path)
         except (OSError, ValueError) as error:
-            print(f"{printable(path)}: unreadable: {printable(error)}", file=sys.stderr)
+            say(f"{printable(path)}: unreadable: {printable(error)}", sys.stderr)
             code = code or 1
             continue
         word = "optimal" if verdict.proved else "ok" if verdict.ok else "FAILED"
         bound, value = printable(verdict.bound), printable(verdict.value)
         numbers = f"bound {bound}, value {value}, optimum {verdict.optimum}"
-        print(f"{printable(path)}: {word}, {verdict.kind}, {numbers}: {verdict.message}")
+        say(f"{printable(path)}: {word}, {verdict.kind}, {numbers}: {verdict.message}", sys.stdout)
         code = code if verdict.ok else 4
     return code
 

@@ -346,7 +346,8 @@ def _counterexample(
     if traffic is not None:
         raise InputError(f"{printable(path)}: a counterexample can't be held against traffic")
     counterexamples.validated(record, path)
-    kind = f"counterexample to {printable(record['theorem'])}"
+    made = "" if counterexamples.known(record) else "a claim that railopt does not make, called "
+    kind = f"counterexample to {made}{printable(record['theorem'])}"
     wrong = counterexamples.replay(record)
     if wrong:
         return Verdict(False, False, kind, printable("; ".join(wrong)))

@@ -24,6 +24,7 @@ from railopt.traffic import Traffic
 from railopt.units import format_bytes
 
 FABRICS = (".toml", ".topo")
+NO_TRAFFIC = (".et", ".xml", ".json", ".svg", ".png", ".pdf", ".pt", ".npy")  # mean other things
 
 
 class Converted(NamedTuple):
@@ -70,6 +71,10 @@ def convert(
     if not fabric_in and not (nodes is None and link is None):
         raise InputError(f"{printable(text)}: nodes and link are for the topology of one node")
     kind = "fabric" if fabric_in else own_kind(text)
+    if kind != "plan" and suffix.lower() in NO_TRAFFIC:
+        raise InputError(
+            f"{printable(target)}: traffic is written as text, .npz or .cm, not as {suffix}"
+        )
     if fabric is not None and kind is not None:
         raise InputError(f"{printable(text)} is a {kind} of its own size: give no fabric with it")
     if kind == "fabric":

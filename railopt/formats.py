@@ -107,29 +107,21 @@ class Connection(NamedTuple):
     done_trigger: int | None = None
 
 
-def format_cm(
-    nodes: int, connections: Iterable[Connection], barriers: dict[int, int] | None = None
-) -> str:
-    """Text of a `.cm`; flows over int32 are split.  `barriers` maps a trigger id to how many
-    completions fire it.
-    """
+def format_cm(nodes: int, connections: Iterable[Connection]) -> str:
+    """Text of a `.cm`; flows over int32 are split."""
     pieces = [piece for connection in connections for piece in _split(connection)]
     counts: dict[int, int] = {}
     for piece in pieces:
         if piece.done_trigger is not None:
             counts[piece.done_trigger] = counts.get(piece.done_trigger, 0) + 1
     lines = [f"Nodes {nodes}", f"Connections {len(pieces)}"]
-    triggers = sorted(set(barriers or {}) | set(counts))
-    if triggers:
-        lines.append(f"Triggers {len(triggers)}")
+    if counts:
+        lines.append(f"Triggers {len(counts)}")
     for number, piece in enumerate(pieces, 1):
         start = f"start {piece.start_ps}" if piece.trigger is None else f"trigger {piece.trigger}"
         done = "" if piece.done_trigger is None else f" send_done_trigger {piece.done_trigger}"
         lines.append(f"{piece.src}->{piece.dst} id {number} {start} size {piece.size}{done}")
-    lines += [
-        f"trigger id {t} barrier count {counts.get(t, (barriers or {}).get(t, 0))}"
-        for t in triggers
-    ]
+    lines += [f"trigger id {t} barrier count {counts[t]}" for t in sorted(counts)]
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
@@ -91,6 +91,30 @@ class KeepInterrupts:
             return False
         readable = not self._hearing and select.select([self._ends[0]], [], [], SOON_S)[0]
         return bool(readable) or self._hearing or self.struck
+
+
+def heard(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a long kernel without the interpreter's lock (`nogil`) returns, from a thread of its
+    own: Ctrl-C strikes here at once, and never while numba makes Python objects of the result,
+    where it would crash.  The thread is then left to end by itself.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function(*arguments)
+    ended: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            ended.append((function(*arguments), None))
+        except BaseException as error:
+            ended.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    result, error = ended[0]
+    if error is not None:
+        raise error
+    return result
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
             verdict = check(path, args.traffic, verified=args.verified)
         except InputError as error:
             note(f"railopt: error: {error}")
-            results.append({"file": path, "ok": False, "error": printable(error)})
+            results.append({"file": path, "ok": False, "message": printable(error)})
             codes.add(error.exit_code)
             continue
         codes.add(0 if verdict.ok else CheckFailed.exit_code)

@@ -27,7 +27,7 @@ from railopt.cli.common import (
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.cli.heartbeat import stage
-from railopt.errors import InputError, RailoptError, printable
+from railopt.errors import CheckFailed, InputError, RailoptError, printable
 from railopt.gaps import (
     DEFAULT_POLICIES,
     DEFAULT_SIZES,
@@ -139,10 +139,14 @@ def run(args: argparse.Namespace) -> int:
             if row.report.moving is not None
         ]
         stage("checking certificates")
-        note(f"saved {len(written)} certificates in {args.certificate}: {check_all(written)}")
+        checked = check_all(written)
+        note(f"saved {len(written)} certificates in {args.certificate}: {checked}")
+        refused = [(name, one) for name, one in checked.verdicts.items() if not one.ok]
+        for name, verdict in refused:
+            note(f"{printable(name)}: {verdict.message}")
     if args.figure and rows:
         _figure(rows, args, width)
-    return 130 if interrupted else 0
+    return 130 if interrupted else CheckFailed.exit_code if saved and refused else 0
 
 
 def _rows(args: argparse.Namespace) -> Iterator[GapRow]:

@@ -125,7 +125,10 @@ def run(args: argparse.Namespace) -> int:
     _write(args, made)
     if args.format == "json":
         data = [
-            {**c.as_dict(), **({"transfers": c.schedule.transfers()} if args.stages else {})}
+            {
+                **c.as_dict(),
+                **({"transfers": made.transfers()} if args.stages and c.schedule is made else {}),
+            }
             for c in costs
         ]
         print_json(data if args.compare else data[0])
@@ -149,6 +152,9 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
             refuse_idle(args, "kind", because="beside --compare without --stages or a file")
     if args.compare:
         refuse_idle(args, "order", "eps", "startup", because="beside --compare")
+    kind = args.kind or "compact"
+    if not KINDS[kind].barriers:
+        refuse_idle(args, "order", "stages_certificate", because=f"to {kind}, which has no stages")
 
 
 def _costs(args: argparse.Namespace) -> list[Cost]:

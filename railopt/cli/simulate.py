@@ -149,6 +149,7 @@ def run(args: argparse.Namespace) -> int:
             args.export,
             faults=bool(args.fault),
             phases=assumed.scale_up == "before",
+            barriers=assumed.stages == "barrier",
             force=args.force,
         )
     timeline, replans = _simulated(args, what, fabric, assumed)
@@ -180,10 +181,16 @@ def _simulated(
     """The run, and with --replan the plans that took over."""
     faults = [Fault.parse(text) for text in args.fault]
     if args.replan:
-        if not isinstance(what, Plan) or not faults or args.export:
-            raise InputError("--replan needs a plan, with --fault, and can't be exported to htsim")
+        if not isinstance(what, Plan):
+            raise InputError("--replan beside --balancer: only a plan can be made again")
+        if not faults:
+            raise InputError("--replan without --fault: nothing happens that is planned again for")
+        if args.export:
+            raise InputError("--replan with --export: htsim has no plans that change during a run")
         after_ps = parse_time(args.replan_after or "0")
-        ran = simulate_replanned(what, faults, assumptions=assumed, after_ps=after_ps)
+        ran = simulate_replanned(
+            what, faults, assumptions=assumed, after_ps=after_ps, seed=args.seed
+        )
         return ran.timeline, {"replans": [replan._asdict() for replan in ran.replans]}
     refuse_idle(args, "replan_after", because="without --replan")
     direct: dict[str, Any] = {}

@@ -24,7 +24,7 @@ understand.
 
 from railopt.schedule.certify import certificate, staged
 from railopt.schedule.kinds import KINDS, ORDERS, Kind
-from railopt.schedule.model import LINKS, Breakdown, Links, modelled, spreadout_gpus
+from railopt.schedule.model import LINKS, Breakdown, Links, modelled
 from railopt.schedule.report import Cost, compare, cost
 from railopt.schedule.stage_rule import conflicts
 from railopt.schedule.synthesis import synthesise
@@ -44,7 +44,6 @@ __all__ = [
     "conflicts",
     "cost",
     "modelled",
-    "spreadout_gpus",
     "staged",
     "synthesise",
 ]

@@ -227,22 +227,3 @@ def _at_once(
     first, last = min(balance, chunk), min(after, chunk)
     beyond = max(0.0, balance + after + stay - bound - startup - first - last)
     return Breakdown(bound, bound, startup, first, last + beyond)
-
-
-def spreadout_gpus(traffic: Traffic, links: Links = LINKS["h100-400g"]) -> float:
-    """SpreadOut between all GPUs without balance, microseconds: step d sends GPU g -> g + d over
-    its own NIC.
-    """
-    count = len(traffic.bytes)
-    gpu = np.arange(count)
-    time = 0.0
-    for d in range(1, count):
-        target = (gpu + d) % count
-        size = traffic.bytes[gpu, target]
-        out = size[gpu // traffic.gpus != target // traffic.gpus]
-        near = size[gpu // traffic.gpus == target // traffic.gpus]
-        time += max(
-            links.alpha_out + links.beta_out * float(out.max(initial=0)) / MB,
-            links.alpha_in + links.beta_in * float(near.max(initial=0)) / MB,
-        )
-    return time

@@ -19,7 +19,7 @@ from railopt.chunks import Chunks
 from railopt.compiled import njit
 from railopt.errors import CheckFailed, FormatError, InputError, printable
 from railopt.fabric import Fabric
-from railopt.formats import Connection, format_cm
+from railopt.formats import Connection, check_connections, format_cm
 from railopt.plans import Plan
 from railopt.schedule.decompose import line_sums
 from railopt.schedule.kinds import KINDS, ORDERS
@@ -163,6 +163,7 @@ class Schedule:
         nodes, rails, barriers = self.fabric.nodes, self.fabric.rails, KINDS[self.kind].barriers
         loads = np.zeros((self.stages, nodes, rails), np.int64)
         np.add.at(loads, (stage, src // self.fabric.gpus, rail), size)
+        check_connections(loads[loads > 0])
         rows = [
             (s, n * nodes + i, n * nodes + int(self.peer[s, i]), int(loads[s, i, n]))
             for s, i, n in np.argwhere(loads).tolist()
@@ -287,6 +288,11 @@ def require_two_levels(fabric: Fabric, traffic: Traffic) -> None:
         raise InputError(
             f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one "
             "NIC a GPU (use railopt plan, which has no such rule)"
+        )
+    if not fabric.node.near.diagonal().all():
+        raise InputError(
+            "GPUs that are not near the NIC of their own number: a two-level schedule puts the "
+            "bytes of GPU r on rail r (use railopt plan, which has no such rule)"
         )
     if not fabric.is_uniform:
         raise InputError(

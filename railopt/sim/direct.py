@@ -145,8 +145,8 @@ def balancer_named(name: str) -> Balancer:
 
 
 def nic_of_gpu(fabric: Fabric) -> Ints:
-    """int64 [gpus]: the rail of each local GPU's own NIC."""
-    return np.arange(fabric.gpus) * fabric.rails // fabric.gpus
+    """int64 [gpus]: the rail of each local GPU's own NIC, the first that it is near."""
+    return np.argmax(fabric.node.near, axis=1)
 
 
 def flows_of_traffic(

@@ -401,7 +401,7 @@ def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
     return curve
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def run(
     parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits
 ) -> tuple[Array, Array, Array, Array]:

@@ -105,7 +105,8 @@ def flows_of_plan(
     nics = fabric.nodes * fabric.rails
     capacity = nic_capacity(fabric, assumed)
     sending = src * fabric.rails + rail
-    alpha = assumed.alpha_ps * np.diff(found.mark_first) / found.size * (capacity[sending] / 1e12)
+    messages = np.diff(found.mark_first).astype(np.float64)
+    alpha = assumed.alpha_ps * messages / found.size * (capacity[sending] / 1e12)
     every = np.arange(len(rail))
     crossed = [
         Crossed(every, sending, 1 + alpha),

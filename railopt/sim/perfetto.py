@@ -1,8 +1,9 @@
 """A timeline as trace events (Chrome's JSON), which Perfetto and chrome://tracing show.
 
 One process a node, one thread a transmit NIC; flows that share a NIC at the same time lie on lanes
-of their own.  A process of its own has a counter a rail: GB/s over equal slices of the run.  Times
-are microseconds, as the format wants them.
+of their own.  A process of its own has a counter a rail: GB/s over equal slices of the run.  What
+moves inside nodes, before or after a rail, is not shown.  Times are microseconds, as the format
+wants them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from railopt.errors import InputError
 from railopt.sim.timeline import Timeline
 
 SLICES = 200
-LANES = 1000  # thread = rail * LANES + lane
 PS_PER_US = 10**6
 
 
@@ -28,13 +28,17 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
     fabric, flows = timeline.fabric, timeline.flows
     if fabric is None:
         raise InputError("only plans and direct traffic have nodes and rails to show")
-    end = max(timeline.completion_ps, int(timeline.begun_ps.max(initial=0)))
+    end = max(timeline.end_ps, int(timeline.begun_ps.max(initial=0)))
+    nics = fabric.nodes * fabric.rails
     nic = flows.path[flows.first[:-1]].astype(np.int64)
-    into = flows.path[flows.first[:-1] + 1].astype(np.int64) - fabric.nodes * fabric.rails
+    shown = np.flatnonzero((timeline.begun_ps >= 0) & (nic < nics))
+    into = flows.path[np.minimum(flows.first[:-1] + 1, len(flows.path) - 1)].astype(np.int64) - nics
     finish = np.where(timeline.finish_ps < 0, end, timeline.finish_ps)
-    lane = _lanes(nic, timeline.begun_ps, finish)
+    lane = np.zeros(len(nic), np.int64)
+    lane[shown] = _lanes(nic[shown], timeline.begun_ps[shown], finish[shown])
+    lanes = int(lane.max(initial=0)) + 1
     events: list[dict[str, Any]] = []
-    for flow in np.flatnonzero(timeline.begun_ps >= 0).tolist():
+    for flow in shown.tolist():
         node, rail = divmod(int(nic[flow]), fabric.rails)
         to, on = divmod(int(into[flow]), fabric.rails)
         stuck = bool(timeline.finish_ps[flow] < 0)
@@ -45,7 +49,7 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
                 "name": f"to node {to}" + (f" rail {on}" if on != rail else ""),
                 "cat": "stuck" if stuck else "flow",
                 "pid": node,
-                "tid": rail * LANES + int(lane[flow]),
+                "tid": rail * lanes + int(lane[flow]),
                 "ts": begun / PS_PER_US,
                 "dur": (int(finish[flow]) - begun) / PS_PER_US,
                 "args": {"flow": flow, "bytes": int(flows.size[flow]), "delivered": not stuck},
@@ -55,8 +59,8 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
     return {
         "displayTimeUnit": "ns",
         "traceEvents": [
-            *_names(names, fabric.nodes),
-            *_faults(timeline),
+            *_names(names, fabric.nodes, lanes),
+            *_faults(timeline, lanes),
             *events,
             *_counters(timeline, end),
         ],
@@ -78,11 +82,11 @@ def _lanes(nic: Ints, begun: Ints, finish: Ints) -> Ints:
     return lane
 
 
-def _names(threads: set[tuple[int, int]], nodes: int) -> list[dict[str, Any]]:
+def _names(threads: set[tuple[int, int]], nodes: int, lanes: int) -> list[dict[str, Any]]:
     named = [("process_name", node, 0, f"node {node}") for node in range(nodes)]
     named.append(("process_name", nodes, 0, "rails"))
     for node, thread in sorted(threads):
-        rail, lane = divmod(thread, LANES)
+        rail, lane = divmod(thread, lanes)
         more = f" ({lane + 1})" if lane else ""
         named.append(("thread_name", node, thread, f"rail {rail}{more}"))
     return [
@@ -91,7 +95,7 @@ def _names(threads: set[tuple[int, int]], nodes: int) -> list[dict[str, Any]]:
     ]
 
 
-def _faults(timeline: Timeline) -> list[dict[str, Any]]:
+def _faults(timeline: Timeline, lanes: int) -> list[dict[str, Any]]:
     """An instant event at each change of a NIC's rate."""
     return [
         {
@@ -100,7 +104,7 @@ def _faults(timeline: Timeline) -> list[dict[str, Any]]:
             "name": f"rail {change.rail} {change.words}",
             "cat": "fault",
             "pid": change.node,
-            "tid": change.rail * LANES,
+            "tid": change.rail * lanes,
             "ts": change.at_ps / PS_PER_US,
         }
         for change in timeline.nic_changes
@@ -110,7 +114,7 @@ def _faults(timeline: Timeline) -> list[dict[str, Any]]:
 def _counters(timeline: Timeline, end: int) -> list[dict[str, Any]]:
     assert timeline.fabric is not None
     until = int(timeline.curve.till.max(initial=0))
-    rates = timeline.throughput(SLICES) / 1e9
+    rates = timeline.throughput(SLICES)[: timeline.fabric.rails] / 1e9
     return [
         {
             "ph": "C",

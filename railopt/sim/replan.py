@@ -93,19 +93,22 @@ def simulate_replanned(
     *,
     assumptions: Assumptions | None = None,
     after_ps: int = 0,
+    seed: int | None = None,
 ) -> Replanned:
     """Run a plan under faults; `after_ps` after each (any change of a rate), what is left is
-    planned again.  A plan's stages end with its first fault.
+    planned again, with this `seed` where the policy draws.  A plan's stages end with its first
+    fault.
     """
     setting = _Setting(plan, faults, assumptions or Assumptions())
     _require_cuttable(setting.assumed, after_ps)
     arrived = np.full(len(plan.chunks), -1, np.int64)
     size = plan.chunks.size.copy()
-    parts, replans = [], []
+    parts: list[_Part] = []
+    replans: list[Replan] = []
     made, rows, begun = plan, np.arange(len(size)), 0
     for till in [*sorted({fault.at_ps + after_ps for fault in faults}), None]:
-        again = 0
-        if len(rows):
+        again = np.zeros(len(size), np.bool_)
+        if len(rows) or not parts:
             part = _run(setting, made, rows, begun, till)
             parts.append(part)
             again = _settle(setting, part, arrived, size)
@@ -116,8 +119,9 @@ def simulate_replanned(
         living = _has_rail(fabric, plan, rest)
         rows, begun = rest[living], till
         if len(rows):
-            made = _planned(fabric, plan, rows, size[rows])
-        replans.append(Replan(till, len(rows), again, len(rest) - len(rows), made.policy))
+            made = _planned(fabric, plan, rows, size[rows], seed)
+        sent_again = int(again[rows].sum())
+        replans.append(Replan(till, len(rows), sent_again, len(rest) - len(rows), made.policy))
     return Replanned(_joined(setting, parts, arrived), tuple(replans))
 
 
@@ -148,12 +152,12 @@ def _has_rail(fabric: Fabric, plan: Plan, rows: Ints) -> Bools:
     return living
 
 
-def _planned(fabric: Fabric, plan: Plan, rows: Ints, size: Ints) -> Plan:
+def _planned(fabric: Fabric, plan: Plan, rows: Ints, size: Ints, seed: int | None) -> Plan:
     """What is left of these chunks, `size` bytes at their ends, by the plan's policy."""
     rest = plan.chunks.take(rows)
     rest = replace(rest, offset=rest.offset + rest.size - size, size=size)
     # a name in a file never imports code: only railopt's own policies plan again by name
-    return make_plan(fabric, rest, plan.policy if plan.policy in POLICIES else FALLBACK)
+    return make_plan(fabric, rest, plan.policy if plan.policy in POLICIES else FALLBACK, seed=seed)
 
 
 def _run(setting: _Setting, made: Plan, rows: Ints, begun: int, till: int | None) -> _Part:
@@ -182,22 +186,24 @@ def _left(flows: Flows, order: Ints, unsent: Ints, count: int) -> Ints:
     return left
 
 
-def _settle(setting: _Setting, part: _Part, arrived: Ints, size: Ints) -> int:
-    """Write down when chunks arrived, and the bytes that are still to be sent; how many are sent
-    again from the first of them, because a NIC died under them.
+def _settle(setting: _Setting, part: _Part, arrived: Ints, size: Ints) -> Bools:
+    """Write down when chunks arrived, and the bytes that are still to be sent; bool [chunks]: those
+    to be sent again from the first of them, because a NIC died under them.
     """
+    again = np.zeros(len(size), np.bool_)
     chunk_ps, rows = part.ran.chunk_ps, part.rows
     done = chunk_ps >= 0
     arrived[rows[done]] = part.begun_ps + chunk_ps[done]
     if part.till_ps is None:
-        return 0
+        return again
     fabric, chunks = fabric_at(setting.plan.fabric, setting.faults, part.till_ps), part.plan.chunks
     rail = part.plan.rail
     alive = (fabric.tx[chunks.src, rail] > 0) & (fabric.rx[chunks.dst, rail] > 0)
     under_way = ~done & alive & (part.left == 0)
     arrived[rows[under_way]] = part.till_ps + setting.latency_ps
     size[rows] = np.where(alive & (part.left > 0), part.left, size[rows])
-    return int(np.count_nonzero(~done & ~alive & (part.left < chunks.size)))
+    again[rows] = ~done & ~alive & (part.left < chunks.size)
+    return again
 
 
 def _joined(setting: _Setting, parts: Sequence[_Part], arrived: Ints) -> Timeline:

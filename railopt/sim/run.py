@@ -12,6 +12,7 @@ from railopt.arrays import Array, Int32s, Ints, total
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
+from railopt.interrupts import heard
 from railopt.plans import Plan
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.direct import flows_of_traffic
@@ -51,7 +52,7 @@ def simulate(
     or any flows.
 
     fabric, balancer, seed   of direct traffic alone; by default "ecmp" and 0
-    until_ps   stop there; what is not delivered by then has a time of -1
+    until_ps   stop there; what is not sent by then has a time of -1
     partial    return the timeline of a run that can't finish; otherwise it is raised as `Stuck`
     """
     assumed = assumptions or Assumptions()
@@ -112,7 +113,8 @@ def run_flows(
     shift = 62 if exact or len(flows) <= ALWAYS_EXACT else RESOLUTION
     limits = events.Limits(shift, STRETCH, events.NEVER if until_ps is None else until_ps)
     ports = fill.ports_of(len(flows.capacity), len(flows), flows.path)
-    curve = events.run(_parts(flows, work.change_port), net, work, state, ports, limits)
+    parts = _parts(flows, work.change_port)
+    curve = heard(events.run, parts, net, work, state, ports, limits)
     chunk_ps = state.mark_time
     if order is not None:
         chunk_ps = _last_marks(order, state.mark_time, events.NEVER)
@@ -159,10 +161,15 @@ def _last_marks(order: Ints, times: Ints, never: int) -> Ints:
 
 def _require_clock(flows: Flows, never: int) -> None:
     """Refuse what may take longer than the clock of 2**62 picoseconds."""
-    alive = flows.capacity[flows.capacity > 0]
-    if len(flows) and len(alive) and total(flows.size) * PS_PER_S >= never * int(alive.min()):
+    rates = [*flows.capacity.tolist(), *(change.capacity for change in flows.changes)]
+    slowest = min((rate for rate in rates if rate > 0), default=0)
+    if not len(flows) or not slowest:
+        return
+    dearest = np.maximum.reduceat(flows.cost, flows.first[:-1]) * flows.size
+    longest = float(dearest.sum()) / (float(flows.goodput.min(initial=1)) * slowest)
+    if longest * PS_PER_S >= never:
         raise InputError(
-            f"{total(flows.size)} bytes over ports of down to {alive.min()} B/s may take over 53 "
+            f"{total(flows.size)} bytes over ports of down to {slowest} B/s may take over 53 "
             "days, more than the simulator's clock holds: scale sizes and rates"
         )
 

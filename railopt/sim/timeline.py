@@ -90,7 +90,12 @@ class Timeline:
     @cached_property
     def completion_ps(self) -> int:
         """When the last delivered chunk was delivered; see `stuck` for those that were not."""
-        return int(self.finish_ps.max(initial=0))
+        return int((self.chunk_ps if len(self.stuck) else self.finish_ps).max(initial=0))
+
+    @cached_property
+    def end_ps(self) -> int:
+        """When nothing was sent any more, or the last chunk was delivered."""
+        return max(self.completion_ps, int(self.curve.till.max(initial=0)))
 
     @property
     def completion(self) -> Fraction:
@@ -164,11 +169,11 @@ class Timeline:
 
     def utilisation(self) -> Floats:
         """float64 [rails]: bytes sent on each rail over what its transmit NICs could have sent
-        until the completion.
+        until the run's end.
         """
-        if self.fabric is None or not self.completion_ps:
+        if self.fabric is None or not self.end_ps:
             return np.zeros(0)
-        could: Floats = self.fabric.tx.sum(axis=0) * float(self.completion)
+        could: Floats = self.fabric.tx.sum(axis=0) * float(seconds(self.end_ps))
         sent = self.track_bytes[: self.fabric.rails]
         return np.divide(sent, could, out=np.zeros_like(could), where=could > 0)
 
@@ -186,7 +191,7 @@ class Timeline:
         )
         return (
             f"{len(self.stuck)} of {len(self.chunk_ps)} chunks can't be delivered, "
-            f"every path of theirs is dead: chunks {listed}{more}; "
+            f"their path is dead or they wait for a stage that is stuck: chunks {listed}{more}; "
             f"the last of the others arrived after {format_time(self.completion)}"
         )
 

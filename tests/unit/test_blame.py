@@ -250,3 +250,15 @@ def test_fuzzed_readings_are_read_or_refused(tmp_path: Path) -> None:
 def test_every_cause_has_words() -> None:
     found = of_ports(made(even_traffic(random.Random(6)), "hash"))
     assert set(found.terms) - {"even", "headers"} <= set(CAUSES)
+
+
+def test_a_nic_that_the_plan_took_for_dead_has_its_own_rate() -> None:
+    """Rail 1 is dead in the plan's fabric, and as ports are read its NICs carried all."""
+    fabric = Fabric.uniform(2, 2).degraded({(0, 1): "0", (1, 1): "0"})
+    traffic = Traffic(np.array([[0, 0, 9, 9], [0, 0, 9, 9], [9, 9, 0, 0], [9, 9, 0, 0]]) << 20, 2)
+    planned = plan(fabric, traffic.chunks("1MiB"), "lpt")
+    other = planned.send[:, ::-1], planned.recv[:, ::-1]
+    found = blame(planned, Counted(*other, np.full((2, 2), 50 * 10**9)))
+    assert (found.cause, found.nics[0].rail) == ("moved", 1)
+    with pytest.raises(InputError, match="only NICs that are dead in the plan's fabric"):
+        blame(planned, Counted(*other, np.zeros((2, 2), np.int64)))

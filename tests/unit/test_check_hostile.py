@@ -161,6 +161,40 @@ CERTIFICATES: dict[str, Callable[[], Any]] = {
         {"kind": "whole", "send": [[1, 1]] * 2, "recv": [[0, 0]] * 2},
         str(2**4000),
     ),
+    "many GPUs on many rails, by a solver's word": lambda: certificate(
+        {
+            "kind": "moved",
+            "time": "1000000",
+            "tx": [[1] * 20_000] * 2,
+            "rx": [[1] * 20_000] * 2,
+            "gpus": 4096,
+            "near": [[]] * 20_000,
+            "units": {
+                "src_gpu": list(range(4096)),
+                "dst": [1] * 4096,
+                "size": [1] * 4096,
+                "targets": [[]] * 4096,
+            },
+        },
+        {"kind": "claimed", "by": "x"},
+        "0",
+        assignment=[0] * 4096,
+    ),
+    "as many speeds as jobs, which weigh nothing": lambda: certificate(
+        {"kind": "local", "sizes": [3] * 20_000 + [2], "speeds": list(range(10, 20_010))},
+        {"kind": "dual", "weights": [[3, 0]]},
+        "1",
+    ),
+    "as many speeds as jobs": lambda: certificate(
+        {"kind": "local", "sizes": [3] * 20_000 + [2], "speeds": list(range(10, 20_010))},
+        {"kind": "cover"},
+        "1",
+    ),
+    "a bound of 1,300 digits for many speeds": lambda: certificate(
+        {"kind": "local", "sizes": [1, 2], "speeds": list(range(1, 300_000))},
+        {"kind": "average"},
+        f"{'9' * 1300}/{'7' * 1299}1",
+    ),
     "a million rails": lambda: local([3, 2, 2], {"kind": "cover"}, rails=1 << 20),
     "more rails than may be": lambda: local([3, 2, 2], AVERAGE, rails=1 << 40),
     "witnesses within witnesses": lambda: local([3, 2, 2], nested(300)),
@@ -215,6 +249,20 @@ def test_a_hostile_text_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_bytes(TEXTS[name])
     assert_refused(path)
+
+
+def test_what_a_terminal_can_not_print_is_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(local([3, 2, 2], {"kind": "claimed", "by": "\u00e9\u4e2d"}, 3)))
+    done = subprocess.run(
+        [sys.executable, "-S", str(kernel.__file__), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"claimed by \xe9\u4e2d" in done.stdout
 
 
 def test_what_a_certificate_says_is_printed_as_one_line(tmp_path: Path) -> None:

@@ -32,10 +32,14 @@ def integer_program(race: Race) -> None:
 
 def foreign(race: Race, name: str) -> None:
     """One foreign solver with the plain program, and the bounds that cost nothing."""
+    race.tell("bounds")
     best = bounds.lower_bound(race.fabric, race.chunks)
     race.lift(best.value, best.lifted, best.witness["kind"])
     try:
-        _ask(race, name, race.left_s, strengthened=False, threads=1)
+        if race.left_s > 0:
+            _ask(race, name, race.left_s, strengthened=False, threads=1)
+        else:
+            race.note(f"no time was left for {BACKENDS[name].title}")
     except InputError:
         raise
     except Exception as error:

@@ -36,6 +36,7 @@ from railopt import bounds
 from railopt.arrays import Bools, Ints, Rails
 from railopt.bounds import Witness
 from railopt.check import WORK
+from railopt.errors import NotProved
 from railopt.plans import SIDES
 from railopt.policies.lpt import lpt_global
 from railopt.solver.coupled import nodes
@@ -267,7 +268,11 @@ def _fluid(race: Race) -> None:
         return
     from railopt.solver.fluid import solve_fluid
 
-    fluid = solve_fluid(race.fabric, race.chunks.node_matrix)
+    race.tell("fluid bound")
+    try:
+        fluid = solve_fluid(race.fabric, race.chunks.node_matrix, limit_s=max(0.1, race.left_s))
+    except NotProved:
+        return
     race.lift(fluid.certificate.bound, dict(fluid.certificate.witness), "fluid")
 
 

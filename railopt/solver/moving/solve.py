@@ -107,9 +107,10 @@ def _time_of(plan: Plan, known: Bracket) -> Bracket:
     """What is known of the least time, if this plan is faster than what was found before."""
     if known.value is None or plan.makespan >= known.value:
         return known
-    bound = known.bound if known.witness else Fraction(0)  # a solver's word that was wrong
+    wrong = known.status is Status.CLAIMED  # a solver's word
+    bound = Fraction(0) if wrong else known.bound
     status = Status.PROVED if plan.makespan == bound else Status.OPEN
-    return Bracket(plan.makespan, bound, status, known.witness, known.by)
+    return Bracket(plan.makespan, bound, status, {} if wrong else known.witness, known.by)
 
 
 def _certificate(plan: Plan, moved: Bracket) -> Certificate:

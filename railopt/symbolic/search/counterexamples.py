@@ -75,6 +75,14 @@ def read(path: Path) -> Record:
     return validated(record, path)
 
 
+def known(record: Record) -> bool:
+    """Whether a committed counterexample has the same claim, by the same theorem, under the same
+    hypotheses.
+    """
+    same = ("theorem", "claim", "kind", "where")
+    return any(all(one[name] == record[name] for name in same) for one in map(read, files()))
+
+
 def validated(record: Any, path: Path) -> Record:
     """The record of a counterexample, if it has the form of one and is small enough to replay."""
     name = printable(path)

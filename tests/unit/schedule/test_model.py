@@ -15,7 +15,6 @@ from railopt.schedule import (
     compare,
     cost,
     modelled,
-    spreadout_gpus,
     synthesise,
 )
 from railopt.schedule.model import spread
@@ -109,13 +108,6 @@ def test_nothing_to_send_costs_nothing_between_servers() -> None:
         parts = modelled(synthesise(fabric, traffic, kind), LINK)
         assert (parts.bound, parts.wire, parts.startup, parts.ratio) == (0, 0, 0, 1)
         assert parts.redistribution == pytest.approx(3 * (0.5 + 2))
-
-
-def test_spreadout_between_gpus_by_hand() -> None:
-    traffic = two_by_two([[0, 1, 3, 0], [0, 0, 0, 0], [0, 0, 0, 0], [5, 0, 0, 0]])
-    # shift 1: 0->1 inside (1 MB), 3->0 outside (5 MB); shift 2: 0->2 outside (3 MB); shift 3:
-    # start-up only
-    assert spreadout_gpus(traffic, LINK) == pytest.approx((1 + 50) + (1 + 30) + 1)
 
 
 def test_slower_links_cost_more() -> None:
