@@ -15,6 +15,7 @@ runs MODULE as `python -m MODULE ARGUMENT...` would.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -34,6 +35,8 @@ from railopt.interrupts import interrupts_wait
 MEMORY = 2 << 30  # bytes of data that a child may hold
 SPARE_S = 0.3  # what it is told to stop before its limit
 GRACE_S = 1.0  # after its limit, before it is killed
+PR_SET_PDEATHSIG = 1
+THREADS = "RAILOPT_THREADS"  # how many a solver may use, where the environment says it
 SAID = 300  # characters of a child's last words that are passed on
 
 
@@ -160,9 +163,23 @@ def answers(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
         yield say
 
 
+def _die_with_parent() -> None:
+    """Have this process killed when the one that started it ends, however it does; where there is
+    no such call (it is Linux's), it goes on.
+    """
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main(memory: str, module: str, *arguments: str) -> None:
     """The child."""
-    resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
+    _die_with_parent()
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    limit = int(memory) if most == resource.RLIM_INFINITY else min(int(memory), most)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -23,7 +23,7 @@ from railopt.sweep.spec import Instance
 
 _START_S = 120.0
 _LOST = (EOFError, BrokenPipeError, ConnectionResetError)
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", processes.THREADS)
 """Read by libraries when they are imported: set before the child starts."""
 
 
@@ -135,7 +135,7 @@ def _serve(pipe: Connection, memory: int) -> None:
             pipe.send(f"out of memory: the instance may use {memory} bytes")
         except RailoptError as error:
             pipe.send(str(error))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             pipe.send(f"{type(error).__name__}: {error}")
 
 

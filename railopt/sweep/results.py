@@ -142,7 +142,10 @@ def load(*places: str | os.PathLike[str]) -> Results:
             )
         torn += len(lines) - len(rows)
         for row in rows:
-            (good if row["status"] == "ok" else bad).setdefault(row["key"], row)
+            if row["status"] == "ok":
+                good.setdefault(row["key"], row)
+            elif row.get("started", 0) >= bad.get(row["key"], row).get("started", 0):
+                bad[row["key"]] = row
     return Results(
         tuple(good.values()), tuple(row for key, row in bad.items() if key not in good), torn, files
     )

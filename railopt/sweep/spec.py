@@ -57,6 +57,7 @@ _DEFAULTS: dict[str, Any] = {
     "policy": "lpt",
     "seed": 0,
 }
+LONGEST_S = 1_000_000  # of an instance; a pipe can't be waited at for much longer
 _OPTIONS = {"name", "limit", "timeout", "memory", "threads", "simulate", "grid", "instance"}
 
 
@@ -171,8 +172,10 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
     """
     toml.only(data, _OPTIONS, "sweep")
     threads = data.get("threads", 1)
-    if not isinstance(threads, int) or threads < 1:
+    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
         raise InputError(f"threads = {threads!r}: expected a whole number of at least 1")
+    if not isinstance(data.get("name", ""), str):
+        raise InputError(f"name = {shown(data['name'])}: expected a text")
     if not isinstance(data.get("simulate", False), bool):
         raise InputError(f"simulate = {data['simulate']!r}: expected true or false")
     options = {
@@ -183,6 +186,14 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
     }
     grid, further = data.get("grid", {}), data.get("instance", [])
     toml.only(grid, set(_DEFAULTS), "[grid]")
+    if not isinstance(further, list):
+        raise InputError(f"instance = {shown(further)}: expected [[instance]] tables")
+    timeout_s = _seconds(data.get("timeout", "600s"))
+    if not options["limit_s"] < timeout_s <= LONGEST_S:
+        raise InputError(
+            f"timeout = {shown(data.get('timeout', '600s'))}: expected more than the solver's "
+            f"limit of {options['limit_s']:g} s and at most {LONGEST_S} s"
+        )
     axes = {key: grid[key] if isinstance(grid[key], list) else [grid[key]] for key in grid}
     count = (prod(len(axis) for axis in axes.values()) if grid else 0) + len(further)
     if count == 0:
@@ -205,7 +216,7 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
     return Sweep(
         str(data.get("name", "sweep")),
         tuple(dict.fromkeys(instances)),
-        _seconds(data.get("timeout", "600s")),
+        timeout_s,
         parse_bytes(data.get("memory", "4GiB")),
         threads,
     )

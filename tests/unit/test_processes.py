@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -148,3 +149,31 @@ def test_a_daemonic_process_may_have_one(child: Callable[[str], str]) -> None:
     worker.join(60)
     assert worker.exitcode == 0
     assert heard.get() == "here"
+
+
+def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """However that ends: here by a signal that nobody can handle."""
+    sleeper = "import time, os; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    (tmp_path / "sleeper.py").write_text(sleeper)
+    code = (
+        "from railopt import processes; import time; "
+        "processes.start(processes.command('sleeper')); time.sleep(60)"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environ)
+    until = time.monotonic() + 30
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    child = int((tmp_path / "pid").read_text())
+    parent.kill()
+    parent.wait()
+    while time.monotonic() < until:
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError("it still runs")

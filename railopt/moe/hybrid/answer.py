@@ -23,6 +23,7 @@ from railopt.moe.hybrid.stream import (
     held_experts,
     latency,
     optimum,
+    ratio_of,
     scaled,
 )
 from railopt.units import format_bytes
@@ -52,7 +53,7 @@ class Answer:
     @property
     def speedup(self) -> Fraction:
         """Over plain expert parallelism."""
-        return self.best.plain.total / self.latency.total
+        return ratio_of(self.best.plain, self.latency)
 
     @property
     def optimal(self) -> bool:

@@ -238,6 +238,7 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> Choice:
     best, value, claimed = search.start()
     open_: list[tuple[Fraction, Part]] = [(gating.pre, Part(gating.pre, None, {}))]
     leaves: list[Leaf] = []
+    unproved: list[Fraction] = []  # bounds of parts that can't be split any more
     nodes = 0
     while open_ and (nodes == 0 or time.monotonic() < deadline):
         lower, part = open_.pop(min(range(len(open_)), key=lambda i: open_[i][0]))
@@ -257,8 +258,9 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> Choice:
             open_ += [(bound, one) for one in parts]
         else:
             leaves.append(leaf)
+            unproved.append(bound)
     leaves += [Leaf(part, (0,) * (4 * len(gating.rate)), 1) for _, part in open_]
-    bound = min([value, *(lower for lower, _ in open_)])
+    bound = min([value, *unproved, *(lower for lower, _ in open_)])
     status = Status.PROVED if value == bound else Status.OPEN
     known = Bracket(value, bound, status, by="branch and bound on prices")
     return Choice(best, known, tuple(leaves), nodes, claimed)
@@ -375,20 +377,30 @@ class _Search:
             limit[: 2 * len(rooms)] = rooms * 2
         solved = linprog(self.cost, A_ub=self.matrix, b_ub=limit, bounds=bounds, method="highs")
         if solved.status != 0:
-            # an infeasible part, or a solver in trouble: prove it with prices that count copies
-            # alone
-            centres = len(self.gating.rate)
-            heavy = [_PRICE_UNIT * 1000] * (2 * centres) + [1] * (2 * centres)
             return (
                 np.array([float(part.fixed.get(i, 0)) for i in range(pairs)]),
                 float(part.low),
-                Leaf(part, tuple(heavy), _PRICE_UNIT),
+                Leaf(part, self.prices_of_copies(part), _PRICE_UNIT),
             )
         whole = [max(0, round(float(price) * _PRICE_UNIT)) for price in -solved.ineqlin.marginals]
         half = len(whole) // 2
         whole[half] = whole[half] or int(not any(whole[half:]))
         unit = _PRICE_UNIT if part.high is not None else max(_PRICE_UNIT, sum(whole[:half]))
         return solved.x[:pairs], float(solved.x[pairs]), Leaf(part, tuple(whole), unit)
+
+    def prices_of_copies(self, part: Part) -> tuple[int, ...]:
+        """For an infeasible part, or a solver in trouble: prices of copies alone, of the links that
+        have no room for those that are fixed, or of all.
+        """
+        centres = len(self.gating.rate)
+        load = np.zeros(2 * centres, object)
+        for pair in (pair for pair, side in part.fixed.items() if side):
+            size = int(self.gating.expert[self.expert[pair]])
+            load[self.home[pair]] += size
+            load[centres + self.centre[pair]] += size
+        over = [load[d] > _room(self.gating, part.low, d % centres) for d in range(2 * centres)]
+        priced = over if part.high == part.low and any(over) else [True] * (2 * centres)
+        return (*(_PRICE_UNIT * 1000 * one for one in priced), *[1] * (2 * centres))
 
     def possible(self, time: Fraction, low: Fraction, *, strictly: bool = False) -> Fraction:
         """The largest possible gather time not above (or below) `time`, or `low`."""

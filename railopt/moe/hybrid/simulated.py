@@ -24,7 +24,7 @@ import numpy as np
 from railopt.errors import InputError
 from railopt.moe.hybrid.stream import Domain, Stream
 from railopt.sim import Flows, simulate
-from railopt.units import PS_PER_S
+from railopt.units import INT64_MAX, PS_PER_S
 
 HOPS = 4
 MAX_SIMULATED = 1 << 16  # members of a level
@@ -83,6 +83,11 @@ def _ring(
         return None
     kept = hops[:HOPS] if merge else hops
     each = -(-size * len(hops) // len(kept))
+    latency_ps = int(here.latency * len(hops) * PS_PER_S)
+    if each > INT64_MAX or latency_ps > INT64_MAX:
+        raise InputError(
+            f"a message of {int(each)} bytes at level {here.name}: too large to be simulated"
+        )
     members = np.arange(here.count)
     if experts:  # hops stay inside the domain
         base = members // domain.largest * domain.largest
@@ -91,12 +96,11 @@ def _ring(
         target = (members[:, None] + kept) % here.count
     source = np.broadcast_to(members[:, None], target.shape)
     path = np.stack([source.ravel(), here.count + target.ravel()], axis=1)
-    latency = here.latency * len(hops)
     flows = len(path)
     return Flows(
         capacity=np.full(2 * here.count, here.bandwidth, np.int64),
         first=2 * np.arange(flows + 1),
         path=path.ravel(),
         size=np.full(flows, int(each), np.int64),
-        latency_ps=np.full(flows, int(latency * PS_PER_S), np.int64),
+        latency_ps=np.full(flows, latency_ps, np.int64),
     )

@@ -61,6 +61,8 @@ def parse(data: Mapping[str, Any]) -> Question:
     if len(tables) > MAX_LEVELS:
         raise InputError(f"{len(tables)} levels: at most {MAX_LEVELS} are possible")
     levels = tuple(_level(table, number) for number, table in enumerate(tables))
+    if len({level.name for level in levels}) < len(levels):
+        raise InputError("two [[level]] tables of one name: give each its own")
     sizes = (
         _from_preset(data, prod(level.count for level in levels))
         if "preset" in data

@@ -237,6 +237,11 @@ def choices(level: Level, *, unequal: bool) -> list[Domain]:
     ]
 
 
+def ratio_of(slow: Latency, fast: Latency) -> Fraction:
+    """How many times longer one takes; 1 where neither takes any time."""
+    return slow.total / fast.total if fast.total else Fraction(1)
+
+
 @dataclass(frozen=True)
 class BestDomains:
     """The best domains of all `tried` ones; `ranking` holds the best few, fastest first."""
@@ -250,7 +255,7 @@ class BestDomains:
     @property
     def speedup(self) -> Fraction:
         """Over plain expert parallelism (every domain of size 1)."""
-        return self.plain.total / self.latency.total
+        return ratio_of(self.plain, self.latency)
 
     @property
     def bracket(self) -> Bracket:

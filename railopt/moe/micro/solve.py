@@ -168,7 +168,10 @@ def split(
     home = _made(slots, tokens, evened(_at_home(slots, tokens), slots.holds)[0])
     if solver == "greedy":  # which does not split well over what is held twice
         found = min(home, found, key=lambda split: split.largest)
-    found, bound = _bounded(found if solver == "greedy" else _flowed(found), solver == "greedy")
+    if solver == "greedy":
+        found, bound = _bounded(found, None)
+    else:
+        found, bound = _bounded(_flowed(found), slack)
     if solver == "exact":
         found, bound = _closed(found, bound, time.monotonic() + limit_s)
     value, witness = bound
@@ -177,18 +180,26 @@ def split(
     return Answer(solver, found, home.largest, known)
 
 
-def _bounded(found: Split, keep: bool) -> tuple[Split, tuple[int, Witness]]:
-    """The split, or a better one by a linear program unless it is to be kept, and the best bound
-    that one set of experts gives.
+def _bounded(found: Split, slack: int | None) -> tuple[Split, tuple[int, Witness]]:
+    """The split, or a better one by a linear program, and the best bound that one set of experts
+    gives.  Of two splits that are no more than `slack` / 1024 above it the one with fewer copies is
+    better; with None the split is kept.
     """
     slots, counts, case = found.slots, found.counts, Case.of(found.slots)
     bound = closed_bound(case, counts)
     if found.largest > bound.tokens and is_small(case):
         shares, sets = relaxed(case, counts)
         bound = max(bound, best_of(case, counts, sets))
-        other = found if keep else _made(slots, counts, rounded(case, counts, shares)[0])
-        found = min(found, other, key=lambda split: split.largest)
+        if slack is not None:
+            enough = bound.tokens * (1024 + slack) // 1024
+            other = _made(slots, counts, rounded(case, counts, shares)[0])
+            found = min(found, other, key=lambda split: _ranked(split, enough))
     return found, (bound.tokens, bound.witness)
+
+
+def _ranked(split: Split, enough: int) -> tuple[int, int]:
+    """Evener first; where loads up to `enough` are even enough, fewer copies first."""
+    return max(split.largest, enough), int(split.copies.sum())
 
 
 def _made(slots: Slots, counts: npt.ArrayLike, tokens: Ints) -> Split:

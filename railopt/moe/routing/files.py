@@ -288,6 +288,8 @@ def _meta(records: list[dict[str, Any]]) -> dict[str, Any]:
         "sources": "assumed: tokens of a step in equal runs, one a rank",
         "records": SERVING,
     }
+    if sum(len(_list(record.get("misc_objects"), "misc_objects")) for record in records) > 1 << 20:
+        raise FormatError("misc_objects: more than a million in all")
     rows = [
         misc["num_tokens_per_rank"]
         for record in records

@@ -176,15 +176,17 @@ def replan_interval(ages: list[Age], move_ps: float) -> int | None:
     least time an iteration.
 
     A plan serves one iteration fresh, then one of age 1, two of ages 2 and 3, and so on by the
-    classes of `staleness`; None where no copies at all are better than any of these lengths.
+    classes of `staleness`, one that was not recorded as the next older one; None where no copies at
+    all are better than any of these lengths.
     """
     if not ages:
         return None
     best, chosen = float(np.mean([a.none for a in ages])), None
     time, length = ages[0].fresh, 1
-    for age in [None, *ages]:
-        if age is not None:
-            time, length = time + age.age * age.stale, length + age.age
+    for group in [0, *(1 << i for i in range(ages[-1].age.bit_length()))]:
+        if group:
+            stale = next(age.stale for age in ages if age.age >= group)
+            time, length = time + group * stale, length + group
         cost = (time + move_ps) / length
         if cost < best:
             best, chosen = cost, length

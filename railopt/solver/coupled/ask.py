@@ -7,6 +7,7 @@ import os
 from railopt import bounds
 from railopt.errors import InputError
 from railopt.policies.lpt import lpt_global
+from railopt.processes import THREADS
 from railopt.solver.coupled.race import Race
 from railopt.solver.local.steps import failure
 from railopt.solver.program.backends import BACKENDS
@@ -27,7 +28,12 @@ def integer_program(race: Race) -> None:
         and race.rail is not None
         and race.left_s >= ILP_LEAST_S
     ):
-        _ask(race, "cpsat", race.left_s / 2, strengthened=True, threads=os.cpu_count() or 1)
+        _ask(race, "cpsat", race.left_s / 2, strengthened=True, threads=_threads())
+
+
+def _threads() -> int:
+    said = os.environ.get(THREADS, "")
+    return int(said) if said.isdecimal() and int(said) else os.cpu_count() or 1
 
 
 def foreign(race: Race, name: str) -> None:

@@ -26,7 +26,9 @@ def row(policy: str, gap: str, seed: int = 0, **more: Any) -> dict[str, Any]:
     }
     proved = gap == "0"
     known = {"optimum": "proved" if proved else "open", "optimal": proved}
-    return {"instance": instance, "gap": gap, "bound": "1", **known, **more}
+    value = str(1 + Fraction(gap))
+    made = {"instance": instance, "gap": gap, "bound": "1", "value": value, "started": 0.0}
+    return {**made, **known, **more}
 
 
 def test_the_closest_and_lpt_beside_it() -> None:
@@ -38,6 +40,22 @@ def test_the_closest_and_lpt_beside_it() -> None:
         "in its 2 instances and proved optimal in 0; the best possible time itself is open in 1 of "
         "2 problems."
     )
+
+
+def test_one_problem_is_one_however_often_it_was_solved() -> None:
+    first, second = row("lpt", "1/3"), row("lpt", "0", started=1.0)
+    second["instance"] = {**second["instance"], "limit_s": 1.0, "threads": 2}
+    assert verdict([second, first]) == (
+        "lpt is proved optimal in its 1 instances; the best possible time itself is open in 0 of 1 "
+        "problems."
+    )
+
+
+def test_gaps_are_to_the_best_bound_of_their_problem() -> None:
+    """By the other policy's bound lpt is optimal."""
+    loose = row("lpt", "1/9", value="100", bound="90")
+    tight = row("lpt-local", "1/20", value="105", bound="100")
+    assert verdict([loose, tight]).startswith("lpt is the closest of 2 policies: it is proved")
 
 
 def test_a_policy_that_missed_a_problem_is_not_the_closest() -> None:

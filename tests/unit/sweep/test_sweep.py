@@ -518,3 +518,19 @@ def test_a_spec_that_can_not_run_is_refused(beside: Path, line: str, complaint: 
     (beside / "spec.toml").write_text(grid)
     with pytest.raises(InputError, match=complaint):
         spec.read(beside / "spec.toml")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"timeout": "40000min"}, "at most 1000000 s"),
+        ({"timeout": "3s", "limit": "20s"}, "more than the solver's limit of 20 s"),
+        ({"timeout": "0s"}, "expected more than"),
+        ({"instance": 5}, "expected .* tables"),
+        ({"threads": True}, "expected a whole number"),
+        ({"name": 5}, "expected a text"),
+    ],
+)
+def test_options_that_can_not_be(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        spec.parse({"grid": GRID, **more})

@@ -363,3 +363,29 @@ def test_a_preset_gives_the_sizes() -> None:
                     **change,
                 }
             )
+
+
+@pytest.mark.parametrize(
+    "instance",
+    [
+        gating.Gating(
+            np.array([[6, 14, 17], [1, 2, 3]]),
+            np.array([1, 0, 1]),
+            np.array([13, 4, 4]),
+            np.array([8, 9]),
+            Fraction(1),
+        ),
+        gating.Gating(
+            np.array([[0, 0, 0], [0, 9, 0], [0, 9, 4]]),
+            np.array([2, 2, 1]),
+            np.array([7, 6, 17]),
+            np.array([8, 9, 3]),
+            Fraction(5, 2),
+        ),
+    ],
+)
+def test_what_is_called_proved_is_checked(instance: gating.Gating) -> None:
+    """Parts without room for the copies that are fixed in them were closed without a proof."""
+    found = gating.choose(instance, limit_s=3.0)
+    assert found.bracket.proved
+    assert gating.check_tree(instance, found)

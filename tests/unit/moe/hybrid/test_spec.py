@@ -75,7 +75,10 @@ def test_levels_have_limits() -> None:
         spec.parse({**GOOD, "level": [LEVEL] * 9})
     with pytest.raises(InputError, match="1048576"):
         spec.parse({**GOOD, "level": [{**LEVEL, "count": 10**9}]})
-    many = {**GOOD, "level": [{**LEVEL, "count": 1000}] * 3, "unequal": True}
+    with pytest.raises(InputError, match=r"two .* tables of one name"):
+        spec.parse({**GOOD, "level": [LEVEL] * 2})
+    levels = [{**LEVEL, "name": name, "count": 1000} for name in "abc"]
+    many = {**GOOD, "level": levels, "unequal": True}
     with pytest.raises(InputError, match="more than 50000"):
         answer(spec.parse(many))
 

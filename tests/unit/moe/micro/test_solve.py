@@ -272,3 +272,19 @@ def test_what_is_refused() -> None:
             split(slots, wrong)  # type: ignore[arg-type]
     late = split(slots, [9, 0], "exact", limit_s=0)
     assert late.split.largest == 5
+
+
+def test_slack_is_for_fewer_copies() -> None:
+    """By flow, too: a linear program's split is evener than need be, with more copies."""
+    dice = Dice(7, "slack")
+    for case in range(12):
+        slots = Slots(
+            2,
+            2,
+            np.eye(4, 12, dtype=bool) | (np.arange(12) % 4 == np.arange(4)[:, None]),
+            np.full(4, 2),
+        )
+        counts = 1 + dice.below(400, 12) * (dice.below(3, 12) == 0)
+        tight, loose = (split(slots, counts, "flow", slack=slack) for slack in (0, 200))
+        assert loose.split.copies.sum() <= tight.split.copies.sum(), case
+        assert loose.split.largest <= max(tight.split.largest * 1.2 + 1, loose.before)

@@ -458,3 +458,9 @@ def test_an_even_layer_is_proved_optimal_without_a_solver() -> None:
         best.value
         == evaluate(flat(6, overlap=True, expert_bytes=1), even, np.ones((6, 6), bool)).total
     )
+
+
+def test_ages_that_were_not_recorded_are_served_too() -> None:
+    """Ages 1 to 7 as 8, 32 as 64."""
+    ages = [Age(8, 1, 100, 50, 10, 0.5), Age(16, 1, 100, 60, 10, 0.4), Age(64, 1, 100, 70, 10, 0.3)]
+    assert replan_interval(ages, 200.0) == 16
