@@ -11,7 +11,7 @@ exactly and in this order:
                what the NIC needs more because it is slower than that now
     plan       from that least time to what the plan needs at this NIC
     headers    of packets, where ports were counted: the same share at every NIC
-    moved      bytes that were planned for other rails of the node, which carried less: a fault
+    diverted   bytes that were planned for other rails of the node, which carried less: a fault
                moves them, and nothing but the rail of a chunk
     others     bytes that are not this plan's
 
@@ -46,7 +46,7 @@ PARTS = {
 }
 CAUSES = {
     "others": "traffic that is not this plan's",
-    "moved": "bytes planned for other rails of its node (after a fault, or devices are not in "
+    "diverted": "bytes planned for other rails of its node (after a fault, or devices are not in "
     "rail order)",
     "slow": "a slow NIC",
     "plan": "the plan",
@@ -58,11 +58,11 @@ CAUSES = {
 class Nic(NamedTuple):
     """A NIC's side in one run.
 
-    counted  bytes, as the mean of the runs
-    planned  bytes
-    moved    bytes that were planned for other rails, or, below 0, went to them
-    others   bytes of `counted` that are none of these, nor headers of the plan's packets
-    rate     bytes per second that it has, as far as is known
+    counted   bytes, as the mean of the runs
+    planned   bytes
+    diverted  bytes that were planned for other rails, or, below 0, went to them
+    others    bytes of `counted` that are none of these, nor headers of the plan's packets
+    rate      bytes per second that it has, as far as is known
     """
 
     node: int
@@ -70,7 +70,7 @@ class Nic(NamedTuple):
     side: str
     counted: Fraction
     planned: int
-    moved: Fraction
+    diverted: Fraction
     others: Fraction
     rate: int
 
@@ -109,7 +109,7 @@ class Blame(NamedTuple):
         if not self.cause:
             return f"{where} is the hottest, as every NIC would be: the bytes are evenly spread"
         why, share = CAUSES[self.cause], self.terms[self.cause] / hot.time
-        extra = {"others": hot.others, "moved": hot.moved}.get(self.cause)
+        extra = {"others": hot.others, "diverted": hot.diverted}.get(self.cause)
         more = "" if extra is None else f", {format_bytes(round(extra))} a run"
         return f"{where} is the hottest, mostly by {why}{more} ({float(share):.0%} of its time)"
 
@@ -135,7 +135,7 @@ class Blame(NamedTuple):
                 {
                     **nic._asdict(),
                     "counted": str(nic.counted),
-                    "moved": str(nic.moved),
+                    "diverted": str(nic.diverted),
                     "others": str(nic.others),
                     "time": str(nic.time),
                 }
@@ -213,19 +213,19 @@ def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
 def _nics(
     plan: Plan, side: str, node: int, counted: list[Fraction], headers: Fraction, rates: Ints
 ) -> list[Nic]:
-    """A side of a node, rail by rail; what one rail has too much and another too little has
-    moved.
+    """A side of a node, rail by rail; what one rail has too much and another too little was
+    diverted.
     """
     planned = plan.loads(side)[node].tolist()
     excess = [count - load * headers for count, load in zip(counted, planned, strict=True)]
     more = sum((e for e in excess if e > 0), Fraction(0))
     less = -sum((e for e in excess if e < 0), Fraction(0))
     both = min(more, less)
-    moved = [e * both / (more if e > 0 else less) if e else e for e in excess]
+    diverted = [e * both / (more if e > 0 else less) if e else e for e in excess]
     return [
         Nic(node, rail, side, count, load, gone, e - gone, int(rates[node, rail]))
         for rail, (count, load, gone, e) in enumerate(
-            zip(counted, planned, moved, excess, strict=True)
+            zip(counted, planned, diverted, excess, strict=True)
         )
     ]
 
@@ -252,6 +252,6 @@ def _terms(plan: Plan, hot: Nic, headers: Fraction, bound: Bound) -> dict[str, F
         "slow": bound.value - least.value + now - as_planned,
         "plan": as_planned - bound.value,
         "headers": hot.planned * (headers - 1) / hot.rate if hot.rate else Fraction(0),
-        "moved": hot.moved / hot.rate if hot.rate else Fraction(0),
+        "diverted": hot.diverted / hot.rate if hot.rate else Fraction(0),
         "others": hot.others / hot.rate if hot.rate else Fraction(0),
     }

@@ -108,12 +108,12 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
             percent(nic.time / hottest),
             size(round(nic.counted)),
             size(nic.planned),
-            *("" if part < 1 else size(round(part)) for part in (nic.moved, nic.others)),
+            *("" if part < 1 else size(round(part)) for part in (nic.diverted, nic.others)),
             rate(nic.rate) if nic.rate else "dead",
         ]
         for nic in found.nics[:most]
     ]
-    columns = ["NIC", "time", "of hottest %", "counted", "planned", "moved", "others", "rate"]
+    columns = ["NIC", "time", "of hottest %", "counted", "planned", "diverted", "others", "rate"]
     out.table(columns, rows)
     print()
     words = {**PARTS, **CAUSES}

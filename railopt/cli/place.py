@@ -421,7 +421,7 @@ def _print(made: Comparison, out: Output) -> None:
     out.table(["max/mean of GPUs", "mean", "best step", "worst step", "worst layer"], _scores(made))
     out.table([f"on step {made.scored_on[-1]}", "before", "after", "gain"], _rows(made))
     out.say(
-        f"moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
+        f"experts moved: {format_bytes(int(made.moved.bytes.sum()))} in all, "
         f"{format_bytes(int(made.moved.node_matrix.sum()))} between nodes; {made.new_copies} new "
         f"copies, at least {made.least_new_copies} for as many copies of each expert"
     )

@@ -63,7 +63,7 @@ def test_each_cause_is_found(seed: int) -> None:
     moved[node, rail] = int(even.send[node, (rail + 1) % 4]) * RUNS
     moved[node, (rail + 1) % 4] -= moved[node, rail]
     found = of_ports(even, sent=moved)
-    assert (found.cause, found.nics[0][:3]) == ("moved", (node, rail, "send")), "a rail is dead"
+    assert (found.cause, found.nics[0][:3]) == ("diverted", (node, rail, "send")), "a rail is dead"
     assert abs(found.nics[0].others) < 0.03 * found.nics[0].counted
 
     slow = np.full((4, 4), FABRIC.tx[0, 0])
@@ -259,6 +259,6 @@ def test_a_nic_that_the_plan_took_for_dead_has_its_own_rate() -> None:
     planned = plan(fabric, traffic.chunks("1MiB"), "lpt")
     other = planned.send[:, ::-1], planned.recv[:, ::-1]
     found = blame(planned, Counted(*other, np.full((2, 2), 50 * 10**9)))
-    assert (found.cause, found.nics[0].rail) == ("moved", 1)
+    assert (found.cause, found.nics[0].rail) == ("diverted", 1)
     with pytest.raises(InputError, match="only NICs that are dead in the plan's fabric"):
         blame(planned, Counted(*other, np.zeros((2, 2), np.int64)))

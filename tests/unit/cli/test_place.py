@@ -83,7 +83,7 @@ def test_the_table_names_every_policy(trace: str, capsys: pytest.CaptureFixture[
         "busiest NIC, pxn",
         "dispatch time, equitable",
         "iteration",
-        "moved:",
+        "experts moved:",
     ):
         assert text in out
 
