@@ -24,7 +24,7 @@ from railopt.traffic import Traffic
 from railopt.units import format_bytes
 
 FABRICS = (".toml", ".topo")
-NO_TRAFFIC = (".et", ".xml", ".json", ".svg", ".png", ".pdf", ".pt", ".npy")  # mean other things
+NO_TRAFFIC = (".et", ".xml", ".json", ".svg", ".png", ".pdf", ".pt")  # which mean other things
 
 
 class Converted(NamedTuple):
@@ -73,7 +73,8 @@ def convert(
     kind = "fabric" if fabric_in else own_kind(text)
     if kind != "plan" and suffix.lower() in NO_TRAFFIC:
         raise InputError(
-            f"{printable(target)}: traffic is written as text, .npz or .cm, not as {suffix}"
+            f"{printable(target)}: traffic is written as text, .csv, .npy, .npz or .cm, not as "
+            f"{suffix}"
         )
     if fabric is not None and kind is not None:
         raise InputError(f"{printable(text)} is a {kind} of its own size: give no fabric with it")

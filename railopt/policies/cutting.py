@@ -44,8 +44,7 @@ def cut_rows(
     nodes] says who can send to whom.
 
     Returns how many chunks there are, or -1 where that is more than `most`; bytes of the largest;
-    and sender * nodes + node of two that
-    can't be joined though there are bytes for it, or -1.
+    and sender * nodes + node of two that can't be joined though there are bytes for it, or -1.
     """
     gpus, count, largest = row.shape[0] // joined.shape[0], 0, 0
     sender, dst, src_gpu, dst_gpu, offset, size = cut

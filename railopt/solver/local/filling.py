@@ -12,7 +12,7 @@ import numpy as np
 from railopt.arrays import Ints
 from railopt.solver.local import fill, subsets, values
 from railopt.solver.local.deadline import Deadline
-from railopt.solver.local.remainders import filled, most_frequent, suits
+from railopt.solver.local.remainders import MOST, filled, most_frequent, suits
 from railopt.solver.local.state import State
 
 SPARSE = 7.0  # jobs a rail up to which sparse fillings are tried too
@@ -133,9 +133,9 @@ def beside_caps(sizes: Ints, rails: int) -> tuple[int, list[int]]:
     8 to 24 other jobs are left to the exact search).
     """
     cap, caps = most_frequent(sizes)
-    if caps < rails:
-        return 0, []
     others = len(sizes) - caps
+    if caps < rails or others > MOST:
+        return 0, []
     return cap, [k for k in range(2, rails) if 8 <= others - BESIDE_CAPS * (rails - k) <= 24]
 
 

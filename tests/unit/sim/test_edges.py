@@ -141,6 +141,15 @@ def test_ctrl_c_strikes_at_once_in_a_long_run() -> None:
     assert time.monotonic() - struck < 30
 
 
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".npy", ".npz", ""])
+def test_traffic_is_written_by_suffix(
+    suffix: str, tmp_path: Path, railopt_cli: Callable[..., Any]
+) -> None:
+    target = tmp_path / f"out{suffix}"
+    assert railopt_cli("convert", "uniform", str(target)).code == 0
+    assert Traffic.read(target, Fabric.uniform()) == railopt.workloads.uniform(Fabric.uniform())
+
+
 @pytest.mark.parametrize("suffix", [".et", ".xml", ".JSON"])
 def test_traffic_is_not_written_as_something_else(
     suffix: str, tmp_path: Path, railopt_cli: Callable[..., Any]
@@ -148,7 +157,7 @@ def test_traffic_is_not_written_as_something_else(
     target = tmp_path / f"out{suffix}"
     ran = railopt_cli("convert", "uniform", str(target))
     assert (ran.code, target.exists()) == (1, False)
-    assert "traffic is written as text, .npz or .cm" in ran.err
+    assert "traffic is written as text, .csv, .npy, .npz or .cm" in ran.err
 
 
 @pytest.mark.parametrize(
