@@ -72,13 +72,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         default="10s",
-        help="time a chunk size, e.g. 500ms; 0s: closed-form bounds only (default 10s)",
+        help="time for the optimum of a chunk size, e.g. 500ms; the least bytes that each plan "
+        "could move may take as much again; 0s: closed-form bounds only (default 10s)",
     )
     parser.add_argument("--seed", type=seed, help="of the search (default 0)")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
-        help="save a certificate of each row there (railopt check re-checks them)",
+        help="save certificates of each row there: of its time, and of the bytes that it moves "
+        "(railopt check re-checks them)",
     )
     parser.add_argument(
         "--figure", metavar="FILE", help=f"draw gap against chunk size: {FORMATS_HELP}"

@@ -23,7 +23,7 @@ from railopt.cli.common import (
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.cli.heartbeat import stage
 from railopt.errors import InputError, printable
-from railopt.tables import duration, percent, size
+from railopt.tables import Quantity, duration, percent, size
 from railopt.units import (
     format_bytes,
     parse_bytes,
@@ -502,7 +502,8 @@ def _scores(made: Comparison) -> list[list[str]]:
 
 def _rows(made: Comparison) -> list[list[str]]:
     def row(name: str, old: Any, new: Any, text: Any) -> list[str]:
-        return [name, text(old), text(new), f"{float(old) / float(new):.2f}x" if new else "-"]
+        gain = float(old) / float(new) if new else 0.0
+        return [name, text(old), text(new), Quantity(f"{gain:.2f}x", gain) if new else "-"]
 
     before, after = made.sides["before"], made.sides["after"]
     rows = [row("bytes between nodes", before.internode, after.internode, size)]
@@ -511,6 +512,6 @@ def _rows(made: Comparison) -> list[list[str]]:
         rows.append(row(f"busiest NIC, {name}", old, new, size))
         rows.append(row(f"dispatch time, {name}", slow, fast, duration))
     if made.timed:
-        start, end = before.timeline.total_ps / 1e9, after.timeline.total_ps / 1e9
-        rows.append(row("iteration", start, end, "{:.3f}ms".format))
+        start, end = (seconds(side.timeline.total_ps) for side in (before, after))
+        rows.append(row("iteration", start, end, duration))
     return rows

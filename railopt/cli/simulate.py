@@ -90,7 +90,8 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
         "--alpha",
         metavar="TIME",
         default="0",
-        help="time for which each message holds its transmit NIC, e.g. 2us (default 0)",
+        help="time for which each message holds its transmit NIC, e.g. 2us (default 0); a fault "
+        "that slows the NIC stretches it",
     )
     model.add_argument(
         "--incast",
