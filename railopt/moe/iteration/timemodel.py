@@ -41,7 +41,8 @@ MAX_SUM_PS = 1 << 59  # any sum of times in one term: 6 days, so that 4 A2A + 3 
 
 class Terms(NamedTuple):
     """The terms of one layer's time, picoseconds; `total` is eq. 6 or 8, `copies` the expert copies
-    beyond the homes.
+    that have to be sent, which after a placement before are the new ones.  `trans` and `agg` are
+    theirs alone: gradients of copies that stay are not counted.
     """
 
     a2a: int
