@@ -335,8 +335,8 @@ def test_metrics_of_two_nodes(
     ran = railopt_cli("blame", plan_file, "--counters", tmp_path / "before.prom", after, "--json")
     assert ran.code == 0, ran.err
     blamed = json.loads(ran.out)
-    assert blamed["cause"] in ("moved", "slow"), "a machine that others want has slow links"
-    gained = {nic["rail"] for nic in blamed["nics"] if Fraction(nic["moved"]) > 0}
+    assert blamed["cause"] in ("diverted", "slow"), "a machine that others want has slow links"
+    gained = {nic["rail"] for nic in blamed["nics"] if Fraction(nic["diverted"]) > 0}
     assert gained == {1}, "what was planned for the dead rail"
     assert all(nic["others"] == "0" for nic in blamed["nics"])
 

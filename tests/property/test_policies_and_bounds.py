@@ -179,7 +179,7 @@ def textbook_lpt(fabric: Fabric, chunks: Chunks, policy: str) -> list[int]:
                 score: tuple[Fraction, ...] = (out + time, Fraction(n))
             elif policy == "lpt-local":
                 turn = Fraction((n - k - f) % fabric.rails)
-                score = (out + PAIR_WEIGHT * both + time, turn)
+                score = (out + time + PAIR_WEIGHT * (both + time), turn)
             else:
                 ends = out + Fraction(size, tx), into + Fraction(size, rx)
                 score = (max(ends), sum(ends, Fraction(0)), Fraction(n))
