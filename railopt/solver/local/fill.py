@@ -221,12 +221,12 @@ def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) 
 
 
 @kernel_part()
-def fill_beside_caps(filling: Filling, scratch: Scratch, room: Room, slack: int) -> int:
+def fill_beside_caps(filling: Filling, scratch: Scratch, room: Room) -> int:
     """Fill a rail with caps and two of the other jobs left, now and then or where none can with
     three, marked as `taken`; returns what it wastes, -1 where that failed.
 
-    It may waste a random part of all slack that is left: to the last rails a job more is worth more
-    than a unit of slack.
+    It wastes no more than a random part of its share, which is all slack that is left: to the last
+    rails a job more is worth more than a unit of slack.
     """
     sizes, cap, taken, jobs = filling.sizes, filling.cap, scratch.taken, scratch.places
     count, caps = 0, 0
@@ -236,7 +236,7 @@ def fill_beside_caps(filling: Filling, scratch: Scratch, room: Room, slack: int)
         else:
             jobs[count] = job
             count += 1
-    share, best, waste, own = np.random.randint(0, slack + 1), 1.0, -1, 0
+    share, best, waste, own = np.random.randint(0, room.share + 1), 1.0, -1, 0
     first, second, third = -1, -1, -1
     for i in range(-1 if np.random.random() < PAIRS else 0, count):
         if i == 0 and waste >= 0:
@@ -302,7 +302,7 @@ def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: i
     if first == left:
         return capacity if capacity <= slack else -1
     if filling.cap:
-        waste = fill_beside_caps(filling, scratch, Room(first, left, capacity, even), slack)
+        waste = fill_beside_caps(filling, scratch, Room(first, left, capacity, slack))
         if waste >= 0:
             return waste
     elif filling.sparse:
