@@ -67,7 +67,11 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "all", because=because)
     found = results.load(*args.places)
     chosen = found.failed if args.failed else found.rows
-    rows = list(results.where(chosen, dict(map(_condition, args.where))))
+    conditions = [_condition(text) for text in args.where]
+    wanted = dict(conditions)
+    if len(wanted) < len(conditions):
+        raise InputError("--where names a column twice: expected one value of each")
+    rows = list(results.where(chosen, wanted))
     if args.export:
         results.export(rows, args.export, force=args.force)
         note(f"saved {len(rows)} rows in {args.export}")

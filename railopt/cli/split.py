@@ -98,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
 
     choice = _choice(args)
+    refuse_idle(args, "link", "degrade", because="here: no byte crosses a link")
     if args.rails is None and args.gpus is not None and not args.fabric:
         args.rails = args.gpus
     fabric = fabric_from(args)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from railopt.cli.common import note, print_json
+from railopt.cli.common import note, print_json, refuse_idle
 from railopt.errors import InputError, printable
 from railopt.sweep import client, spec
 
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     sweep = spec.read(args.spec)
     if args.dry_run:
+        refuse_idle(args, "shard", "workers", "cluster", because="with --dry-run")
         left = len({point.key for point in sweep.instances} - _finished(args.output))
         print_json({"instances": len(sweep.instances), "left": left})
         return 0
