@@ -18,7 +18,7 @@ from railopt.moe.micro.greedy import least
 from railopt.moe.micro.slots import Slots
 from railopt.moe.micro.solve import SOLVERS, Greedy, split
 from railopt.moe.placement.placement import Placement
-from tests.bench import Row, best, judged
+from tests.bench import Row, judged
 
 NODES, GPUS, EXPERTS, CHOICES = 8, 8, 256, 64 * 2048 * 8
 SEEDS = range(7000, 7200)
@@ -47,15 +47,14 @@ def rows() -> Iterator[Row]:
             floor = least(greedy.layer, counts) if within else counts.sum() / (NODES * GPUS)
             ratios.append(largest / floor)
             copies.append(int(greedy.plan.used[0]) - EXPERTS)
-        times = [best(partial(greedy.largest, lognormal(seed)), cpu=True) for seed in SEEDS[:20]]
         goal = 1.02 if spare == 2 else None
         over = "over its mean" if within else "largest over mean"
         note = f"mean {np.mean(ratios):.4f}, {np.mean(copies):.1f} copies"
         yield Row(f"{where}: {over}, worst of 200", max(ratios), "", at_most=goal, note=note)
         limit = 150e-6 if spare else None
-        note = f"median {1e6 * np.median(times):.0f}; UltraEP on a GPU: 100"
+        calls = [partial(greedy.largest, lognormal(seed)) for seed in SEEDS[:20]]
         name = f"{where}: one micro-batch, worst of 20"
-        yield from judged(name, max(times), "us", limit, note)
+        yield from judged(name, calls, "us", limit, "UltraEP on a GPU: 100")
     yield from _small()
 
 

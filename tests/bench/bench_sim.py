@@ -1,8 +1,7 @@
 """The simulator: direct traffic, a plan of 1M chunks, and how the cost grows.
 
 CPU seconds of one thread.  The packet-level peer (UEC htsim) took 4 to 5 s for 8x8 and 70 s for
-                            32x8 on a machine of this
-kind; those figures are quoted, not measured here.
+32x8 on a two-core machine; those figures are quoted, not measured here.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
-from tests.bench import Row, best, judged
+from tests.bench import Row, in_turns, judged, ratio
 
 HTSIM_8X8_S, HTSIM_32X8_S = 4.0, 70.0
 
@@ -44,20 +44,16 @@ def rows() -> Iterator[Row]:
         traffic = workloads.zipf(fabric, skew=0.6, seed=3)
         flows = len(traffic.flows()[0])
         for balancer in ("ecmp", "spray"):
-            took = best(
-                lambda f=fabric, t=traffic, b=balancer: railopt.simulate(t, fabric=f, balancer=b),
-                cpu=True,
-            )  # type: ignore[misc]
             yield from judged(
                 f"simulate {nodes}x8 direct {balancer}, {flows:,} flows",
-                took,
+                [partial(railopt.simulate, traffic, fabric=fabric, balancer=balancer)],
                 "ms",
                 goal_ms * 1e-3,
-                f"{peer / took:,.0f} times faster than packet level",
+                f"packet level, quoted: {peer:g} s",
             )
     large = planned(128, 8, "160KiB")
-    took = best(lambda: railopt.simulate(large), cpu=True)
-    yield from judged(f"simulate 128x8 plan, {len(large.chunks):,} chunks", took, "s", 2)
+    name = f"simulate 128x8 plan, {len(large.chunks):,} chunks"
+    yield from judged(name, [partial(railopt.simulate, large)], "s", 2)
     memory = subprocess.run(
         [sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True
     )
@@ -65,15 +61,9 @@ def rows() -> Iterator[Row]:
         "simulate 128x8 plan, peak memory of the process", float(memory.stdout), "GiB", at_most=1
     )
     small = planned(64, 8, "160KiB")
-    turns = [
-        [best(lambda p=p: railopt.simulate(p), 3, cpu=True) for p in (small, large)]
-        for _ in range(3)
-    ]  # type: ignore[misc]
-    quarter, took = map(
-        min, zip(*turns, strict=True)
-    )  # in turns: a slow minute of the machine must not hit one alone
+    quarter, took = in_turns([partial(railopt.simulate, p) for p in (small, large)]).T
     flows, fewer = len(railopt.simulate(large).flows), len(railopt.simulate(small).flows)
-    growth = took / quarter / (flows / fewer * _log(flows) / _log(fewer))
+    growth = ratio(took, quarter) / (flows / fewer * _log(flows) / _log(fewer))
     yield Row(
         f"growth from {fewer:,} to {flows:,} flows, over flows x log(flows)",
         growth,

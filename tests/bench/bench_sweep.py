@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from railopt.sweep import client, instance, results, spec
-from tests.bench import Row, best, judged
+from tests.bench import Row, best, judged_once
 
 GRID = {
     "nodes": [2],
@@ -38,7 +38,7 @@ def rows() -> Iterator[Row]:
         begun = time.perf_counter()
         client.run(spec.parse({"grid": {**GRID, "seed": [0]}}), folder, workers=1)
         start = time.perf_counter() - begun
-    yield from judged(
+    yield from judged_once(
         "Dask and box overhead, an instance",
         (took - start) / (count - 9) - work,
         "ms",
@@ -54,4 +54,4 @@ def rows() -> Iterator[Row]:
             writer.append({**row, "key": point.key})
         writer.close()
         took = best(lambda: client.run(large, folder, workers=1), 2)
-        yield from judged("10,000 finished instances: resume", took, "s", 2)
+        yield from judged_once("10,000 finished instances: resume", took, "s", 2)

@@ -16,7 +16,7 @@ from railopt import Fabric
 from railopt.torch.routes import Router
 from railopt.torch.tally import add, sums
 from railopt.torch.ways import transposed
-from tests.bench import Row, judged
+from tests.bench import Row, judged_once
 
 FABRIC, GOAL_US, CALLS = Fabric.uniform(2, 4), 150, 2000
 
@@ -49,7 +49,7 @@ def timed(name: str, call: Callable[[], Any], goal_us: float | None) -> Iterator
         took.append(time.perf_counter() - begin)
     middle = statistics.median(took) * 1e6
     goal = None if goal_us is None else goal_us * 1e-6
-    yield from judged(name, min(took), "us", goal, f"median {middle:.0f} us")
+    yield from judged_once(name, min(took), "us", goal, f"median {middle:.0f} us")
 
 
 def parts() -> Iterator[tuple[str, Callable[[], Any]]]:
