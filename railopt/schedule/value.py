@@ -289,7 +289,7 @@ def require_two_levels(fabric: Fabric, traffic: Traffic) -> None:
             f"{fabric.gpus} GPUs and {fabric.rails} NICs a server: a two-level schedule needs one "
             "NIC a GPU (use railopt plan, which has no such rule)"
         )
-    if not fabric.node.near.diagonal().all():
+    if not fabric.node.in_line:
         raise InputError(
             "GPUs that are not near the NIC of their own number: a two-level schedule puts the "
             "bytes of GPU r on rail r (use railopt plan, which has no such rule)"
