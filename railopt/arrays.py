@@ -108,6 +108,14 @@ def total(array: Array) -> int:
     return int(low.sum(dtype=np.uint64)) + (int(high.sum(dtype=np.uint64)) << 32)
 
 
+def by_key(keys: Ints) -> Ints:
+    """The order of keys from 0 up, equal ones as they are; below 2**16 by numpy's radix sort, which
+    takes a fifth of the time.
+    """
+    narrow = len(keys) > 0 and int(keys.max()) < 1 << 16
+    return np.argsort(keys.astype(np.uint16) if narrow else keys, kind="stable")
+
+
 def digest(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
     """blake2b-128 of a value: its header in canonical JSON, then name, dtype, shape and bytes of
     each array.

@@ -18,7 +18,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Ints, Rails, whole_number
+from railopt.arrays import Array, Ints, Rails, by_key, whole_number
 from railopt.chunks import Chunks
 from railopt.dice import Dice
 from railopt.errors import InputError
@@ -126,7 +126,7 @@ def _weighted(fabric: Fabric, chunks: Chunks, draws: npt.NDArray[np.uint64]) -> 
         return upper * fabric.rails >> 32
     rail = np.empty(len(chunks), np.int64)
     pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
-    order = np.argsort(pair, kind="stable")
+    order = by_key(pair)
     for rows in np.split(order, np.flatnonzero(np.diff(pair[order])) + 1) if len(order) else []:
         rates = np.minimum(fabric.tx[chunks.src[rows[0]]], fabric.rx[chunks.dst[rows[0]]]).tolist()
         # a draw below 2**32 * (rates so far) / (all rates): in whole numbers, below its ceiling

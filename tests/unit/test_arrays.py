@@ -13,7 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt.arrays import atomic_file, frozen, read_text, total, whole_number, write_atomic
+from railopt.arrays import (
+    atomic_file,
+    by_key,
+    frozen,
+    read_text,
+    total,
+    whole_number,
+    write_atomic,
+)
 from railopt.errors import InputError
 
 
@@ -173,3 +181,11 @@ def test_a_read_only_view_of_what_can_change_is_copied() -> None:
     buffer[:] = 7
     assert kept.tolist() == [0, 0, 0, 0]
     assert frozen(kept, np.int16, "rail", 1) is kept
+
+
+@pytest.mark.parametrize("most", [0, 7, (1 << 16) - 1, 1 << 16, 1 << 40])
+def test_keys_are_ordered_with_equal_ones_as_they_are(most: int) -> None:
+    keys = np.random.default_rng(1).integers(0, most + 1, 1000)
+    keys[500:600], keys[-1] = keys[:100], most
+    np.testing.assert_array_equal(by_key(keys), sorted(range(1000), key=keys.tolist().__getitem__))
+    assert by_key(keys[:0]).shape == (0,)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints
+from railopt.arrays import Ints, by_key
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.plans import Plan
@@ -61,7 +61,7 @@ def _pack(
     """Lay chunks out in the order of `key` within the memory of each owner: (buffer, offset, bytes
     an owner).
     """
-    order = np.arange(len(key)) if np.all(key[1:] >= key[:-1]) else np.argsort(key, kind="stable")
+    order = np.arange(len(key)) if np.all(key[1:] >= key[:-1]) else by_key(key)
     ends = np.cumsum(size[order])
     starts = ends - size[order]
     owners = owner[order]
@@ -133,7 +133,7 @@ def write_list(
     chunks = plan.chunks
     rails = (plan.rail[rows] if rail is None else rail).astype(np.int64)
     link = chunks.dst[rows].astype(np.int64) * plan.fabric.rails + rails
-    order = np.argsort(link, kind="stable")
+    order = by_key(link)
     chunk, link = rows[order], link[order]
     size = chunks.size[chunk]
     skip = np.zeros(len(chunk), np.int64)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.arrays import Ints, by_key
 from railopt.errors import InputError
 from railopt.plans import Plan
 from railopt.runtime.payload import pattern
@@ -191,7 +191,7 @@ class LoopbackRun:
             return
         chunks = self._plan.chunks
         pair = chunks.src[rows].astype(np.int64) * chunks.nodes + chunks.dst[rows]
-        order = np.argsort(pair, kind="stable")
+        order = by_key(pair)
         rows = rows[order]
         columns = self._ways.first[rows], self._ways.last[rows], chunks.size[rows]
         pairs, first = np.unique(pair[order], return_index=True)
