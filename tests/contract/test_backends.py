@@ -154,9 +154,9 @@ FAKES = {
     "crashes": "import os, signal\n    os.kill(os.getpid(), signal.SIGSEGV)",
     "raises": "raise RuntimeError('out of licences')",
     "hangs": "import time\n    time.sleep(600)",
-    "invents": "emit(Answer([[1] * r for _ in range(j)], True, 1))",
-    "miscounts": "emit(Answer([[1] + [0] * (r - 1)] * (j - 1), True, 1))",
-    "boasts": "emit(Answer([[1] + [0] * (r - 1) for _ in range(j)], True, None))",
+    "invents": "emit(Answer([[1] * r for _ in range(j)], True))",
+    "miscounts": "emit(Answer([[1] + [0] * (r - 1)] * (j - 1), True))",
+    "boasts": "emit(Answer([[1] + [0] * (r - 1) for _ in range(j)], True))",
     "babbles": "open(__import__('sys').argv[2], 'a').write('hello\\n')",
 }
 SAYS = {

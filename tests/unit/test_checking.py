@@ -92,6 +92,15 @@ def test_the_same_bytes_between_nodes_may_be_another_traffic(
     assert "another traffic" in verdict.message
 
 
+def test_traffic_of_other_nodes_is_refused_before_pairs_are_compared(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("railopt.checking._demand", lambda problem: pytest.fail("room for pairs"))
+    verdict = check(certificate, workloads.uniform(Fabric.uniform(4, 2)))
+    assert not verdict.ok
+    assert "about 3 nodes, the traffic has 4" in verdict.message
+
+
 def test_what_can_not_be_held_against_traffic_is_refused(
     certificate: Certificate, traffic: Traffic
 ) -> None:

@@ -24,12 +24,10 @@ class Answer(NamedTuple):
 
     counts   int [types, rails] as lists: a plan, or None
     optimal  it claims that no plan is better than its best
-    bound    it claims that what is minimised, t or the cost, is at least this, or None
     """
 
     counts: list[list[int]] | None = None
     optimal: bool = False
-    bound: int | None = None
 
 
 @dataclass(frozen=True)

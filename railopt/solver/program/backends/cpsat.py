@@ -15,9 +15,7 @@ from railopt.solver.program.program import IntegerProgram
 def solve(
     program: IntegerProgram, limit_s: float, threads: int, emit: Callable[[Answer], None]
 ) -> None:
-    """Emits each better plan as it comes; integers only, so its bound is exact if it can be
-    trusted.
-    """
+    """Emits each better plan as it comes; integers only."""
     model = cp_model.CpModel()
     types, rails = program.allowed.shape
     count = program.count.tolist()
@@ -63,5 +61,4 @@ def solve(
     solver.parameters.num_workers = threads
     status = solver.solve(model, Report())
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    bound = round(solver.best_objective_bound) if found else None
-    emit(Answer(counts(solver.value) if found else None, status == cp_model.OPTIMAL, bound))
+    emit(Answer(counts(solver.value) if found else None, status == cp_model.OPTIMAL))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, isfinite
 
 import highspy
 import numpy as np
@@ -51,9 +50,8 @@ def solve(
     solver.run()
     info = solver.getInfo()
     optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    bound = ceil(info.mip_dual_bound - 1e-6) if isfinite(info.mip_dual_bound) else None
     if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
         values = solver.getSolution().col_value
-        emit(Answer(counts_of(matrix.place, values[:-1], *program.allowed.shape), optimal, bound))
+        emit(Answer(counts_of(matrix.place, values[:-1], *program.allowed.shape), optimal))
     else:
-        emit(Answer(None, False, bound))
+        emit(Answer())

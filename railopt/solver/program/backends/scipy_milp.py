@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, isfinite
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -28,9 +27,7 @@ def solve(
         constraints=LinearConstraint(table, matrix.row_lower, matrix.row_upper),
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},
     )
-    dual = getattr(result, "mip_dual_bound", None)
-    bound = ceil(dual - 1e-6) if dual is not None and isfinite(dual) else None
     counts = (
         None if result.x is None else counts_of(matrix.place, result.x[:-1], *program.allowed.shape)
     )
-    emit(Answer(counts, result.status == 0 and counts is not None, bound))
+    emit(Answer(counts, result.status == 0 and counts is not None))
