@@ -13,6 +13,7 @@ from fractions import Fraction
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -229,7 +230,7 @@ def _summary(given: Sequence[Row]) -> str:
                 policy,
                 chunk,
                 len(mine),
-                float(gaps[len(gaps) // 2]) * 100,
+                float(median(gaps)) * 100,
                 float(gaps[-1]) * 100,
                 sum(row["optimal"] for row in mine),
                 sum(row["worst_side"] == "recv" for row in mine),
@@ -318,9 +319,17 @@ def _theorems(theorems: Sequence[Theorem]) -> str:
     )
 
 
+def _told_by(rows: Sequence[Row]) -> list[str]:
+    """Columns that tell instances apart; GPUs and NICs only where they differ."""
+    nics = ("gpus", "link", "degrade")
+    differing = [name for name in nics if len({row["instance"][name] for row in rows}) > 1]
+    return ["nodes", "rails", *differing, "traffic", "chunk", "policy", "seed"]
+
+
 def _instances(rows: Sequence[Row]) -> str:
+    columns = _told_by(rows)
     listed = [
-        [row["instance"][name] for name in ("nodes", "rails", "traffic", "chunk", "policy", "seed")]
+        [row["instance"][name] for name in columns]
         + [
             Fraction(row["value"]) * 10**6,
             Fraction(row["bound"]) * 10**6,
@@ -335,24 +344,12 @@ def _instances(rows: Sequence[Row]) -> str:
         if len(rows) <= MAX_ROWS
         else f"The first {MAX_ROWS} of {len(rows)} instances; railopt results lists all"
     )
-    columns = ["nodes", "rails", "traffic", "chunk", "policy", "seed"]
     chosen = filters(columns, listed, columns)
-    columns += ["time us", "bound us", "gap %", "optimum", "worst side"]
-    return chosen + table(columns, listed, caption)
+    found = ["time us", "bound us", "gap %", "optimum", "worst side"]
+    return chosen + table([*columns, *found], listed, caption)
 
 
 def _failed(rows: Sequence[Row]) -> str:
-    return table(
-        ["nodes", "traffic", "chunk", "policy", "seed", "error"],
-        [
-            [
-                *(
-                    row["instance"][name]
-                    for name in ("nodes", "traffic", "chunk", "policy", "seed")
-                ),
-                row["error"],
-            ]
-            for row in rows
-        ],
-        "Failed instances",
-    )
+    columns = _told_by(rows)
+    listed = [[*(row["instance"][name] for name in columns), row["error"]] for row in rows]
+    return table([*columns, "error"], listed, "Failed instances")

@@ -79,12 +79,13 @@ def _failed(row: Row) -> Row:
 
 def _instance(row: Row) -> dict[str, Any]:
     given = _of(row["instance"], dict)
+    gpus = given["rails"] if given.get("gpus") is None else given["gpus"]
     return {
         **given,
         **{column: _text(given[column]) for column in TEXTS},
         **{column: _of(given[column], int) for column in NUMBERS},
         "degrade": _text(given.get("degrade", "")),
-        "gpus": None if given.get("gpus") is None else _of(given["gpus"], int),
+        "gpus": _of(gpus, int),
     }
 
 

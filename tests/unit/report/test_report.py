@@ -347,3 +347,25 @@ def test_figures_show_the_rows_numbers(folder: Path) -> None:
 def test_an_empty_folder_still_makes_a_page(empty: Path, tmp_path: Path, railopt_cli: Cli) -> None:
     assert railopt_cli("report", empty, "-o", tmp_path / "r.html").code == 0
     assert "0 instances" in (tmp_path / "r.html").read_text()
+
+
+def test_what_tells_instances_apart_is_a_column(tmp_path: Path) -> None:
+    grid = {
+        "nodes": [2],
+        "rails": [2],
+        "gpus": [2, 4],
+        "degrade": ["", "0:1=0.5"],
+        "traffic": ["uniform:size=64KiB"],
+        "chunk": ["16KiB"],
+        "policy": ["lpt"],
+        "seed": [0],
+    }
+    writer = results.Writer(tmp_path)
+    for point in spec.parse({"grid": grid}).instances:
+        writer.append(instance.run(point))
+    writer.close()
+    made = page.build(report_rows.read(tmp_path))
+    table = made.split('id="instances"')[1]
+    headings = re.findall(r"<th[^>]*>(?:<[^>]*>)*([^<]+)", table)
+    assert headings[:5] == ["nodes", "rails", "gpus", "degrade", "traffic"]
+    assert "GPUs a node" in made
