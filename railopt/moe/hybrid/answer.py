@@ -74,7 +74,7 @@ class Answer:
         outer = names[0]
         return {
             "workers": self.stream.workers,
-            "domains": dict(zip(names, map(str, self.domains), strict=True)),
+            "domains": _by_level(names, self.domains),
             "ratio": dict(zip(names, map(str, self.ratios), strict=True)),
             "latency": {name: str(value) for name, value in asdict(self.latency).items()},
             "plain": str(self.best.plain.total),
@@ -85,17 +85,21 @@ class Answer:
             "best": str(self.best.latency.total),
             "messages": self.messages
             and dict(zip(("data", "experts"), self.messages, strict=True)),
-            "closed_form": self.closed and {"p": str(self.closed[0]), "size": str(self.closed[1])},
+            "closed_form": self.closed and {"ratio": str(self.closed[0]), "size": str(self.closed[1])},
             "simulated": None if self.simulated is None else str(self.simulated),
             "sensitivity": {
                 f"{outer} bandwidth x {factor}": {
-                    "domains": [str(domain) for domain in other.domains],
+                    "domains": _by_level(names, other.domains),
                     "latency": str(other.latency.total),
                     "speedup": str(other.speedup),
                 }
                 for factor, other in self.what_if.items()
             },
         }
+
+
+def _by_level(names: Sequence[str], domains: Sequence[Domain]) -> dict[str, dict[str, int]]:
+    return {name: domain.as_dict() for name, domain in zip(names, domains, strict=True)}
 
 
 def answer(

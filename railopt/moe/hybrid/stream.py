@@ -95,6 +95,10 @@ class Domain:
     def equal(self) -> bool:
         return self.largest == self.smallest
 
+    def as_dict(self) -> dict[str, int]:
+        """How many domains, and their sizes, which differ by at most one."""
+        return {"count": self.count, "smallest": self.smallest, "largest": self.largest}
+
     def __str__(self) -> str:
         return str(self.largest) if self.equal else f"{self.smallest}-{self.largest}"
 

@@ -153,6 +153,18 @@ def test_the_optimum_is_the_best_of_all_latencies(seed: int) -> None:
     assert best.bracket.value == every[0][0]
 
 
+def test_domains_are_whole_numbers_in_json() -> None:
+    levels = (stream.Level("dc", 5, 10**9), stream.Level("gpu", 2, 10**10))
+    block = stream.Stream(levels, 48 * MB, 2 * MB, Fraction(0))
+    found = answer(spec.Question(block, False), [5, 1])
+    assert found.as_dict()["domains"] == {
+        "dc": {"count": 1, "smallest": 5, "largest": 5},
+        "gpu": {"count": 2, "smallest": 1, "largest": 1},
+    }
+    for other in found.as_dict()["sensitivity"].values():
+        assert set(other["domains"]) == {"dc", "gpu"}
+
+
 def test_given_sizes_have_to_fit_and_the_closed_form_is_for_what_it_knows() -> None:
     block = flat(workers=4)
     assert answer(spec.Question(block, False), [2]).closed is not None
