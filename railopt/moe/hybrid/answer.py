@@ -85,7 +85,8 @@ class Answer:
             "best": str(self.best.latency.total),
             "messages": self.messages
             and dict(zip(("data", "experts"), self.messages, strict=True)),
-            "closed_form": self.closed and {"ratio": str(self.closed[0]), "size": str(self.closed[1])},
+            "closed_form": self.closed
+            and dict(zip(("ratio", "size"), map(str, self.closed), strict=True)),
             "simulated": None if self.simulated is None else str(self.simulated),
             "sensitivity": {
                 f"{outer} bandwidth x {factor}": {
