@@ -136,21 +136,25 @@ def heaviest_load(
     order = order[weights[order] > 0]
     tabled = by_sums(counts, capacity, max_nodes)
     max_nodes = counts.sum() * capacity // SUMS_A_NODE if tabled else max_nodes
-    taken, smallest = np.zeros(order.size, np.int64), smallest_from(sizes[order])
+    size_of, worth_of, count_of = sizes[order], weights[order], counts[order]
+    taken, smallest = np.zeros(order.size, np.int64), smallest_from(size_of)
     room, weight, best, nodes, i = capacity, 0, enough, 0, 0
     heavy = max(float((weights * counts).sum()), float(enough))
     wide = heavy * max(float(sizes.max()), float(capacity)) >= WIDE / 2
     while True:
         while i < order.size and room >= smallest[i]:  # fill up greedily while it can still win
-            t = order[i]
+            at = np.uint64(i)  # unsigned: numba does not ask whether it counts from the end
+            size, worth, fitting = size_of[at], worth_of[at], count_of[at]
             if wide:
-                if weight <= best and product_at_most(room, weights[t], best - weight, sizes[t]):
+                if weight <= best and product_at_most(room, worth, best - weight, size):
                     break
-            elif weight * sizes[t] + room * weights[t] <= best * sizes[t]:
+            elif weight * size + room * worth <= best * size:
                 break
-            taken[i] = min(counts[t], room // sizes[t])
-            room -= taken[i] * sizes[t]
-            weight += taken[i] * weights[t]
+            if fitting * size > room:  # a division takes as long as all the rest
+                fitting = room // size if fitting > 1 else 0
+            taken[at] = fitting
+            room -= fitting * size
+            weight += fitting * worth
             i += 1
         if weight > best:
             best = weight
@@ -166,14 +170,13 @@ def heaviest_load(
                 load[:] = loads[np.argmax(heaviest)]
             return max(best, heaviest.max()), True
         i -= 1
-        while i >= 0 and taken[i] == 0:
+        while i >= 0 and taken[np.uint64(i)] == 0:
             i -= 1
         if i < 0:
             return best, True
-        t = order[i]
         taken[i] -= 1
-        room += sizes[t]
-        weight -= weights[t]
+        room += size_of[i]
+        weight -= worth_of[i]
         i += 1
 
 
