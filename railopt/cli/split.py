@@ -151,6 +151,10 @@ def _choice(args: argparse.Namespace) -> Any:
     slack = parse_number("0" if args.slack is None else args.slack, "slack")
     if not 0 <= slack <= 1:
         raise InputError(f"--slack {printable(args.slack)}: expected a share from 0 to 1")
+    if 0 < 1024 * slack < 1:
+        raise InputError(
+            f"--slack {printable(args.slack)}: expected 0 or at least 1/1024, the least that counts"
+        )
     return Choice(
         args.spare,
         args.solver,

@@ -44,8 +44,8 @@ class Batch:
     iteration: int
     layer: int
     answer: Answer
-    copied: int
-    copied_between_nodes: int
+    copied: int | None
+    copied_between_nodes: int | None
 
     def ratio(self, largest: int) -> Fraction:
         """A load over the mean load; 1 where there is nothing to do."""
@@ -78,14 +78,11 @@ def batches(
             tick(f"layer {trace.layers[place]}, iteration {trace.iterations[row]}")
             counts = trace.counts[row, place].sum(axis=0, dtype=np.int64)
             made = split(slots, counts, choice.solver, slack=choice.slack, limit_s=choice.limit_s)
-            sent = made.split.copy_traffic(choice.expert_bytes or 0)
-            yield Batch(
-                int(trace.iterations[row]),
-                int(trace.layers[place]),
-                made,
-                int(sent.bytes.sum()),
-                int(sent.node_matrix.sum()),
-            )
+            copied: tuple[int, int] | tuple[None, None] = None, None
+            if choice.expert_bytes is not None:
+                sent = made.split.copy_traffic(choice.expert_bytes)
+                copied = int(sent.bytes.sum()), int(sent.node_matrix.sum())
+            yield Batch(int(trace.iterations[row]), int(trace.layers[place]), made, *copied)
 
 
 def _places(trace: Trace, layer: int | None) -> list[int]:
@@ -120,8 +117,14 @@ def summary(done: list[Batch]) -> list[dict[str, Any]]:
                 "gap_worst": float(max(gap_between(each.value, each.bound) for each in known)),
                 "proved": sum(each.proved for each in known),
                 "copies_mean": sum(copies) / len(mine),
-                "copied_bytes_mean": sum(batch.copied for batch in mine) / len(mine),
-                "copied_between_nodes_mean": sum(b.copied_between_nodes for b in mine) / len(mine),
+                "copied_bytes_mean": _mean([batch.copied for batch in mine]),
+                "copied_between_nodes_mean": _mean([b.copied_between_nodes for b in mine]),
             }
         )
     return rows
+
+
+def _mean(known: list[int | None]) -> float | None:
+    """Of bytes; None where nobody said how large an expert is."""
+    found = [each for each in known if each is not None]
+    return sum(found) / len(found) if found else None

@@ -167,11 +167,12 @@ def split(
     found = Greedy(slots, slack).split(tokens)
     home = _made(slots, tokens, evened(_at_home(slots, tokens), slots.holds)[0])
     if solver == "greedy":  # which does not split well over what is held twice
-        found = min(home, found, key=lambda split: split.largest)
-    if solver == "greedy":
-        found, bound = _bounded(found, None)
+        found, bound = _bounded([home, found], 0, program=False)
     else:
-        found, bound = _bounded(_flowed(found), slack)
+        plans = [home, _flowed(found)]
+        if slack:
+            plans.append(_flowed(Greedy(slots).split(tokens)))
+        found, bound = _bounded(plans, slack, program=True)
     if solver == "exact":
         found, bound = _closed(found, bound, time.monotonic() + limit_s)
     value, witness = bound
@@ -180,20 +181,20 @@ def split(
     return Answer(solver, found, home.largest, known)
 
 
-def _bounded(found: Split, slack: int | None) -> tuple[Split, tuple[int, Witness]]:
-    """The split, or a better one by a linear program, and the best bound that one set of experts
-    gives.  Of two splits that are no more than `slack` / 1024 above it the one with fewer copies is
-    better; with None the split is kept.
+def _bounded(plans: list[Split], slack: int, *, program: bool) -> tuple[Split, tuple[int, Witness]]:
+    """The best of these splits and, if asked for, of a linear program's, and the best bound that
+    one set of experts gives.  Of splits that are no more than `slack` / 1024 above it the one with
+    the fewest copies is best.
     """
-    slots, counts, case = found.slots, found.counts, Case.of(found.slots)
+    slots, counts, case = plans[0].slots, plans[0].counts, Case.of(plans[0].slots)
     bound = closed_bound(case, counts)
-    if found.largest > bound.tokens and is_small(case):
+    if min(plan.largest for plan in plans) > bound.tokens and is_small(case):
         shares, sets = relaxed(case, counts)
         bound = max(bound, best_of(case, counts, sets))
-        if slack is not None:
-            enough = bound.tokens * (1024 + slack) // 1024
-            other = _made(slots, counts, rounded(case, counts, shares)[0])
-            found = min(found, other, key=lambda split: _ranked(split, enough))
+        if program:
+            plans = [*plans, _made(slots, counts, rounded(case, counts, shares)[0])]
+    enough = bound.tokens * (1024 + slack) // 1024
+    found = min(plans, key=lambda plan: _ranked(plan, enough))
     return found, (bound.tokens, bound.witness)
 
 

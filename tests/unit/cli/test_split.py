@@ -153,3 +153,15 @@ def test_what_is_refused(
     assert ran.code == 1
     assert why in ran.err
     assert not list(tmp_path.iterdir())
+
+
+def test_bytes_of_copies_are_unknown_without_a_size_of_experts(railopt_cli: Cli) -> None:
+    rows = json.loads(railopt_cli("split", *SMALL, "--spare", "2", "--json").out)["layers"]
+    assert {row["copied_bytes_mean"] for row in rows} == {None}
+    assert {row["copied_between_nodes_mean"] for row in rows} == {None}
+
+
+def test_a_slack_too_small_to_count_is_refused(railopt_cli: Cli) -> None:
+    ran = railopt_cli("split", *SMALL, "--spare", "2", "--slack", "0.0005")
+    assert ran.code == 1
+    assert "at least 1/1024" in ran.err

@@ -288,3 +288,19 @@ def test_slack_is_for_fewer_copies() -> None:
         tight, loose = (split(slots, counts, "flow", slack=slack) for slack in (0, 200))
         assert loose.split.copies.sum() <= tight.split.copies.sum(), case
         assert loose.split.largest <= max(tight.split.largest * 1.2 + 1, loose.before)
+
+
+@pytest.mark.parametrize("solver", ["greedy", "flow", "exact"])
+def test_no_copy_is_made_that_gains_nothing(solver: str) -> None:
+    held = np.array([[1, 0, 1, 1], [0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 1]], bool)
+    made = split(Slots(2, 2, held, np.ones(4, np.int64)), [27, 12, 28, 22], solver)
+    assert made.before == made.split.largest == 23
+    assert made.split.copies.sum() == 0
+
+
+def test_slack_never_costs_copies_at_the_same_load() -> None:
+    held = np.array([[0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 0], [0, 1, 0, 0]], bool)
+    slots, counts = Slots(2, 2, held, np.ones(4, np.int64)), [19, 29, 29, 6]
+    tight, loose = (split(slots, counts, "flow", slack=slack).split for slack in (0, 10))
+    assert (tight.largest, loose.largest) == (21, 21)
+    assert loose.copies.sum() <= tight.copies.sum() == 1
