@@ -11,6 +11,7 @@ so many GPUs into nodes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar
@@ -31,6 +32,7 @@ MAX_TABLE = 1 << 24  # choices that lie in memory at once
 WIDE = 64  # experts of a token that make exchanging choices slow
 MAX_STEP = 1 << 14
 MAX_WALK = 1 << 26  # steps x experts of a popularity that drifts: some ten seconds
+OFF = 0.02  # of the most popular expert's number: how far it may be from the target
 ROUNDS = 4  # in which tokens exchange choices
 _BLOCK = 64  # GPUs whose tokens are sorted together
 _HALVINGS = 28  # of a number that is looked for between two others
@@ -232,9 +234,9 @@ class MaxVio(Routed):
     """Lognormal popularity whose most popular expert is chosen (1 + vio) times as often as the mean
     expert: MaxVio, as training logs and inference benchmarks have it (vLLM 57598, DeepEP 393).
 
-    The spread of the logarithms is found by halving, and experts are chosen exactly as often as
-    that says, so that small batches hit the target too: tokens start with choices in turn and
-    exchange them at random as long as no token has an expert twice.
+    The spread of the logarithms is found by halving, and experts are chosen as often as that says,
+    in whole numbers, so that small batches hit the target as near as these allow: tokens start with
+    choices in turn and exchange them at random as long as no token has an expert twice.
     """
 
     vio: float = 2.0
@@ -283,6 +285,10 @@ class MaxVio(Routed):
         roomy = [e for e in np.argsort(-x, kind="stable").tolist() if numbers[e] < tokens]
         for expert in roomy[: tokens * self.top - sum(numbers)]:
             numbers[expert] += 1
+        mean = tokens * self.top / self.experts
+        most = max(round((1.0 + self.vio) * mean), math.ceil(mean))
+        if abs(numbers[first] - most) > OFF * most:
+            numbers = _at_most(numbers, min(most, tokens))
         return np.array(numbers, np.int64)
 
     @cached_property
@@ -299,6 +305,20 @@ class MaxVio(Routed):
             free &= ~(choices[other] == given[:, None]).any(axis=1)
             choices[one[free], column], choices[other[free], column] = taken[free], given[free]
         return choices
+
+
+def _at_most(numbers: list[int], most: int) -> list[int]:
+    """The same sum with none above `most`, which is at least the mean: what is too much goes one by
+    one to the others, the largest first.
+    """
+    made = [min(number, most) for number in numbers]
+    left = sum(numbers) - sum(made)
+    while left:
+        open_ = [e for e in sorted(range(len(made)), key=lambda e: -made[e]) if made[e] < most]
+        for expert in open_[:left]:
+            made[expert] += 1
+        left -= min(left, len(open_))
+    return made
 
 
 @lru_cache(8)

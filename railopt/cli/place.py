@@ -236,6 +236,7 @@ def run(args: argparse.Namespace) -> int:
     """Place, save, print; the exit code."""
     from railopt.moe.assess import compare
     from railopt.moe.routing.sources import trace_from
+    from railopt.moe.routing.trace import TRAINING
 
     _check(args)
     if args.rails is None and args.gpus is not None and not args.fabric:
@@ -247,6 +248,8 @@ def run(args: argparse.Namespace) -> int:
     )
     if trace.tokens_per_rank:
         refuse_idle(args, "tokens", because=f"with a trace of {trace.tokens_per_rank} a rank")
+    if args.gantt and trace.records != TRAINING:
+        raise InputError(f"--gantt draws a training iteration: the trace has {trace.records}")
     if args.merge_ranks and trace.ranks != devices:
         trace = trace.merged(devices)
     question = _question(args, fabric, trace.experts)
@@ -325,6 +328,8 @@ def _check(args: argparse.Namespace) -> None:
         refuse_idle(args, "groups", "costs", "aim", because=because)
     if args.planner == "contiguous":
         refuse_idle(args, "move_weight", because=because)
+    if args.planner == "replicate" and args.previous is None and args.aim != "time":
+        refuse_idle(args, "move_weight", because="without --previous or --aim time")
     if args.aim != "link":
         refuse_idle(args, "rail_policy", because="without --aim link")
     if args.planner != "optimal":

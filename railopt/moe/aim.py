@@ -16,7 +16,7 @@ from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.moe.placement.naming import fabric_costs
 from railopt.moe.placement.placement import Placement
-from railopt.moe.placement.planners import Placed, Problem, cheapest, place
+from railopt.moe.placement.planners import Placed, Problem, cheapest, layer_terms, place
 from railopt.moe.routing.dispatch import split
 from railopt.plans import Plan
 from railopt.policies import plan
@@ -47,7 +47,8 @@ def aimed(problem: Problem, aim: str, links: Links, policy: str, steps: int) -> 
     """Replicas by load, named for an aim; `steps` iterations are in the problem's counts.
 
     gpu   as `replicate` names them
-    link  least bytes on the busiest NIC under `policy`
+    link  least bytes on the busiest NIC under `policy`; after a placement before, and as many as
+          the fastest NIC sends while what moves is sent
     time  least time of the layer's iteration by the time model, moves included
     """
     if aim not in AIMS:
@@ -55,8 +56,11 @@ def aimed(problem: Problem, aim: str, links: Links, policy: str, steps: int) -> 
     first = place(problem, "replicate")
     if aim == "gpu":
         return first
-    near = replace(problem, previous=None, costs=fabric_costs(links.fabric))
-    choices = [first.placement, place(near, "replicate").placement]
+    costs = fabric_costs(links.fabric)
+    near = [replace(problem, previous=None, costs=costs)]
+    if problem.previous is not None:
+        near.append(replace(problem, costs=costs))
+    choices = [first.placement, *(place(one, "replicate").placement for one in near)]
     if aim == "time":
         return replace(first, placement=cheapest(problem, problem.previous, choices))
     holds, home = choices[0].holds.copy(), choices[0].home.copy()
@@ -64,11 +68,15 @@ def aimed(problem: Problem, aim: str, links: Links, policy: str, steps: int) -> 
     summed = links
     if links.chunk != "flow":
         summed = replace(links, chunk=parse_bytes(links.chunk) * steps)
+    rate = int(links.fabric.tx.max())
     for layer, tokens in enumerate(problem.counts):
         loads = [
             busiest(tokens, (one.holds[layer], one.home[layer]), one.gpus, summed, policy)
             for one in choices
         ]
+        if problem.previous is not None:
+            sent = [layer_terms(problem, layer, one, problem.previous).trans for one in choices]
+            loads = [load + ps * rate // 10**12 for load, ps in zip(loads, sent, strict=True)]
         best = choices[int(np.argmin(loads))]
         holds[layer], home[layer] = best.holds[layer], best.home[layer]
     return replace(

@@ -386,8 +386,9 @@ class _Setting(NamedTuple):
     @property
     def before(self) -> tuple[Placement, str]:
         """The placement before, and its rule."""
-        if self.question.previous is not None:
-            return self.question.previous, self.rule
+        previous, active = self.question.previous, self.question.active
+        if previous is not None:
+            return previous if active is None else previous.without(~active), self.rule
         model, layers = self.model, len(self.trace.layers)
         homes = Placement.contiguous(layers, self.trace.experts, model.nodes, model.gpus)
         return homes, "home"

@@ -312,3 +312,15 @@ def test_steps_draw_other_tokens_of_one_popularity() -> None:
     steps = [workload(f"routing:tokens=512,step={k}", FABRIC).counts() for k in range(3)]
     assert not np.array_equal(steps[0], steps[1])
     assert np.corrcoef(steps[1].sum(axis=0), steps[2].sum(axis=0))[0, 1] > 0.98
+
+
+@pytest.mark.parametrize(
+    ("vio", "ranks", "tokens", "most"),
+    [(1.1, 4, 16, 4), (2.1, 2, 16, 3), (0.3, 8, 32, 10), (0.05, 8, 32, 8), (0, 5, 3, 1)],
+)
+def test_maxvio_of_small_batches_is_as_near_as_whole_numbers_allow(
+    vio: float, ranks: int, tokens: int, most: int
+) -> None:
+    drawn = MaxVio(Fabric.uniform(ranks, 1), experts=256, top=8, tokens=tokens, vio=vio)
+    assert drawn.numbers.sum() == ranks * tokens * 8
+    assert drawn.numbers.max() == most

@@ -191,6 +191,17 @@ class Placement:
             )
         return self.holds & ~previous.holds
 
+    def without(self, lost: Bools) -> Placement:
+        """Without what GPUs that are `lost`, bool [GPU], hold, but for experts that no other has:
+        tokens go to the other holders.
+        """
+        holds = self.holds.copy()
+        alone = holds[:, ~lost].sum(axis=1) == 0
+        holds[:, lost] &= alone[:, None, :]
+        stays = np.take_along_axis(holds, self.home[:, None, :].astype(np.int64), axis=1)[:, 0]
+        home = np.where(stays, self.home, holds.argmax(axis=1)).astype(np.int32)
+        return Placement(self.nodes, self.gpus, holds, home)
+
     def aligned(self, previous: Placement, *, by_node: bool) -> Placement:
         """The same placement, its GPUs renamed so that as few copies as possible are new: an
         assignment problem a layer.

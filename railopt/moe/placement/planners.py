@@ -15,7 +15,7 @@ import numpy as np
 from railopt.arrays import Bools, Floats, Int32s, Ints, frozen
 from railopt.bracket import Bracket
 from railopt.errors import InputError
-from railopt.moe.iteration.timemodel import TimeModel
+from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement.foreseen import TRIES, Sizes, foreseen
 from railopt.moe.placement.naming import carriage, kept, named
 from railopt.moe.placement.optimal import hurried, optimal
@@ -292,15 +292,30 @@ def cheapest(problem: Problem, previous: Placement | None, made: list[Placement]
     those that are equal.
     """
     holds, home = made[0].holds.copy(), made[0].home.copy()
-    for layer, tokens in enumerate(problem.counts):
-        there, totals = None if previous is None else previous.holds[layer], []
-        for one in made:
-            here, owner = one.holds[layer], one.home[layer]
-            shares = split(tokens, here, owner, one.gpus, "even")
-            totals.append(measure(problem.model, shares, here, home=owner, have=there).total)
+    for layer in range(problem.layers):
+        totals = [layer_terms(problem, layer, one, previous).total for one in made]
         best = made[int(np.argmin(totals))]
         holds[layer], home[layer] = best.holds[layer], best.home[layer]
     return Placement(made[0].nodes, made[0].gpus, holds, home)
+
+
+def layer_terms(problem: Problem, layer: int, one: Placement, previous: Placement | None) -> Terms:
+    """The time of one layer under a placement.  After another one every expert that a GPU did not
+    have is sent to it, homes included, from a GPU that had it; one that no active GPU had comes
+    from its new home.
+    """
+    here, owner = one.holds[layer], one.home[layer]
+    shares = split(problem.counts[layer], here, owner, one.gpus, "even")
+    if previous is None:
+        return measure(problem.model, shares, here, home=owner)
+    there = previous.holds[layer]
+    left = there if problem.active is None else there & problem.active[:, None]
+    stays = left & here
+    source = np.where(left.any(axis=0), left.argmax(axis=0), owner)
+    source = np.where(stays.any(axis=0), stays.argmax(axis=0), source)
+    held = here.copy()
+    held[source, np.arange(len(source))] = True
+    return measure(problem.model, shares, held, home=source, have=there)
 
 
 def shadowed(problem: Problem) -> Placed:

@@ -23,6 +23,7 @@ MAX_PICKS = 1 << 27  # (token, expert) pairs of per-token records
 RUNS = 16  # steps that a sequence of tokens is cut into
 BLOCK = 1 << 20  # entries of a load tensor that are split at a time
 LEAST_LOAD = 100  # what the largest of fractional loads has to be: they are rounded
+KNOWN_TOP_K = "--top-k can't do anything with a trace that knows it"
 FEWEST_TOKENS, MOST_CHOSEN, MOST_EXPERTS = 32, 16, 1024  # of what is taken for tokens' experts
 
 
@@ -51,7 +52,7 @@ def read_any(
         if routed_experts is not None and not plain:
             raise InputError("--routed-experts can't do anything with what is no plain tensor")
         if top_k is not None and (isinstance(data, Trace) or routed_experts is not None):
-            raise InputError("--top-k can't do anything with a trace that knows it")
+            raise InputError(KNOWN_TOP_K)
         if isinstance(data, Trace):
             return data
         if routed_experts is not None:
@@ -207,6 +208,8 @@ def from_sglang(data: Any, *, ranks: int, top_k: int | None = None) -> Trace:
             meta={"source": "sglang recorder, statistics", "records": SERVING},
         )
     if isinstance(data, dict) and "records" in data:
+        if top_k is not None:
+            raise InputError(KNOWN_TOP_K)
         return _from_records(data["records"], data.get("last_physical_to_logical_map"), ranks)
     found = printable(list(data)[:8]) if isinstance(data, dict) else type(data).__name__
     raise FormatError(

@@ -290,6 +290,9 @@ def test_times_of_training_are_not_given_for_serving(
     out = capsys.readouterr().out
     assert "scores: 2 loads (3 to 4), 2 plans, each on steps before those it is scored on" in out
     assert "iteration" not in out.replace("iterations", "")
+    gantt = ["--gantt", str(tmp_path / "g.svg")]
+    assert main(["place", str(tmp_path / "load.npy"), *options, "--held-out", "2", *gantt]) == 1
+    assert "draws a training iteration: the trace has loads" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -330,6 +333,7 @@ def test_times_of_training_are_not_given_for_serving(
         (["--top-k", "2"], "--top-k can't do anything with a trace that knows it"),
         (["--tokens", "5"], "--tokens can't do anything with a trace of 200 a rank"),
         (["--planner", "contiguous", "--move-weight", "2"], "--move-weight can't do anything"),
+        (["--planner", "replicate", "--move-weight", "2"], "without --previous or --aim time"),
         (["--gpu-tflops", "0"], "FLOP/s a GPU"),
         (["--gpu-tflops", "nan"], "FLOP/s a GPU"),
         (["--move-weight", "inf"], "and finite"),
@@ -394,6 +398,20 @@ def test_replicate_moves_nothing_that_need_not_move(
     assert main(["place", trace, *options, "--json"]) == 0
     from_contiguous = json.loads(capsys.readouterr().out)["moved_bytes"]
     assert moved["next"] < from_contiguous
+
+
+@pytest.mark.parametrize("aim", ["gpu", "link", "time"])
+@pytest.mark.parametrize("replicas", ["8", "12"])
+def test_what_is_dear_to_move_stays_whatever_the_aim(
+    aim: str, replicas: str, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = str(tmp_path / "before.json")
+    options = [*FABRIC, "--replicas", replicas, "--planner", "replicate"]
+    assert main(["place", trace, *options, "--iteration", "5", "--sglang", before]) == 0
+    capsys.readouterr()
+    dear = ["--previous", before, "--aim", aim, "--move-weight", "1e9", "--json"]
+    assert main(["place", trace, *options, *dear]) == 0
+    assert json.loads(capsys.readouterr().out)["new_copies"] == 0
 
 
 @pytest.mark.slow

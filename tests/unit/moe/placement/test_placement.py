@@ -256,3 +256,16 @@ def test_presets_have_their_public_dimensions() -> None:
 def test_nodes_that_do_not_divide_the_ranks_are_the_global_policy_of_vllm() -> None:
     assert _checked(12, 1, 3, 4).nodes == 1
     assert _checked(12, 2, 2, 4).nodes == 2
+
+
+def test_without_lost_gpus_tokens_go_to_the_other_holders() -> None:
+    holds = np.zeros((1, 4, 3), bool)
+    holds[0, [0, 1], 0] = holds[0, [1, 2], 1] = holds[0, 1, 2] = True
+    placed = Placement(2, 2, holds, np.array([[0, 1, 1]], np.int32))
+    left = placed.without(np.array([False, True, False, False]))
+    assert left.holds[0].T.tolist() == [
+        [True, False, False, False],
+        [False, False, True, False],
+        [False, True, False, False],
+    ]
+    assert left.home.tolist() == [[0, 2, 1]]

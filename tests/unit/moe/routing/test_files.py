@@ -20,7 +20,7 @@ import pytest
 from railopt.arrays import digest
 from railopt.errors import FormatError, InputError
 from railopt.moe.routing import torch_file
-from railopt.moe.routing.files import from_load, from_routed, read_any
+from railopt.moe.routing.files import from_load, from_routed, from_sglang, read_any
 from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import ARRAYS, Trace
 from tests.damage import damaged
@@ -519,3 +519,9 @@ def test_per_token_records_name_slots_not_experts(tmp_path: Path) -> None:
         read_any(slots_and_tokens(slots[:1], ids, tmp_path / "z.pt"), ranks=1)
     with pytest.raises(FormatError, match="no token chose an expert"):
         read_any(slots_and_tokens(slots, np.full_like(ids, -1), tmp_path / "e.pt"), ranks=1)
+
+
+def test_records_know_how_many_experts_a_token_has() -> None:
+    records = {"records": [{"topk_ids_of_layer": np.zeros((1, 2, 1), np.int64)}]}
+    with pytest.raises(InputError, match="--top-k can't do anything with a trace that knows it"):
+        from_sglang(records, ranks=1, top_k=8)
