@@ -108,15 +108,17 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         interrupted = True
         rows = [row._replace(report=replace(row.report, limit_s=0.0)) for row in rows]
-    for text in dict.fromkeys(text for row in rows for text in row.report.notes):
+    said = dict.fromkeys(text for row in rows for text in row.report.notes)
+    if interrupted:
+        said.setdefault("interrupted")
+    for text in said:
         note(f"railopt: {text}")
     saved: list[Path] = []
     failure: Exception | None = None
     try:
-        stage("saving certificates")
-        saved = (
-            save_certificates(rows, args.certificate, force=args.force) if args.certificate else []
-        )
+        if args.certificate:
+            stage("saving certificates")
+            saved = save_certificates(rows, args.certificate, force=args.force)
     except (RailoptError, OSError) as error:
         failure = error
     if args.format == "json":

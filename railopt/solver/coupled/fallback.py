@@ -16,21 +16,31 @@ from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.plans import SIDES
 
+GOLDEN = 0.6180339887498949  # turns the first rail of each pair of nodes, evenly
+SHARES = "shares of rates"
 
-def plain_lpt(fabric: Fabric, chunks: Chunks) -> Rails:
-    """int16 [C]: each chunk, largest first, to the rail of its sender that is done with it first
-    and lives at both ends (LPT, Graham 1969).
+
+def shared_out(fabric: Fabric, chunks: Chunks) -> Rails:
+    """int16 [C]: the bytes of each pair of nodes, laid end to end, are cut into shares of its
+    rails' rates, the slower end's; a chunk goes to the rail in whose share its middle lies.
     """
-    load = [[0] * fabric.rails for _ in range(fabric.nodes)]
-    tx, rx = fabric.tx.tolist(), fabric.rx.tolist()
-    src, dst, size = chunks.src.tolist(), chunks.dst.tolist(), chunks.size.tolist()
+    pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
+    order = np.argsort(pair, kind="stable")
+    pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)
+    size = chunks.size[order].astype(np.float64)
+    ends = np.cumsum(size)
+    begin = (ends - size)[first]
+    whole = ends[first + count - 1] - begin
+    place = (ends - size / 2 - np.repeat(begin, count)) / np.repeat(whole, count)
+    rates = np.minimum(fabric.tx[pairs // fabric.nodes], fabric.rx[pairs % fabric.nodes])
+    share = np.cumsum(rates / rates.sum(axis=1, keepdims=True), axis=1)
+    last = fabric.rails - 1 - np.argmax(rates[:, ::-1] > 0, axis=1)  # whatever the sum rounds to
+    share[np.arange(fabric.rails) >= last[:, None]] = np.inf
+    place = (place + np.repeat(pairs * GOLDEN, count)) % 1.0
+    which = np.repeat(np.arange(len(pairs)), count)
     rail = np.zeros(len(chunks), np.int16)
-    for chunk in np.argsort(-chunks.size, kind="stable").tolist():
-        rates, sent, into = tx[src[chunk]], load[src[chunk]], rx[dst[chunk]]
-        living = [n for n in range(fabric.rails) if rates[n] and into[n]]
-        first = min(living, key=lambda n: (sent[n] + size[chunk]) / rates[n])
-        sent[first] += size[chunk]
-        rail[chunk] = first
+    for n in range(fabric.rails - 1):
+        rail[order] += place >= share[which, n]
     return rail
 
 

@@ -23,7 +23,7 @@ from railopt.chunks import Chunks
 from railopt.fabric import Fabric
 from railopt.policies.common import make_plan
 from railopt.solver.clock import Clock
-from railopt.solver.coupled.fallback import first_bound, plain_lpt
+from railopt.solver.coupled.fallback import SHARES, first_bound, shared_out
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.outcome import Outcome
 
@@ -235,10 +235,24 @@ class Race:
             raise KeyboardInterrupt
 
     def outcome(self) -> Outcome:
-        """The answer; where no step got as far as a plan, one by plain LPT."""
+        """The answer; where no step got as far as a plan, one that needs no kernel.  A Ctrl-C that
+        comes after the one that ended the race changes nothing.
+        """
+        ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if not self.interrupted or threading.current_thread() is not threading.main_thread():
+            ours = False
+        if ours:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return self._outcome()
+        finally:
+            if ours:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _outcome(self) -> Outcome:
         if self.rail is None:
-            self.rail, self.plan_by = plain_lpt(self.fabric, self.chunks), "lpt"
-            self.value = make_plan(self.fabric, self.chunks, self.rail, "lpt").makespan
+            self.rail, self.plan_by = shared_out(self.fabric, self.chunks), SHARES
+            self.value = make_plan(self.fabric, self.chunks, self.rail, self.plan_by).makespan
         if not self.bound and len(self.chunks):
             self.bound, self.witness = first_bound(self.fabric, self.chunks)
         plan = make_plan(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")

@@ -21,9 +21,10 @@ from railopt.policies.common import check_alive
 from railopt.solver.clock import not_counted
 from railopt.solver.coupled.fallback import first_bound
 from railopt.solver.coupled.race import Progress, Race
+from railopt.solver.local.deadline import time_limit
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
-from railopt.units import INT64_MAX
+from railopt.units import INT64_MAX, parse_number, shown
 
 
 def solve(
@@ -53,8 +54,13 @@ def solve(
         raise InputError(
             f"a {type(chunks).__name__} to solve: expected chunks, e.g. traffic.chunks('1MiB')"
         )
+    if not isinstance(fabric, Fabric):
+        raise InputError(f"a {type(fabric).__name__} to solve on: expected a fabric")
     seed = whole_number(seed, "seed", 0, INT64_MAX)
-    race = Race(fabric, chunks, limit_s, seed, Fraction(tolerance), report)
+    close = parse_number(tolerance, "tolerance")
+    if close < 0:
+        raise InputError(f"a tolerance of {shown(tolerance)}: expected at least 0")
+    race = Race(fabric, chunks, time_limit(limit_s), seed, close, report)
     return settle(race, backend, start)
 
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from railopt.check import Meter, Rejected
 from railopt.errors import InputError
+from railopt.units import shown
 
 Now = Callable[[], float]  # seconds since some moment
 LOOKS = 64  # steps of the kernel between two looks at the clock
+
+
+def time_limit(limit_s: Any) -> float:
+    """A limit in seconds, once it is known to be a number."""
+    try:
+        found = math.nan if isinstance(limit_s, str) else float(limit_s)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if math.isnan(found):
+        raise InputError(f"a time limit of {shown(limit_s)}: expected seconds, a number")
+    return found
 
 
 @dataclass(frozen=True)
@@ -23,9 +37,7 @@ class Deadline:
     @classmethod
     def after(cls, limit_s: float, clock: Now = time.perf_counter) -> Deadline:
         """`limit_s` seconds from now."""
-        if limit_s != limit_s:
-            raise InputError("a time limit that is not a number: expected seconds")
-        return cls(clock, clock() + limit_s)
+        return cls(clock, clock() + time_limit(limit_s))
 
     @property
     def left_s(self) -> float:

@@ -17,6 +17,7 @@ from railopt.solver.local import steps
 from railopt.solver.local.deadline import Deadline, Now
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.state import LARGEST, State
+from railopt.units import INT64_MAX, shown
 
 MAX_RAILS = 1 << 20  # that the kernel checks
 
@@ -43,7 +44,8 @@ def solve_local(
             return solve_local(
                 sizes, rails, speeds=speeds, limit_s=limit_s, seed=seed, clock=wall, chosen=chosen
             )
-    deadline = Deadline.after(limit_s, clock)
+    seed = whole_number(seed, "seed", 0, INT64_MAX)
+    deadline, began = Deadline.after(limit_s, clock), clock()
     given = frozen(sizes, np.int64, "sizes", 1)
     rates = _rates(given, rails, speeds)
     live = sorted((rail for rail, rate in enumerate(rates) if rate), key=lambda rail: -rates[rail])
@@ -64,7 +66,7 @@ def solve_local(
     return LocalOutcome(
         assignment,
         Bracket(state.value * tick, state.bound * tick, status, witness, by),
-        limit_s - deadline.left_s,
+        clock() - began,
         (given, rates),
         tuple(state.notes),
     )
@@ -79,9 +81,11 @@ def _rates(given: Ints, rails: int | None, speeds: Sequence[int] | None) -> list
     check_total(given)
     if rails is not None:
         return [1] * whole_number(rails, "rails", 1, MAX_RAILS)
-    rates = [
-        whole_number(speed, "a speed (0 is a dead rail)", 0, LARGEST) for speed in speeds or ()
-    ]
+    try:
+        listed = [] if speeds is None else list(speeds)
+    except TypeError as error:
+        raise InputError(f"speeds = {shown(speeds)}: expected one for each rail") from error
+    rates = [whole_number(speed, "a speed (0 is a dead rail)", 0, LARGEST) for speed in listed]
     if len(rates) > MAX_RAILS:
         raise InputError(f"{len(rates)} speeds: expected at most {MAX_RAILS}")
     return rates

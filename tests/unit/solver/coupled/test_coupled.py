@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan, certificate, check, workloads
+from railopt.bounds import lower_bound
 from railopt.chunks import MAX_TOTAL
 from railopt.errors import InputError
 from railopt.solver.coupled import nodes
 from railopt.solver.coupled import solve as coupled
 from railopt.solver.coupled import steps as coupled_steps
-from railopt.solver.coupled.fallback import first_bound, plain_lpt
+from railopt.solver.coupled.fallback import first_bound, shared_out
 from railopt.solver.coupled.race import Clock, Progress, Race
 from railopt.solver.coupled.search import Cells, anchor, construct, even_out, improve
 from railopt.solver.local.deadline import Deadline
@@ -468,20 +471,19 @@ def test_a_bound_above_a_plan_is_not_used_and_said() -> None:
     assert race.outcome().certificate.check().ok
 
 
-def test_plain_lpt_needs_no_kernel_and_keeps_off_dead_rails() -> None:
+def test_shares_of_rates_need_no_kernel_and_keep_off_dead_rails() -> None:
     rates = np.array([[4, 0, 2], [0, 3, 3], [4, 4, 4]])
     rng = np.random.default_rng(1)
     src = rng.integers(0, 3, 50)
     dst = (src + rng.integers(1, 3, 50)) % 3
     chunks = Chunks.from_arrays(src=src, dst=dst, size=rng.integers(1, 99, 50), nodes=3)
     fabric = Fabric(3, 3, 3, rates, rates)
-    plan = Plan(fabric, chunks, plain_lpt(fabric, chunks))
+    plan = Plan(fabric, chunks, shared_out(fabric, chunks))
     assert plan.send[rates == 0].sum() == plan.recv[rates == 0].sum() == 0
     healthy = Fabric.uniform(3, 3)
-    alike = Plan(healthy, chunks, plain_lpt(healthy, chunks))
-    assert sorted(map(sorted, alike.send.tolist())) == sorted(
-        map(sorted, railopt.plan(healthy, chunks, "lpt").send.tolist())
-    )
+    many = workloads.moe(healthy, seed=1).chunks("64KiB")
+    alike = Plan(healthy, many, shared_out(healthy, many))
+    assert alike.makespan <= lower_bound(healthy, many).value * Fraction(101, 100)
     bound, witness = first_bound(fabric, chunks)
     assert witness["kind"] == "node"
     assert 0 < bound <= railopt.solve(fabric, chunks, 60).value
@@ -543,3 +545,27 @@ def test_an_interrupt_is_answered_from_the_first_moment(after: float, tmp_path: 
     )
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
     assert ran.stdout.startswith("solve: ")
+
+
+@pytest.mark.parametrize("tolerance", [float("nan"), float("inf"), "x", None, -1])
+def test_a_tolerance_that_is_none_is_refused(tolerance: Any) -> None:
+    fabric = Fabric.uniform(2, 2)
+    with pytest.raises(InputError, match="tolerance"):
+        railopt.solve(fabric, workloads.moe(fabric).chunks("4MiB"), tolerance=tolerance)
+
+
+def test_an_answer_is_given_though_interrupts_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric.uniform(2, 2)
+    race = Race(fabric, workloads.moe(fabric).chunks("4MiB"), 1.0, 0, Fraction(0), None)
+    with race.running():
+        raise KeyboardInterrupt
+
+    def struck(*_: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return shared_out(race.fabric, race.chunks)
+
+    monkeypatch.setattr("railopt.solver.coupled.race.shared_out", struck)
+    found = race.outcome()
+    assert found.interrupted
+    assert found.by.startswith("shares of rates")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

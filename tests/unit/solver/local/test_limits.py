@@ -213,3 +213,23 @@ def test_capacities_are_what_a_rail_carries_within_a_time(speeds: list[int]) -> 
         assert state.slack(time_) == sum(expected) - 29
     state.refuted(10, {"kind": "average"}, "test")
     assert state.bound == 11 if slowness[0] == 1 else 12
+
+
+@pytest.mark.parametrize("limit", ["1s", None, 10**400, float("nan")])
+def test_a_limit_that_is_no_number_is_refused(limit: Any) -> None:
+    with pytest.raises(InputError, match="expected seconds, a number"):
+        solve_local([3, 2, 1], 2, limit_s=limit)
+
+
+@pytest.mark.parametrize("seed", [-1, float("nan"), "x", 2**70])
+def test_a_seed_that_is_none_is_refused_before_any_step(seed: Any) -> None:
+    with pytest.raises(InputError, match="seed = "):
+        solve_local([3, 2, 1], 2, seed=seed)
+
+
+def test_speeds_may_be_an_array_and_a_limit_endless() -> None:
+    found = solve_local([3, 2, 1], speeds=np.array([4, 3]), limit_s=float("inf"))
+    assert found.closed
+    assert 0 <= found.time_s < 60
+    with pytest.raises(InputError, match="expected one for each rail"):
+        solve_local([1], speeds=3)  # type: ignore[arg-type]
