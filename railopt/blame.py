@@ -152,12 +152,13 @@ def blame(plan: Plan, counted: Counted, runs: int | None = None) -> Blame:
     if runs < 1:
         raise InputError(f"{runs} runs: expected at least 1")
     sides = dict(zip(SIDES, (counted.sent, counted.received), strict=True))
-    total = sum(int(side.sum()) for side in sides.values())
-    expected = 2 * plan.chunks.total * runs
-    if not expected or total < LEAST_CARRIED * expected:
+    out, back = (int(side.sum()) for side in sides.values())
+    expected = plan.chunks.total * runs
+    if not expected or out + back < LEAST_CARRIED * 2 * expected:
+        fewer = "" if counted.payload else ", or fewer runs (--runs)"
         raise InputError(
-            f"the NICs carried {format_bytes(total)}, {runs} runs of the plan have "
-            f"{format_bytes(expected)}: other readings, another plan, or fewer runs (--runs)"
+            f"the NICs sent {format_bytes(out)} and received {format_bytes(back)}, {runs} runs of "
+            f"the plan have {format_bytes(expected)}: other readings, or another plan{fewer}"
         )
     headers = Fraction(1) if counted.payload else _headers(plan, sides, runs)
     rates = rates_seen(plan.fabric, counted, runs)
@@ -202,7 +203,10 @@ def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
         ]
         parts = shares(fabric, mean)
         parts = np.where((parts > 0) & (parts < 1), parts, 1.0)
-        rates = [(rate * part).astype(np.int64) for rate, part in zip(rates, parts, strict=True)]
+        rates = [  # of a NIC that lives, however slow, at least 1
+            np.maximum((rate * part).astype(np.int64), rate > 0)
+            for rate, part in zip(rates, parts, strict=True)
+        ]
     known = counted.rate > 0
     return {
         side: np.where(known & ((rate == 0) | (counted.rate < rate)), counted.rate, rate)

@@ -14,6 +14,7 @@ What moves inside a node, from a GPU to the NIC that sends for it, is not part o
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -112,7 +113,11 @@ def _trace(transfers: Iterable[tuple[bool, int, int, int, int, int]]) -> bytes:
 
 
 def save(plan: Plan, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
-    """Write `NAME.0.et`, `NAME.1.et`, ... for `NAME.et`, a file a NIC; the paths."""
+    """Write `NAME.0.et`, `NAME.1.et`, ... for `NAME.et`, a file a NIC; the paths.
+
+    Files of an earlier set with more NICs are refused, with `force` too: a replayer would take them
+    for part of this one, and nothing is deleted here.
+    """
     ranks = plan.fabric.nodes * plan.fabric.rails
     if ranks > MAX_RANKS or len(plan.chunks) >= MAX_CHUNKS:
         raise InputError(
@@ -122,6 +127,20 @@ def save(plan: Plan, path: str | os.PathLike[str], *, force: bool = False) -> li
     name = Path(path)
     files = [name.with_name(f"{name.stem}.{rank}.et") for rank in range(ranks)]
     check_targets(*files, force=force)
+    if left := _beyond(name, ranks):
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        raise InputError(
+            f"{printable(name.with_name(left[0]))}{more} of an earlier, larger set: the plan has "
+            f"{ranks} NICs; delete what is left of that set, or choose another name"
+        )
     for file, data in zip(files, traces(plan), strict=True):
         write_atomic(file, data, force=force)
     return files
+
+
+def _beyond(name: Path, ranks: int) -> list[str]:
+    """Names of the files `NAME.k.et` there are with k from `ranks` on."""
+    pattern = re.compile(rf"{re.escape(name.stem)}\.(0|[1-9][0-9]{{0,9}})\.et")
+    matches = [found for entry in os.listdir(name.parent) if (found := pattern.fullmatch(entry))]
+    beyond = [(int(found[1]), found[0]) for found in matches if int(found[1]) >= ranks]
+    return [entry for _, entry in sorted(beyond)]

@@ -113,6 +113,20 @@ def compare(
             "the fabrics differ in which NICs are near which GPU: expected the same fabric with "
             "other rates"
         )
+    for words, name in (
+        ("the rate of scale-up", "scaleup"),
+        ("latency", "latency_ps"),
+        ("the spine", "spine"),
+    ):
+        if getattr(healthy, name) != getattr(degraded, name):
+            raise InputError(
+                f"the fabrics differ in {words}: expected the same fabric with other rates of NICs"
+            )
+    if healthy.node.as_dict() != degraded.node.as_dict():
+        raise InputError(
+            "the fabrics differ in the rates inside a node: expected the same fabric with other "
+            "rates of NICs"
+        )
     differ = (healthy.tx != degraded.tx) | (healthy.rx != degraded.rx)
     return Comparison(
         _bound(healthy, chunks),

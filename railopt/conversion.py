@@ -1,4 +1,4 @@
-"""Files from one format into another, by suffix.
+"""Files from one format into another, by suffix, in lower or upper case.
 
 Traffic: `.npz` (railopt; numpy's with one array is read too), `.npy`, `.csv`, `.cm` (htsim),
 anything else is an nccl-tests alltoallv matrix.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from railopt import chakra
-from railopt.arrays import kind_of, total
+from railopt.arrays import kind_of, total, write_atomic
 from railopt.errors import InputError, printable
 from railopt.fabric import Fabric, described
 from railopt.plans import Plan
@@ -38,7 +38,7 @@ class Converted(NamedTuple):
 
 def own_kind(source: str | os.PathLike[str]) -> str | None:
     """ "fabric", "plan" or "traffic" for a file that says its own size; None for anything else."""
-    suffix = Path(source).suffix
+    suffix = Path(source).suffix.lower()
     kind = "fabric" if suffix in FABRICS else kind_of(source) if suffix == ".npz" else None
     return kind if kind in ("fabric", "plan", "traffic") else None
 
@@ -58,9 +58,9 @@ def convert(
     file that says so itself (a fabric, a plan, traffic in `.npz`) takes none.  The topology of one
     node takes how many `nodes` there are, and perhaps the `link` rate of its NICs.
     """
-    text, suffix = os.fspath(source), Path(target).suffix
+    text, suffix = os.fspath(source), Path(target).suffix.lower()
     node = describes_node(text)
-    fabric_in, fabric_out = node or Path(text).suffix in FABRICS, suffix in FABRICS
+    fabric_in, fabric_out = node or Path(text).suffix.lower() in FABRICS, suffix in FABRICS
     if fabric_in != fabric_out:
         raise InputError(
             f"{printable(target)}: a fabric is written as .toml or .topo"
@@ -71,7 +71,7 @@ def convert(
     if not fabric_in and not (nodes is None and link is None):
         raise InputError(f"{printable(text)}: nodes and link are for the topology of one node")
     kind = "fabric" if fabric_in else own_kind(text)
-    if kind != "plan" and suffix.lower() in NO_TRAFFIC:
+    if kind != "plan" and suffix in NO_TRAFFIC:
         raise InputError(
             f"{printable(target)}: traffic is written as text, .csv, .npy, .npz or .cm, not as "
             f"{suffix}"
@@ -89,7 +89,7 @@ def convert(
         plan = Plan.load(text)
         if suffix == ".et":
             return Converted(chakra.save(plan, target, force=force))
-        plan.save(target, force=force)
+        write_atomic(target, plan.to_cm(), force=force)
     else:
         own = kind == "traffic"
         traffic = Traffic.load(text) if own else traffic_from(text, fabric or Fabric.uniform())

@@ -333,7 +333,7 @@ class Fabric:
                 found.rails,
                 f"{found.gbps}Gb/s",
                 latency=f"{2 * found.latency_ns}ns",
-                spine=Spine(found.uplinks, found.gbps * 10**9 // 8),
+                spine=Spine(found.uplinks, found.uplink_gbps * 10**9 // 8),
             )
         except InputError as error:
             raise FormatError(f"{name}: {error}") from error
@@ -406,7 +406,7 @@ class Fabric:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write `to_topo()` where the name ends in `.topo`, else `to_toml()`."""
-        text = self.to_topo() if Path(path).suffix == ".topo" else self.to_toml()
+        text = self.to_topo() if Path(path).suffix.lower() == ".topo" else self.to_toml()
         write_atomic(path, text, force=force)
 
     @property
@@ -460,7 +460,7 @@ def described(
             f"{printable(path)} says its own nodes and rates: nodes and link are for the topology "
             f"of one node"
         )
-    if Path(path).suffix == ".topo":
+    if Path(path).suffix.lower() == ".topo":
         fabric = Fabric.from_topo(read_text(path, toml.MAX_BYTES), printable(Path(path).name))
         return Described(fabric, unsaid({"nodes", "rails", "link", "latency"}))
     try:

@@ -25,7 +25,7 @@ INT32_MAX = 2**31 - 1
 MAX_RANKS = 1 << 12  # GPUs of a matrix that is text
 MAX_LINE, MAX_LINES = 24 * MAX_RANKS, 4 * MAX_RANKS
 MAX_ODD = 1 << 18  # entries that are not plain: signs, or beyond 9 * 10^18
-MAX_CONNECTIONS = 1 << 20  # of a `.cm` that is written
+MAX_CONNECTIONS = 1 << 20  # of a `.cm`
 
 _NOT_PLAIN = re.compile(r"[^0-9 \t]|[0-9]{19}")  # else numbers that fit int64
 
@@ -85,12 +85,18 @@ def _entry(text: str, where: str) -> int:
         raise FormatError(f"{where}: {shown(text)} is beyond int64") from None
 
 
-def format_matrix(matrix: Ints) -> str:
-    """int64 [ranks, ranks] -> nccl-tests text."""
+def check_ranks(matrix: Ints) -> None:
+    """Refuse to write a matrix of more GPUs than one is read of."""
     if len(matrix) > MAX_RANKS:
         raise InputError(
-            f"a matrix of {len(matrix)} GPUs: text has at most {MAX_RANKS}, railopt's .npz more"
+            f"a matrix of {len(matrix)} GPUs: text and .npy have at most {MAX_RANKS}, railopt's "
+            f".npz more"
         )
+
+
+def format_matrix(matrix: Ints) -> str:
+    """int64 [ranks, ranks] -> nccl-tests text."""
+    check_ranks(matrix)
     return "\n".join(" ".join(map(str, row)) for row in matrix.tolist()) + "\n"
 
 
@@ -159,9 +165,10 @@ def parse_cm(text: str, name: str = "connections") -> tuple[int, list[Connection
 
 def _connections(text: str, name: str) -> tuple[int, Iterator[Connection]]:
     """As `parse_cm`, the connections one by one: a million of them need not be held."""
-    lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")
-    ]
+    if text.count("\n") + text.count("\r") > 4 * MAX_CONNECTIONS:
+        raise FormatError(f"{name}: more than {4 * MAX_CONNECTIONS} lines, not a .cm of flows")
+    stripped = (found[0].strip() for found in re.finditer(r"[^\r\n]+", text))
+    lines = [line for line in stripped if line and not line.startswith("#")]
     head: dict[str, int] = {}
     for line in lines[:3]:
         match = _CM_HEAD.fullmatch(line)
@@ -183,6 +190,8 @@ def _connections(text: str, name: str) -> tuple[int, Iterator[Connection]]:
             f"connections "
             f"and {head.get('Triggers', 0)} triggers"
         )
+    if len(flows) > MAX_CONNECTIONS:
+        raise FormatError(f"{name}: {len(flows)} connections, at most {MAX_CONNECTIONS} are read")
     return head["Nodes"], (_connection(line, head["Nodes"], name) for line in flows)
 
 
@@ -268,13 +277,22 @@ def format_topo(
 
 
 class Topology(NamedTuple):
-    """What a two-tier `.topo` says of a rail fabric."""
+    """What a two-tier `.topo` says of a rail fabric; `uplink_gbps` is tier 1's speed."""
 
     nodes: int
     rails: int
     gbps: int
     latency_ns: int
     uplinks: int
+    uplink_gbps: int
+
+
+_TIER = ("Tier", "Downlink_speed_Gbps", "Radix_Down", "Downlink_Latency_ns", "Switch_Latency_ns")
+_TOPO_KEYS = {
+    "": ("Nodes", "Tiers", "Podsize"),
+    "tier 0 ": (*_TIER, "Radix_Up"),
+    "tier 1 ": _TIER,
+}
 
 
 def parse_topo(text: str, name: str = "topology") -> Topology:
@@ -288,8 +306,16 @@ def parse_topo(text: str, name: str = "topology") -> Topology:
         if len(parts) != 2 or not re.fullmatch(_N, parts[1], re.ASCII):
             raise FormatError(f"{name}: {shown(line.strip())} is not 'Key number'")
         if parts[0] == "Tier":
-            tier = f"tier {parts[1]} "
-        values[tier + parts[0]] = int(parts[1])
+            tier = f"tier {int(parts[1])} "
+        key = tier + parts[0]
+        if parts[0] not in _TOPO_KEYS.get(tier, ()):
+            raise FormatError(
+                f"{name}: {shown(key)} is no key that is read here: expected tiers 0 and 1, and of "
+                f"a tier {', '.join(_TOPO_KEYS['tier 0 '])} (no Radix_Up in tier 1)"
+            )
+        if key in values:
+            raise FormatError(f"{name}: two lines {key!r}: expected one")
+        values[key] = int(parts[1])
     needed = [
         "Nodes",
         "Tiers",
@@ -304,4 +330,16 @@ def parse_topo(text: str, name: str = "topology") -> Topology:
         raise FormatError(
             f"{name}: {tiers} tiers, {nics} NICs under leaves of {nodes}: not one leaf a rail"
         )
-    return Topology(nodes, nics // nodes, gbps, latency_ns, uplinks)
+    rails = nics // nodes
+    if (down := values.get("tier 1 Radix_Down", rails)) != rails:
+        raise FormatError(
+            f"{name}: tier 1 Radix_Down {down}: expected {rails}, a link to the leaf of each rail"
+        )
+    for key in ("tier 0 Switch_Latency_ns", "tier 1 Switch_Latency_ns"):
+        if values.get(key, 0):
+            raise FormatError(
+                f"{name}: {key} {values[key]}: expected 0; a fabric has the latency of links "
+                f"alone, so add it to Downlink_Latency_ns"
+            )
+    uplink_gbps = values.get("tier 1 Downlink_speed_Gbps", gbps)
+    return Topology(nodes, rails, gbps, latency_ns, uplinks, uplink_gbps)

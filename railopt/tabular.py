@@ -2,8 +2,9 @@
 
 square      one row a source, one column a destination, `[source GPU, destination GPU]`, in bytes;
             a row of labels above and a column of labels before it may be there or not
-long form   columns `src`, `dst`, `bytes` in any order, named in the first row; pairs that are not
-            listed send nothing, pairs that are listed twice are added up
+long form   columns `src`, `dst`, `bytes` in any order, named in the first row, or in a comment
+            above it as numpy.savetxt writes them; pairs that are not listed send nothing, pairs
+            that are listed twice are added up
 
 Lines that begin with # are comments.  Labels that are numbers have to count from 0; labels of both
 sides have to be the same, so that a table that was sorted by name is noticed.
@@ -12,6 +13,7 @@ sides have to be the same, so that a table that was sorted by name is noticed.
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -21,11 +23,12 @@ import numpy as np
 from railopt.arrays import Array, Ints, frozen
 from railopt.chunks import check_total
 from railopt.errors import FormatError, InputError, printable
-from railopt.formats import MAX_LINE, MAX_RANKS
+from railopt.formats import MAX_LINE, MAX_RANKS, check_ranks
 from railopt.units import INT64_MAX, parse_integer, parse_number, shown
 
 LONG = ("src", "dst", "bytes")
 MAX_ROWS = 1 << 23  # of a CSV in long form
+MAX_HEAD = 200  # characters of a comment that may name the columns
 EXACT = 1 << 53  # below it every whole number has a float of its own
 
 _NUMBERS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*+")  # that fit int64
@@ -39,15 +42,33 @@ def parse_csv(text: str, ranks: int, name: str = "traffic") -> Ints:
     if text.count("\n") + text.count("\r") > 2 * MAX_ROWS:
         raise FormatError(f"{name}: more than {MAX_ROWS} rows; add up the rows of a pair first")
     lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip(" ,\t")]
-    columns = [cell.lower() for cell in _cells(lines[0].lstrip("# "), name)] if lines else []
     rows = [line for line in lines if not line.lstrip().startswith("#")]
-    if sorted(columns) == sorted(LONG):  # np.savetxt writes its header as a comment
-        return _long(rows[rows[:1] == lines[:1] :], columns, ranks, name)
+    head = _cells(rows[0], f"{name} row 0") if rows else []
+    columns = [cell.lower() for cell in head]
+    if sorted(columns) == sorted(LONG):
+        return _long(rows[1:], columns, ranks, name)
+    if set(LONG) <= set(columns):
+        raise FormatError(
+            f"{name}: {len(head)} columns, src,dst,bytes among them: long form has these three "
+            f"alone; leave out an index and other columns"
+        )
+    if (named := _named_above(lines)) is not None:
+        return _long(rows, named, ranks, name)
     if not rows:
         raise FormatError(f"{name}: no rows; expected a square matrix, or src,dst,bytes")
     if len(rows) > MAX_RANKS + 1:
         raise FormatError(f"{name}: {len(rows)} rows, at most {MAX_RANKS} and one of labels")
-    return _square(rows, _cells(rows[0], f"{name} row 0"), name)
+    return _square(rows, head, name)
+
+
+def _named_above(lines: list[str]) -> list[str] | None:
+    """The columns of long form as the last comment above the rows names them, if one does."""
+    found = None
+    for line in itertools.takewhile(lambda line: line.lstrip().startswith("#"), lines):
+        if len(line) <= MAX_HEAD:
+            columns = [cell.lower() for cell in _cells(line.lstrip("# \t"), line)]
+            found = columns if sorted(columns) == sorted(LONG) else found
+    return found
 
 
 def _cells(line: str, where: str) -> list[str]:
@@ -61,7 +82,29 @@ def _cells(line: str, where: str) -> list[str]:
 
 def _square(lines: list[str], head: list[str], name: str) -> Ints:
     """The matrix, and its labels checked and taken off."""
-    above = head if any(not _is_number(cell) for cell in head) else None
+    odd = [cell for cell in head if not _is_number(cell)]
+    above = head if odd and not (_labelled(head) and _starts_labelled(lines[1:2])) else None
+    try:
+        return _unlabelled(lines, above, name)
+    except FormatError as error:
+        if above is None or len(odd) == len(head):
+            raise
+        raise FormatError(
+            f"{error}; row 0 was taken for labels, since {shown(odd[-1])} in it is no number"
+        ) from error
+
+
+def _labelled(cells: list[str]) -> bool:
+    """Whether these are a label and numbers: a row, or labels that are numbers and a corner."""
+    return len(cells) > 1 and _is_label(cells[0]) and all(map(_is_number, cells[1:]))
+
+
+def _starts_labelled(lines: list[str]) -> bool:
+    return any(_is_label(_cells(line[:MAX_LINE], "row 1")[0]) for line in lines)
+
+
+def _unlabelled(lines: list[str], above: list[str] | None, name: str) -> Ints:
+    """The matrix below the labels `above` it, and after those before it."""
     rows: list[Ints] = []
     before: list[str | None] = []
     for number, line in enumerate(lines[above is not None :], int(above is not None)):
@@ -78,6 +121,13 @@ def _square(lines: list[str], head: list[str], name: str) -> Ints:
     if matrix.shape[0] == matrix.shape[1] + 1 and above is None:
         above, matrix = [str(n) for n in matrix[0].tolist()], matrix[1:]
         del before[0]
+    for number, label in enumerate(before):
+        if (label is None) != (before[0] is None):
+            raise FormatError(
+                f"{name}: of its rows of numbers, row {number} has "
+                f"{'no label' if label is None else f'a label, {shown(label)}'}, unlike the first: "
+                f"expected a label before each row, or before none"
+            )
     left = None if before[0] is None else [str(label) for label in before]
     if matrix.shape[1] == matrix.shape[0] + 1 and left is None:
         left, matrix = [str(n) for n in matrix[:, 0].tolist()], matrix[:, 1:]
@@ -108,6 +158,10 @@ def _row(line: str, where: str) -> tuple[str | None, Ints]:
 
 def _is_number(cell: str) -> bool:
     return re.fullmatch(r"[+-]?[0-9.][0-9.eE+-]*|[+-]?(?:nan|inf)", cell, re.I | re.A) is not None
+
+
+def _is_label(cell: str) -> bool:
+    return bool(cell) and not _is_number(cell)
 
 
 def _bytes(cell: str, where: str) -> int:
@@ -192,6 +246,11 @@ def plain(given: Any, ranks: int) -> Array:
         return _from_frame(given, ranks)
     if hasattr(given, "detach") and hasattr(given, "cpu"):
         given = given.detach().cpu()
+    if np.ma.is_masked(given):
+        raise InputError(
+            "traffic is an array with masked entries: expected a number of bytes in each; fill "
+            "them first, for instance with matrix.filled(0)"
+        )
     try:
         return np.asarray(given)
     except (TypeError, ValueError, OverflowError) as error:  # ragged, or a type that numpy lacks
@@ -232,4 +291,5 @@ def whole(array: Array, name: str) -> Array:
 
 def format_csv(matrix: Ints) -> str:
     """int64 [ranks, ranks] -> a square CSV without labels."""
+    check_ranks(matrix)
     return "\n".join(",".join(map(str, row)) for row in matrix.tolist()) + "\n"

@@ -31,7 +31,7 @@ from railopt.errors import FormatError, InputError, printable
 from railopt.fabric import Fabric
 from railopt.units import INT64_MAX, parse_bytes
 
-MAX_CM = 1 << 24  # bytes of a `.cm`: each of its lines becomes a record
+MAX_CM = 128 * formats.MAX_CONNECTIONS  # bytes of a `.cm`: a line, and perhaps its trigger's
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +117,10 @@ class Traffic:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], fabric: Fabric) -> Traffic:
-        """Read by suffix: `.npz` (railopt, or numpy's with one array), `.npy`, `.csv`, `.cm`
-        (htsim), or anything else as an nccl-tests alltoallv matrix.
+        """Read by suffix, in upper case too: `.npz` (railopt, or numpy's with one array), `.npy`,
+        `.csv`, `.cm` (htsim), or anything else as an nccl-tests alltoallv matrix.
         """
-        if Path(path).suffix == ".npz" and not _is_numpys(path):
+        if Path(path).suffix.lower() == ".npz" and not _is_numpys(path):
             traffic = cls.load(path)
             if (traffic.nodes, traffic.gpus) != (fabric.nodes, fabric.gpus):
                 raise InputError(
@@ -139,7 +139,7 @@ class Traffic:
         """Read a file for `nodes` nodes, of as many GPUs as it says itself; `gpus` a node where it
         does not (`.cm`, or a CSV in long form).
         """
-        if Path(path).suffix == ".npz" and not _is_numpys(path):
+        if Path(path).suffix.lower() == ".npz" and not _is_numpys(path):
             return cls.load(path)
         matrix = _foreign_matrix(path, nodes, gpus)
         try:
@@ -162,10 +162,10 @@ class Traffic:
             raise FormatError(f"{printable(path)}: {error}") from error
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write by suffix: `.npz` (railopt), `.npy`, `.csv` (square, without labels), `.cm` (htsim,
-        direct flows between NICs), else an nccl-tests matrix.
+        """Write by suffix, in upper case too: `.npz` (railopt), `.npy`, `.csv` (square, without
+        labels), `.cm` (htsim, direct flows between NICs), else an nccl-tests matrix.
         """
-        suffix = Path(path).suffix
+        suffix = Path(path).suffix.lower()
         if suffix == ".npz":
             save_npz(path, "traffic", {"nodes": self.nodes}, {"bytes": self.bytes}, force=force)
         elif suffix == ".cm":
@@ -173,6 +173,7 @@ class Traffic:
         elif suffix == ".csv":
             write_atomic(path, tabular.format_csv(self.bytes), force=force)
         elif suffix == ".npy":
+            formats.check_ranks(self.bytes)
             with atomic_file(path, force=force) as file:
                 np.lib.format.write_array(file, self.bytes, allow_pickle=False)
         else:
@@ -197,7 +198,7 @@ def _is_numpys(path: str | os.PathLike[str]) -> bool:
 
 def _foreign_matrix(path: str | os.PathLike[str], nodes: int, gpus: int) -> Array:
     """The matrix of a file that is not railopt's; its shape is the caller's to check."""
-    suffix, name = Path(path).suffix, printable(Path(path).name)
+    suffix, name = Path(path).suffix.lower(), printable(Path(path).name)
     if suffix == ".npz":
         return _only_array(path)
     if suffix == ".npy":

@@ -19,7 +19,7 @@ from railopt.cli.launching import whole
 from railopt.plans import Plan
 from railopt.runtime.counters import counted_between
 from railopt.runtime.naming import Naming, hosts_from, once
-from railopt.tables import duration, percent, rate, size
+from railopt.tables import Quantity, duration, percent, rate, size
 
 EPILOG = """read the ports of every node, carry the plan out, read them again; one file a node:
   grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > before/gpu01.txt
@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--counters",
         nargs=2,
         metavar=("BEFORE", "AFTER"),
-        help="two readings: a file, or a folder with a file a node, named by its host",
+        help="two readings: a file, or a folder with a file a node, named by its host (and .txt, "
+        ".prom, .json or .csv)",
     )
     read.add_argument(
         "--metrics",
@@ -129,6 +130,6 @@ def _print(found: Blame, most: int | None, out: Output) -> None:
     out.say(found.verdict)
 
 
-def _signed(found: Blame, name: str) -> str:
+def _signed(found: Blame, name: str) -> Quantity:
     seconds = found.terms[name]
-    return duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
+    return Quantity(f"{'-' * (seconds < 0)}{duration(abs(seconds))}", float(seconds))

@@ -107,12 +107,26 @@ def bash(found: list[Command]) -> str:
     return f"""# railopt completion bash
 _railopt() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD - 1]}}"
+    local at=1
     COMPREPLY=()
-    if ((COMP_CWORD == 1)); then
+    while ((at < COMP_CWORD)); do  # bash makes three words of --config=FILE
+        case "${{COMP_WORDS[at]}} ${{COMP_WORDS[at + 1]}}" in
+            "--config =") at=$((at + 3)) ;;
+            "--config "*) at=$((at + 2)) ;;
+            "--config="*) at=$((at + 1)) ;;
+            *) break ;;
+        esac
+    done
+    if ((COMP_CWORD < at)); then
+        word="${{word#=}}"
+        _railopt_files
+        return
+    fi
+    if ((COMP_CWORD == at)); then
         _railopt_offer "{names} --help --version --config"
         return
     fi
-    case "${{COMP_WORDS[1]}} $before" in
+    case "${{COMP_WORDS[at]}} $before" in
 {_arms(found, "        ", "_railopt_files", '_railopt_offer "{}"')}
     esac
 }}
@@ -129,11 +143,23 @@ def zsh(found: list[Command]) -> str:
 # railopt completion zsh
 _railopt() {{
     local word="${{words[CURRENT]}}" before="${{words[CURRENT - 1]}}"
-    if ((CURRENT == 2)); then
+    local -i at=2
+    while ((at < CURRENT)); do
+        case "${{words[at]}}" in
+            --config) ((at += 2)) ;;
+            --config=*) ((at += 1)) ;;
+            *) break ;;
+        esac
+    done
+    if ((CURRENT < at)); then
+        _files
+        return
+    fi
+    if ((CURRENT == at)); then
         compadd -- {names} --help --version --config
         return
     fi
-    case "${{words[2]}} $before" in
+    case "${{words[at]}} $before" in
 {_arms(found, "        ", "_files", "compadd -- {}")}
     esac
 }}

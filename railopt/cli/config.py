@@ -102,13 +102,13 @@ def taken_out(arguments: list[str]) -> tuple[str | None, list[str]]:
     words = iter(arguments)
     for word in words:
         if word == "--config":
-            named = next(words, None)
-            if named is None:
-                raise InputError("--config: expected the name of a file after it")
+            named = next(words, "")
         elif word.startswith("--config="):
             named = word.partition("=")[2]
         else:
             rest.append(word)
+        if named == "":
+            raise InputError("--config: expected the name of a file after it")
     return named, rest
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from railopt.cli.common import (
     BYTES_HELP,
+    FABRIC_FLAGS,
     add_fabric_arguments,
     fabric_from,
     fabric_given,
@@ -49,11 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if describes_node(args.input):
         refuse_idle(args, "fabric", "rails", "gpus", "degrade", because="to a node's topology")
+        own = True
         size: dict[str, Any] = {"nodes": args.nodes, "link": args.link}
     else:
-        configured = args.settings is not None and own_kind(args.input) is None
+        own = own_kind(args.input) is not None
+        configured = args.settings is not None and not own
         size = {"fabric": fabric_from(args) if fabric_given(args) or configured else None}
     written, assumed = convert(args.input, args.output, **size, force=args.force)
+    if own:
+        args.idle.update(FABRIC_FLAGS)  # which the configuration file sets in vain
     for text in assumed:
         note(text)
     more = f" and {len(written) - 1} more" if len(written) > 1 else ""

@@ -108,10 +108,8 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         interrupted = True
         rows = [row._replace(report=replace(row.report, limit_s=0.0)) for row in rows]
-    said = dict.fromkeys(text for row in rows for text in row.report.notes)
-    if interrupted:
-        said.setdefault("interrupted")
-    for text in said:
+    said = [text for row in rows for text in row.report.notes] + ["interrupted"] * interrupted
+    for text in dict.fromkeys(said):
         note(f"railopt: {text}")
     saved: list[Path] = []
     failure: Exception | None = None

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from railopt.arrays import write_atomic
+from railopt.arrays import check_targets, write_atomic
 from railopt.cli.common import add_format_arguments, output_of, print_json
 from railopt.cli.launching import (
     add_launch_arguments,
@@ -82,6 +82,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--adapt can't act: one run leaves none to plan for; add --iters")
     if args.force and not (args.output or args.save_fabric):
         raise InputError("--force can't act: it is for a file named with -o or --save-fabric")
+    if args.save_fabric and Path(args.save_fabric).suffix.lower() != ".toml":
+        raise InputError(
+            f"--save-fabric {printable(args.save_fabric)}: expected a name that ends in .toml"
+        )
     if args.save_fabric and not args.force and Path(args.save_fabric).exists():
         raise InputError(
             f"{printable(args.save_fabric)} exists: choose another name, or replace it with --force"
@@ -91,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
     reported = "no_verify", "format", "report_gbits", "adapt", "save_fabric", "stage", *METRICS
     others = "output", *reported
     sender, launch = choose_sender(args, *others)
+    if launch.rank == 0:  # which alone writes it
+        check_targets(args.save_fabric, force=args.force)
     plan = Plan.load(args.plan)
     table_of_posts = io.StringIO()
     setting = _setting(args, sender, launch, plan, table_of_posts)
@@ -102,12 +108,14 @@ def run(args: argparse.Namespace) -> int:
     if sender == "record":
         _save(args, table_of_posts.getvalue())
     elif launch.rank == 0:
-        if adapter is not None and args.save_fabric:
+        _show(args, carried)
+    try:
+        if adapter is not None and args.save_fabric and launch.rank == 0:
             adapter.seen().save(args.save_fabric, force=args.force)
             talk(sender, f"wrote {args.save_fabric}")
-        _show(args, carried)
-    if carried.wrong:
-        raise CheckFailed(f"{carried.sender}: {carried.wrong} chunks arrived with wrong bytes")
+    finally:
+        if carried.wrong:
+            raise CheckFailed(f"{carried.sender}: {carried.wrong} chunks arrived with wrong bytes")
     return 0
 
 

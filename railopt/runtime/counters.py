@@ -5,8 +5,9 @@ what the kernel counts, as `grep` prints it
 
     grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > gpu01.txt
 
-or as node_exporter exposes it; its words of four bytes are counted as bytes here.  Metrics are
-those of `railopt.runtime.metrics`, one file a process; they begin with nothing counted.
+or as node_exporter exposes it; its words of four bytes are counted as bytes here.  The host is the
+file's name without one of SUFFIXES: 10.0.0.1 is one.  Metrics are those of
+`railopt.runtime.metrics`, one file a process; they begin with nothing counted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from railopt.units import INT64_MAX, parse_integer, parse_rate, shown
 
 MAX_BYTES = 1 << 26
 MAX_FILES = 1 << 16
+SUFFIXES = (".txt", ".prom", ".json", ".csv")  # of a file that is named by its host
 WORD = 4  # bytes of what InfiniBand's data counters count
 PORT = "1"
 _SYSFS = re.compile(
@@ -103,14 +105,21 @@ def counted_between(
 def read(path: str) -> Reading:
     """A file, or all files of a folder."""
     made = Reading({}, {})
+    seen: dict[str, str] = {}
     for file in _files(path):
         text = read_text(file, MAX_BYTES)
         name = printable(file)
         lines = list(_sysfs_lines(text, name))
         names = {*_EXPORTED, _BYTES, _SECONDS, _RUNS, _STARTED}
         found = parse(text, names, name) if not lines else {}
+        host = file.stem if file.suffix.lower() in SUFFIXES else file.name
         for device, what, value in lines or _exported_lines(found):
-            made.ports.setdefault((file.stem, device), {})[what] = value
+            if seen.setdefault(host, name) != name:
+                raise FormatError(
+                    f"{name}: host {printable(host)} is in {seen[host]}, too: expected a file a "
+                    f"host"
+                )
+            made.ports.setdefault((host, device), {})[what] = value
         for place, link in _links(found, name).items():
             if place in made.links:
                 raise FormatError(f"{name}: link {place} is in two files: expected each in one")

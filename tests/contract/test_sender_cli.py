@@ -14,7 +14,8 @@ import pytest
 
 from railopt import Fabric
 from railopt.cli.main import main
-from railopt.errors import BackendError
+from railopt.errors import BackendError, InputError
+from railopt.runtime.carried import Carried
 from railopt.runtime.senders import together
 from railopt.runtime.senders import verbs as verbs_sender
 from railopt.runtime.verbs import devices, wiring
@@ -395,7 +396,26 @@ def test_what_was_measured_is_saved_as_a_fabric(
     assert saved.read_text() == before
     assert railopt_cli("send", plan_file, "--save-fabric", saved, "--force").code == 0
     nowhere = railopt_cli("send", plan_file, "--save-fabric", tmp_path / "no" / "now.toml")
-    assert nowhere.code == 1
+    assert (nowhere.code, nowhere.out) == (1, ""), "before anything is sent"
+    other = railopt_cli("send", plan_file, "--save-fabric", tmp_path / "now.topo")
+    assert (other.code, other.out) == (1, "")
+    assert "expected a name that ends in .toml" in other.err
+
+
+def test_a_fabric_that_can_not_be_saved_hides_nothing(
+    plan_file: Path, tmp_path: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise InputError("no space left")
+
+    monkeypatch.setattr(Fabric, "save", full)
+    ran = railopt_cli("send", plan_file, "--save-fabric", tmp_path / "now.toml")
+    assert ran.code == 1
+    assert "no space left" in ran.err
+    assert "loopback" in ran.out
+    monkeypatch.setattr(Carried, "wrong", 3)
+    ran = railopt_cli("send", plan_file, "--save-fabric", tmp_path / "now.toml")
+    assert "3 chunks arrived with wrong bytes" in ran.err
 
 
 @pytest.mark.parametrize(

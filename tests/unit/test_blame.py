@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Plan, Traffic, plan
-from railopt.blame import CAUSES, Blame, blame
-from railopt.errors import InputError
+from railopt.blame import CAUSES, Blame, blame, rates_seen
+from railopt.cli.blame import _print
+from railopt.cli.common import Output
+from railopt.errors import FormatError, InputError
 from railopt.runtime.counters import Counted, counted_between
 from railopt.runtime.naming import Naming
+from railopt.units import format_bytes, format_time
 from tests.readings import measured_links, on_wire, save_metrics, save_ports
 
 Cli = Callable[..., Any]
@@ -104,8 +108,14 @@ def test_terms_add_up_to_the_time(seed: int) -> None:
 def test_a_plan_that_was_not_carried_out_is_not_blamed() -> None:
     planned = made(even_traffic(random.Random(1)))
     half = Counted(planned.send // 2, planned.recv // 2, NOTHING)
-    with pytest.raises(InputError, match="another plan, or fewer runs"):
+    sent, both = format_bytes(int(planned.send.sum())), "other readings, or another plan"
+    once = format_bytes(int(half.sent.sum()))
+    with pytest.raises(
+        InputError, match=f"sent {once} and received .* have {sent}: {both}, or few"
+    ):
         blame(planned, half)
+    with pytest.raises(InputError, match=f"{both}$"):  # --runs is refused with metrics
+        blame(planned, half._replace(runs=1))
     with pytest.raises(InputError, match="expected at least 1"):
         blame(planned, half, -1)
     with pytest.raises(InputError, match="3 runs, but the metrics counted 2"):
@@ -247,6 +257,15 @@ def test_fuzzed_readings_are_read_or_refused(tmp_path: Path) -> None:
     assert all(text.isprintable() and len(text) < 600 for text in said)
 
 
+def test_times_below_zero_have_a_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    found = of_ports(made(even_traffic(random.Random(2))))
+    time = found.nics[0].time
+    found = found._replace(terms={"even": 2 * time, "plan": -time})
+    for form, shown in (("csv", f"-{float(time)}"), ("text", f"-{format_time(time)}")):
+        _print(found, 1, Output(form))
+        assert shown in re.split(r"[,\s]+", capsys.readouterr().out)
+
+
 def test_every_cause_has_words() -> None:
     found = of_ports(made(even_traffic(random.Random(6)), "hash"))
     assert set(found.terms) - {"even", "headers"} <= set(CAUSES)
@@ -262,3 +281,35 @@ def test_a_nic_that_the_plan_took_for_dead_has_its_own_rate() -> None:
     assert (found.cause, found.nics[0].rail) == ("diverted", 1)
     with pytest.raises(InputError, match="only NICs that are dead in the plan's fabric"):
         blame(planned, Counted(*other, np.zeros((2, 2), np.int64)))
+
+
+def test_a_host_keeps_its_dots(tmp_path: Path) -> None:
+    planned = made(even_traffic(random.Random(2)))
+    before = save_ports(tmp_path / "before", NOTHING, NOTHING)
+    after = save_ports(tmp_path / "after", planned.send, planned.recv)
+    readings, shape = (str(before), str(after)), (FABRIC.nodes, FABRIC.rails)
+    counted = counted_between(*readings, shape)
+    for folder, suffix in ((before, ""), (after, ".PROM")):
+        for node in range(4):
+            (folder / f"gpu{8 + node}.txt").rename(folder / f"10.0.0.{node + 1}{suffix}")
+    again = counted_between(*readings, shape)
+    assert again.sent.tolist() == counted.sent.tolist()
+    (after / "10.0.0.1.txt").write_text((after / "10.0.0.1.PROM").read_text())
+    with pytest.raises(
+        FormatError, match=r"host 10\.0\.0\.1 is in .*, too: expected a file a host"
+    ):
+        counted_between(*readings, shape)
+
+
+def test_a_nic_that_is_very_slow_is_not_dead() -> None:
+    planned = made(even_traffic(random.Random(4)))
+    slow = FABRIC.degraded({(1, 3): "0.5"})
+    links = tuple(
+        replace(link, last_s=1e30) if link.rail == 3 and 1 in (link.node, link.peer) else link
+        for link in measured_links(planned, slow)
+    )
+    counted = Counted(planned.send, planned.recv, NOTHING, links, 1)
+    rates = rates_seen(FABRIC, counted, 1)
+    assert min(int(side.min()) for side in rates.values()) == 1
+    dead = FABRIC.degraded({(0, 0): "0"})
+    assert rates_seen(dead, counted, 1)["send"][0, 0] == 0

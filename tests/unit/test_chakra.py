@@ -134,6 +134,14 @@ def test_a_file_a_nic(plan: Plan, tmp_path: Path) -> None:
     assert [path.read_bytes() for path in written] == list(traces(plan))
     with pytest.raises(InputError, match=r"out\.0\.et exists"):
         railopt.convert(tmp_path / "plan.npz", tmp_path / "out.et")
+    for name in ("out.06.et", "out.et", "other.9.et", "out.x.et"):  # of no set of this name
+        (tmp_path / name).touch()
+    railopt.convert(tmp_path / "plan.npz", tmp_path / "out.et", force=True)
+    for name in ("out.10.et", "out.6.et"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=r"out\.6\.et and 1 more of an earlier, larger set"):
+        railopt.convert(tmp_path / "plan.npz", tmp_path / "out.et", force=True)
+    assert (tmp_path / "out.10.et").exists()
 
 
 def test_an_empty_plan_is_metadata() -> None:

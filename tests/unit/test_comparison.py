@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt import POLICIES, Fabric, Traffic, plan, workloads
+from railopt import POLICIES, Fabric, Spine, Traffic, plan, workloads
 from railopt.comparison import compare, nic_text, time_on
 from railopt.errors import InputError
 
@@ -130,3 +130,17 @@ def test_fabrics_that_differ_inside_nodes_are_refused() -> None:
 def test_a_rate_is_neither_none_nor_whole(rate: str, text: str) -> None:
     healthy = Fabric.uniform(2, 2)
     assert nic_text(healthy, healthy.degraded({(0, 1): rate}), (0, 1)) == f"node 0 rail 1 {text}"
+
+
+def test_fabrics_that_differ_in_more_than_nics_are_refused() -> None:
+    healthy = Fabric.uniform(2, 2)
+    chunks = workloads.uniform(healthy).chunks("1MiB")
+    for other, words in (
+        (replace(healthy, scaleup=10**9), "the rate of scale-up"),
+        (replace(healthy, latency_ps=7), "latency"),
+        (replace(healthy, spine=Spine(2, 10**9)), "the spine"),
+        (replace(healthy, inside=replace(healthy.node, pair=10**9)), "the rates inside a node"),
+    ):
+        with pytest.raises(InputError, match=f"the fabrics differ in {words}: expected the same"):
+            compare(healthy, other, chunks, ["lpt"])
+    compare(healthy, replace(healthy, inside=healthy.node), chunks, ["lpt"])

@@ -114,3 +114,16 @@ def test_a_nodes_topology_becomes_a_fabric(tmp_path: Path) -> None:
         assert not (tmp_path / target).exists()
     with pytest.raises(InputError, match="for the topology of one node"):
         railopt.convert("uniform", tmp_path / "t.npz", nodes=2)
+
+
+def test_suffixes_in_upper_case_say_the_same(tmp_path: Path) -> None:
+    FABRIC.save(tmp_path / "F.TOML")
+    railopt.convert(tmp_path / "F.TOML", tmp_path / "F.TOPO")
+    assert Fabric.read(tmp_path / "F.TOPO").nodes == FABRIC.nodes
+    plan = railopt.plan(FABRIC, railopt.workloads.uniform(FABRIC).chunks("1MiB"))
+    plan.save(tmp_path / "P.NPZ")
+    railopt.convert(tmp_path / "P.NPZ", tmp_path / "P.CM")
+    assert (tmp_path / "P.CM").read_text() == plan.to_cm()
+    assert len(railopt.convert(tmp_path / "P.NPZ", tmp_path / "P.ET").paths) == 4
+    railopt.convert("uniform", tmp_path / "T.NPZ", FABRIC)
+    assert Traffic.load(tmp_path / "T.NPZ") == railopt.workloads.uniform(FABRIC)

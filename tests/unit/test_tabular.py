@@ -34,6 +34,11 @@ WANTED = [[0, 5], [7, 0]]
         "src,dst,bytes\n0,1,5\n1,0,7",
         "# a comment\n0,5\n# another\n7,0",
         "# src,dst,bytes\n0,1,5\n1,0,7",
+        "# a comment\nsrc,dst,bytes\n0,1,5\n1,0,7",
+        "# made by us\n# src,dst,bytes\n0,1,5\n1,0,7",
+        "# dst,src,bytes\nsrc,dst,bytes\n0,1,5\n1,0,7",
+        "a,0,5\nb,7,0",
+        '"gpu 0",0,5\n"gpu 1",7,0',
         "Bytes,Dst,Src\n5,1,0\n7,0,1",
         "src,dst,bytes\n0,1,2\n1,0,7\n0,1,3.0",
     ],
@@ -64,6 +69,13 @@ def test_a_csv_as_people_write_it(tmp_path: Path, text: str) -> None:
         (f"0,{'9' * 5000}\n7,0", "is not a number of bytes"),
         ("b,a\na,0,5\nb,7,0", "column 'b' where row 'a'"),
         ("1,0\n0,5\n7,0", "labelled '1' where 0"),
+        ("0,0x10\n0,0", "'0x10' in it is no number"),
+        ("0x10,5\n7,0", "'0x10' in it is no number"),
+        ("x,0,1\na,0,5\nb,7,0", "column '0' where row 'a'"),
+        ("0,5\nb,7,0", "a label, 'b', unlike the first"),
+        ("a,0,5,1\nb,7,0,1\n1,1,0", "row 2 has no label"),
+        (",src,dst,bytes\n0,0,1,5\n1,1,0,7", "long form has these three alone"),
+        ("src,dst,bytes,n\n0,1,5,1\n1,0,7,1\n0,0,0,0\n0,0,0,0", "these three alone"),
         ("a,b,c,d\n0,5\n7,0", "4 labels above 2 columns"),
         ("0,5,6\n7,0,6\n1,1,1", "expected 2 x 2"),
         ("src,dst,bytes\n0,2,5", "expected a GPU from 0 to 1"),
@@ -239,3 +251,10 @@ def test_certificates_are_held_against_each_kind_of_file(tmp_path: Path, name: s
     assert railopt.check(tmp_path / "c.json", tmp_path / name).ok
     railopt.workloads.zipf(fabric, mean="3KiB", seed=5).save(tmp_path / name, force=True)
     assert not railopt.check(tmp_path / "c.json", tmp_path / name).ok
+
+
+def test_masked_entries_are_refused() -> None:
+    masked = np.ma.array(WANTED, mask=[[False, True], [False, False]])
+    with pytest.raises(InputError, match="masked entries"):
+        Traffic.from_matrix(masked, FABRIC)
+    assert Traffic.from_matrix(np.ma.array(WANTED), FABRIC).bytes.tolist() == WANTED

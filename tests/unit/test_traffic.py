@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt import Fabric, Traffic, workloads
+from railopt import Fabric, Traffic, formats, workloads
 from railopt.errors import FormatError, InputError
+from railopt.fabric import Spine
 from railopt.formats import Connection, format_cm, format_topo, parse_cm, parse_topo
+from railopt.traffic import MAX_CM
 from tests.damage import damaged, damaged_text
 
 FABRIC = Fabric.uniform(nodes=2, rails=2)
@@ -80,6 +82,60 @@ def test_topo_round_trip() -> None:
     )
     with pytest.raises(InputError):
         parse_topo("Nodes 8\nTiers 3\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("Radix_Down 4", "Radix_Down 3", "tier 1 Radix_Down 3: expected 4"),
+        ("Switch_Latency_ns 0", "Switch_Latency_ns 7", "Switch_Latency_ns 7: expected 0"),
+        ("Podsize", "Podzize", "'Podzize' is no key"),
+        ("Radix_Up", "Queue_Up", "'tier 0 Queue_Up' is no key"),
+        ("Tier 1", "Tier 2", "'tier 2 Tier' is no key"),
+        ("Tier 1", "Radix_Up 8\nTier 1", "two lines 'tier 0 Radix_Up'"),
+        ("Tiers 2", "Tiers 2\nTiers 2", "two lines 'Tiers'"),
+    ],
+)
+def test_bad_topo(old: str, new: str, complaint: str) -> None:
+    text = format_topo(8, 4, 400, 500)
+    with pytest.raises(FormatError, match=complaint):
+        parse_topo(text.replace(old, new))
+
+
+def test_the_spine_of_a_topo_has_the_speed_of_its_tier() -> None:
+    text = format_topo(8, 4, 400, 500)
+    at = text.rindex("Downlink_speed_Gbps 400")
+    fabric = Fabric.from_topo(text[:at] + text[at:].replace("Gbps 400", "Gbps 100"))
+    assert fabric.tx.tolist() == [[50 * 10**9] * 4] * 8
+    assert fabric.spine == Spine(8, 12_500_000_000)
+
+
+def test_what_is_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = Connection(10**6, 10**6, 2**31 - 1, trigger=10**6, done_trigger=10**6)
+    lines = format_cm(10**6 + 1, [longest]).splitlines(keepends=True)[3:]
+    assert (sum(map(len, lines)) + 12) * formats.MAX_CONNECTIONS <= MAX_CM  # id and count: 1
+    monkeypatch.setattr(formats, "MAX_RANKS", 4)
+    traffic = Traffic(np.zeros((6, 6), np.int64), 2)
+    for name in ("t.csv", "t.npy", "t.txt"):
+        with pytest.raises(InputError, match="a matrix of 6 GPUs"):
+            traffic.save(tmp_path / name)
+        assert not (tmp_path / name).exists()
+    monkeypatch.setattr(formats, "MAX_CONNECTIONS", 2)
+    flows = [Connection(0, 1, 5)] * 3
+    with pytest.raises(FormatError, match="3 connections, at most 2"):
+        parse_cm(format_cm(2, flows))
+    with pytest.raises(FormatError, match="more than 8 lines"):
+        parse_cm(format_cm(2, flows * 3))
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".csv", ".cm"])
+def test_a_suffix_in_upper_case_is_the_same(tmp_path: Path, suffix: str) -> None:
+    traffic = Traffic(np.array([[0, 5], [7, 0]]), 2)
+    for name in (f"t{suffix}", f"T{suffix.upper()}"):
+        traffic.save(tmp_path / name)
+        assert Traffic.read(tmp_path / name, Fabric.uniform(2, 1)) == traffic
+    same = (tmp_path / f"t{suffix}").read_bytes(), (tmp_path / f"T{suffix.upper()}").read_bytes()
+    assert same[0] == same[1]
 
 
 @pytest.mark.parametrize(

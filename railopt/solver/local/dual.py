@@ -165,10 +165,7 @@ def heaviest_load(
         if nodes > max_nodes:
             if not tabled:
                 return best, False
-            heaviest, loads = heaviest_loads(sizes, counts, weights, capacity, best)
-            if heaviest.max() > best:
-                load[:] = loads[np.argmax(heaviest)]
-            return max(best, heaviest.max()), True
+            return _among_sums(sizes, counts, weights, capacity, best, load), True
         i -= 1
         while i >= 0 and taken[np.uint64(i)] == 0:
             i -= 1
@@ -178,6 +175,19 @@ def heaviest_load(
         room += size_of[i]
         weight -= worth_of[i]
         i += 1
+
+
+@kernel_part()
+def _among_sums(
+    sizes: Array, counts: Array, weights: Array, capacity: int, best: int, load: Array
+) -> int:
+    """The weight of the heaviest load, by `heaviest_loads`, and its set in `load`; `best` where
+    none is heavier.
+    """
+    heaviest, loads = heaviest_loads(sizes, counts, weights, capacity, best)
+    if heaviest.max() > best:
+        load[:] = loads[np.argmax(heaviest)]
+    return max(best, heaviest.max())
 
 
 @njit(cache=True)

@@ -62,6 +62,12 @@ def _completed(folder: Path, *words: str) -> list[str]:
         (["plan", "moe", "--fabric", "my"], ["my bytes.csv"]),
         (["completion", ""], ["bash", "zsh", "fish"]),
         (["nonsense", ""], []),
+        (["--config", "my"], ["my bytes.csv"]),
+        (["--config", "=", "my"], ["my bytes.csv"]),
+        (["--config", "f.toml", "pl"], ["plan", "place"]),
+        (["--config", "=", "f.toml", "pl"], ["plan", "place"]),
+        (["--config=f.toml", "pl"], ["plan", "place"]),
+        (["--config", "f.toml", "gap", "moe", "--format", "ma"], ["markdown"]),
     ],
 )
 def test_bash_completes(tmp_path: Path, words: list[str], offered: list[str]) -> None:
