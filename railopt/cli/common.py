@@ -164,7 +164,8 @@ def add_format_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     parser.add_argument(
         "--format",
         choices=[*FORMS, "json"],
-        help="of tables (default text); csv has plain numbers: seconds, bytes, percent",
+        help="of tables (default text); csv has plain numbers: seconds, bytes, percent, or the "
+        "unit that the column names",
     )
     parser.add_argument(
         "--json",
