@@ -26,7 +26,7 @@ from railopt.moe.placement.placement import (
     homes_without,
 )
 from railopt.moe.placement.prophet import measure, pro_prophet, shadow
-from railopt.moe.placement.repair import left_over, repaired
+from railopt.moe.placement.repair import left_over, repaired, resized
 from railopt.moe.placement.replicate import hierarchical, rebalance
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
@@ -258,14 +258,19 @@ def by_load(problem: Problem) -> Placed:
     holds = np.zeros(problem.counts.shape, np.bool_)
     holds[:, on] = bundles if worth is None else named(bundles, worth, together)
     made = Placement(model.nodes, model.gpus, holds, homes_near(holds, previous))
-    if previous is None or np.any(previous.holds[:, on].sum(axis=(1, 2)) != wanted):
+    if previous is None:
         return Placed(made, as_eplb=theirs)
-    if problem.active is None:
-        choices = [previous, repaired(load, previous, problem.groups), made]
-    else:
-        free = together == len(on)  # no group has to stay on its node
-        choices = [left_over(load, previous, on), repaired(load, previous, 1, on)] if free else []
-        choices.append(made)
+    free = together == len(on)  # no group has to stay on its node
+    left = previous if problem.active is None else left_over(load, previous, on)
+    choices: list[Placement | None] = [made]
+    if np.all(previous.holds[:, on].sum(axis=(1, 2)) == wanted):
+        if problem.active is None:
+            choices = [previous, repaired(load, previous, problem.groups), made]
+        elif free:
+            choices = [left, repaired(load, previous, 1, on), made]
+    elif free and left is not None:
+        base = resized(load, left, wanted, on)
+        choices = [base, None if base is None else repaired(load, base, 1, on), made]
     known = [one for one in choices if one is not None]
     return Placed(cheapest(problem, previous, known))
 

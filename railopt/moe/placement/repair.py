@@ -81,6 +81,39 @@ def left_over(weight: npt.ArrayLike, previous: Placement, on: Ints) -> Placement
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 
 
+def resized(
+    weight: npt.ArrayLike, previous: Placement, replicas: int, on: Ints
+) -> Placement | None:
+    """`previous` with so many replicas on the GPUs `on`, which hold every expert, none of them with
+    more slots than their even share, rounded up; nothing else moves.  Where there are too many, those leave whose
+    experts' other copies then have the least load; where too few, the expert with the most load a
+    copy gets one on the emptiest GPU with room that lacks it.  None where that is not enough.
+    """
+    most = -(-replicas // len(on))
+    holds = np.zeros_like(previous.holds)
+    holds[:, on] = previous.holds[:, on]
+    for load, held in zip(loads_of(weight), holds, strict=True):
+        mine = held[on]
+        while mine.sum() > replicas or mine.sum(axis=1).max() > most:
+            copies, slots = mine.sum(axis=0), mine.sum(axis=1)
+            gives = mine & (copies > 1) & (slots == slots.max())[:, None]
+            if not gives.any():
+                return None
+            share = np.where(gives, load / np.maximum(copies - 1, 1), np.inf)
+            mine[np.unravel_index(int(share.argmin()), share.shape)] = False
+        while mine.sum() < replicas:
+            copies, room = mine.sum(axis=0), mine.sum(axis=1) < most
+            share = load / np.maximum(copies, 1)
+            lacking = (~mine & room[:, None]).any(axis=0)
+            if not lacking.any():
+                return None
+            expert = int(np.where(lacking, share, -1.0).argmax())
+            loads = np.where(room & ~mine[:, expert], mine @ share, np.inf)
+            mine[int(loads.argmin()), expert] = True
+        held[on] = mine
+    return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
+
+
 @njit(cache=True)
 def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
     """Replicas slots int32 [replicas] of experts, heaviest first, those of GPU g from start[g],

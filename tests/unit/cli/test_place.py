@@ -414,6 +414,20 @@ def test_what_is_dear_to_move_stays_whatever_the_aim(
     assert json.loads(capsys.readouterr().out)["new_copies"] == 0
 
 
+@pytest.mark.parametrize(("replicas", "new"), [("9", 0), ("16", 4)])
+def test_with_another_number_of_replicas_what_is_dear_stays(
+    replicas: str, new: int, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = str(tmp_path / "before.json")
+    options = [*FABRIC, "--planner", "replicate"]
+    assert main(["place", trace, *options, "--replicas", "12", "--sglang", before]) == 0
+    capsys.readouterr()
+    more = ["--replicas", replicas, "--previous", before, "--move-weight", "1e9", "--json"]
+    assert main(["place", trace, *options, *more]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["new_copies"] == data["least_new_copies"] == 2 * new  # layers
+
+
 @pytest.mark.slow
 def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)

@@ -10,7 +10,7 @@ import pytest
 from railopt.errors import InputError
 from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
-from railopt.moe.placement.repair import left_over, repaired
+from railopt.moe.placement.repair import left_over, repaired, resized
 from railopt.moe.placement.replicate import balance, rebalance, replicate
 from railopt.moe.placement.vllm import _checked
 from railopt.moe.presets import PRESETS, moe_gpt, preset
@@ -269,3 +269,21 @@ def test_without_lost_gpus_tokens_go_to_the_other_holders() -> None:
         [False, True, False, False],
     ]
     assert left.home.tolist() == [[0, 2, 1]]
+
+
+@pytest.mark.parametrize("replicas", [33, 36, 40, 47, 48, 56])
+def test_with_another_number_of_replicas_only_the_difference_moves(replicas: int) -> None:
+    weight, on = zipf(3, 32, seed=5), np.arange(8)
+    before = replicate(weight, 40, 2, 4)
+    made = resized(weight, before, replicas, on)
+    assert made is not None
+    assert (made.holds.sum(axis=(1, 2)) == replicas).all()
+    assert made.holds.any(axis=1).all()
+    assert made.holds.sum(axis=2).max() <= -(-replicas // 8)
+    assert (made.holds & ~before.holds).sum() == 3 * max(0, replicas - 40)
+
+
+def test_one_copy_of_each_expert_can_not_be_fewer() -> None:
+    alone = Placement.contiguous(1, 8, 1, 4)
+    assert resized(np.ones((1, 8)), alone, 7, np.arange(4)) is None
+    assert resized(np.ones((1, 8)), alone, 33, np.arange(4)) is None
