@@ -85,9 +85,11 @@ def resized(
     weight: npt.ArrayLike, previous: Placement, replicas: int, on: Ints
 ) -> Placement | None:
     """`previous` with so many replicas on the GPUs `on`, which hold every expert, none of them with
-    more slots than their even share, rounded up; nothing else moves.  Where there are too many, those leave whose
-    experts' other copies then have the least load; where too few, the expert with the most load a
-    copy gets one on the emptiest GPU with room that lacks it.  None where that is not enough.
+    more slots than their even share, rounded up; nothing else moves.
+
+    Where there are too many, those leave whose experts' other copies then have the least load;
+    where too few, the expert with the most load a copy gets one on the emptiest GPU with room that
+    lacks it.  None where that is not enough.
     """
     most = -(-replicas // len(on))
     holds = np.zeros_like(previous.holds)
