@@ -329,7 +329,7 @@ def test_bad_input_is_refused(sizes: list[Any], shape: dict[str, Any]) -> None:
         ({"speeds": ["x"]}, r"= 'x': expected a whole number"),
         ({"rails": 1.5}, r"rails = 1.5: expected a whole number"),
         ({"rails": 10**9}, r"expected a whole number from 1 to 1048576"),
-        ({"rails": 2, "limit_s": float("nan")}, "a time limit that is not a number"),
+        ({"rails": 2, "limit_s": float("nan")}, "a time limit of nan: expected seconds"),
     ],
 )
 def test_what_is_no_whole_number_is_refused(shape: dict[str, Any], complaint: str) -> None:
