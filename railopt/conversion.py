@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from railopt import chakra
-from railopt.arrays import kind_of, total, write_atomic
+from railopt.arrays import kind_of, total
 from railopt.errors import InputError, printable
 from railopt.fabric import Fabric, described
 from railopt.plans import Plan
@@ -89,7 +89,7 @@ def convert(
         plan = Plan.load(text)
         if suffix == ".et":
             return Converted(chakra.save(plan, target, force=force))
-        write_atomic(target, plan.to_cm(), force=force)
+        plan.save(target, force=force)
     else:
         own = kind == "traffic"
         traffic = Traffic.load(text) if own else traffic_from(text, fabric or Fabric.uniform())

@@ -283,7 +283,9 @@ def gaps(
     An interrupt (Ctrl-C) ends the solve at work: its reports carry the best bound so far and the
     note "interrupted".
     """
-    if not limit_s >= 0:
+    from railopt.solver.local.deadline import time_limit
+
+    if time_limit(limit_s) < 0:
         raise InputError(f"a time limit of {limit_s} s: expected 0 or more")
     known: dict[tuple[str, str], tuple[GapReport, Rivals]] = {}
     for plan in plans:

@@ -190,7 +190,7 @@ class Plan:
         """Save as `.npz`; the loads and the makespan go with it, as claims that `railopt check`
         re-computes.  A name that ends in `.cm` gets `to_cm()` instead, which can't be loaded.
         """
-        if Path(path).suffix == ".cm":
+        if Path(path).suffix.lower() == ".cm":
             write_atomic(path, self.to_cm(), force=force)
         else:
             save_npz(path, "plan", *self._content(), force=force)

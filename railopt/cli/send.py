@@ -86,10 +86,6 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"--save-fabric {printable(args.save_fabric)}: expected a name that ends in .toml"
         )
-    if args.save_fabric and not args.force and Path(args.save_fabric).exists():
-        raise InputError(
-            f"{printable(args.save_fabric)} exists: choose another name, or replace it with --force"
-        )
     if args.format == "json" and args.report_gbits:
         raise InputError("--report_gbits can't act: --json gives bytes and seconds")
     reported = "no_verify", "format", "report_gbits", "adapt", "save_fabric", "stage", *METRICS

@@ -76,7 +76,7 @@ def aimed(problem: Problem, aim: str, links: Links, policy: str, steps: int) -> 
         ]
         if problem.previous is not None:
             sent = [layer_terms(problem, layer, one, problem.previous).trans for one in choices]
-            loads = [load + ps * rate // 10**12 for load, ps in zip(loads, sent, strict=True)]
+            loads = [load + int(ps) * rate // 10**12 for load, ps in zip(loads, sent, strict=True)]
         best = choices[int(np.argmin(loads))]
         holds[layer], home[layer] = best.holds[layer], best.home[layer]
     return replace(

@@ -392,7 +392,7 @@ def test_what_was_measured_is_saved_as_a_fabric(
     before = saved.read_text()
     again = railopt_cli("send", plan_file, "--save-fabric", saved)
     assert (again.code, again.out) == (1, "")
-    assert "exists: choose another name" in again.err
+    assert "exists: give another name" in again.err
     assert saved.read_text() == before
     assert railopt_cli("send", plan_file, "--save-fabric", saved, "--force").code == 0
     nowhere = railopt_cli("send", plan_file, "--save-fabric", tmp_path / "no" / "now.toml")

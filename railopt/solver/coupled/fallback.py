@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from railopt.arrays import Rails
+from railopt.arrays import Rails, by_key
 from railopt.bounds import Witness, average, node_sizes
 from railopt.chunks import Chunks
 from railopt.fabric import Fabric
@@ -25,7 +25,7 @@ def shared_out(fabric: Fabric, chunks: Chunks) -> Rails:
     rails' rates, the slower end's; a chunk goes to the rail in whose share its middle lies.
     """
     pair = chunks.src.astype(np.int64) * fabric.nodes + chunks.dst
-    order = np.argsort(pair, kind="stable")
+    order = by_key(pair)
     pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)
     size = chunks.size[order].astype(np.float64)
     ends = np.cumsum(size)

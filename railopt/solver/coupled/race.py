@@ -193,10 +193,7 @@ class Race:
             if not self.shielded:
                 raise KeyboardInterrupt
 
-        ours = (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        )
+        ours = _hears_interrupts()
         hook = sys.unraisablehook
 
         def lost(what: sys.UnraisableHookArgs) -> None:
@@ -238,16 +235,13 @@ class Race:
         """The answer; where no step got as far as a plan, one that needs no kernel.  A Ctrl-C that
         comes after the one that ended the race changes nothing.
         """
-        ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if not self.interrupted or threading.current_thread() is not threading.main_thread():
-            ours = False
-        if ours:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if not (self.interrupted and _hears_interrupts()):
+            return self._outcome()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             return self._outcome()
         finally:
-            if ours:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _outcome(self) -> Outcome:
         if self.rail is None:
@@ -266,6 +260,12 @@ class Race:
             witness = {"kind": "claimed", "by": claimed}
         bracket = Bracket(self.value, bound, status, witness, by)
         return Outcome(plan, bracket, self.time_s, tuple(self.notes))
+
+
+def _hears_interrupts() -> bool:
+    """Whether Ctrl-C strikes here, in the main thread, by Python's own handler."""
+    main = threading.current_thread() is threading.main_thread()
+    return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 NOTHING: Witness = {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}}
