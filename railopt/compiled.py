@@ -9,9 +9,12 @@ arrays takes three seconds to compile, for what it would say if their shapes dif
 
 from __future__ import annotations
 
+import fcntl
 import gc
+import os
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
@@ -19,9 +22,12 @@ from railopt.interrupts import interrupts_wait
 
 __all__ = ["kernel_part", "njit", "told"]
 
-TRIED = 0, 68  # the newest numba that `_part_compiler` was tried with; later ones have it their way
+TRIED = 0, 68  # the newest numba that is helped to compile faster; later ones have it their way
+
+PATIENCE_S, NAP_S = 60.0, 0.02  # with another process that compiles the same
 
 _listeners: list[Callable[[], None]] = []
+_held: list[int] = []  # the file that this process has locked
 
 
 def njit(**options: Any) -> Any:
@@ -32,6 +38,8 @@ def njit(**options: Any) -> Any:
         made = decorate(function)
         if (stored := getattr(made, "_cache", None)) is not None:
             stored.load_overload = _untorn(stored.load_overload)
+            if options.get("cache"):
+                _compiled_once(made, function.__code__.co_filename)
         return made
 
     return kernel
@@ -47,6 +55,57 @@ def _untorn(load: Callable[..., Any]) -> Callable[..., Any]:
             return load(*arguments)
 
     return loaded
+
+
+def _compiled_once(made: Any, file: str) -> None:
+    """Have one process at a time compile the kernels of a file, and the others wait and load what
+    it compiled: the ranks of a node begin together, and so do a command and its companion.
+    """
+    load, make = made._cache.load_overload, made.compile
+
+    def loaded(*arguments: Any) -> Any:
+        found = load(*arguments)
+        if found is None and not _held and _locked(file):
+            found = load(*arguments)
+        return found
+
+    def compiled(signature: Any) -> Any:
+        outermost = not _held
+        try:
+            return make(signature)
+        finally:
+            while outermost and _held:
+                os.close(_held.pop())
+
+    made._cache.load_overload, made.compile = loaded, compiled
+
+
+def _locked(file: str) -> bool:
+    """Lock a file; whether another process had to be waited for.  Without a lock where that takes
+    too long, or locks can't be had.
+    """
+    waited, until = False, time.monotonic() + PATIENCE_S
+    try:
+        handle = os.open(file, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waited = True
+                _tell()
+                time.sleep(NAP_S)
+            else:
+                _held.append(handle)
+                break
+    except OSError:
+        pass
+    finally:
+        if handle not in _held:
+            os.close(handle)
+    return waited
 
 
 def kernel_part(**options: Any) -> Any:
@@ -65,7 +124,7 @@ def kernel_part(**options: Any) -> Any:
 @contextmanager
 def told(begins: Callable[[], None]) -> Iterator[None]:
     """Have `begins` called once, if numba begins to compile what is not in its cache while the body
-    runs.
+    runs, or another process is waited for that does.
     """
     _listeners.append(begins)
     try:
@@ -73,6 +132,11 @@ def told(begins: Callable[[], None]) -> Iterator[None]:
     finally:
         if begins in _listeners:
             _listeners.remove(begins)
+
+
+def _tell() -> None:
+    while _listeners:
+        _listeners.pop()()
 
 
 @cache
@@ -84,29 +148,68 @@ def _numba() -> Any:
     class Compiling(event.Listener):  # type: ignore[misc]  # numba carries no types
         """Says that a compilation begins, and rests the garbage collector until it ends: it would
         look at all of the compiler's objects again and again and find nothing.  Within that of a
-        kernel of ours, which alone have no wrapper for C, parts are compiled as parts.
+        kernel of ours, which alone have no wrapper for C, parts are compiled as parts, and calls
+        are remembered.
         """
 
-        nested, collects, ours = 0, False, False
+        nested, collects, ours, within = 0, False, False, ExitStack()
 
         def on_start(self, event: Any) -> None:
             if self.nested == 0:
                 self.ours = "no_cfunc_wrapper" in event.data["dispatcher"].targetoptions
+                if self.ours:
+                    self.within.enter_context(_calls_remembered())
                 self.collects = gc.isenabled()
                 gc.disable()
-                while _listeners:
-                    _listeners.pop()()
+                _tell()
             elif self.ours:
                 _as_part(event.data["dispatcher"])
             self.nested += 1
 
         def on_end(self, event: Any) -> None:
             self.nested -= 1
-            if self.nested == 0 and self.collects:
-                gc.enable()
+            if self.nested == 0:
+                self.within.close()
+                if self.collects:
+                    gc.enable()
 
     event.register("numba:compile", Compiling())
     return numba
+
+
+@contextmanager
+def _calls_remembered() -> Iterator[None]:
+    """Meanwhile numba remembers, for every function that it compiles, what its own functions give
+    for arguments of the same types.
+
+    It goes through dozens of candidates for every `a + b` and `a[i]`, a fifth of the time of a
+    first run.
+    """
+    if _numba().version_info.short > TRIED:
+        yield
+        return
+    from numba.core.targetconfig import ConfigStack
+    from numba.core.types import functions
+
+    numbas: Any = functions.BaseFunction
+    asked, known = numbas.get_call_type, {}
+
+    def get_call_type(function: Any, context: Any, args: Any, kws: Any) -> Any:
+        options = ConfigStack.top_or_none()  # an object of the function that is compiled
+        call = function, args, id(options)
+        if kws or call not in known:
+            signature = asked(function, context, args, kws)
+            if not kws and signature is not None:
+                known[call] = signature, function.get_impl_key(signature), options
+            return signature
+        signature, function._impl_keys[signature.args], _ = known[call]
+        return signature
+
+    numbas.get_call_type = get_call_type
+    try:
+        yield
+    finally:
+        numbas.get_call_type = asked
 
 
 def _as_part(dispatcher: Any) -> None:

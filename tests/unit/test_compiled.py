@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import gc
+import os
 import re
 import subprocess
 import sys
@@ -190,3 +192,108 @@ def test_kernels_of_others_are_compiled_as_numba_does() -> None:
         [sys.executable, "-c", FOREIGN], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == "JITCodeLibrary"
+
+
+ASKED = """
+import sys
+import numba
+from numba.core.types.functions import BaseFunction
+from railopt import compiled
+if sys.argv[1] == "as numba does":
+    compiled.TRIED = 0, 0
+asks, ask = [], BaseFunction.get_call_type
+
+def counted(function, context, args, kws):
+    asks.append((str(function.typing_key), args))
+    return ask(function, context, args, kws)
+
+BaseFunction.get_call_type = counted
+
+@compiled.njit()
+def ours(a, b):
+    return a * b + a * b - a * b
+
+@compiled.njit()
+def wrong(a):
+    return a * (a, "c")
+
+@numba.njit
+def foreign(a, b):
+    return a * b + b * a
+
+assert ours(2, 3) == 6 and ours(0.5, 3.0) == 1.5
+print(len(asks) - len(set(asks)))
+try:
+    wrong(0.5)
+except numba.errors.TypingError:
+    pass
+assert BaseFunction.get_call_type is counted
+asks.clear()
+assert foreign(2, 3) == 12 and len(asks) > len(set(asks))
+"""
+
+
+@pytest.mark.parametrize("how", ["remembered", "as numba does"])
+def test_numba_asks_once_what_a_call_gives(how: str) -> None:
+    """In a kernel of ours; those of others, and one that can't be compiled, leave numba as it
+    was.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED, how], check=True, capture_output=True, text=True
+    )
+    once = how == "remembered" and numba.version_info.short <= TRIED
+    assert (int(done.stdout) == 0) == once
+
+
+KERNELS = """
+from railopt import compiled
+
+@compiled.njit(cache=True)
+def inner(a):
+    return a + 1
+
+@compiled.njit(cache=True)
+def outer(a):
+    return inner(a) * 2
+"""
+RANK = """
+import sys
+from railopt import compiled
+compiled.PATIENCE_S = float(sys.argv[1])
+import kernels
+with compiled.told(lambda: print("waits or compiles", flush=True)):
+    assert kernels.outer(1) == 4
+print(sum(kernels.outer.stats.cache_hits.values()), compiled._held)
+"""
+
+
+def _ranks(folder: Path, patience_s: float, count: int) -> list[subprocess.Popen[str]]:
+    """Processes that call a kernel for the first time."""
+    (folder / "kernels.py").write_text(KERNELS)
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(folder / "cache")}
+    line = [sys.executable, "-c", RANK, str(patience_s)]
+    return [
+        subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(count)
+    ]
+
+
+def test_one_process_compiles_and_the_others_load_that(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").touch()
+    with (tmp_path / "kernels.py").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        ranks = _ranks(tmp_path, 600, 3)
+        assert [rank.stdout and rank.stdout.readline() for rank in ranks] == [
+            "waits or compiles\n"
+        ] * 3
+    said = sorted(rank.communicate()[0].strip() for rank in ranks)
+    assert said == ["0 []", "1 []", "1 []"]
+
+
+def test_a_process_that_compiles_for_too_long_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").touch()
+    with (tmp_path / "kernels.py").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (rank,) = _ranks(tmp_path, 0.1, 1)
+        assert rank.communicate()[0] == "waits or compiles\n0 []\n"
