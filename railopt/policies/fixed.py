@@ -7,8 +7,8 @@
     round-robin   per (sender, receiver), chunk by chunk from rail 0
     rotate        the same from rail (src + dst) mod N
 
-A dead rail is replaced by the next living one; `hash` and `random` choose a rail in proportion to
-its rate.
+A dead rail is replaced by the next living one, of the GPU's own NICs first; `hash` and `random`
+choose a rail in proportion to its rate.
 """
 
 from __future__ import annotations
@@ -84,9 +84,26 @@ def _of_gpu(fabric: Fabric, chunks: Chunks, gpu: npt.NDArray[np.int32]) -> Ints:
     counts = near.sum(axis=1)
     owned = np.argsort(~near, axis=1, kind="stable")  # a GPU's own rails come first, in order
     local = gpu.astype(np.int64) % fabric.gpus
-    other = chunks.dst if gpu is chunks.src_gpu else chunks.src
-    rail = owned[local, (other + chunks.flow) % counts[local]]
+    turn = _turns(chunks, gpu) if counts.max() > 1 else np.zeros(len(chunks), np.int64)
+    rail = owned[local, turn % counts[local]]
+    for step in range(1, int(counts.max())):
+        dead = np.flatnonzero(_dead(fabric, chunks.src, chunks.dst, rail))
+        rail[dead] = owned[local[dead], (turn[dead] + step) % counts[local[dead]]]
     return _living(fabric, chunks.src, chunks.dst, rail)
+
+
+def _turns(chunks: Chunks, gpu: npt.NDArray[np.int32]) -> Ints:
+    """The place of each chunk's flow among the flows of its `gpu`, nearest node behind it first: so
+    the other end, too, sees them spread where all GPUs send to all.
+    """
+    _, first, which = np.unique(chunks.flow, return_index=True, return_inverse=True)
+    apart = (chunks.dst[first] - chunks.src[first]) % chunks.nodes
+    other = (chunks.dst_gpu if gpu is chunks.src_gpu else chunks.src_gpu)[first]
+    order = np.lexsort((other, apart, gpu[first]))
+    begins = np.searchsorted(gpu[first][order], np.arange(chunks.nodes * chunks.gpus))
+    turn = np.empty(len(first), np.int64)
+    turn[order] = np.arange(len(first)) - begins[gpu[first][order]]
+    return turn[which]
 
 
 def own_rails(fabric: Fabric) -> Rails:
@@ -101,11 +118,16 @@ def own_rails(fabric: Fabric) -> Rails:
 def _living(fabric: Fabric, src: Array, dst: Array, rail: Ints) -> Ints:
     """Rails from nodes to nodes, a dead one replaced by the next living."""
     for _ in range(fabric.rails):
-        dead = (fabric.tx[src, rail] == 0) | (fabric.rx[dst, rail] == 0)
+        dead = _dead(fabric, src, dst, rail)
         if not dead.any():
             break
         rail = np.where(dead, (rail + 1) % fabric.rails, rail)
     return rail
+
+
+def _dead(fabric: Fabric, src: Array, dst: Array, rail: Ints) -> npt.NDArray[np.bool_]:
+    """Whether a rail is dead at either end."""
+    return (fabric.tx[src, rail] == 0) | (fabric.rx[dst, rail] == 0)
 
 
 def _mix(key: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Settling", "spill"]
 
-ROUNDS_HOME = 3
+ROUNDS_HOME = 8
 CLOSE = 1 << 11  # a time within one part in so many is taken for the one that was to be kept
 STEPS = 16  # times that are tried where scale-up counts too
 SCALE_UP = ("beside", "in-time")
@@ -173,14 +173,18 @@ def _relieved(units: Units, prices: Costs, start: Rails, kept: int) -> Settled:
 
 
 def _gone_home(units: Units, prices: Costs, start: Rails) -> Settled:
-    """From a plan that ignores moves, without a longer time: that of the plan, and fewer moves."""
-    from railopt.policies import spill_rails
+    """From a plan that ignores moves, without a longer time: units go to better rails that have
+    room, or change places.
+    """
+    from railopt.policies import spill_rails, spill_swaps
 
     rail = start.copy()
     busy = spill_rails.times(units, prices, rail)
     kept = _longest(busy)
+    state = spill_swaps.State(units, prices, busy[0], busy[1], rail)
     for _ in range(ROUNDS_HOME):
-        if not spill_rails.go_home(units, prices, busy, kept, rail):
+        gone = spill_rails.go_home(units, prices, busy, kept, rail)
+        if not gone + spill_swaps.trade_home(state, kept):
             break
     return Settled(rail, _longest(busy))
 

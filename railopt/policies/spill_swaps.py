@@ -13,9 +13,10 @@ from railopt.compiled import kernel_part, njit
 from railopt.policies.common import Costs
 from railopt.policies.spill_rails import Units
 
-__all__ = ["State", "relieve"]
+__all__ = ["State", "relieve", "trade_home"]
 
 LOOKS = 1 << 15  # at pairs of units for one exchange
+LOOKS_HOME = 1 << 22  # at pairs of units in a round in which units change places
 EXCHANGES = 64  # that a NIC may make
 NONE: Any = np.int64(-1)  # no literal: numba compiles what is called with one once for each value
 
@@ -74,6 +75,18 @@ def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
 
 
 @kernel_part()
+def _change_places(state: State, c: int, d: int) -> None:
+    """Put each of two units on the other's rail."""
+    rail, size = state.rail, state.units.size
+    n, m = int(rail[c]), int(rail[d])
+    _put(state, c, n, -size[c])
+    _put(state, d, m, -size[d])
+    _put(state, c, m, size[c])
+    _put(state, d, n, size[d])
+    rail[c], rail[d] = m, n
+
+
+@kernel_part()
 def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> bool:
     """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
     goes to a rail with room, or changes places with a smaller one there, at the fewest further
@@ -107,14 +120,12 @@ def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> b
         _put(state, c, full, size[c])
     if first < 0:
         return False
-    other = -1 - second if second < 0 else int(rail[second])
-    _put(state, first, full, -size[first])
     if second >= 0:
-        _put(state, second, other, -size[second])
-        _put(state, second, full, size[second])
-        rail[second] = full
-    _put(state, first, other, size[first])
-    rail[first] = other
+        _change_places(state, first, second)
+        return True
+    _put(state, first, full, -size[first])
+    _put(state, first, -1 - second, size[first])
+    rail[first] = -1 - second
     return True
 
 
@@ -131,3 +142,56 @@ def relieve(state: State, kept: int) -> None:
                 some = units[first[k] : first[k + 1]]
                 if busy[nic] <= kept or not _exchange(state, some, nic % rails, kept, sends):
                     break
+
+
+@kernel_part()
+def _saved(state: State, c: int, d: int) -> int:
+    """Bytes times grades that would be saved if two units changed places; less than 0 where one of
+    them can't take the other's rail.
+    """
+    grade, size, n, m = state.units.grade, state.units.size, state.rail[c], state.rail[d]
+    if grade[c, m] < 0 or grade[d, n] < 0:
+        return -1
+    saved = (int(grade[c, n]) - int(grade[c, m])) * size[c]
+    return saved + (int(grade[d, m]) - int(grade[d, n])) * size[d]
+
+
+@kernel_part()
+def _trade(state: State, some: Array, i: int, kept: int) -> bool:
+    """Have unit `some[i]` change places with that of `some`, which are of the same sender, with
+    which most is saved, such that no NIC is busy for longer than `kept` after that.
+    """
+    size, rail, c = state.units.size, state.rail, some[i]
+    n, stride = int(rail[c]), 1 + some.size * rail.size // LOOKS_HOME
+    most, other = np.int64(0), NONE
+    _put(state, c, n, -size[c])
+    for j in range(i % stride, some.size, stride):
+        d = some[j]
+        m = int(rail[d])
+        saved = _saved(state, c, d) if m != n else np.int64(0)
+        if saved <= most:
+            continue
+        _put(state, d, m, -size[d])
+        if _fits(state, c, m, kept, kept) and _fits(state, d, n, kept, kept):
+            most, other = saved, d
+        _put(state, d, m, size[d])
+    _put(state, c, n, size[c])
+    if other < 0:
+        return False
+    _change_places(state, c, other)
+    return True
+
+
+@njit(cache=True)
+def trade_home(state: State, kept: int) -> int:
+    """One round in which units change places with others of their sender, so that fewer bytes are
+    moved and no NIC is busy for longer than `kept`; how many did.
+    """
+    units, first = _by_node(state.units.src, state.costs.tx.shape[0])
+    changed = 0
+    for k in range(state.costs.tx.shape[0]):
+        some = units[first[k] : first[k + 1]]
+        for i in range(some.size):
+            if state.units.grade[some[i], state.rail[some[i]]] > 0:
+                changed += _trade(state, some, i, kept)
+    return changed

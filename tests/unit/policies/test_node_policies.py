@@ -244,6 +244,63 @@ def test_own_nics_need_one_nic_a_gpu_in_a_planner(fabric: Fabric) -> None:
         Planner(SEVERAL, 0, policy="own-nic")
 
 
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "rails"), [(8, 1, 2), (5, 1, 4), (4, 3, 6), (2, 2, 4), (7, 2, 6)]
+)
+@pytest.mark.parametrize("policy", ["own-nic", "pxn"])
+def test_a_gpus_nics_take_turns(nodes: int, gpus: int, rails: int, policy: str) -> None:
+    fabric = Fabric.uniform(nodes, rails, gpus=gpus)
+    made = plan(fabric, workloads.uniform(fabric, size=1), policy, chunk=1)
+    flows = (nodes - 1) * gpus  # of each GPU, over its own NICs
+    most = -(-flows // (rails // gpus))
+    assert made.send.max() == made.recv.max() == most
+
+
+@pytest.mark.parametrize("policy", ["own-nic", "pxn"])
+def test_a_dead_nic_is_replaced_by_another_of_its_gpu(policy: str) -> None:
+    fabric = Fabric.uniform(2, 6, gpus=2).degraded({(0, 1): "0", (1, 4): "0"})
+    made = plan(fabric, workloads.uniform(fabric, size="1MiB"), policy, chunk="64KiB")
+    gpu = made.chunks.src_gpu if policy == "own-nic" else made.chunks.dst_gpu
+    assert np.array_equal(made.rail // 3, gpu % 2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "chunk"),
+    [("sparse", 4, "1MiB"), ("moe:skew=0.5,seed=2", 2, "1MiB"), ("zipf:seed=1", 2, "256KiB")],
+)
+def test_few_bytes_are_moved_where_chunks_are_large(spec: str, nodes: int, chunk: str) -> None:
+    """There the plan comes from `lpt-global`, which ignores moves, and its units go home."""
+    fabric = Fabric.uniform(nodes, 8)
+    traffic = workloads.from_spec(spec, fabric)
+    made = plan(fabric, traffic, "spill", chunk=chunk)
+    away = plan(fabric, traffic, "lpt-global", chunk=chunk)
+    assert made.makespan <= away.makespan
+    assert made.staged < away.staged / 2
+    assert made.moved < 1.2 * plan(fabric, traffic, "own-nic", chunk=chunk).moved
+
+
+@pytest.mark.parametrize("fabric", [FABRIC, DEGRADED, SHARED, SEVERAL])
+def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
+    from railopt.policies import spill_rails, spill_swaps
+    from railopt.policies.spill import Settled, _begun, _longest
+
+    for seed in range(5):
+        chunks = tokens(fabric, seed)
+        away = plan(fabric, chunks, "lpt-global").rail
+        rail = away.copy()
+        units, prices = _begun(fabric, chunks, np.empty_like(rail))
+        busy = spill_rails.times(units, prices, rail)
+        kept = _longest(busy)
+        state = spill_swaps.State(units, prices, busy[0], busy[1], rail)
+        assert spill_swaps.trade_home(state, kept) > 0
+        again = spill_rails.times(units, prices, rail)
+        assert np.array_equal(again[0], busy[0])
+        assert np.array_equal(again[1], busy[1])
+        assert _longest(again) <= kept
+        assert Settled(rail, kept).moved(units) < Settled(away, kept).moved(units)
+        assert Plan(fabric, chunks, rail).moved < Plan(fabric, chunks, away).moved
+
+
 def test_slow_scale_up_counts_where_it_is_in_the_time() -> None:
     slow = replace(FABRIC, scaleup=20 * 10**9)
     for seed in range(5):
