@@ -169,11 +169,6 @@ def blame(plan: Plan, counted: Counted, runs: int | None = None) -> Blame:
         for nic in _nics(plan, side, node, [Fraction(n, runs) for n in row], headers, rates[side])
     ]
     nics.sort(key=lambda nic: nic.time, reverse=True)
-    if not nics[0].time:
-        raise InputError(
-            "only NICs that are dead in the plan's fabric carried bytes: name the devices in the "
-            "order of the rails (--ib-dev), or plan for the fabric as it is"
-        )
     bound = lower_bound(plan.fabric, plan.chunks)
     return Blame(plan, nics, _terms(plan, nics[0], headers, bound), bound, headers)
 
@@ -193,7 +188,8 @@ def _headers(plan: Plan, sides: dict[str, Ints], runs: int) -> Fraction:
 
 def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
     """int64 [nodes, rails] a side: the fabric's rates, or less where a port says that it is slower
-    or where its links were; a port's own where the fabric says that it is dead.
+    or where its links were; where the fabric says that it is dead a port's own or, if it counted
+    bytes all the same, the middle of all rates.
     """
     rates = [fabric.tx, fabric.rx]
     if counted.links:
@@ -207,11 +203,12 @@ def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
             np.maximum((rate * part).astype(np.int64), rate > 0)
             for rate, part in zip(rates, parts, strict=True)
         ]
-    known = counted.rate > 0
-    return {
-        side: np.where(known & ((rate == 0) | (counted.rate < rate)), counted.rate, rate)
-        for side, rate in zip(SIDES, rates, strict=True)
-    }
+    known, middle = counted.rate > 0, healthy(fabric).tx
+    found = {}
+    for side, rate, count in zip(SIDES, rates, (counted.sent, counted.received), strict=True):
+        rate = np.where((rate == 0) & (count > 0) & ~known, middle, rate)
+        found[side] = np.where(known & ((rate == 0) | (counted.rate < rate)), counted.rate, rate)
+    return found
 
 
 def _nics(

@@ -67,7 +67,7 @@ class KeepInterrupts:
     def _watch(self) -> None:
         """Wait for the signal, of which the interpreter writes the number into the pipe."""
         while True:
-            select.select([self._ends[0]], [], [])
+            self._readable(None)
             self._hearing = True  # from here on the pipe alone does not tell
             numbers = os.read(self._ends[0], 64)
             if not numbers:
@@ -89,8 +89,14 @@ class KeepInterrupts:
         """
         if threading.current_thread() is not threading.main_thread():
             return False
-        readable = not self._hearing and select.select([self._ends[0]], [], [], SOON_S)[0]
-        return bool(readable) or self._hearing or self.struck
+        readable = not self._hearing and self._readable(SOON_S)
+        return readable or self._hearing or self.struck
+
+    def _readable(self, within_s: float | None) -> bool:
+        """Wait until there is something in the pipe, or its other end is closed."""
+        ready = select.poll()  # select takes no descriptor above 1023
+        ready.register(self._ends[0], select.POLLIN)
+        return bool(ready.poll(None if within_s is None else 1000 * within_s))
 
 
 def heard(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -36,5 +36,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     out = output_of(args)
     out.table(COLUMNS, device_rows(found, rails, args.ib_port))
-    out.say(f"# rail map: --rails {','.join(rails) or '(no active port)'}")
+    out.say(f"# rail map: --ib-dev {','.join(rails) or '(no active port)'}")
     return 0

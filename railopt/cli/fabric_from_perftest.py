@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from railopt.cli.common import listed, note, print_json
-from railopt.cli.launching import whole
+from railopt.cli.launching import require_toml, whole
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.runtime.naming import Naming, hosts_from, once
@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.force and not args.output:
         raise InputError("--force can't act: it is for a file named with -o")
+    require_toml("-o", args.output)
     dead = args.missing == "dead"
     gathered = read(args.reports, _naming(args), missing_dead=dead)
     fabric = fabric_from(gathered, args.gpus, missing_dead=dead)
@@ -89,11 +90,13 @@ def _naming(args: argparse.Namespace) -> Naming | None:
 
 
 def _talk(gathered: Gathered, fabric: Fabric) -> None:
-    """What was found to be dead."""
+    """What was found to be dead, one way or both."""
     for text in gathered.failed:
         note(f"dead: {text}")
-    for node, rail in np.argwhere((fabric.tx == 0) & (fabric.rx == 0)).tolist():
-        note(f"dead: node {node} rail {rail}")
+    for node, rail in np.argwhere((fabric.tx == 0) | (fabric.rx == 0)).tolist():
+        alive = fabric.tx[node, rail], fabric.rx[node, rail]
+        way = "" if not any(alive) else " (recv)" if alive[0] else " (send)"
+        note(f"dead: node {node} rail {rail}{way}")
 
 
 def _calm(fabric: Fabric, step: str | None) -> Fabric:

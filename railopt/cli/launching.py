@@ -10,11 +10,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from railopt.cli.common import note
 from railopt.cli.config import Configured
-from railopt.errors import InputError
+from railopt.errors import InputError, printable
 from railopt.plans import Plan
 from railopt.runtime.metrics import Metrics, served
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
@@ -135,13 +136,18 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def of_rank(path: str, rank: int) -> str:
+    """A file's name with this process's rank in the place of {rank}."""
+    return path.replace("{rank}", str(rank))
+
+
 @contextmanager
 def metered(args: argparse.Namespace, rank: int) -> Iterator[Callable[[Plan, Report], None] | None]:
     """What is to be told of each run, where --metrics or --metrics-port ask for it."""
     if args.metrics is None and args.metrics_port is None:
         yield None
         return
-    metrics = Metrics(args.metrics and args.metrics.replace("{rank}", str(rank)))
+    metrics = Metrics(args.metrics and of_rank(args.metrics, rank))
     if args.metrics_port is None:
         yield metrics.seen
     else:
@@ -188,8 +194,8 @@ def _launch(args: argparse.Namespace) -> Launch | None:
 
 
 def _given(args: argparse.Namespace, name: str) -> bool:
-    value = getattr(args, name, None)
-    return value not in (None, False) and not isinstance(value, Configured)
+    value = getattr(args, name, None)  # 0 is a value, and equals False
+    return value is not None and value is not False and not isinstance(value, Configured)
 
 
 def _flag(name: str) -> str:
@@ -223,6 +229,12 @@ def options_of(args: argparse.Namespace) -> Options:
     return Options(
         patience=patience, **{name: value for name, value in given.items() if value is not None}
     )
+
+
+def require_toml(flag: str, path: str | None) -> None:
+    """Refuse to save a fabric under a name that means something else."""
+    if path is not None and Path(path).suffix.lower() != ".toml":
+        raise InputError(f"{flag} {printable(path)}: expected a name that ends in .toml")
 
 
 def devices_of(args: argparse.Namespace) -> tuple[str, ...] | None:

@@ -6,7 +6,6 @@ import argparse
 import io
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from railopt.arrays import check_targets, write_atomic
 from railopt.cli.common import add_format_arguments, output_of, print_json
@@ -18,11 +17,13 @@ from railopt.cli.launching import (
     devices_of,
     meeting_of,
     metered,
+    of_rank,
     options_of,
+    require_toml,
     talk,
     whole,
 )
-from railopt.errors import CheckFailed, InputError, printable
+from railopt.errors import CheckFailed, InputError
 from railopt.plans import Plan
 from railopt.runtime.adapt import MODES, Adapter
 from railopt.runtime.carried import Carried, carry
@@ -55,7 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="copy inside nodes as planned (spill, even-excess), with the host's memcpy",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="record: where the table goes (default: stdout)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="record: where the table goes (default: stdout); {rank} in the name is this process's "
+        "rank",
     )
     parser.add_argument(
         "--force", action="store_true", help="replace the file of -o or --save-fabric if it exists"
@@ -82,10 +87,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--adapt can't act: one run leaves none to plan for; add --iters")
     if args.force and not (args.output or args.save_fabric):
         raise InputError("--force can't act: it is for a file named with -o or --save-fabric")
-    if args.save_fabric and Path(args.save_fabric).suffix.lower() != ".toml":
-        raise InputError(
-            f"--save-fabric {printable(args.save_fabric)}: expected a name that ends in .toml"
-        )
+    require_toml("--save-fabric", args.save_fabric)
     if args.format == "json" and args.report_gbits:
         raise InputError("--report_gbits can't act: --json gives bytes and seconds")
     reported = "no_verify", "format", "report_gbits", "adapt", "save_fabric", "stage", *METRICS
@@ -100,9 +102,10 @@ def run(args: argparse.Namespace) -> int:
     if args.adapt not in (None, "off") or args.save_fabric:
         adapter = Adapter(plan.fabric, args.adapt or "off")
     with metered(args, launch.rank) as seen:
-        carried = carry(plan, sender, replace(setting, seen=seen), args.iters, adapter)
+        setting, every = replace(setting, seen=seen), args.format == "json"
+        carried = carry(plan, sender, setting, args.iters, adapter, every=every)
     if sender == "record":
-        _save(args, table_of_posts.getvalue())
+        _save(args, table_of_posts.getvalue(), launch.rank)
     elif launch.rank == 0:
         _show(args, carried)
     try:
@@ -133,12 +136,13 @@ def _setting(
     )
 
 
-def _save(args: argparse.Namespace, text: str) -> None:
+def _save(args: argparse.Namespace, text: str, rank: int) -> None:
     if args.output is None:
         sys.stdout.write(text)
         return
-    write_atomic(args.output, text, force=args.force)
-    talk("record", f"wrote {args.output}")
+    path = of_rank(args.output, rank)
+    write_atomic(path, text, force=args.force)
+    talk("record", f"wrote {path}")
 
 
 def _show(args: argparse.Namespace, carried: Carried) -> None:

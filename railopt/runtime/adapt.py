@@ -151,11 +151,16 @@ class Adapter:
 
     def _made(self, steps: Array) -> Fabric:
         tx, rx = (
-            np.where(self._dead, 0, np.where(rates > 0, np.maximum(1, rates // STEPS * step), 0))
+            np.where(self._dead, 0, np.where(rates > 0, np.maximum(1, _part(rates, step)), 0))
             for rates, step in zip((self.nominal.tx, self.nominal.rx), steps, strict=True)
         )
         full = (steps == STEPS).all() and not self._dead.any()
         return self.nominal if full else replace(self.nominal, tx=tx, rx=rx)
+
+
+def _part(rates: Array, step: Array) -> Array:
+    """`step` 32nds of each rate; its product with a rate need not fit."""
+    return rates // STEPS * step + rates % STEPS * step // STEPS
 
 
 def _steps(parts: Array) -> Array:

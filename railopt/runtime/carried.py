@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from railopt.errors import InputError
@@ -10,7 +10,7 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.runtime.adapt import Adapter, Replan
 from railopt.runtime.senders import SENDERS, Setting
-from railopt.runtime.senders.report import Report
+from railopt.runtime.senders.report import Fault, RailReport, Report
 from railopt.runtime.senders.setting import Carrier
 
 SHARED = 1 << 16
@@ -20,7 +20,7 @@ SHARED = 1 << 16
 class Carried:
     """Runs of one plan: `nodes[k][i]` is process k's report of run i (loopback: one process). In a
     world of more than SHARED links other processes' reports come without them. `replans` are the
-    plans that an adapter made of it.
+    plans that an adapter made of it. Where not every run was kept, there is one report of all.
     """
 
     sender: str
@@ -67,7 +67,7 @@ def _rail_rows(runs: tuple[Report, ...]) -> list[list[str]]:
         [
             str(rail.rail),
             rail.device,
-            "ok" if rail.alive else _cause(runs, rail.rail),
+            _state(runs, rail),
             str(rail.chunks),
             str(rail.bytes),
             "",
@@ -86,37 +86,74 @@ def _node_row(runs: tuple[Report, ...], scale: float) -> list[str]:
     return ["all", "", "", str(last.chunks), str(last.bytes), *times]
 
 
-def _cause(runs: tuple[Report, ...], rail: int) -> str:
-    causes = [fault.cause for report in runs for fault in report.faults if fault.rail == rail]
-    return f"dead: {causes[0]}" if causes else "dead"
+def _state(runs: tuple[Report, ...], rail: RailReport) -> str:
+    """Whether a rail lives, or to whom it is dead, and why it was last."""
+    dead = [k.peer for k in runs[-1].links if k.rail == rail.rail and not k.alive]
+    if rail.alive and not dead:
+        return "ok"
+    causes = [
+        fault.cause
+        for report in runs
+        for fault in report.faults
+        if fault.rail == rail.rail and (not rail.alive or fault.peer in dead)
+    ]
+    whom = f" to {', '.join(map(str, dead))}" if rail.alive else ""
+    return f"dead{whom}: {causes[-1]}" if causes else f"dead{whom}"
 
 
 def carry(
-    plan: Plan, sender: str, setting: Setting, iters: int = 1, adapter: Adapter | None = None
+    plan: Plan,
+    sender: str,
+    setting: Setting,
+    iters: int = 1,
+    adapter: Adapter | None = None,
+    *,
+    every: bool = True,
 ) -> Carried:
     """Run a plan `iters` times on all ranks; every rank gets what all of them said. An `adapter`
-    learns from each run, and its mode says when the next is made with another plan.
+    learns from each run, and its mode says when the next is made with another plan. Without `every`
+    run what `Carried.rows` needs is kept alone, and memory does not grow with `iters`.
     """
     links = few_links(plan.fabric)
     if adapter is not None:
         _check_adapter(adapter, plan, links)
     with SENDERS[sender].opened(setting) as carrier:
-        reports, every, replans = [], [], []
-        present = plan
+        kept: list[list[Report]] = []
+        replans, present = [], plan
         for run in range(1, iters + 1):
-            reports.append(carrier.carry(present))
-            if adapter is None:
-                continue
-            every.append(_all(carrier, reports[-1], links))
-            if adapter.learn(present, every[-1]) and run < iters:
+            mine = carrier.carry(present)
+            told = _all(carrier, mine, links)
+            told[setting.launch.rank if len(told) > 1 else 0] = mine  # with its links in any world
+            if every or not kept:
+                kept.append(told)
+            else:
+                kept[0] = _folded(kept[0], told, run)
+            if adapter is not None and adapter.learn(present, told) and run < iters:
                 present = adapter.plan(present)
                 replans.append(Replan(run, present))
                 setting.say(f"after run {run} the plan is made again: {adapter.changes()}")
-        every = every or [_all(carrier, report, links) for report in reports]
-    nodes = list(zip(*every, strict=True))
-    mine = setting.launch.rank if len(nodes) > 1 else 0
-    nodes[mine] = tuple(reports)  # with their links in any world
-    return Carried(sender, plan, tuple(nodes), tuple(replans))
+    return Carried(sender, plan, tuple(zip(*kept, strict=True)), tuple(replans))
+
+
+def _folded(before: list[Report], now: list[Report], run: int) -> list[Report]:
+    """One report of each process for all runs: the last one, with the mean time, all wrong chunks
+    and the last fault of each link.
+    """
+    return [
+        replace(
+            last,
+            seconds=past.seconds + (last.seconds - past.seconds) / run,
+            wrong=None if last.wrong is None else last.wrong + (past.wrong or 0),
+            faults=_last((*past.faults, *last.faults)),
+        )
+        for past, last in zip(before, now, strict=True)
+    ]
+
+
+def _last(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """The last of each link, in their order."""
+    places = [(fault.peer, fault.rail) for fault in faults]
+    return tuple(f for i, f in enumerate(faults) if places[i] not in places[i + 1 :])
 
 
 def _check_adapter(adapter: Adapter, plan: Plan, links: bool) -> None:

@@ -90,13 +90,14 @@ class Metrics:
             write_atomic(path, self.text(), force=True)
 
     def seen(self, plan: Plan, report: Report) -> None:
-        """Count a run."""
+        """Count a run; of one that failed, what became of its links alone."""
         with self._lock:
-            runs = self._runs.setdefault((report.sender, report.policy), [0, 0.0, 0.0, 0])
-            runs[0] += 1
-            runs[1] += report.seconds
-            runs[2] = report.seconds
-            runs[3] += report.wrong or 0
+            if not report.failed:
+                runs = self._runs.setdefault((report.sender, report.policy), [0, 0.0, 0.0, 0])
+                runs[0] += 1
+                runs[1] += report.seconds
+                runs[2] = report.seconds
+                runs[3] += report.wrong or 0
             if plan is not self._plan:
                 self._plan, self._planned = plan, _planned_rates(plan)
                 self._plans += 1
@@ -105,7 +106,11 @@ class Metrics:
                 counts = self._links.setdefault(place, [0] * len(METERS))
                 for i, meter in enumerate(METERS):
                     counts[i] += meter.of(link)
-                self._rates[place] = link.rate or 0.0, self._planned.get(place, 0.0)
+            achieved = {(k.node, k.peer, k.rail): k.rate or 0.0 for k in report.links}
+            self._rates = {  # 0 for links that this plan does not use
+                place: (achieved.get(place, 0.0), self._planned.get(place, 0.0))
+                for place in self._links
+            }
         if self._path is not None:
             self._write(self._path)
 

@@ -29,6 +29,7 @@ _PLACES = [  # with the words "node" and "rail", or with two numbers alone
     re.compile(rf"{places}(?:[._-]?(tx|rx))?\.json\Z", re.ASCII | re.IGNORECASE)
     for places in (r".*node(\d{1,6})(?!\d).*rail(\d{1,6})", r"\D*(\d{1,6})\D+(\d{1,6})")
 ]
+_SUFFIX = re.compile(r"\.json\Z", re.IGNORECASE)
 MAX_REPORT = 1 << 20
 MAX_NUMBER = Fraction(10**15)
 _UNITS = (Fraction(2**20), Fraction(10**9, 8))  # MB/s, Gb/s
@@ -127,12 +128,12 @@ def read(
     paths: Sequence[str], naming: Naming | None = None, *, missing_dead: bool = False
 ) -> Gathered:
     """The NICs that these reports measured, by numbers in their names or by hosts and devices.  A
-    report of nothing is refused, or with `missing_dead` a dead NIC.
+    report that is missing or of nothing is refused, or with `missing_dead` a dead NIC.
     """
     if naming is None:
         places = [place_of(path) for path in paths]
     else:
-        places = naming.places([Path(path).name.removesuffix(".json") for path in paths])
+        places = naming.places([_SUFFIX.sub("", Path(path).name) for path in paths])
     measured, failed = [], []
     for path, place in zip(paths, places, strict=True):
         try:
@@ -154,7 +155,8 @@ def _read_rate(path: str) -> int:
             data = file.read(MAX_REPORT + 1)
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{printable(path)}: {words}") from error
+        kind = FormatError if isinstance(error, FileNotFoundError) else InputError
+        raise kind(f"{printable(path)}: {words}") from error
     name = printable(Path(path).name)
     if len(data) > MAX_REPORT:
         raise FormatError(
@@ -167,7 +169,7 @@ def fabric_from(
     gathered: Gathered, gpus: int | None = None, *, missing_dead: bool = False
 ) -> Fabric:
     """A fabric with these rates, each direction measured once; a NIC without a report is refused,
-    or with `missing_dead` dead, if at least half of them have one.
+    or with `missing_dead` dead, if at least half of them have one in each direction.
     """
     measured = gathered.measured
     if not measured:
@@ -183,7 +185,7 @@ def fabric_from(
     nodes = gathered.nodes or 1 + max(m.node for m in measured)
     rails = gathered.rails or 1 + max(m.rail for m in measured)
     if missing_dead:
-        _require_half(sum(rate > 0 for rate in rates.values()), nodes, rails)
+        _require_half([side for (_, _, side), rate in rates.items() if rate > 0], nodes, rails)
     for place in itertools.product(range(nodes), range(rails), SIDES):
         if place not in rates and not missing_dead:  # found before more were tried than given
             node, rail, side = place
@@ -200,13 +202,17 @@ def fabric_from(
     return Fabric(nodes, rails, rails if gpus is None else gpus, tx, rx)
 
 
-def _require_half(sides: int, nodes: int, rails: int) -> None:
-    """Refuse to call most of a fabric dead: names were read wrongly, or reports left out."""
-    if nodes * rails > MAX_NICS or sides < nodes * rails:
-        raise InputError(
-            f"rates of {sides} of {2 * nodes * rails} directions of {nodes} nodes x {rails} "
-            f"rails: expected at least half of them, before the others are called dead"
-        )
+def _require_half(measured: list[str], nodes: int, rails: int) -> None:
+    """Refuse to call most of a fabric dead, one way or both: names were read wrongly, or reports
+    left out. `measured` has the side of each rate.
+    """
+    for side in SIDES:
+        count = measured.count(side)
+        if nodes * rails > MAX_NICS or 2 * count < nodes * rails:
+            raise InputError(
+                f"{side} rates of {count} of the {nodes * rails} NICs of {nodes} nodes x {rails} "
+                f"rails: expected at least half of them, before the others are called dead"
+            )
 
 
 def rounded(fabric: Fabric, step: str) -> Fabric:

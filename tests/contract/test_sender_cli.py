@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,23 @@ def test_ranks_of_a_launcher_record_their_own_table_and_loopback_is_all_of_them(
     assert whole.out
 
 
+def test_ranks_of_another_number_than_nodes_record_nothing(
+    plan_file: Path, tmp_path: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ("send", plan_file, "--sender", "record", "-o", tmp_path / "posts-{rank}.tsv")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "5")
+    ran = railopt_cli(*line)
+    assert ran.code == 1
+    assert "the plan is for 2 nodes, this run has 5 ranks" in ran.err
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    ran = railopt_cli(*line)
+    assert ran.code == 0, ran.err
+    assert f"wrote {tmp_path / 'posts-1.tsv'}" in ran.err
+    nodes = {row.split("\t")[2] for row in (tmp_path / "posts-1.tsv").read_text().splitlines()[1:]}
+    assert nodes == {"1"}
+
+
 def test_wrong_bytes_are_the_exit_code_of_every_rank(
     plan_file: Path, null_devices: NullLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +107,13 @@ def test_record_goes_to_stdout_or_a_file(plan_file: Path, tmp_path: Path, railop
     assert (
         railopt_cli("send", plan_file, "--sender", "record", "-o", tmp_path / "posts.tsv").code == 1
     )
+    large = railopt_cli(
+        "send", plan_file, "--sender", "record", "--batch", 1024, "--depth", 1024
+    ).out
+    signals = [
+        sum(row.split("\t")[7] == "1" for row in out.splitlines()) for out in (ran.out, large)
+    ]
+    assert signals[0] >= signals[1] > 0
 
 
 @pytest.mark.parametrize(
@@ -141,7 +166,14 @@ HOSTS = ["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"]
         ("send", ["--json", "--report_gbits"], "--report_gbits can't act"),
         ("send", ["--sender", "record", "--no-verify"], "--no-verify can't act"),
         ("send", ["--sender", "record", "--report_gbits"], "--report_gbits can't act"),
-        ("send", ["--sender", "record", "--depth", "9"], "--depth can't act"),
+        ("send", ["--sender", "record", "--depth", "9"], "1 <= batch <= depth"),
+        ("send", ["--sender", "record", "--qp", "2"], "--qp can't act"),
+        ("send", ["--sender", "record", "--metrics-port", "0"], "--metrics-port can't act"),
+        ("send", ["--gid-index", "0"], "--gid-index can't act"),
+        ("send", ["--sl", "0"], "--sl can't act"),
+        ("send", ["--tclass", "0"], "--tclass can't act"),
+        ("send", ["--ib-retry", "0"], "--ib-retry can't act"),
+        ("send", ["--join", "0"], "--join can't act"),
         ("send", ["--sender", "record", "--batch", "0"], "1 <= batch <= depth"),
         ("send", ["--sender", "record", "--size", "1e9999"], "not a size"),
         ("send", [*HOSTS, "--port", "0"], "from 1 to 65535"),
@@ -242,6 +274,26 @@ def null_devices(monkeypatch: pytest.MonkeyPatch) -> NullLibrary:
     return lib
 
 
+def before_each_run(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[verbs_sender.Verbs], None]
+) -> None:
+    """Have something happen to a sender whenever it is about to run a plan."""
+    real = verbs_sender.Verbs.run
+
+    def run(self: verbs_sender.Verbs, *args: Any) -> Any:
+        act(self)
+        return real(self, *args)
+
+    monkeypatch.setattr(verbs_sender.Verbs, "run", run)
+
+
+def lose_rail(null_devices: NullLibrary, sender: verbs_sender.Verbs) -> None:
+    """Rail 0 of node 1 dies in the first run, and stays so."""
+    if sender.group.rank == 0 and sender.exchange.round == 0:
+        null_devices.down.add("null1_0")
+        null_devices.inject(sender.wiring.by_place[1, 0].qp.pointer, 12, 3)
+
+
 def on_two_nodes(*arguments: str) -> list[int]:
     codes, port = [-1, -1], free_port()
 
@@ -285,15 +337,7 @@ def test_send_reports_a_rail_that_died_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    real = verbs_sender.Verbs.run
-
-    def run(self: verbs_sender.Verbs, *args: Any) -> Any:
-        if self.group.rank == 0 and self.exchange.round == 0:
-            null_devices.down.add("null1_0")  # and it stays so
-            null_devices.inject(self.wiring.by_place[1, 0].qp.pointer, 12, 3)
-        return real(self, *args)
-
-    monkeypatch.setattr(verbs_sender.Verbs, "run", run)
+    before_each_run(monkeypatch, partial(lose_rail, null_devices))
     assert on_two_nodes("send", str(plan_file), "--iters", "3") == [0, 0]
     captured = capsys.readouterr()
     assert captured.err.count("RETRY_EXC_ERR") == 2, "each end says so once"
@@ -310,15 +354,7 @@ def test_metrics_of_two_nodes(
     capsys: pytest.CaptureFixture[str],
     railopt_cli: Cli,
 ) -> None:
-    real = verbs_sender.Verbs.run
-
-    def run(self: verbs_sender.Verbs, *args: Any) -> Any:
-        if self.group.rank == 0 and self.exchange.round == 0:
-            null_devices.down.add("null1_0")  # and it stays so
-            null_devices.inject(self.wiring.by_place[1, 0].qp.pointer, 12, 3)
-        return real(self, *args)
-
-    monkeypatch.setattr(verbs_sender.Verbs, "run", run)
+    before_each_run(monkeypatch, partial(lose_rail, null_devices))
     after = tmp_path / "after"
     after.mkdir()
     (tmp_path / "before.prom").write_text("# EOF\n")
@@ -342,6 +378,32 @@ def test_metrics_of_two_nodes(
     assert all(nic["others"] == "0" for nic in blamed["nics"])
 
 
+def test_metrics_and_talk_of_a_run_that_failed(
+    plan_file: Path,
+    tmp_path: Path,
+    null_devices: NullLibrary,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def act(sender: verbs_sender.Verbs) -> None:
+        if sender.group.rank == 0 and sender.exchange.round == 1:
+            null_devices.down |= {"null1_0", "null1_1"}
+            for rail in range(2):
+                null_devices.inject(sender.wiring.by_place[1, rail].qp.pointer, 12, 1)
+
+    before_each_run(monkeypatch, act)
+    monkeypatch.setattr("railopt.runtime.senders.exchange.NEWS_S", 0.2)
+    files = ["--iters", "3", "--metrics", str(tmp_path / "{rank}.prom")]
+    assert on_two_nodes("send", str(plan_file), *files) == [3, 3]
+    said = capsys.readouterr().err
+    assert "no living rail is left to node 1" in said
+    assert "rail 1 between node 0 and node 1 died" in said
+    found = families((tmp_path / "0.prom").read_text())
+    assert sum(found["railopt_link_faults"].values()) == 2
+    assert [*found["railopt_runs"].values()] == [1], "the one that came to its end"
+    assert sum(found["railopt_link_sent_bytes"].values()) == small_plan(2, 2).send[0].sum()
+
+
 @pytest.mark.slow
 def test_a_dead_nic_leaves_the_plan_and_comes_back(
     plan_file: Path,
@@ -350,19 +412,14 @@ def test_a_dead_nic_leaves_the_plan_and_comes_back(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    real = verbs_sender.Verbs.run
-
-    def run(self: verbs_sender.Verbs, *args: Any) -> Any:
-        if self.group.rank == 0 and self.exchange.round == 0:
-            null_devices.down.add("null1_0")
-            null_devices.inject(self.wiring.by_place[1, 0].qp.pointer, 12, 3)
-        if self.exchange.round == 4:
+    def act(sender: verbs_sender.Verbs) -> None:
+        lose_rail(null_devices, sender)
+        if sender.exchange.round == 4:
             null_devices.down.clear()
-        if self.exchange.round >= 4:
+        if sender.exchange.round >= 4:
             time.sleep(0.1)
-        return real(self, *args)
 
-    monkeypatch.setattr(verbs_sender.Verbs, "run", run)
+    before_each_run(monkeypatch, act)
     saved = tmp_path / "now.toml"
     arguments = ["--iters", "30", "--adapt", "failures", "--save-fabric", str(saved), "--json"]
     assert on_two_nodes("send", str(plan_file), *arguments) == [0, 0]
@@ -581,7 +638,7 @@ def test_devices_lists_ports_gids_and_the_rail_map(two_nics: Path, railopt_cli: 
     ], "PCI order"
     assert "2=::ffff:10.10.0.1 (RoCE v2)" in lines[2]
     assert "400 Gb/sec (4X NDR)" in lines[2]
-    assert lines[5] == "# rail map: --rails mlx5_1,mlx5_0"
+    assert lines[5] == "# rail map: --ib-dev mlx5_1,mlx5_0"
     data = json.loads(railopt_cli("devices", "--rails", "mlx5_0,mlx5_1", "--json").out)
     assert data["rails"] == ["mlx5_0", "mlx5_1"]
     assert {d["name"]: d["numa"] for d in data["devices"]} == {
@@ -612,7 +669,7 @@ def test_devices_without_library_or_device_exits_3(
 def test_a_plan_with_other_rails_is_refused(two_nics: Path) -> None:
     found = devices.list_devices(NullLibrary(["mlx5_0", "mlx5_1", "mlx5_2"]), two_nics)
     assert devices.rail_map(None, found, count=2) == ["mlx5_1", "mlx5_0"]
-    with pytest.raises(Exception, match="the plan has 4 rails, this node would use 2"):
+    with pytest.raises(InputError, match=r"the plan has 4 rails, this node would use 2 .*--ib-dev"):
         devices.rail_map(None, found, count=4)
 
 

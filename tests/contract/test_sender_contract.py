@@ -6,6 +6,7 @@ import gc
 import io
 import sys
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
 from railopt.errors import BackendError, InputError
 from railopt.policies import POLICIES
+from railopt.runtime.adapt import shares
 from railopt.runtime.carried import carry as carry_out
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.senders import SENDERS, Setting
 from railopt.runtime.senders.loopback import Loopback
+from railopt.runtime.senders.protocol import Finished
 from railopt.runtime.senders.record import Record
-from railopt.runtime.senders.report import Report
+from railopt.runtime.senders.report import Fault, Report
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.engine import Engine, Link, LinkJob
 from railopt.runtime.verbs.null import NullLibrary
@@ -48,6 +51,50 @@ def test_every_sender_that_needs_no_other_rank_carries_a_plan_by_its_name(name: 
     assert carried.as_dict()["digest"] == plan.digest
     assert len(carried.rows()) == 2 + 1
     assert {len(row) for row in carried.rows(gbits=True)} == {len(carried.columns(gbits=True))}
+
+
+def test_what_a_table_needs_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = small_plan(3, 2)
+    setting = Setting(room=Layout.packed(plan.chunks), rails=2)
+    reports = [
+        replace(
+            Loopback().run(plan).wait(),
+            seconds=float(run),
+            wrong=run,
+            faults=(Fault(0, 1 + run % 2, 0, f"run {run}", 0, 0.0),),
+        )
+        for run in range(1, 6)
+    ]
+    tables = []
+    for every in (True, False):
+        told = iter(reports)
+        monkeypatch.setattr(Loopback, "run", lambda self, plan, told=told: Finished(next(told)))
+        carried = carry_out(plan, "loopback", setting, iters=5, every=every)
+        tables.append((carried.rows(), carried.wrong))
+    assert tables[0] == tables[1]
+    assert tables[1][0][-1][-3:] == ["3000000.0", "0.000", "15"]
+    assert len(carried.nodes[0]) == 1
+    assert [fault.cause for fault in carried.nodes[0][0].faults] == ["run 4", "run 5"]
+
+
+def test_loopbacks_links_share_their_nics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every copied byte takes a nanosecond: each NIC shows a byte a nanosecond, however many peers
+    it has.
+    """
+    from railopt.runtime.payload import pattern
+
+    clock = [0.0]
+
+    def copy(source: Any, target: Any, size: Any) -> None:
+        clock[0] += int(size.sum()) / 1e9
+
+    monkeypatch.setattr(pattern, "copy_chunks", copy)
+    monkeypatch.setattr("railopt.runtime.senders.loopback.time.perf_counter", lambda: clock[0])
+    fabric = Fabric.uniform(5, 1, "4GB/s")
+    plan = make_plan(fabric, workloads.uniform(fabric, size="1MiB"), "lpt")
+    report = Loopback(verify=False).run(plan).wait()
+    shown = shares(fabric, report.links)
+    assert shown == pytest.approx(np.full((2, 5, 1), 0.25), rel=1e-6)
 
 
 def test_a_report_that_is_none_is_refused() -> None:

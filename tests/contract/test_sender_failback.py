@@ -38,7 +38,7 @@ def until_back(sender: Verbs, plan: Any, first: int, limit_s: float = 10.0) -> l
         wrong, report = carry(sender, plan, first + len(reports))
         assert wrong == 0
         reports.append(report)
-        alive = all(rail.alive for rail in report.rails)
+        alive = all(link.alive for link in report.links)
         if all(sender.group.allgather(alive)):
             return reports
         time.sleep(0.01)

@@ -4,6 +4,10 @@ vanish.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import fcntl
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -18,17 +22,19 @@ from railopt import Fabric, workloads
 from railopt.errors import BackendError
 from railopt.inside import Inside
 from railopt.policies import POLICIES
+from railopt.runtime.carried import Carried
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders import exchange
 from railopt.runtime.senders.exchange import ROUNDS, full_round, immediate
 from railopt.runtime.senders.replan import replan
+from railopt.runtime.senders.report import Fault
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.senders.verbs_run import VerbsRun
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.engine import PROTECTION
-from railopt.runtime.verbs.objects import Qp
+from railopt.runtime.verbs.objects import Device, Qp
 from railopt.runtime.verbs.rails import Damping, Options
 from tests.contract.sender_world import World, carry, small_plan
 
@@ -200,9 +206,35 @@ def test_without_a_living_rail_the_run_ends_and_names_the_peer() -> None:
         return carry(sender, small_plan(2, 2), 0, inject)
 
     first, second = world.run(work)
-    assert isinstance(first, BackendError)
-    assert "node 1" in str(first)
+    assert isinstance(first, PeerLost)
+    assert "no living rail is left to node 1" in str(first)
+    assert str(first).endswith("(rail 0, 1: RETRY_EXC_ERR)")
     assert isinstance(second, BackendError)
+
+
+def test_links_that_die_when_nothing_is_owed_doom_nothing() -> None:
+    """As where a peer is done and closes them; here they come back."""
+    world, plan = World(2, 2, options=Options(damping=Damping(0.01, 0.05, 0))), small_plan(2, 2)
+
+    def work(sender: Verbs) -> Any:
+        exchange, group = sender.exchange, sender.group
+        first = carry(sender, plan, 1)[0]
+        group.allgather("done")
+        if group.rank == 1:
+            with exchange.lock:
+                for link in list(sender.wiring.by_place.values()):
+                    sender._failover.fail(link, "late")
+        deadline, absent = time.monotonic() + 20, sender._failback._absent
+        while time.monotonic() < deadline and not _proved(absent):
+            time.sleep(0.01)
+        group.allgather("back")
+        return first, carry(sender, plan, 2)[0], exchange.doom
+
+    assert world.run(work) == [(0, 0, None)] * 2
+
+
+def _proved(absent: dict[Any, Any]) -> bool:
+    return len(absent) == 2 and all(one.proved for one in absent.values())
 
 
 def test_staged_plans_survive_too() -> None:
@@ -246,7 +278,23 @@ def test_the_death_of_rank_0_is_noticed_too() -> None:
         assert "node 0" in str(result)
 
 
-def test_a_silent_peer_is_given_up_after_the_stall_time() -> None:
+def _waited(run: VerbsRun) -> None:
+    run.wait()
+
+
+def _waited_in_turns(run: VerbsRun) -> None:
+    while True:
+        with contextlib.suppress(TimeoutError):
+            run.wait(timeout_s=0.1)
+
+
+def _polled(run: VerbsRun) -> None:
+    while not run.poll():
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", [_waited, _waited_in_turns, _polled])
+def test_a_silent_peer_is_given_up_after_the_stall_time(how: Callable[[VerbsRun], None]) -> None:
     over = threading.Event()
 
     def work(sender: Verbs) -> Any:
@@ -254,13 +302,29 @@ def test_a_silent_peer_is_given_up_after_the_stall_time() -> None:
             over.wait(20)  # alive, but never runs the plan
             return None
         try:
-            return sender.run(small_plan(2, 2)).wait()
+            how(sender.run(small_plan(2, 2)))
         finally:
             over.set()
 
+    began = time.monotonic()
     first, _ = World(2, 2, options=Options(stall_s=0.5)).run(work)
     assert isinstance(first, PeerLost)
     assert "waiting for node 1" in str(first)
+    assert time.monotonic() - began < 10
+
+
+def test_while_nobody_looks_a_run_does_not_stall() -> None:
+    """Both ends compute for twice the stall time, one a little longer."""
+
+    def work(sender: Verbs) -> Any:
+        if sender.group.rank == 1:
+            time.sleep(1.2)
+        run = sender.run(small_plan(2, 2))
+        run.poll()
+        time.sleep(1.0 * (sender.group.rank == 0))
+        return run.wait().sender
+
+    assert World(2, 2, options=Options(stall_s=0.5)).run(work) == ["verbs", "verbs"]
 
 
 def test_wait_may_time_out_and_go_on() -> None:
@@ -302,8 +366,56 @@ def test_replanning_keeps_to_rails_that_the_fabric_has_at_both_ends() -> None:
     rails, policy = replan(again, rows, 0, 1, alive=[1, 2, 3])
     assert set(rails.tolist()) <= {1, 3}
     assert policy == "lpt"
-    with pytest.raises(BackendError, match="no living rail is left"):
-        replan(again, rows, 0, 1, alive=[2])
+    assert set(replan(again, rows, 0, 1, alive=[2])[0].tolist()) == {2}, "its links live"
+
+
+def test_a_rail_that_came_back_carries_what_the_plan_had_for_others() -> None:
+    """The plan is for a fabric without it, as --adapt makes one after it died."""
+    fabric = Fabric.uniform(2, 2).degraded({(0, 1): "0"})
+    chunks = workloads.zipf(fabric, mean="6KiB", seed=0).chunks("1KiB")
+    plan = railopt.plan(fabric, chunks, "lpt")
+    for rounds in with_fault(World(2, 2), plan, s.IBV_WC_RETRY_EXC_ERR, after=3, rounds=1):
+        assert isinstance(rounds, list), rounds
+        assert rounds[0][0] == 0
+        assert [rail.alive for rail in rounds[0][1].rails] == [False, True]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_a_device_says_of_itself_never_hides_the_fault(
+    broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its descriptor is above those that select() takes; or it can't be asked."""
+    read, write = os.pipe()
+    high = fcntl.fcntl(read, fcntl.F_DUPFD, 1500)
+    plan, world = small_plan(2, 2), World(2, 2)
+
+    def work(sender: Verbs) -> Any:
+        for rail in sender.wiring.rails:
+            place = s.LAYOUTS["ibv_context"][1]["async_fd"][1]
+            ctypes.c_int.from_address(rail.device.pointer + place).value = high
+        if sender.group.rank == 0:
+            world.lib.inject(sender.wiring.by_place[1, 0].qp.pointer, s.IBV_WC_RETRY_EXC_ERR, 1)
+        return carry(sender, plan, 1)
+
+    if broken:
+        monkeypatch.setattr(Device, "events", lambda self: 1 // 0)
+    for wrong, report in world.run(work):
+        assert wrong == 0
+        assert "RETRY_EXC_ERR" in report.faults[0].cause
+        assert ("events can't be read (integer division" in report.faults[0].cause) == broken
+    for fd in (read, write, high):
+        os.close(fd)
+
+
+def test_a_rail_is_dead_where_all_its_links_are() -> None:
+    plan = small_plan(3, 2)
+    results = with_fault(World(3, 2), plan, s.IBV_WC_RETRY_EXC_ERR, after=1, rounds=1)
+    reports = tuple((rounds[0][1],) for rounds in results)
+    assert all(rail.alive for (report,) in reports for rail in report.rails)
+    states = [row[4] for row in Carried("verbs", plan, reports).rows() if row[2] == "0"]
+    assert [state.partition(":")[0] for state in states] == ["dead to 1", "dead to 0", "ok"]
+    told = replace(reports[0][0], faults=(*reports[0][0].faults, Fault(0, 1, 0, "again", 0, 0.0)))
+    assert Carried("verbs", plan, ((told,),)).rows()[0][4] == "dead to 1: again"
 
 
 @pytest.mark.parametrize("policy", list(POLICIES))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import struct
 import threading
@@ -300,6 +302,86 @@ def test_mpi_hands_out_secret_and_connection_data_without_pickling() -> None:
     )
     assert cards[0] == cards[1] == [{"rank": 0, "pad": "x" * 5}, {"rank": 1, "pad": "x" * 12}]
     part(groups)
+
+
+def test_a_rank_that_fails_early_does_not_leave_the_others_in_mpi() -> None:
+    """One can't listen, or can't open its devices: the others hear of it and enter no collective
+    that has no end.
+    """
+    shared = {"barrier": threading.Barrier(2)}
+    for bind, words in (
+        ("nonsense.invalid", "rank 0 gave up: rank 0 can't listen on port 0 of nonsense"),
+        ("127.0.0.1", "gave up: no such device"),
+    ):
+        said: dict[int, str] = {}
+
+        def one(rank: int, bind: str = bind, said: dict[int, str] = said) -> None:
+            try:
+                with join_mpi(FakeComm(rank, shared), run="r", join_s=10, bind=bind) as group:
+                    if rank == 0:
+                        raise BackendError("no such device")
+                    group.exchange("card")
+            except BackendError as error:
+                said[rank] = str(error)
+
+        began = time.monotonic()
+        threads = [threading.Thread(target=one, args=(k,), daemon=True) for k in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert words in said[1], said
+        assert time.monotonic() - began < 8, "FakeComm gives up after 10 s, MPI never does"
+
+
+def test_joining_in_a_hurry_hurries_no_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "HELLO_S", 0.5)
+    groups = meet(free_port(), join_s=0.5)
+    found = in_threads(groups, lambda g: (time.sleep(1.5 * g.rank), g.allgather(g.rank))[1])
+    assert found == [[0, 1], [0, 1]]
+    part(groups)
+
+
+def test_a_gather_that_took_too_long_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = meet(free_port())
+    monkeypatch.setattr("railopt.runtime.rendezvous.group.GATHER_S", 0.3)
+    said = []
+    for _ in range(2):
+        with pytest.raises(PeerLost) as late:
+            groups[0].allgather("a")
+        said.append(str(late.value))
+    assert said == ["not all ranks answered within 0.3 s (gather 2)"] * 2
+    deadline = time.monotonic() + 10
+    while groups[1].lost is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(PeerLost, match=r"node 0 .* gave up: not all ranks answered"):
+        groups[1].allgather("a")
+    part(groups)
+
+
+def test_missing_ranks_that_were_turned_away_are_named() -> None:
+    port, said = free_port(), []
+
+    def first() -> None:
+        with pytest.raises(PeerLost) as missing:
+            join(launch(0), SECRET, run="r", port=port, join_s=1.5)
+        said.append(str(missing.value))
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    with pytest.raises(wire.Refused, match="left over from another run"):
+        join(launch(1), SECRET, run="other", port=port, join_s=5)
+    thread.join(20)
+    assert "rank 1 did not join" in said[0]
+    assert "turned away 127.0.0.1: this is run 'job/r', you are of run 'job/other'" in said[0]
+
+
+def test_an_address_that_is_none_is_named() -> None:
+    with pytest.raises(BackendError, match=r"nonsense\.invalid: [^(]*; name an address"):
+        Hub(2, SECRET, "r", address="nonsense.invalid")
+    with pytest.raises(BackendError) as other:
+        Hub(2, SECRET, "r", address="192.0.2.1")
+    assert f"{os.strerror(errno.EADDRNOTAVAIL)}; choose another port" in str(other.value)
 
 
 def test_what_is_sent_is_json(hub: Hub) -> None:

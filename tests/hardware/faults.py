@@ -73,7 +73,7 @@ class Carried:
             good, report = self.run()
             right &= good
             runs.append((time.monotonic() - began, report))
-            if all(self.sender.group.allgather(all(rail.alive for rail in report.rails))):
+            if all(self.sender.group.allgather(all(link.alive for link in report.links))):
                 return right, runs
             time.sleep(0.05)
         absent = [vars(one) for one in self.sender._failback._absent.values()]

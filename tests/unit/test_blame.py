@@ -277,10 +277,15 @@ def test_a_nic_that_the_plan_took_for_dead_has_its_own_rate() -> None:
     traffic = Traffic(np.array([[0, 0, 9, 9], [0, 0, 9, 9], [9, 9, 0, 0], [9, 9, 0, 0]]) << 20, 2)
     planned = plan(fabric, traffic.chunks("1MiB"), "lpt")
     other = planned.send[:, ::-1], planned.recv[:, ::-1]
-    found = blame(planned, Counted(*other, np.full((2, 2), 50 * 10**9)))
-    assert (found.cause, found.nics[0].rail) == ("diverted", 1)
-    with pytest.raises(InputError, match="only NICs that are dead in the plan's fabric"):
-        blame(planned, Counted(*other, np.zeros((2, 2), np.int64)))
+    for rate in (50 * 10**9, 0):  # of a port that says none, the middle of all
+        found = blame(planned, Counted(*other, np.full((2, 2), rate)))
+        assert (found.cause, found.nics[0].rail) == ("diverted", 1)
+        assert found.nics[0].rate == 50 * 10**9
+    more = planned.send.copy()
+    more[1, 1] = 2 * planned.send.max()
+    found = blame(planned, Counted(more, planned.recv, np.zeros((2, 2), np.int64)))
+    assert (found.cause, found.nics[0][:3]) == ("others", (1, 1, "send"))
+    assert sum(found.terms.values()) == found.nics[0].time
 
 
 def test_a_host_keeps_its_dots(tmp_path: Path) -> None:
@@ -312,4 +317,6 @@ def test_a_nic_that_is_very_slow_is_not_dead() -> None:
     rates = rates_seen(FABRIC, counted, 1)
     assert min(int(side.min()) for side in rates.values()) == 1
     dead = FABRIC.degraded({(0, 0): "0"})
-    assert rates_seen(dead, counted, 1)["send"][0, 0] == 0
+    silent = planned.send.copy()
+    silent[0, 0] = 0
+    assert rates_seen(dead, counted._replace(sent=silent), 1)["send"][0, 0] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -66,6 +67,23 @@ def test_a_lost_ctrl_c_arrives_all_the_same(
         pass
     assert not kept.struck
     assert capsys.readouterr().err == ""
+
+
+def test_descriptors_above_a_thousand() -> None:
+    """Where select() would refuse the pipe of signals."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = 1100 if hard == resource.RLIM_INFINITY else min(hard, 1100)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, room), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1030)]
+    try:
+        with KeepInterrupts(again_s=None) as kept, contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        assert kept.struck
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class HalfMade:

@@ -13,19 +13,22 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from railopt.errors import InputError, printable
+from railopt.errors import FOREIGN, InputError, printable
 from railopt.runtime.rendezvous import wire
 from railopt.runtime.rendezvous.channel import Channel
 from railopt.runtime.rendezvous.hub import Hub
 from railopt.runtime.rendezvous.wire import Body, PeerLost
 
 GOODBYE_S, HUB_GOODBYE_S = 20.0, 120.0
+# a rank that died is noticed without it; one that lives may take its time to fill and to verify
+GATHER_S = 600.0
 
 
 class Group:
     """One rank of a run, connected. Build it with `join` or `join_mpi`.
 
-    gather   where MPI launched us: its allgather of bytes, for connection data
+    patience_s   how long the others are waited for at first, until all have come
+    gather       where MPI launched us: its allgather of bytes, for connection data
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class Group:
         self.rank, self.size = rank, size
         self.names = [f"node {i}" for i in range(size)]
         self.lost: str | None = None
-        self._channel, self._hub, self._patience_s = channel, hub, patience_s
+        self._channel, self._hub = channel, hub
         self._native_gather = gather
         self._answers: queue.SimpleQueue[Body] = queue.SimpleQueue()
         self._over = threading.Event()
@@ -51,7 +54,7 @@ class Group:
         self._tags = 0
         self._closing = self._aborted = False
         threading.Thread(target=self._read, name="railopt-group", daemon=True).start()
-        hosts = self.allgather(socket.gethostname())
+        hosts = self._gather(socket.gethostname(), patience_s)
         self.names = [f"node {i} ({printable(host, 64)})" for i, host in enumerate(hosts)]
 
     def _read(self) -> None:
@@ -76,7 +79,9 @@ class Group:
             self._over.set()
         elif "missing" in body:
             names = printable(", ".join(f"rank {int(rank)}" for rank in body["missing"]))
-            self._lose(f"{names} did not join within the time given")
+            away = printable("; ".join(map(str, body.get("turned_away", ()))), 3 * FOREIGN)
+            more = f"; {self.names[0]} turned away {away}" if away else ""
+            self._lose(f"{names} did not join within the time given{more}")
         elif "lost" in body:
             self._lose(f"{self.names[int(body['lost'])]} died: {printable(body['reason'])}")
         elif "refused" in body:
@@ -118,18 +123,22 @@ class Group:
         self._post({"to": rank, "body": body})
 
     def allgather(self, data: Any) -> list[Any]:
-        """Every rank's JSON value, by rank; raises PeerLost if one is lost or silent for too
-        long.
+        """Every rank's JSON value, by rank; raises PeerLost if one is lost or silent for too long,
+        which ends the run: what the others say later would be taken for the answer to the next.
         """
+        return self._gather(data, GATHER_S)
+
+    def _gather(self, data: Any, patience_s: float) -> list[Any]:
         self.check()
         self._tags += 1
         self._post({"gather": str(self._tags), "data": data})
         try:
-            answer = self._answers.get(timeout=self._patience_s)
+            answer = self._answers.get(timeout=patience_s)
         except queue.Empty:
-            raise PeerLost(
-                f"not all ranks answered within {self._patience_s:g} s (gather {self._tags})"
-            ) from None
+            late = f"not all ranks answered within {patience_s:g} s (gather {self._tags})"
+            self.abort(PeerLost(late))
+            self._lose(late)
+            raise PeerLost(late) from None
         if "lost" in answer:
             raise PeerLost(str(answer["lost"]))
         gathered = answer.get("data")
@@ -138,9 +147,12 @@ class Group:
         return gathered
 
     def exchange(self, data: Any) -> list[Any]:
-        """As `allgather`, for connection data: through MPI where MPI launched us."""
+        """As `allgather`, for connection data: through MPI where MPI launched us, once all ranks
+        have come so far: it would wait for one that failed without end.
+        """
         if self._native_gather is None:
             return self.allgather(data)
+        self.allgather("exchange")
         return [json.loads(b) for b in self._native_gather(json.dumps(data).encode())]
 
     def abort(self, error: BaseException) -> None:
@@ -162,12 +174,15 @@ class Group:
             self.check()
 
     def close(self, *, wait: bool = True) -> None:
-        """Say goodbye and, unless the run failed, stay reachable until all others have."""
+        """Say goodbye and, unless the run failed, stay reachable until all others have. A rank that
+        has lost the others says none: so the hub, unless it is its own, tells them that it is gone.
+        """
         if self._closing:
             return
         self._closing = True
-        with contextlib.suppress(PeerLost, InputError):
-            self._post({"bye": True})
+        if self.lost is None or self._hub is not None:
+            with contextlib.suppress(PeerLost, InputError):
+                self._post({"bye": True})
         if wait and self.lost is None:
             self._over.wait(GOODBYE_S if self._hub is None else HUB_GOODBYE_S)
         elif self._hub is not None:

@@ -28,6 +28,7 @@ GRACE_S = 0.5  # a stranger that had so long may be dropped for a newer one
 BACKLOG = 512
 FULL = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 PAUSE_S = 0.02
+SHOWN = 3  # of those that were turned away, named where ranks are missing
 
 
 class Hub:
@@ -205,8 +206,9 @@ class Hub:
     def _missing(self) -> None:
         with self._lock:
             missing = sorted(set(range(self.size)) - set(self._hosts))
+            away = list(dict.fromkeys(self.refusals))[-SHOWN:]
             for rank in self._ranks:
-                self._tell(rank, {"missing": missing})
+                self._tell(rank, {"missing": missing, "turned_away": away})
 
     def _leave(self, rank: int, reason: str | None) -> None:
         """A rank said goodbye (no reason), or its connection ended."""
@@ -237,9 +239,16 @@ def _listen(address: str, port: int) -> socket.socket:
     try:
         return socket.create_server((address, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError, ValueError) as error:
-        words = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        where = f"port {port} of {printable(address) or 'this machine'}"
+        number = (error.errno or 0) if isinstance(error, OSError) else 0
+        if number <= 0:  # the resolver's numbers are no errno's, and its words come with an address
+            words = printable(getattr(error, "strerror", None) or error).partition(" (")[0]
+            raise BackendError(
+                f"rank 0 can't listen on {where}: {words}; name an address of this machine with "
+                f"--bind"
+            ) from error
+        still = "is a run still there? " if number == errno.EADDRINUSE else ""
         raise BackendError(
-            f"rank 0 can't listen on port {port} of {printable(address) or 'this machine'}: "
-            f"{words}; is a run still there? choose another port with --port, or another address "
-            f"with --bind"
+            f"rank 0 can't listen on {where}: {os.strerror(number)}; {still}choose another port "
+            f"with --port, or another address with --bind"
         ) from error

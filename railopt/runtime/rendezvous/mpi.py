@@ -19,8 +19,9 @@ from railopt.runtime.rendezvous.handshake import Hello, run_name
 from railopt.runtime.rendezvous.hub import Hub
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, check_limits, enter, own_door
 from railopt.runtime.rendezvous.launch import Launch
+from railopt.runtime.rendezvous.wire import PeerLost
 
-CARD = 4096  # bytes of the broadcast
+CARD, MOST_WORDS = 4096, 300  # bytes of the broadcast, and characters of a failure in it
 
 
 def join_mpi(
@@ -32,17 +33,21 @@ def join_mpi(
     check_limits(1, join_s)
     rank, size = comm.Get_rank(), comm.Get_size()
     hello = Hello(rank, size, run_name(run), socket.gethostname())
-    secret, hub = secrets.token_hex(32), None
-    card = np.zeros(CARD, np.uint8)
+    secret, hub, failed = secrets.token_hex(32), None, None
+    said: Any = None
     if rank == 0:
-        address = listening_address((), bind)
-        hub = Hub(size, secret.encode(), hello.run, address=address, join_s=join_s)
-        everywhere = own_door(hub) != address
-        doors = [socket.gethostname(), listening_address(())] if everywhere else [address]
-        text = json.dumps([secret, hub.port, doors]).encode()
-        card[: len(text)] = np.frombuffer(text, np.uint8)
-    comm.Bcast(card, root=0)
-    secret, port, doors = json.loads(bytes(card).rstrip(b"\0"))
+        try:
+            address = listening_address((), bind)
+            hub = Hub(size, secret.encode(), hello.run, address=address, join_s=join_s)
+            said = [secret, hub.port, _doors(hub)]
+        except Exception as error:  # the others wait in the broadcast
+            failed, said = error, str(error)[:MOST_WORDS]
+    said = _broadcast(comm, said)
+    if failed is not None:
+        raise failed
+    if isinstance(said, str):
+        raise PeerLost(f"rank 0 gave up: {printable(said, MOST_WORDS)}")
+    secret, port, doors = said
     if hub is not None:
         doors = [own_door(hub)]
     return enter(
@@ -54,6 +59,21 @@ def join_mpi(
         hub=hub,
         gather=lambda data: allgather(comm, data),
     )
+
+
+def _doors(hub: Hub) -> list[str]:
+    """Where the other ranks reach the hub."""
+    if own_door(hub) == hub.address:
+        return [hub.address]
+    return [socket.gethostname(), listening_address(())]
+
+
+def _broadcast(comm: Any, said: Any) -> Any:
+    """Rank 0's JSON value on every rank."""
+    card, text = np.zeros(CARD, np.uint8), json.dumps(said).encode()
+    card[: len(text)] = np.frombuffer(text, np.uint8)
+    comm.Bcast(card, root=0)
+    return json.loads(bytes(card).rstrip(b"\0"))
 
 
 def allgather(comm: Any, data: bytes) -> list[bytes]:

@@ -45,7 +45,7 @@ SENDERS: dict[str, Kind] = {
     "record": Kind(
         _from("record"),
         "the work requests that verbs would post, as a table; nothing moves",
-        LAUNCH | {"size", "batch", "output"},
+        LAUNCH | {"size", "depth", "batch", "output"},
         moves=False,
     ),
     "verbs": Kind(

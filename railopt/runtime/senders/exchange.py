@@ -272,11 +272,22 @@ class Exchange:
     # -- how a run ends badly
 
     def living(self, peer: int) -> list[Link]:
-        """Links to a peer that live; without any the run is doomed."""
+        """Links to a peer that live; without any the run is doomed, unless the two are done with
+        each other: one that ends first closes its links.
+        """
         links = self.wiring.living(peer)
-        if not links:
-            self.doomed(PeerLost(f"no living rail is left to {self.group.names[peer]}"))
+        if not links and peer in self._waited_for():
+            why = "; ".join(self._causes(peer))
+            self.doomed(PeerLost(f"no living rail is left to {self.group.names[peer]} ({why})"))
         return links
+
+    def _causes(self, peer: int) -> list[str]:
+        """Why the links to a peer died, each cause once."""
+        rails: dict[str, list[str]] = {}
+        for link in self.wiring.by_place.values():
+            if link.peer == peer and link.cause:
+                rails.setdefault(link.cause, []).append(str(link.rail))
+        return [f"rail {', '.join(dict.fromkeys(n))}: {cause}" for cause, n in rails.items()]
 
     def doomed(self, error: BackendError) -> None:
         """This run can't succeed. If a peer died, that news is on its way and says more: `step`

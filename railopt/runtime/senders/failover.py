@@ -20,6 +20,7 @@ from railopt.runtime.senders.replan import replan
 from railopt.runtime.senders.report import Fault, Readmission
 from railopt.runtime.verbs.engine import Link, LinkJob
 from railopt.runtime.verbs.lib import VerbsError
+from railopt.runtime.verbs.objects import Device
 from railopt.runtime.verbs.work import Writes
 
 
@@ -83,12 +84,12 @@ class Failover:
 
     def _report(self, link: Link, cause: str) -> None:
         exchange, running = self.exchange, self.exchange.running
-        events = "; ".join(exchange.wiring.rails[link.rail].device.events())
+        link.cause = "; ".join([cause, *_events(exchange.wiring.rails[link.rail].device)])
         fault = Fault(
             exchange.group.rank,
             link.peer,
             link.rail,
-            f"{cause}; {events}" if events else cause,
+            link.cause,
             0,
             running.seconds if running is not None else 0.0,
         )
@@ -176,6 +177,14 @@ class Failover:
         exchange.owed[moved.peer] -= moved.jobs
         for link, jobs in moved.to:
             exchange.expect(link, jobs)
+
+
+def _events(device: Device) -> list[str]:
+    """What a device says of itself; whatever fails there must not hide why its link died."""
+    try:
+        return device.events()
+    except Exception as error:
+        return [f"its events can't be read ({printable(error, 80)})"]
 
 
 def _count(value: Any) -> int:

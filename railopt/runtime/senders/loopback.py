@@ -186,7 +186,9 @@ class LoopbackRun:
             pattern.copy_chunks(source[rows], target[rows], self._plan.chunks.size[rows])
 
     def _copy(self, rail: int, rows: Ints) -> None:
-        """Copy one rail's chunks, link after link, the chunks of a link in the plan's order."""
+        """Copy one rail's chunks, link after link, the chunks of a link in the plan's order. Links
+        of a NIC share it: each is said to take as long as the busier of its NICs is copied for.
+        """
         if not len(rows):
             return
         chunks = self._plan.chunks
@@ -196,13 +198,17 @@ class LoopbackRun:
         columns = self._ways.first[rows], self._ways.last[rows], chunks.size[rows]
         pairs, first = np.unique(pair[order], return_index=True)
         ends = np.append(first[1:], len(rows)).tolist()
-        now = time.perf_counter() - self._begun
-        for place, start, stop in zip(pairs.tolist(), first.tolist(), ends, strict=True):
-            begin = now
+        stamps = [time.perf_counter()]
+        for start, stop in zip(first.tolist(), ends, strict=True):
             pattern.copy_chunks(*(column[start:stop] for column in columns))
-            now = time.perf_counter() - self._begun
-            link = (*divmod(place, chunks.nodes), rail)
-            self._times[link] = self._times.get(link, (begin, now))[0], now
+            stamps.append(time.perf_counter())
+        begin, node, peer = stamps[0] - self._begun, pairs // chunks.nodes, pairs % chunks.nodes
+        own = np.diff(stamps)
+        busy = np.maximum(np.bincount(node, own)[node], np.bincount(peer, own)[peer])
+        last = np.minimum(begin + busy, stamps[-1] - self._begun)  # sums of parts may round up
+        for src, dst, end in zip(node.tolist(), peer.tolist(), last.tolist(), strict=True):
+            before = self._times.get((src, dst, rail), (begin, end))
+            self._times[src, dst, rail] = before[0], end
 
     def poll(self) -> bool:
         """Whether the run is done."""

@@ -2,7 +2,7 @@
 Verbs.
 
 handle = sender.run(plan)        starts; a sender runs one plan at a time
-handle.poll() -> bool            makes progress, never waits; True when done
+handle.poll() -> bool            makes progress, never waits; True when done; raises what went wrong
 handle.wait(timeout_s) -> Report  until done; raises what went wrong
 """
 
@@ -19,7 +19,7 @@ class Handle(Protocol):
     """A run under way."""
 
     def poll(self) -> bool:
-        """Make progress without waiting; whether the run is done."""
+        """Make progress without waiting; whether the run is done; raises what ended it."""
         ...
 
     def wait(self, timeout_s: float | None = None) -> Report:

@@ -13,7 +13,7 @@ from railopt.plans import Plan
 from railopt.runtime.payload.layout import MAX_MESSAGE, Layout, rows_of, stages, write_list
 from railopt.runtime.senders.protocol import Finished
 from railopt.runtime.senders.report import Report, rail_reports
-from railopt.runtime.senders.setting import Alone, Carrier, Setting
+from railopt.runtime.senders.setting import Alone, Carrier, Setting, require_ranks
 
 COLUMNS = (
     "sender",
@@ -116,6 +116,8 @@ def opened(setting: Setting) -> Iterator[Carrier]:
     launch, options = setting.launch, setting.options
     if setting.out is None:
         raise InputError("the record sender needs a file to write to")
+    if launch.size > 1:
+        require_ranks(setting)
     yield Alone(
         Record(
             setting.out,

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from railopt.arrays import Ints
-from railopt.errors import BackendError
 from railopt.inside import Inside
 from railopt.plans import Plan
 
@@ -19,24 +18,20 @@ FALLBACK = "lpt"
 
 def replan(plan: Plan, rows: Ints, node: int, peer: int, alive: Sequence[int]) -> tuple[Ints, str]:
     """Rails, one a chunk of `rows` (all from `node` to `peer`), among those of `alive` that the
-    fabric has at both ends; and the policy that chose them: the plan's own, or LPT where that is
-    not one of railopt's (a solver's plan, a policy from outside).
+    fabric has at both ends, or all of `alive`, taken for alike, where it has none of them (they
+    were dead when it was planned, and came back); and the policy that chose them: the plan's own,
+    or LPT where that is not one of railopt's (a solver's plan, a policy from outside).
     """
     from railopt import policies
 
     fabric = plan.fabric
-    living = np.array(
-        [n for n in alive if fabric.tx[node, n] > 0 and fabric.rx[peer, n] > 0], np.int64
-    )
-    if not len(living):
-        raise BackendError(f"no living rail is left from node {node} to node {peer}")
-    smaller = replace(
-        fabric,
-        rails=len(living),
-        tx=fabric.tx[:, living],
-        rx=fabric.rx[:, living],
-        inside=_inside(fabric.inside, living),
-    )
+    known = [n for n in alive if fabric.tx[node, n] > 0 and fabric.rx[peer, n] > 0]
+    living = np.array(known or alive, np.int64)
+    tx, rx = fabric.tx[:, living], fabric.rx[:, living]
+    if not known:
+        tx = rx = np.full_like(tx, fabric.tx.max())
+    inside = _inside(fabric.inside, living)
+    smaller = replace(fabric, rails=len(living), tx=tx, rx=rx, inside=inside)
     policy = policy_of(plan)
     again = policies.plan(smaller, plan.chunks.take(rows), policy)
     return living[again.rail], policy

@@ -56,8 +56,8 @@ class Readmission:
 
 @dataclass(frozen=True)
 class RailReport:
-    """What one rail of this process carried: bytes and chunks sent, its device, and whether it is
-    alive.
+    """What one rail of this process carried: bytes and chunks sent, its device, and whether any
+    link of it lives.
     """
 
     rail: int
@@ -112,6 +112,8 @@ class Report:
     links         those of this process that carried something, came back or are dead, in order of
                   (node, peer, rail)
     readmissions  links that were admitted again before this run
+    failed        whether the run came to no end; it then has events and dead links alone, and
+                  stays in its process
     """
 
     sender: str
@@ -124,6 +126,7 @@ class Report:
     faults: tuple[Fault, ...] = ()
     readmissions: tuple[Readmission, ...] = ()
     links: tuple[LinkReport, ...] = field(default=(), repr=False)
+    failed: bool = False
 
     def as_dict(self, *, links: bool = True) -> dict[str, Any]:
         """As JSON values; each link as a list, in the order of LinkReport's fields."""
@@ -144,7 +147,7 @@ class Report:
     def from_dict(cls, data: Any) -> Report:
         """The way back from what a rank sent; anything else is a BackendError."""
         try:
-            if set(data) != set(cls.__dataclass_fields__):
+            if set(data) != set(cls.__dataclass_fields__) - {"failed"}:
                 raise ValueError("other keys than a report's")
             return cls(
                 _text(data["sender"]),

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TextIO
 
+from railopt.errors import InputError
 from railopt.plans import Plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
@@ -50,6 +51,15 @@ class Setting:
     out: TextIO | None = None
     say: Callable[[str], None] = _silent
     seen: Callable[[Plan, Report], None] | None = None
+
+
+def require_ranks(setting: Setting) -> None:
+    """Refuse another number of ranks than the plan has nodes."""
+    nodes, size = len(setting.room.send_bytes), setting.launch.size
+    if nodes != size:
+        raise InputError(
+            f"the plan is for {nodes} nodes, this run has {size} ranks (one process a node)"
+        )
 
 
 class Carrier(Protocol):

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from railopt.errors import BackendError, InputError
+from railopt.errors import BackendError
 from railopt.plans import Plan
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.staging import Staging
 from railopt.runtime.rendezvous.meet import meet
 from railopt.runtime.senders.report import Report
-from railopt.runtime.senders.setting import Carrier, Setting
+from railopt.runtime.senders.setting import Carrier, Setting, require_ranks
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.devices import list_devices, rail_map
 from railopt.runtime.verbs.numa import near
@@ -28,11 +28,8 @@ SHOWN = 5  # wrong chunks that are named
 @contextmanager
 def opened(setting: Setting) -> Iterator[Carrier]:
     """Meet the others, open this node's devices and register buffers, once for all plans."""
-    launch, nodes = setting.launch, len(setting.room.send_bytes)
-    if nodes != launch.size:
-        raise InputError(
-            f"the plan is for {nodes} nodes, this run has {launch.size} ranks (one process a node)"
-        )
+    require_ranks(setting)
+    launch = setting.launch
     with meet(launch, setting.run, setting.meeting) as group:
         found = list_devices(gids=False)
         rails = rail_map(setting.devices, found, setting.options.port, setting.rails)
@@ -65,19 +62,33 @@ class Together:
             verify.fill(plan, layout, sender.group.rank, sender.send, self._round)
         sender.group.allgather("start")
         report = self._run(plan, layout)
-        for event in (*report.readmissions, *report.faults):
-            self._setting.say(str(event))
+        self._say(report)
         return replace(report, wrong=self._wrong(plan, layout)) if self._setting.verify else report
 
     def _run(self, plan: Plan, layout: Layout) -> Report:
         sender, staging, rank = self._sender, self._staging, self._sender.group.rank
         if staging is None:
-            return sender.run(plan, layout).wait()
+            return self._wait(plan, layout)
         begun = time.perf_counter()
         staging.stage(plan, sender.send, rank)
-        report = sender.run(plan, staging.layout).wait()
+        report = self._wait(plan, staging.layout)
         staging.pass_on(plan, sender.recv, rank)
         return replace(report, seconds=time.perf_counter() - begun)
+
+    def _wait(self, plan: Plan, layout: Layout) -> Report:
+        """Run; of a run that fails, what it had seen is told all the same."""
+        run = self._sender.run(plan, layout)
+        try:
+            return run.wait()
+        except BaseException:
+            self._say(run.so_far())
+            if self._setting.seen is not None:
+                self._setting.seen(plan, run.so_far())
+            raise
+
+    def _say(self, report: Report) -> None:
+        for event in (*report.readmissions, *report.faults):
+            self._setting.say(str(event))
 
     def _layout_of(self, plan: Plan) -> Layout:
         if self._layout is None or plan is not self._plan:

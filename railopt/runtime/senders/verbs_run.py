@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 
+import numpy as np
+
 from railopt.runtime.payload.layout import rows_of, stages
 from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders.exchange import Exchange, Transfer
@@ -16,13 +18,16 @@ NAPS_S = 0.0001, 0.002
 
 
 class VerbsRun:
-    """A run under way, stage after stage; without progress for `stall_s` it is given up."""
+    """A run under way, stage after stage; without progress for `stall_s` it is given up, naming who
+    was waited for.
+    """
 
     def __init__(self, exchange: Exchange, transfer: Transfer, stall_s: float) -> None:
         self._exchange, self._transfer, self._stall_s = exchange, transfer, stall_s
         self._stages = stages(transfer.plan)
         self._rows = rows_of(transfer.plan, exchange.group.rank)
         self._checked = -1
+        self._idle_s, self._looked = 0.0, time.monotonic()
         self._report: Report | None = None
         for link in exchange.wiring.by_place.values():
             link.first = link.last = 0.0
@@ -51,16 +56,29 @@ class VerbsRun:
                         self._next_stage()
                     else:
                         self._finish()
-                    return True
+            self._rest(changed)
         except BaseException as error:
             exchange.give_up(error)
             raise
-        return busy
+        return changed
+
+    def _rest(self, changed: bool) -> None:
+        """Count the time without progress, and give up after too much of it. Nobody looks while a
+        caller computes: what passes between two steps counts for half the stall time at most.
+        """
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        self._idle_s = 0.0 if changed else self._idle_s + min(passed, self._stall_s / 2)
+        if self._idle_s > self._stall_s and self._report is None:
+            raise PeerLost(
+                f"no progress for {self._stall_s:g} s; waiting for {self._exchange.waiting_for()}"
+            )
 
     def _finish(self) -> None:
         exchange, run, rows = self._exchange, self._transfer, self._rows
         rail, size = run.rail[rows], run.plan.chunks.size[rows]
-        dead = {link.rail for link in exchange.wiring.by_place.values() if not link.alive}
+        links = exchange.wiring.by_place.values()
+        dead = {link.rail for link in links} - {link.rail for link in links if link.alive}
         rails = tuple(
             RailReport(
                 n, r.device.name, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead
@@ -87,6 +105,24 @@ class VerbsRun:
         )
         exchange.running = None
 
+    def so_far(self) -> Report:
+        """What a run that failed had seen: its events and the links that are dead, no bytes."""
+        run, none = self._transfer, np.zeros(0, np.int64)
+        return Report(
+            "verbs",
+            run.plan.policy,
+            0,
+            0,
+            run.seconds,
+            (),
+            faults=tuple(run.faults),
+            readmissions=tuple(run.readmissions),
+            links=link_reports(
+                run.plan, none, none, {}, (run.faults, run.readmissions), self._dead()
+            ),
+            failed=True,
+        )
+
     def _times(self) -> dict[Place, tuple[float, float]]:
         """First post and last completion of the links that were used, since the run began."""
         begun, rank = self._transfer.begun, self._exchange.group.rank
@@ -108,27 +144,13 @@ class VerbsRun:
         return {(rank, link.peer, link.rail) for link in links} - alive
 
     def wait(self, timeout_s: float | None = None) -> Report:
-        """Until the run is done; a run without progress for `stall_s` is given up, naming who was
-        waited for.
-        """
-        start = last = time.monotonic()
-        activity = self._exchange.activity
+        """Until the run is done."""
+        start = time.monotonic()
         while self._report is None:
-            if self._step() or self._exchange.activity != activity:
-                activity, last = self._exchange.activity, time.monotonic()
+            if self._step():
                 continue
-            now = time.monotonic()
-            if timeout_s is not None and now - start > timeout_s:
+            if timeout_s is not None and self._looked - start > timeout_s:
                 raise TimeoutError(f"the run is not done after {timeout_s:g} s")
-            if now - last > self._stall_s:
-                self._give_up()
-            if now - last > SPIN_S:
-                time.sleep(min(max(NAPS_S[0], (now - last) / 8), NAPS_S[1]))
+            if self._idle_s > SPIN_S:
+                time.sleep(min(max(NAPS_S[0], self._idle_s / 8), NAPS_S[1]))
         return self._report
-
-    def _give_up(self) -> None:
-        error = PeerLost(
-            f"no progress for {self._stall_s:g} s; waiting for {self._exchange.waiting_for()}"
-        )
-        self._exchange.give_up(error)
-        raise error

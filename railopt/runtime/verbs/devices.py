@@ -177,9 +177,9 @@ def rail_map(
     if rails is not None:
         for name in rails:
             if name not in names:
-                raise BackendError(f"--rails: no RDMA device {name!r}; found {', '.join(names)}")
+                raise BackendError(f"--ib-dev: no RDMA device {name!r}; found {', '.join(names)}")
         if len(set(rails)) != len(rails):
-            raise InputError(f"--rails {','.join(rails)}: a device is named twice")
+            raise InputError(f"--ib-dev {','.join(rails)}: a device is named twice")
         chosen = list(rails)
     else:
         chosen = [
@@ -191,6 +191,6 @@ def rail_map(
         raise InputError(
             f"the plan has {count} rails, this node would use {len(chosen)} "
             f"({', '.join(chosen) or 'none'}): "
-            "name the devices in rail order with --rails"
+            "name the devices in rail order with --ib-dev"
         )
     return chosen

@@ -87,6 +87,7 @@ class Link:
     sent     jobs ever given to it; seen: immediates of the peer's jobs ever received on it
     expect   what `seen` must become in this round
     heard    after it died: how many of our jobs the peer had seen, or None while it has not said
+    cause    why it died, in words
     first    when the first request of this run was posted, and last: when its last job was done;
              time.perf_counter(), 0.0 while neither was
     """
@@ -115,6 +116,7 @@ class Link:
         self._list, self._immediate = 0, 0  # next slot
         self.sent = self.seen = self.expect = 0
         self.heard: int | None = None
+        self.cause = ""
         self.first = self.last = 0.0
 
     def give(self, job: LinkJob) -> None:

@@ -166,12 +166,15 @@ class Device(Owner):
 
     def events(self) -> list[str]:
         """Asynchronous events that have arrived ("port error", ...), acknowledged; never waits."""
-        found = []
+        found: list[str] = []
         fd = ctypes.c_int.from_address(
             self.pointer + s.LAYOUTS["ibv_context"][1]["async_fd"][1]
         ).value
-        event = np.zeros(1, s.dtype("ibv_async_event"))
-        while fd >= 0 and select.select([fd], [], [], 0)[0]:
+        if fd < 0:
+            return found
+        event, ready = np.zeros(1, s.dtype("ibv_async_event")), select.poll()
+        ready.register(fd, select.POLLIN)
+        while [happened for _, happened in ready.poll(0) if happened & select.POLLIN]:
             if self.lib.ibv_get_async_event(self.pointer, event.ctypes.data):
                 break
             found.append(self.lib.ibv_event_type_str(int(event["event_type"][0])).decode())

@@ -111,7 +111,7 @@ class Wiring:
             if there.ethernet != rail.address.ethernet:
                 raise BackendError(
                     f"rail {n} is {'RoCE' if rail.address.ethernet else 'InfiniBand'} here and not "
-                    f"at {name}: check --rails"
+                    f"at {name}: check --ib-dev"
                 )
             pairs, mine = card.queue_pairs[n].get(self.group.rank, []), self.options.queue_pairs
             if len(pairs) != mine:

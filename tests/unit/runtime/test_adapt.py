@@ -167,6 +167,16 @@ def test_rates_are_whole_steps_of_the_first_plans() -> None:
     assert "0:0 sends 11/32, receives 1" in adapter.changes()
 
 
+@pytest.mark.parametrize("rate", ["63B/s", "12345678901B/s", "391.47Gb/s", "1e18B/s"])
+def test_a_nic_as_first_planned_keeps_its_rate_beside_a_dead_one(rate: str) -> None:
+    fabric = Fabric.uniform(2, 2, rate)
+    plan = make_plan(fabric, workloads.uniform(fabric, size="1KiB").chunks("1KiB"), "lpt")
+    links = tuple(LinkReport(k, 1 - k, 1, 0, 0, 0.0, 0.0, alive=False) for k in range(2))
+    adapter = Adapter(fabric, "failures")
+    assert adapter.learn(plan, [Report("verbs", "lpt", 0, 0, 0.0, (), links=links)])
+    assert adapter.fabric.tx.tolist() == [[int(fabric.tx[0, 0]), 0]] * 2
+
+
 def test_a_rate_follows_an_average_in_which_the_last_runs_count_most() -> None:
     fabric = Fabric.uniform(2, 2, "32GB/s")
     plan = make_plan(fabric, workloads.uniform(fabric, size="64MiB").chunks("1MiB"), "lpt")

@@ -84,6 +84,18 @@ def test_faults_are_counted_by_link() -> None:
     assert list(found["railopt_link_achieved_bytes_per_second"].values()) == [20]
 
 
+def test_a_link_that_the_plan_leaves_has_no_rate() -> None:
+    metrics = Metrics()
+    for rails in ([0, 1], [0]):
+        links = tuple(LinkReport(0, 1, rail, 10, 1, 0.0, 0.5) for rail in rails)
+        made = plan(FABRIC.degraded({(0, 1): "0"}), PLAN.chunks) if rails == [0] else PLAN
+        metrics.seen(made, Report("verbs", "lpt", 10, 1, 1.0, (), links=links))
+    found = families(metrics.text())
+    for name in ("achieved", "planned"):
+        used, left = found[f"railopt_link_{name}_bytes_per_second"].values()
+        assert used > left == 0
+
+
 def test_the_file_is_replaced_and_nobody_elses(
     tmp_path: Path, told: list[tuple[Plan, Report]]
 ) -> None:

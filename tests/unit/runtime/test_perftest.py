@@ -107,10 +107,13 @@ def test_a_fabric_needs_every_nic_once() -> None:
 
 def test_reports_that_failed_are_no_measurements() -> None:
     failed = [Measured(k, n, "", 0) for k in range(2) for n in range(2)]
-    with pytest.raises(InputError, match="rates of 0 of 8 directions"):
+    with pytest.raises(InputError, match="send rates of 0 of the 4 NICs"):
         fabric_from(Gathered(failed), missing_dead=True)
     half = [*failed[:2], *(Measured(1, n, "", 100) for n in range(2))]
     assert fabric_from(Gathered(half), missing_dead=True).tx.tolist() == [[0, 0], [100, 100]]
+    sends = [Measured(k, n, "send", 100) for k in range(2) for n in range(2)]
+    with pytest.raises(InputError, match="recv rates of 0 of the 4 NICs"):
+        fabric_from(Gathered(sends), missing_dead=True)
 
 
 def test_a_fabric_as_large_as_a_name_says_is_not_made() -> None:
@@ -279,6 +282,44 @@ def test_the_command_takes_hosts_and_calls_what_is_missing_dead(
     given = (*command, "--missing", "dead", "--ib-dev", "mlx5_10,mlx5_2", "--round", "1%")
     assert json.loads(railopt_cli(*given, "--json").out)["tx"][0] == [0, 48_750_000_000]
     assert "can't act without --hosts" in railopt_cli(*command[:-2], "--ib-dev", "a").err
+
+
+def test_what_is_dead_one_way_or_has_no_report_is_named(
+    tmp_path: Path, railopt_cli: Callable[..., Any]
+) -> None:
+    for node in range(2):
+        for rail in range(2):
+            for way in ("tx", "rx"):
+                (tmp_path / f"node{node}_rail{rail}_{way}.json").write_text(_report(390))
+    reports = sorted(tmp_path.glob("*.json"))
+    (tmp_path / "node0_rail1_rx.json").unlink()
+    (tmp_path / "node1_rail0_tx.json").write_text("Couldn't connect to peer\n")
+    ran = railopt_cli("fabric-from-perftest", *reports)
+    assert ran.code == 1
+    assert "No such file or directory; --missing dead counts it as a dead NIC" in ran.err
+    ran = railopt_cli("fabric-from-perftest", *reports, "--missing", "dead", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["tx"][1][0], found["rx"][0][1], found["rx"][1][0]) == (0, 0, 48_750_000_000)
+    assert "node0_rail1_rx.json: No such file" in ran.err
+    assert "dead: node 0 rail 1 (recv)" in ran.err
+    assert "dead: node 1 rail 0 (send)" in ran.err
+    (tmp_path / "node0_rail1_rx.json").mkdir()
+    ran = railopt_cli("fabric-from-perftest", *reports, "--missing", "dead")
+    assert (ran.code, "Is a directory" in ran.err) == (1, True)
+
+
+def test_suffixes_may_be_in_upper_case_and_say_what_is_written(
+    tmp_path: Path, railopt_cli: Callable[..., Any]
+) -> None:
+    for rail in range(2):
+        (tmp_path / f"gpu1-mlx5_{rail}.JSON").write_text(_report(390))
+    command = ("fabric-from-perftest", *sorted(tmp_path.glob("*.JSON")), "--hosts", "gpu1")
+    ran = railopt_cli(*command, "-o", tmp_path / "measured.json")
+    assert (ran.code, (tmp_path / "measured.json").exists()) == (1, False)
+    assert "expected a name that ends in .toml" in ran.err
+    assert railopt_cli(*command, "-o", tmp_path / "measured.TOML").code == 0
+    assert Fabric.read(tmp_path / "measured.TOML").rails == 2
 
 
 def test_noise_makes_no_long_file(tmp_path: Path, railopt_cli: Callable[..., Any]) -> None:
