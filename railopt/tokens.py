@@ -110,9 +110,13 @@ class Tokens:
     ) -> Tokens:
         """From the GPU of each token, [tokens], and the GPUs of its experts, [tokens, top_k], by
         id; those in the token's own node touch no rail and are left out.
+
+        dedup  "node": a token goes once to a node; "gpu": once to a GPU; None: once for each expert
         """
         if dedup not in DEDUP:
-            raise InputError(f"unknown de-duplication {shown(dedup)}: expected none, gpu or node")
+            raise InputError(
+                f"unknown de-duplication {shown(dedup)}: expected None, 'gpu' or 'node'"
+            )
         own, needs = frozen(source, np.int32, "source", 1), frozen(target, np.int32, "target", 2)
         everywhere = fabric.nodes * fabric.gpus
         if len(own) != len(needs):

@@ -2,14 +2,14 @@
 them, trained twice: with PyTorch's all-to-all and with railopt's.  The losses are the same bits;
 the bytes that each NIC would carry are not, since ranks have batches of different lengths.
 
-    pip install 'railopt[torch]'
+    pip install '.[torch]'                        # in a checkout
     python examples/torch/train_moe.py [STEPS]
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -149,8 +149,19 @@ def work(rank: int, store: str, steps: int) -> None:
     dist.destroy_process_group()
 
 
+def asked() -> int:
+    """The steps that the command line asks for."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("steps", metavar="STEPS", nargs="?", type=int, default=20)
+    steps: int = parser.parse_args().steps
+    if steps < 1:
+        parser.error(f"STEPS is {steps}: expected at least 1")
+    return steps
+
+
 if __name__ == "__main__":
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    count = asked()
     Router(FABRIC, 0).route(np.ones((RANKS, RANKS), np.int64))  # compiled once, for all
     torch.optim.AdamW(nn.Linear(1, 1).parameters())  # what it imports too
     with tempfile.TemporaryDirectory() as folder:

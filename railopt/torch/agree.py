@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,13 @@ import torch
 import torch.distributed as dist
 
 from railopt.arrays import Array, Ints
-from railopt.errors import BackendError, InputError, printable
+from railopt.errors import InputError, printable
+from railopt.torch.shared import lost
 
-__all__ = ["Offer", "agreed", "alike", "gathered", "same"]
+__all__ = ["Offer", "agreed", "alike", "differentiable", "gathered", "mark", "same"]
 
 TEXT = 400  # bytes of a sentence that ranks tell each other
-HEADER = 3  # numbers: whether something is wrong, bytes of a row, which call it is
+HEADER = 3  # numbers: whether something is wrong, a digest of what rows are, which call it is
 SENDS, SPLITS, COUNTS, NOTHING = range(4)  # calls, by what a rank tells
 CALLS = (" to dispatch", "", " and counts", " to combine")
 
@@ -28,7 +30,7 @@ class Offer(NamedTuple):
 
     send, recv   [R] rows to and from each rank; recv is None where the rank does not know it yet
     width        bytes of a row
-    kind         what rows are, in words: "float32 rows of shape (4,)"
+    kind         what rows are, in words: "float32 rows of shape (4,)"; everywhere the same
     problem      what is wrong with the rank's own arguments, "" if nothing
     """
 
@@ -37,6 +39,21 @@ class Offer(NamedTuple):
     width: int
     kind: str
     problem: str = ""
+
+
+def differentiable(needed: bool) -> str:
+    """How a kind begins where gradients are needed and will come back."""
+    return "differentiable " if needed and torch.is_grad_enabled() else ""
+
+
+@lru_cache(64)
+def mark(text: str) -> int:
+    """The number by which ranks compare a text, a kind of rows above all."""
+    return _digest(text.encode())
+
+
+def _digest(known: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(known, digest_size=7).digest())
 
 
 def gathered(group: Any, numbers: Array, limit_s: float | None = None) -> Array:
@@ -51,7 +68,7 @@ def gathered(group: Any, numbers: Array, limit_s: float | None = None) -> Array:
         work.wait(*([] if limit_s is None else [timedelta(seconds=limit_s)]))
         return every.cpu().numpy()
     except RuntimeError as error:
-        raise BackendError(
+        raise lost(
             f"rank {dist.get_rank(group)}: the exchange of counts failed; a rank is gone, late, or "
             f"makes other calls ({printable(error)})"
         ) from error
@@ -60,7 +77,7 @@ def gathered(group: Any, numbers: Array, limit_s: float | None = None) -> Array:
 def texts(group: Any, text: str) -> list[str]:
     """The texts of all ranks."""
     padded = np.zeros(TEXT, np.uint8)
-    raw = np.frombuffer(text.encode()[:TEXT], np.uint8)
+    raw = np.frombuffer(text.encode(errors="replace")[:TEXT], np.uint8)
     padded[: len(raw)] = raw
     return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in gathered(group, padded)]
 
@@ -103,8 +120,7 @@ def alike(group: Any, offer: Offer, counts: Ints | None = None) -> None:
     if counts is None:
         _told(group, offer, NOTHING, [])
         return
-    known = hashlib.blake2b(counts.tobytes(), digest_size=7).digest()
-    digests = _told(group, offer, COUNTS, [int.from_bytes(known)])[:, 0]
+    digests = _told(group, offer, COUNTS, [_digest(counts.tobytes())])[:, 0]
     if (digests != digests[0]).any():
         tables = gathered(group, counts)
         rank, source, target = np.argwhere(tables != tables[0])[0].tolist()
@@ -117,11 +133,11 @@ def alike(group: Any, offer: Offer, counts: Ints | None = None) -> None:
 
 def _told(group: Any, offer: Offer, call: int, numbers: list[int]) -> Array:
     """int64 [R, 2R]: the `numbers` of every rank, zeros after them, once all make the same call
-    with rows of as many bytes, and nothing is wrong at any.
+    with rows of one kind, and nothing is wrong at any.
 
     Messages of all calls are of one length: backends end a process where lengths differ.
     """
-    head = [bool(offer.problem), offer.width, call]
+    head = [bool(offer.problem), mark(offer.kind), call]
     message = np.zeros(HEADER + 2 * dist.get_world_size(group), np.int64)
     message[: HEADER + len(numbers)] = [*head, *numbers]
     every = gathered(group, message)
@@ -138,8 +154,8 @@ def _raise_unlike(group: Any, offer: Offer, heads: Array) -> None:
     rank = int(np.argmax((heads != heads[0]).any(axis=1)))
     raise InputError(
         f"rank {rank} has {printable(kinds[rank])}{CALLS[heads[rank, 2]]}, rank 0 "
-        f"{printable(kinds[0])}{CALLS[heads[0, 2]]}: expected the same call, with rows of as many "
-        f"bytes"
+        f"{printable(kinds[0])}{CALLS[heads[0, 2]]}: expected the same call, with rows that are "
+        f"alike"
     )
 
 

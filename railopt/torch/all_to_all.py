@@ -9,15 +9,16 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from railopt.arrays import Ints
+from railopt.arrays import Ints, whole_number
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.torch import agree
 from railopt.torch.autograd import carried, into
-from railopt.torch.carry import Carrier
+from railopt.torch.carry import carrier_of
 from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
 from railopt.torch.ways import Way
+from railopt.units import INT64_MAX
 
 __all__ = ["Carried", "RailAllToAll"]
 
@@ -42,8 +43,11 @@ class RailAllToAll:
     groups    groups of the layout; None: they are made, with the backend of `group`
     limit_s   seconds after which waiting for a rank is an error
     pieces    how finely a rail's share is divided (`railopt.torch.routes`)
+    experts   experts that the ranks hold, as many each, which a `TokenDispatcher` hands on, so that
+              ranks compare them; None: there are none
 
-    `last` has the bytes per NIC of the last call, in every rank the same.
+    `last` has the bytes per NIC of the last call, in every rank the same.  Groups that are made are
+    shared by all of the same ranks, backend and limit, for as long as the default group lives.
     """
 
     def __init__(
@@ -55,30 +59,35 @@ class RailAllToAll:
         groups: Groups | None = None,
         limit_s: float = 600.0,
         pieces: int = PIECES,
+        experts: int | None = None,
     ) -> None:
         self.fabric = fabric
-        self._all = everyone(groups.all if groups and groups.all else group, limit_s)
-        self._begin(policy, groups, pieces)
+        self._all = everyone(getattr(groups, "all", None) or group, limit_s)
+        self._begin(policy, groups, pieces, experts)
         handed = groups or made(fabric, self._all, limit_s)
-        self._carrier = Carrier(handed, limit_s)
+        self._carrier = carrier_of(handed, limit_s)
         self.groups = Groups(handed.node, handed.rail, self._all)
         self._device = {"gloo": "cpu", "nccl": "cuda"}.get(dist.get_backend(handed.rail))
         self.last: Carried | None = None
 
-    def _begin(self, policy: str, handed: Groups | None, pieces: int) -> None:
+    def _begin(self, policy: str, handed: Groups | None, pieces: int, experts: int | None) -> None:
         """The router, once all ranks are known to be made alike."""
-        problem, rank = checked(self.fabric, handed, self._all), dist.get_rank(self._all)
+        fabric, rank, setup = self.fabric, dist.get_rank(self._all), ""
         try:
-            self._router = Router(self.fabric, rank if not problem else 0, policy, pieces)
+            problem = checked(fabric, handed, self._all) or _undivided(fabric, experts)
+            if not problem:
+                self._router = Router(fabric, rank, policy, pieces)
+                setup = (
+                    f"{fabric.nodes} nodes x {fabric.gpus} GPUs, "
+                    f"{'' if experts is None else f'{experts} experts, '}policy {policy}, {pieces} "
+                    f"pieces, groups {'made' if handed is None else 'handed in'}, fabric "
+                    f"{fabric.digest[:16]}"
+                )
         except InputError as error:
-            problem = problem or str(error)
-        fabric = self.fabric
-        agree.same(
-            self._all,
-            f"{fabric.nodes} nodes x {fabric.gpus} GPUs, policy {policy}, {pieces} pieces, groups "
-            f"{'made' if handed is None else 'handed in'}, fabric {fabric.digest[:16]}",
-            problem,
-        )
+            problem = str(error)
+        except Exception as error:  # whatever it is, the other ranks must hear of it
+            problem = f"{type(error).__name__}: {error}"
+        agree.same(self._all, setup, problem)
 
     @property
     def rank(self) -> int:
@@ -158,12 +167,16 @@ class RailAllToAll:
             )
         if problem:
             return agree.Offer([], None, 0, "", problem)
-        return agree.Offer(sizes[0], sizes[1], _width(input), _kind(input))
+        kind = agree.differentiable(input.requires_grad) + _kind(input)
+        return agree.Offer(sizes[0], sizes[1], _width(input), kind)
 
     def unfit(self, name: str, tensor: Any) -> str:
         """Why a tensor can't be sent, in words; "" if it can."""
         if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0:
             return f"{name} is no tensor of at least one dimension"
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "a nested tensor" if tensor.is_nested else f"of layout {tensor.layout}"
+            return f"{name} is {kind}: expected a dense tensor, whose rows are bytes in memory"
         if self._device is not None and tensor.device.type != self._device:
             return f"{name} is on {tensor.device}, its process groups carry {self._device} tensors"
         if name == "output" and not tensor.is_contiguous():
@@ -173,6 +186,14 @@ class RailAllToAll:
         return ""
 
 
+def _undivided(fabric: Fabric, experts: int | None) -> str:
+    """Why experts can't be on all ranks alike, in words; "" if they can."""
+    ranks = fabric.nodes * fabric.gpus
+    if experts is None or whole_number(experts, "experts", 1, INT64_MAX) % ranks == 0:
+        return ""
+    return f"{experts} experts do not divide over {ranks} ranks"
+
+
 def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[list[int], str]:
     """Rows to or from each rank, and what is wrong with them."""
     rows = tensor.shape[0]
@@ -180,7 +201,10 @@ def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[list[int],
         if rows % ranks:
             return [], f"{name} has {rows} rows and no split sizes: they don't divide by {ranks}"
         return [rows // ranks] * ranks, ""
-    sizes = splits.tolist() if hasattr(splits, "tolist") else list(splits)
+    try:
+        sizes = list(splits.tolist() if hasattr(splits, "tolist") else splits)
+    except (TypeError, RuntimeError):  # one number, or a tensor that has none
+        return [], f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {splits!r}"
     if len(sizes) != ranks or {*map(type, sizes)} != {int} or min(sizes) < 0:
         return [], f"{name}_split_sizes are not {ranks} whole numbers of at least 0: {sizes}"
     if sum(sizes) != rows:
@@ -191,9 +215,10 @@ def _splits(name: str, tensor: Any, splits: Any, ranks: int) -> tuple[list[int],
 def _misfit(counts: Any, offer: agree.Offer, rank: int) -> str:
     """Why counts that were handed in can't be those of the rank's own splits; "" if they can."""
     shape = (len(offer.send),) * 2
-    if not isinstance(counts, np.ndarray) or counts.shape != shape or counts.dtype != np.int64:
-        kind = getattr(counts, "dtype", type(counts).__name__)
-        return f"counts are {kind} {np.shape(counts)}, expected int64 of numpy {shape}"
+    if not isinstance(counts, np.ndarray):
+        return f"counts are of type {type(counts).__name__}, expected int64 of numpy {shape}"
+    if counts.shape != shape or counts.dtype != np.int64:
+        return f"counts are {counts.dtype} {counts.shape}, expected int64 of numpy {shape}"
     for name, line, splits in (
         ("row", counts[rank], offer.send),
         ("column", counts[:, rank], offer.recv),

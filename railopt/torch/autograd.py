@@ -18,7 +18,7 @@ def into(carrier: Carrier, way: Way, input: Any, output: Any, async_op: bool = F
     """
     calls: list[Handle] | None = [] if async_op else None
     if torch.is_grad_enabled() and input.requires_grad:
-        output = _Into.apply(input, output, carrier, way, calls)
+        output = _Into.apply(output, input, carrier, way, calls)
     else:
         _move(carrier, way, input, output, calls)
     return Handle(output, calls[0].wait, calls[0].is_completed) if calls else output
@@ -32,10 +32,13 @@ def carried(carrier: Carrier, way: Way, length: int, *tensors: Any) -> tuple[Any
 
 
 class _Into(torch.autograd.Function):  # type: ignore[misc]
-    """`input` into `output` along a way; the gradient comes along the way back."""
+    """`input` into `output` along a way; the gradient comes along the way back.
+
+    `output` is first: where it is a view, PyTorch takes the first argument for what is written to.
+    """
 
     @staticmethod
-    def forward(ctx: Any, input: Any, output: Any, carrier: Carrier, way: Way, calls: Any) -> Any:
+    def forward(ctx: Any, output: Any, input: Any, carrier: Carrier, way: Way, calls: Any) -> Any:
         ctx.carrier, ctx.way, ctx.rows = carrier, way, input.shape[0]
         ctx.mark_dirty(output)
         _move(carrier, way, input, output, calls)
@@ -44,7 +47,8 @@ class _Into(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         (gradient,) = carried(ctx.carrier, back(ctx.way), ctx.rows, grad)
-        return gradient, None, None, None, None
+        overwritten = torch.zeros_like(grad) if ctx.needs_input_grad[0] else None
+        return overwritten, gradient, None, None, None
 
 
 class _Along(torch.autograd.Function):  # type: ignore[misc]

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from railopt.errors import BackendError, printable
+from railopt.errors import printable
 from railopt.torch.groups import Groups
+from railopt.torch.shared import SHARED, lost
 from railopt.torch.ways import Exchange, Reorder, Way
 
-__all__ = ["Carrier", "Handle", "as_bytes"]
+__all__ = ["Carrier", "Handle", "as_bytes", "carrier_of"]
 
 
 def as_bytes(tensor: Any) -> Any:
@@ -36,6 +37,15 @@ class Handle:
 
     def is_completed(self) -> bool:
         return self._done()
+
+
+def carrier_of(groups: Groups, limit_s: float) -> Carrier:
+    """The one carrier of these groups: rows of two that carry at once would be mixed up."""
+    key = (groups.node, groups.rail, limit_s)
+    carrier: Carrier | None = SHARED.get(key)
+    if carrier is None:
+        carrier = SHARED[key] = Carrier(groups, limit_s)
+    return carrier
 
 
 class Carrier:
@@ -130,7 +140,7 @@ class Carrier:
                 return
             self._by_pairs(step, rows, target)
         except RuntimeError as error:
-            raise BackendError(
+            raise lost(
                 f"rank {dist.get_rank()}: the exchange inside its {step.within} group of ranks "
                 f"{ranks} failed; a rank is gone or late ({printable(error)})"
             ) from error

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
-from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.torch import agree
 from railopt.torch.all_to_all import RailAllToAll
@@ -23,10 +23,13 @@ from railopt.torch.ways import Exchange, Way, back
 
 __all__ = ["Dispatched", "TokenDispatcher"]
 
+INDICES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
 
 class Trail(NamedTuple):
     """How rows of a dispatch came, so that they find back.
 
+    number      which dispatch of the dispatcher it was
     tokens      tokens of this rank
     token       [U]: the token of each unit that this rank sent
     way         the way of units to nodes
@@ -37,6 +40,7 @@ class Trail(NamedTuple):
     copy        [P]: the arrived copy of each row for an expert
     """
 
+    number: int
     tokens: int
     token: Any
     way: Way
@@ -82,11 +86,14 @@ class TokenDispatcher:
         groups: Groups | None = None,
         limit_s: float = 600.0,
     ) -> None:
-        ranks = fabric.nodes * fabric.gpus
-        if experts < 1 or experts % ranks:
-            raise InputError(f"{experts} experts do not divide over {ranks} ranks")
-        self.fabric, self.experts, self.local_experts = fabric, experts, experts // ranks
-        self.rails = RailAllToAll(fabric, policy, group=group, groups=groups, limit_s=limit_s)
+        self.rails = RailAllToAll(
+            fabric, policy, group=group, groups=groups, limit_s=limit_s, experts=experts
+        )
+        self.fabric, self.experts = fabric, experts
+        self.local_experts = experts // (fabric.nodes * fabric.gpus)
+        # a wait of NCCL with a limit looks once a millisecond
+        nccl = dist.get_backend(self.rails.groups.node) == "nccl"
+        self._limit_s, self._dispatches = None if nccl else limit_s, 0
         self._last: Dispatched | None = None
 
     def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Dispatched:
@@ -100,6 +107,7 @@ class TokenDispatcher:
         problem = self._unfit(x, topk_idx, topk_weights)
         token, send = (topk_idx, []) if problem else self._units(topk_idx)
         route = self.rails.route(_offer(x, topk_weights, send, problem), to_nodes=True)
+        self._dispatches += 1
         units = int(route.sources.sum())
         info = torch.cat([topk_idx[token], token[:, None]], dim=1).to(torch.int32)
         x, weights, info = self.rails.along(route.way, units, x[token], topk_weights[token], info)
@@ -112,7 +120,8 @@ class TokenDispatcher:
         x, weights, info = self.rails.along(passed, copies, x[unit], weights[unit], info[unit])
 
         copy, choice, per_expert = self._rows(info)
-        trail = Trail(len(topk_idx), token, route.way, units, unit, passed, copies, copy)
+        sent = (self._dispatches, len(topk_idx), token, route.way, units)
+        trail = Trail(*sent, unit, passed, copies, copy)
         self._last = Dispatched(x[copy], per_expert, weights[copy, choice], trail)
         return self._last
 
@@ -126,10 +135,9 @@ class TokenDispatcher:
         weighted     False: rows are added up as they are (weights were applied before)
         """
         dispatched = self._last if dispatched is None else dispatched
-        if dispatched is None:
-            raise InputError("combine before any dispatch: there is nothing to bring back")
+        self.rails.confirm(self._returned(y, dispatched, weighted))
+        assert dispatched is not None
         trail = dispatched.trail
-        self.rails.confirm(self._returned(y, len(dispatched.tokens)))
         rows = y * dispatched.weights[:, None] if weighted else y
         copies = _summed(rows, trail.copy, trail.copies).to(y.dtype)
         (copies,) = self.rails.along(back(trail.passed), len(trail.unit), copies)
@@ -137,18 +145,15 @@ class TokenDispatcher:
         (units,) = self.rails.along(back(trail.way), len(trail.token), units)
         return _summed(units, trail.token, trail.tokens)
 
-    def _returned(self, y: Any, rows: int) -> agree.Offer:
+    def _returned(self, y: Any, dispatched: Any, weighted: bool) -> agree.Offer:
         """What this rank brings to a `combine`."""
-        problem = self.rails.unfit("y", y)
-        if not problem and (y.dim() != 2 or len(y) != rows):
-            problem = (
-                f"y has shape {tuple(y.shape)}: expected {rows} rows, one for each row that "
-                f"dispatch gave"
-            )
-        if problem:
+        if problem := self.rails.unfit("y", y) or _unreturned(y, dispatched):
             return agree.Offer([], None, 0, "", problem)
-        kind = f"y of {y.shape[1]} x {y.dtype}"
-        return agree.Offer([], None, y.shape[1] * y.element_size(), kind)
+        needed = y.requires_grad or (weighted and dispatched.weights.requires_grad)
+        kind = f"y of {y.shape[1]} x {y.dtype} of dispatch {dispatched.trail.number}"
+        return agree.Offer(
+            [], None, y.shape[1] * y.element_size(), agree.differentiable(needed) + kind
+        )
 
     def _unfit(self, x: Any, idx: Any, weights: Any) -> str:
         """What is wrong with arguments of `dispatch`, in words; "" if nothing."""
@@ -160,10 +165,10 @@ class TokenDispatcher:
                 f"x has shape {tuple(x.shape)}, topk_idx {tuple(idx.shape)}, topk_weights "
                 f"{tuple(weights.shape)}: expected [T, H], [T, K] and [T, K]"
             )
-        if idx.is_floating_point() or not weights.is_floating_point():
+        if idx.dtype not in INDICES or not weights.is_floating_point():
             return (
-                f"topk_idx is {idx.dtype}, topk_weights {weights.dtype}: expected whole numbers "
-                f"and floats"
+                f"topk_idx is {idx.dtype}, topk_weights {weights.dtype}: expected int64, int32, "
+                f"int16, int8 or uint8, and floats"
             )
         if idx.numel() and not -1 <= int(idx.min()) <= int(idx.max()) < self.experts:
             return (
@@ -177,7 +182,7 @@ class TokenDispatcher:
         of this rank's local index, which is where they go if nothing is staged.
         """
         nodes, gpus = self.fabric.nodes, self.fabric.gpus
-        node, token = _marked(idx // self.local_experts // gpus, nodes)
+        node, token = _marked(idx.long() // self.local_experts // gpus, nodes)
         send = np.zeros((nodes, gpus), np.int64)
         send[:, self.rails.rank % gpus] = torch.bincount(node, minlength=nodes).cpu().numpy()
         return token, send.reshape(-1).tolist()
@@ -185,7 +190,7 @@ class TokenDispatcher:
     def _passed(self, gpu: Any) -> tuple[Way, int]:
         """The exchange of copies for GPUs `gpu` [C] of the node, and how many arrive here."""
         send = torch.bincount(gpu, minlength=self.fabric.gpus).cpu().numpy()
-        counts = agree.gathered(self.rails.groups.node, send)
+        counts = agree.gathered(self.rails.groups.node, send, self._limit_s)
         recv = counts[:, self.rails.rank % self.fabric.gpus].tolist()
         return (Exchange("node", send.tolist(), recv),), sum(recv)
 
@@ -209,7 +214,23 @@ def _offer(x: Any, weights: Any, send: list[int], problem: str) -> agree.Offer:
     top_k = weights.shape[1]
     width = x.shape[1] * x.element_size() + top_k * weights.element_size() + 4 * (top_k + 1)
     kind = f"tokens of {x.shape[1]} x {x.dtype} with {top_k} choices, weights {weights.dtype}"
-    return agree.Offer(send, None, width, kind)
+    return agree.Offer(
+        send, None, width, agree.differentiable(x.requires_grad or weights.requires_grad) + kind
+    )
+
+
+def _unreturned(y: Any, dispatched: Any) -> str:
+    """Why `y` is not what the experts made of a dispatch, in words; "" if it is."""
+    if dispatched is None:
+        return "combine before any dispatch: there is nothing to bring back"
+    if not isinstance(dispatched, Dispatched):
+        return f"dispatched is of type {type(dispatched).__name__}: expected what dispatch returned"
+    rows = len(dispatched.tokens)
+    if y.dim() == 2 and len(y) == rows:
+        return ""
+    return (
+        f"y has shape {tuple(y.shape)}: expected {rows} rows, one for each row that dispatch gave"
+    )
 
 
 def _marked(index: Any, classes: int) -> tuple[Any, Any]:

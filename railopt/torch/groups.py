@@ -1,4 +1,8 @@
-"""Process groups of a rank layout: rank = node * gpus + local index, in the group of all ranks."""
+"""Process groups of a rank layout: rank = node * gpus + local index, in the group of all ranks.
+
+Groups are made once and shared by all who ask for the same: PyTorch keeps a group, with its threads
+and its sockets, until it is destroyed, and then gives its name to the next one.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from railopt.errors import InputError
+from railopt.errors import InputError, printable
 from railopt.fabric import Fabric
-from railopt.torch.agree import gathered
+from railopt.torch.agree import gathered, mark
+from railopt.torch.shared import SHARED, lost
 
 __all__ = ["Groups", "checked", "everyone", "made"]
 
@@ -38,32 +43,45 @@ def everyone(group: Any, limit_s: float) -> Any:
             "before a RailAllToAll is made"
         )
     group = dist.group.WORLD if group is None else group
-    _level(group, limit_s)
-    return _new(dist.get_process_group_ranks(group), dist.get_backend(group), limit_s)
+    ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
+    key = (*ranks, backend, limit_s)
+    if not _level(group, _found(key), limit_s):
+        SHARED[key] = _new(ranks, backend, limit_s)
+    return SHARED[key]
 
 
-def _level(group: Any, limit_s: float) -> None:
-    """Let every rank of a group be in as many groups as the others.
+def _level(group: Any, found: Any, limit_s: float) -> bool:
+    """Let every rank of a group be in as many groups as the others; whether all have `found` the
+    same group among those that were made before.
 
     PyTorch names a group that its members alone make by how many groups they are in already, and
     members that would name it differently wait for each other: who is in fewer makes groups of
     itself.
     """
     number = len(dist.distributed_c10d._world.pg_names)
-    most = int(gathered(group, np.array([number]), limit_s).max())
-    for _ in range(number, most):
+    name = 0 if found is None else mark(found.group_name)
+    every = gathered(group, np.array([number, name]), limit_s)
+    for _ in range(number, every[:, 0].max()):
         _new([dist.get_rank()], "gloo", limit_s)
+    return bool((every[:, 1] == name).all()) and found is not None
+
+
+def _found(key: tuple[Any, ...]) -> Any:
+    """The group that was made for `key` and not destroyed since; None if there is none."""
+    group = SHARED.get(key)
+    return group if group in dist.distributed_c10d._world.pg_map else None
 
 
 def made(fabric: Fabric, group: Any, limit_s: float) -> Groups:
     """Groups of the layout inside `group`; every rank of it calls this."""
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
-    node, rail = members(fabric, dist.get_rank(group))
-    return Groups(
-        _new([ranks[i] for i in node], backend, limit_s),
-        _new([ranks[i] for i in rail], backend, limit_s),
-        group,
-    )
+    inside = {}
+    for name, some in zip(("node", "rail"), members(fabric, dist.get_rank(group)), strict=True):
+        key = (group.group_name, fabric.nodes, fabric.gpus, name, limit_s)
+        if _found(key) is None:
+            SHARED[key] = _new([ranks[i] for i in some], backend, limit_s)
+        inside[name] = SHARED[key]
+    return Groups(**inside, all=group)
 
 
 def members(fabric: Fabric, rank: int) -> tuple[range, range]:
@@ -73,8 +91,12 @@ def members(fabric: Fabric, rank: int) -> tuple[range, range]:
     return range(node * fabric.gpus, (node + 1) * fabric.gpus), range(local, ranks, fabric.gpus)
 
 
-def checked(fabric: Fabric, groups: Groups | None, group: Any) -> str:
+def checked(fabric: Any, groups: Any, group: Any) -> str:
     """What is wrong with a layout or with groups that were handed in, in words; "" if nothing."""
+    if not isinstance(fabric, Fabric):
+        return f"fabric is of type {type(fabric).__name__}: expected a railopt.Fabric"
+    if not isinstance(groups, Groups | None):
+        return f"groups is of type {type(groups).__name__}: expected railopt.torch.Groups"
     ranks = dist.get_process_group_ranks(group)
     if len(ranks) != fabric.nodes * fabric.gpus:
         return (
@@ -87,7 +109,7 @@ def checked(fabric: Fabric, groups: Groups | None, group: Any) -> str:
     for name, handed, local in zip(
         ("node", "rail"), (groups.node, groups.rail), wanted, strict=True
     ):
-        if handed is None or handed is dist.GroupMember.NON_GROUP_MEMBER:
+        if not isinstance(handed, dist.ProcessGroup):
             return f"no {name} group was handed in: expected ranks {[ranks[i] for i in local]}"
         found = dist.get_process_group_ranks(handed)
         if found != [ranks[i] for i in local]:
@@ -96,6 +118,13 @@ def checked(fabric: Fabric, groups: Groups | None, group: Any) -> str:
 
 
 def _new(ranks: list[int], backend: str, limit_s: float) -> Any:
-    return dist.new_group(
-        ranks, timedelta(seconds=limit_s), backend=backend, use_local_synchronization=True
-    )
+    try:
+        return dist.new_group(
+            ranks, timedelta(seconds=limit_s), backend=backend, use_local_synchronization=True
+        )
+    except (RuntimeError, ValueError) as error:
+        raise lost(
+            f"rank {dist.get_rank()}: the process group of ranks {ranks} can't be made; a rank is "
+            f"gone or late, or groups that railopt made were destroyed one by one, which is left "
+            f"to torch.distributed.destroy_process_group() ({printable(error)})"
+        ) from error

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
+from railopt.arrays import Array, Ints, whole_number
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.policies import plan, policy_named
@@ -26,6 +26,7 @@ from railopt.policies.planner import Planner
 from railopt.torch.tally import Pieces, Sums, Tables, add, begin, busiest, sums
 from railopt.torch.ways import Exchange, Way, transposed
 from railopt.traffic import Traffic
+from railopt.units import INT64_MAX
 
 __all__ = ["PIECES", "Route", "Router"]
 
@@ -60,8 +61,9 @@ class Router:
         ranks = fabric.nodes * fabric.gpus
         if not 0 <= rank < ranks:
             raise InputError(f"rank {rank}: expected 0 to {ranks - 1}")
-        policy_named(policy)
-        self.fabric, self.rank, self.policy, self.pieces = fabric, rank, policy, pieces
+        policy_named(str(policy))
+        self.fabric, self.rank, self.policy = fabric, rank, policy
+        self.pieces = whole_number(pieces, "pieces", 1, INT64_MAX)
         self._via = rail_groups(fabric)
         one_nic = fabric.node.near.sum(axis=1).max() == 1
         looped = policy in LOOPED and (one_nic or policy != "own-nic")

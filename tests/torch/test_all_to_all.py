@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -146,6 +150,35 @@ def test_gradients_take_the_way_back() -> None:
     run(4, gradients)
 
 
+def gradients_through_views() -> None:
+    """Into a part of a buffer, and of one that has a gradient itself, which what is overwritten
+    does not have.
+    """
+    railed = RailAllToAll(TWO_TWO, limit_s=WAIT_S)
+    counts = np.full((4, 4), 2)
+    weight = torch.randn(12, 3)
+    for async_op in (False, True):
+        for needs in (False, True):
+            sent = torch.randn(8, 3, requires_grad=True)
+            leaf = torch.randn(12, 3, requires_grad=needs)
+            buffer = leaf * 2
+            out = railed.all_to_all_single(buffer[2:10], sent, async_op=async_op)
+            out = out.wait() if async_op else out
+            assert torch.equal(out, peers(sent.detach(), counts))
+            (buffer * weight).sum().backward()
+            assert torch.equal(sent.grad, peers(weight[2:10].contiguous(), counts))
+            kept = torch.tensor([2.0] * 2 + [0.0] * 8 + [2.0] * 2)[:, None] * weight
+            assert (leaf.grad is None) if not needs else torch.equal(leaf.grad, kept)
+            sent.grad = None
+            out = railed.all_to_all_single(torch.zeros(10, 3)[1:9], sent, async_op=async_op)
+            (out.wait() if async_op else out).sum().backward()
+            assert torch.equal(sent.grad, torch.ones(8, 3))
+
+
+def test_gradients_of_rows_into_a_part_of_a_buffer() -> None:
+    run(4, gradients_through_views)
+
+
 def conjugates() -> None:
     """Views that stand for conjugates and negatives, sent and coming back as gradients."""
     rails = RailAllToAll(TWO_TWO, limit_s=WAIT_S)
@@ -211,6 +244,48 @@ def handed() -> list[int]:
 def test_groups_that_are_handed_in_and_buffers_that_are_kept() -> None:
     assert run(4, handed) == [[0, 2], [1, 3], [0, 2], [1, 3]]
     assert [list(some) for some in members(TWO_TWO, 3)] == [[2, 3], [1, 3]]
+
+
+def held() -> tuple[int, int]:
+    """Descriptors and threads of this process."""
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def one_after_the_other() -> None:
+    first = RailAllToAll(TWO_TWO, limit_s=WAIT_S)
+    sent = torch.arange(8.0) + 10 * dist.get_rank()
+    first.all_to_all_single(torch.empty(8), sent)
+    before = held()
+    for policy in ("lpt", "own-nic", "even-excess"):
+        other = RailAllToAll(TWO_TWO, policy, limit_s=WAIT_S)
+        assert other.groups == first.groups
+        other.all_to_all_single(torch.empty(8), sent)
+    assert held() == before
+    assert RailAllToAll(TWO_TWO, limit_s=WAIT_S + dist.get_rank()).groups.all != first.groups.all
+
+
+def test_groups_are_made_once() -> None:
+    run(4, one_after_the_other)
+
+
+def two_under_way() -> None:
+    """Calls of two that share their groups keep the order in which they were begun, though the
+    first is late at two ranks.
+    """
+    one, two = (RailAllToAll(TWO_TWO, limit_s=WAIT_S) for _ in range(2))
+    one._carrier._worker = ThreadPoolExecutor(1)
+    first, second = torch.randn(2, 400, 8)
+    two.all_to_all_single(torch.empty(400, 8), first)
+    if dist.get_rank() % 2:
+        one._carrier._worker.submit(time.sleep, 0.3)
+    under_way = one.all_to_all_single(torch.empty(400, 8), first, async_op=True)
+    found = two.all_to_all_single(torch.empty(400, 8), second)
+    assert torch.equal(under_way.wait(), peers(first, np.full((4, 4), 100)))
+    assert torch.equal(found, peers(second, np.full((4, 4), 100)))
+
+
+def test_two_under_way() -> None:
+    run(4, two_under_way)
 
 
 def part_of_the_world() -> float:

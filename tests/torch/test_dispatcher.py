@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
 from railopt import Fabric
-from railopt.errors import InputError
+from railopt.errors import BackendError
 from railopt.torch import TokenDispatcher, reference
-from tests.torch.world import WAIT_S, run, said
+from railopt.torch.groups import made
+from tests.torch.world import WAIT_S, outcomes_of, run, said
 
 EXPERTS, TOP_K, WIDTH = 16, 4, 6
+LATE_S = 3.0
 CLOSE = (1.3e-6, 1e-5)  # relative and absolute; torch.testing takes seconds to import
 
 
@@ -101,20 +105,44 @@ def dispatch_wrongly(name: str) -> None:
             idx = idx.float()
         elif name == "width":
             x = x.double()
+        elif name == "as wide":
+            x, weights = torch.ones(4, 4), weights.half()
+        elif name == "sparse":
+            x = x.to_sparse()
+        elif name == "gradients":
+            weights.requires_grad_()
+        elif name in ODD_INDICES:
+            idx = idx.to(getattr(torch, name))
+    if name == "nothing" and dist.get_rank() == 1:
+        dispatcher.combine(x)
     rows = dispatcher.dispatch(x, idx, weights)
-    y = rows.tokens
+    y, whole = rows.tokens, rows
+    if name == "another":
+        rows = dispatcher.dispatch(x, idx, weights)
     if dist.get_rank() == 1:
-        y = {"rows": torch.ones(1, 3), "returned": y.double(), "nowhere": y.to("meta")}[name]
+        rows = {"another": whole, "no dispatch": "rows"}.get(name, rows)
+        bad = {"rows": torch.ones(1, 3), "returned": y.double(), "nowhere": y.to("meta")}
+        y = {**bad, "halves": y.half(), "grown": y.clone().requires_grad_()}.get(name, y)
     dispatcher.combine(y, rows)
 
 
+ODD_INDICES = ("complex64", "uint16", "uint64", "bool")
 WRONG = {
     "expert": "rank 1: topk_idx goes from 0 to 8: expected -1 to 7",
     "shape": "rank 1: x has shape (4, 3), topk_idx (4, 2), topk_weights (3, 2)",
     "kind": "rank 1: topk_idx is torch.float32",
+    **{name: f"rank 1: topk_idx is torch.{name}" for name in ODD_INDICES},
+    "as wide": "rank 1 has tokens of 4 x torch.float32 with 2 choices, weights torch.float16",
+    "sparse": "rank 1: x is of layout torch.sparse_coo: expected a dense tensor",
+    "gradients": "rank 1 has differentiable tokens of 3 x torch.float32 with 2 choices",
+    "nothing": "rank 1: combine before any dispatch: there is nothing to bring back",
+    "another": "rank 1 has y of 3 x torch.float32 of dispatch 1 to combine, rank 0 y of 3 x",
+    "no dispatch": "rank 1: dispatched is of type str: expected what dispatch returned",
+    "halves": "rank 1 has y of 3 x torch.float16 of dispatch 1 to combine, rank 0 y of 3 x",
+    "grown": "rank 1 has differentiable y of 3 x torch.float32",
     "width": "rank 1 has tokens of 3 x torch.float64 with 2 choices",
     "rows": "rank 1: y has shape (1, 3): expected 0 rows, one for each row that dispatch gave",
-    "returned": "rank 1 has y of 3 x torch.float64 to combine, rank 0 y of 3 x torch.float32",
+    "returned": "rank 1 has y of 3 x torch.float64 of dispatch 1 to combine, rank 0 y of 3 x",
     "nowhere": "rank 1: y is on meta, its process groups carry cpu tensors",
 }
 
@@ -128,9 +156,42 @@ def test_what_is_wrong_is_said_by_all() -> None:
         assert [name for name, says in WRONG.items() if says not in found[name]] == [], found
 
 
-def test_experts_have_to_divide() -> None:
-    with pytest.raises(InputError, match="10 experts do not divide over 4 ranks"):
-        TokenDispatcher(Fabric.uniform(2, 2), 10)
+def narrow(kind: torch.dtype) -> None:
+    """More experts a rank than the choices' type counts."""
+    dispatcher = TokenDispatcher(Fabric.uniform(2, 2), 1024, limit_s=WAIT_S)
+    x = torch.arange(6.0).reshape(2, 3)
+    rows = dispatcher.dispatch(x, torch.tensor([[5], [100]]).to(kind), torch.ones(2, 1))
+    assert len(rows.tokens) == (8 if dist.get_rank() == 0 else 0)
+    assert torch.equal(dispatcher.combine(rows.tokens, rows), x)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16])
+def test_choices_of_few_bits(kind: torch.dtype) -> None:
+    run(4, narrow, kind)
+
+
+def late_inside() -> float:
+    """Groups that wait for long were handed in; rank 1 is late between the two exchanges."""
+    fabric = Fabric.uniform(2, 2)
+    handed = made(fabric, dist.group.WORLD, 10 * LATE_S)
+    dispatcher = TokenDispatcher(fabric, 8, groups=handed, limit_s=LATE_S)
+    if dist.get_rank() == 1:
+        dispatcher._passed = lambda _: time.sleep(3 * LATE_S)
+    begin = time.monotonic()
+    idx, weights = torch.zeros(4, 2, dtype=torch.int64), torch.ones(4, 2)
+    try:
+        dispatcher.dispatch(torch.ones(4, 3), idx, weights)
+    except BackendError:
+        return time.monotonic() - begin
+    except TypeError:  # of rank 1, which has no copies after all
+        return 0.0
+    return 0.0
+
+
+def test_the_limit_holds_in_groups_that_are_handed_in() -> None:
+    outcomes = outcomes_of(4, late_inside)
+    assert outcomes[0][0]
+    assert LATE_S <= outcomes[0][1] < 2.5 * LATE_S
 
 
 def test_the_reference_by_hand() -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from railopt import Fabric
 from railopt.errors import BackendError, InputError
-from railopt.torch import Groups, RailAllToAll
+from railopt.torch import Groups, RailAllToAll, TokenDispatcher
 from railopt.torch.groups import made
 from tests.torch.world import WAIT_S, outcomes_of, run, said
 
@@ -47,6 +47,15 @@ def bad_calls() -> dict[str, str]:
         "device": lambda: railed.all_to_all_single(out, torch.ones(4, device="meta")),
         "strided": lambda: railed.all_to_all_single(torch.empty(4, 2)[:, 0], ones),
         "no tensor": lambda: railed.all_to_all_single(out, [1, 2, 3, 4]),
+        "as many bytes": lambda: railed.all_to_all_single(out.int(), ones.int()),
+        "one number": lambda: railed.all_to_all_single(out, ones, None, 4),
+        "no list": lambda: railed.all_to_all_single(out, ones, None, torch.tensor(4)),
+        "no numbers": lambda: railed.all_to_all_single(out, ones, torch.ones(4, device="meta")),
+        "sparse": lambda: railed.all_to_all_single(out, ones.to_sparse()),
+        "compressed": lambda: railed.all_to_all_single(out, torch.ones(4, 2).to_sparse_csr()),
+        "mkldnn": lambda: railed.all_to_all_single(out, ones.to_mkldnn()),
+        "nested": lambda: railed.all_to_all_single(out, torch.nested.nested_tensor([ones, ones])),
+        "gradients": lambda: railed.all_to_all_single(out, torch.ones(4, requires_grad=True)),
         "another call": lambda: railed.all_to_all_single(out, ones, counts=COUNTS),
     }
     found = {name: said(on_one, railed, call) for name, call in bad.items()}
@@ -66,6 +75,15 @@ BAD_CALLS = {
     "device": "rank 1: input is on meta, its process groups carry cpu tensors",
     "strided": "rank 1: output is not contiguous",
     "no tensor": "rank 1: input is no tensor",
+    "as many bytes": "rank 1 has int32 rows of shape (), rank 0 float32 rows of shape ()",
+    "one number": "rank 1: input_split_sizes are not 4 whole numbers of at least 0: 4",
+    "no list": "rank 1: input_split_sizes are not 4 whole numbers of at least 0: tensor(4)",
+    "no numbers": "rank 1: output_split_sizes are not 4 whole numbers of at least 0: tensor(",
+    "sparse": "rank 1: input is of layout torch.sparse_coo: expected a dense tensor",
+    "compressed": "rank 1: input is of layout torch.sparse_csr: expected a dense tensor",
+    "mkldnn": "rank 1: input is of layout torch._mkldnn: expected a dense tensor",
+    "nested": "rank 1: input is a nested tensor: expected a dense tensor",
+    "gradients": "rank 1 has differentiable float32 rows of shape (), rank 0 float32 rows of",
     "another call": "rank 1 has float32 rows of shape () and counts, rank 0 float32 rows of shape",
 }
 
@@ -87,9 +105,25 @@ def make_wrongly(name: str) -> None:
         RailAllToAll(FABRIC.degraded({(0, 0): "0.5"}) if odd else FABRIC, limit_s=WAIT_S)
     elif name == "shape":
         RailAllToAll(Fabric.uniform(4, 1) if odd else FABRIC, limit_s=WAIT_S)
+    elif name == "no fabric":
+        RailAllToAll(None if odd else FABRIC, limit_s=WAIT_S)
+    elif name == "no policy":
+        RailAllToAll(FABRIC, None if odd else "lpt", limit_s=WAIT_S)
+    elif name == "pieces":
+        RailAllToAll(FABRIC, pieces=0 if odd else 64, limit_s=WAIT_S)
+    elif name == "no groups":
+        RailAllToAll(FABRIC, groups=7 if odd else None, limit_s=WAIT_S)
+    elif name == "experts":
+        TokenDispatcher(FABRIC, 16 if odd else 8, limit_s=WAIT_S)
+    elif name == "undivided":
+        TokenDispatcher(FABRIC, 10 if odd else 8, limit_s=WAIT_S)
+    elif name == "no number":
+        TokenDispatcher(FABRIC, "8" if odd else 8, limit_s=WAIT_S)
+    elif name == "other":
+        TokenDispatcher(FABRIC, 8) if odd else RailAllToAll(FABRIC, limit_s=WAIT_S)
     else:
         groups = made(FABRIC, dist.group.WORLD, WAIT_S)
-        rail = None if name == "missing" else groups.node
+        rail = {"missing": None, "word": "rail", "swapped": groups.node}[name]
         RailAllToAll(FABRIC, groups=Groups(groups.node, rail if odd else groups.rail))
 
 
@@ -99,6 +133,15 @@ MADE_WRONGLY = {
     "unknown": "rank 1: unknown policy 'evenexcess'",
     "rates": "rank 1 was made for 2 nodes x 2 GPUs, policy even-excess, ",
     "shape": "rank 1 was made for 4 nodes x 1 GPUs",
+    "no fabric": "rank 1: fabric is of type NoneType: expected a railopt.Fabric",
+    "no policy": "rank 1: unknown policy 'None'",
+    "pieces": "rank 1: pieces = 0: expected a whole number from 1",
+    "no groups": "rank 1: groups is of type int: expected railopt.torch.Groups",
+    "experts": "rank 1 was made for 2 nodes x 2 GPUs, 16 experts, ",
+    "undivided": "rank 1: 10 experts do not divide over 4 ranks",
+    "no number": "rank 1: experts = '8': expected a whole number",
+    "other": "rank 1 was made for 2 nodes x 2 GPUs, 8 experts, ",
+    "word": "rank 1: no rail group was handed in: expected ranks [1, 3]",
     "missing": "rank 1: no rail group was handed in: expected ranks [1, 3]",
     "swapped": "rank 1: the rail group has ranks [0, 1]: expected [1, 3]",
 }
@@ -119,7 +162,7 @@ def wrong_counts() -> dict[str, str]:
     other, mine = COUNTS.copy(), COUNTS.copy()
     other[2, 3], mine[1, 0] = 7, 7
     bad = {"theirs": other, "mine": mine, "shape": COUNTS[:2], "kind": COUNTS.astype(np.int32)}
-    bad["list"] = COUNTS.tolist()
+    bad |= {"list": COUNTS.tolist(), "ragged": [[1], [2, 3]]}
     found = {}
     for name, counts in bad.items():
         handed = counts if dist.get_rank() == 1 else COUNTS
@@ -135,7 +178,8 @@ WRONG_COUNTS = {
     "mine": "rank 1: its row of counts is [7, 1, 1, 1], its split sizes are [1, 1, 1, 1]",
     "shape": "rank 1: counts are int64 (2, 4), expected int64 of numpy (4, 4)",
     "kind": "rank 1: counts are int32 (4, 4), expected int64 of numpy (4, 4)",
-    "list": "rank 1: counts are list (4, 4), expected int64 of numpy (4, 4)",
+    "list": "rank 1: counts are of type list, expected int64 of numpy (4, 4)",
+    "ragged": "rank 1: counts are of type list, expected int64 of numpy (4, 4)",
 }
 
 
@@ -148,11 +192,14 @@ def one_stays_away() -> float:
     railed = RailAllToAll(FABRIC, limit_s=LATE_S)
     start = time.monotonic()
     if dist.get_rank() == 3:
-        time.sleep(1.6 * LATE_S)
-        return 0.0
-    with pytest.raises(BackendError, match="the exchange of counts failed"):
-        railed.all_to_all_single(torch.empty(4), torch.ones(4))
-    return time.monotonic() - start
+        time.sleep(1.3 * LATE_S)
+    else:
+        with pytest.raises(BackendError, match="the exchange of counts failed"):
+            railed.all_to_all_single(torch.empty(4), torch.ones(4))
+    waited = time.monotonic() - start
+    again = RailAllToAll(FABRIC, limit_s=LATE_S)  # with groups that are not broken
+    assert again.all_to_all_single(torch.empty(4), torch.ones(4)).sum() == 4
+    return waited
 
 
 def test_a_rank_that_stays_away_is_waited_for_only_so_long() -> None:
@@ -180,6 +227,35 @@ def test_a_rank_that_leaves_in_the_middle() -> None:
     assert all(fine for fine, _ in outcomes), outcomes
     assert "rank 2: the exchange inside its node group of ranks [2, 3] failed" in outcomes[2][1]
     assert "rank 1: the exchange inside its rail group of ranks [1, 3] failed" in outcomes[1][1]
+
+
+def fails_to_make() -> str:
+    """Rank 1 alone has no rail group in the end; afterwards all make all of them again."""
+    limit_s, real, number = WAIT_S - 1, dist.new_group, iter(range(9))
+
+    def new_group(*arguments: Any, **options: Any) -> Any:
+        group = real(*arguments, **options)
+        if dist.get_rank() == 1 and next(number) == 2:
+            raise RuntimeError("Connect timeout")
+        return group
+
+    dist.new_group = new_group
+    try:
+        RailAllToAll(FABRIC, limit_s=limit_s)
+        text = ""
+    except BackendError as error:
+        text = str(error)
+    finally:
+        dist.new_group = real
+    railed = RailAllToAll(FABRIC, limit_s=limit_s)
+    assert railed.all_to_all_single(torch.empty(4), torch.ones(4)).sum() == 4
+    return text
+
+
+def test_groups_that_cant_be_made() -> None:
+    fine = outcomes_of(4, fails_to_make)
+    assert all(well for well, _ in fine), fine
+    assert "rank 1: the process group of ranks [1, 3] can't be made; a rank is gone" in fine[1][1]
 
 
 def test_without_a_process_group() -> None:

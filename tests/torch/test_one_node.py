@@ -40,3 +40,13 @@ def test_what_is_no_row() -> None:
     planner = Planner(FABRIC, 0, 64, "lpt")
     with pytest.raises(InputError, match="row is float32"):
         planner.plan(torch.ones(2, 4))
+    with pytest.raises(InputError, match="row is complex64"):
+        planner.plan(torch.ones(2, 4, dtype=torch.complex64).conj())
+    with pytest.raises(InputError, match="not a 2-dimensional array of integers"):
+        planner.plan(torch.ones(2, 4, dtype=torch.int64, device="meta"))
+
+
+def test_rows_that_stand_for_negatives() -> None:
+    planner = Planner(FABRIC, 0, 64, "lpt")
+    row = torch.tensor([[0, 0, 300, 500], [0, 0, 100, 700]])
+    assert planner.plan(torch._neg_view(-row)).size.sum() == 1600

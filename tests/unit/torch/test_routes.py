@@ -197,6 +197,12 @@ def test_reorder_and_its_way_back() -> None:
     assert not transposed(np.array([[1, 2, 3]])).moves
 
 
+@pytest.mark.parametrize("pieces", [0, -3, "64", 1.5, None])
+def test_pieces_are_counted(pieces: object) -> None:
+    with pytest.raises(InputError, match=r"pieces = .*: expected a whole number from 1"):
+        Router(FABRICS["2x4"], 0, pieces=pieces)
+
+
 def test_bad_ranks_and_policies_are_refused() -> None:
     with pytest.raises(InputError, match="rank 8: expected 0 to 7"):
         Router(FABRICS["2x4"], 8)
