@@ -65,9 +65,9 @@ class Verdict:
     proved    its plan or assignment is optimal: the value meets a bound whose witness was checked
     kind      what was checked: the kind of witness, "claimed by NAME", or "plan"
     message   why, in words
-    bound     nothing is faster: bytes for a local problem of equal rails, else seconds; or, of
-              kind "moved", nothing in time moves fewer bytes; or, of kind "split", the fullest GPU
-              has as many tokens whatever is copied
+    bound     nothing is faster: bytes for a local problem of equal rails and for stages (kind
+              "line"), else seconds; or, of kind "moved", nothing in time moves fewer bytes; or, of
+              kind "split", the fullest GPU has as many tokens whatever is copied
     value     what its plan, assignment or flow takes, or moves, or the tokens of its fullest GPU
     best      what the best solution takes that the file holds
     optimum   "proved" or "claimed" if that one meets the bound, "open" otherwise

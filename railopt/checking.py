@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from railopt.schedule import Schedule
 
 GPUS = (None, 8, 4, 16, 2, 1)  # a node, for which generated traffic is tried
+MOST_RANKS = 2048  # for which traffic is generated because a file that is checked says so
 Checker = Callable[[Path], Verdict]
 Given = Traffic | str | os.PathLike[str]  # traffic, its file or its spec
 
@@ -49,7 +50,8 @@ def check(
 ) -> Verdict:
     """Check a file, or a value, and that it is about this traffic (a `Traffic`, a file or a spec).
 
-    verified   by `railopt-verified` instead of the kernel: certificates and plans in files
+    verified   by `railopt-verified` instead of the kernel: certificates, plans and
+               counterexamples in files
 
     Raises InputError for what can't be read, and for traffic that `what` can't be held against.
     """
@@ -304,7 +306,15 @@ def _name(traffic: Given) -> str:
 
 
 def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
-    return traffic if isinstance(traffic, Traffic) else traffic_from(os.fspath(traffic), fabric)
+    if isinstance(traffic, Traffic):
+        return traffic
+    ranks = fabric.nodes * fabric.gpus
+    if ranks > MOST_RANKS and not is_file(os.fspath(traffic)):
+        raise InputError(
+            f"{_name(traffic)} of {ranks} GPUs: expected a file for more than {MOST_RANKS}; "
+            f"railopt convert writes one"
+        )
+    return traffic_from(os.fspath(traffic), fabric)
 
 
 def _traffics(
@@ -322,10 +332,10 @@ def _traffics(
     if is_file(text):
         yield Traffic.read_sized(text, nodes, rails)
         return
-    yield traffic_from(text, Fabric.uniform(nodes, rails, gpus=gpus[0]))
+    yield _traffic(text, Fabric.uniform(nodes, rails, gpus=gpus[0]))
     for count in gpus[1:]:
         with contextlib.suppress(InputError):
-            yield traffic_from(text, Fabric.uniform(nodes, rails, gpus=count))
+            yield _traffic(text, Fabric.uniform(nodes, rails, gpus=count))
 
 
 # ---------------------------------------------------------------- counterexamples
@@ -348,16 +358,32 @@ def _counterexample(
     if traffic is not None:
         raise InputError(f"{printable(path)}: a counterexample can't be held against traffic")
     counterexamples.validated(record, path)
-    made = "" if counterexamples.known(record) else "a claim that railopt does not make, called "
-    kind = f"counterexample to {made}{printable(record['theorem'])}"
+    known = counterexamples.known(record)
+    kind = f"counterexample to {_refuted(printable(record['theorem']), known)}"
     wrong = counterexamples.replay(record)
     if wrong:
         return Verdict(False, False, kind, printable("; ".join(wrong)))
     if checker is not None:
         verdict = checker(path)
         said = f"{verdict.message}; the claim's hypotheses replayed in Python"
-        return replace(verdict, message=said)
+        return replace(verdict, kind=kind, message=said)
     value, optimum = Fraction(record["value"]), Fraction(record["optimum"])
-    said = f"{value} where the claim allows {record['at_most']}; replayed: {BY[record['kind']]}"
-    known = "proved" if record["kind"] == "plan" else "claimed"
-    return Verdict(True, False, kind, said, optimum, value, optimum, known)
+    allows = "the claim allows" if known else "the file says to allow"
+    said = f"{value} where {allows} {record['at_most']}; replayed: {BY[record['kind']]}"
+    if record["kind"] == "plan":
+        return Verdict(True, False, kind, said, optimum, value, optimum, "proved")
+    if record["kind"] == "flow":  # its cut is a bound that it meets
+        return Verdict(True, False, kind, said, value, value, value, "proved")
+    return Verdict(True, False, kind, said, optimum, value, value)
+
+
+def _refuted(name: str, known: bool) -> str:
+    """What a counterexample to a theorem refutes: a statement of the registry, or a claim beyond
+    one that is proved, or nothing of railopt's.
+    """
+    from railopt.symbolic import registry
+
+    if not known:
+        return f"a claim that railopt does not make, called {name}"
+    refuted = registry.get(name).status == "refuted"
+    return name if refuted else f"a claim that {name} rules out"

@@ -33,8 +33,8 @@ def program() -> str:
     if found is None:
         raise BackendError(
             f"{given or NAME} not found: run `make verified` in a checkout of railopt (Debian's "
-            f"coq, ocaml-findlib and libzarith-ocaml-dev), put it on the PATH, or name it in "
-            f"RAILOPT_VERIFIED"
+            f"coq, ocaml-nox, ocaml-findlib and libzarith-ocaml-dev), put it on the PATH, or name "
+            f"it in RAILOPT_VERIFIED"
         )
     return found
 

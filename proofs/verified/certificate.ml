@@ -443,22 +443,22 @@ let by_flow _ r =
     (fraction "direct" (get "direct" bad)) peers
 
 type disproof = { of_what : string; holds : bool; optimum : string;
-                  value : frac; least : frac; allowed : frac }
+                  value : frac; bound : frac; best : frac; allowed : frac }
 
 (* What a counterexample refutes, whether it does, and its figures. *)
 let disproof directory value =
   let keys = "railopt version theorem claim kind best bad where value optimum at_most" in
   let r = fields "counterexample" keys "" value in
   if get "version" r <> Int Z.one then wrong "expected a counterexample of version 1";
-  let refutes, optimum = match get "kind" r with
-    | Str "plan" -> (by_plan, "proved")
-    | Str "fast" -> (by_fast, "claimed")
-    | Str "flow" -> (by_flow, "claimed")
-    | _ -> wrong "a counterexample of unknown kind" in
   let number name = fraction name (get name r) in
   let value, least, allowed = (number "value", number "optimum", number "at_most") in
+  let refutes, optimum, bound, best = match get "kind" r with
+    | Str "plan" -> (by_plan, "proved", least, least)
+    | Str "fast" -> (by_fast, "open", least, value)
+    | Str "flow" -> (by_flow, "proved", value, value)
+    | _ -> wrong "a counterexample of unknown kind" in
   let theorem = match get "theorem" r with
     | Str text -> text
     | _ -> wrong "theorem: expected a text" in
-  { of_what = "counterexample to " ^ theorem; holds = refutes directory r value least allowed;
-    optimum; value; least; allowed }
+  { of_what = "counterexample of " ^ theorem; holds = refutes directory r value least allowed;
+    optimum; value; bound; best; allowed }

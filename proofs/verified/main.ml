@@ -51,11 +51,11 @@ let certificate directory json =
   | Rejected fault -> { (failed kind (why fault)) with bound = Some c.bound }
 
 let counterexample directory json =
-  let { Certificate.of_what; holds; optimum; value; least; allowed } =
+  let { Certificate.of_what; holds; optimum; value; bound; best; allowed } =
     Certificate.disproof directory json in
   if holds then
     { (failed of_what (text_of value ^ " where the claim allows " ^ text_of allowed)) with
-      ok = true; optimum; bound = Some least; value = Some value; best = Some least }
+      ok = true; optimum; bound = Some bound; value = Some value; best = Some best }
   else failed of_what "it does not show a plan above what the claim allows, and the optimum"
 
 let plan path =

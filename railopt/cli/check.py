@@ -21,7 +21,7 @@ examples:
 
 optimal is said of a file's own plan: it meets a bound whose witness was checked.  optimum is said
 of its problem: proved if some plan in the file does, claimed on a solver's word, else open.
-exit codes: 0 every file checks, 4 some check failed, 1 some file can't be read"""
+exit codes: 0 every file checks, 4 some check failed, 1 none failed but some file can't be read"""
 
 
 _COLUMNS = ("kind", "optimal", "optimum", "bound", "value", "best")
@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
             verdict = check(path, args.traffic, verified=args.verified)
         except InputError as error:
             note(f"railopt: error: {error}")
-            results.append({"file": path, "ok": False, "message": printable(error)})
+            unknown = dict.fromkeys(_COLUMNS)
+            results.append({"file": path, "ok": False, **unknown, "message": printable(error)})
             codes.add(error.exit_code)
             continue
         codes.add(0 if verdict.ok else CheckFailed.exit_code)

@@ -121,7 +121,7 @@ def applicability(fabric: Fabric) -> list[Applies]:
     return [
         Applies("T0", True, t0),
         equal_rates("T1"),
-        _t2(fabric),
+        _t2(fabric) if uniform else equal_rates("T2a"),
         equal_rates("T3"),
         equal_rates("T4"),
         *_local(fabric),
@@ -134,6 +134,7 @@ def applicability(fabric: Fabric) -> list[Applies]:
 
 
 def _t2(fabric: Fabric) -> Applies:
+    """T2a where all rates are equal."""
     M, N = fabric.nodes, fabric.rails
     small = M <= 2 or N == 1
     why = (
@@ -233,11 +234,11 @@ def warnings_for(fabric: Fabric, policy: str) -> list[str]:
     M, N = fabric.nodes, fabric.rails
     found = []
     if policy == "lpt" and M > 2 and N > 1:
+        factor = f": a NIC may get up to {min(N, M - 1)} times its share (T3)"
         found.append(
             f"lpt balances what each node sends; with {M} nodes and {N} rails that does not "
-            f"balance what they receive (T2): "
-            f"a NIC may get up to {min(N, M - 1)} times its share (T3); lpt-local and equitable "
-            f"look at both sides"
+            f"balance what they receive (T2){factor if fabric.is_uniform else ''}; lpt-local and "
+            f"equitable look at both sides"
         )
     if fabric.is_uniform:
         return found

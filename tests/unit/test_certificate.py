@@ -99,6 +99,20 @@ def test_check_command(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[s
     assert main(["check", plan, "absent.npz"]) == 1
 
 
+def test_an_unreadable_file_has_every_key_and_a_failed_check_decides(
+    saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, certificate = map(str, saved)
+    made = json.loads(Path(certificate).read_text())
+    Path(certificate).write_text(json.dumps({**made, "claim": {**made["claim"], "bound": "1"}}))
+    assert main(["check", "--json", plan, "absent.npz", certificate]) == 4
+    good, absent, failed = json.loads(capsys.readouterr().out)
+    known = {name for name in good if not name.endswith("_float")}
+    assert known == set(absent) == {name for name in failed if not name.endswith("_float")}
+    assert (absent["ok"], absent["optimal"], absent["bound"]) == (False, None, None)
+    assert (failed["ok"], failed["optimal"]) == (False, False)
+
+
 def test_another_plan_under_the_same_name_is_noticed(saved: tuple[Path, Path]) -> None:
     plan, certificate = saved
     old = Plan.load(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import numpy as np
 import pytest
 
 import railopt
-from railopt import Certificate, Fabric, Plan, Schedule, Traffic, check, plan, workloads
+from railopt import Certificate, Chunks, Fabric, Plan, Schedule, Traffic, check, plan, workloads
 from railopt.bracket import Bracket, Status
 from railopt.certificate import certify, save_certificate
 from railopt.cli.main import main
 from railopt.errors import CheckFailed, FormatError, InputError
 from railopt.gaps import gap
 from railopt.symbolic.search import counterexamples
+from railopt.symbolic.search.claims import ALLOWED
 
 FABRIC = Fabric.uniform(3, 2, link="8Gb/s")
 SPEC = "moe:skew=0.5,seed=1"
@@ -244,6 +246,19 @@ def test_every_committed_counterexample_is_replayed(path: Path) -> None:
     assert verdict.value is not None
 
 
+def test_what_a_counterexample_refutes_and_what_is_known_of_its_optimum() -> None:
+    found = {path.stem: check(path) for path in counterexamples.files()}
+    assert found["T2-lpt-receive-n2"].kind == "counterexample to T2"
+    for name in ("T5-list-order-n2", "T6-graham-n3", "T9-slow-nic-n8", "T10-fast-descending"):
+        assert "to a claim that T" in found[name].kind
+        assert found[name].kind.endswith(" rules out")
+    flow, phases = found["T10-hot-gpu-n3"], found["T10-fast-theorem3-n2-m5"]
+    assert flow.bound == flow.best == flow.value == Fraction(1, 5)
+    assert flow.optimum == "proved"
+    assert (phases.bound, phases.best, phases.optimum) == (1, 3, "open")
+    assert {verdict.optimum for verdict in found.values()} == {"proved", "open"}
+
+
 @pytest.mark.parametrize("path", counterexamples.files(), ids=lambda path: path.stem)
 def test_a_counterexample_that_shows_nothing_fails(path: Path, tmp_path: Path) -> None:
     record = json.loads(path.read_text())
@@ -255,6 +270,34 @@ def test_a_counterexample_that_shows_nothing_fails(path: Path, tmp_path: Path) -
         changed.write_text(json.dumps({**record, **change}))
         assert not check(changed).ok, change
         changed.unlink()
+
+
+def test_what_a_claim_allows_is_not_the_files_word(tmp_path: Path) -> None:
+    """A doctored file shows nothing of a claim that railopt knows; of another claim it may say what
+    it wants, and that is said.
+    """
+    assert {counterexamples.read(file)["claim"] for file in counterexamples.files()} == set(ALLOWED)
+    found = {path.stem: json.loads(path.read_text()) for path in counterexamples.files()}
+    graham, robin = found["T6-graham-n3"], found["T4-round-robin-unequal"]
+    fast, falling = found["T10-fast-theorem3-n2-m5"], found["T10-fast-descending"]
+    path = tmp_path / "c.json"
+    for record, said in (
+        ({**graham, "at_most": "0"}, "at_most 0, the claim allows 10"),
+        ({**robin, "at_most": "4"}, "the claim allows 11/2"),
+        ({**fast, "best": {**fast["best"], "servers": 1}}, "the claim allows 7/2"),
+        ({**fast, "best": {**fast["best"], "local": -5}}, "local: -5 is not a whole number"),
+        ({**falling, "best": {**falling["best"], "stages": [2, 4]}}, "descending"),
+        ({**found["T8-unequal-sizes"], "at_most": "2"}, "the claim allows 3"),
+    ):
+        path.write_text(json.dumps(record))
+        verdict = check(path)
+        assert not verdict.ok
+        assert said in verdict.message
+    path.write_text(json.dumps({**robin, "bad": {"assignment": [0, 0, 0, 0]}, "value": "8"}))
+    verdict = check(path)
+    assert verdict.ok
+    assert "does not make, called T4e" in verdict.kind
+    assert "8 where the file says to allow 11/2" in verdict.message
 
 
 def test_a_counterexample_runs_no_code_and_takes_no_time(
@@ -308,6 +351,14 @@ def test_generated_traffic_is_tried_for_other_numbers_of_gpus(tmp_path: Path) ->
         assert not check(tmp_path / name, "moe:tokens=64,seed=2").ok
 
 
+def test_traffic_is_not_generated_for_as_many_gpus_as_a_file_says(tmp_path: Path) -> None:
+    many = Fabric.uniform(2, 1, gpus=4096)
+    chunks = Chunks.from_units(many, src_gpu=[0], dst=[1], size=[5])
+    plan(many, chunks, "own-nic").save(tmp_path / "p.npz")
+    with pytest.raises(InputError, match=r"of 8192 GPUs: expected a file for more than 2048"):
+        check(tmp_path / "p.npz", "uniform")
+
+
 def test_a_counterexample_of_another_form_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     whole = json.loads(next(f for f in counterexamples.files() if "hot" in f.name).read_text())
@@ -320,6 +371,7 @@ def test_a_counterexample_of_another_form_is_refused(tmp_path: Path) -> None:
         {"value": "1e9"},
         {"where": ["x"]},
         {"best": many},
+        {"bad": []},
     ):
         path.write_text(json.dumps({**whole, **change}))
         with pytest.raises(InputError):

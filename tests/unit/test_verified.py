@@ -100,8 +100,11 @@ def test_what_is_no_answer_is_an_error(
         with pytest.raises(BackendError, match="gave no answer"):
             check(certificate, verified=True)
     monkeypatch.setenv("RAILOPT_VERIFIED", str(tmp_path / "absent"))
-    with pytest.raises(BackendError, match="make verified"):
+    with pytest.raises(BackendError, match="make verified") as refused:
         check(certificate, verified=True)
+    needed = re.search(r"^COQ := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert needed is not None
+    assert all(package in str(refused.value) for package in needed[1].split())
 
 
 def test_what_it_does_not_know_is_refused(certificate: Path) -> None:

@@ -12,6 +12,7 @@ A file `proofs/counterexamples/*.json` holds
     bad                 the refuted claim's assignment or flow, and the policy that makes it, if one
                         does
     where               hypotheses of the claim that the bad plan meets, by name; replayed as well
+                        (what the claim would allow is computed anew, of claims that railopt knows)
     value, optimum, at_most   what the bad plan costs, the best possible, and what the claim would
                               allow: value > at_most
 """
@@ -39,7 +40,7 @@ from railopt.fabric import Fabric
 from railopt.policies import POLICIES, plan
 from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.result import Result, verdict
-from railopt.symbolic.statements.fast import Hot
+from railopt.symbolic.search.claims import ALLOWED, hot_of
 from railopt.symbolic.statements.hot_gpu import cuts
 
 Record = dict[str, Any]
@@ -77,10 +78,15 @@ def read(path: Path) -> Record:
 
 def known(record: Record) -> bool:
     """Whether a committed counterexample has the same claim, by the same theorem, under the same
-    hypotheses.
+    hypotheses and of the same policy.
     """
-    same = ("theorem", "claim", "kind", "where")
-    return any(all(one[name] == record[name] for name in same) for one in map(read, files()))
+    return any(_same(one, record) for one in map(read, files()))
+
+
+def _same(one: Record, other: Record) -> bool:
+    policies = [record["bad"].get("policy") for record in (one, other)]
+    alike = ("theorem", "claim", "kind", "where")
+    return policies[0] == policies[1] and all(one[name] == other[name] for name in alike)
 
 
 def validated(record: Any, path: Path) -> Record:
@@ -95,6 +101,8 @@ def validated(record: Any, path: Path) -> Record:
             f"{name}: expected a counterexample of version 1 with the keys "
             f"{', '.join(sorted(KEYS))}"
         )
+    if not isinstance(record["bad"], dict):
+        raise FormatError(f"{name}: bad {printable(record['bad'])}: expected what the claim makes")
     if not isinstance(record["theorem"], str):
         raise FormatError(f"{name}: theorem {printable(record['theorem'])}: expected a text")
     if not isinstance(record["kind"], str) or record["kind"] not in REPLAY:
@@ -142,6 +150,8 @@ def _wrong(record: Record) -> list[str]:
     ):
         if Fraction(stated) != found:
             problems.append(f"{name} {stated}, found {found}")
+    if known(record) and Fraction(record["at_most"]) != (allowed := _allowed(record, optimum)):
+        problems.append(f"at_most {record['at_most']}, the claim allows {allowed}")
     if value <= Fraction(record["at_most"]):
         problems.append(
             f"the value {value} does not exceed the {record['at_most']} that the claim allows"
@@ -149,6 +159,10 @@ def _wrong(record: Record) -> list[str]:
     if problems:  # hypotheses are of plans that the kernel has looked at
         return problems
     return [f"{name}: not so" for name in record["where"] if not WHERE[name](record)]
+
+
+def _allowed(record: Record, optimum: Fraction) -> Fraction:
+    return ALLOWED[record["claim"]](record, optimum)
 
 
 def replay_file(name: str, quick: bool = False) -> Result:
@@ -227,12 +241,8 @@ def _replay_flow(record: Record) -> tuple[Fraction, Fraction, list[str]]:
 
 
 def _replay_fast(record: Record) -> tuple[Fraction, Fraction, list[str]]:
-    hot = _hot(record)
+    hot = hot_of(record)
     return hot.time, hot.best, []
-
-
-def _hot(record: Record) -> Hot:
-    return Hot(**{**record["best"], "stages": tuple(record["best"]["stages"])})
 
 
 REPLAY: dict[str, Callable[[Record], tuple[Fraction, Fraction, list[str]]]] = {
@@ -305,7 +315,7 @@ WHERE: dict[str, Callable[[Record], bool]] = {
     "uniform over the rails alive at both ends": _uniform_over_living,
     "the uniform split costs 1/phi": _healthy_share,
     "R1 > R2": lambda record: record["best"]["scale_up"] > record["best"]["nic"],
-    "B1 >= (m-1) B2 and S_i <= row_i/n": lambda record: _hot(record).hides,
+    "B1 >= (m-1) B2 and S_i <= row_i/n": lambda record: hot_of(record).hides,
     "each chunk to the least loaded rail": lambda record: _is_greedy(record),
 }
 

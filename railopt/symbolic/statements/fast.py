@@ -56,9 +56,18 @@ class Hot:
         """The exact time of FAST's phases."""
         wire = [Fraction(w, self.gpus * self.scale_out) for w in self.stages]
         after = [Fraction(self.gpus - 1, self.gpus) * w / self.scale_up for w in self.stages]
-        balance = Fraction(self.gpus - 1, self.gpus) * sum(self.stages) / self.scale_up
         beside = [Fraction(self.local, self.scale_up), *after[:-1]]
-        return balance + sum(map(max, wire, beside), Fraction(0)) + after[-1]
+        return self._balance + sum(map(max, wire, beside), Fraction(0)) + after[-1]
+
+    @property
+    def hidden(self) -> Fraction:
+        """The same, were every redistribution but the last hidden behind the next stage."""
+        last = Fraction(self.gpus - 1, self.gpus) * self.stages[-1] / self.scale_up
+        return self._balance + self.best + last
+
+    @property
+    def _balance(self) -> Fraction:
+        return Fraction(self.gpus - 1, self.gpus) * sum(self.stages) / self.scale_up
 
     @property
     def hides(self) -> bool:

@@ -11,7 +11,7 @@ from railopt.symbolic.search.counterexamples import files
 
 def test_a_claim_that_is_not_made_is_called_so(tmp_path: Path) -> None:
     record = json.loads(files()[0].read_text())
-    for theorem, said in ((record["theorem"], "counterexample to T"), ("T1", "does not make")):
+    for theorem, said in ((record["theorem"], "T10d rules out"), ("T1", "does not make")):
         path = tmp_path / "c.json"
         path.write_text(json.dumps({**record, "theorem": theorem}))
         verdict = check(path)
