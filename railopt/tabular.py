@@ -240,20 +240,22 @@ def scatter(src: Ints, dst: Ints, size: Ints, ranks: int) -> Ints:
 
 def plain(given: Any, ranks: int) -> Array:
     """What numpy makes of it; a DataFrame (square or in long form, labels checked) and a tensor on
-    a device or with a gradient too.  Neither pandas nor torch is imported.
+    a device, with a gradient or of negatives too.  Neither pandas nor torch is imported.
     """
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):
         return _from_frame(given, ranks)
-    if hasattr(given, "detach") and hasattr(given, "cpu"):
-        given = given.detach().cpu()
     if np.ma.is_masked(given):
         raise InputError(
             "traffic is an array with masked entries: expected a number of bytes in each; fill "
             "them first, for instance with matrix.filled(0)"
         )
     try:
+        if hasattr(given, "detach") and hasattr(given, "cpu"):
+            given = given.detach().cpu()
+            given = given.resolve_conj().resolve_neg() if hasattr(given, "resolve_neg") else given
         return np.asarray(given)
-    except (TypeError, ValueError, OverflowError) as error:  # ragged, or a type that numpy lacks
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        # ragged, of a type that numpy lacks, or a tensor that has no numbers
         raise InputError(
             f"traffic is not a 2-dimensional array of integers ({printable(error, 100)})"
         ) from error

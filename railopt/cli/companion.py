@@ -2,8 +2,8 @@
 
 numba compiles on one core, one kernel after the other, for ten to twenty seconds where its cache is
 empty.  From the moment that a command has to compile, a small run of another one does so too, on a
-core that is idle; by the time the first gets there, these kernels are in the cache.  Neither waits
-for the other: what both want at the same time both compile.
+core that is idle; by the time the first gets there, these kernels are in the cache, or it waits for
+the one that is being compiled.
 
 Where RAILOPT_ALONE is set, as it is for the second process itself, there is none.
 """

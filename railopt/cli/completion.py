@@ -171,7 +171,9 @@ def fish(found: list[Command]) -> str:
     """Lines of fish's `complete`."""
     lines = ["# railopt completion fish"]
     names = " ".join(command.name for command in found)
-    lines.append(f"complete -c railopt -n __fish_use_subcommand -f -a '{names}'")
+    before = f"complete -c railopt -n 'not __fish_seen_subcommand_from {names}'"
+    lines += [f"{before} -f -a '{names}'", f"{before} -l config -r"]
+    lines += [f"{before} -l help", f"{before} -l version"]
     for command in found:
         seen = f"complete -c railopt -n '__fish_seen_subcommand_from {command.name}'"
         if command.words:

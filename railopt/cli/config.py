@@ -112,6 +112,11 @@ def taken_out(arguments: list[str]) -> tuple[str | None, list[str]]:
     return named, rest
 
 
+def serves(parser: argparse.ArgumentParser) -> bool:
+    """Whether a command takes anything that a file could set: else none is looked for."""
+    return any(action.dest in (*DEFAULTS, "nodes") for action in parser._actions)
+
+
 def find(named: str | None) -> Config | None:
     """The file that is meant, read; None where there is none."""
     path = named or os.environ.get(VARIABLE) or (NAME if Path(NAME).is_file() else None)
@@ -121,7 +126,9 @@ def find(named: str | None) -> Config | None:
 
 
 def parse(data: Mapping[str, Any], path: str, *, demanded: bool = False) -> Config:
-    """A parsed TOML document; every value is checked, whoever will use it."""
+    """A parsed TOML document; every value is checked, whoever will use it, but for the code of
+    policies of one's own.
+    """
     toml.only(data, {*DEFAULTS, "fabric"}, "configuration")
     defaults = {name: _default(name, data[name]) for name in DEFAULTS if name in data}
     fabric = data.get("fabric", {})
@@ -139,7 +146,13 @@ def parse(data: Mapping[str, Any], path: str, *, demanded: bool = False) -> Conf
 def _default(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InputError(f"{name} = {shown(value)}: expected a text, as after --{name}")
-    if name == "chunk":
+    if name == "policy":
+        from railopt.policies import policy_named
+
+        for part in value.split(","):
+            if ":" not in part:
+                policy_named(part.strip())
+    elif name == "chunk":
         for part in value.split(","):
             if part.strip() != "flow":
                 parse_bytes(part.strip())

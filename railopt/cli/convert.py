@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
         own = own_kind(args.input) is not None
         configured = args.settings is not None and not own
         size = {"fabric": fabric_from(args) if fabric_given(args) or configured else None}
-    written, assumed = convert(args.input, args.output, **size, force=args.force)
     if own:
         args.idle.update(FABRIC_FLAGS)  # which the configuration file sets in vain
+    written, assumed = convert(args.input, args.output, **size, force=args.force)
     for text in assumed:
         note(text)
     more = f" and {len(written) - 1} more" if len(written) > 1 else ""

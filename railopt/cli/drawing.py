@@ -35,12 +35,14 @@ def width_of(args: argparse.Namespace, flag: str) -> float:
         raise InputError(f"--width {error}") from error
 
 
-def figure_width(args: argparse.Namespace, flag: str, *, check: bool = True) -> float:
-    """The same, where `flag` names a file: an unknown suffix is refused, and with `check` what
-    stands in the way.
+def figure_width(
+    args: argparse.Namespace, flag: str, *, check: bool = True, also: str = ""
+) -> float:
+    """The same, where `flag` names a file: an unknown suffix is refused (`also` says what else the
+    file could be), and with `check` what stands in the way.
     """
     width, path = width_of(args, flag), getattr(args, flag)
     if path is not None:
-        figure_format(path)
+        figure_format(path, also)
         check_targets(path if check else None, force=args.force)
     return width

@@ -28,7 +28,8 @@ EPILOG = """examples:
 
 "moved" is what a plan moves between GPUs of a node, before and after the rails; "least" is a
 certified bound on what plans as fast as it move, "above %" how far it is above that.  The rows
-"front" are that bound at times from the least that divisible traffic takes to that of own NICs."""
+"front" are that bound at times from the least that divisible traffic takes to that of own NICs,
+but for times that a policy above has, whose "least" it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -59,7 +59,9 @@ certified bound on what plans as fast as this one move, "above %" how far the pl
 The last columns stand for `lpt` as each sender sees it: Graham's guarantee 4/3 - 1/(3N), the one
 from the k chunks of its fullest rail, (k+1)/k - 1/(kN), and what the slowest sender is really above
 its own bound; neither knows the receivers, which is where the gap comes from.
-exit codes: 0 done, 130 interrupted (the rows so far are printed, with the best bound found)"""
+exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed all the same),
+2 no rail lives between two nodes, 4 a saved certificate does not check, 130 interrupted (the rows
+so far are printed, with the best bound found)"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -33,7 +33,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "schedule",
         "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)",
     ),
-    "prove": ("prove", "check every theorem that railopt relies on: symbolic, exhaustive, kernel"),
+    "prove": (
+        "prove",
+        "check every theorem that railopt relies on: symbolic, exhaustive, Coq's kernel",
+    ),
     "hybrid": ("hybrid", "send experts to the data or data to the experts, across slow links"),
     "check": ("check", "re-check plans and certificates with the trusted kernel"),
     "devices": ("devices", "list RDMA devices and the rails they would be"),
@@ -70,7 +73,7 @@ MESSAGE = 2000  # characters of an error that are shown
 
 EXIT_CODES = (
     "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing "
-    "or crashed, 4 a check failed"
+    "or crashed, 4 a check failed, 130 interrupted"
 )
 
 
@@ -90,8 +93,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(1, f"{self.prog}: error: {printable(message, MESSAGE)}\n")
 
 
-def _parser(command: str | None, settings: config.Config | None = None) -> argparse.ArgumentParser:
-    """railopt's parser, with the options of one command, whose defaults `settings` may change."""
+def _parser(command: str | None) -> argparse.ArgumentParser:
+    """railopt's parser, with the options of one command."""
     parser = _Parser(
         prog="railopt",
         description="Compute, prove and ship all-to-all plans for MoE training on rail fabrics.",
@@ -115,8 +118,6 @@ def _parser(command: str | None, settings: config.Config | None = None) -> argpa
             sub.epilog = getattr(loaded, "EPILOG", None)
             loaded.add_arguments(sub)
             sub.set_defaults(run=loaded.run)
-            if settings is not None and name != "config":  # which shows it
-                settings.apply(sub)
     return parser
 
 
@@ -133,8 +134,12 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     """
     named, rest = config.taken_out(arguments)
     command = next((word for word in rest if word in COMMANDS), None)
-    settings = None if command is None else config.find(named)
-    parser = _parser(command, settings)
+    parser, settings = _parser(command), None
+    if command is not None:
+        options = options_of(parser, command)
+        settings = config.find(named) if named or config.serves(options) else None
+        if settings is not None and command != "config":  # which shows it
+            settings.apply(options)
     args, extra = parser.parse_known_args(rest)
     if extra:
         known = options_of(parser, args.command)._option_string_actions

@@ -19,7 +19,7 @@ from railopt.cli.common import (
 from railopt.errors import CheckFailed, InputError, printable
 from railopt.fabric import Fabric
 
-NOT_RUN = "pinned, kernel not run"
+NOT_RUN = "pinned, Coq's kernel not run"
 EPILOG = """\
 examples:
   railopt prove --quick                 every statement in under half a minute, without Coq's kernel

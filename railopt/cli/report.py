@@ -9,12 +9,13 @@ from pathlib import Path
 from railopt.arrays import check_targets, write_atomic
 from railopt.cli.common import note, print_json
 from railopt.cli.drawing import add_width_argument, width_of
-from railopt.errors import CheckFailed
+from railopt.errors import CheckFailed, InputError, printable
 
 EPILOG = """example:
   railopt report results -o report.html
   railopt report results --certificates certs -o report.html
   railopt report results --experiments out -o report.html --figures figures --width column"""
+PAGES = (".html", ".htm", "")  # suffixes; a pipe has none
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,10 +62,17 @@ def run(args: argparse.Namespace) -> int:
     from railopt.symbolic import registry
 
     width = width_of(args, "figures")
+    if Path(args.output).suffix.lower() not in PAGES:
+        raise InputError(
+            f"{printable(args.output)}: a page is written as .html: give such a name (--figures "
+            f"writes the figures as SVG and PDF)"
+        )
     check_targets(args.output, force=args.force)
     found = rows.read(*args.results)
     if found.torn:
         note(f"{found.torn} lines of the results are torn, no JSON or no UTF-8: left out")
+    if found.older:
+        note(f"{found.older} rows left out: a newer one has their problem and policy")
     experiments = page.read_experiments(Path(args.experiments)) if args.experiments else None
     checked = page.check_certificates(Path(args.certificates)) if args.certificates else None
     shown = [
@@ -77,11 +85,11 @@ def run(args: argparse.Namespace) -> int:
     theorems = tuple(registry.load().values())
     text = page.build(found, theorems, experiments, checked, command, args.title)
     drawn = all_figures(found.rows, width=width) if args.figures or args.json else []
-    if args.figures and Path(args.figures).is_dir():
-        check_targets(args.output, *files_of(drawn, Path(args.figures)), force=args.force)
-    write_atomic(args.output, text, force=args.force)
     if args.figures:
+        if Path(args.figures).is_dir():
+            check_targets(args.output, *files_of(drawn, Path(args.figures)), force=args.force)
         save_all(drawn, Path(args.figures), force=args.force)
+    write_atomic(args.output, text, force=args.force)
     if args.json:
         print_json(
             {figure.name: {"columns": figure.columns, "rows": figure.rows} for figure in drawn}

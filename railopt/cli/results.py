@@ -14,6 +14,7 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
+from railopt.cli.config import Configured
 from railopt.errors import InputError
 from railopt.sweep import results
 from railopt.tables import duration, percent
@@ -28,7 +29,8 @@ EPILOG = """example:
 SHOWN = 40
 FAILED = ("nodes", "traffic", "chunk", "policy", "seed")
 GOOD = ("nodes", "rails", "traffic", "chunk", "policy", "seed")
-IF_SEVERAL = ("gpus", "link", "degrade")  # shown where the rows differ in them
+IF_SEVERAL = ("gpus", "link", "degrade", "limit_s", "threads", "simulate", "commit")
+"""Shown where the rows differ in them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         refuse_idle(args, "format", because="with --export")
     out = output_of(args)
-    if args.export or out.form != "text" or args.failed:
+    typed = out.form != "text" and not isinstance(args.format, Configured)
+    if args.export or args.failed or typed:
         because = "with --export, --failed or a --format other than text, which show every row"
         refuse_idle(args, "all", because=because)
     found = results.load(*args.places)
@@ -112,12 +115,13 @@ def _print(rows: list[results.Row], most: int | None, out: Output) -> None:
 def _several(rows: list[results.Row]) -> list[str]:
     """Columns without which rows could not be told apart."""
     return [
-        name for name in IF_SEVERAL if len({str(row["instance"].get(name)) for row in rows}) > 1
+        name for name in IF_SEVERAL if len({str(results.flat(row).get(name)) for row in rows}) > 1
     ]
 
 
 def _instance(row: results.Row, names: Sequence[str]) -> list[Any]:
-    return [row["instance"].get(name, "") for name in names]
+    columns = results.flat(row)
+    return [columns.get(name, "") for name in names]
 
 
 def _condition(text: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from railopt.arrays import check_targets, kind_of
@@ -43,7 +44,9 @@ EPILOG = """examples:
   railopt simulate routing:ragged=0.3 --policy own-nic --scale-up before
   railopt simulate zipf:skew=0 --balancer ecmp --packets --export htsim/
 
-algbw and busbw are nccl-tests' (all-to-all, bytes between nodes of the busiest rank)."""
+algbw and busbw are nccl-tests' (all-to-all, bytes between nodes of the busiest rank).
+exit codes: 0 done, 1 bad input, 2 chunks can't be delivered (as in the third example, which
+does not plan again), 130 interrupted"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,11 +138,11 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate, write, print; exit 2 with what is stuck where the run can't finish."""
-    traced = bool(args.timeline) and args.timeline.endswith(".json")
+    traced = bool(args.timeline) and Path(args.timeline).suffix.lower() == ".json"
     if traced:
         refuse_idle(args, "width", because="to trace events")
         check_targets(args.timeline, force=args.force)
-    width = PAGE if traced else figure_width(args, "timeline")
+    width = PAGE if traced else figure_width(args, "timeline", also=", trace events as .json")
     if not (args.timeline or args.export):
         refuse_idle(args, "force", because="without a file to write")
     assumed = _assumptions(args)

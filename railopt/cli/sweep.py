@@ -10,6 +10,8 @@ import os
 from railopt.cli.common import note, print_json, refuse_idle
 from railopt.errors import InputError, printable
 from railopt.sweep import client, spec
+from railopt.sweep.results import good_keys
+from railopt.units import shown
 
 REASONS_SHOWN = 10
 EPILOG = """Workers write into the results folder themselves: on a cluster it must be a folder that
@@ -42,10 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a Dask scheduler: tcp://host:port, or a scheduler file",
     )
     parser.add_argument(
-        "--shard", metavar="I/N", help="run part I of N (from 0) in this process, without Dask"
+        "--shard", metavar="I/N", help="run part I of N (from 0) on this machine, without Dask"
     )
     parser.add_argument(
-        "--workers", type=int, help="local workers (default: cores / threads of the spec)"
+        "--workers",
+        type=int,
+        help="workers on this machine, with --shard too (default: cores / threads of the spec)",
     )
     parser.add_argument(
         "--dry-run",
@@ -57,12 +61,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     sweep = spec.read(args.spec)
+    if not args.output or (os.path.exists(args.output) and not os.path.isdir(args.output)):
+        raise InputError(
+            f"-o {shown(args.output)}: expected the name of a folder, a new one or one with results"
+        )
     if args.dry_run:
         refuse_idle(args, "shard", "workers", "cluster", because="with --dry-run")
-        left = len({point.key for point in sweep.instances} - _finished(args.output))
+        left = len({point.key for point in sweep.instances} - good_keys(args.output))
         print_json({"instances": len(sweep.instances), "left": left})
         return 0
-    if args.workers is not None and args.workers < 1:
+    if args.cluster:
+        refuse_idle(args, "workers", because="with --cluster, which has its own")
+    elif args.workers is not None and args.workers < 1:
         raise InputError(f"--workers {args.workers}: expected at least 1")
     summary = client.run(
         sweep, args.output, cluster=args.cluster, shard=_shard(args.shard), workers=args.workers
@@ -82,12 +92,6 @@ def run(args: argparse.Namespace) -> int:
             f"{args.output} --failed"
         )
     return 130 if summary.interrupted else 2 if summary.failed else 0
-
-
-def _finished(folder: str) -> set[str]:
-    from railopt.sweep.results import good_keys
-
-    return good_keys(folder) if os.path.isdir(folder) else set()
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:

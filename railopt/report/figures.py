@@ -17,6 +17,7 @@ from railopt.arrays import Floats, check_targets
 from railopt.errors import InputError, printable
 from railopt.policies import POLICIES
 from railopt.report.heatmap import load_maps, of_row
+from railopt.report.rows import problem
 from railopt.report.saving import save_figure
 from railopt.report.style import (
     INK,
@@ -183,12 +184,8 @@ def rail_loads(rows: Sequence[Row], *, width: float = PAGE) -> Figure | None:
         return None
     by_lpt = [row for row in with_loads if row["instance"]["policy"] == "lpt"]
     first = max(by_lpt or with_loads, key=_percent)
-    same = {**first["instance"], "policy": ""}
-    found = {
-        row["instance"]["policy"]: row
-        for row in with_loads
-        if {**row["instance"], "policy": ""} == same
-    }
+    same = first["instance"]
+    found = {row["instance"]["policy"]: row for row in with_loads if problem(row) == problem(first)}
     chosen = [found[policy] for policy in order(list(found.values()), "policy")]
     table = [
         [row["instance"]["policy"], side, node, *values]

@@ -14,7 +14,7 @@ import numpy as np
 
 from railopt.arrays import Floats
 from railopt.report.heatmap import of_row
-from railopt.report.verdict import problem
+from railopt.report.rows import problem
 from railopt.sweep.results import Row
 
 MAX_NUMBERS = 120_000  # NIC times that a page carries; the rest is in the results

@@ -190,11 +190,16 @@ def _asked(results: Results) -> str:
     listed = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(values)}</dd>" for name, values in asked(results.rows)
     )
+    older = (
+        f" {results.older} rows left out: a newer one has their problem and policy."
+        if results.older
+        else ""
+    )
     return (
         "<p>How far is each policy's plan from the best possible one, on the bytes of every NIC?"
         f"</p><dl>{listed}</dl>"
         f"<p>{len(results.rows)} instances, {len(results.failed)} failed, {results.torn} torn "
-        f"lines dropped, from {results.files} files.</p>"
+        f"lines dropped, from {results.files} files.{older}</p>"
     )
 
 

@@ -2,16 +2,21 @@
 
 Rows come from files that anybody may have written.  A row that lacks something, or holds it in
 another type, is one sentence; texts are cleaned of what does not print.
+
+A problem is an instance without its policy, however long and however it was solved: rows of one
+problem share the best possible plan.  Of several rows of one problem and policy the last that was
+started counts, in every part of the report.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from railopt.bracket import gap_between
 from railopt.errors import FormatError, InputError, printable
 from railopt.sweep import results
 from railopt.sweep.instance import QUANTILES
@@ -27,17 +32,43 @@ SMALL = Fraction(1, 10**30)
 
 
 def read(*places: str | os.PathLike[str]) -> Results:
-    """The results of folders and files, every row checked."""
-    return checked(results.load(*places))
+    """The results of folders and files, every row checked, and of each problem and policy the
+    newest alone; FormatError for a row that can't be shown.
+    """
+    found = results.load(*places)
+    rows = newest([_good(row) for row in found.rows])
+    failed = tuple(map(_failed, found.failed))
+    return replace(found, rows=tuple(rows), failed=failed, older=len(found.rows) - len(rows))
 
 
-def checked(found: Results) -> Results:
-    """The same results with clean texts; FormatError for a row that can't be shown."""
-    return replace(
-        found,
-        rows=tuple(map(_good, found.rows)),
-        failed=tuple(map(_failed, found.failed)),
-    )
+def problem(row: Row) -> str:
+    """A key that the rows of one problem share."""
+    how = ("policy", "limit_s", "threads", "simulate")
+    return repr(sorted((key, value) for key, value in row["instance"].items() if key not in how))
+
+
+def newest(rows: Sequence[Row]) -> list[Row]:
+    """One row a problem and policy, the last that was started, held against the best bound that any
+    of them, older ones too, knows of its problem.
+    """
+    ordered = [(problem(row), row) for row in sorted(rows, key=lambda row: row["started"])]
+    kept = {(of, row["instance"]["policy"]): row for of, row in ordered}
+    best: dict[str, tuple[bool, Fraction]] = {}  # a solver's word is worth less than any bound
+    for of, row in ordered:
+        known = row["optimum"] != "claimed", Fraction(row["bound"])
+        best[of] = max(best.get(of, known), known)
+    reached = {of for of, row in ordered if best[of] == (True, Fraction(row["value"]))}
+    proved = reached | {of for of, row in ordered if row["optimum"] == "proved"}
+    return [
+        {
+            **row,
+            "bound": str(best[of][1]),
+            "gap": str(gap_between(Fraction(row["value"]), best[of][1])),
+            "optimal": row["optimal"] or best[of] == (True, Fraction(row["value"])),
+            "optimum": "proved" if of in proved else row["optimum"],
+        }
+        for (of, _), row in kept.items()
+    ]
 
 
 def _good(row: Row) -> Row:
@@ -60,6 +91,8 @@ def _good(row: Row) -> Row:
             _check_loads(row["loads"], instance)
         if "simulated" in row:
             _check_simulated(row["simulated"])
+        if not 0 <= _of(row["started"], float) < 2**63:
+            raise InputError("started is no time")
     except (KeyError, TypeError, AttributeError, InputError) as error:
         raise FormatError(
             f"results row {name}: not a row that railopt sweep writes ({printable(error)})"

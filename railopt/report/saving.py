@@ -20,13 +20,14 @@ FORMATS: dict[str, dict[str, None] | None] = {
 DOTS = 300  # an inch of a PNG
 
 
-def figure_format(path: str | os.PathLike[str]) -> str:
-    """The suffix of a figure's file; any but those of FORMATS is refused: ask before drawing."""
+def figure_format(path: str | os.PathLike[str], also: str = "") -> str:
+    """The suffix of a figure's file; any but those of FORMATS is refused: ask before drawing.
+    `also` says what else the file could be.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
-        raise InputError(
-            f"{printable(path)}: a figure is written as {', '.join(FORMATS)}: give such a name"
-        )
+        known = ", ".join(FORMATS) + also
+        raise InputError(f"{printable(path)}: a figure is written as {known}: give such a name")
     return suffix
 
 

@@ -1,7 +1,5 @@
 """What a report answers first: what was asked, and the verdict in one sentence, both computed from
 the rows.
-
-A problem is an instance without its policy: rows of one problem share the best possible plan.
 """
 
 from __future__ import annotations
@@ -11,8 +9,8 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from railopt.bracket import gap_between
 from railopt.report.figures import order
+from railopt.report.rows import problem
 from railopt.sweep.results import Row
 
 ASKED = {
@@ -44,39 +42,12 @@ def _listed(values: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def problem(row: Row) -> str:
-    """A key that the rows of one problem share, however long and however it was solved."""
-    how = ("policy", "limit_s", "threads", "simulate")
-    return repr(sorted((key, value) for key, value in row["instance"].items() if key not in how))
-
-
-def newest(rows: Sequence[Row]) -> list[Row]:
-    """One row a problem and policy, the last that was started, held against the best bound that any
-    of them knows of its problem.
-    """
-    kept: dict[tuple[str, str], Row] = {}
-    best: dict[str, tuple[bool, Fraction]] = {}  # a solver's word is worth less than any bound
-    for row in sorted(rows, key=lambda row: row["started"]):
-        kept[problem(row), row["instance"]["policy"]] = row
-        known = row["optimum"] != "claimed", Fraction(row["bound"])
-        best[problem(row)] = max(best.get(problem(row), known), known)
-    return [
-        {
-            **row,
-            "gap": str(gap_between(Fraction(row["value"]), best[of][1])),
-            "optimal": row["optimal"] or best[of] == (True, Fraction(row["value"])),
-        }
-        for (of, _), row in kept.items()
-    ]
-
-
 def verdict(rows: Sequence[Row]) -> str:
-    """One sentence.  "Closest" is said only of policies that answered every problem: its largest
-    gap is the smallest.
+    """One sentence about rows of `rows.newest`.  "Closest" is said only of policies that answered
+    every problem: its largest gap is the smallest.
     """
     if not rows:
         return "No instance has a result: nothing can be said."
-    rows, every = newest(rows), rows
     by: dict[str, list[Row]] = {name: [] for name in order(rows, "policy")}
     for row in rows:
         by[row["instance"]["policy"]].append(row)
@@ -91,7 +62,7 @@ def verdict(rows: Sequence[Row]) -> str:
     found = [f"{words} {_within(by[closest])}"]
     if WATCHED in by and closest != WATCHED:
         found.append(f"{WATCHED} is {_within(by[WATCHED])}")
-    return "; ".join([*found, _unknown(every)]) + "."
+    return "; ".join([*found, _unknown(rows)]) + "."
 
 
 def _within(rows: Sequence[Row]) -> str:

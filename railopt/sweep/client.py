@@ -9,8 +9,10 @@ written by its worker or, where the worker itself was lost, by the client.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
+import time
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from railopt.errors import BackendError, InputError
+from railopt.arrays import read_text
+from railopt.errors import BackendError, InputError, printable
 from railopt.interrupts import KeepInterrupts
 from railopt.sweep import box, instance, results
 from railopt.sweep.progress import counting
@@ -28,6 +31,7 @@ from railopt.sweep.spec import Instance, Sweep
 
 # instances handed out a worker, so that a million of them never wait in the scheduler
 IN_FLIGHT = 8
+WAIT_S = 15.0  # for a scheduler's file, and for its answer
 
 
 class Summary(NamedTuple):
@@ -93,6 +97,8 @@ def run(
     """Run what is not finished yet.  `cluster` is a scheduler's address or file; `shard` (i, n)
     runs part i of n without Dask.
     """
+    if cluster == "":
+        raise InputError("--cluster '': expected a scheduler's address, or the name of its file")
     if cluster and shard:
         raise InputError(
             "--cluster and --shard contradict each other: a shard runs without a scheduler"
@@ -100,6 +106,8 @@ def run(
     points = sweep.instances
     if shard is not None:
         part, parts = shard
+        if parts < 1:
+            raise InputError(f"shard {part}/{parts}: expected at least 1 part")
         if not 0 <= part < parts:
             raise InputError(f"shard {part}/{parts}: expected a part from 0 to {parts - 1}")
         points = points[part::parts]
@@ -209,18 +217,43 @@ def _dask_client(cluster: str | None, workers: int) -> Iterator[Any]:
                     worker_dashboard_address=None,
                 )
                 client = Client(local)
-            elif "://" in cluster:
-                client = Client(cluster, timeout="15s")
             else:
-                client = Client(scheduler_file=cluster, timeout="15s")
-        except OSError as error:
-            raise BackendError(f"no scheduler answers at {cluster}: {error}") from error
+                client = Client(_address(cluster), timeout=f"{WAIT_S}s")
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            AssertionError,
+        ) as error:  # whatever Dask makes of it
+            raise BackendError(
+                f"no scheduler answers at {printable(cluster)}: {printable(error)}"
+            ) from error
         try:
             yield client
         finally:
             client.close()
             if local is not None:
                 local.close()
+
+
+def _address(cluster: str) -> str:
+    """Of a scheduler: as it was given, or as its file says, which may still have to be written."""
+    if "://" in cluster:
+        return cluster
+    until, found = time.monotonic() + WAIT_S, None
+    while time.monotonic() < until:
+        try:
+            found = json.loads(read_text(cluster))
+            break
+        except (InputError, ValueError, RecursionError):
+            time.sleep(0.1)
+    address = found.get("address") if isinstance(found, dict) else None
+    if not isinstance(address, str):
+        raise InputError(
+            f"--cluster {printable(cluster)}: no scheduler's file; expected a JSON object with an "
+            f"address, as dask scheduler --scheduler-file writes it, or tcp://host:port"
+        )
+    return address
 
 
 def _outcome(future: Any, task: Task) -> str:

@@ -49,7 +49,13 @@ class Counter:
 def counting(total: int) -> Iterator[Counter]:
     """A counter for `total` instances, as a bar if stderr is a terminal."""
     if not sys.stderr.isatty():
-        yield Counter(total)
+        counter = Counter(total)
+        try:
+            yield counter
+        except Exception:
+            if counter.done:  # how far it came
+                print(counter.line(), file=sys.stderr, flush=True)
+            raise
         return
     from rich.console import Console
     from rich.progress import (

@@ -14,20 +14,26 @@ import csv
 import io
 import json
 import os
+import re
 import secrets
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from railopt.arrays import write_atomic
 from railopt.errors import InputError, printable
-from railopt.units import parse_number
+from railopt.units import parse_number, shown
 
 Row = dict[str, Any]
+LARGEST = 10**300
+# a key as it is written, and a number (or loads of NICs) that is not as it is written
+_KEY = re.compile(rb'"key":"([0-9a-f]+)"')
+_ODD = re.compile(
+    rb'"(?:value|bound|gap|send|recv|completion)":(?!\[\[|"[0-9]{1,300}(?:/[1-9][0-9]{0,300})?")'
+)
 _SEAL = b',"~crc32":"%08x"}'
 _SEAL_LENGTH = len(_SEAL % 0)
 
@@ -52,12 +58,11 @@ def decode(line: bytes) -> Row | None:
         row = json.loads(line) if _sealed(line) else {}
         del row["~crc32"]
         sound = isinstance(row["key"], str) and isinstance(row["instance"], dict)
-        if row["status"] == "ok":
-            for name in ("value", "bound", "gap"):
-                parse_number(row[name])
-        else:
-            sound = sound and "error" in row
-    except (ValueError, RecursionError, KeyError, TypeError, InputError):
+        needed = ("value", "bound", "gap") if row["status"] == "ok" else ("error",)
+        sound = sound and all(name in row for name in needed)
+        sound = sound and isinstance(row.get("started", 0), int | float)
+        _with_floats(flat(row))  # which refuses what is no number
+    except (ValueError, RecursionError, KeyError, TypeError, OverflowError, InputError):
         return None
     return row if sound else None
 
@@ -87,12 +92,12 @@ class Writer:
                 while view:
                     view = view[os.write(self._file, view) :]
                 self._torn = False
-            except OSError:
+            except OSError as error:
                 self._torn = True
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._file, length)
                     self._torn = False
-                raise
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def close(self) -> None:
         """Close the file; an empty one is removed."""
@@ -104,13 +109,14 @@ class Writer:
 @dataclass(frozen=True)
 class Results:
     """All rows of a folder or of files: good ones by key, failures that no good row followed, and
-    torn lines dropped.
+    torn lines dropped; `older` rows were left out by a reader for newer ones.
     """
 
     rows: tuple[Row, ...]
     failed: tuple[Row, ...]
     torn: int
     files: int
+    older: int = 0
 
     @property
     def keys(self) -> frozenset[str]:
@@ -120,7 +126,7 @@ class Results:
 
 def _files(place: Path) -> list[Path]:
     if place.is_dir():
-        return sorted(place.glob("*.jsonl"))
+        return [path for path in sorted(place.glob("*.jsonl")) if path.is_file()]
     if place.is_file():
         return [place]
     raise InputError(f"{place}: no such file or folder; expected a results folder or a .jsonl file")
@@ -135,7 +141,7 @@ def load(*places: str | os.PathLike[str]) -> Results:
         files += 1
         lines = [line for line in path.read_bytes().split(b"\n") if line]
         rows = [row for row in map(decode, lines) if row is not None]
-        if not rows and path.suffix != ".jsonl":
+        if not rows and path.suffix.lower() != ".jsonl":
             raise InputError(
                 f"{printable(path)}: no results in it; expected a folder or a .jsonl file of "
                 f"railopt sweep"
@@ -152,13 +158,18 @@ def load(*places: str | os.PathLike[str]) -> Results:
 
 
 def good_keys(folder: str | os.PathLike[str]) -> set[str]:
-    """Keys of finished rows, which a resumed sweep skips: by their checksums, without parsing."""
+    """Keys of finished rows, which a resumed sweep skips: those that `load` would list, but what
+    this package writes is only held against its checksum.
+    """
     found = set()
     for path in _files(Path(folder)) if Path(folder).exists() else []:
         for line in path.read_bytes().split(b"\n"):
-            at = line.find(b'"key":"')
-            if at >= 0 and _sealed(line) and b'"status":"ok"' in line:
-                found.add(line[at + 7 : line.index(b'"', at + 7)].decode())
+            if b'"status":"ok"' not in line:
+                continue
+            if (key := _KEY.search(line)) and not _ODD.search(line) and _sealed(line):
+                found.add(key[1].decode())
+            elif (row := decode(line)) and row["status"] == "ok":
+                found.add(row["key"])
     return found
 
 
@@ -194,15 +205,20 @@ def flat(row: Row) -> dict[str, Any]:
     return out
 
 
-def where(rows: Iterable[Row], conditions: Mapping[str, str]) -> Iterator[Row]:
-    """Rows whose column (see `flat`) has this value as text."""
-    for row in rows:
-        columns = flat(row)
-        unknown = [name for name in conditions if name not in columns and name != "error"]
-        if unknown:
-            raise InputError(f"no column {unknown[0]!r}; columns: {', '.join(columns)}")
-        if all(str(columns.get(name)) == value for name, value in conditions.items()):
-            yield row
+def where(rows: Iterable[Row], conditions: Mapping[str, str]) -> list[Row]:
+    """Rows whose column (see `flat`) has this value as text; a row without the column is not one,
+    and a column that no row has is refused.
+    """
+    found = [(row, flat(row)) for row in rows]
+    known = dict.fromkeys(name for _, columns in found for name in columns)
+    unknown = [name for name in conditions if name not in known and name != "error"]
+    if unknown and found:
+        raise InputError(f"no column {unknown[0]!r}; columns: {', '.join(known)}")
+    return [
+        row
+        for row, columns in found
+        if all(name in columns and str(columns[name]) == conditions[name] for name in conditions)
+    ]
 
 
 def export(rows: Iterable[Row], path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -210,7 +226,7 @@ def export(rows: Iterable[Row], path: str | os.PathLike[str], *, force: bool = F
     text, beside floats of them).
     """
     chosen = list(rows)
-    suffix = Path(path).suffix
+    suffix = Path(path).suffix.lower()
     if suffix == ".jsonl":
         write_atomic(
             path,
@@ -225,7 +241,7 @@ def export(rows: Iterable[Row], path: str | os.PathLike[str], *, force: bool = F
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(table)
-        write_atomic(path, text.getvalue(), force=force)
+        write_atomic(path, text.getvalue().encode(errors="backslashreplace"), force=force)
     elif suffix == ".parquet":
         write_atomic(path, _parquet(table, columns), force=force)
     else:
@@ -238,7 +254,15 @@ def _with_floats(row: dict[str, Any]) -> dict[str, Any]:
         for name in ("value", "bound", "gap", "send", "recv", "simulated_completion")
         if name in row
     }
-    return {**row, **{f"{name}_float": float(Fraction(value)) for name, value in exact.items()}}
+    return {**row, **{f"{name}_float": _float(value) for name, value in exact.items()}}
+
+
+def _float(value: Any) -> float:
+    """Of an exact number; OverflowError where it, or it in percent, is beyond a float."""
+    number = parse_number(value)
+    if abs(number) > LARGEST:
+        raise OverflowError
+    return float(number)
 
 
 def _parquet(table: list[dict[str, Any]], columns: list[str]) -> bytes:
@@ -251,7 +275,18 @@ def _parquet(table: list[dict[str, Any]], columns: list[str]) -> bytes:
         raise BackendError(
             "Parquet needs pyarrow: pip install 'railopt[sweep]', or export .csv"
         ) from error
+    made = {}
+    for name in columns:
+        values = [row.get(name) for row in table]
+        try:
+            if any(isinstance(value, dict | list) for value in values):
+                raise TypeError("a list or an object")
+            made[name] = pyarrow.array(values)
+        except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise InputError(
+                f"column {shown(name)} does not fit Parquet, where a column has values of one "
+                f"type ({printable(error)}): export .csv"
+            ) from error
     sink = pyarrow.BufferOutputStream()
-    made = pyarrow.table({name: [row.get(name) for row in table] for name in columns})
-    pyarrow.parquet.write_table(made, sink)
+    pyarrow.parquet.write_table(pyarrow.table(made), sink)
     return bytes(sink.getvalue())

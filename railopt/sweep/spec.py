@@ -42,7 +42,7 @@ from railopt.policies import policy_code, policy_named
 from railopt.policies.outside import look_in
 from railopt.tokens import Tokens
 from railopt.traffic import Traffic
-from railopt.units import INT64_MAX, PS_PER_S, parse_bytes, parse_time, shown
+from railopt.units import INT64_MAX, PS_PER_S, format_bytes, parse_bytes, parse_time, shown
 from railopt.workloads import WORKLOADS, from_spec
 
 MAX_INSTANCES = 100_000
@@ -58,6 +58,7 @@ _DEFAULTS: dict[str, Any] = {
     "seed": 0,
 }
 LONGEST_S = 1_000_000  # of an instance; a pipe can't be waited at for much longer
+LEAST_MEMORY = 64 << 20  # in less no process of Python with numpy starts
 _OPTIONS = {"name", "limit", "timeout", "memory", "threads", "simulate", "grid", "instance"}
 
 
@@ -217,7 +218,7 @@ def parse(data: Mapping[str, Any], folder: str = "") -> Sweep:
         str(data.get("name", "sweep")),
         tuple(dict.fromkeys(instances)),
         timeout_s,
-        parse_bytes(data.get("memory", "4GiB")),
+        _memory(data.get("memory", "4GiB")),
         threads,
     )
 
@@ -286,6 +287,16 @@ def _check_runnable(points: Iterable[Instance]) -> None:
             point.read_traffic(fabric)
         except InputError as error:
             raise InputError(f"traffic = {shown(point.traffic)}: {error}") from error
+
+
+def _memory(text: str | int) -> int:
+    value = parse_bytes(text)
+    if value < LEAST_MEMORY:
+        raise InputError(
+            f"memory = {shown(text)}: expected at least {format_bytes(LEAST_MEMORY)}, in less no "
+            f"instance starts"
+        )
+    return value
 
 
 def _seconds(text: str | int) -> float:

@@ -77,6 +77,15 @@ def test_what_nobody_typed_is_not_refused(railopt_cli: Cli, folder: Path) -> Non
     ran = railopt_cli("convert", "t.npz", "t.csv")
     assert (ran.code, ran.err) == (0, "saved t.csv\n")  # which has its own size
     assert len((folder / "t.csv").read_text().splitlines()) == 4
+    (folder / "bad.toml").write_text("nodes =")
+    assert "defaults from" not in railopt_cli("convert", "bad.toml", "bad.topo").err
+
+
+def test_a_configured_format_does_not_forbid_flags(railopt_cli: Cli, folder: Path) -> None:
+    (folder / config.NAME).write_text('format = "json"')
+    (folder / "rows").mkdir()
+    assert railopt_cli("results", "rows", "--all").code == 0
+    assert "--all can't" in railopt_cli("results", "rows", "--all", "--json").err
 
 
 def test_config_shows_it(railopt_cli: Cli, folder: Path) -> None:
@@ -100,6 +109,8 @@ def test_config_shows_it(railopt_cli: Cli, folder: Path) -> None:
     [
         ('polcy = "lpt"', "did you mean 'policy'"),
         ("policy = 3", "policy = 3: expected a text"),
+        ('policy = "lptt"', "did you mean 'lpt'"),
+        ('policy = "mine:f, best"', "unknown policy 'best'"),
         ('chunk = "0B"', "at least 1 byte"),
         ('limit = "soon"', "is not a time"),
         ('format = "xml"', "expected one of text"),
@@ -127,6 +138,25 @@ def test_a_bad_file_does_not_hide_the_version(railopt_cli: Cli, folder: Path) ->
     (folder / config.NAME).write_text("x =")
     assert railopt_cli("--version").code == 0
     assert railopt_cli("--help").code == 0
+
+
+def test_a_bad_file_does_not_stop_what_takes_nothing_of_it(
+    railopt_cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / config.NAME).write_text("x =")
+    (folder / "s.toml").write_text("[grid]\nnodes = 2\nrails = 2\n")
+    assert railopt_cli("completion", "bash").code == 0
+    assert railopt_cli("sweep", "s.toml", "--dry-run").code == 0
+    monkeypatch.setenv(config.VARIABLE, "none.toml")
+    assert railopt_cli("completion", "bash").code == 0
+    assert "not valid TOML" in railopt_cli("--config", config.NAME, "completion", "bash").err
+
+
+def test_a_policy_of_ones_own_is_not_loaded_before_it_is_used(
+    railopt_cli: Cli, folder: Path
+) -> None:
+    (folder / config.NAME).write_text('policy = "nowhere:f, lpt"')
+    assert railopt_cli("config").code == 0
 
 
 def test_a_file_that_is_not_there_or_does_nothing(railopt_cli: Cli, folder: Path) -> None:

@@ -97,8 +97,9 @@ def test_solve(tmp_path: Path, railopt_cli: Cli) -> None:
 
 
 def test_solve_writes_the_model_of_a_plan(tmp_path: Path, saved: Path, railopt_cli: Cli) -> None:
-    assert railopt_cli("solve", saved, "--write-model", tmp_path / "m.mps").code == 0
-    assert "NAME railopt" in (tmp_path / "m.mps").read_text()
+    for name in ("m.mps", "N.MPS"):
+        assert railopt_cli("solve", saved, "--write-model", tmp_path / name).code == 0
+        assert "NAME railopt" in (tmp_path / name).read_text()
 
 
 def test_a_plan_that_cannot_be_saved_is_printed_all_the_same(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -35,6 +36,20 @@ def test_every_command_has_help_with_an_example(railopt_cli: Cli, command: str) 
     assert ran.code == 0
     assert "example" in ran.out.lower()
     assert f"railopt {command}" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("command", "codes"),
+    [
+        ([], {"0", "1", "2", "3", "4", "130"}),
+        (["gap"], {"0", "1", "2", "4", "130"}),
+        (["simulate"], {"0", "1", "2", "130"}),
+        (["check"], {"0", "1", "4"}),
+    ],
+)
+def test_help_says_the_exit_codes(railopt_cli: Cli, command: list[str], codes: set[str]) -> None:
+    said = railopt_cli(*command, "--help").out.split("exit codes:")[1]
+    assert set(re.findall(r"(?:^|,)\s(\d+) ", said)) == codes
 
 
 def test_usage_errors_are_exit_code_1(railopt_cli: Cli) -> None:

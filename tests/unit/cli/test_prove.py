@@ -67,11 +67,11 @@ def test_what_the_kernel_did_not_run_is_not_called_proved_by_it(railopt_cli: Cli
     assert kernel
     ran = railopt_cli("prove", "--quick", "--id", "T1")
     assert ran.code == 0
-    assert "pinned, kernel not run" in ran.out
+    assert "pinned, Coq's kernel not run" in ran.out
     assert "proved-kernel" not in ran.out
     data = json.loads(railopt_cli("prove", "--quick", "--id", "T1", "--json").out)
     found = {entry["id"]: entry["status"] for entry in data["theorems"]}
-    assert {found[name] for name in kernel} == {"pinned, kernel not run"}
+    assert {found[name] for name in kernel} == {"pinned, Coq's kernel not run"}
 
 
 def _certificate() -> dict[str, Any]:
@@ -159,6 +159,17 @@ def test_healthy_fabrics() -> None:
     assert "7 times" in found["T2a"][1]
     assert by_id(Fabric.uniform(2, 8))["T2a"][0]
     assert by_id(Fabric.uniform(8, 1))["T2a"][0]
+
+
+def test_t2a_and_t3_need_equal_rates() -> None:
+    for nodes in (2, 8):
+        slow = Fabric.uniform(nodes, 8).degraded({(0, 0): "0.5"})
+        applies, why = by_id(slow)["T2a"]
+        assert not applies
+        assert "half speed: T2a does not apply" in why
+        assert "T3" not in why
+        assert "T3" not in " ".join(warnings_for(slow, "lpt"))
+    assert "7 times its share (T3)" in warnings_for(Fabric.uniform(8, 8), "lpt")[0]
 
 
 def test_a_dead_nic_and_several_slow_ones() -> None:

@@ -167,7 +167,7 @@ def test_a_stuck_run_exits_2_with_its_partial_timeline(tmp_path: Path, railopt_c
         (["--incast", "1/0"], "--incast"),
         (["--incast", "-1"], "incast = -1"),
         (["--degrade", "0:0=0", "--balancer", "ecmp"], "which has a rate of zero"),
-        (["--timeline", "run.jpg"], "a figure is written as .svg, .pdf, .png"),
+        (["--timeline", "run.jpg"], ".svg, .pdf, .png, trace events as .json: give"),
         (["--timeline", "/nowhere/run.svg"], "does not exist"),
         (["--export", "/dev/null/here"], "can't be made"),
         (["--export", "x", "--fault", "1us:0:0=0.5"], "without faults"),

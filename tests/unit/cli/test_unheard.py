@@ -25,6 +25,16 @@ def test_a_dry_run_runs_nowhere(tmp_path: Path, more: list[str], railopt_cli: Cl
     assert "can't do anything with --dry-run" in ran.err
 
 
+def test_a_cluster_has_its_own_workers(tmp_path: Path, railopt_cli: Cli) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(SPEC)
+    ran = railopt_cli(
+        "sweep", spec, "-o", tmp_path / "r", "--cluster", "tcp://127.0.0.1:1", "--workers", "3"
+    )
+    assert ran.code == 1
+    assert "--workers can't do anything with --cluster" in ran.err
+
+
 @pytest.mark.parametrize("more", [["--link", "100Gb/s"], ["--degrade", "0:0=0.5"]])
 def test_a_split_has_no_links(more: list[str], railopt_cli: Cli) -> None:
     command = ["split", "routing:tokens=16,steps=2", "--nodes", "2", "--gpus", "2", "--spare", "1"]

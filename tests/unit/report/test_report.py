@@ -148,15 +148,45 @@ def test_figures_are_written_as_files(folder: Path, tmp_path: Path, railopt_cli:
 
 
 @pytest.mark.slow
-def test_figures_that_exist_are_refused_before_the_page_is_written(
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [("figures/gap-by-policy.svg", "gap-by-policy.svg exists"), ("figures", "can't be made")],
+)
+def test_figures_that_can_not_be_written_leave_no_page(
+    folder: Path, tmp_path: Path, railopt_cli: Cli, there: str, said: str
+) -> None:
+    out, file = tmp_path / "r.html", tmp_path / there
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    ran = railopt_cli("report", folder, "-o", out, "--figures", tmp_path / "figures")
+    assert (ran.code, out.exists()) == (1, False)
+    assert said in ran.err
+
+
+@pytest.mark.parametrize("name", ["r.pdf", "r.SVG", "r.jsonl"])
+def test_a_page_has_the_suffix_of_a_page(
+    empty: Path, tmp_path: Path, railopt_cli: Cli, name: str
+) -> None:
+    ran = railopt_cli("report", empty, "-o", tmp_path / name)
+    assert (ran.code, (tmp_path / name).exists()) == (1, False)
+    assert "a page is written as .html" in ran.err
+
+
+@pytest.mark.slow
+def test_a_problem_counts_once_in_every_part(
     folder: Path, tmp_path: Path, railopt_cli: Cli
 ) -> None:
-    out, drawn = tmp_path / "r.html", tmp_path / "figures"
-    drawn.mkdir()
-    (drawn / "gap-by-policy.svg").touch()
-    ran = railopt_cli("report", folder, "-o", out, "--figures", drawn)
-    assert (ran.code, out.exists()) == (1, False)
-    assert "gap-by-policy.svg exists" in ran.err
+    """A row of another limit and one of other code, of the same problem and policy."""
+    row = dict(results.load(folder).rows[0])
+    longer = {**row["instance"], "limit_s": 9.0}
+    rows = [{**row, "key": "longer", "instance": longer}, {**row, "key": "other code"}, row]
+    path, out = tmp_path / "r.jsonl", tmp_path / "r.html"
+    path.write_bytes(b"\n".join(map(results.encode, rows)) + b"\n")
+    ran = railopt_cli("report", path, "-o", out, "--json")
+    assert [entry[2] for entry in json.loads(ran.out)["gap-by-policy"]["rows"]] == [1]
+    assert "2 rows left out: a newer one has their problem and policy" in ran.err
+    assert "1 instances" in out.read_text()
+    assert "2 rows left out" in out.read_text()
 
 
 def test_numbers_that_no_float_has_are_texts() -> None:
@@ -255,6 +285,16 @@ def test_rows_that_are_no_utf8_are_counted(folder: Path, tmp_path: Path, railopt
     assert ran.code == 0
     assert "3 lines of the results are torn, no JSON or no UTF-8: left out" in ran.err
     assert "3 torn lines dropped" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("started", [None, 3, float("nan")])
+def test_a_row_that_says_not_when_it_began(folder: Path, tmp_path: Path, started: object) -> None:
+    row = {**results.load(folder).rows[0], "started": started}
+    if started is None:
+        del row["started"]
+    (tmp_path / "r.jsonl").write_bytes(results.encode(row) + b"\n")
+    with pytest.raises(FormatError, match="not a row that railopt sweep writes"):
+        report_rows.read(tmp_path / "r.jsonl")
 
 
 ODD: tuple[object, ...] = (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from railopt.report import nodes
+from railopt.report.rows import newest
 from railopt.report.verdict import asked, at_most, verdict
 
 
@@ -45,17 +46,29 @@ def test_the_closest_and_lpt_beside_it() -> None:
 def test_one_problem_is_one_however_often_it_was_solved() -> None:
     first, second = row("lpt", "1/3"), row("lpt", "0", started=1.0)
     second["instance"] = {**second["instance"], "limit_s": 1.0, "threads": 2}
-    assert verdict([second, first]) == (
+    assert verdict(newest([second, first])) == (
         "lpt is proved optimal in its 1 instances; the best possible time itself is open in 0 of 1 "
         "problems."
     )
 
 
 def test_gaps_are_to_the_best_bound_of_their_problem() -> None:
-    """By the other policy's bound lpt is optimal."""
+    """By the other policy's bound lpt is optimal, and with it the optimum is known."""
     loose = row("lpt", "1/9", value="100", bound="90")
     tight = row("lpt-local", "1/20", value="105", bound="100")
-    assert verdict([loose, tight]).startswith("lpt is the closest of 2 policies: it is proved")
+    rows = newest([loose, tight])
+    assert [(r["bound"], r["gap"], r["optimum"]) for r in rows] == [
+        ("100", "0", "proved"),
+        ("100", "1/20", "proved"),
+    ]
+    assert verdict(rows).startswith("lpt is the closest of 2 policies: it is proved")
+    assert verdict(rows).endswith("is open in 0 of 1 problems.")
+
+
+def test_what_an_older_row_proved_stays_known() -> None:
+    long, short = row("lpt", "1/9", optimum="proved"), row("lpt", "1/4", bound="8/9", started=1.0)
+    (kept,) = newest([long, short])
+    assert (kept["started"], kept["bound"], kept["optimum"]) == (1.0, "1", "proved")
 
 
 def test_a_policy_that_missed_a_problem_is_not_the_closest() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from railopt.errors import InputError
+from railopt.errors import BackendError, InputError
 from railopt.sweep import box, client, instance, results, spec
 
 GRID = {
@@ -125,8 +126,9 @@ def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as caught:
         writer.append(row_of("b"))
+    assert caught.value.filename == str(writer.path)
     monkeypatch.undo()
     writer.append(row_of("c"))
     found = results.load(tmp_path)
@@ -137,8 +139,9 @@ def test_a_full_disk_loses_no_finished_row(tmp_path: Path, monkeypatch: pytest.M
 
 def test_exports(tmp_path: Path) -> None:
     rows = [row_of("a"), row_of("b")]
-    results.export(rows, tmp_path / "r.csv")
-    assert (tmp_path / "r.csv").read_text().splitlines()[1].endswith(str(1 / 3))
+    for name in ("r.csv", "s.CSV"):
+        results.export(rows, tmp_path / name)
+        assert (tmp_path / name).read_text().splitlines()[1].endswith(str(1 / 3))
     results.export(rows, tmp_path / "r.jsonl")
     assert len(results.load(tmp_path / "r.jsonl").rows) == 2
     results.export(rows, tmp_path / "r.parquet")
@@ -152,6 +155,35 @@ def test_exports(tmp_path: Path) -> None:
         results.export(rows, tmp_path / "r.xlsx")
     with pytest.raises(InputError, match="no such"):
         results.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("value", ["x", [1], {}, 10**400, "\ud800"])
+def test_a_column_that_parquet_can_not_hold_is_one_sentence(
+    railopt_cli: Any, tmp_path: Path, value: object
+) -> None:
+    path = tmp_path / "r.jsonl"
+    rows = [row_of("a", seconds=1.5), row_of("b", seconds=value)]
+    path.write_bytes(b"\n".join(map(results.encode, rows)) + b"\n")
+    ran = railopt_cli("results", path, "--export", tmp_path / "r.parquet")
+    assert (ran.code, len(ran.err.splitlines())) == (1, 1)
+    assert "column 'seconds' does not fit Parquet" in ran.err
+    assert railopt_cli("results", path, "--export", tmp_path / "r.csv").code == 0
+
+
+def test_a_column_that_some_rows_have() -> None:
+    rows = [row_of("a"), row_of("b", optimum="open")]
+    assert results.where(rows, {"optimum": "open"}) == rows[1:]
+    assert results.where(rows, {"error": "None"}) == []
+    with pytest.raises(InputError, match=r"no column 'colour'; columns: .*optimum"):
+        results.where(rows, {"colour": "red"})
+
+
+def test_only_files_are_read(tmp_path: Path) -> None:
+    """Nobody ever writes into the pipe."""
+    os.mkfifo(tmp_path / "a.jsonl")
+    (tmp_path / "b.jsonl").write_bytes(results.encode(row_of("b")) + b"\n")
+    found = results.load(tmp_path)
+    assert (found.keys, found.files, results.good_keys(tmp_path)) == ({"b"}, 1, {"b"})
 
 
 def test_ten_thousand_rows_resume_quickly(tmp_path: Path) -> None:
@@ -242,6 +274,63 @@ def test_shards_resume_and_cover_everything(
         assert railopt_cli("sweep", path, "-o", folder, *arguments).code == 1
 
 
+@pytest.mark.parametrize("more", [["--dry-run"], ["--shard", "0/1"]])
+def test_results_go_into_a_folder(
+    tmp_path: Path, railopt_cli: Callable[..., Any], more: list[str]
+) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text("[grid]\nnodes = [2]\nrails = [2]\n")
+    for output in ("", str(path)):
+        ran = railopt_cli("sweep", path, "-o", output, *more)
+        assert (ran.code, ran.out) == (1, "")
+        assert "expected the name of a folder" in ran.err
+
+
+def test_no_part_of_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected at least 1 part"):
+        client.run(spec.parse({"grid": GRID}), tmp_path, shard=(0, 0))
+
+
+@pytest.mark.parametrize(
+    "content", [None, "{}", "null", "[1]", '{"address": 1}', "limit = 3", "[" * 100_000]
+)
+def test_a_schedulers_file_that_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    monkeypatch.setattr(client, "WAIT_S", 0.2)
+    file = tmp_path / "scheduler.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InputError, match="no scheduler's file; expected a JSON object"):
+        client.run(spec.parse({"grid": GRID}), tmp_path / "r", cluster=str(file))
+    with pytest.raises(InputError, match="expected a scheduler's address"):
+        client.run(spec.parse({"grid": GRID}), tmp_path / "r", cluster="")
+
+
+def test_an_address_that_dask_does_not_know(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="no scheduler answers at foo://bar:1: "):
+        client.run(spec.parse({"grid": GRID}), tmp_path, cluster="foo://bar:1")
+
+
+def test_a_sweep_on_a_full_disk_says_where_and_how_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, railopt_cli: Callable[..., Any]
+) -> None:
+    def one(task: client.Task) -> str:
+        if task.point.seed:
+            time.sleep(0.5)  # until the first is counted
+            raise OSError(28, "No space left on device", f"{task.folder}/x.jsonl")
+        return ""
+
+    monkeypatch.setattr(client, "run_one", one)
+    (tmp_path / "s.toml").write_text("[grid]\nnodes = [2]\nrails = [2]\nseed = [0, 1]\n")
+    words = ["sweep", tmp_path / "s.toml", "-o", tmp_path / "r", "--shard", "0/1", "--workers", "1"]
+    ran = railopt_cli(*words)
+    assert ran.code == 1
+    far, where = ran.err.splitlines()
+    assert far.startswith("1/2 instances")
+    assert where.endswith("r/x.jsonl: No space left on device")
+
+
 def test_a_row_glued_to_a_torn_one_is_computed_again(tmp_path: Path) -> None:
     whole = results.encode(row_of("b"))
     (tmp_path / "x.jsonl").write_bytes(
@@ -326,6 +415,7 @@ from railopt.sweep import client
 def work(name):
     for number in range(100):
         row = {"key": f"{name}-{number}", "status": "ok", "instance": {}, "pad": "x" * 900}
+        row |= {"value": "1", "bound": "1", "gap": "0"}
         try:
             client.write(sys.argv[1], row)
             os.write(1, (row["key"] + "\\n").encode())
@@ -394,6 +484,12 @@ HOSTILE = {
     "an exponent": results.encode({**_good_row(), "value": "1e-999999999"}),
     "divides by zero": results.encode({**_good_row(), "gap": "1/0"}),
     "nan": results.encode({**_good_row(), "bound": "nan"}),
+    "an exponent of a side": results.encode({**_good_row(), "send": "1e999999999"}),
+    "a side that is none": results.encode({**_good_row(), "recv": None}),
+    "a time of a simulation": results.encode({**_good_row(), "simulated": {"completion": "1/0"}}),
+    "a simulation that is a text": results.encode({**_good_row(), "simulated": "completion"}),
+    "a gap beyond a float": results.encode({**_good_row(), "gap": "9" * 308}),
+    "started as a text": results.encode({**_good_row(), "started": "now"}),
     "failed without a reason": results.encode({"key": "x", "status": "failed", "instance": {}}),
 }
 
@@ -403,6 +499,7 @@ def test_rows_that_nobody_wrote_so_are_counted_as_torn(railopt_cli: Any, tmp_pat
     path.write_bytes(b"\n".join([*HOSTILE.values(), results.encode(_good_row())]) + b"\n")
     found = results.load(path)
     assert (len(found.rows), len(found.failed), found.torn) == (1, 0, len(HOSTILE))
+    assert results.good_keys(tmp_path) == {"k"}  # the others are computed again
     for flags in ([], ["--json"], ["--failed"], ["--all"], ["--export", tmp_path / "x.csv"]):
         ran = railopt_cli("results", path, *flags)
         assert ran.code == 0
@@ -430,6 +527,19 @@ def test_rows_that_differ_in_their_nics_alone_can_be_told_apart(
     assert "link" not in head
     assert "0:1=0.5" not in lines[0]
     assert "0:1=0.5" in lines[1]
+
+
+@pytest.mark.parametrize("name", ["limit_s", "simulate", "commit"])
+def test_rows_of_other_limits_or_other_code_can_be_told_apart(
+    railopt_cli: Any, tmp_path: Path, name: str
+) -> None:
+    rows = [{**_good_row(), "key": "a"}, {**_good_row(), "key": "b"}]
+    for row, value in zip(rows, ("first", "second"), strict=True):
+        (row if name == "commit" else row["instance"])[name] = value
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(map(results.encode, rows)) + b"\n")
+    head, _, *lines = railopt_cli("results", tmp_path / "rows.jsonl").out.splitlines()
+    assert name in head
+    assert ["first" in line for line in lines] == [True, False]
 
 
 def test_foreign_text_in_rows_stays_in_its_line(railopt_cli: Any, tmp_path: Path) -> None:
@@ -529,6 +639,7 @@ def test_a_spec_that_can_not_run_is_refused(beside: Path, line: str, complaint: 
         ({"instance": 5}, "expected .* tables"),
         ({"threads": True}, "expected a whole number"),
         ({"name": 5}, "expected a text"),
+        ({"memory": "1KiB"}, "at least 64MiB"),
     ],
 )
 def test_options_that_can_not_be(more: dict[str, Any], said: str) -> None:
