@@ -24,7 +24,9 @@ from railopt.traffic import Traffic
 from railopt.units import format_bytes
 
 FABRICS = (".toml", ".topo")
-NO_TRAFFIC = (".et", ".xml", ".json", ".svg", ".png", ".pdf", ".pt")  # which mean other things
+PICTURES = (".svg", ".png", ".pdf", ".html")
+NO_TRAFFIC = (".et", ".xml", ".json", ".jsonl", ".yaml", ".yml", ".pt", ".parquet", *PICTURES)
+"""Suffixes that mean other things."""
 
 
 class Converted(NamedTuple):

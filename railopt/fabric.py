@@ -466,7 +466,7 @@ def described(
     try:
         return toml.read(path, lambda data: Described(Fabric.from_toml(data), unsaid(data)))
     except FormatError as error:
-        if Path(path).suffix == ".toml":
+        if Path(path).suffix.lower() == ".toml":
             raise
         raise FormatError(
             f"{error}; nor a node's topology: XML, or a matrix from GPU0 on"

@@ -166,7 +166,7 @@ class Gpu:
         return binary
 
 
-_REMEDY = "install railopt[cuda] and NVIDIA's driver"
+_REMEDY = "pip install 'railopt[cuda]', and install NVIDIA's driver"
 
 
 def _bytes(options: Sequence[str]) -> list[bytes]:

@@ -1,6 +1,6 @@
 """A server matrix -> few stages whose total is within a given number of bytes of the shortest.
 
-In 1.5 n to 3 n stages (measured at 2 % spare); what is proved is in the docstring of `compact`.
+In n - 1 to 2.7 n stages (measured at 2 % spare); what is proved is in the docstring of `compact`.
 """
 
 from __future__ import annotations

@@ -87,7 +87,10 @@ class Assumptions:
 
     def on_wire(self, rates: Ints) -> Ints:
         """Payload bytes per second that links of these rates carry, rounded down."""
-        return rates * PAYLOAD.numerator // PAYLOAD.denominator if self.headers else rates
+        if not self.headers:
+            return rates
+        whole, rest = np.divmod(rates, PAYLOAD.denominator)  # their product may not fit int64
+        return whole * PAYLOAD.numerator + rest * PAYLOAD.numerator // PAYLOAD.denominator
 
     def goodput(self, fan_in: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """float64 [fan_in + 1]: the share of a receive NIC that is left with so many flows."""

@@ -106,12 +106,12 @@ def simulate_replanned(
     parts: list[_Part] = []
     replans: list[Replan] = []
     made, rows, begun = plan, np.arange(len(size)), 0
+    again = np.zeros(len(size), np.bool_)  # to be sent from their first byte, once planned
     for till in [*sorted({fault.at_ps + after_ps for fault in faults}), None]:
-        again = np.zeros(len(size), np.bool_)
         if len(rows) or not parts:
             part = _run(setting, made, rows, begun, till)
             parts.append(part)
-            again = _settle(setting, part, arrived, size)
+            again |= _settle(setting, part, arrived, size)
         rest = np.flatnonzero(arrived < 0)
         if till is None or not len(rest):
             break
@@ -121,6 +121,7 @@ def simulate_replanned(
         if len(rows):
             made = _planned(fabric, plan, rows, size[rows], seed)
         sent_again = int(again[rows].sum())
+        again[rows] = False
         replans.append(Replan(till, len(rows), sent_again, len(rest) - len(rows), made.policy))
     return Replanned(_joined(setting, parts, arrived), tuple(replans))
 

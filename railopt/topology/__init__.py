@@ -31,8 +31,9 @@ _MATRIX = re.compile(r"^[ \t]*GPU0[ \t]", re.MULTILINE)
 def describes_node(path: str | os.PathLike[str]) -> bool:
     """Whether a file is of a topology's form: by its name (`.xml`), else by its beginning."""
     place = Path(path)
-    if place.suffix in (".xml", *_OTHERS):
-        return place.suffix == ".xml"
+    suffix = place.suffix.lower()
+    if suffix in (".xml", *_OTHERS):
+        return suffix == ".xml"
     try:
         if not place.is_file():  # a pipe can be read only once
             return False

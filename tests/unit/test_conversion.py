@@ -52,6 +52,9 @@ def test_what_does_not_become_what(tmp_path: Path) -> None:
     for source, target, complaint in (
         (tmp_path / "f.toml", "t.npz", "written as .toml or .topo"),
         ("uniform", "f.topo", "a fabric comes from"),
+        ("uniform", "x.html", "traffic is written as"),
+        ("uniform", "x.yaml", "traffic is written as"),
+        ("uniform", "x.jsonl", "traffic is written as"),
         (tmp_path / "p.npz", "p.txt", "a plan is written as .cm or .et"),
     ):
         with pytest.raises(InputError, match=complaint):

@@ -44,12 +44,12 @@ def read_costs(path: str | os.PathLike[str], devices: int) -> Floats:
     """Costs between ranks, float64 [source, destination]: a `.npy` of any numbers, or a matrix of
     whole numbers as text, with commas (`.csv`) or blanks between them.
     """
-    name = printable(path)
-    if Path(path).suffix == ".npy":
+    name, suffix = printable(path), Path(path).suffix.lower()
+    if suffix == ".npy":
         costs = load_npy(path)
     else:
         text = _text(path, "a matrix of costs").decode("utf-8", "replace")
-        parsed = parse_csv(text, devices, name) if Path(path).suffix == ".csv" else None
+        parsed = parse_csv(text, devices, name) if suffix == ".csv" else None
         costs = parse_matrix(text, name) if parsed is None else parsed
     if costs.shape != (devices, devices) or costs.dtype.kind not in "iuf":
         raise FormatError(

@@ -139,7 +139,7 @@ def dispatch(
             trace, placement, int(trace.iterations[row]), layer, holds, home, rule, dedup
         )
     else:
-        raise InputError(f"unknown de-duplication {dedup!r}: expected none, gpu or node")
+        raise InputError(f"unknown de-duplication {dedup!r}: expected None, 'gpu' or 'node'")
     np.fill_diagonal(flow, 0)
     return Traffic(flow * token_bytes, placement.nodes)
 

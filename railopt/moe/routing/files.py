@@ -40,7 +40,7 @@ def read_any(
     routed_experts  the plain tensor holds ids of so many experts, see `from_routed`; without it, it
                     holds loads
     """
-    suffix, name = Path(path).suffix, printable(path)
+    suffix, name = Path(path).suffix.lower(), printable(path)
     if suffix not in READERS:
         raise InputError(
             f"{name}: unknown kind of trace; expected .npz (railopt, or one array), .pt (sglang "

@@ -22,7 +22,7 @@ def write_model(
 ) -> None:
     """Write the plain program by suffix: `.lp` or `.mps`."""
     writers = {".lp": to_lp, ".mps": to_mps}
-    suffix = Path(path).suffix
+    suffix = Path(path).suffix.lower()
     if suffix not in writers:
         raise InputError(
             f"{path}: a model is written as .lp or .mps, found {suffix or 'no suffix'!r}"

@@ -178,5 +178,5 @@ def test_without_a_gpu_the_error_says_what_to_do() -> None:
     else:
         if int(driver.cuInit(0)[0]) == 0:
             pytest.skip("there is a GPU")
-    with pytest.raises(BackendError, match=r"install railopt\[cuda\]"):
+    with pytest.raises(BackendError, match=r"pip install 'railopt\[cuda\]'"):
         Planner(FABRIC, capacity=9)

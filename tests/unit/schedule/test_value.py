@@ -398,3 +398,12 @@ def test_options_that_can_do_nothing_are_refused() -> None:
         synthesise(FABRIC, TRAFFIC, "fast", eps=0)
     with pytest.raises(InputError, match="startup can't do anything"):
         synthesise(FABRIC, TRAFFIC, order="built", startup=1)
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 8, 16])
+def test_as_many_stages_as_the_guide_says(nodes: int) -> None:
+    fabric = Fabric.uniform(nodes, 8)
+    for skew in (0, 0.4, 0.8, 1.2):
+        found = synthesise(fabric, zipf(fabric, skew=skew, seed=1)).stages
+        assert nodes - 1 <= found <= 2.7 * nodes + 6
+    assert synthesise(Fabric.uniform(2, 8), zipf(Fabric.uniform(2, 8), seed=1)).stages == 7

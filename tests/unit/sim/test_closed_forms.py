@@ -175,6 +175,12 @@ def test_headers_and_latency(fabric: Fabric) -> None:
     assert timeline.completion_ps == pytest.approx(FULL / PAYLOAD + fabric.latency_ps, abs=2)
 
 
+def test_payload_rates_of_any_links() -> None:
+    for rate in (0, 1, 2074, LINE, 10**16, 2**62):
+        on_wire = Assumptions(headers=True).on_wire(np.array([rate]))
+        assert on_wire.tolist() == [int(rate * PAYLOAD)]
+
+
 def test_incast_penalty_is_the_stated_curve(fabric: Fabric) -> None:
     plan = planned(fabric, [1, 2, 3, 4], [0] * 4, [0] * 4)
     assert simulate(

@@ -75,8 +75,9 @@ def test_flows_without_a_fabric_are_refused() -> None:
         trace_events(simulate(flows))
 
 
-def test_the_command_writes_it(railopt_cli: Cli, tmp_path: Path) -> None:
-    out = tmp_path / "run.json"
+@pytest.mark.parametrize("name", ["run.json", "run.JSON"])
+def test_the_command_writes_it(railopt_cli: Cli, tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
     words = ("simulate", "uniform:size=1KiB", "--nodes", "2", "--rails", "2", "--timeline", out)
     assert railopt_cli(*words).code == 0
     assert json.loads(out.read_text())["traceEvents"]

@@ -77,6 +77,18 @@ def test_chunks_without_a_rail_wait_for_one() -> None:
     assert ran.timeline.completion_ps > 2 * HALF
 
 
+def test_what_is_sent_again_after_waiting_is_counted_once_it_is_planned() -> None:
+    """Four chunks of 1 kB over one rail of 1 MB/s, which dies in the second of them."""
+    fabric = Fabric.uniform(2, 1, 10**6)
+    chunks = Chunks.from_arrays(src=[0] * 4, dst=[1] * 4, size=[1000] * 4, nodes=2)
+    ms = PS_PER_S // 1000
+    faults = [Fault(3 * ms // 2, 0, 0), Fault(3 * ms, 0, 0, HEALED), Fault(4 * ms, 1, 0, HEALED)]
+    ran = simulate_replanned(railopt.plan(fabric, chunks, "lpt"), faults)
+    seen = [(replan.chunks, replan.again, replan.waiting) for replan in ran.replans]
+    assert seen == [(0, 0, 3), (3, 1, 0), (2, 0, 0)]
+    assert ran.timeline.completion_ps == 6 * ms
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_every_chunk_arrives_and_no_nic_carries_more_than_it_can(seed: int) -> None:
     dice = random.Random(seed)

@@ -106,16 +106,18 @@ def test_nodes_and_link_are_for_a_nodes_topology_alone(tmp_path: Path) -> None:
 def test_which_files_describe_a_node(tmp_path: Path) -> None:
     texts = {
         "topo.xml": "anything",
+        "TOPO.XML": "anything",
         "dump.txt": usual_dump(2),
         "topo.txt": "$ nvidia-smi topo -m\n" + smi(["X PIX"]),
         "matrix.txt": "1 2\n3 4\n",
         "fabric.toml": "GPU0 = 1\n",
+        "FABRIC.TOML": "GPU0 = 1\n",
         "binary": "\0\1\2",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     found = {name for name in texts if describes_node(tmp_path / name)}
-    assert found == {"topo.xml", "dump.txt", "topo.txt"}
+    assert found == {"topo.xml", "TOPO.XML", "dump.txt", "topo.txt"}
     assert not describes_node(tmp_path)
     assert not describes_node(tmp_path / "missing")
     assert not describes_node("a\0b")

@@ -138,7 +138,9 @@ def test_costs_are_read_from_tables(tmp_path: Path) -> None:
     table = np.arange(16).reshape(4, 4)
     np.save(tmp_path / "c.npy", table / 3)
     (tmp_path / "c.txt").write_text("\n".join(" ".join(map(str, row)) for row in table))
-    np.testing.assert_array_equal(read_costs(tmp_path / "c.npy", 4), table / 3)
+    (tmp_path / "D.NPY").write_bytes((tmp_path / "c.npy").read_bytes())
+    for name in ("c.npy", "D.NPY"):
+        np.testing.assert_array_equal(read_costs(tmp_path / name, 4), table / 3)
     np.testing.assert_array_equal(read_costs(tmp_path / "c.txt", 4), table)
     with pytest.raises(InputError, match=r"expected numbers \[5, 5\]"):
         read_costs(tmp_path / "c.npy", 5)

@@ -106,7 +106,8 @@ def test_plain_tensors_are_loads_or_routed_experts(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", LOAD)
     np.savez(tmp_path / "x.npz", load=LOAD)
     bare = pt(Tensor("0", (2, 2, 3), (6, 3, 1), 12), tmp_path / "x.pt", **{"0": LOAD})
-    for file in (bare, tmp_path / "x.npy", tmp_path / "x.npz"):
+    (tmp_path / "Y.NPZ").write_bytes((tmp_path / "x.npz").read_bytes())
+    for file in (bare, tmp_path / "x.npy", tmp_path / "x.npz", tmp_path / "Y.NPZ"):
         np.testing.assert_array_equal(read_any(file, ranks=2).load, LOAD)
         routed = read_any(file, ranks=1, routed_experts=12)  # 2 tokens, 2 layers, top-3
         assert (routed.top_k, routed.experts, routed.records) == (3, 12, "serving steps")
