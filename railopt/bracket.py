@@ -78,3 +78,8 @@ class Bracket:
 def gap_between(value: Fraction | None, bound: Fraction) -> Fraction:
     """(value - bound) / bound, railopt's only definition of a gap; 0 where there is no bound."""
     return (value - bound) / bound if bound and value is not None else Fraction(0)
+
+
+def bytes_above(moved: int, least: int) -> Fraction | None:
+    """The gap of bytes; None where some are moved and none need be: no ratio says how far."""
+    return gap_between(Fraction(moved), Fraction(least)) if least or not moved else None

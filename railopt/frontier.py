@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, NamedTuple
 
-from railopt.bracket import gap_between
+from railopt.bracket import bytes_above
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
@@ -35,9 +35,9 @@ class Stand(NamedTuple):
     least: int
 
     @property
-    def gap(self) -> Fraction:
-        """(bytes moved - least) / least."""
-        return gap_between(Fraction(self.plan.moved), Fraction(self.least))
+    def gap(self) -> Fraction | None:
+        """(bytes moved - least) / least; None where the least is 0 and bytes are moved."""
+        return bytes_above(self.plan.moved, self.least)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Frontier:
                 "time": str(stand.plan.makespan),
                 "moved": stand.plan.moved,
                 "least": stand.least,
-                "above": str(stand.gap),
+                "above": None if stand.gap is None else str(stand.gap),
             }
             for stand in self.stands
         ]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from railopt.bounds import Bound, local_bound, lower_bound, node_sizes
-from railopt.bracket import Bracket, Status, gap_between
+from railopt.bracket import Bracket, Status, bytes_above, gap_between
 from railopt.certificate import Certificate, certify, save_certificate, save_moved
 from railopt.errors import CheckFailed, InputError
 from railopt.fabric import Fabric
@@ -174,10 +174,10 @@ class GapReport:
 
     @property
     def moved_gap(self) -> Fraction | None:
-        """(bytes moved - bound) / bound, of this plan; None where no bound is known."""
-        if self.moving is None:
-            return None
-        return gap_between(Fraction(self.plan.moved), Fraction(self.moving.bytes))
+        """(bytes moved - bound) / bound, of this plan; None where no bound is known, or where it is
+        0 and bytes are moved.
+        """
+        return None if self.moving is None else bytes_above(self.plan.moved, self.moving.bytes)
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -236,7 +236,7 @@ class GapReport:
             "staged": self.plan.staged,
             "passed_on": self.plan.passed_on,
             "least": least.bytes,
-            "above": str(self.moved_gap),
+            "above": None if self.moved_gap is None else str(self.moved_gap),
             "is_least": self.plan.moved == least.bytes,
             "witness": least.witness,
         }

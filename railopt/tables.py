@@ -20,11 +20,11 @@ Rows = Sequence[Sequence[Any]]
 
 
 class Quantity(str):
-    """A number as people read it; `value` is the number itself."""
+    """A number as people read it; `value` is the number itself, None where there is none."""
 
-    value: float
+    value: float | None
 
-    def __new__(cls, text: str, value: float) -> Quantity:
+    def __new__(cls, text: str, value: float | None) -> Quantity:
         made = super().__new__(cls, text)
         made.value = value
         return made
@@ -45,8 +45,12 @@ def rate(bytes_per_s: Fraction | int) -> Quantity:
     return Quantity(format_rate(int(bytes_per_s)), float(bytes_per_s))
 
 
-def percent(gap: Fraction) -> Quantity:
-    """A gap as a percentage, three significant digits; an exact zero says so."""
+def percent(gap: Fraction | None) -> Quantity:
+    """A gap as a percentage, three significant digits; an exact zero says so.  Where there is none
+    it is a dash, and empty in CSV.
+    """
+    if gap is None:
+        return Quantity("-", None)
     return Quantity("0" if gap == 0 else f"{float(gap) * 100:.3g}", float(gap * 100))
 
 

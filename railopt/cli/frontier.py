@@ -27,9 +27,10 @@ EPILOG = """examples:
   railopt frontier moe:skew=0.5,seed=1 --degrade 3:5=0 --policy own-nic,lpt --json
 
 "moved" is what a plan moves between GPUs of a node, before and after the rails; "least" is a
-certified bound on what plans as fast as it move, "above %" how far it is above that.  The rows
-"front" are that bound at times from the least that divisible traffic takes to that of own NICs,
-but for times that a policy above has, whose "least" it is."""
+certified bound on what plans as fast as it move, "above %" how far it is above that ("-" where
+that is nothing, and the plan moves something).  The rows "front" are that bound at times from the
+least that divisible traffic takes to that of own NICs, but for times that a policy above has, whose
+"least" it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -55,7 +55,8 @@ EPILOG = """examples:
 known of the best possible: proved (some plan attains the certified bound, so the gap is exact),
 claimed (a solver says that its plan is optimal), open (it lies between the bound and "best").
 "moved" is what the plan moves between GPUs of a node, before and after the rails; "least" is a
-certified bound on what plans as fast as this one move, "above %" how far the plan is above it.
+certified bound on what plans as fast as this one move, "above %" how far the plan is above it ("-"
+where that is nothing, and the plan moves something).
 The last columns stand for `lpt` as each sender sees it: Graham's guarantee 4/3 - 1/(3N), the one
 from the k chunks of its fullest rail, (k+1)/k - 1/(kN), and what the slowest sender is really above
 its own bound; neither knows the receivers, which is where the gap comes from.
@@ -223,7 +224,7 @@ def _table(rows: list[GapRow], out: Output) -> None:
 
 
 def _moved(report: GapReport) -> list[Any]:
-    if report.moving is None or report.moved_gap is None:
+    if report.moving is None:
         return ["", "", ""]
     return [size(report.plan.moved), size(report.moving.bytes), percent(report.moved_gap)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from fractions import Fraction
@@ -49,6 +51,28 @@ def test_between_two_times_the_front_is_what_prices_prove() -> None:
     assert [bytes_ for _, bytes_ in curve] == sorted((b for _, b in curve), reverse=True)
     for time, bytes_ in curve[::40]:
         assert bytes_ <= least_moved(FABRIC, CHUNKS, time).bound
+
+
+ALONG_RAILS = "0 0 1000 0\n0 0 0 1000\n1000 0 0 0\n0 1000 0 0\n"  # own NICs move nothing
+
+
+@pytest.mark.parametrize("command", ["gap", "frontier"])
+def test_no_ratio_says_how_far_above_nothing_a_plan_is(
+    command: str, tmp_path: Path, railopt_cli: Cli
+) -> None:
+    traffic = tmp_path / "along.txt"
+    traffic.write_text(ALONG_RAILS)
+    line = [command, traffic, "--nodes", "2", "--rails", "2", "--chunk", "100B"]
+    line += ["--policy", "own-nic,random", "--limit", "1s"]
+    printed = json.loads(railopt_cli(*line, "--json").out)
+    rows = printed["policies"] if command == "frontier" else [r["moved"] for r in printed["rows"]]
+    assert [(row["least"], row["above"]) for row in rows] == [(0, "0"), (0, None)]
+    text, table = (railopt_cli(*line, "--format", form).out for form in ("text", "csv"))
+    own, some = text.splitlines()[2:4]
+    assert "-" in some.split()
+    assert "-" not in own.split()
+    first, second = list(csv.DictReader(io.StringIO(table)))[:2]
+    assert (first["above %"], second["above %"]) == ("0.0", "")
 
 
 def test_chunks_without_gpus_have_no_front() -> None:

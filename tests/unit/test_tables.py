@@ -38,6 +38,8 @@ def test_rows_have_as_many_cells_as_columns() -> None:
 
 def test_percent() -> None:
     assert [percent(Fraction(gap)) for gap in ("0", "1/3", "1/100000")] == ["0", "33.3", "0.001"]
+    assert percent(None) == "-"
+    assert render(["gap %"], [[percent(None)], ["x"]], form="csv") == 'gap %\n""\nx\n'
 
 
 HOSTILE = ["a\\b", 'x"y', "[1]", "*", "50 % & $1 #2 {_}^~", "<|>", "a,b\nc", "é--", "`x`", "-3"]
