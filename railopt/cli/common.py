@@ -138,7 +138,12 @@ def described_fabric(
     given = {name: getattr(args, name) for name in _FABRIC if getattr(args, name) is not None}
     file, configured = args.fabric, {}
     if file is None and args.settings is not None:
-        file, configured = args.settings.fabric(given)
+        file, configured = args.settings.fabric_file, args.settings.sizes
+        if file is not None and given:
+            raise InputError(
+                f"{printable(args.settings.path)} sets fabric = {printable(file)}, and "
+                f"--{next(iter(given))} contradicts it: give --fabric FILE, or another --config"
+            )
     if file is None:
         said = {**configured, **given}
         return Described(Fabric.uniform(**{**defaults, **said}), unsaid(said))

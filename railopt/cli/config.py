@@ -66,14 +66,6 @@ class Config:
     def _has_fabric(self) -> bool:
         return self.fabric_file is not None or bool(self.sizes)
 
-    def fabric(self, typed: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-        """(fabric file, sizes) for a command that was given the sizes `typed`: they win over a
-        file altogether, and over sizes one by one.
-        """
-        if typed and self.fabric_file is not None:
-            return None, {}
-        return self.fabric_file, self.sizes
-
     def told(self, args: argparse.Namespace) -> str:
         """What of it these arguments took over, in a line, once the command has run and its idle
         options are known; empty where that is nothing.
@@ -85,9 +77,8 @@ class Config:
         ]
         typed = [name for name in SIZES if getattr(args, name, None) is not None]
         if "nodes" in args and args.fabric is None and "nodes" not in args.idle:
-            file, sizes = self.fabric(dict.fromkeys(typed))
-            taken += [f"fabric = {file}"] if file else []
-            taken += [f"{n} = {value}" for n, value in sizes.items() if n not in typed]
+            taken += [f"fabric = {self.fabric_file}"] if self.fabric_file else []
+            taken += [f"{n} = {value}" for n, value in self.sizes.items() if n not in typed]
         return printable(f"defaults from {self.path}: {', '.join(taken)}") if taken else ""
 
     def rows(self) -> list[list[Any]]:

@@ -62,7 +62,11 @@ def test_a_fabric_file_beside_it(railopt_cli: Cli, folder: Path) -> None:
     (folder / "sub" / "c.toml").write_text('fabric = "mine.toml"')
     words = ["--config", "sub/c.toml", "--chunk", "flow"]
     assert _plan(railopt_cli, *words)[1] == 3 * 2
-    assert _plan(railopt_cli, *words, "--nodes", "2", "--rails", "1")[1] == 2
+    Fabric.uniform(2, 1).save(folder / "other.toml")
+    assert _plan(railopt_cli, *words, "--fabric", "other.toml")[1] == 2
+    ran = railopt_cli("plan", "uniform", *words, "--link", "200Gb/s")  # of which the file says more
+    assert (ran.code, ran.out) == (1, "")
+    assert "sets fabric = sub/mine.toml, and --link contradicts it: give --fabric FILE" in ran.err
 
 
 def test_what_nobody_typed_is_not_refused(railopt_cli: Cli, folder: Path) -> None:
