@@ -234,7 +234,7 @@ def read_text(path: str | os.PathLike[str], limit: int = MAX_TEXT) -> str:
             data = file.read(limit + 1)
         if len(data) > limit:
             raise InputError(f"{name}: more than {limit} bytes of text; railopt's .npz holds more")
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

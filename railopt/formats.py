@@ -76,7 +76,8 @@ def _row(line: str, where: str) -> Ints:
 
 def _entry(text: str, where: str) -> int:
     if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
-        raise FormatError(f"{where}: {shown(text)} is not a whole number of bytes")
+        commas = "; a file with commas needs a name that ends in .csv" if "," in text else ""
+        raise FormatError(f"{where}: {shown(text)} is not a whole number of bytes{commas}")
     if text.startswith("-"):
         raise FormatError(f"{where}: {shown(text)} is negative; bytes are 0 or more")
     try:

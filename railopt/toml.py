@@ -36,7 +36,7 @@ def read(
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise FormatError(f"{name}: more than {MAX_BYTES} bytes, not a description")
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
         if _DEEP_KEY.search(text):
             raise FormatError(f"{name}: nested too deeply")
         table = tomllib.loads(text)

@@ -45,10 +45,10 @@ def parse_number(text: str | int | float | Fraction, what: str = "number") -> Fr
     """
     if isinstance(text, Fraction):
         return text
-    if isinstance(text, float) and math.isfinite(text):
-        return Fraction(repr(text))
-    if isinstance(text, int) and not isinstance(text, bool):
-        return Fraction(text)
+    if isinstance(text, float | np.floating) and math.isfinite(text):
+        return Fraction(str(text))
+    if isinstance(text, int | np.integer) and not isinstance(text, bool):
+        return Fraction(int(text))
     match = _match(_PLAIN, text)
     if match is None:
         raise InputError(f"{shown(text)} is not a {what}: expected e.g. 12, 0.5, 1e-3 or 1/3")
@@ -59,7 +59,7 @@ def parse_integer(
     text: str | int, what: str = "number", *, low: int = INT64_MIN, high: int = INT64_MAX
 ) -> int:
     """`"12"` -> 12, a whole number from `low` to `high`; `what` names it in the complaint."""
-    number = isinstance(text, int) and not isinstance(text, bool)
+    number = isinstance(text, int | np.integer) and not isinstance(text, bool)
     if number or _match(_WHOLE, text):
         value = int(text)
         if low <= value <= high:

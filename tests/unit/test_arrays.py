@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from railopt import toml
 from railopt.arrays import (
     atomic_file,
     by_key,
@@ -156,6 +157,13 @@ def test_text_that_is_none(tmp_path: Path) -> None:
             read_text(os.path.join(tmp_path, name))
     with pytest.raises(InputError, match="more than 3 bytes"):
         read_text("/dev/zero", 3)
+
+
+def test_the_mark_of_windows_before_a_text_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "matrix").write_bytes(b"\xef\xbb\xbf0 1\r\n1 0\r\n")
+    assert read_text(tmp_path / "matrix") == "0 1\r\n1 0\r\n"
+    (tmp_path / "table").write_bytes(b"\xef\xbb\xbfnodes = 2\r\n")
+    assert toml.read(tmp_path / "table", dict) == {"nodes": 2}
 
 
 def test_whole_numbers() -> None:

@@ -155,6 +155,7 @@ def test_a_suffix_in_upper_case_is_the_same(tmp_path: Path, suffix: str) -> None
         ("0 1\0\n1 0", "whole number"),
         ("0 ²\n1 0", "whole number"),
         ("0 nan\n1 0", "whole number"),
+        ("0,1\n1,0", r"column 0: '0,1' is not .*; a file with commas needs .* ends in \.csv"),
         ("1 " * 9_000, "more than 4096 columns"),
         ("1 " * 300_000, "600000 characters"),
         ("\n \n\t\n# nothing", "no rows"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,3 +194,13 @@ def test_whole_numbers_of_numpy_are_numbers() -> None:
     for odd in (np.float64(4), True, np.bool_(True)):
         with pytest.raises(InputError, match="not a size"):
             units.parse_bytes(odd)  # type: ignore[arg-type]
+    assert units.parse_integer(np.int16(3)) == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("type_", [np.float16, np.float32, np.float64])
+def test_a_float_of_numpy_is_its_shortest_decimal(type_: Any) -> None:
+    assert units.parse_fraction(type_(0.1)) == Fraction(1, 10)
+    assert units.parse_fraction(np.int64(1)) == 1  # type: ignore[arg-type]
+    for odd in (type_("nan"), type_("inf"), np.bool_(True)):
+        with pytest.raises(InputError, match="not a fraction"):
+            units.parse_fraction(odd)
