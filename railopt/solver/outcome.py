@@ -36,10 +36,12 @@ class Outcome:
 
     @property
     def value(self) -> Fraction | None:
+        """The plan's makespan; None where no plan exists."""
         return self.bracket.value
 
     @property
     def bound(self) -> Fraction:
+        """No plan takes less."""
         return self.bracket.bound
 
     @property
@@ -51,6 +53,7 @@ class Outcome:
 
     @property
     def witness(self) -> Mapping[str, Any]:
+        """Why no plan takes less than `bound`: what the kernel re-checks."""
         return self.bracket.witness
 
     @property

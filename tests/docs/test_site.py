@@ -70,6 +70,15 @@ def test_generated_pages_are_complete(site: Path) -> None:
     assert "railopt.fabric.Fabric.degraded" in text_of(site / "reference" / "api" / "values.html")
 
 
+def test_what_pages_import_is_on_a_page_of_the_api(site: Path) -> None:
+    """Modules, that is: a package's names are on the pages of the modules that have them."""
+    shown = "".join(text_of(page) for page in (site / "reference" / "api").glob("*.html"))
+    for page in (ROOT / "docs").rglob("*.md"):
+        for module in re.findall(r"^from (railopt\.[\w.]+) import", text_of(page), re.MULTILINE):
+            if (ROOT / f"{module.replace('.', '/')}.py").is_file():
+                assert f'id="{module}"' in shown, f"{page.name} imports {module}"
+
+
 def test_every_theorem_has_its_formula() -> None:
     formulas = tomllib.loads(text_of(ROOT / "docs" / "theory" / "formulas.toml"))
     assert list(formulas) == list(registry.load())

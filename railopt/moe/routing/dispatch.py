@@ -184,6 +184,7 @@ def all_to_alls(
 
 
 def column_of(trace: Trace, placement: Placement, layer: int) -> int:
+    """Where a layer, by its number in the model, stands in the trace and in the placement."""
     found = np.flatnonzero(trace.layers == layer)
     if not len(found):
         raise InputError(f"layer {layer} is not in the trace; its layers: {trace.layers.tolist()}")
