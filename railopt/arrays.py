@@ -137,29 +137,44 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
     A link stays and what it points to is written; a pipe or a terminal gets the bytes at the end,
     in one go; folders, disks and sockets are refused.  What the system refuses is an InputError.
     """
-    name = printable(path)
+    target, mode, name = _aimed(path)
     try:
-        target = Path(os.path.realpath(path))
-    except ValueError as error:  # a name with a NUL in it
-        raise InputError(f"{name}: not the name of a file") from error
-    try:
-        mode = target.stat().st_mode if target.exists() else stat.S_IFREG
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
-            with _through(target) as file:
+            with _through(path) as file:
                 yield file
         else:
             _check_target(target, name, mode, force)
             with _beside(target) as file:
                 yield file
     except OSError as error:
-        if error.filename is not None and not _ours(error.filename, target):
+        if error.filename is not None and not _ours(error.filename, path, target):
             raise
         raise InputError(f"{name}: can't be written: {error.strerror or error}") from error
 
 
-def _ours(filename: object, target: Path) -> bool:
-    """Whether an OSError is about the file that is being written, not about another."""
-    return isinstance(filename, str | os.PathLike) and Path(filename).parent == target.parent
+def _aimed(path: str | os.PathLike[str]) -> tuple[Path, int, str]:
+    """(the file that a name leads to, its mode, the name to show); what is not there will be a
+    plain file.
+    """
+    name = printable(path)
+    if name in ("", "-"):
+        raise InputError(f"{name!r}: expected the name of a file (./- for one that is called so)")
+    try:
+        target = Path(os.path.realpath(path))
+        mode = os.stat(path).st_mode  # of /dev/stdout, a pipe, the target can't be looked at
+    except (FileNotFoundError, NotADirectoryError):
+        mode = stat.S_IFREG
+    except OSError as error:
+        raise InputError(f"{name}: can't be written: {error.strerror or error}") from error
+    except ValueError as error:  # a name with a NUL in it
+        raise InputError(f"{name}: not the name of a file") from error
+    return target, mode, name
+
+
+def _ours(filename: object, *paths: str | os.PathLike[str]) -> bool:
+    """Whether an OSError is about a file beside these, not about another."""
+    beside = [Path(path).parent for path in paths]
+    return isinstance(filename, str | os.PathLike) and Path(filename).parent in beside
 
 
 def _check_target(target: Path, name: str, mode: int, force: bool) -> None:
@@ -180,12 +195,7 @@ def check_targets(*paths: str | os.PathLike[str] | None, force: bool = False) ->
     seen = set[Path]()
     for path in paths:
         if path is not None:
-            name = printable(path)
-            try:
-                target = Path(os.path.realpath(path))
-                mode = target.stat().st_mode if target.exists() else stat.S_IFREG
-            except (OSError, ValueError) as error:
-                raise InputError(f"{name}: not the name of a file") from error
+            target, mode, name = _aimed(path)
             if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
                 _check_target(target, name, mode, force)
                 if target in seen:
@@ -207,14 +217,14 @@ def _beside(target: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _through(target: Path) -> Iterator[BinaryIO]:
+def _through(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A scratch file whose bytes are copied into the pipe or device at the end; a pipe that nobody
     reads is an error, not a wait.
     """
     with tempfile.TemporaryFile() as scratch:
         yield scratch
         scratch.seek(0)
-        handle = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         os.set_blocking(handle, True)
         with os.fdopen(handle, "wb") as file:
             shutil.copyfileobj(scratch, file)

@@ -17,6 +17,7 @@ from railopt import toml
 from railopt.arrays import (
     atomic_file,
     by_key,
+    check_targets,
     frozen,
     read_text,
     total,
@@ -78,6 +79,27 @@ def test_a_pipe_gets_the_bytes_if_someone_reads(tmp_path: Path) -> None:
     listener.join(10)
     assert got == [b"x" * 300_000]
     assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+
+
+def test_a_pipe_that_is_the_standard_output() -> None:
+    """What /dev/stdout leads to has a name that can't be opened."""
+    line = "from railopt.arrays import *; check_targets(OUT); write_atomic(OUT, 'bytes')"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"OUT = '/dev/stdout'; {line}"], capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "bytes", "")
+
+
+def test_no_name_and_what_others_take_for_the_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("", "-"):
+        for write in (check_targets, lambda path: write_atomic(path, "x")):
+            with pytest.raises(InputError, match=f"'{name}': expected the name of a file"):
+                write(name)
+    write_atomic("./-", "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["-"]
 
 
 @pytest.mark.parametrize(
