@@ -34,12 +34,13 @@ class Status(StrEnum):
 class Bracket:
     """An optimum lies from `bound` to `value`.
 
-    value     what the best solution known attains, re-evaluated by railopt whoever found it;
-              None where none is known
-    bound     nothing is better, by `witness`, or, if claimed, on the word of `by`
-    status    of the optimum
-    witness   JSON values that the kernel re-checks; empty where only `by` stands for the bound
-    by        who found value and bound, e.g. "remainders" or "cpsat 9.15"
+    value      what the best solution known attains, re-evaluated by railopt whoever found it;
+               None where none is known
+    bound      nothing is better, by `witness`, or, if claimed, on the word of `by`
+    status     of the optimum
+    witness    JSON values that the kernel re-checks; empty where only `by` stands for the bound
+    by         who found value and bound, e.g. "remainders" or "cpsat 9.15"
+    certified  beside a claimed bound, the best one that has a witness, and this
     """
 
     value: Fraction | None
@@ -47,6 +48,7 @@ class Bracket:
     status: Status
     witness: Mapping[str, Any] = field(default_factory=dict, repr=False)
     by: str = ""
+    certified: tuple[Fraction, Mapping[str, Any]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.value is not None and self.value < self.bound:
@@ -64,12 +66,21 @@ class Bracket:
         """Whether the optimum is known by a witness."""
         return self.status is Status.PROVED
 
+    @property
+    def certified_bound(self) -> Fraction | None:
+        """The best bound that has a witness; None where none has."""
+        if self.certified is not None:
+            return self.certified[0]
+        return self.bound if self.witness and self.status is not Status.CLAIMED else None
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON values: exact numbers as "p/q"; the status under the key "optimum"."""
+        exists, certified = self.status is not Status.INFEASIBLE, self.certified_bound
         return {
             "value": None if self.value is None else str(self.value),
-            "bound": str(self.bound),
-            "gap": str(self.gap),
+            "bound": str(self.bound) if exists else None,
+            "certified_bound": None if certified is None else str(certified),
+            "gap": str(self.gap) if exists else None,
             "optimum": str(self.status),
             "by": self.by,
         }

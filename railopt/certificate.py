@@ -330,8 +330,7 @@ def certify(plan: Plan, bracket: Bracket, best: Plan | None = None) -> Certifica
     better = _better(plan, best)
     return Certificate(
         {**_problem(plan), "chunks": _columns(plan.chunks)},
-        bracket.bound,
-        _witness(bracket),
+        *witnessed(bracket),
         plan.makespan,
         {"assignment": plan.rail.tolist()},
         None if better is None else better.makespan,
@@ -364,8 +363,7 @@ def save_certificate(
     here, *others = [{"file": file.name, "digest": plan_digest(file)} for file in plans]
     Certificate(
         {**_problem(plan), "plan": here},
-        bracket.bound,
-        _witness(bracket),
+        *witnessed(bracket),
         plan.makespan,
         {},
         None if better is None else better.makespan,
@@ -417,9 +415,12 @@ def _better(plan: Plan, best: Plan | None) -> Plan | None:
     return best
 
 
-def _witness(bracket: Bracket) -> Mapping[str, Any]:
-    """Why nothing beats the bound: what the kernel checks, or whose word it is."""
-    return bracket.witness or {"kind": "claimed", "by": bracket.by}
+def witnessed(bracket: Bracket) -> tuple[Fraction, Mapping[str, Any]]:
+    """The bound, and why nothing beats it: beside a claim the one that the kernel checks, else
+    whose word it is.
+    """
+    word = {"kind": "claimed", "by": bracket.by}
+    return bracket.certified or (bracket.bound, bracket.witness or word)
 
 
 def _problem(plan: Plan) -> dict[str, Any]:

@@ -207,12 +207,14 @@ class GapReport:
         """As JSON values: exact times and ratios as "p/q"; "optimal" is said of this plan,
         "optimum" of the problem.
         """
+        certified = self.bracket.certified_bound
         return {
             "policy": self.plan.policy,
             "chunks": len(self.plan.chunks),
             "largest_chunk": self.plan.chunks.largest,
             "value": str(self.value),
             "bound": str(self.bound),
+            "certified_bound": None if certified is None else str(certified),
             "gap": str(self.gap),
             "optimal": self.proved,
             "optimum": str(self.optimum),

@@ -53,7 +53,8 @@ EPILOG = """examples:
 
 "plan" says whether this plan is optimal (its value is the certified bound).  "optimum" says what is
 known of the best possible: proved (some plan attains the certified bound, so the gap is exact),
-claimed (a solver says that its plan is optimal), open (it lies between the bound and "best").
+claimed (a solver says that its plan is optimal, and "bound" is its word; certificates hold the best
+bound that has a witness), open (it lies between the bound and "best").
 "moved" is what the plan moves between GPUs of a node, before and after the rails; "least" is a
 certified bound on what plans as fast as this one move, "above %" how far the plan is above it ("-"
 where that is nothing, and the plan moves something).

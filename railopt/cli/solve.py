@@ -40,7 +40,8 @@ EPILOG = """examples:
 
 The native solver is the default and asks CP-SAT only at last; the others are given the plain
 integer program.  "optimum" says what is known of the best possible: proved (the plan attains a
-bound whose witness the kernel re-checks), claimed (optimal on the back-end's word), open.
+bound whose witness the kernel re-checks), claimed (optimal on the back-end's word, which is the
+"bound"; the certificate holds the best one that has a witness), open.
 exit codes: 0 proved, 2 not proved or infeasible, 3 the back-end is missing, crashed, hung or
 returned nonsense, 130 interrupted (the best so far is printed)"""
 
@@ -94,12 +95,7 @@ def run(args: argparse.Namespace) -> int:
     for text in outcome.notes:
         note(f"railopt: {text}")
     _print(outcome, chunks, args)
-    if outcome.plan is not None and args.output:
-        outcome.plan.save(args.output, force=args.force)
-        note(f"saved {args.output}")
-    if outcome.plan is not None and args.certificate:
-        for path in outcome.save_certificate(args.certificate, force=args.force):
-            note(f"saved {path}")
+    _save(outcome, args)
     if outcome.interrupted or kept.struck:
         return 130
     if backend != "native" and outcome.notes:
@@ -107,10 +103,24 @@ def run(args: argparse.Namespace) -> int:
     return 0 if outcome.proved else NotProved.exit_code
 
 
+def _save(outcome: Outcome, args: argparse.Namespace) -> None:
+    if outcome.plan is None:
+        if args.output or args.certificate:
+            note("nothing was saved: no plan exists")
+        return
+    if args.output:
+        outcome.plan.save(args.output, force=args.force)
+        note(f"saved {args.output}")
+    if args.certificate:
+        for path in outcome.save_certificate(args.certificate, force=args.force):
+            note(f"saved {path}")
+
+
 def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
     """What was found, before it is saved: it took time to find, whatever becomes of the files."""
     if args.format == "json":
-        more = {"backend": args.backend or "native", "chunks": len(chunks), "output": args.output}
+        output = None if outcome.plan is None else args.output
+        more = {"backend": args.backend or "native", "chunks": len(chunks), "output": output}
         print_json({**outcome.as_dict(), **more})
     elif outcome.value is None:
         note(f"railopt: infeasible: {outcome.by}")

@@ -93,6 +93,8 @@ def test_finds_the_optimum_and_says_on_whose_word(backend: str, fabric: str) -> 
     assert verdict.proved == outcome.proved
     if outcome.status == "claimed":
         assert outcome.witness == {"kind": "claimed", "by": BACKENDS[backend].title}
+        assert (verdict.message, verdict.optimum) == ("the bound holds", "open")
+        assert verdict.bound == outcome.bracket.certified_bound < outcome.bound
 
 
 @pytest.mark.parametrize("backend", ["cpsat", "highs"])

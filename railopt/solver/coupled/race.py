@@ -250,16 +250,18 @@ class Race:
         if not self.bound and len(self.chunks):
             self.bound, self.witness = first_bound(self.fabric, self.chunks)
         plan = make_plan(self.fabric, self.chunks, self.rail, f"solve: {self.plan_by}")
-        status, bound, witness = Status.OPEN, self.bound, self.witness
-        by = f"{self.plan_by} > {self.bound_by}"
-        if self.value == self.bound:
-            status, by = Status.PROVED, f"{self.plan_by} = {self.bound_by}"
-        elif self.claimed_by or self.value == self.unchecked[0]:
-            claimed = self.claimed_by or self.unchecked[1]
-            status, bound, by = Status.CLAIMED, self.value, f"{self.plan_by}, {claimed}"
-            witness = {"kind": "claimed", "by": claimed}
-        bracket = Bracket(self.value, bound, status, witness, by)
-        return Outcome(plan, bracket, self.time_s, tuple(self.notes))
+        return Outcome(plan, self._bracket(), self.time_s, tuple(self.notes))
+
+    def _bracket(self) -> Bracket:
+        """What is known; beside a claim, the bound that has a witness."""
+        value, bound, witness = self.value, self.bound, self.witness
+        if value == bound:
+            by = f"{self.plan_by} = {self.bound_by}"
+            return Bracket(value, bound, Status.PROVED, witness, by)
+        if claimed := self.claimed_by or (self.unchecked[1] if value == self.unchecked[0] else ""):
+            word, by = {"kind": "claimed", "by": claimed}, f"{self.plan_by}, {claimed}"
+            return Bracket(value, value, Status.CLAIMED, word, by, (bound, witness))
+        return Bracket(value, bound, Status.OPEN, witness, f"{self.plan_by} > {self.bound_by}")
 
 
 def _hears_interrupts() -> bool:

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import os
 import time as clock
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
-from typing import Any
 
 import numpy as np
 
 from railopt.arrays import Rails
 from railopt.bracket import Bracket, Status
-from railopt.certificate import Certificate
+from railopt.certificate import Certificate, witnessed
 from railopt.check import Verdict
 from railopt.chunks import Chunks
 from railopt.errors import InputError
@@ -107,15 +105,16 @@ def _time_of(plan: Plan, known: Bracket) -> Bracket:
     """What is known of the least time, if this plan is faster than what was found before."""
     if known.value is None or plan.makespan >= known.value:
         return known
-    wrong = known.status is Status.CLAIMED  # a solver's word
-    bound = Fraction(0) if wrong else known.bound
+    bound, witness = known.bound, known.witness
+    if known.status is Status.CLAIMED:  # a solver's word, and wrong
+        bound, witness = known.certified or (Fraction(0), {})
     status = Status.PROVED if plan.makespan == bound else Status.OPEN
-    return Bracket(plan.makespan, bound, status, {} if wrong else known.witness, known.by)
+    return Bracket(plan.makespan, bound, status, witness, known.by)
 
 
 def _certificate(plan: Plan, moved: Bracket) -> Certificate:
-    witness: Mapping[str, Any] = moved.witness or {"kind": "claimed", "by": moved.by}
-    return Certificate.moved(plan, plan.makespan, int(moved.bound), witness)
+    bound, witness = witnessed(moved)
+    return Certificate.moved(plan, plan.makespan, int(bound), witness)
 
 
 class Best:
@@ -143,7 +142,8 @@ class Best:
             if self._verdict(proved).proved:
                 return proved
         if self.claim:
-            return Bracket(value, value, Status.CLAIMED, {}, self.claim)
+            known = None if value == self.lower else (Fraction(self.lower), self.witness)
+            return Bracket(value, value, Status.CLAIMED, {}, self.claim, known)
         return Bracket(value, Fraction(self.lower), Status.OPEN, self.witness, self.by)
 
     def _verdict(self, moved: Bracket) -> Verdict:

@@ -46,7 +46,7 @@ def test_gap(tmp_path: Path, railopt_cli: Cli) -> None:
     for row in rows:
         verdict = check(row["certificate"])
         assert verdict.ok
-        assert verdict.bound == Fraction(row["bound"])
+        assert verdict.bound == Fraction(row["certified_bound"])
         assert verdict.value == Fraction(row["value"])
         assert row["optimum"] in ("proved", "claimed", "open")
         assert row["optimal"] == (row["optimum"] == "proved" and row["gap"] == "0")
@@ -132,13 +132,19 @@ def test_a_figure_of_nothing_is_refused_after_the_table(tmp_path: Path, railopt_
     assert "lpt" in ran.out
 
 
-def test_solve_without_a_living_rail_is_infeasible(railopt_cli: Cli) -> None:
+def test_solve_without_a_living_rail_is_infeasible(tmp_path: Path, railopt_cli: Cli) -> None:
     dead = [f"--degrade={nic}=0" for nic in ("0:0", "0:1", "0:2", "1:3")]
     ran = railopt_cli("solve", "moe", *SMALL, *dead)
     assert ran.code == 2
     assert "no living rail" in ran.err
-    ran = railopt_cli("solve", "moe", *SMALL, *dead, "--json")
-    assert json.loads(ran.out)["optimum"] == "infeasible"
+    assert "saved" not in ran.err
+    files = ["-o", tmp_path / "best.npz", "--certificate", tmp_path / "best.json"]
+    ran = railopt_cli("solve", "moe", *SMALL, *dead, *files, "--json")
+    data = json.loads(ran.out)
+    assert data["optimum"] == "infeasible"
+    assert {data[name] for name in ("value", "bound", "certified_bound", "gap", "output")} == {None}
+    assert "nothing was saved: no plan exists" in ran.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

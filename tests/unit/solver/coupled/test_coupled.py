@@ -454,6 +454,30 @@ def test_a_failing_step_loses_nothing(step: str, monkeypatch: pytest.MonkeyPatch
     assert solved.certificate.check().ok
 
 
+def test_a_claim_loses_no_bound_that_has_a_witness(tmp_path: Path) -> None:
+    """7 by the average; a plan takes 9, and a solver, or a bound too hard to check, says no less
+    does.
+    """
+    chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
+    for by in ("a solver", "a bound"):
+        race = Race(Fabric.uniform(3, 2, 1, gpus=1), chunks, 1.0)
+        race.lift(*first_bound(race.fabric, chunks), "average")
+        race.offer(np.array([0, 1, 0], np.int16), Fraction(9), "a plan")
+        if by == "a solver":
+            race.claimed_by = by
+        else:
+            race.lift_unchecked(Fraction(9), by)
+        solved = race.outcome()
+        assert (solved.status, solved.bound, solved.by) == ("claimed", 9, f"a plan, {by}")
+        assert solved.witness == {"kind": "claimed", "by": by}
+        printed = solved.as_dict()
+        assert (printed["bound"], printed["certified_bound"]) == ("9", "7")
+        solved.save_certificate(tmp_path / f"{by}.json")
+        verdict = check(tmp_path / f"{by}.json")
+        assert (verdict.ok, verdict.optimal, verdict.optimum) == (True, False, "open")
+        assert (verdict.bound, verdict.value, verdict.message) == (7, 9, "the bound holds")
+
+
 def test_a_bound_above_a_plan_is_not_used_and_said() -> None:
     chunks = Chunks.from_arrays(src=[0, 0, 0], dst=[1, 2, 1], size=[5, 5, 4], nodes=3)
     fabric = Fabric(3, 2, 2, np.ones((3, 2), np.int64), np.ones((3, 2), np.int64))

@@ -12,7 +12,7 @@ from railopt.errors import InputError
 from railopt.moves import rail_costs
 from railopt.solver.moving import solve as moving
 from railopt.solver.moving.bound import least_moved
-from railopt.solver.moving.solve import Best, solve_moving
+from railopt.solver.moving.solve import Best, MovingOutcome, solve_moving
 from railopt.solver.program.backends import BACKENDS
 from railopt.solver.program.process import run
 from railopt.solver.program.program import build_moved
@@ -73,6 +73,22 @@ def test_a_claim_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(found.moved.status) in ("proved", "claimed", "open")
     if found.moved.status == "claimed":
         assert "highs" in found.moved.by
+
+
+def test_a_claim_loses_no_bound_that_has_a_witness() -> None:
+    chunks = units(9, 0)
+    start = plan(FABRIC, chunks, "lpt")
+    best = Best(start, least_moved(FABRIC, chunks, start.makespan))
+    best.claim = "a solver"
+    known = best.bracket()
+    assert (known.status, known.bound, known.certified_bound) == (
+        "claimed",
+        start.moved,
+        best.lower,
+    )
+    verdict = MovingOutcome(start, known, known, 0.0).certificate.check()
+    assert (verdict.ok, verdict.optimum, verdict.bound) == (True, "open", best.lower)
+    assert best.lower < start.moved
 
 
 def test_a_search_that_does_not_end_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
