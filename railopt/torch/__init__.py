@@ -11,6 +11,7 @@ alone) need no PyTorch.
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
 
 _LAZY = {
@@ -42,4 +43,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    """Names that can be had, so that `help` and `inspect.getmembers` need no PyTorch either."""
+    return __all__ if find_spec("torch") is not None else []

@@ -195,6 +195,19 @@ def test_every_public_name_resolves(name: str) -> None:
     )
 
 
+def test_without_pytorch_its_room_is_shown_and_its_names_say_what_they_need() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import inspect, pydoc, railopt.torch\n"
+        "inspect.getmembers(railopt.torch); print(pydoc.render_doc(railopt.torch))\n"
+        "from railopt.torch import RailAllToAll"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MoE dispatch and combine" in ran.stdout
+    assert "railopt.torch.RailAllToAll needs PyTorch, which is not installed" in ran.stderr
+    assert "BackendError" in ran.stderr.splitlines()[-1]
+
+
 def test_rooms_are_reached_from_a_plain_import() -> None:
     code = "import railopt; print(railopt.sim.simulate.__name__, railopt.solver.__name__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
