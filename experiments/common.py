@@ -2,8 +2,8 @@
 figures.
 
 Each experiment is a folder with `spec.toml` (tables [fixed], [small], [full]), `expected.json` (the
-paper's `figures`, each with a tolerance and its source, and under `own` what no paper says: goals
-and checks of ours, in a table of their own), `run.py` and a README; `python -m
+paper's `figures`, each with a tolerance and its source, and under `own` what no paper says: goals,
+closed forms and other runs, in a table of their own), `run.py` and a README; `python -m
 experiments.NAME.run [--full] [--out DIR]` prints the paper against ours and writes `results.json`
 and the figure.
 """
@@ -72,7 +72,7 @@ def finish(
         table(
             ["figure", "expected", "ours", "verdict"],
             [[c["name"], c["expected_text"], c["ours_text"], c["verdict"]] for c in own],
-            title="what no paper says: against a goal or a run of our own",
+            title="what no paper says: against a goal, a closed form or another run",
         )
     for claim in (*claims, *own):
         if claim.get("note"):
@@ -103,11 +103,12 @@ def claim(expected: dict[str, Any], name: str, ours: float | Sequence[float]) ->
 def reproduced(
     expected: dict[str, Any], name: str, ours: float | Sequence[float]
 ) -> dict[str, Any]:
-    """One figure that no paper says (a goal, a check or a run of our own, `own` in expected.json),
-    against ours: reproduced, partly, or not reproduced.
+    """One figure that no paper says (a goal, a closed form or another run, `own` in expected.json),
+    against ours: reproduced (fitted, where a parameter of ours was fitted to it), partly, or not
+    reproduced.
     """
     entry = expected["own"][name]
-    words = ("reproduced", "partly", "not reproduced")
+    words = ("fitted" if entry.get("fitted") else "reproduced", "partly", "not reproduced")
     return {"expected": entry["expected"], **_held(entry, name, "expected", ours, words)}
 
 

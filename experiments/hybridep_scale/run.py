@@ -33,12 +33,15 @@ def stream(spec: dict[str, Any], centres: int, gbps: int) -> Stream:
     )
 
 
-def domains(block: Stream, size: int) -> tuple[Domain, ...]:
-    """Domains of `size` data centres (all of them where there are fewer), every GPU on its own
-    inside.
+def speedup(block: Stream, size: Fraction | int) -> float | None:
+    """Over plain expert parallelism, of equal domains of `size` data centres, every GPU on its own
+    inside; None where the data centres have no such domains.
     """
     centres, gpus = (level.count for level in block.levels)
-    return Domain(centres, max(1, centres // size)), Domain(gpus, gpus)
+    if size.denominator != 1 or centres % size:
+        return None
+    domains = Domain(centres, int(centres // size)), Domain(gpus, gpus)
+    return float(latency(block, plain_domains(block)).total / latency(block, domains).total)
 
 
 def row(spec: dict[str, Any], centres: int, gbps: int) -> dict[str, Any]:
@@ -48,11 +51,8 @@ def row(spec: dict[str, Any], centres: int, gbps: int) -> dict[str, Any]:
     begun = time.perf_counter()
     best = optimum(block)
     searched = time.perf_counter() - begun
-    ratios = [round((1 - ratio) * centres) for ratio in spec["ratio"]]
-    fixed, shared = (
-        [float(plain / latency(block, domains(block, size)).total) for size in sizes]
-        for sizes in (spec["domain"], ratios)
-    )
+    ratios = [(1 - Fraction(ratio)) * centres for ratio in spec["ratio"]]
+    fixed, shared = ([speedup(block, size) for size in sizes] for sizes in (spec["domain"], ratios))
     begun = time.perf_counter()
     simulated = block_time(block, best.domains)
     return {
@@ -88,7 +88,7 @@ def show(rows: list[dict[str, Any]], spec: dict[str, Any]) -> None:
                 r["centres"],
                 r["gbps"],
                 f"{r['plain_s'] * 1e3:.1f}ms",
-                *(f"{x:.3f}x" for x in r["fixed_size"] + r["fixed_ratio"]),
+                *("-" if x is None else f"{x:.3f}x" for x in r["fixed_size"] + r["fixed_ratio"]),
                 f"{r['optimum']:.3f}x",
                 ",".join(r["domains"]),
                 f"{r['model_over_simulated']:.6f}",
@@ -101,7 +101,7 @@ def show(rows: list[dict[str, Any]], spec: dict[str, Any]) -> None:
 
 
 def drawing(rows: list[dict[str, Any]], spec: dict[str, Any]) -> Callable[[Any], None]:
-    """Speed-up against data centres, a colour a bandwidth."""
+    """Speed-up against data centres, a colour a bandwidth; nothing where no equal domains are."""
 
     def draw(made: Any) -> None:
         axis = made.subplots()
@@ -110,13 +110,13 @@ def drawing(rows: list[dict[str, Any]], spec: dict[str, Any]) -> Callable[[Any],
             centres, best = [r["centres"] for r in mine], [r["optimum"] for r in mine]
             line = axis.plot(centres, best, marker="o", label=f"{gbps} Gb/s, optimum")[0]
             for key, style in (("fixed_size", "--"), ("fixed_ratio", ":")):
-                last = [r[key][-1] for r in mine]
-                axis.plot(centres, last, linestyle=style, color=line.get_color())
+                chosen = [float("nan") if r[key][1] is None else r[key][1] for r in mine]
+                axis.plot(centres, chosen, linestyle=style, color=line.get_color())
         axis.set(
             xscale="log",
             xlabel="data centres",
             ylabel="speed-up over plain expert parallelism",
-            title=f"dashed: S = {spec['domain'][-1]}, dotted: p = {spec['ratio'][-1]}",
+            title=f"dashed: S = {spec['domain'][1]}, dotted: p = {spec['ratio'][1]}",
         )
         axis.legend(fontsize=8)
 
