@@ -78,7 +78,10 @@ def run(args: argparse.Namespace) -> int:
     plan = Plan.load(args.plan)
     shape = plan.fabric.nodes, plan.fabric.rails
     before, after = args.counters or (None, args.metrics)
-    found = blame(plan, counted_between(before, after, shape, _naming(args)), args.runs)
+    counted = counted_between(before, after, shape, _naming(args))
+    found = blame(plan, counted, args.runs)
+    if counted.payload and not counted.links:
+        note("runs of loopback, where no NIC took part: rates are those of the plan's fabric")
     if args.format == "json":
         refuse_idle(args, "all", because="with --json, which has every NIC")
         print_json(found.as_dict())

@@ -53,12 +53,14 @@ class Reading(NamedTuple):
     links    (node, peer, rail) -> bytes and seconds
     runs     that the metrics' processes counted; the most of any
     started  when those processes began to count
+    senders  that carried those runs out
     """
 
     ports: dict[tuple[str, str], dict[str, int]]
     links: dict[Place, tuple[Fraction, Fraction]]
     runs: int = 0
     started: frozenset[float | Fraction] = frozenset()
+    senders: frozenset[str] = frozenset()
 
 
 class Counted(NamedTuple):
@@ -66,7 +68,8 @@ class Counted(NamedTuple):
 
     sent, received  int64 [nodes, rails], bytes
     rate            int64 [nodes, rails]: bytes per second that a port says it has; 0: not said
-    links           what each link did, in one record of all runs; empty where ports were counted
+    links           what each link did, in one record of all runs; empty where ports were counted,
+                    and of loopback, whose times say nothing of NICs
     runs            that were counted; 0 where ports were counted
     """
 
@@ -126,7 +129,8 @@ def read(path: str) -> Reading:
             made.links[place] = link
         runs = int(sum(value for _, value in found.get(_RUNS, ())))
         started = made.started.union(value for _, value in found.get(_STARTED, ()))
-        made = made._replace(runs=max(made.runs, runs), started=started)
+        senders = made.senders.union(labels.get("sender", "") for labels, _ in found.get(_RUNS, ()))
+        made = Reading(made.ports, made.links, max(made.runs, runs), started, senders)
     if made.ports and made.links:
         raise FormatError(f"{printable(path)}: counters of ports and metrics: expected one kind")
     return made
@@ -230,7 +234,8 @@ def _of_links(first: Reading, last: Reading, shape: tuple[int, int]) -> Counted:
     if max(max(map(max, side)) for side in (sent, received)) > INT64_MAX:
         raise InputError("the links of a NIC carried more than 2**63 - 1 bytes together")
     out, back = (np.array(side, np.int64) for side in (sent, received))
-    return Counted(out, back, np.zeros(shape, np.int64), tuple(links), runs)
+    timed = () if last.senders == {"loopback"} else tuple(links)
+    return Counted(out, back, np.zeros(shape, np.int64), timed, runs)
 
 
 def _of_ports(

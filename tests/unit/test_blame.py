@@ -184,6 +184,10 @@ def test_the_command_reads_metrics(tmp_path: Path, railopt_cli: Cli) -> None:
     assert "need a reading before the run" in railopt_cli(*line[:2], "--metrics", ports).err
     assert "expected one kind" in railopt_cli(*line[:3], ports, after).err
     text = after.read_text()
+    (tmp_path / "inside.prom").write_text(text.replace('sender="verbs"', 'sender="loopback"'))
+    inside = railopt_cli(*line[:2], "--metrics", tmp_path / "inside.prom")
+    assert inside.err.startswith("runs of loopback, where no NIC took part")
+    assert "slow NIC" not in inside.out, "times inside a process are those of no NIC"
     for name, huge in (
         ("link_busy_seconds_total", "9" * 900),
         ("link_sent_bytes_total", "9000000000000000000"),
