@@ -439,8 +439,8 @@ def _print(made: Comparison, out: Output) -> None:
 
 # when `replicate` keeps groups together
 GROUPS = (
-    "they do where groups divide the experts, nodes divide groups and replicas, and a node has "
-    "room for as many copies of its experts, one a GPU"
+    "they do where groups divide the experts, nodes divide the groups, GPUs divide the replicas, "
+    "and a node has room for as many copies of its experts, one a GPU"
 )
 
 

@@ -27,7 +27,7 @@ def eplb(weight: npt.ArrayLike, replicas: int, groups: int, nodes: int, gpus: in
     policy, which knows neither.
     """
     loads = loads_of(weight)
-    check(loads.shape[1], replicas, nodes, gpus)
+    check(loads.shape[1], replicas, groups, nodes, gpus)
     if replicas % gpus:
         raise InputError(f"{replicas} replicas on {gpus} GPUs: EPLB puts the same number on each")
     if loads.shape[1] % groups or groups % nodes or replicas % nodes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Floats, Int32s, Ints
+from railopt.arrays import Floats, Int32s, Ints, whole_number
 from railopt.compiled import kernel_part, njit
 from railopt.moe.placement.placement import Placement, homes_near
 from railopt.moe.placement.replicate import (
@@ -23,6 +23,7 @@ from railopt.moe.placement.replicate import (
     hierarchical,
     loads_of,
 )
+from railopt.units import INT64_MAX
 
 
 def repaired(
@@ -37,6 +38,7 @@ def repaired(
     loads = loads_of(weight)
     gpus = np.arange(previous.devices) if on is None else on
     replicas = int(previous.holds[0, gpus].sum())
+    groups = whole_number(groups, "groups", 1, INT64_MAX)
     sizes = (previous.experts, replicas, groups, previous.nodes, previous.devices)
     by_node = on is None and hierarchical(*sizes)
     parts, groups = (previous.nodes, groups) if by_node else (1, 1)

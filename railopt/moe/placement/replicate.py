@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Floats, Int32s
+from railopt.arrays import Bools, Floats, Int32s, whole_number
 from railopt.compiled import kernel_part, njit
 from railopt.errors import InputError
 from railopt.moe.placement.hedge import EVEN, hedge
 from railopt.moe.placement.placement import Placement, slot_gpus
+from railopt.units import INT64_MAX
 
 WORTH = 1 - 1e-4  # of the fullest GPU's load: what an exchange must reach
 ROUGH = 1.02  # of the mean: a fullest GPU beyond it is worth more work, if none is asked for
@@ -38,8 +39,8 @@ def rebalance(
     weight    [layers, experts], any load statistic, none negative
     replicas  physical experts a layer, from `experts` to `experts * gpus`
     groups    expert groups that stay on one node each (hierarchical).  Where they do not divide the
-              experts, or the nodes not the groups, or a node would hold an expert twice on a GPU:
-              the global policy, which knows neither
+              experts, or the nodes not the groups, or the GPUs not the replicas, or a node would
+              hold an expert twice on a GPU: the global policy, which knows neither
     nodes     nodes; `gpus` counts all GPUs, as EPLB does
     recent    [steps, layers, experts], beyond EPLB's interface: loads of the newest steps, oldest
               first, for which the packing is made even as well (`railopt.moe.placement.hedge`)
@@ -49,8 +50,14 @@ def rebalance(
     most copies] padded with -1, and logcnt int32 [layers, experts].
     """
     loads = loads_of(weight)
-    check(loads.shape[1], replicas, nodes, gpus)
-    by_node = hierarchical(loads.shape[1], replicas, groups, nodes, gpus)
+    experts = loads.shape[1]
+    check(experts, replicas, groups, nodes, gpus)
+    if replicas > experts * gpus:
+        raise InputError(
+            f"{replicas} replicas of {experts} experts on {gpus} GPUs: at most {experts * gpus}, "
+            f"since no GPU holds an expert twice"
+        )
+    by_node = hierarchical(experts, replicas, groups, nodes, gpus)
     parts = nodes if by_node else 1
     groups = groups if by_node else 1
     order, even = heaviest_first(loads), EVEN if tries else ROUGH
@@ -61,7 +68,7 @@ def rebalance(
         packed = phy2log[rows]
         hedge(packed, loads[rows], steps[:, rows], parts, slot_gpus(replicas, gpus), tries)
         phy2log[rows] = packed
-    log2phy, logcnt = _invert(phy2log, loads.shape[1])
+    log2phy, logcnt = _invert(phy2log, experts)
     return phy2log, log2phy, logcnt
 
 
@@ -69,9 +76,7 @@ def hierarchical(experts: int, replicas: int, groups: int, nodes: int, gpus: int
     """Whether expert groups stay on one node each: EPLB's hierarchical policy, used where the
     numbers allow it, and a node's GPUs hold none of its experts twice.
     """
-    if groups < 1:
-        raise InputError(f"{groups} expert groups: expected at least 1")
-    fits = experts % groups == 0 and groups % nodes == 0 and replicas % nodes == 0
+    fits = experts % groups == 0 and groups % nodes == 0 and replicas % gpus == 0
     return nodes > 1 and groups > 1 and fits and replicas * nodes <= experts * gpus
 
 
@@ -143,22 +148,18 @@ def _steps_of(recent: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
     return loads_of(given.reshape(-1, shape[1])).reshape(given.shape)
 
 
-def check(experts: int, replicas: int, nodes: int, gpus: int) -> None:
-    """Refuse numbers that no placement has."""
-    if nodes < 1 or gpus < 1 or gpus % nodes:
+def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> None:
+    """Refuse numbers that no map of replicas has."""
+    for name, number in (("groups", groups), ("nodes", nodes), ("gpus", gpus)):
+        whole_number(number, name, 1, INT64_MAX)
+    if gpus % nodes:
         raise InputError(
             f"{gpus} GPUs on {nodes} nodes: expected the same number of GPUs on every node"
         )
-    if replicas < experts:
+    if whole_number(replicas, "replicas", 0, INT64_MAX) < experts:
         raise InputError(
             f"{replicas} replicas for {experts} experts: the smallest feasible number is "
             f"{experts}, one an expert"
-        )
-    if replicas > experts * gpus:
-        raise InputError(
-            f"{replicas} replicas of {experts} experts on {gpus} GPUs: at most {experts * gpus}, "
-            f"since no GPU holds an "
-            "expert twice"
         )
 
 

@@ -338,7 +338,7 @@ def test_times_of_training_are_not_given_for_serving(
         (["--gpu-tflops", "nan"], "FLOP/s a GPU"),
         (["--move-weight", "inf"], "and finite"),
         (["--move-weight", "1e40"], "at most"),
-        (["--planner", "replicate", "--groups", "0"], "0 expert groups: expected at least 1"),
+        (["--planner", "replicate", "--groups", "0"], "groups = 0: expected a whole number"),
     ],
 )
 def test_refusals(

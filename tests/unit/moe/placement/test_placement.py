@@ -64,6 +64,15 @@ def test_replica_counts_that_gpus_do_not_divide() -> None:
         assert logcnt.sum(axis=1).tolist() == [replicas] * 4
 
 
+@pytest.mark.parametrize("replicas", [10, 14, 18, 24])
+def test_groups_stay_where_gpus_divide_the_replicas(replicas: int) -> None:
+    placed = replicate(zipf(4, 8, skew=2.0), replicas, 2, 4, 2)
+    assert placed.copies.sum(axis=1).tolist() == [replicas] * 4  # none shares a GPU with its twin
+    assert placed.layers_keeping(2) == (4 if replicas % 8 == 0 else 0)
+    held = placed.holds.sum(axis=2)
+    assert held.max() - held.min() <= 1
+
+
 def test_plain_eplb_on_its_published_example() -> None:
     weight = [
         [90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86],
@@ -75,6 +84,7 @@ def test_plain_eplb_on_its_published_example() -> None:
     for row in plain:  # groups of three experts stay on one of two nodes
         assert not set((row[:8] // 3).tolist()) & set((row[8:] // 3).tolist())
     assert twins(eplb([[100, 1, 1, 1]], 6, 1, 1, 2), 2) == 1
+    assert eplb(np.ones((1, 2)), 9, 1, 1, 3).shape == (1, 9)  # more than one a GPU of each expert
     with pytest.raises(InputError, match="the same number on each"):
         eplb(np.ones((1, 8)), 9, 1, 1, 4)
 
@@ -98,12 +108,26 @@ def test_replicate_says_the_smallest_feasible_number() -> None:
         rebalance(np.ones((1, 64)), 513, 1, 1, 8)
     with pytest.raises(InputError, match="same number of GPUs on every node"):
         rebalance(np.ones((1, 64)), 64, 1, 3, 8)
-    with pytest.raises(InputError, match="0 expert groups: expected at least 1"):
-        rebalance(np.ones((1, 64)), 64, 0, 1, 8)
     with pytest.raises(InputError, match="negative"):
         rebalance(-np.ones((1, 4)), 8, 1, 1, 8)
     with pytest.raises(InputError, match="NaN"):
         rebalance(np.full((1, 4), np.nan), 8, 1, 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "complaint"),
+    [
+        ((4, 0, 1, 2), "groups = 0"),
+        ((4, -1, 1, 2), "groups = -1"),
+        ((4.0, 1, 1, 2), "replicas = 4.0"),
+        ((4, 1, 1.0, 2), "nodes = 1.0"),
+        ((4, 1, 1, 0), "gpus = 0"),
+    ],
+)
+def test_sizes_are_whole_numbers(sizes: tuple[int, int, int, int], complaint: str) -> None:
+    for planner in (rebalance, eplb):
+        with pytest.raises(InputError, match=f"{complaint}: expected a whole number"):
+            planner(np.ones((1, 4)), *sizes)
 
 
 def test_placement_refuses_what_can_not_be() -> None:
