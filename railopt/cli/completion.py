@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from railopt.cli.common import BYTES_HELP, TRAFFIC_HELP
 from railopt.policies import POLICIES
+from railopt.solver.program.backends import BACKENDS
 from railopt.workloads import BYTES, WORKLOADS
 
 SHELLS = ("bash", "zsh", "fish")
@@ -59,8 +60,8 @@ def commands() -> Iterator[Command]:
 
 def _option(action: argparse.Action) -> Option:
     values = tuple(map(str, action.choices or ()))
-    if action.dest == "policy":
-        values = tuple(POLICIES)
+    known = {"policy": tuple(POLICIES), "backend": ("native", *BACKENDS)}
+    values = known.get(action.dest, values)
     return Option(tuple(action.option_strings), values, action.nargs != 0)
 
 
@@ -84,10 +85,12 @@ def _cases(found: list[Command]) -> Iterator[tuple[str, str]]:
                 yield pattern, " ".join(option.values)
 
 
-def _arms(found: list[Command], indent: str, files: str, offer: str) -> str:
-    """The arms of a `case` over "command word-before" that bash and zsh share."""
+def _arms(found: list[Command], indent: str, files: str, offer: str, of_list: str) -> str:
+    """The arms of a `case` over "command word-before" that bash and zsh share; `of_list` leaves
+    what follows the last comma, where values are offered.
+    """
     lines = [
-        f"{pattern}) {offer.format(values) if values else files} ;;"
+        f"{pattern}) {of_list + offer.format(values) if values else files} ;;"
         for pattern, values in _cases(found)
     ]
     for command in found:
@@ -107,7 +110,7 @@ def bash(found: list[Command]) -> str:
     return f"""# railopt completion bash
 _railopt() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD - 1]}}"
-    local at=1
+    local at=1 head=""
     COMPREPLY=()
     while ((at < COMP_CWORD)); do  # bash makes three words of --config=FILE
         case "${{COMP_WORDS[at]}} ${{COMP_WORDS[at + 1]}}" in
@@ -126,11 +129,14 @@ _railopt() {{
         _railopt_offer "{names} --help --version --config"
         return
     fi
+    [[ "$before" != "=" ]] || before="${{COMP_WORDS[COMP_CWORD - 2]}}"
+    word="${{word#=}}"
     case "${{COMP_WORDS[at]}} $before" in
-{_arms(found, "        ", "_railopt_files", '_railopt_offer "{}"')}
+{_arms(found, "        ", "_railopt_files", '_railopt_offer "{}"', "_railopt_list; ")}
     esac
 }}
-_railopt_offer() {{ COMPREPLY+=($(compgen -W "$1" -- "$word")); }}
+_railopt_list() {{ head="${{word%"${{word##*,}}"}}"; word="${{word##*,}}"; }}
+_railopt_offer() {{ COMPREPLY+=($(compgen -P "$head" -W "$1" -- "$word")); }}
 _railopt_files() {{ local IFS=$'\n'; COMPREPLY+=($(compgen -f -- "$word")); }}
 complete -o filenames -F _railopt railopt
 """
@@ -159,8 +165,9 @@ _railopt() {{
         compadd -- {names} --help --version --config
         return
     fi
+    [[ "$word" != --*=* ]] || {{ before="${{word%%=*}}"; compset -P '*='; }}
     case "${{words[at]}} $before" in
-{_arms(found, "        ", "_files", "compadd -- {}")}
+{_arms(found, "        ", "_files", "compadd -- {}", "compset -P '*,'; ")}
     esac
 }}
 compdef _railopt railopt
