@@ -20,8 +20,10 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import UnionType
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +51,28 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
     if not number or not low <= value <= high:
         raise InputError(f"{name} = {shown(value)}: expected a whole number from {low} to {high}")
     return int(value)
+
+
+def require_type(value: object, kind: type | UnionType, name: str, expected: str) -> None:
+    """Refuse a value of another type than `kind`, which `expected` says in words."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} is of type {type(value).__name__}: expected {expected}")
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A frozen dataclass whose constructor validates: nothing in it changes, so a copy is itself;
+    from a pickle it is made by its constructor, so that it is valid and its arrays are read-only.
+    """
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
 def frozen(array: npt.ArrayLike, dtype: npt.DTypeLike, name: str, ndim: int) -> Array:

@@ -11,7 +11,6 @@ The message of a verdict says by what.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints, kind_of
+from railopt.arrays import Ints, kind_of, require_type
 from railopt.certificate import Certificate, between_nodes
 from railopt.check import MEMORY, Rejected, Verdict, check_certificate, completion, parsed
 from railopt.check import check as check_file
@@ -36,7 +35,7 @@ from railopt.verified import check as check_verified
 if TYPE_CHECKING:
     from railopt.schedule import Schedule
 
-GPUS = (None, 8, 4, 16, 2, 1)  # a node, for which generated traffic is tried
+GPUS = (8, 4, 16, 2, 1, 6, 3, 5, 7, 12, 32)  # a node, for which generated traffic is tried
 MOST_RANKS = 2048  # for which traffic is generated because a file that is checked says so
 Checker = Callable[[Path], Verdict]
 Given = Traffic | str | os.PathLike[str]  # traffic, its file or its spec
@@ -55,6 +54,11 @@ def check(
 
     Raises InputError for what can't be read, and for traffic that `what` can't be held against.
     """
+    require_type(
+        traffic, Traffic | str | os.PathLike | None, "traffic", "Traffic, a file's name or a spec"
+    )
+    if what == "":
+        raise InputError("an empty name: expected the name of a file")
     if verified and not isinstance(what, str | os.PathLike):
         raise InputError(f"{NAME} reads files: save this {type(what).__name__} and name its file")
     if isinstance(what, Certificate):
@@ -171,9 +175,11 @@ def _computed(plan: Plan) -> Verdict:
 
 
 def _plan(verdict: Verdict, plan: Plan, traffic: Given | None) -> Verdict:
-    """The verdict on a plan, given what it has to send, and that stages of a schedule are free of
-    incast.
+    """The verdict on a plan; of one that holds, given what it has to send, and that stages of a
+    schedule are free of incast.
     """
+    if not verdict.ok:
+        return verdict
     from railopt.schedule import KINDS, conflicts
 
     said, wrong = [verdict.message], []
@@ -225,32 +231,44 @@ def _certificate(
             f"against {_name(traffic)}"
         )
     if problem["kind"] == "moved":
-        given = between_nodes(next(_traffics(traffic, problem, [problem["gpus"]])))
+        _, whole = next(_traffics(traffic, problem, [problem["gpus"]]))
         said = f"its bytes between GPUs are those of {_name(traffic)}"
-        return _held(verdict, _other_units(problem, given), said)
-    differences = []
-    for whole in _traffics(traffic, problem, GPUS):
-        given = between_nodes(whole)
-        differences.append(_other_bytes(problem, given.node_matrix))
-        if not differences[-1]:
-            break
-    missed = differences[0] if all(differences) else ""
-    if missed or problem["kind"] in ("fluid", "staged"):
-        return _held(verdict, missed, f"its bytes between nodes are those of {_name(traffic)}")
-    if certificate.traffic is None:
-        raise InputError(
-            f"the certificate does not say which traffic its chunks were cut from: it can't be "
-            f"held against {_name(traffic)}"
-        )
-    if certificate.traffic != given.digest:
-        missed = f"it names another traffic than {_name(traffic)}: {certificate.traffic}"
-    return _held(verdict, missed, f"it names {_name(traffic)} and has its bytes between nodes")
+        return _held(verdict, _other_units(problem, between_nodes(whole)), said)
+    tried = []
+    for gpus, whole in _traffics(traffic, problem, [len(problem["tx"][0]), *GPUS]):
+        missed = _other_traffic(certificate, between_nodes(whole), _name(traffic))
+        if gpus is None or not missed:
+            said = f"its bytes between nodes are those of {_name(traffic)}"
+            if problem["kind"] == "coupled":
+                said = f"it names {_name(traffic)} and has its bytes between nodes"
+            return _held(verdict, missed, said)
+        tried.append(gpus)
+    raise InputError(
+        f"the certificate does not say how many GPUs a node has, and it is not about "
+        f"{_name(traffic)} for any of {tried}: hold it against a file of the traffic "
+        f"(railopt convert writes one), or check its plan"
+    )
 
 
 def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
     if missed:
-        return Verdict(False, False, verdict.kind, printable(missed), verdict.bound, verdict.value)
+        return replace(verdict, ok=False, proved=False, message=printable(missed))
     return replace(verdict, message=f"{verdict.message}; {said}")
+
+
+def _other_traffic(certificate: Certificate, given: Traffic, name: str) -> str:
+    """What shows that a certificate is about other traffic than this, in words; "" if nothing."""
+    missed = _other_bytes(certificate.problem, given.node_matrix)
+    if missed or certificate.problem["kind"] in ("fluid", "staged"):
+        return missed
+    if certificate.traffic is None:
+        raise InputError(
+            f"the certificate does not say which traffic its chunks were cut from: it can't be "
+            f"held against {name}"
+        )
+    if certificate.traffic != given.digest:
+        return f"it names another traffic than {name}: {certificate.traffic}"
+    return ""
 
 
 def _demand(problem: Mapping[str, Any]) -> Ints:
@@ -318,24 +336,29 @@ def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
 
 
 def _traffics(
-    traffic: Given, problem: Mapping[str, Any], gpus: Sequence[int | None]
-) -> Iterator[Traffic]:
-    """Traffic for a certificate, which may not say how many GPUs a node has: a file says it, and
-    what is generated is generated for each of `gpus` that it can be generated for, None being as
-    many as there are rails.
+    traffic: Given, problem: Mapping[str, Any], gpus: Sequence[int]
+) -> Iterator[tuple[int | None, Traffic]]:
+    """(GPUs a node, traffic) for a certificate, which may not say how many there are: None where
+    the traffic says it itself; what is generated, for each of `gpus` for which it can be.
     """
     if isinstance(traffic, Traffic):
-        yield traffic
+        yield None, traffic
         return
     text, nodes = os.fspath(traffic), len(problem["tx"])
     rails = len(problem["tx"][0])
     if is_file(text):
-        yield Traffic.read_sized(text, nodes, rails)
+        yield None, Traffic.read_sized(text, nodes, rails)
         return
-    yield _traffic(text, Fabric.uniform(nodes, rails, gpus=gpus[0]))
-    for count in gpus[1:]:
-        with contextlib.suppress(InputError):
-            yield _traffic(text, Fabric.uniform(nodes, rails, gpus=count))
+    refused, made = [], None
+    for count in dict.fromkeys(gpus):
+        try:
+            made = _traffic(text, Fabric.uniform(nodes, rails, gpus=count))
+        except InputError as error:
+            refused.append(error)
+        else:
+            yield count, made
+    if made is None:
+        raise refused[0]
 
 
 # ---------------------------------------------------------------- counterexamples

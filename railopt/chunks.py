@@ -23,6 +23,7 @@ from railopt.arrays import (
     Bools,
     Int32s,
     Ints,
+    Value,
     digest,
     frozen,
     never_changes,
@@ -47,7 +48,7 @@ MAX_CHUNKS = 1 << 25
 
 
 @dataclass(frozen=True, eq=False)
-class Chunks:
+class Chunks(Value):
     """Chunks between `nodes` nodes of `gpus` GPUs each.
 
     src, dst          int32 [C], node indices, src != dst

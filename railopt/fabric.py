@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt import toml
-from railopt.arrays import Array, Ints, digest, frozen, read_text, whole_number, write_atomic
+from railopt.arrays import (
+    Array,
+    Ints,
+    Value,
+    digest,
+    frozen,
+    read_text,
+    require_type,
+    whole_number,
+    write_atomic,
+)
 from railopt.errors import FormatError, InputError, printable
 from railopt.formats import format_topo, parse_topo
 from railopt.inside import Inside, toml_rate
@@ -53,7 +63,7 @@ class Spine:
 
 
 @dataclass(frozen=True, eq=False)
-class Fabric:
+class Fabric(Value):
     """Nodes, GPUs, rails and what each NIC can do.
 
     tx, rx      int64 [nodes, rails], bytes per second that NIC n of a node can send / receive; 0 =
@@ -156,12 +166,14 @@ class Fabric:
 
         A fraction that does not give whole bytes per second is rounded down.
         """
+        require_type(nics, Mapping, "nics", "fractions by (node, rail)")
         tx, rx = self.tx.copy(), self.rx.copy()
-        for (node, rail), text in nics.items():
-            if not (0 <= node < self.nodes and 0 <= rail < self.rails):
+        for nic, text in nics.items():
+            node, rail = nic if isinstance(nic, tuple) and len(nic) == 2 else (None, None)
+            if not (_below(node, self.nodes) and _below(rail, self.rails)):
                 raise InputError(
-                    f"NIC ({node}, {rail}): expected a node below {self.nodes} and a rail below "
-                    f"{self.rails}"
+                    f"NIC {shown(nic)}: expected (node, rail), a node below {self.nodes} and a "
+                    f"rail below {self.rails}"
                 )
             fraction = parse_fraction(text)
             for rates in (tx, rx):
@@ -521,7 +533,7 @@ def _slowed(rate: int, fraction: Fraction, node: int, rail: int) -> int:
 
 
 def _below(value: Any, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < most
 
 
 def _text(data: Mapping[str, Any], key: str, default: str = "") -> str:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt import toml
-from railopt.arrays import Bools, Ints, whole_number
+from railopt.arrays import Bools, Ints, Value, frozen, whole_number
 from railopt.errors import InputError
 from railopt.units import INT64_MAX, format_rate, parse_rate, shown
 
@@ -32,7 +32,7 @@ RATES = ("pair", "far", "far_together")
 
 
 @dataclass(frozen=True, eq=False)
-class Inside:
+class Inside(Value):
     """The inside of every node.
 
     near   bool [gpus, rails]: whether the GPU puts bytes on the rail's NIC without another GPU
@@ -78,7 +78,7 @@ class Inside:
     @cached_property
     def owner(self) -> Ints:
         """int64 [rails]: the GPU through which a rail's staged bytes go, the first that is near."""
-        return np.argmax(self.near, axis=0).astype(np.int64)
+        return frozen(np.argmax(self.near, axis=0), np.int64, "owner", 1)
 
     @classmethod
     def usual(cls, gpus: int, rails: int) -> Inside:

@@ -118,5 +118,6 @@ def moves_of(fabric: Fabric, chunks: Chunks, rail: Array) -> Moves:
         place = hops.source * fabric.gpus + hops.target % fabric.gpus
         np.add.at(pairs, place, chunks.size[hops.chunk])
         moved.append(int(chunks.size[hops.chunk].sum()))
+    pairs.flags.writeable = False
     staged, passed_on = moved
     return Moves(staged, passed_on, pairs.reshape(-1, fabric.gpus, fabric.gpus))

@@ -12,7 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Int32s, Ints, Rails, digest, frozen, load_npz, save_npz, write_atomic
+from railopt.arrays import (
+    Int32s,
+    Ints,
+    Rails,
+    Value,
+    digest,
+    frozen,
+    load_npz,
+    require_type,
+    save_npz,
+    write_atomic,
+)
 from railopt.chunks import COLUMNS, Chunks
 from railopt.errors import FOREIGN, FormatError, InputError, printable
 from railopt.fabric import SIDES as SIDES
@@ -36,7 +47,7 @@ class Bottleneck(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Value):
     """Every chunk on one rail, alive at both ends.
 
     rail    int16 [C], the rail of each chunk
@@ -52,6 +63,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         fabric, chunks = self.fabric, self.chunks
+        require_type(fabric, Fabric, "fabric", "a Fabric")
+        require_type(chunks, Chunks, "chunks", "Chunks")
         if not isinstance(self.policy, str) or printable(self.policy) != self.policy:
             raise InputError(
                 f"policy {shown(self.policy)}: expected a name of printable characters, at most "

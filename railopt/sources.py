@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from railopt.arrays import require_type
 from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
 from railopt.tokens import Tokens
@@ -12,7 +14,7 @@ from railopt.units import shown
 from railopt.workloads import WORKLOADS, from_spec
 
 
-def traffic_from(text: str, fabric: Fabric) -> Traffic:
+def traffic_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic:
     """Bytes between GPUs, as `demand_from` finds them."""
     found = demand_from(text, fabric)
     if isinstance(found, Tokens):
@@ -23,10 +25,13 @@ def traffic_from(text: str, fabric: Fabric) -> Traffic:
     return found
 
 
-def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
+def demand_from(text: str | os.PathLike[str], fabric: Fabric) -> Traffic | Tokens:
     """A traffic file, or a workload by its spec (`"moe:skew=0.8,seed=1"`); a file wins where both
     exist.
     """
+    require_type(text, str | os.PathLike, "traffic", "a file's name or a workload's spec")
+    require_type(fabric, Fabric, "fabric", "a Fabric")
+    text = os.fspath(text)
     if is_file(text):
         return Traffic.read(text, fabric)
     if text.partition(":")[0] in WORKLOADS:
@@ -41,7 +46,4 @@ def demand_from(text: str, fabric: Fabric) -> Traffic | Tokens:
 
 def is_file(text: str) -> bool:
     """Whether something lies under this name; what can't be a name is none."""
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):  # too long, or with a NUL in it
-        return False
+    return os.path.exists(text)

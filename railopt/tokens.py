@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Bools, Int32s, Ints, digest, frozen, whole_number
+from railopt.arrays import Array, Bools, Int32s, Ints, Value, digest, frozen, whole_number
 from railopt.chunks import MAX_TOTAL, Chunks
 from railopt.errors import InputError
 from railopt.fabric import MAX_GPUS, MAX_NODES, Fabric
@@ -38,7 +38,7 @@ _BITS = 62  # of a word of targets, and of a key
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
+class Tokens(Value):
     """Tokens between `nodes` nodes of `gpus` GPUs each, one row a (source GPU, node, set of GPUs).
 
     token_bytes   bytes of one token

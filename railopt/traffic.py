@@ -16,6 +16,7 @@ from railopt.arrays import (
     MAX_TEXT,
     Array,
     Ints,
+    Value,
     atomic_file,
     digest,
     frozen,
@@ -35,7 +36,7 @@ MAX_CM = 128 * formats.MAX_CONNECTIONS  # bytes of a `.cm`: a line, and perhaps 
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
+class Traffic(Value):
     """Bytes between GPUs: `bytes` int64 [GPUs, GPUs], `[source, destination]`, over `nodes` equal
     nodes.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from railopt.arrays import require_type
 from railopt.chunks import Chunks
 from railopt.errors import InputError, did_you_mean
 from railopt.fabric import Fabric
@@ -85,6 +86,14 @@ def plan(
     not draw takes none.  `scale_up="in-time"` tells policies that can heed it (`spill`) that
     scale-up ports count in the time, as in `Plan.time_with_scaleup`.
     """
+    require_type(fabric, Fabric, "fabric", "a Fabric")
+    require_type(
+        chunks,
+        Chunks | Traffic | Tokens,
+        "chunks",
+        "Chunks, Traffic (Traffic.from_matrix makes it of a matrix) or Tokens",
+    )
+    require_type(policy, str | Callable, "policy", "a name or a function")
     if isinstance(chunks, Traffic | Tokens):
         chunks = chunks.chunks("1MiB" if chunk is None else chunk)
     elif chunk is not None:

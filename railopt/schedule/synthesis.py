@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from railopt.arrays import Array
+from railopt.arrays import Array, require_type
 from railopt.errors import InputError
 from railopt.fabric import Fabric
 from railopt.schedule.compact import compact_tapered
@@ -40,6 +40,8 @@ def synthesise(
     startup  compact in ascending order only: what two servers could exchange while a stage starts;
              no stage is split into shorter parts.  Default 256 KiB, 0.7 us of 8 x 400 Gb/s
     """
+    require_type(fabric, Fabric, "fabric", "a Fabric")
+    require_type(traffic, Traffic, "traffic", "Traffic (Traffic.from_matrix makes it of a matrix)")
     if kind not in KINDS:
         raise InputError(f"unknown kind of schedule {kind!r}; known kinds: {', '.join(KINDS)}")
     chosen = KINDS[kind]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Ints, digest, frozen, load_npz, save_npz, total
+from railopt.arrays import Array, Ints, Value, digest, frozen, load_npz, save_npz, total
 from railopt.bounds import Bound
 from railopt.chunks import Chunks
 from railopt.compiled import njit
@@ -33,7 +33,7 @@ _MOST_PIECES = int(np.iinfo(np.int32).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Value):
     """Every byte between servers in exactly one stage; valid by construction.
 
     peer   int32 [stages, nodes], the server that server i sends to in stage s, or -1
@@ -80,7 +80,7 @@ class Schedule:
         """int64 [stages]: the largest transfer of each stage, bytes between two servers over all
         rails.
         """
-        return self.sent.max(axis=1) if self.sent.size else np.zeros(self.stages, np.int64)
+        return frozen(self.sent.max(axis=1, initial=0), np.int64, "lengths", 1)
 
     @cached_property
     def total(self) -> int:

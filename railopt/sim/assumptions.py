@@ -9,10 +9,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.arrays import Ints, whole_number
 from railopt.errors import InputError
-from railopt.fabric import Fabric, parse_nic
-from railopt.units import parse_time
+from railopt.fabric import MAX_NODES, MAX_RAILS, Fabric, parse_nic
+from railopt.units import INT64_MAX, parse_fraction, parse_time
 
 STAGES = ("barrier", "node")
 SCALE_UP = ("pipelined", "before", "ignored")
@@ -109,11 +109,10 @@ class Fault:
     fraction: Fraction = field(default=Fraction(0))
 
     def __post_init__(self) -> None:
-        if self.at_ps < 0 or not 0 <= self.fraction <= 1:
-            raise InputError(
-                f"fault at {self.at_ps} ps to {self.fraction}: "
-                "expected a time of at least 0 and a fraction from 0 to 1"
-            )
+        for name, most in (("at_ps", INT64_MAX), ("node", MAX_NODES - 1), ("rail", MAX_RAILS - 1)):
+            number = whole_number(getattr(self, name), f"a fault's {name}", 0, most)
+            object.__setattr__(self, name, number)
+        object.__setattr__(self, "fraction", parse_fraction(self.fraction))
 
     @classmethod
     def parse(cls, text: str) -> Fault:
@@ -129,7 +128,7 @@ class Fault:
 
     def check(self, fabric: Fabric) -> None:
         """Refuse a NIC that the fabric does not have."""
-        if not (0 <= self.node < fabric.nodes and 0 <= self.rail < fabric.rails):
+        if self.node >= fabric.nodes or self.rail >= fabric.rails:
             raise InputError(
                 f"fault of NIC ({self.node}, {self.rail}): "
                 f"expected a node below {fabric.nodes} and a rail below {fabric.rails}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railopt.arrays import Array, Int32s, Ints, total
+from railopt.arrays import Array, Int32s, Ints, require_type, total
 from railopt.chunks import Chunks
 from railopt.errors import InputError
 from railopt.fabric import Fabric
@@ -55,6 +55,8 @@ def simulate(
     until_ps   stop there; what is not sent by then has a time of -1
     partial    return the timeline of a run that can't finish; otherwise it is raised as `Stuck`
     """
+    require_type(what, Plan | Traffic | Flows, "what", "a Plan, Traffic or Flows")
+    require_type(fabric, Fabric | None, "fabric", "a Fabric")
     assumed = assumptions or Assumptions()
     order: Ints | None = None
     if not isinstance(what, Traffic) and (fabric, balancer, seed) != (None, None, None):

@@ -56,6 +56,15 @@ def test_a_plan_in_memory_and_on_disk(made: Plan, traffic: Traffic, tmp_path: Pa
         assert not check(what, "moe:skew=0.5,seed=2").ok
 
 
+def test_a_plan_in_memory_that_the_kernel_rejects_fails() -> None:
+    half = Fabric.uniform(2, 2).degraded({(0, 1): "0"})
+    made = plan(half, workloads.uniform(half))
+    object.__setattr__(made, "rail", made.rail * 0 + 1)
+    verdict = check(made)
+    assert not verdict.ok
+    assert "dead rail" in verdict.message
+
+
 def test_a_schedule(tmp_path: Path) -> None:
     fabric = Fabric.uniform(4, 4)
     traffic = workloads.zipf(fabric, seed=1)
@@ -79,9 +88,13 @@ def test_a_certificate_is_held_against_its_traffic(
             verdict = check(what, given)
             assert verdict.ok, verdict
             assert "names" in verdict.message
-    other = check(tmp_path / "c.json", "moe:skew=0.5,seed=2")
+    other = check(tmp_path / "c.json", workloads.moe(FABRIC, skew=0.5, seed=2))
     assert not other.ok
+    assert not other.optimal
     assert "sends node" in other.message
+    alone = check(tmp_path / "c.json")
+    for name in ("kind", "bound", "value", "best", "optimum"):
+        assert getattr(other, name) == getattr(alone, name), "what is known of its problem"
 
 
 def test_the_same_bytes_between_nodes_may_be_another_traffic(
@@ -122,7 +135,9 @@ def test_the_command_exits_by_the_verdict(
     path = tmp_path / "c.json"
     certificate.save(path)
     assert main(["check", str(path), "--traffic", SPEC]) == 0
-    assert main(["check", str(path), "--traffic", "moe:skew=0.5,seed=2"]) == 4
+    workloads.moe(FABRIC, skew=0.5, seed=2).save(tmp_path / "other.txt")
+    assert main(["check", str(path), "--traffic", str(tmp_path / "other.txt")]) == 4
+    assert main(["check", str(path), "--traffic", "moe:skew=0.5,seed=2"]) == 1
     assert main(["check", str(path), str(tmp_path / "absent")]) == 1
     capsys.readouterr()
     assert main(["check", "--json", str(path)]) == 0
@@ -340,15 +355,45 @@ def test_files_after_a_schedule_that_fails_are_checked(
     assert "sends to itself" in first["message"]
 
 
-def test_generated_traffic_is_tried_for_other_numbers_of_gpus(tmp_path: Path) -> None:
-    fabric = Fabric.uniform(2, 4, gpus=8)
+@pytest.mark.parametrize("gpus", [8, 3])
+def test_generated_traffic_is_tried_for_other_numbers_of_gpus(tmp_path: Path, gpus: int) -> None:
+    fabric = Fabric.uniform(2, 4, gpus=gpus)
     traffic = workloads.moe(fabric, tokens=64, seed=1)
     report = gap(plan(fabric, traffic.chunks("64KiB"), "lpt"), limit_s=1)
     report.save_certificate(tmp_path / "c.json")
     report.save_moved(tmp_path / "m.json")
     for name in ("c.json", "m.json"):
         assert check(tmp_path / name, "moe:tokens=64,seed=1").ok
-        assert not check(tmp_path / name, "moe:tokens=64,seed=2").ok
+    assert not check(tmp_path / "m.json", "moe:tokens=64,seed=2").ok
+
+
+def test_generated_traffic_that_fits_no_number_of_gpus_tried_is_no_verdict(tmp_path: Path) -> None:
+    """A certificate does not say how many GPUs a node has: traffic of 9 is not found, and not
+    called another one.
+    """
+    fabric = Fabric.uniform(2, 2, gpus=9)
+    traffic = workloads.moe(fabric, tokens=8, seed=1)
+    certificate = gap(plan(fabric, traffic.chunks("flow"), "lpt"), limit_s=0).certificate
+    with pytest.raises(InputError, match=r"for any of \[2, 8, 4, .*: hold it against a file"):
+        check(certificate, "moe:tokens=8,seed=1")
+    traffic.save(tmp_path / "t.txt")
+    assert check(certificate, tmp_path / "t.txt").ok
+
+
+def test_traffic_of_the_same_bytes_between_nodes_is_told_apart_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The certificate is of 4 GPUs; 2 GPUs have the same bytes between nodes, and are tried
+    first.
+    """
+
+    def same(_: str, fabric: Fabric) -> Traffic:
+        return workloads.permutation(fabric, size=420 // fabric.gpus)
+
+    fabric = Fabric.uniform(2, 2, gpus=4)
+    made = plan(fabric, same("", fabric).chunks("flow"))
+    monkeypatch.setattr("railopt.checking.traffic_from", same)
+    assert check(gap(made, limit_s=0).certificate, "permutation").ok
 
 
 def test_traffic_is_not_generated_for_as_many_gpus_as_a_file_says(tmp_path: Path) -> None:
@@ -405,4 +450,16 @@ def test_a_spec_that_other_numbers_of_gpus_do_not_have_is_only_another_traffic(
 
     monkeypatch.setattr("railopt.checking.traffic_from", picky)
     assert check(certificate, SPEC).ok
-    assert not check(certificate, "moe:skew=0.5,seed=2").ok
+    with pytest.raises(InputError, match=r"for any of \[2\]"):
+        check(certificate, "moe:skew=0.5,seed=2")
+
+
+@pytest.mark.parametrize(
+    "odd", [5, b"moe", np.zeros((6, 6)), Chunks.from_arrays(src=[0], dst=[1], size=[1])]
+)
+def test_what_is_no_traffic_is_refused(odd: Any, made: Plan, certificate: Certificate) -> None:
+    for what in (made, certificate):
+        with pytest.raises(InputError, match=r"traffic is of type .*: expected Traffic, a file's"):
+            check(what, odd)
+    with pytest.raises(InputError, match="an empty name"):
+        check("")

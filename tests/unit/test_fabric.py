@@ -6,6 +6,7 @@ import random
 import time
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +44,16 @@ def test_degraded_scales_both_directions_and_leaves_the_original() -> None:
 def test_degraded_refuses(nics: dict[tuple[int, int], str]) -> None:
     with pytest.raises(InputError):
         Fabric.uniform(4, 4).degraded(nics)
+
+
+@pytest.mark.parametrize("nic", ["0:1", "01", (0.0, 1), (0, True), (0, 1, 2), (0,), 3, None])
+def test_a_nic_is_a_node_and_a_rail(nic: Any) -> None:
+    with pytest.raises(InputError, match=r"^NIC .*: expected \(node, rail\), a node below 4 and a"):
+        Fabric.uniform(4, 4).degraded({nic: "0.5"})
+    with pytest.raises(InputError, match="expected fractions by"):
+        Fabric.uniform(4, 4).degraded([nic])  # type: ignore[arg-type]
+    numbers = {(np.int64(0), np.int32(1)): np.float64(0.5)}
+    assert Fabric.uniform(4, 4).degraded(numbers).tx[0, 1] == 25 * 10**9  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

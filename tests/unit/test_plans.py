@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt import Chunks, Fabric, Plan, Traffic, plan, workloads
+from railopt import Chunks, Fabric, Plan, Tokens, Traffic, plan, synthesise, workloads
+from railopt.arrays import Value
 from railopt.errors import FormatError, InputError
 
 FABRIC = Fabric.uniform(nodes=3, rails=2)
@@ -85,6 +89,56 @@ def test_plans_refuse_what_can_not_be() -> None:
         Plan(FABRIC.degraded({(1, 0): "0"}), chunks, zeros)
     with pytest.raises(InputError, match="stage"):
         Plan(FABRIC, chunks, zeros, stage=zeros[1:])
+    with pytest.raises(InputError, match="chunks is of type Traffic: expected Chunks"):
+        Plan(FABRIC, workloads.uniform(FABRIC), zeros)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def values() -> list[Any]:
+    """One of each type."""
+    traffic = workloads.uniform(FABRIC)
+    targets = np.ones((1, 2), np.bool_)
+    return [
+        FABRIC.degraded({(1, 0): "0"}),
+        FABRIC.node,
+        traffic,
+        Tokens(3, 2, 5, np.array([0]), np.array([1]), np.array([7]), targets),
+        some_chunks(),
+        plan(FABRIC, traffic),
+        synthesise(FABRIC, traffic),
+    ]
+
+
+def arrays_of(value: object) -> list[np.ndarray]:
+    """What a value holds, down to what it has computed and kept."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    parts = vars(value).values() if isinstance(value, Value) else ()
+    parts = value if isinstance(value, tuple) else parts
+    return [array for part in parts for array in arrays_of(part)]
+
+
+@pytest.mark.parametrize("protocol", [0, 4, 5])
+def test_copies_of_values_are_as_frozen_as_they_are(values: list[Any], protocol: int) -> None:
+    """A plan that another process sends back can't be changed and then be called optimal."""
+    for value in values:
+        assert copy.copy(value) is value
+        assert copy.deepcopy([value])[0] is value
+        for kept in ("digest", "moves", "send", "recv", "lengths", "owner", "node_matrix"):
+            getattr(value, kept, None)
+        back = pickle.loads(pickle.dumps(value, protocol))
+        assert vars(back).keys() == vars(replace(value)).keys(), "what was kept travelled along"
+        assert getattr(back, "digest", None) == getattr(value, "digest", None)
+        assert arrays_of(value)
+        for array in (*arrays_of(value), *arrays_of(back)):
+            assert not array.flags.writeable
+
+
+def test_a_pickle_of_what_can_not_be_is_refused() -> None:
+    changed = plan(FABRIC, some_chunks())
+    object.__setattr__(changed, "rail", changed.rail + 2)
+    with pytest.raises(InputError, match="expected 0 to 1"):
+        pickle.loads(pickle.dumps(changed))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt import Fabric, Traffic, formats, workloads
+from railopt import Fabric, Traffic, formats, traffic_from, workloads
 from railopt.errors import FormatError, InputError
 from railopt.fabric import Spine
 from railopt.formats import Connection, format_cm, format_topo, parse_cm, parse_topo
@@ -306,6 +306,19 @@ def test_moe_conserves_tokens() -> None:
 def test_bad_specs(spec: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         workloads.from_spec(spec, FABRIC)
+
+
+def test_traffic_by_its_name_is_a_text_or_a_path(tmp_path: Path) -> None:
+    some_traffic().save(tmp_path / "t.csv")
+    assert traffic_from(tmp_path / "t.csv", FABRIC) == some_traffic()
+    for odd in (None, 5, b"moe", np.zeros((4, 4))):
+        with pytest.raises(InputError, match="expected a file's name or a workload's spec"):
+            traffic_from(odd, FABRIC)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected a Fabric"):
+        traffic_from("moe", some_traffic())  # type: ignore[arg-type]
+    for name in ("", "a\0b", "x" * 5000):
+        with pytest.raises(InputError, match="neither a file nor a workload"):
+            traffic_from(name, FABRIC)
 
 
 def test_a_whole_number_is_a_number_too() -> None:

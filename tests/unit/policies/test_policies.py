@@ -224,6 +224,18 @@ def test_planner_is_the_policy_of_one_node(policy: str, nics: dict[tuple[int, in
                 assert np.array_equal(getattr(own, name), getattr(chunks, name)[mine])
 
 
+def test_what_is_planned_how_and_where_is_of_its_type() -> None:
+    fabric = Fabric.uniform(2, 2)
+    traffic = workloads.uniform(fabric)
+    for arguments, complaint in (
+        ((fabric, np.zeros((4, 4))), "chunks is of type ndarray: expected Chunks, Traffic"),
+        ((traffic, fabric), "fabric is of type Traffic: expected a Fabric"),
+        ((fabric, traffic, None), "policy is of type NoneType: expected a name or a function"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            plan(*arguments)  # type: ignore[arg-type]
+
+
 def test_planner_refuses() -> None:
     fabric = Fabric.uniform(2, 2).degraded({(1, 0): "0", (1, 1): "0"})
     for arguments in (

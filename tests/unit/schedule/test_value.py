@@ -228,6 +228,13 @@ def test_the_default_eps_is_a_fiftieth(traffic: Traffic) -> None:
     assert np.array_equal(plain.sent, given.sent)
 
 
+def test_what_is_no_fabric_and_no_traffic_is_refused() -> None:
+    with pytest.raises(InputError, match="traffic is of type Chunks: expected Traffic"):
+        synthesise(FABRIC, TRAFFIC.chunks("flow"))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="fabric is of type Traffic: expected a Fabric"):
+        synthesise(TRAFFIC, FABRIC)  # type: ignore[arg-type]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="4 servers x 8 GPUs, the fabric has 4 x 4"):
         synthesise(Fabric.uniform(4, 4), TRAFFIC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,6 +195,24 @@ def test_faults_that_name_no_nic() -> None:
     assert Fault.parse("50us:3:5=0.5") == Fault(50_000_000, 3, 5, Fraction(1, 2))
     with pytest.raises(InputError, match="not in faults"):
         simulate(flow(), faults=[Fault(0, 0, 0)])
+
+
+def test_a_fault_is_numbers() -> None:
+    assert Fault(0, 0, 1, "0.5") == Fault(0, 0, 1, Fraction(1, 2))  # type: ignore[arg-type]
+    for odd in ((-1, 0, 0), (0, -1, 0), (0, 0.0, 0), (0, 0, None), ("1us", 0, 0), (0, 0, True)):
+        with pytest.raises(InputError, match=r"a fault's .*: expected a whole number"):
+            Fault(*odd)  # type: ignore[arg-type]
+    for fraction in ("2", -1, None, "half"):
+        with pytest.raises(InputError, match="fraction"):
+            Fault(0, 0, 0, fraction)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", [None, "plan.npz", np.zeros((4, 4))])
+def test_only_plans_traffic_and_flows_are_run(what: Any) -> None:
+    with pytest.raises(InputError, match="expected a Plan, Traffic or Flows"):
+        simulate(what)
+    with pytest.raises(InputError, match="expected a Fabric"):
+        simulate(railopt.workloads.uniform(Fabric.uniform(2, 2)), fabric=[what])
 
 
 def test_assumptions_out_of_range() -> None:
