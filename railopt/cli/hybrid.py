@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.cli.common import Output, add_output_arguments, note, output_of, print_json
+from railopt.cli.common import (
+    Output,
+    add_output_arguments,
+    note,
+    output_of,
+    print_json,
+    refuse_idle,
+)
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.errors import InputError
 from railopt.moe.hybrid import spec
@@ -43,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer, draw, print; the exit code."""
+    if args.figure is None:
+        refuse_idle(args, "force", because="without --figure")
     width = figure_width(args, "figure")
     sizes = None if args.sizes is None else _sizes(args.sizes)
     found = answer(spec.read(args.spec), sizes, simulate=args.simulate)
@@ -108,8 +117,9 @@ def _print_parts(found: Answer, out: Output) -> None:
         times[f"{whole}, simulated"] = found.simulated
     print()
     out.table(["part", "time"], [[name, duration(time)] for name, time in times.items()])
+    which = "all domain choices" if block.memory is None else "all domain choices that fit"
     proof = (
-        f"optimal: the best of all {best.tried} domain choices"
+        f"optimal: the best of {which} ({best.tried})"
         if found.optimal
         else f"the optimum is {format_time(best.latency.total)}"
     )

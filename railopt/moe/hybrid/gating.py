@@ -12,8 +12,9 @@ T[d, e] bytes of tokens at data centre d are for expert e, whose home is home[e]
 Lower bounds are Lagrangian: any prices (of copies out and in, of tokens out and in) price every
 copy by itself, and the sum of what each choice costs at best is below every solution.  Prices come
 from a float LP, are rounded to integers, and the bound is then exact.  Branch and bound splits the
-gather time first, until one possible value of it is left, then single copies; each leaf of the tree
-keeps its prices, so `check_tree` re-proves the optimum in integers without a solver.
+gather time first, until one possible value of it is left, then single copies; or copies alone where
+few can be made.  Each leaf of the tree keeps its prices, so `check_tree` re-proves the optimum in
+integers without a solver.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ import numpy as np
 
 from railopt.arrays import Bools, Floats, Ints, frozen
 from railopt.bracket import Bracket, Status
+from railopt.chunks import check_total
 from railopt.errors import InputError
 
 _PRICE_UNIT = 10**10
+_FEW = 12  # copies that could be made: at most 4,096 choices, often fewer than gather times
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,8 @@ class Gating:
         for name, ndim in (("tokens", 2), ("home", 1), ("expert", 1), ("rate", 1)):
             object.__setattr__(self, name, frozen(getattr(self, name), np.int64, name, ndim))
         centres, experts = self.tokens.shape
+        if not centres:
+            raise InputError("tokens of no data centre: expected at least one")
         if (
             self.home.shape != (experts,)
             or self.expert.shape != (experts,)
@@ -73,6 +78,9 @@ class Gating:
                 f"homes from {self.home.min()} to {self.home.max()}: expected data centres 0 to "
                 f"{centres - 1}"
             )
+        expert, centre = self.pairs()
+        check_total(self.tokens[centre, expert])
+        check_total(self.expert[expert])
 
     def pairs(self) -> tuple[Ints, Ints]:
         """(expert, centre) of every copy that could be made: the expert is elsewhere and has tokens
@@ -85,28 +93,32 @@ class Gating:
 
 def evaluate(gating: Gating, copies: Bools) -> Fraction:
     """The exact time of a choice, bool [pairs]."""
+    gather, exchange = _link_times(gating, copies)
+    return max(gating.pre, *gather) + 2 * max(exchange)
+
+
+def _link_times(gating: Gating, copies: Bools) -> tuple[list[Fraction], list[Fraction]]:
+    """Seconds of copies and of tokens on every link, each [2 x centres]: out, then in."""
     expert, centre = gating.pairs()
-    home, tokens = gating.home[expert], gating.tokens[centre, expert]
-    return max(
-        gating.pre, _busiest(gating, home[copies], centre[copies], gating.expert[expert[copies]])
-    ) + 2 * _busiest(gating, centre[~copies], home[~copies], tokens[~copies])
-
-
-def _busiest(gating: Gating, out: Ints, into: Ints, size: Ints) -> Fraction:
-    worst = Fraction(0)
-    for ends in (out, into):
-        loads = np.zeros(len(gating.rate), np.int64)
-        np.add.at(loads, ends, size)
-        worst = max(
-            [
-                worst,
-                *(
-                    Fraction(int(load), int(rate))
-                    for load, rate in zip(loads, gating.rate, strict=True)
-                ),
-            ]
+    chosen = np.asarray(copies)
+    if chosen.shape != expert.shape or chosen.dtype != np.bool_:
+        raise InputError(
+            f"copies of shape {chosen.shape} and type {chosen.dtype}: expected {len(expert)} "
+            f"truths, one a pair"
         )
-    return worst
+    home, tokens = gating.home[expert], gating.tokens[centre, expert]
+    loads = np.zeros((4, len(gating.rate)), np.int64)
+    np.add.at(loads[0], home[chosen], gating.expert[expert[chosen]])
+    np.add.at(loads[1], centre[chosen], gating.expert[expert[chosen]])
+    np.add.at(loads[2], centre[~chosen], tokens[~chosen])
+    np.add.at(loads[3], home[~chosen], tokens[~chosen])
+    rates = gating.rate.tolist()
+    times = [
+        Fraction(load, rate)
+        for row in loads.tolist()
+        for load, rate in zip(row, rates, strict=True)
+    ]
+    return times[: 2 * len(rates)], times[2 * len(rates) :]
 
 
 class Part(NamedTuple):
@@ -364,6 +376,8 @@ class _Search:
         from scipy.optimize import linprog
 
         pairs = len(self.expert)
+        if len(part.fixed) == pairs and part.high is None:
+            return self.settled(part)
         bounds: list[tuple[float, float | None]] = [(0.0, 1.0)] * pairs
         bounds += [(float(part.low), None if part.high is None else float(part.high)), (0.0, None)]
         for pair, side in part.fixed.items():
@@ -387,6 +401,18 @@ class _Search:
         whole[half] = whole[half] or int(not any(whole[half:]))
         unit = _PRICE_UNIT if part.high is not None else max(_PRICE_UNIT, sum(whole[:half]))
         return solved.x[:pairs], float(solved.x[pairs]), Leaf(part, tuple(whole), unit)
+
+    def settled(self, part: Part) -> tuple[Floats, float, Leaf]:
+        """The same where no copy is left to choose, with prices of the busiest links alone: the
+        leaf's bound is the time of its one choice.
+        """
+        copies = np.array([part.fixed[pair] == 1 for pair in range(len(self.expert))], np.bool_)
+        gather, exchange = _link_times(self.gating, copies)
+        prices = [0] * (len(gather) + len(exchange))
+        prices[len(gather) + exchange.index(max(exchange))] = 1
+        if max(gather) > part.low:
+            prices[gather.index(max(gather))] = 1
+        return copies.astype(np.float64), float(max(gather)), Leaf(part, tuple(prices), 1)
 
     def prices_of_copies(self, part: Part) -> tuple[int, ...]:
         """For an infeasible part, or a solver in trouble: prices of copies alone, of the links that
@@ -420,9 +446,9 @@ class _Search:
 
     def split(self, part: Part, shares: Floats, gather: float) -> list[Part]:
         """Two parts: a shorter and a longer gather while more than one gather time is possible,
-        else a copy fixed to 0 and 1.
+        else, or where few copies can be made, a copy fixed to 0 and 1.
         """
-        if part.high != part.low:
+        if part.high != part.low and len(self.expert) > _FEW:
             middle = max(part.low, Fraction(gather))
             middle = self.possible(
                 middle if part.high is None else min(middle, part.high), part.low

@@ -49,8 +49,8 @@ def kept(
     parameters: int, compression: float, dense_itemsize: int = 4, value_itemsize: int = 4
 ) -> int:
     """How many differences to send for this compression: at least 1."""
-    if compression < 1:
-        raise InputError(f"compression {compression}: expected at least 1")
+    if not 1 <= compression < np.inf:
+        raise InputError(f"compression {compression}: expected at least 1, and finite")
     return max(
         1, min(parameters, int(parameters * dense_itemsize / compression / (value_itemsize + 4)))
     )
@@ -64,9 +64,15 @@ def encode(expert: Array, shared: Array, keep: int) -> Migrated:
         raise InputError(
             f"keep {keep} of {expert.size} parameters: expected 1 to {expert.size} (at most 2**32)"
         )
-    difference = (expert.astype(np.float32) - shared.astype(np.float32)).ravel()
-    chosen = np.argpartition(-np.abs(difference), keep - 1)[:keep]
-    chosen.sort()
+    with np.errstate(over="ignore", invalid="ignore"):
+        difference = (expert.astype(np.float32) - shared.astype(np.float32)).ravel()
+    if not np.isfinite(difference).all():
+        raise InputError("differences from the shared expert that are no finite float32 numbers")
+    size = np.abs(difference)
+    least = np.partition(size, -keep)[-keep]
+    larger = np.flatnonzero(size > least)
+    equal = np.flatnonzero(size == least)[: keep - len(larger)]
+    chosen = np.sort(np.concatenate([larger, equal]))
     return Migrated(difference[chosen].astype(expert.dtype), chosen.astype(np.uint32), expert.shape)
 
 

@@ -12,7 +12,7 @@ keys are errors.
 
 Instead of data, expert and pre_expert: `preset = "mixtral-8x7b"`, `tokens` a worker and `compute`
 ("150TFLOP/s"). Options: compression (50), decode ("20us" an expert), encode ("100us" a block),
-gradients (true), post ("8ms"), memory ("40GB"), unequal (true).
+gradients (true) and with it post ("8ms"), memory ("40GB"), unequal (true).
 """
 
 from __future__ import annotations
@@ -79,6 +79,11 @@ def parse(data: Mapping[str, Any]) -> Question:
     for key in ("gradients", "unequal"):
         if not isinstance(data.get(key, False), bool):
             raise InputError(f"{key} = {shown(data[key])}: expected true or false")
+    if "post" in data and not data.get("gradients"):
+        raise InputError(
+            "post is the compute under which gradients return: give gradients = true, or leave "
+            "post out"
+        )
     stream = Stream(levels, gradients=data.get("gradients", False), **sizes, **options)
     return Question(stream, data.get("unequal", False))
 

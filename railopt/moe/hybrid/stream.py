@@ -248,7 +248,9 @@ def ratio_of(slow: Latency, fast: Latency) -> Fraction:
 
 @dataclass(frozen=True)
 class BestDomains:
-    """The best domains of all `tried` ones; `ranking` holds the best few, fastest first."""
+    """The best domains of all `tried` ones, all that fit; `ranking` has the best few, fastest
+    first.
+    """
 
     domains: tuple[Domain, ...]
     latency: Latency
@@ -282,16 +284,17 @@ def optimum(stream: Stream, *, unequal: bool = False, keep: int = 5) -> BestDoma
             f"domains"
         )
     whole = _Whole.of(stream)
+    feasible = [domains for domains in product(*options) if fits(stream, domains)]
     found = nsmallest(
         keep,
-        (domains for domains in product(*options) if fits(stream, domains)),
+        feasible,
         key=lambda domains: (whole.total(domains), [d.largest for d in domains]),
     )
     if not found:
         raise InputError(f"no domain sizes fit in {stream.memory} bytes of expert memory")
     ranking = tuple((domains, latency(stream, domains)) for domains in found)
     plain = latency(stream, plain_domains(stream))
-    return BestDomains(*ranking[0], plain, count, ranking)
+    return BestDomains(*ranking[0], plain, len(feasible), ranking)
 
 
 class _Whole(NamedTuple):

@@ -182,7 +182,9 @@ def test_gradients_and_memory_change_the_optimum() -> None:
     free = stream.optimum(block).domains[0].largest
     assert stream.optimum(replace(block, gradients=True)).domains[0].largest < free
     tight = replace(block, memory=2 * block.expert)
-    assert stream.optimum(tight).domains[0].largest <= 2
+    best = stream.optimum(tight)
+    assert best.domains[0].largest <= 2
+    assert best.tried == 2 < stream.optimum(block).tried  # sizes 1 and 2 fit
     with pytest.raises(InputError, match="do not fit"):
         replace(block, memory=block.expert - 1)
 
@@ -240,6 +242,22 @@ def test_migration_round_trip_and_its_error() -> None:
         migrate.decode(shared[:3], whole)
 
 
+def test_of_equal_differences_the_first_are_sent() -> None:
+    expert = np.tile(np.array([1, -1, 0, 2], np.float32), 250)
+    sent = migrate.encode(expert, np.zeros(1000, np.float32), 300)
+    twos, ones = np.arange(3, 1000, 4), np.flatnonzero(np.abs(expert) == 1)[:50]
+    assert sent.indices.tolist() == np.sort(np.concatenate([twos, ones])).tolist()
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 1e300])
+def test_parameters_that_are_no_numbers_are_refused(odd: float) -> None:
+    with pytest.raises(InputError, match="no finite float32 numbers"):
+        migrate.encode(np.array([1.0, odd, 2.0]), np.zeros(3), 1)
+    if not np.isfinite(odd):
+        with pytest.raises(InputError, match="at least 1, and finite"):
+            migrate.kept(100, odd)
+
+
 # ---------------------------------------------------------------- one by one
 def some_gating(
     experts: int, centres: int, skew: float, seed: int, tokens: int, *, equal: bool = True
@@ -260,7 +278,9 @@ def some_gating(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_choice_is_optimal_and_its_tree_checks(seed: int) -> None:
+def test_choice_is_optimal_and_its_tree_checks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed < 5:  # as where many copies can be made
+        monkeypatch.setattr(gating, "_FEW", 0)
     instance = some_gating(4, 3, 1.0, seed, 40, equal=bool(seed % 2))
     choice = gating.choose(instance)
     count = len(instance.pairs()[0])
@@ -280,6 +300,41 @@ def test_choice_is_optimal_and_its_tree_checks(seed: int) -> None:
         assert not gating.check_tree(instance, replace(choice, bracket=claim))
     missing = replace(choice, leaves=choice.leaves[:-1])
     assert not gating.check_tree(instance, missing)
+
+
+def test_a_few_copies_are_proved_whatever_times_their_gather_could_take() -> None:
+    instance = gating.Gating(
+        np.array([[6, 46], [2, 49], [7, 42]]),
+        np.array([1, 1]),
+        np.array([1, 164]),
+        np.array([41, 14, 48]),
+        Fraction(4),
+    )
+    choice = gating.choose(instance)
+    assert choice.nodes < 2**5
+    assert choice.bracket.proved
+    assert gating.check_tree(instance, choice)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expert"), [([5, 5, 5], [2**62 - 1] * 3), ([2**61] * 3, [1, 1, 1])]
+)
+def test_bytes_whose_sums_would_wrap_are_refused(tokens: list[int], expert: list[int]) -> None:
+    tables = (np.array([[0, 0, 0], tokens]), np.zeros(3, int), np.array(expert), np.ones(2, int))
+    with pytest.raises(InputError, match="bytes in all: expected less than"):
+        gating.Gating(*tables, Fraction(0))
+
+
+def test_choices_of_another_shape_are_refused() -> None:
+    none = np.zeros(0, int)
+    with pytest.raises(InputError, match="no data centre"):
+        gating.Gating(np.zeros((0, 0), int), none, none, none, Fraction(1))
+    instance = some_gating(4, 3, 1.0, 0, 40)
+    for copies in ([True], np.ones(3, bool), np.zeros(len(instance.pairs()[0]))):
+        with pytest.raises(InputError, match="truths, one a pair"):
+            gating.evaluate(instance, copies)
+    listed = [True] * len(instance.pairs()[0])
+    assert gating.evaluate(instance, listed) == gating.evaluate(instance, np.array(listed))
 
 
 def test_hot_experts_travel_and_cold_ones_do_not() -> None:
@@ -321,6 +376,7 @@ GOOD = {
         ({"compression": 0.5}, "at least 1"),
         ({"memory": "1MB"}, "do not fit"),
         ({"gradients": 3}, "true or false"),
+        ({"post": "8ms"}, "give gradients = true"),
         ({"data": "0B"}, "at least 1 byte"),
         ({"level": [{"count": 0, "bandwidth": "1Gb/s"}]}, "a whole number from 1"),
         ({"preset": "mixtral-8x7b"}, "contradict"),
@@ -353,6 +409,11 @@ def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
     ran = railopt_cli("hybrid", path)
     assert ran.code == 0
     assert "closed form (T11)" in ran.out
+    assert "optimal: the best of all domain choices (4)" in ran.out
+    ran = railopt_cli("hybrid", path, "--force")
+    assert (ran.code, "--force can't do anything without --figure" in ran.err) == (1, True)
+    path.write_text('memory = "8MB"\n' + path.read_text())
+    assert "the best of all domain choices that fit (1)" in railopt_cli("hybrid", path).out
     assert railopt_cli("hybrid", tmp_path / "none.toml").code == 1
 
 
@@ -396,8 +457,11 @@ def test_a_preset_gives_the_sizes() -> None:
         ),
     ],
 )
-def test_what_is_called_proved_is_checked(instance: gating.Gating) -> None:
+def test_what_is_called_proved_is_checked(
+    instance: gating.Gating, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Parts without room for the copies that are fixed in them were closed without a proof."""
+    monkeypatch.setattr(gating, "_FEW", 0)
     found = gating.choose(instance, limit_s=3.0)
     assert found.bracket.proved
     assert gating.check_tree(instance, found)
