@@ -42,6 +42,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 VERSION = 1
+SAVED = {"plan": (".npz", ".cm"), "schedule": (".npz",)}  # the suffixes of their files
 MAX_TEXT = 1 << 28  # bytes of a text file that is read
 
 
@@ -225,6 +226,18 @@ def check_targets(*paths: str | os.PathLike[str] | None, force: bool = False) ->
                 if target in seen:
                     raise InputError(f"{name} is to be written twice: expected a file of its own")
                 seen.add(target)
+
+
+def check_suffix(path: str | os.PathLike[str] | None, kind: str) -> None:
+    """Refuse a name that promises another format than those of SAVED; one without a suffix promises
+    none, None is no file.
+    """
+    suffix = "" if path is None else Path(path).suffix.lower()
+    if suffix not in ("", *SAVED[kind]):
+        more = "; railopt convert makes .et of a plan" if suffix == ".et" else ""
+        raise InputError(
+            f"{printable(path)}: a {kind} is saved as {' or '.join(SAVED[kind])}{more}"
+        )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from railopt.arrays import (
     Ints,
     Rails,
     Value,
+    check_suffix,
     digest,
     frozen,
     load_npz,
@@ -203,6 +204,7 @@ class Plan(Value):
         """Save as `.npz`; the loads and the makespan go with it, as claims that `railopt check`
         re-computes.  A name that ends in `.cm` gets `to_cm()` instead, which can't be loaded.
         """
+        check_suffix(path, "plan")
         if Path(path).suffix.lower() == ".cm":
             write_atomic(path, self.to_cm(), force=force)
         else:

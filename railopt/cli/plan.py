@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.arrays import check_targets
+from railopt.arrays import check_suffix, check_targets
 from railopt.cli.common import (
     TRAFFIC_HELP,
     add_fabric_arguments,
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not args.output:
         refuse_idle(args, "force", because="without -o")
+    check_suffix(args.output, "plan")
     check_targets(args.output, force=args.force)
     fabric = fabric_from(args)
     chunks = demand_from(args.traffic, fabric).chunks(args.chunk)

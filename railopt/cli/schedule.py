@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.arrays import check_targets, kind_of, write_atomic
+from railopt.arrays import check_suffix, check_targets, kind_of, write_atomic
 from railopt.cli.common import (
     BYTES_HELP,
     Output,
@@ -116,6 +116,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make, load or compare; write what was asked for; print."""
     _refuse_contradictions(args)
+    check_suffix(args.output, "schedule")
+    check_suffix(args.plan, "plan")
     check_targets(*(getattr(args, name) for name in _FILES), force=args.force)
     costs = _costs(args)
     wanted = args.kind or "compact"

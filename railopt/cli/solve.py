@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from railopt.arrays import check_targets, kind_of
+from railopt.arrays import check_suffix, check_targets, kind_of
 from railopt.certificate import INLINE
 from railopt.chunks import Chunks
 from railopt.cli.common import (
@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", help=f"native (default), {', '.join(BACKENDS)}")
     parser.add_argument("--limit", help="time limit, e.g. 500ms, 10s, 2min (default 10s)")
     parser.add_argument("--seed", type=seed, help="of the native search (default 0)")
-    parser.add_argument("-o", "--output", metavar="PLAN.npz", help="where to save the plan")
+    parser.add_argument(
+        "-o", "--output", metavar="PLAN.npz", help="where to save the plan; .cm exports it to htsim"
+    )
     parser.add_argument(
         "--certificate",
         metavar="FILE.json",
@@ -79,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.solver.program.files import write_model
 
     _contradictions(args)
+    check_suffix(args.output, "plan")
     limit_s, backend = float(seconds(parse_time(args.limit or "10s"))), args.backend or "native"
     fabric, chunks = _problem(args)
     beside = Path(args.certificate).with_suffix(".plan.npz") if args.certificate else None

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Ints, Value, digest, frozen, load_npz, save_npz, total
+from railopt.arrays import (
+    Array,
+    Ints,
+    Value,
+    check_suffix,
+    digest,
+    frozen,
+    load_npz,
+    save_npz,
+    total,
+)
 from railopt.bounds import Bound
 from railopt.chunks import Chunks
 from railopt.compiled import njit
@@ -239,6 +249,7 @@ class Schedule(Value):
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Save as `.npz`, with the total and the line sum as claims."""
+        check_suffix(path, "schedule")
         save_npz(path, "schedule", *self._content(), force=force)
 
     @classmethod
