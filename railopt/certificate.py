@@ -54,7 +54,7 @@ from typing import Any
 import numpy as np
 
 from railopt import archive
-from railopt.arrays import Ints, write_atomic
+from railopt.arrays import Ints, whole_number, write_atomic
 from railopt.bracket import Bracket, Status
 from railopt.check import MEMORY, Rejected, Verdict, check_certificate, fraction, parsed
 from railopt.chunks import Chunks
@@ -63,10 +63,12 @@ from railopt.fabric import Fabric
 from railopt.moves import needed_by
 from railopt.plans import Plan
 from railopt.traffic import Traffic
+from railopt.units import shown
 
 VERSION = 2
 ATTAINED = ("assignment", "flow", "stages")  # what can take a value, by its name in the record
 INLINE = 20_000  # chunks: beyond this a certificate names the plan's file instead of listing them
+MAX_RAILS = 1 << 20  # of a local problem, that the kernel checks
 NAMED = 4096  # GPUs: up to so many a certificate names its traffic, whose matrix it takes to do so
 
 
@@ -100,31 +102,28 @@ class Certificate:
         """One list of sizes on `rails` equal rails (bytes) or rails of these `speeds` (seconds)."""
         if (rails is None) == (speeds is None):
             raise InputError("a local problem has either rails or speeds")
-        jobs, rates = (
-            [index(size) for size in sizes],
-            [1] * (rails or 0) if speeds is None else [index(speed) for speed in speeds],
-        )
+        jobs = _integers(sizes, "sizes")
+        if speeds is None:
+            rates = [1] * whole_number(rails, "rails", 1, MAX_RAILS)
+        else:
+            rates = _integers(speeds, "speeds")
         problem = {
             "kind": "local",
             "sizes": jobs,
-            **({"rails": rails} if speeds is None else {"speeds": rates}),
+            **({"rails": len(rates)} if speeds is None else {"speeds": rates}),
         }
         if assignment is None:
             return cls(problem, Fraction(bound), witness)
+        chosen, live = _integers(assignment, "assignment"), [n for n, v in enumerate(rates) if v]
+        if len(chosen) != len(jobs) or not set(chosen) <= set(live):
+            raise InputError(
+                f"assignment = {shown(chosen)}: expected one living rail a size, {len(jobs)} in all"
+            )
         loads = [0] * len(rates)
-        for rail, size in zip(assignment, jobs, strict=True):
+        for rail, size in zip(chosen, jobs, strict=True):
             loads[rail] += size
-        value = max(
-            (Fraction(load, v) for load, v in zip(loads, rates, strict=True) if load),
-            default=Fraction(0),
-        )
-        return cls(
-            problem,
-            Fraction(bound),
-            witness,
-            value,
-            {"assignment": [int(rail) for rail in assignment]},
-        )
+        value = max((Fraction(loads[n], rates[n]) for n in live), default=Fraction(0))
+        return cls(problem, Fraction(bound), witness, value, {"assignment": chosen})
 
     @classmethod
     def coupled(
@@ -321,6 +320,13 @@ def _version_1(made: Certificate) -> dict[str, Any]:
     record = made.as_dict()
     claim = {name: record["claim"][name] for name in ("bound", "value") if name in record["claim"]}
     return {**record, "version": 1, "claim": {**claim, "proved": made.optimal}}
+
+
+def _integers(values: Sequence[int], name: str) -> list[int]:
+    try:
+        return [index(value) for value in values]
+    except TypeError as error:
+        raise InputError(f"{name} = {shown(values)}: expected whole numbers") from error
 
 
 def certify(plan: Plan, bracket: Bracket, best: Plan | None = None) -> Certificate:

@@ -20,6 +20,7 @@ from railopt.fabric import Fabric
 from railopt.plans import Plan
 from railopt.policies import plan as make_plan
 from railopt.solver.fluid import least_time
+from railopt.solver.local.deadline import time_limit
 from railopt.solver.moving.bound import Answers, MovingBound
 from railopt.solver.moving.classes import classes_of
 
@@ -90,8 +91,10 @@ def frontier(
     limit_s: float = 10.0,
 ) -> Frontier:
     """The front from the least time that divisible traffic takes to that of own NICs, and the plans
-    of these policies against it; `limit_s` seconds for each bound.
+    of these policies, each once, against it; `limit_s` seconds for each bound, which with 0 is what
+    plans of any time move.
     """
+    limit_s = time_limit(limit_s, 0)
     if not len(chunks):
         raise InputError("no bytes cross between nodes: there is no time, and nothing to move")
     if chunks.gpus != fabric.gpus:
@@ -99,7 +102,7 @@ def frontier(
             f"{len(chunks)} chunks of nodes of {chunks.gpus} GPUs, the fabric has {fabric.gpus}: "
             f"what is moved between GPUs needs chunks that name theirs"
         )
-    plans = [make_plan(fabric, chunks, policy) for policy in policies]
+    plans = [make_plan(fabric, chunks, policy) for policy in dict.fromkeys(policies)]
     own = make_plan(fabric, chunks, "own-nic").makespan
     first = least_time(fabric, chunks.node_matrix)
     last = max(own, first)

@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
+from railopt.arrays import whole_number
 from railopt.bounds import Bound, local_bound, lower_bound, node_sizes
 from railopt.bracket import Bracket, Status, bytes_above, gap_between
 from railopt.certificate import Certificate, certify, save_certificate, save_moved
@@ -30,7 +31,7 @@ from railopt.policies import plan as make_plan
 from railopt.policies.common import check_alive
 from railopt.tokens import Tokens
 from railopt.traffic import Traffic
-from railopt.units import format_bytes, format_time
+from railopt.units import INT64_MAX, format_bytes, format_time
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.race import Progress
@@ -287,8 +288,12 @@ def gaps(
     """
     from railopt.solver.local.deadline import time_limit
 
-    if time_limit(limit_s) < 0:
-        raise InputError(f"a time limit of {limit_s} s: expected 0 or more")
+    plans = list(plans) if isinstance(plans, Iterable) else [plans]
+    if odd := [each for each in plans if not isinstance(each, Plan)]:
+        raise InputError(
+            f"a {type(odd[0]).__name__} to compare: expected a plan, or a list of them"
+        )
+    limit_s, seed = time_limit(limit_s, 0), whole_number(seed, "seed", 0, INT64_MAX)
     known: dict[tuple[str, str], tuple[GapReport, Rivals]] = {}
     for plan in plans:
         key = plan.fabric.digest, plan.chunks.digest
@@ -375,11 +380,13 @@ def policy_gaps(
     seed: int = 0,
     report: Callable[[str, Progress], None] | None = None,
 ) -> Iterator[GapRow]:
-    """Every policy at every chunk size ("flow": whole flows), one row at a time, size by size; they
-    end with the size at which Ctrl-C struck.  `report` is told the size and where its solve stands.
+    """Every policy at every chunk size ("flow": whole flows), each once, one row at a time, size by
+    size; they end with the size at which Ctrl-C struck.  `report` is told the size and where its
+    solve stands.
     """
     before: Rivals | None = None
-    for size in sizes:
+    policies = list(dict.fromkeys(policies))
+    for size in dict.fromkeys(sizes):
         told = None if report is None else partial(report, size)
         plans = _planned(fabric, traffic, policies, size, told)
         interrupted = False

@@ -12,6 +12,7 @@ from railopt.cli.common import (
     fabric_from,
     listed,
     note,
+    one,
     output_of,
     print_json,
     refuse_idle,
@@ -41,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='largest chunk, e.g. 256KiB, or "flow" for whole flows (default 1MiB)',
     )
     parser.add_argument("--policy", help=f"of {KNOWN} (default {','.join(DEFAULT_POLICIES)})")
-    parser.add_argument("--limit", default="10s", help="time for each bound (default 10s)")
+    parser.add_argument(
+        "--limit",
+        default="10s",
+        help="time for each bound; 0s: what plans of any time move (default 10s)",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help=f"draw it: {FORMATS_HELP}")
     add_width_argument(parser)
     add_output_arguments(parser)
@@ -55,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     width = figure_width(args, "output")
     limit_s = float(seconds(parse_time(args.limit)))
     fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
+    chunks = demand_from(args.traffic, fabric).chunks(one(args, "chunk"))
     policies = listed(args.policy, "--policy") or DEFAULT_POLICIES
     found = frontier(fabric, chunks, policies, limit_s=limit_s)
     if args.format == "json":

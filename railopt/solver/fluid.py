@@ -23,11 +23,12 @@ from math import lcm
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, frozen
+from railopt.arrays import Ints, frozen, total
 from railopt.bracket import Bracket, Status
 from railopt.certificate import Certificate
 from railopt.errors import Infeasible, InputError, NotProved
 from railopt.fabric import Fabric
+from railopt.solver.local.deadline import time_limit
 from railopt.solver.simplex import LinearProgram, guess, optimum
 
 Cell = tuple[int, int, int]  # side (0 sends), node, class of rails
@@ -58,11 +59,11 @@ def uniform_split(fabric: Fabric, demand: npt.ArrayLike) -> Fraction:
     """
     matrix = _demand(fabric, demand)
     worst = Fraction(0)
-    for totals, rates in ((matrix.sum(axis=1), fabric.tx), (matrix.sum(axis=0), fabric.rx)):
-        for total, rate in zip(totals.tolist(), rates.min(axis=1).tolist(), strict=True):
-            if total and not rate:
+    for ends, rates in ((matrix, fabric.tx), (matrix.T, fabric.rx)):
+        for load, rate in zip(map(total, ends), rates.min(axis=1).tolist(), strict=True):
+            if load and not rate:
                 raise InputError("an even split would send over a dead rail")
-            worst = max(worst, Fraction(total, fabric.rails * rate)) if total else worst
+            worst = max(worst, Fraction(load, fabric.rails * rate)) if load else worst
     return worst
 
 
@@ -80,6 +81,7 @@ def solve_fluid(fabric: Fabric, demand: npt.ArrayLike, *, limit_s: float | None 
     """The exact optimum for `demand` int64 [nodes, nodes], bytes from node to node (the diagonal is
     ignored); NotProved if it takes more than `limit_s` seconds.
     """
+    limit_s = None if limit_s is None else time_limit(limit_s)
     matrix = _demand(fabric, demand)
     problem = _Classes.of(fabric, matrix)
     if not problem.pairs:

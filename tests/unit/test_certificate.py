@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,6 +68,24 @@ def test_a_claim_is_never_proved() -> None:
     assert word.claimed_by == "solver 1.0"
     assert word.check().ok
     assert not word.check().proved
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rails": 2.0}, "rails = 2.0: expected a whole number"),
+        ({"speeds": [1, 0.5]}, "speeds"),
+        ({"speeds": [1, 0], "assignment": [0, 1]}, "one living rail a size, 2 in all"),
+        ({"rails": 2, "assignment": [0]}, "one living rail a size, 2 in all"),
+        ({"rails": 2, "assignment": [0, 2]}, "one living rail a size, 2 in all"),
+        ({"rails": 2, "assignment": [0, -1]}, "one living rail a size, 2 in all"),
+        ({"rails": 2, "assignment": 5}, "assignment = 5: expected whole numbers"),
+        ({}, "either rails or speeds"),
+    ],
+)
+def test_a_local_problem_that_is_none_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Certificate.local([3, 4], 7, {"kind": "average"}, **given)
 
 
 def test_require_raises_on_a_false_one() -> None:

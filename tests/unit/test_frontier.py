@@ -83,6 +83,19 @@ def test_chunks_without_gpus_have_no_front() -> None:
         frontier(FABRIC, CHUNKS.take(np.zeros(0, np.int64)))
 
 
+@pytest.mark.parametrize("limit_s", ["10s", 10**400, float("nan"), -1, None])
+def test_a_limit_that_is_none_is_refused(limit_s: Any) -> None:
+    with pytest.raises(InputError, match="a time limit of"):
+        frontier(FABRIC, CHUNKS, limit_s=limit_s)
+
+
+def test_without_time_the_front_is_what_plans_of_any_time_move() -> None:
+    found = frontier(FABRIC, CHUNKS, ["lpt", "lpt"], limit_s=0)
+    assert len(found.stands) == 1
+    least = least_moved(FABRIC, CHUNKS, plan(FABRIC, CHUNKS, "own-nic").makespan * 1000).bytes
+    assert {bound.bytes for bound in found.bounds} == {least}
+
+
 @pytest.mark.slow
 def test_the_command_prints_and_draws(tmp_path: Path, railopt_cli: Cli) -> None:
     figure = tmp_path / "front.svg"

@@ -156,6 +156,18 @@ def test_a_limit_below_zero_is_refused() -> None:
         gap(plan(FABRIC, CHUNKS, "lpt"), limit_s=-1)
 
 
+@pytest.mark.parametrize("odd", [5, "lpt", CHUNKS, [on_rails(0, 0, 0), 5]])
+def test_what_is_no_plan_is_refused(odd: Any) -> None:
+    with pytest.raises(InputError, match="expected a plan, or a list of them"):
+        gap(odd)
+
+
+@pytest.mark.parametrize("seed", [-1, "x", 0.5, 2**63])
+def test_a_seed_is_looked_at_even_where_nothing_is_searched(seed: Any) -> None:
+    with pytest.raises(InputError, match="seed"):
+        gap(on_rails(0, 1, 0), seed=seed)
+
+
 def test_guarantee_of_grahams_instance_is_tight() -> None:
     """Sizes 2N - 1, 2N - 1, ..., N + 1, N + 1, N, N, N on N rails: LPT takes 4N - 1, the optimum
     3N.
@@ -203,6 +215,12 @@ def test_every_policy_at_every_chunk_size() -> None:
     for size, (first, second) in {"1MiB": rows[:2], "flow": rows[2:]}.items():
         assert first.report.bracket is second.report.bracket
         assert first.report.plan.chunks == traffic.chunks(size)
+
+
+def test_what_is_listed_twice_is_compared_once() -> None:
+    traffic = workloads.moe(FABRIC, skew=0.5, tokens=256)
+    rows = list(policy_gaps(FABRIC, traffic, ["lpt", "pxn", "lpt"], ["flow", "flow"], limit_s=0))
+    assert [row.name for row in rows] == ["lpt-flow", "pxn-flow"]
 
 
 def test_rows_end_where_ctrl_c_struck(monkeypatch: pytest.MonkeyPatch) -> None:

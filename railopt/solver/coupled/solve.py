@@ -56,6 +56,10 @@ def solve(
         )
     if not isinstance(fabric, Fabric):
         raise InputError(f"a {type(fabric).__name__} to solve on: expected a fabric")
+    if start is not None and not isinstance(start, Plan):
+        raise InputError(f"a {type(start).__name__} to start from: expected a plan")
+    if report is not None and not callable(report):
+        raise InputError(f"report = {shown(report)}: expected a function of a Progress")
     seed = whole_number(seed, "seed", 0, INT64_MAX)
     close = parse_number(tolerance, "tolerance")
     if close < 0:
@@ -67,8 +71,8 @@ def solve(
 def settle(race: Race, backend: str = "native", start: Plan | None = None) -> Outcome:
     """Run a race: `solve` for those who bring a clock of their own."""
     fabric, chunks = race.fabric, race.chunks
-    if backend != "native" and backend not in BACKENDS:
-        raise InputError(f"unknown back-end {backend!r}; known: native, {', '.join(BACKENDS)}")
+    if backend not in ("native", *BACKENDS):
+        raise InputError(f"unknown back-end {shown(backend)}; known: native, {', '.join(BACKENDS)}")
     if not race.limit_s > 0:
         raise InputError(f"a time limit of {race.limit_s} s: expected more than 0")
     try:

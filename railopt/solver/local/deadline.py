@@ -16,14 +16,16 @@ Now = Callable[[], float]  # seconds since some moment
 LOOKS = 64  # steps of the kernel between two looks at the clock
 
 
-def time_limit(limit_s: Any) -> float:
-    """A limit in seconds, once it is known to be a number."""
+def time_limit(limit_s: Any, least: float = -math.inf) -> float:
+    """A limit in seconds, once it is known to be a number of at least `least`."""
     try:
         found = math.nan if isinstance(limit_s, str) else float(limit_s)
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if math.isnan(found):
         raise InputError(f"a time limit of {shown(limit_s)}: expected seconds, a number")
+    if found < least:
+        raise InputError(f"a time limit of {shown(limit_s)} s: expected {least:g} or more")
     return found
 
 

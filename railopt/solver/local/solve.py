@@ -10,6 +10,7 @@ import numpy as np
 
 from railopt.arrays import Ints, frozen, whole_number
 from railopt.bracket import Bracket, Status
+from railopt.certificate import MAX_RAILS
 from railopt.chunks import check_total
 from railopt.errors import InputError
 from railopt.solver.clock import Clock, not_counted
@@ -18,8 +19,6 @@ from railopt.solver.local.deadline import Deadline, Now
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.state import LARGEST, State
 from railopt.units import INT64_MAX, shown
-
-MAX_RAILS = 1 << 20  # that the kernel checks
 
 
 def solve_local(

@@ -27,11 +27,13 @@ from railopt.fabric import Fabric
 from railopt.moves import rail_costs
 from railopt.plans import Plan
 from railopt.solver.coupled.solve import solve
+from railopt.solver.local.deadline import time_limit
 from railopt.solver.moving.bound import MovingBound, earned_by, moved_within
 from railopt.solver.moving.classes import classes_of
 from railopt.solver.program.backends import BACKENDS
 from railopt.solver.program.process import run
 from railopt.solver.program.program import build_moved
+from railopt.units import shown
 
 STEPS = 200_000  # of the search, about half a second
 EVERY = 400  # units: beyond this no search over every way has ended
@@ -79,8 +81,9 @@ def solve_moving(
     start     a plan of these chunks that is known already
     backend   the foreign solver that is asked where the search does not come to its end
     """
-    if backend not in BACKENDS:
-        raise InputError(f"unknown back-end {backend!r}; known: {', '.join(BACKENDS)}")
+    if backend not in tuple(BACKENDS):
+        raise InputError(f"unknown back-end {shown(backend)}; known: {', '.join(BACKENDS)}")
+    limit_s = time_limit(limit_s)
     began = clock.monotonic()
     fastest = solve(fabric, chunks, limit_s / 2, seed=seed, start=start)
     if fastest.plan is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from railopt import Fabric
 from railopt.bracket import Status
 from railopt.check import check_certificate
 from railopt.errors import InputError, NotProved
-from railopt.solver.fluid import Fluid, solve_fluid, uniform_split
+from railopt.solver.fluid import Fluid, least_time, solve_fluid, uniform_split
 
 EVEN = np.full((4, 4), 24_000)
 SPEEDS = ["0", "0.5", "0.25", "1/3", "0.9"]
@@ -117,6 +118,19 @@ def test_sizes_and_rates_as_large_as_they_come() -> None:
 def test_a_limit_holds() -> None:
     with pytest.raises(NotProved, match="time was up"):
         solve_fluid(*degraded_fabric(np.random.default_rng(1)), limit_s=-1)
+
+
+@pytest.mark.parametrize("limit_s", ["10s", 10**400, float("nan")])
+def test_a_limit_that_is_none_is_refused(limit_s: Any) -> None:
+    with pytest.raises(InputError, match="expected seconds, a number"):
+        solve_fluid(Fabric.uniform(4, 4), EVEN, limit_s=limit_s)
+
+
+def test_sums_beyond_int64_do_not_wrap() -> None:
+    fabric, demand = Fabric.uniform(5, 2), np.full((5, 5), 1 << 62)
+    exact = Fraction(4 << 62, 2 * int(fabric.tx[0, 0]))
+    assert uniform_split(fabric, demand) == least_time(fabric, demand) == exact
+    assert solve_fluid(fabric, demand).value == exact
 
 
 def test_coupling_makes_the_fluid_bound_better_than_any_node() -> None:

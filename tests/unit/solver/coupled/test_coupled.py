@@ -571,6 +571,21 @@ def test_an_interrupt_is_answered_from_the_first_moment(after: float, tmp_path: 
     assert ran.stdout.startswith("solve: ")
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"backend": []}, r"unknown back-end \[\]"),
+        ({"start": 5}, "a int to start from: expected a plan"),
+        ({"report": 5}, "report = 5: expected a function"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(
+    given: Any, message: str, moe: tuple[Fabric, Chunks]
+) -> None:
+    with pytest.raises(InputError, match=message):
+        coupled.solve(*moe, **given)
+
+
 @pytest.mark.parametrize("tolerance", [float("nan"), float("inf"), "x", None, -1])
 def test_a_tolerance_that_is_none_is_refused(tolerance: Any) -> None:
     fabric = Fabric.uniform(2, 2)

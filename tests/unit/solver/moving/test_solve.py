@@ -111,3 +111,10 @@ def test_odd_asks() -> None:
         solve_moving(Fabric(3, 4, 4, dead, dead), chunks)
     start = Plan(FABRIC, chunks, np.zeros(5, np.int16))
     assert solve_moving(FABRIC, chunks, 0.5, start=start).plan.makespan <= start.makespan
+
+
+def test_a_limit_or_back_end_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match="expected seconds, a number"):
+        solve_moving(FABRIC, units(3, 0), "10s")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="unknown back-end"):
+        solve_moving(FABRIC, units(3, 0), backend=[])  # type: ignore[arg-type]
