@@ -9,6 +9,7 @@ from railopt.cli.common import (
     BYTES_HELP,
     add_format_arguments,
     described_fabric,
+    one,
     output_of,
     print_json,
     traffic_from,
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         traffic_from(args.workload, fabric),
         sizes(parse_bytes(args.minbytes), parse_bytes(args.maxbytes), args.stepfactor),
         tuple(policy_names(args.policy)),
-        args.chunk,
+        one(args, "chunk"),
         args.warmup_iters,
         args.iters,
     )

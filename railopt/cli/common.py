@@ -40,6 +40,7 @@ __all__ = [
     "integer",
     "listed",
     "note",
+    "one",
     "output_of",
     "positive",
     "print_json",
@@ -213,6 +214,19 @@ def listed(text: str | None, flag: str) -> list[str] | None:
     if not parts:
         raise InputError(f"{flag} {text!r}: expected one or more, with commas between them")
     return parts
+
+
+def one(args: argparse.Namespace, name: str) -> Any:
+    """The value of an option that takes one, where a configuration file may set a list for the
+    commands that take several.
+    """
+    value = getattr(args, name)
+    if isinstance(value, Configured) and "," in value and name not in args.idle:
+        raise InputError(
+            f"{printable(args.settings.path)} sets {name} = {value}, a list, and this command "
+            f"takes one: give --{name}"
+        )
+    return value
 
 
 def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:

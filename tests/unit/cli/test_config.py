@@ -85,6 +85,28 @@ def test_what_nobody_typed_is_not_refused(railopt_cli: Cli, folder: Path) -> Non
     assert "defaults from" not in railopt_cli("convert", "bad.toml", "bad.topo").err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "uniform"],
+        ["solve", "uniform"],
+        ["simulate", "uniform", "--chunk", "1MiB"],
+        ["schedule", "uniform", "--plan", "p.npz"],
+        ["frontier", "uniform"],
+        ["bench", "-b", "1KiB", "-e", "1KiB"],
+    ],
+)
+def test_a_list_for_a_command_that_takes_one_is_said_to_be_one(
+    railopt_cli: Cli, folder: Path, words: list[str]
+) -> None:
+    (folder / config.NAME).write_text('policy = "lpt,pxn"\nchunk = "64KiB,1MiB"')
+    ran = railopt_cli(*words, "--nodes", 2, "--rails", 2)
+    assert (ran.code, ran.out) == (1, "")
+    flag = "policy" if "--chunk" in words else "chunk"
+    assert f"railopt.toml sets {flag} = " in ran.err
+    assert ran.err.endswith(f", a list, and this command takes one: give --{flag}\n")
+
+
 def test_a_configured_format_does_not_forbid_flags(railopt_cli: Cli, folder: Path) -> None:
     (folder / config.NAME).write_text('format = "json"')
     (folder / "rows").mkdir()
