@@ -533,7 +533,8 @@ def _slowed(rate: int, fraction: Fraction, node: int, rail: int) -> int:
 
 
 def _below(value: Any, most: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < most
+    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return number and 0 <= int(value) < most
 
 
 def _text(data: Mapping[str, Any], key: str, default: str = "") -> str:
