@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from railopt.arrays import check_targets
 from railopt.cli.common import (
     Output,
     add_fabric_arguments,
@@ -280,7 +280,7 @@ def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Questio
     return Question(
         args.planner,
         replicas=args.replicas,
-        even_slots=any(path is not None for path in _saved(args).values()),
+        even_slots=bool(_saved(args)),
         memory=None if args.memory is None else parse_bytes(args.memory),
         groups=1 if args.groups is None else args.groups,
         previous=None
@@ -328,7 +328,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.planner != "replicate":
         refuse_idle(args, "groups", "costs", "aim", because=because)
     if args.planner == "contiguous":
-        refuse_idle(args, "move_weight", because=because)
+        refuse_idle(args, "move_weight", "decay", because=because)
     if args.planner == "replicate" and args.previous is None and args.aim != "time":
         refuse_idle(args, "move_weight", because="without --previous or --aim time")
     if args.aim != "link":
@@ -341,23 +341,17 @@ def _check(args: argparse.Namespace) -> None:
         for name in ("window", "decay", "held_out", "rolling"):
             refuse_idle(args, name, because="with --iteration")
     figure_width(args, "gantt")
-    given = {flag: path for flag, path in _saved(args).items() if path is not None}
-    for flag, path in given.items():
-        if not path or list(given.values()).count(path) > 1:
-            raise InputError(f"--{flag} {printable(path)!r}: expected a file of its own")
-        if Path(path).is_file() and not args.force:
-            raise InputError(f"{printable(path)} exists: give another name, or --force")
-        if not Path(path).parent.is_dir():
-            raise InputError(f"{printable(path)}: its folder does not exist; make it first")
+    if args.planner == "contiguous" and not _saved(args):
+        refuse_idle(args, "replicas", because=f"{because} and no file for a server")
+    if args.gantt is None and not _saved(args):
+        refuse_idle(args, "force", because="without a file to write")
+    check_targets(*_saved(args), args.gantt, force=args.force)
 
 
-def _saved(args: argparse.Namespace) -> dict[str, str | None]:
-    """The files for servers, by flag."""
-    return {
-        "sglang": args.sglang,
-        "tensorrt-llm": args.tensorrt_llm,
-        "vllm-ascend": args.vllm_ascend,
-    }
+def _saved(args: argparse.Namespace) -> list[str]:
+    """The files for servers."""
+    paths = (args.sglang, args.tensorrt_llm, args.vllm_ascend)
+    return [path for path in paths if path is not None]
 
 
 def _window(args: argparse.Namespace) -> Window:
@@ -403,6 +397,12 @@ def _save(args: argparse.Namespace, made: Comparison, layers: list[int]) -> None
     if args.vllm_ascend:
         save_expert_map(placement, args.vllm_ascend, slots, force=args.force)
         note(f"saved {args.vllm_ascend}")
+    more = slots * placement.devices * placement.layers - int(placement.copies.sum())
+    if _saved(args) and more:
+        note(
+            f"files for servers have {more} further copies, which are in no score: {slots} slots "
+            f"on every GPU"
+        )
 
 
 def _print(made: Comparison, out: Output) -> None:
@@ -434,7 +434,7 @@ def _print(made: Comparison, out: Output) -> None:
     if made.orphans:
         out.say(
             f"{made.orphans} experts were on no active GPU: they come from one that drains, or "
-            f"from storage"
+            f"from storage, and their tokens are not in the row before"
         )
 
 

@@ -196,7 +196,8 @@ class Question:
 
     planner       who places, a name of `PLANNERS`
     replicas      physical experts a layer, homes included; groups, previous, limit_s: see `Problem`
-    even_slots    round replicas up until every GPU has the same number, as servers want it
+    even_slots    round replicas of `replicate` up until every GPU has the same number, as servers
+                  want it
     memory        bytes a GPU has for one layer's experts
     active        bool [GPU]: those that are neither dead nor draining (None: all); the tokens of
                   the other ranks are read by these
@@ -272,7 +273,8 @@ def trials(trace: Trace, question: Question) -> list[Trial]:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A placement beside the one before (`previous`, else contiguous) and plain EPLB.
+    """A placement beside the one before (`previous`, else contiguous on active GPUs) and plain
+    EPLB.
 
     seen       recorded iterations that the placement was planned on, and with which decays
     scored_on  recorded iterations of the scores, none of which the scored plan had seen unless
@@ -284,9 +286,10 @@ class Comparison:
     chunk      largest chunk on the rails of `sides`
     groups     expert groups that were to stay on one node each
     moved      what the change sends between GPUs, `new_copies` copies; no placement with as many
-               copies of each expert needs fewer than `least_new_copies`
-    orphans    experts, over all layers, that no active GPU held before: they come from one that
-               drains, or, if it is dead, from storage
+               copies of each expert needs fewer than `least_new_copies`.  Layers without tokens, as
+               dense ones are, move nothing
+    orphans    experts, over all other layers, that no active GPU held before: they come from one
+               that drains, or, if it is dead, from storage; their tokens are not in "before"
     """
 
     planner: str
@@ -390,8 +393,8 @@ class _Setting(NamedTuple):
         if previous is not None:
             return previous if active is None else previous.without(~active), self.rule
         model, layers = self.model, len(self.trace.layers)
-        homes = Placement.contiguous(layers, self.trace.experts, model.nodes, model.gpus)
-        return homes, "home"
+        sizes = (layers, self.trace.experts, model.nodes, model.gpus)
+        return Placement.contiguous(*sizes, active), "home"
 
     def shown(self, trial: Trial) -> list[int]:
         """The rows of a trial that are within the window."""
@@ -402,7 +405,10 @@ class _Setting(NamedTuple):
         """The plan that a trial's steps give."""
         asked = self.question
         ahead = 0 if trial.seen == trial.scored else len(trial.scored)
-        shown = seen(self.trace.counts[self.shown(trial)], asked.window, ahead)
+        window = asked.window
+        if asked.planner == "contiguous":  # which looks at no step
+            window = window._replace(decay=1.0)
+        shown = seen(self.trace.counts[self.shown(trial)], window, ahead)
         problem = Problem(
             self.model.weighing_moves(asked.move_weight).over(
                 shown.weight, serving=self.trace.records != TRAINING
@@ -484,10 +490,25 @@ def compare(
             "before": assess(trace, model, start, links, **common, style="deepspeed", rule=first),
             "after": assess(trace, model, placed.placement, links, **common, rule=rule),
         },
-        placed.placement.movement(start, sized.expert_bytes(), active),
-        int(placed.placement.moved(start).sum()),
-        least_moved(placed.placement.copies, start.holds, active),
-        int((~start.holds[:, active].any(axis=1)).sum()),
+        *_moves(trace, placed.placement, start, sized.expert_bytes(), active),
+    )
+
+
+def _moves(
+    trace: Trace, placement: Placement, start: Placement, expert_bytes: int, active: Bools
+) -> tuple[Traffic, int, int, int]:
+    """moved, new_copies, least_new_copies and orphans of a `Comparison`."""
+    some = trace.load.any(axis=(0, 2))
+    some |= not some.any()
+    after, before = (
+        Placement(one.nodes, one.gpus, one.holds[some], one.home[some])
+        for one in (placement, start)
+    )
+    return (
+        after.movement(before, expert_bytes, active),
+        int(after.moved(before).sum()),
+        least_moved(after.copies, before.holds, active),
+        int((~before.holds[:, active].any(axis=1)).sum()),
     )
 
 
@@ -511,7 +532,7 @@ def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) ->
         on = int(question.active.sum())
     if wanted is None and question.planner == "replicate" and question.memory is None:
         wanted = one_more(trace.experts, on)
-    if wanted is not None and question.even_slots:
+    if wanted is not None and question.even_slots and question.planner == "replicate":
         wanted = -(-wanted // on) * on
     size = sized.token_bytes()
     chunk = usual_chunk(trace, size) if question.chunk is None else question.chunk

@@ -98,11 +98,14 @@ class Placement:
         return self.holds.sum(axis=1, dtype=np.int64)
 
     @classmethod
-    def contiguous(cls, layers: int, experts: int, nodes: int, gpus: int) -> Placement:
-        """One replica an expert, consecutive experts on consecutive GPUs: what training stacks do
-        by default.
+    def contiguous(
+        cls, layers: int, experts: int, nodes: int, gpus: int, active: Bools | None = None
+    ) -> Placement:
+        """One replica an expert, consecutive experts on consecutive GPUs, those that are `active`
+        (bool [GPU]; None: all): what training stacks do by default.
         """
-        home = np.broadcast_to(contiguous_home(experts, nodes * gpus), (layers, experts))
+        on = np.arange(nodes * gpus) if active is None else np.flatnonzero(active)
+        home = np.broadcast_to(on[contiguous_home(experts, len(on))], (layers, experts))
         return cls.from_home(home, nodes, gpus)
 
     @classmethod

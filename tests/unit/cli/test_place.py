@@ -39,7 +39,8 @@ def trace(tmp_path: Path) -> str:
 def test_every_planner_reports(
     planner: str, trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["place", trace, *FABRIC, "--replicas", "12", "--planner", planner, "--json"]) == (
+    replicas = [] if planner == "contiguous" else ["--replicas", "12"]
+    assert main(["place", trace, *FABRIC, *replicas, "--planner", planner, "--json"]) == (
         2 if planner == "optimal" else 0
     )
     data = json.loads(capsys.readouterr().out)
@@ -218,6 +219,37 @@ def test_groups_that_can_not_stay_on_one_node_are_said(
     assert (said in capsys.readouterr().out) == (kept < 2)
 
 
+@pytest.mark.parametrize("planner", ["contiguous", "pro-prophet", "shadow"])
+def test_copies_that_only_a_file_has_are_counted_and_not_placed(
+    planner: str, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eleven replicas are at most eleven, and files have as many slots on each of four GPUs."""
+    saved = tmp_path / "s.json"
+    options = ["--planner", planner, "--replicas", "11", "--sglang", str(saved), "--force"]
+    assert main(["place", trace, *FABRIC, *options]) == 0
+    said = capsys.readouterr()
+    assert "the same number on every GPU" not in said.out
+    assert main(["place", trace, *FABRIC, *options, "--json"]) == 0
+    copies = json.loads(capsys.readouterr().out)["copies"]
+    slots = np.shape(json.loads(saved.read_text())["physical_to_logical_map"])
+    assert copies <= 2 * 11
+    assert slots == (2, 12)
+    note = f"files for servers have {2 * 12 - copies} further copies, which are in no score: 3"
+    assert note in said.err
+
+
+def test_before_has_the_tokens_of_all_experts_where_gpus_are_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "load.npy", np.tile([10, 20, 1000, 3000], (4, 1, 1)))
+    options = ["--planner", "replicate", "--replicas", "4", "--active", "0,1", "--json"]
+    line = ["place", str(tmp_path / "load.npy"), *FABRIC, "--model", "mixtral-8x7b", *options]
+    assert main(line) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["before"]["balance"] == pytest.approx(4000 / 2015)  # two experts a GPU
+    assert data["orphans"] == 0
+
+
 def test_a_gpu_dies_and_its_experts_come_back(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -315,9 +347,14 @@ def test_times_of_training_are_not_given_for_serving(
         (["--active", "x"], "expected a GPU"),
         (["--active", "2-"], "expected a GPU"),
         (["--previous", ""], "No such file"),
-        (["--sglang", ""], "--sglang '': expected a file of its own"),
-        (["--sglang", "x", "--vllm-ascend", "x"], "--sglang 'x': expected a file of its own"),
-        (["--sglang", "absent/x.json"], "its folder does not exist"),
+        (["--sglang", ""], "the name of a file"),
+        (["--sglang", "x", "--vllm-ascend", "x"], "x is to be written twice"),
+        (["--sglang", "./x", "--tensorrt-llm", "x", "--force"], "x is to be written twice"),
+        (["--sglang", "x.svg", "--gantt", "x.svg"], "x.svg is to be written twice"),
+        (["--sglang", "absent/x.json"], "does not exist"),
+        (["--force"], "--force can't do anything without a file to write"),
+        (["--planner", "contiguous", "--decay", "1"], "--decay can't do anything"),
+        (["--planner", "contiguous", "--replicas", "8"], "and no file for a server"),
         (["--active", ","], "expected one or more"),
         (["--planner", "optimal", "--active", "0"], "places on all GPUs"),
         (["--costs", "fabric"], "--costs can't do anything with --planner pro-prophet"),

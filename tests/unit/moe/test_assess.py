@@ -76,6 +76,21 @@ def test_layers_without_tokens_are_in_no_mean() -> None:
     assert set(scored(0 * counts, placed, "even").as_dict().values()) == {1.0}
 
 
+def test_layers_without_tokens_move_nothing() -> None:
+    trace = drifting(4)
+    alone = Trace(trace.counts[:, :1], 2, 400, 64, meta=META)
+    dense = Trace(trace.counts * np.array([1, 0])[:, None, None], 2, 400, 64, meta=META)
+    one, two = (compare(t, FABRIC, Question("replicate", replicas=24)) for t in (alone, dense))
+    assert one.new_copies == two.new_copies > 0
+    assert one.least_new_copies == two.least_new_copies
+    np.testing.assert_array_equal(one.moved.bytes, two.moved.bytes)
+
+
+def test_contiguous_weighs_no_step() -> None:
+    assert compare(drifting(), FABRIC, Question("contiguous")).decay.tolist() == [1.0, 1.0]
+    assert compare(drifting(), FABRIC, Question("replicate", replicas=24)).decay.min() < 1
+
+
 def test_on_a_drifting_trace_replicate_beats_plain_eplb_on_the_same_steps() -> None:
     made = compare(drifting(), FABRIC, Question("replicate", replicas=24, rolling=1))
     assert made.replans == len(made.scored_on) == 4
