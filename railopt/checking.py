@@ -57,7 +57,7 @@ def check(
     require_type(
         traffic, Traffic | str | os.PathLike | None, "traffic", "Traffic, a file's name or a spec"
     )
-    if what == "":
+    if isinstance(what, str) and not what:
         raise InputError("an empty name: expected the name of a file")
     if verified and not isinstance(what, str | os.PathLike):
         raise InputError(f"{NAME} reads files: save this {type(what).__name__} and name its file")
