@@ -80,6 +80,7 @@ def claims_of(rows: list[dict[str, Any]], expected: dict[str, Any]) -> list[dict
         ]
 
     zipf = tuple(f"{kind}-0.8" for kind in SKEWED)
+    every = tuple({row["workload"] for row in rows})
     flat = next(
         row
         for row in reversed(rows)
@@ -108,8 +109,8 @@ def claims_of(rows: list[dict[str, Any]], expected: dict[str, Any]) -> list[dict
         ),
         claim(
             expected,
-            "mi300x random: FAST time over the bound",
-            ratio("mi300x", ("random",), "fast", "bound"),
+            "mi300x, every workload: FAST time over the bound",
+            ratio("mi300x", every, "fast", "bound"),
         ),
     ]
 

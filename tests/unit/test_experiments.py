@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from experiments.common import reproduced
+from experiments.fast_ablation.run import ablation_claims, bandwidth_claims
 from experiments.fast_synthesis.run import compared
 from experiments.hybridep_scale.run import speedup, stream
 
@@ -45,6 +46,18 @@ def test_every_number_of_servers_counts_for_fasts_distance_from_the_bound() -> N
     rows = [{"servers": 2, "fast ratio": 1.25}, {"servers": 40, "fast ratio": 1.05}]
     *_, last = compared(rows, expected_of("fast_synthesis"))
     assert (last["ours"], last["verdict"]) == ([1.25, 1.05], "partly")
+
+
+def test_every_measured_figure_of_fasts_ablation_is_compared() -> None:
+    rates = {"FAST": 3.0, "ablation": 2.0, "SpreadOut": 1.0}
+    row = {**rates, "FAST wire": 1.06, "ablation wire": 1.0}
+    sizes, expected = [8, 33, 130, 520, 2080], expected_of("fast_ablation")
+    by_size, by_skew = dict.fromkeys(sizes, row), dict.fromkeys((0.1, 0.5, 0.9), row)
+    claims = bandwidth_claims(expected, by_size, by_skew)
+    claims += ablation_claims(expected, sizes, by_size, by_skew)
+    assert {claim["name"] for claim in claims} == set(expected["figures"])
+    longer = next(claim for claim in claims if claim["name"].startswith("stages lengthen"))
+    assert longer["ours"] == pytest.approx([6.0] * 5)
 
 
 @pytest.mark.parametrize("name", ["rails_chunk_size", "rails_faults", "rails_packet_level"])
