@@ -56,18 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0: all hold; 4: one does not."""
-    if sum(map(bool, (args.certificate, args.fabric, args.id))) > 1:
+    about = [name for name in ("certificate", "fabric") if getattr(args, name) is not None]
+    if len(about) + bool(args.id) > 1:
         raise InputError(
             "--id, --fabric and --certificate are different questions: give one of them"
         )
-    if args.certificate or args.fabric:
-        question = "--certificate" if args.certificate else "--fabric"
-        refuse_idle(args, "quick", "kernel", because=f"with {question}: it is about the theorems")
+    if about:
+        refuse_idle(args, "quick", "kernel", because=f"with --{about[0]}: it is about the theorems")
     elif args.quick:
         refuse_idle(args, "kernel", because="with --quick, which does not run it")
-    if args.fabric:
+    if args.fabric is not None:
         return _fabric(args)
-    return _certificate(args) if args.certificate else _theorems(args)
+    return _certificate(args) if about else _theorems(args)
 
 
 def _fabric(args: argparse.Namespace) -> int:
@@ -117,9 +117,8 @@ def _theorems(args: argparse.Namespace) -> int:
     from railopt.symbolic import registry
     from railopt.symbolic import run as runner
 
-    chosen = [theorem for name in args.id for theorem in registry.family(name)] or list(
-        registry.load().values()
-    )
+    asked = [theorem for name in args.id for theorem in registry.family(name)]
+    chosen = list(dict.fromkeys(asked or registry.load().values()))
     start = time.monotonic()
     needed = any(theorem.coq for theorem in chosen)
     kernel = runner.Kernel(

@@ -8,6 +8,7 @@ warnings_for(fabric, policy)  what a policy relies on and this fabric breaks
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
@@ -15,6 +16,7 @@ from math import gcd
 from railopt.fabric import Fabric
 
 _WORDS = {
+    Fraction(0): "dead",
     Fraction(1, 2): "at half speed",
     Fraction(1, 4): "at a quarter of its speed",
     Fraction(3, 4): "at three quarters of its speed",
@@ -36,23 +38,26 @@ def _rows(fabric: Fabric) -> list[Row]:
     return [tuple(row) for rates in (fabric.tx, fabric.rx) for row in rates.tolist()]
 
 
-def base_rate(fabric: Fabric) -> int:
+def _commonest(rates: Iterable[int]) -> int:
     """The commonest rate of a living NIC; 0 if all are dead."""
-    counts = Counter(rate for row in _rows(fabric) for rate in row if rate)
+    counts = Counter(rate for rate in rates if rate)
     return max(counts, key=lambda rate: (counts[rate], rate), default=0)
 
 
-def odd_nics(fabric: Fabric) -> list[tuple[int, int, Fraction, Fraction]]:
+def odd_nics(fabric: Fabric, *, by_rail: bool = False) -> list[tuple[int, int, Fraction, Fraction]]:
     """(node, rail, send fraction, receive fraction) of every NIC that differs from the commonest
-    rate.
+    rate of all NICs, or of those of its rail.
     """
-    base = base_rate(fabric)
+    rows = _rows(fabric)
+    base = [_commonest(rail) for rail in zip(*rows, strict=True)]
+    if not by_rail:
+        base = [_commonest(rate for row in rows for rate in row)] * fabric.rails
     tx, rx = fabric.tx.tolist(), fabric.rx.tolist()
     return [
-        (k, n, Fraction(tx[k][n], base or 1), Fraction(rx[k][n], base or 1))
+        (k, n, Fraction(tx[k][n], base[n] or 1), Fraction(rx[k][n], base[n] or 1))
         for k in range(fabric.nodes)
         for n in range(fabric.rails)
-        if (tx[k][n], rx[k][n]) != (base, base)
+        if (tx[k][n], rx[k][n]) != (base[n], base[n])
     ]
 
 
@@ -61,19 +66,17 @@ def describe(nic: tuple[int, int, Fraction, Fraction]) -> str:
     node, rail, send, recv = nic
     where = f"rail {rail} of node {node}"
     if send == recv:
-        return (
-            f"{where} is "
-            f"{'dead' if send == 0 else _WORDS.get(send, f'at {send} of the rate of the others')}"
-        )
-    return f"{where} sends at {send} and receives at {recv} of the rate of the others"
+        words = _WORDS.get(send, f"at {send} times the rate of the others")
+        return f"{where} is {words}"
+    return f"{where} sends at {send} and receives at {recv} times the rate of the others"
 
 
 def one_profile(fabric: Fabric) -> bool:
     """All nodes have the same rates rail by rail, up to a factor a node and direction (what T9
-    needs).
+    needs); a rail may be dead everywhere.
     """
-    profiles = {tuple(rate // gcd(*row) for rate in row) for row in _rows(fabric) if any(row)}
-    return len(profiles) == 1 and 0 not in next(iter(profiles)) and all(map(any, _rows(fabric)))
+    rows = _rows(fabric)
+    return all(map(any, rows)) and len({tuple(r // gcd(*row) for r in row) for row in rows}) == 1
 
 
 def remedy(fabric: Fabric) -> str:
@@ -84,17 +87,14 @@ def remedy(fabric: Fabric) -> str:
     if len(nics) == 1 and nics[0][2] == nics[0][3] <= 1 and rails >= 2:
         share = nics[0][2]
         return f"{'T9b' if share else 'T9c'} gives {Fraction(rails) / (rails - 1 + share)}"
-    least = sum(map(min, zip(*_rows(fabric), strict=True)))
+    least, most = (sum(map(of, zip(*_rows(fabric), strict=True))) for of in (min, max))
     if not least:
-        return (
-            "T9a gives nothing here: some node has no rail in common with another; use "
-            "lpt-global or solve"
-        )
-    return f"T9a gives at most {Fraction(rails * base_rate(fabric), least)}"
+        return "T9a gives nothing here: no rail lives at every node; use lpt-global or solve"
+    healed = "with all NICs of a rail as fast as its fastest"
+    return f"T9a gives at most {Fraction(most, least)} of the time {healed}"
 
 
-def _difference(fabric: Fabric) -> str:
-    nics = odd_nics(fabric)
+def _difference(nics: Sequence[tuple[int, int, Fraction, Fraction]]) -> str:
     more = f" (and {len(nics) - 1} more NICs differ)" if len(nics) > 1 else ""
     return describe(nics[0]) + more if nics else ""
 
@@ -109,7 +109,7 @@ def applicability(fabric: Fabric) -> list[Applies]:
             uniform,
             f"all {M} x {N} NICs run at one rate"
             if uniform
-            else f"{_difference(fabric)}: {name} does not apply; {remedy(fabric)}",
+            else f"{_difference(odd_nics(fabric))}: {name} does not apply; {remedy(fabric)}",
         )
 
     t0 = "every node's bytes over its rates bound any plan"
@@ -165,24 +165,27 @@ def _t9(fabric: Fabric) -> list[Applies]:
     nics, profile = odd_nics(fabric), one_profile(fabric)
     least = sum(map(min, zip(*_rows(fabric), strict=True)))
     slow = len(nics) == 1 and nics[0][2] == nics[0][3] < 1
-    N = fabric.rails
-    dead, one = slow and nics[0][2] == 0, slow and N > 1
-    factor = "not exactly one NIC is slow"
+    N, share = fabric.rails, nics[0][2] if slow else Fraction(1)
+    one, dead = slow and N - 1 + share > 0, slow and share == 0
+    factor = "needs one slow NIC, the same both ways, and one rate of all others"
     if one:
-        factor = (
-            f"{describe(nics[0])}: at most {Fraction(N) / (N - 1 + nics[0][2])} of the healthy time"
-        )
+        factor = f"{describe(nics[0])}: at most {N / (N - 1 + share)} of the healthy time"
+    apart = _difference(odd_nics(fabric, by_rail=True)) or "a node without a living NIC"
     return [
         Applies(
             "T9",
             profile,
             "every node has the same profile of rates"
             if profile
-            else f"{_difference(fabric) or 'a node without a living NIC'}: the profiles differ",
+            else f"{apart}: the profiles differ",
         ),
         Applies("T9a", least > 0, f"the least rates of the rails add up to {least} B/s"),
         Applies("T9b", one and not dead, "the NIC is dead, see T9c" if dead else factor),
-        Applies("T9c", one and dead, factor if dead else "not exactly one NIC is dead"),
+        Applies(
+            "T9c",
+            one and dead,
+            factor if one and dead else "needs one dead NIC, one rate of all others and two rails",
+        ),
     ]
 
 
@@ -242,13 +245,20 @@ def warnings_for(fabric: Fabric, policy: str) -> list[str]:
         )
     if fabric.is_uniform:
         return found
-    where = _difference(fabric)
+    where = _difference(odd_nics(fabric))
     if policy in ("round-robin", "rotate"):
         found.append(f"{where}: T1 and T4 do not apply; {remedy(fabric)}")
-    elif policy == "equitable" and not one_profile(fabric):
+    elif policy == "equitable" and _falls_back(fabric):
         found.append(
             f"{where}: T8 does not apply and equitable falls back to lpt-global; {remedy(fabric)}"
         )
     elif policy in ("lpt", "lpt-local") and not _local(fabric)[0].applies:
         found.append(f"{where}: T6's 4/3 - 1/(3N) does not apply; {remedy(fabric)}")
     return found
+
+
+def _falls_back(fabric: Fabric) -> bool:
+    """Whether `equitable` has no fair round of this fabric's rails."""
+    from railopt.policies.common import rail_turns
+
+    return rail_turns(fabric) is None

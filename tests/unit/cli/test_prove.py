@@ -116,8 +116,17 @@ def test_questions_do_not_mix(railopt_cli: Cli) -> None:
         ["--fabric", "f.toml", "--id", "T1"],
         ["--certificate", "c.json", "--quick"],
         ["--fabric", "missing.toml"],
+        ["--fabric", ""],
+        ["--certificate", ""],
+        ["--fabric", "", "--id", "T1"],
     ):
         assert railopt_cli("prove", *arguments).code == 1
+
+
+def test_a_theorem_that_is_asked_for_twice_runs_once(railopt_cli: Cli) -> None:
+    ran = railopt_cli("prove", "--quick", "--id", "T10b", "--id", "T10", "--id", "T10b", "--json")
+    found = [entry["id"] for entry in json.loads(ran.out)["theorems"]]
+    assert found == ["T10b", "T10", "T10a", "T10c", "T10d", "T10e"]
 
 
 def test_without_coqc_a_certificate_is_exit_code_3(
@@ -187,6 +196,38 @@ def test_rails_that_differ_everywhere_alike_are_t9() -> None:
     assert by_id(fabric)["T9"][0]
     assert "proportion" in by_id(fabric)["T1"][1]
     assert not one_profile(Fabric.uniform(4, 3).degraded({(node, 1): "0" for node in range(3)}))
+
+
+def test_a_rail_that_is_dead_everywhere_is_t9_and_equitable_knows_it() -> None:
+    fabric = Fabric.uniform(4, 3).degraded({(node, 1): "0" for node in range(4)})
+    assert by_id(fabric)["T9"] == (True, "every node has the same profile of rates")
+    assert warnings_for(fabric, "equitable") == []
+    slower = Fabric.uniform(4, 3).degraded({(1, rail): "0.5" for rail in range(3)})
+    assert by_id(slower)["T9"][0]
+    assert "falls back" in warnings_for(slower, "equitable")[0]  # it needs one rate a rail
+
+
+def test_nodes_may_share_rails_though_no_rail_lives_everywhere() -> None:
+    why = by_id(Fabric.uniform(3, 3).degraded({(node, node): "0" for node in range(3)}))["T1"][1]
+    assert "no rail lives at every node" in why
+    assert "in common" not in why
+
+
+def test_one_rail_has_t9b_and_not_t9c() -> None:
+    slow = by_id(Fabric.uniform(2, 1).degraded({(1, 0): "0.5"}))
+    assert slow["T9b"] == (True, "rail 0 of node 1 is at half speed: at most 2 of the healthy time")
+    dead = by_id(Fabric.uniform(2, 1).degraded({(1, 0): "0"}))
+    assert not dead["T9b"][0]
+    assert not dead["T9c"][0]
+    assert "two rails" in dead["T9c"][1]
+
+
+def test_a_slow_nic_is_held_against_its_own_rail() -> None:
+    quarter = {(node, rail): "0.25" for node in range(4) for rail in (0, 1)}
+    found = by_id(Fabric.uniform(4, 3).degraded({**quarter, (2, 2): "0.5"}))
+    assert "T9a gives at most 3/2 " in found["T1"][1]
+    assert found["T9"] == (False, "rail 2 of node 2 is at half speed: the profiles differ")
+    assert "one rate of all others" in found["T9b"][1]
 
 
 def test_own_nics_move_least_where_each_gpu_has_one() -> None:
