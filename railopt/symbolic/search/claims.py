@@ -1,5 +1,5 @@
 """What the claims to which there are counterexamples would allow, computed from the instance: the
-word of a file on it would refute anything.
+word of a file on it would refute anything.  An instance that a claim is not about is rejected.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from railopt.symbolic.statements.fast import Hot
 __all__ = ["ALLOWED", "hot_of"]
 
 Record = dict[str, Any]
+Allowed = Callable[[Record, Fraction], Fraction]
+"""(counterexample, its optimum) -> what the claim would allow"""
 MOST_TRIED = 100_000  # assignments of one node's chunks
 
 
@@ -24,7 +26,7 @@ def hot_of(record: Record) -> Hot:
     return Hot(
         **{
             **best,
-            "servers": integer(best["servers"], "servers", 1),
+            "servers": integer(best["servers"], "servers", 2),
             "gpus": integer(best["gpus"], "gpus", 1),
             "scale_up": integer(best["scale_up"], "scale_up", 1),
             "scale_out": integer(best["scale_out"], "scale_out", 1),
@@ -49,34 +51,83 @@ def _below_graham(record: Record, optimum: Fraction) -> Fraction:
     return Fraction(4 * rails - 2, 3 * rails) * optimum
 
 
-def _nodes(record: Record) -> tuple[int, int, list[list[int]]]:
-    """Rails, the rate of every NIC, and the sizes of what each node sends and of what it gets."""
+def _rate(record: Record) -> int:
+    """The rate of every NIC, where all are equal."""
     problem = record["best"]["problem"]
     rates = {rate for side in ("tx", "rx") for row in problem[side] for rate in row}
     need(len(rates) == 1, "rates that differ: expected those of the claim, all equal")
-    chunks = problem["chunks"]
-    sizes = [
-        [size for node, size in zip(chunks[end], chunks["size"], strict=True) if node == k]
-        for end in ("src", "dst")
+    return int(rates.pop())
+
+
+def _balanced(record: Record, optimum: Fraction) -> Fraction:
+    """On equal rates, uniform sending and receiving together are the optimum."""
+    _rate(record)
+    return optimum
+
+
+def _sides(record: Record) -> list[list[tuple[int, int]]]:
+    """(peer, size) of every chunk that a node sends, and of those that it gets."""
+    problem = record["best"]["problem"]
+    src, dst, size = (problem["chunks"][name] for name in ("src", "dst", "size"))
+    return [
+        [(peer, p) for end, peer, p in zip(*ends, size, strict=True) if end == k]
+        for ends in ((src, dst), (dst, src))
         for k in range(problem["nodes"])
     ]
-    return problem["rails"], rates.pop(), sizes
 
 
 def _granular(record: Record, _: Fraction) -> Fraction:
-    """T4's bound: (r + (N - 1) p_max) / N, of the fullest node and the largest chunk."""
-    rails, rate, sizes = _nodes(record)
-    largest = max(max(each, default=0) for each in sizes)
-    return Fraction(max(map(sum, sizes)) + (rails - 1) * largest, rails * rate)
+    """T4's bound, (c + (N - 1) s q) / N, of the node and side where it is largest, q the largest
+    chunk.
+    """
+    rails, rate, sides = record["best"]["problem"]["rails"], _rate(record), _sides(record)
+    q = max(size for side in sides for _, size in side)
+    bounds = [
+        sum(size for _, size in side) + (rails - 1) * len({peer for peer, _ in side}) * q
+        for side in sides
+    ]
+    return Fraction(max(bounds), rails * rate)
 
 
-def _every_node_alone(record: Record, _: Fraction) -> Fraction:
-    rails, rate, sizes = _nodes(record)
+def _every_node_alone(record: Record, optimum: Fraction) -> Fraction:
+    """What the node needs that needs most; a claim about some plan is refuted by the best only."""
+    rails, rate = record["best"]["problem"]["rails"], _rate(record)
+    need(
+        Fraction(record["value"]) == optimum,
+        "value: expected the optimum: the claim is about the best plan",
+    )
+    sizes = [[size for _, size in side] for side in _sides(record)]
     need(
         all(rails ** len(each) <= MOST_TRIED for each in sizes),
         f"a node of more than {MOST_TRIED} assignments: expected a smaller instance",
     )
     return max(best_unequal(each, [rate] * rails) for each in sizes)
+
+
+def _fractions(record: Record) -> list[list[Fraction]]:
+    """Every NIC's rate over the fastest one's, [node][rail], where it is the same both ways."""
+    tx, rx = (record["best"]["problem"][side] for side in ("tx", "rx"))
+    need(tx == rx, "rates that differ between the ways: expected those of the claim, the same")
+    fastest = max(map(max, tx))
+    return [[Fraction(rate, fastest) for rate in row] for row in tx]
+
+
+def _one_nic(fraction: Fraction) -> Allowed:
+    """The optimum, where exactly one NIC is at this fraction of all others."""
+
+    def allowed(record: Record, optimum: Fraction) -> Fraction:
+        odd = [rate for row in _fractions(record) for rate in row if rate != 1]
+        need(odd == [fraction], f"rates: expected one NIC at {fraction} of all others")
+        return optimum
+
+    return allowed
+
+
+def _different_rails(record: Record, optimum: Fraction) -> Fraction:
+    rates = _fractions(record)
+    need({rate for row in rates for rate in row} == {0, 1}, "rates: expected one, or dead NICs")
+    need(len(set(map(sum, rates))) > 1, "rails: expected nodes with different numbers of them")
+    return optimum
 
 
 def _printed(record: Record, optimum: Fraction) -> Fraction:
@@ -89,17 +140,17 @@ def _hidden(record: Record, _: Fraction) -> Fraction:
     return hot.hidden
 
 
-ALLOWED: dict[str, Callable[[Record, Fraction], Fraction]] = {
-    "a sender that balances its rails with LPT leaves its receivers balanced": _optimum,
-    "aggregate-uniform sending makes receiving uniform": _optimum,
+ALLOWED: dict[str, Allowed] = {
+    "a sender that balances its rails with LPT leaves its receivers balanced": _balanced,
+    "aggregate-uniform sending makes receiving uniform": _balanced,
     "round robin keeps T4's bound for chunks of different sizes": _granular,
     "list scheduling keeps LPT's ratio in any order": _graham,
     "LPT is within (4N - 2)/(3N) of the optimum": _below_graham,
     "some plan attains the optimum of every node alone, whatever the sizes": _every_node_alone,
-    "uniform over the rails alive at both ends is optimal": _optimum,
+    "uniform over the rails alive at both ends is optimal": _one_nic(Fraction(0)),
     "nodes with different numbers of rails: spreading each pair evenly keeps the sender uniform "
-    "and optimal": _optimum,
-    "the uniform split stays optimal when one NIC runs at half speed": _optimum,
+    "and optimal": _different_rails,
+    "the uniform split stays optimal when one NIC runs at half speed": _one_nic(Fraction(1, 2)),
     "R1 > R2 gives a node N channels of R2 to another, also from one GPU": _optimum,
     "FAST is within 1 + (B2/B1)(m + m/n) of the optimum": _printed,
     "in descending order every redistribution but the last is hidden": _hidden,

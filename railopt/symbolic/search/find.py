@@ -344,7 +344,11 @@ def _t10() -> Iterator[tuple[str, Record]]:
             ["R1 > R2"],
         ),
     )
-    for name, hot in (("n2-m5", Hot(2, 5, 4, 1, (5,))), ("n4-m8", Hot(4, 8, 9, 1, (8,)))):
+    for name, hot in (
+        ("n3-m3", Hot(3, 3, 2, 1, (1, 5), 2)),
+        ("n2-m5", Hot(2, 5, 4, 1, (5,))),
+        ("n4-m8", Hot(4, 8, 9, 1, (8,))),
+    ):
         yield (
             f"T10-fast-theorem3-{name}.json",
             record(

@@ -156,7 +156,7 @@ def exact_condition(
     quick: bool = False, *, condition: Callable[[int, int], bool] | None = None
 ) -> Result:
     """T2a for every pair with traffic: implied exactly if M <= 2 or N = 1, with the dimensions of
-    the null space and its image.
+    the null space and its image for M >= 3.
     """
     most = 4 if quick else 5
     expected = condition or (lambda nodes, rails: nodes <= 2 or rails == 1)
@@ -169,9 +169,9 @@ def exact_condition(
         image = rank(fixed + received, columns) - rank(fixed, columns)
         if (image == 0) != expected(nodes, rails):
             failures.append(f"M = {nodes}, N = {rails}: receivers deviate in {image} dimensions")
-        if nodes >= 2 and (free, image) != (
+        if nodes >= 3 and (free, image) != (
             nodes * (nodes - 2) * (rails - 1),
-            (nodes - 1) * (rails - 1) * (nodes > 2),
+            (nodes - 1) * (rails - 1),
         ):
             failures.append(
                 f"M = {nodes}, N = {rails}: null space of dimension {free}, image {image}"
@@ -182,7 +182,7 @@ def exact_condition(
         f"all M, N <= {most}",
         failures,
         assumed,
-        "null space of dimension M (M-2)(N-1), receivers deviate in (M-1)(N-1) dimensions",
+        "M >= 3: null space of dimension M (M-2)(N-1), receivers deviate in (M-1)(N-1) dimensions",
     )
 
 

@@ -152,18 +152,25 @@ def printed_bound(quick: bool = False) -> Result:
 
 
 def printed_bound_refuted(quick: bool = False, *, last_term: int | None = None) -> Result:
-    """T10b for all n, m: one tile of L bytes from one GPU to one GPU takes 1 + 2(m-1) B2/B1 times
-    L/(m B2).
+    """T10b for all n, m, in units of L/(m B2): one tile of L bytes from one GPU to one GPU takes
+    1 + 2(m-1) B2/B1, which exceeds the printed bound exactly if m - 2 > m/n.
 
-    That exceeds the printed bound exactly if m - 2 > m/n; `last_term` replaces (m-1) in the
-    redistribution, and then it does not.
+    Two stages, the first of e L bytes, exceed it for every m > 2 as e goes to 0 (T10c's family).
+    `last_term` replaces (m-1) in the redistribution, and then neither does.
     """
-    n, m, beta = sp.symbols("n m beta", positive=True)  # beta = B2/B1
+    n, m, beta, e = sp.symbols("n m beta e", positive=True)  # beta = B2/B1
     redistribution = (m - 1) if last_term is None else last_term
-    excess = beta * ((m - 1) + redistribution) - beta * (m + m / n)
-    failures = (
-        [] if is_zero(excess - beta * (m - 2 - m / n)) else [f"the excess is {sp.factor(excess)}"]
-    )
+    printed = 1 + beta * (m + m / n)
+    excess = 1 + beta * ((m - 1) + redistribution) - printed
+    family = beta * (m - 1) + beta * m / n + (1 - e) * (1 + redistribution * beta) - printed
+    failures = [
+        f"{name}: the excess is {sp.factor(found)}"
+        for name, found, expected in (
+            ("one tile", excess, beta * (m - 2 - m / n)),
+            ("two stages", family, beta * (m - 2) - e * (1 + (m - 1) * beta)),
+        )
+        if not is_zero(found - expected)
+    ]
     found = [
         (a, b) for a in range(2, 9) for b in range(2, 9) if excess.subs({n: a, m: b, beta: 1}) > 0
     ]
@@ -174,8 +181,11 @@ def printed_bound_refuted(quick: bool = False, *, last_term: int | None = None) 
         "symbolic",
         "all n, m, B1, B2",
         failures,
-        ("all bytes of the last stage are for one GPU",),
-        "exceeded exactly if m - 2 > m/n",
+        (
+            "all bytes of a stage are for one GPU",
+            "two stages: S_i = row_i/n, and the first is over before the traffic inside servers",
+        ),
+        "exceeded by one tile exactly if m - 2 > m/n, by two stages for every m > 2",
     )
 
 

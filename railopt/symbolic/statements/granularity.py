@@ -65,8 +65,8 @@ def flow_bound_tight(quick: bool = False, *, same_rail: bool = True) -> Result:
 
 
 def chunk_size(quick: bool = False, *, factor: Expr = N - 1) -> Result:
-    """T4b: q = eps L / ((N-1) s) makes the bound of T4 (1 + eps) L / N; with s = 1 the same for
-    T4c.
+    """T4b: q = eps L / ((N-1) s) makes the bound of T4 (1 + eps) L / N, of either side; with s = 1
+    the same for T4c.
     """
     value = L / N + (1 - 1 / N) * s * (eps * L / (factor * s))
     failures = (
@@ -76,7 +76,12 @@ def chunk_size(quick: bool = False, *, factor: Expr = N - 1) -> Result:
         "symbolic",
         "all N >= 2, s, L, eps",
         failures,
-        ("c <= L", "N >= 2", "the bound grows with q, so smaller chunks are as good"),
+        (
+            "r_k, c_f <= L",
+            "s is the most peers of any node, on either side, or 1 with T4c",
+            "N >= 2",
+            "the bound grows with q and s, so smaller chunks and fewer peers are as good",
+        ),
     )
 
 

@@ -4,8 +4,8 @@ column sum of D.
 T9    tx[k,n] = a_k b_n, rx[f,n] = c_f b_n    the split D b_n/B is optimal on both sides at once
 T9a   any rates, b_n the least of rail n       the same split is done by L/B; optimal if a node of
       rates b has r = L or c = L
-T9b   one NIC at a fraction phi                the uniform split costs 1/phi, T9a N/(N-1+phi): 2
-      against 16/15 for N = 8, phi = 1/2
+T9b   one NIC at a fraction phi                the uniform split costs 1/phi, T9a N/(N-1+phi), if
+      its node is a bottleneck: 2 against 16/15 for N = 8, phi = 1/2
 T9c   one NIC dead                             uniform over the rails alive at both ends costs at
       most N/(N-1)
 """
@@ -189,7 +189,7 @@ def one_slow_nic(quick: bool = False, *, fraction: Expr = phi, bottleneck: bool 
                 ]
             uniform, _ = loads(topology, proportional_split(topology, [sp.Integer(1)] * rails))
             if not is_zero(uniform[0][0] / fraction - rows[0] / rails / fraction):
-                failures.append(f"{topology}: the uniform split does not cost 1/phi")
+                failures.append(f"{topology}: the uniform split does not take r/(N phi)")
     failures += (
         []
         if is_zero((L / (N - 1 + phi)) / (L / N) - N / (N - 1 + phi))
@@ -201,7 +201,7 @@ def one_slow_nic(quick: bool = False, *, fraction: Expr = phi, bottleneck: bool 
         "symbolic",
         f"the factor for all N; every NIC for M, N <= {most}, every D and phi",
         failures,
-        ("0 < phi <= 1, the same both ways", "r_0 = L or c_0 = L for optimality"),
+        ("0 < phi <= 1, the same both ways", "r_0 = L or c_0 = L for 1/phi and for optimality"),
         "N = 8, phi = 1/2: 16/15 against 2",
     )
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from railopt.checking import check
-from railopt.symbolic.search.counterexamples import files
+from railopt.symbolic.registry import proofs_folder
+from railopt.symbolic.search.counterexamples import files, read, replay
+from railopt.symbolic.search.find import coupled, flow, fluid
+from railopt.symbolic.statements.fast import Hot, printed_bound_refuted
 
 
 def test_a_claim_that_is_not_made_is_called_so(tmp_path: Path) -> None:
@@ -17,3 +24,83 @@ def test_a_claim_that_is_not_made_is_called_so(tmp_path: Path) -> None:
         verdict = check(path)
         assert verdict.ok
         assert said in verdict.kind
+
+
+def forged(name: str, best: dict[str, Any], bad: dict[str, Any], *figures: str) -> dict[str, Any]:
+    """A committed counterexample's claim about another instance; value, optimum and at_most."""
+    record = read(proofs_folder() / "counterexamples" / name)
+    named = dict(zip(("value", "optimum", "at_most"), figures, strict=True))
+    return {**record, "best": best, "bad": bad, **named}
+
+
+def slow(rate: int, others: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two nodes that exchange a byte, NIC 0 of node 0 slower: the best split, and the even one."""
+    pairs, total = [(0, 1), (1, 0)], rate + others
+    best = fluid(
+        [[rate, others], [others, others]],
+        [[0, 1], [1, 0]],
+        0,
+        flow(total, {pair: [rate, others] for pair in pairs}),
+        Fraction(1, total),
+    )
+    return best, {"flow": flow(2, {pair: [1, 1] for pair in pairs})}
+
+
+PAIR = coupled(((0, 1, 1), (0, 1, 1)), 2, [0, 1], 1)
+MEET = coupled(((0, 2, 1), (1, 2, 1)), 2, [0, 1], 1)
+SENT = {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}}
+FOUR = coupled(((0, 1, 1),) * 4, 2, [0, 1, 1, 1], 1, SENT)
+UNLIKE = {**FOUR, "problem": {**FOUR["problem"], "tx": [[1, 3], [3, 3]], "rx": [[3, 3], [3, 3]]}}
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            forged(
+                "T2-uniform-sending-m3-n2.json",
+                UNLIKE,
+                {"assignment": [0, 1, 0, 1]},
+                *("2", "1", "1"),
+            ),
+            "rates that differ",
+        ),
+        (forged("T8-unequal-sizes.json", PAIR, {"assignment": [0, 0]}, "2", "1", "1"), "optimum"),
+        (
+            forged(
+                "T4-round-robin-unequal.json",
+                MEET,
+                {"policy": "round-robin", "assignment": [0, 0]},
+                *("2", "1", "3/2"),
+            ),
+            "the claim allows 2",
+        ),
+        (forged("T9-slow-nic-n2.json", *slow(1, 4), "1/2", "1/5", "1/5"), "one NIC at 1/2"),
+        (forged("T9-dead-rail-elsewhere.json", *slow(1, 2), "1/2", "1/3", "1/3"), "one NIC at 0"),
+        (forged("T9-different-rails.json", *slow(1, 2), "1/2", "1/3", "1/3"), "dead NICs"),
+    ],
+    ids=["T2", "T8b", "T4e", "T9b", "T9d", "T9e"],
+)
+def test_an_instance_that_a_claim_is_not_about_refutes_nothing(
+    record: dict[str, Any], said: str
+) -> None:
+    assert [problem for problem in replay(record) if said in problem]
+
+
+def test_fasts_printed_bound_falls_for_three_gpus_but_not_for_one_server_or_two_gpus() -> None:
+    for servers in (3, 4, 8):
+        for gpus in (3, 4, 8):
+            stages = (1, 40 * servers - 1)
+            hot = Hot(servers, gpus, gpus - 1, 1, stages, 40)
+            assert hot.hides
+            assert hot.time > hot.printed() * hot.best
+        small = Hot(servers, 2, 1, 1, (1, 40 * servers - 1), 40)
+        assert small.printed() == small.corrected()
+    assert "two stages for every m > 2" in printed_bound_refuted(quick=True).detail
+    alone = Hot(1, 3, 2, 1, (1, 39), 40)
+    figures = [str(time) for time in (alone.time, alone.best, alone.printed() * alone.best)]
+    assert alone.time > alone.printed() * alone.best  # but one server has nobody to send to
+    record = forged(
+        "T10-fast-theorem3-n3-m3.json", {**vars(alone), "stages": [1, 39]}, {}, *figures
+    )
+    assert replay(record) == ["it can't be replayed: servers: 1 is not a whole number in its range"]
