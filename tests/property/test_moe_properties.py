@@ -11,7 +11,7 @@ from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.optimal import optimal
 from railopt.moe.placement.placement import Placement, slot_gpus
 from railopt.moe.placement.prophet import evaluate, measure, pro_prophet
-from railopt.moe.placement.replicate import heaviest_first, rebalance
+from railopt.moe.placement.replicate import heaviest_first, hierarchical, rebalance
 from railopt.moe.routing.dispatch import split
 
 LOADS = (
@@ -31,13 +31,16 @@ def test_heaviest_first_keeps_equal_loads_in_order(rows: list[tuple[float, ...]]
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_replicas_never_share_a_gpu_with_their_twin(data: st.DataObject) -> None:
-    gpus, experts = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 9))
+    nodes, each, experts = (data.draw(st.integers(1, most)) for most in (3, 4, 9))
+    gpus, groups = nodes * each, data.draw(st.integers(1, experts))
     replicas = data.draw(st.integers(experts, experts * gpus))
     weight = data.draw(st.lists(st.integers(0, 100), min_size=experts, max_size=experts))
-    phy2log, log2phy, logcnt = rebalance([weight], replicas, 1, 1, gpus)
+    phy2log, log2phy, logcnt = rebalance([weight], replicas, groups, nodes, gpus)
     placed = Placement.from_phy2log(
-        phy2log, 1, gpus, experts
+        phy2log, nodes, each, experts
     )  # refuses duplicates and missing experts
+    if hierarchical(experts, replicas, groups, nodes, gpus):
+        assert placed.layers_keeping(groups) == 1
     assert placed.copies.tolist() == logcnt.tolist()
     assert (log2phy >= 0).sum() == replicas
     held = np.bincount(slot_gpus(replicas, gpus), minlength=gpus)
