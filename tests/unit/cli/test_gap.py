@@ -117,7 +117,7 @@ def test_a_plan_that_cannot_be_saved_is_printed_all_the_same(
 def test_solve_refuses_one_file_for_two_things(
     other: str, tmp_path: Path, railopt_cli: Cli
 ) -> None:
-    path = tmp_path / "m.lp"
+    path = tmp_path / "m.npz"
     line = ["solve", "moe:tokens=64", *SMALL, "-o", path, other, path, "--force"]
     ran = railopt_cli(*line)
     assert (ran.code, ran.out, path.exists()) == (1, "", False)
