@@ -12,7 +12,7 @@ The message of a verdict says by what.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -231,11 +231,11 @@ def _certificate(
             f"against {_name(traffic)}"
         )
     if problem["kind"] == "moved":
-        _, whole = next(_traffics(traffic, problem, [problem["gpus"]]))
+        _, whole = next(_traffics(traffic, problem, problem["gpus"]))
         said = f"its bytes between GPUs are those of {_name(traffic)}"
         return _held(verdict, _other_units(problem, between_nodes(whole)), said)
     tried = []
-    for gpus, whole in _traffics(traffic, problem, [len(problem["tx"][0]), *GPUS]):
+    for gpus, whole in _traffics(traffic, problem):
         missed = _other_traffic(certificate, between_nodes(whole), _name(traffic))
         if gpus is None or not missed:
             said = f"its bytes between nodes are those of {_name(traffic)}"
@@ -336,10 +336,10 @@ def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
 
 
 def _traffics(
-    traffic: Given, problem: Mapping[str, Any], gpus: Sequence[int]
+    traffic: Given, problem: Mapping[str, Any], gpus: int | None = None
 ) -> Iterator[tuple[int | None, Traffic]]:
     """(GPUs a node, traffic) for a certificate, which may not say how many there are: None where
-    the traffic says it itself; what is generated, for each of `gpus` for which it can be.
+    the traffic says it itself; what is generated, for `gpus`, or for all numbers that are tried.
     """
     if isinstance(traffic, Traffic):
         yield None, traffic
@@ -350,7 +350,7 @@ def _traffics(
         yield None, Traffic.read_sized(text, nodes, rails)
         return
     refused, made = [], None
-    for count in dict.fromkeys(gpus):
+    for count in dict.fromkeys([gpus] if gpus else [rails, *GPUS]):
         try:
             made = _traffic(text, Fabric.uniform(nodes, rails, gpus=count))
         except InputError as error:
