@@ -738,7 +738,7 @@ class Side(NamedTuple):
 
 class Piece(NamedTuple):
     """A chunk in the order of the search: what it takes at each side, and for each side the sums
-    that the chunks after it can have (as bits) and what they have all together.
+    that the chunks after it can have (as bits, or none) and what they have all together.
     """
 
     takes: Rooms
@@ -757,7 +757,7 @@ def prove_joint(
     start: Way = tuple(sorted(zip(*(side.rooms for side in sides), strict=True)))
     ways = {start}
     for piece in in_order(sides, meter):
-        words = sum(map(int.bit_length, piece.sums)) // 64
+        words = sum(map(int.bit_length, (*piece.sums, *piece.to_come))) // 64
         each = len(start) * (18 * len(sides) + words)
         before, ways = ways, set()
         for way in before:
@@ -791,15 +791,17 @@ def named_sides(
 
 def in_order(sides: list[Side], meter: Meter) -> list[Piece]:
     """The chunks that touch a side: those of the tightest sides first, of several before those of
-    one, then by falling size.
+    one, then by falling size.  Without sums where these would take too many bits.
     """
     touching = [*filter(any, zip(*(side.taken for side in sides), strict=True))]
-    meter.spend(len(touching) * (sum(map(sum, touching)) // 16 + 10 * len(sides) + 20))
+    words = len(touching) * sum(map(sum, touching)) // 16
+    summed = words <= WORK // 4
+    meter.spend(len(touching) * (10 * len(sides) + 20) + words * summed)
     last_first = sorted(touching, key=lambda takes: ([take > 0 for take in takes], max(takes)))
-    sums, totals, pieces = (1,) * len(sides), (0,) * len(sides), []
+    sums, totals, pieces = (1,) * len(sides) * summed, (0,) * len(sides), []
     for takes in last_first:
         pieces.append(Piece(takes, sums, totals))
-        sums = tuple(bits | bits << take for bits, take in zip(sums, takes, strict=True))
+        sums = tuple(bits | bits << take for bits, take in zip(sums, takes, strict=summed))
         totals = tuple(map(int.__add__, totals, takes))
     return pieces[::-1]
 
@@ -824,7 +826,11 @@ def placed(way: Way, piece: Piece, meter: Meter) -> list[Way]:
 
 
 def useful(rooms: Rooms, sums: Rooms) -> Rooms:
-    """Of each room as much as the chunks to come can fill: the largest of their sums within it."""
+    """Of each room as much as the chunks to come can fill: the largest of their sums within it; all
+    of it without sums.
+    """
+    if not sums:
+        return rooms
     return tuple(
         [
             (bits & ((2 << room) - 1)).bit_length() - 1

@@ -136,9 +136,10 @@ CERTIFICATES: dict[str, Callable[[], Any]] = {
     ),
     "chunks of 2^4000 in a joint witness": lambda: coupled(
         2,
-        [1, 1],
-        {"src": [0, 0], "dst": [1, 1], "size": [2**4000, 1]},
+        [1] * 8,
+        {"src": [0] * 40, "dst": [1] * 40, "size": [2**4000 + i * i for i in range(40)]},
         {"kind": "joint", "send": [0], "recv": [1]},
+        str(5 * 2**4000 + 2569),
     ),
     "3,000 rails in prices of whole chunks": lambda: coupled(
         2, [1] * 3000, LONG, {"kind": "whole", "send": [[1] * 3000] * 2, "recv": [[0] * 3000] * 2}

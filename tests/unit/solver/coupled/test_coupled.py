@@ -36,14 +36,17 @@ def moe() -> tuple[Fabric, Chunks]:
     return fabric, workloads.moe(fabric, skew=0.8, seed=1).chunks("4MiB")
 
 
+@pytest.mark.parametrize(
+    "sizes", [(15_274_935, 21_038_806), (1_527_493_511, 2_103_880_601), (10**17 + 3, 10**17 + 9)]
+)
 def test_two_chunks_of_irregular_bytes_are_proved_without_another_solver(
-    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The joint witness counts in bytes: it takes half of what the kernel may spend."""
+    """The joint witness counts in bytes: with the sums of small ones, without those of large."""
     monkeypatch.setattr(coupled_steps, "integer_program", lambda race: None)
     fabric = Fabric.uniform(2, 3).degraded({(0, 2): 0, (1, 1): Fraction(1, 4)})
     sent = np.zeros((6, 6), np.int64)
-    sent[0, 3], sent[1, 4] = 15_274_935, 21_038_806
+    sent[0, 3], sent[1, 4] = sizes
     chunks = railopt.Traffic(sent, 2).chunks("flow")
     solved = railopt.solve(fabric, chunks, limit_s=20)
     assert solved.proved
