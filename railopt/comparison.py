@@ -98,7 +98,7 @@ def _text(value: Fraction | None) -> str | None:
 def compare(
     healthy: Fabric, degraded: Fabric, chunks: Chunks, policies: Sequence[str] = tuple(POLICIES)
 ) -> Comparison:
-    """Every policy on both fabrics, which differ in the rates of NICs alone."""
+    """Every policy, each once, on both fabrics, which differ in the rates of NICs alone."""
     for name in ("nodes", "rails", "gpus"):
         sizes = getattr(healthy, name), getattr(degraded, name)
         if sizes[0] != sizes[1]:
@@ -132,7 +132,7 @@ def compare(
         _bound(healthy, chunks),
         _bound(degraded, chunks),
         [(node, rail) for node, rail in np.argwhere(differ).tolist()],
-        [_cost(healthy, degraded, chunks, policy) for policy in policies],
+        [_cost(healthy, degraded, chunks, policy) for policy in dict.fromkeys(policies)],
     )
 
 
