@@ -148,8 +148,8 @@ def _numba() -> Any:
     class Compiling(event.Listener):  # type: ignore[misc]  # numba carries no types
         """Says that a compilation begins, and rests the garbage collector until it ends: it would
         look at all of the compiler's objects again and again and find nothing.  Within that of a
-        kernel of ours, which alone have no wrapper for C, parts are compiled as parts, and calls
-        are remembered.
+        kernel of ours, which alone have no wrapper for C, parts are compiled as parts, calls are
+        remembered, and Ctrl-C tears no module of LLVM.
         """
 
         nested, collects, ours, within = 0, False, False, ExitStack()
@@ -159,6 +159,7 @@ def _numba() -> Any:
                 self.ours = "no_cfunc_wrapper" in event.data["dispatcher"].targetoptions
                 if self.ours:
                     self.within.enter_context(_calls_remembered())
+                    self.within.enter_context(_modules_untorn())
                 self.collects = gc.isenabled()
                 gc.disable()
                 _tell()
@@ -210,6 +211,27 @@ def _calls_remembered() -> Iterator[None]:
         yield
     finally:
         numbas.get_call_type = asked
+
+
+@contextmanager
+def _modules_untorn() -> Iterator[None]:
+    """Meanwhile Ctrl-C waits while numba links a module and turns it into machine code: between the
+    call of LLVM that takes a module over and the line that says so, it would be freed twice, and in
+    what LLVM calls back it would be lost.
+    """
+    from numba.core.codegen import CPUCodeLibrary
+
+    finalize = CPUCodeLibrary.finalize
+
+    def finalized(library: Any) -> None:
+        with interrupts_wait():
+            finalize(library)
+
+    CPUCodeLibrary.finalize = finalized
+    try:
+        yield
+    finally:
+        CPUCodeLibrary.finalize = finalize
 
 
 def _as_part(dispatcher: Any) -> None:

@@ -40,6 +40,7 @@ class KeepInterrupts:
 
     def __enter__(self) -> KeepInterrupts:
         self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
+        self._printer, sys.excepthook = sys.excepthook, self._printed
         if threading.current_thread() is threading.main_thread():
             self._ends = os.pipe()
             os.set_blocking(self._ends[1], False)
@@ -60,7 +61,7 @@ class KeepInterrupts:
             os.close(self._ends[1])
             self._thread.join()
             os.close(self._ends[0])
-        sys.unraisablehook = self._hook
+        sys.unraisablehook, sys.excepthook = self._hook, self._printer
         if self.struck and self._again_s is not None and isinstance(error, Exception):
             raise KeyboardInterrupt from error
 
@@ -82,6 +83,13 @@ class KeepInterrupts:
     def _unraisable(self, lost: Any) -> None:
         if not (issubclass(lost.exc_type, KeyboardInterrupt) or self.struck or self._arriving()):
             self._hook(lost)
+
+    def _printed(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """What C would print and go on, as some libraries do while they import another."""
+        if not issubclass(kind, KeyboardInterrupt):
+            self._printer(kind, error, trace)
 
     def _arriving(self) -> bool:
         """Whether a signal came of which `_watch` has not heard all yet; another thread may still

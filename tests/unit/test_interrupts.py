@@ -12,10 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from numba.core.codegen import CPUCodeLibrary
 
 from railopt.cli.main import main
+from railopt.compiled import njit
 from railopt.interrupts import AGAIN_S, KeepInterrupts, interrupts_wait
 from railopt.sweep import client, spec
 
@@ -191,6 +194,47 @@ def test_a_kernel_that_a_ctrl_c_meets_on_its_way_from_the_cache_is_whole() -> No
         (0, "done\n"),
         (0, "interrupted\ndone\n"),
     ], said
+
+
+def test_a_ctrl_c_tears_no_module_of_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM takes modules over when they are linked: one that is torn there is freed twice."""
+    strikes, whole = ["once"], []
+    optimise, make = CPUCodeLibrary._optimize_final_module, CPUCodeLibrary._finalize_final_module
+
+    def struck(library: Any) -> None:
+        if strikes:
+            strikes.pop()
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        optimise(library)
+
+    def made(library: Any) -> None:
+        make(library)
+        whole.append(library)
+
+    monkeypatch.setattr(CPUCodeLibrary, "_optimize_final_module", struck)
+    monkeypatch.setattr(CPUCodeLibrary, "_finalize_final_module", made)
+    finalize = CPUCodeLibrary.finalize
+
+    @njit()
+    def kernel(number: int) -> int:
+        return number + 1
+
+    with pytest.raises(KeyboardInterrupt):
+        kernel(1)
+    assert whole, "the interrupt came after the module"
+    assert CPUCodeLibrary.finalize is finalize, "numba's own again"
+    assert kernel(1) == 2
+
+
+def test_what_c_prints_of_a_lost_ctrl_c_is_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    """A library in C that fails to import another prints why, with the hook for it."""
+    with KeepInterrupts():
+        sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+        assert capsys.readouterr().err == ""
+        sys.excepthook(ValueError, ValueError("odd"), None)
+    assert "ValueError: odd" in capsys.readouterr().err
+    assert sys.excepthook.__name__ == "excepthook"
 
 
 def test_a_command_that_loses_a_ctrl_c_and_fails_is_interrupted(
