@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from railopt.arrays import whole_number
+from railopt.arrays import require_type, whole_number
 from railopt.bounds import Bound, local_bound, lower_bound, node_sizes
 from railopt.bracket import Bracket, Status, bytes_above, gap_between
 from railopt.certificate import Certificate, certify, save_certificate, save_moved
-from railopt.errors import CheckFailed, InputError
+from railopt.errors import CheckFailed
 from railopt.fabric import Fabric
 from railopt.plans import Bottleneck, Plan
 from railopt.policies import plan as make_plan
@@ -289,10 +289,8 @@ def gaps(
     from railopt.solver.local.deadline import time_limit
 
     plans = list(plans) if isinstance(plans, Iterable) else [plans]
-    if odd := [each for each in plans if not isinstance(each, Plan)]:
-        raise InputError(
-            f"a {type(odd[0]).__name__} to compare: expected a plan, or a list of them"
-        )
+    for each in plans:
+        require_type(each, Plan, "plan", "a Plan, or a list of them")
     limit_s, seed = time_limit(limit_s, 0), whole_number(seed, "seed", 0, INT64_MAX)
     known: dict[tuple[str, str], tuple[GapReport, Rivals]] = {}
     for plan in plans:

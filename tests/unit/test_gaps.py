@@ -158,7 +158,7 @@ def test_a_limit_below_zero_is_refused() -> None:
 
 @pytest.mark.parametrize("odd", [5, "lpt", CHUNKS, [on_rails(0, 0, 0), 5]])
 def test_what_is_no_plan_is_refused(odd: Any) -> None:
-    with pytest.raises(InputError, match="expected a plan, or a list of them"):
+    with pytest.raises(InputError, match="expected a Plan, or a list of them"):
         gap(odd)
 
 

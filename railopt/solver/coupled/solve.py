@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from railopt.arrays import whole_number
+from railopt.arrays import require_type, whole_number
 from railopt.bracket import Bracket, Status
 from railopt.chunks import Chunks
 from railopt.errors import InputError
@@ -50,14 +50,9 @@ def solve(
     (Ctrl-C) ends the race; the best so far is returned, with "interrupted" among the notes.  So are
     steps that failed: what the others know stays.
     """
-    if not isinstance(chunks, Chunks):
-        raise InputError(
-            f"a {type(chunks).__name__} to solve: expected chunks, e.g. traffic.chunks('1MiB')"
-        )
-    if not isinstance(fabric, Fabric):
-        raise InputError(f"a {type(fabric).__name__} to solve on: expected a fabric")
-    if start is not None and not isinstance(start, Plan):
-        raise InputError(f"a {type(start).__name__} to start from: expected a plan")
+    require_type(chunks, Chunks, "chunks", "chunks, e.g. traffic.chunks('1MiB')")
+    require_type(fabric, Fabric, "fabric", "a Fabric")
+    require_type(start, Plan | None, "start", "a Plan")
     if report is not None and not callable(report):
         raise InputError(f"report = {shown(report)}: expected a function of a Progress")
     seed = whole_number(seed, "seed", 0, INT64_MAX)

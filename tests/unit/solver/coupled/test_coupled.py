@@ -578,7 +578,7 @@ def test_an_interrupt_is_answered_from_the_first_moment(after: float, tmp_path: 
     ("given", "message"),
     [
         ({"backend": []}, r"unknown back-end \[\]"),
-        ({"start": 5}, "a int to start from: expected a plan"),
+        ({"start": 5}, "start is of type int: expected a Plan"),
         ({"report": 5}, "report = 5: expected a function"),
     ],
 )
