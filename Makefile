@@ -86,7 +86,7 @@ verified: $(VENV)/.base         ## railopt-verified: the checker, extracted from
 proofs: $(VENV)/.test verified  ## the Coq proofs: build, extract, audit, planted mutants (MUTANTS=3: every third), ties to Python (installs Debian's coq, ocaml and zarith as root)
 	RAILOPT_MUTANTS=$(MUTANTS) $(PY) -m pytest tests/proofs --ignore tests/proofs/test_verified.py
 	$(VENV)/bin/railopt prove --kernel
-test-verified: $(VENV)/.test verified ## railopt-verified against check.py: certificates that make test RECORD=FOLDER left there, or the kernel's own tests; mutants, damage
+test-verified: $(VENV)/.test verified ## railopt-verified against checker.py: certificates that make test RECORD=FOLDER left there, or the kernel's own tests; mutants, damage
 	$(if $(RECORD),RAILOPT_RECORD="$(abspath $(RECORD))") $(PY) -m pytest tests/proofs/test_verified.py
 test-rdma: $(VENV)/.test        ## the verbs sender on libibverbs and Soft-RoCE, in a guest under qemu (installs Debian packages as root)
 	tests/hardware/guest/prepare.sh .cache/guest

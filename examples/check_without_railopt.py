@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A certificate, checked on a machine without railopt
 #
-# The kernel is one file of the standard library. This script makes a certificate, copies it and
-# `railopt/check.py`, nothing else, to an empty folder, and checks it there with `python3 -S -I`: no
-# site-packages, no railopt. Then it falsifies the certificate, which the kernel refuses.
+# The checker is one file of the standard library. This script makes a certificate, copies it and
+# `railopt/checker.py`, nothing else, to an empty folder, and checks it there with `python3 -S -I`:
+# no site-packages, no railopt. Then it falsifies the certificate, which the checker refuses.
 
 # %%
 import json
@@ -19,7 +19,7 @@ import railopt
 def check(folder: Path, name: str) -> int:
     """The kernel's exit code, in a Python that sees neither site-packages nor this folder."""
     ran = subprocess.run(
-        [sys.executable, "-S", "-I", "check.py", name], cwd=folder, capture_output=True, text=True
+        [sys.executable, "-S", "-I", "checker.py", name], cwd=folder, capture_output=True, text=True
     )
     print(f"exit code {ran.returncode}: {(ran.stdout + ran.stderr).strip()}")
     return ran.returncode
@@ -33,7 +33,7 @@ outcome = railopt.solve(fabric, chunks, limit_s=5)
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
     outcome.save_certificate(folder / "best.json")
-    shutil.copy(railopt.kernel.__file__, folder / "check.py")
+    shutil.copy(railopt.checker.__file__, folder / "checker.py")
     assert check(folder, "best.json") == 0
 
     record = json.loads((folder / "best.json").read_text())

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.tables import table
+from railopt.base.tables import table
 
 
 def arguments(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from railopt import Fabric, Traffic, plan
-from railopt.dice import Dice, falling
+from railopt.base.dice import Dice, falling
 from railopt.schedule import Schedule, synthesise
 from railopt.schedule.phases import Phases, phases
 from railopt.sim import Assumptions, Flows, simulate

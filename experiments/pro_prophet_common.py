@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from railopt.fabric import Fabric
+from railopt.base.units import PS_PER_S
+from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.presets import Preset
 from railopt.moe.routing.trace import Trace
-from railopt.units import PS_PER_S
 
 TRACES = Path(__file__).resolve().parent / "traces"
 

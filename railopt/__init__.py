@@ -15,22 +15,23 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from railopt import errors, units, workloads
-from railopt.bracket import Bracket, Status
-from railopt.certificate import Certificate
-from railopt.check import Verdict
-from railopt.checking import check
-from railopt.chunks import Chunks
-from railopt.conversion import convert
-from railopt.fabric import Fabric, Spine
-from railopt.gaps import GapReport, gap
-from railopt.plans import Plan
+from railopt import checker
+from railopt.answers.check import check
+from railopt.answers.convert import convert
+from railopt.answers.gap import GapReport, gap
+from railopt.base import errors, units
+from railopt.checker import Verdict
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import Certificate
+from railopt.model import workloads
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric, Spine
+from railopt.model.plan import Plan
+from railopt.model.sources import demand_from, traffic_from
+from railopt.model.tokens import Tokens
+from railopt.model.traffic import Traffic
 from railopt.policies import POLICIES, plan
-from railopt.sources import demand_from, traffic_from
-from railopt.tokens import Tokens
-from railopt.traffic import Traffic
 
-kernel = importlib.import_module("railopt.check")  # the module, whose name the function has
 __version__ = "0.2.0.dev0"
 
 # Public names whose modules are heavy, and the rooms of the package: resolved on first use.
@@ -73,12 +74,12 @@ __all__ = [
     "Traffic",
     "Verdict",
     "check",
+    "checker",
     "convert",
     "cuda",
     "demand_from",
     "errors",
     "gap",
-    "kernel",
     "moe",
     "plan",
     "policies",

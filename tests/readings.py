@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from railopt import Fabric, Plan, simulate
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.runtime import LinkReport, Metrics, Report
 
 PORTS = "/sys/class/infiniband/mlx5_{rail}/ports/1/"

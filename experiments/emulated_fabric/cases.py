@@ -9,9 +9,9 @@ import numpy as np
 
 from experiments.emulated_fabric.network import HEADERS, MTU
 from railopt import Fabric, workloads
-from railopt.arrays import Ints
-from railopt.dice import Dice
-from railopt.errors import InputError
+from railopt.base.arrays import Ints
+from railopt.base.dice import Dice
+from railopt.base.errors import InputError
 
 PLAIN = "all_to_all_single"  # PyTorch's own, instead of a policy
 DIRECT = "direct"  # the same, each GPU to each GPU on their NICs, every receive posted first

@@ -19,7 +19,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from railopt.errors import BackendError, InputError, printable
+from railopt.base.errors import BackendError, InputError, printable
 
 CLONE_NEWNET, PR_SET_PDEATHSIG = 0x40000000, 1
 MTU, HEADERS = 1500, 66  # bytes of a packet; of its headers: Ethernet 14, IP 20, TCP 32

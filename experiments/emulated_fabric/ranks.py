@@ -20,7 +20,7 @@ import torch.distributed as dist
 from experiments.emulated_fabric import network
 from experiments.emulated_fabric.cases import OWN, PLAIN, Call, Loads
 from railopt import Fabric
-from railopt.errors import BackendError, printable
+from railopt.base.errors import BackendError, printable
 from railopt.torch import Groups, RailAllToAll
 from railopt.torch.carry import Carrier
 from railopt.torch.groups import members

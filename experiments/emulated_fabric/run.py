@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.emulated_fabric import network
 from experiments.emulated_fabric.cases import PLAIN, Case, cases, check_bounds, seconds
-from railopt.errors import InputError, RailoptError
-from railopt.tables import table
+from railopt.base.errors import InputError, RailoptError
+from railopt.base.tables import table
 
 RATIO, BYTES, WRONG = (
     "ratio of times, measured over predicted",

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, claim, figure, finish
 from experiments.fast_common import algbw, run_phases, seconds, synthesised, workload
 from railopt import Fabric
+from railopt.base.tables import table
 from railopt.schedule.phases import phases
 from railopt.sim.assumptions import ROCE_INCAST
-from railopt.tables import table
 
 KINDS = {"FAST": "fast", "ablation": "fast-nostage", "compact": "compact"}
 METHODS = {"pipelined": "pipelined", "SpreadOut": "spreadout"}

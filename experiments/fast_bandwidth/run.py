@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, claim, figure, finish
 from experiments.fast_common import METHODS, algbw, seconds, workload
 from railopt import Fabric
+from railopt.base.tables import table
 from railopt.schedule.decompose import longest_line
-from railopt.tables import table
 
 SKEWED = ("pairs", "receivers")
 

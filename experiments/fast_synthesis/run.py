@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, claim, figure, finish
 from experiments.fast_common import MB
 from railopt import Fabric, Traffic
-from railopt.dice import Dice
+from railopt.base.dice import Dice
+from railopt.base.tables import table
 from railopt.schedule import modelled, synthesise
 from railopt.schedule.report import timed
-from railopt.tables import table
 
 KINDS = ("compact", "pipelined", "fast", "spreadout")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.common import arguments, claim, figure, finish, reproduced
+from railopt.base.tables import table
+from railopt.base.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 from railopt.moe.hybrid.simulated import block_time
 from railopt.moe.hybrid.stream import Domain, Level, Stream, latency, optimum, plain_domains
-from railopt.tables import table
-from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 
 
 def stream(spec: dict[str, Any], centres: int, gbps: int) -> Stream:

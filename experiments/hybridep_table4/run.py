@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.common import arguments, claim, figure, finish
+from railopt.base.tables import table
+from railopt.base.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 from railopt.moe.hybrid.stream import Level, Stream, closed_form, latency_of_ratio
-from railopt.tables import table
-from railopt.units import PS_PER_S, parse_bytes, parse_rate, parse_time
 
 
 def nearest(workers: int, p: Fraction) -> Fraction:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.common import arguments, claim, figure, finish
+from railopt.base.tables import table
+from railopt.base.units import parse_rate
 from railopt.moe.hybrid.stream import Level, Stream, latency, optimum, plain_domains
-from railopt.tables import table
-from railopt.units import parse_rate
 
 MB = 10**6
 

@@ -19,11 +19,11 @@ from numba import njit
 import railopt
 from experiments.common import arguments, finish, reproduced
 from railopt import Chunks, Fabric, Plan, plan
-from railopt.dice import Dice, falling
+from railopt.base.dice import Dice, falling
+from railopt.base.units import parse_bytes
 from railopt.policies.common import make_plan
 from railopt.report.gaps import gap_against_chunk
 from railopt.report.saving import save_figure
-from railopt.units import parse_bytes
 
 COLUMNS = ("lpt", "lpt, random labels", "lpt, receive ties", "lpt-local", "lpt-global", "bracket")
 

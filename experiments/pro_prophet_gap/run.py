@@ -15,13 +15,13 @@ import numpy as np
 
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
-from railopt.bracket import gap_between
-from railopt.dice import Dice, falling
-from railopt.fabric import Fabric
+from railopt.base.dice import Dice, falling
+from railopt.base.tables import table
+from railopt.evidence.bracket import gap_between
+from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.optimal import optimal
 from railopt.moe.placement.prophet import algorithm1, evaluate, pro_prophet, shadow
-from railopt.tables import table
 
 PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet, path alone", "pro-prophet")
 

@@ -20,7 +20,9 @@ import numpy as np
 
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
-from railopt.fabric import Fabric
+from railopt.base.tables import table
+from railopt.model.fabric import Fabric
+from railopt.model.traffic import Traffic
 from railopt.moe.aim import rail_plan
 from railopt.moe.assess import dimensions
 from railopt.moe.placement.placement import Placement
@@ -30,8 +32,6 @@ from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import dispatch
 from railopt.moe.routing.predict import consecutive
 from railopt.moe.routing.trace import Trace
-from railopt.tables import table
-from railopt.traffic import Traffic
 
 WAYS = ("direct", "rails", "placement", "both")
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments.common import arguments, claim, figure, finish
 from experiments.pro_prophet_common import cluster, flat, trace
+from railopt.base.tables import table
 from railopt.moe.iteration.timeline import STYLES, Timeline, timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
@@ -22,7 +23,6 @@ from railopt.moe.presets import moe_gpt
 from railopt.moe.routing.predict import consecutive
 from railopt.report.gantt import gantt
 from railopt.report.saving import save_figure
-from railopt.tables import table
 
 PAIRS = (
     ("pro-prophet", "deepspeed"),

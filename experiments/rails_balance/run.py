@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish, reproduced
 from railopt import Fabric, plan, workloads
-from railopt.tables import table
+from railopt.base.tables import table
 
 SIDES = ("send", "receive")
 

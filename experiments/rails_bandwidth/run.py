@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan, workloads
+from railopt.base.tables import table
+from railopt.base.units import parse_bytes
 from railopt.sim import Assumptions, simulate
-from railopt.tables import table
-from railopt.units import parse_bytes
 
 PACKETS = Assumptions.packets()
 DIRECT = ("ecmp", "plb", "minrtt", "spray", "reps")

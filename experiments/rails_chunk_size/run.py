@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, figure, finish, reproduced
 from railopt import Fabric, Traffic, plan, workloads
+from railopt.base.tables import table
+from railopt.base.units import PS_PER_S, format_bytes, parse_bytes, parse_time
 from railopt.report.style import line
 from railopt.sim import Assumptions, simulate
 from railopt.sim.summary import node_bound
-from railopt.tables import table
-from railopt.units import PS_PER_S, format_bytes, parse_bytes, parse_time
 
 
 def promised(traffic: Traffic, rails: int, epsilon: float) -> int:

@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, figure, finish, reproduced
 from railopt import Chunks, Fabric, Plan, plan, workloads
-from railopt.bounds import lower_bound
+from railopt.base.tables import table
+from railopt.base.units import PS_PER_S
+from railopt.evidence.bounds import lower_bound
 from railopt.sim import Fault, simulate
-from railopt.tables import table
-from railopt.units import PS_PER_S
 
 
 def time(made: Plan) -> float:

@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, claim, figure, finish
 from railopt import Fabric, Traffic, plan
-from railopt.dice import Dice, falling
+from railopt.base.dice import Dice, falling
+from railopt.base.tables import table
 from railopt.moe.routing.trace import Trace
 from railopt.report.style import look
 from railopt.sim import Assumptions, simulate
-from railopt.tables import table
 
 EXPERTS, TOP_K, BF16 = 8, 2, 2
 PACKETS = Assumptions.packets()

@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.common import arguments, figure, finish, reproduced
 from railopt import Chunks, Fabric, Plan, Traffic, plan
-from railopt.dice import falling
+from railopt.base.dice import falling
+from railopt.base.units import parse_bytes
 from railopt.sim import Assumptions, simulate
 from railopt.sim.assumptions import ROCE_INCAST
-from railopt.units import parse_bytes
 
 PACKETS = Assumptions.packets()
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from experiments.common import arguments, figure, finish, reproduced
 from railopt import POLICIES, Chunks, Fabric, Plan, demand_from, plan
-from railopt.bounds import lower_bound
+from railopt.base.tables import lines, table
+from railopt.base.units import PS_PER_S, parse_rate
+from railopt.evidence.bounds import lower_bound
 from railopt.report.style import look
 from railopt.sim import Assumptions, simulate
-from railopt.tables import lines, table
-from railopt.units import PS_PER_S, parse_rate
 
 OWN = "own-nic"
 PLANNED = ("lpt", "even-excess", "spill")  # what chooses rails by loads

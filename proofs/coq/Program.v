@@ -2,7 +2,7 @@
 
     [verdict] at the end is the program that [proofs/verified] compiles; what it accepts [holds].
     The order of lists, weights without a job, a capacity that is stated: such things are checked
-    because [railopt/check.py] checks them, and no proof needs them. *)
+    because [railopt/checker.py] checks them, and no proof needs them. *)
 From Coq Require Import Arith NArith QArith Lia Lqa List Bool Permutation Mergesort Orders.
 From Rails Require Import Hot Copies QSums Jobs Counting Weights Cover Certificate Fluid Joint Loads Units Staged.
 From Rails Require Capacity Fast Spare.

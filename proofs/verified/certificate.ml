@@ -1,5 +1,5 @@
 (* Certificates: JSON as the input of the checker.  Raises [Plan.Wrong] for what has another form
-   than railopt/check.py expects. *)
+   than railopt/checker.py expects. *)
 
 open Checker
 open Json

@@ -1,5 +1,5 @@
 (* JSON as Python's json module reads it, within limits: no key twice, no long number, nothing
-   nested deep, and no more than [memory] bytes, counted as railopt/check.py counts them. *)
+   nested deep, and no more than [memory] bytes, counted as railopt/checker.py counts them. *)
 
 exception Bad of string
 

@@ -1,4 +1,4 @@
-(* Plan files: a zip of stored .npy arrays of integers and a header, as railopt/check.py reads it.
+(* Plan files: a zip of stored .npy arrays of integers and a header, as railopt/checker.py reads it.
    Raises [Unreadable] for what is no plan, [Wrong] for a plan that is not what it should be. *)
 
 open Checker

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from railopt.base.errors import CheckFailed, InputError
+from railopt.base.units import parse_bytes
 from railopt.cli.common import (
     BYTES_HELP,
     add_format_arguments,
@@ -26,13 +28,11 @@ from railopt.cli.launching import (
     talk,
     whole,
 )
-from railopt.errors import CheckFailed, InputError
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
 from railopt.policies import KNOWN, policy_names
 from railopt.runtime.benchmark import COLUMNS, Benchmark, Measurement, measure, sizes
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.senders import SENDERS, Setting
-from railopt.units import parse_bytes
 
 EPILOG = """examples:
   railopt bench -b 1MiB -e 64MiB -f 4 --nodes 4 --rails 4 --policy own-nic,lpt

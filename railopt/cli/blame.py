@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.blame import CAUSES, PARTS, Blame, blame
+from railopt.answers.blame import CAUSES, PARTS, Blame, blame
+from railopt.base.tables import Quantity, duration, percent, rate, size
 from railopt.cli.common import (
     Output,
     add_output_arguments,
@@ -16,10 +17,9 @@ from railopt.cli.common import (
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.cli.launching import whole
-from railopt.plans import Plan
+from railopt.model.plan import Plan
 from railopt.runtime.counters import counted_between
 from railopt.runtime.naming import Naming, hosts_from, once
-from railopt.tables import Quantity, duration, percent, rate, size
 
 EPILOG = """read the ports of every node, carry the plan out, read them again; one file a node:
   grep -H . /sys/class/infiniband/*/ports/1/{rate,counters/port_{xmit,rcv}_data} > before/gpu01.txt

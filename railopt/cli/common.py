@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from railopt.arrays import write_atomic
+from railopt.base.arrays import write_atomic
+from railopt.base.errors import InputError, printable
+from railopt.base.tables import FORMS, Rows, render
+from railopt.base.units import MAX_CHARACTERS, parse_integer
 from railopt.cli.config import Configured
-from railopt.errors import InputError, printable
-from railopt.fabric import Described, Fabric, described, parse_nics, unsaid
-from railopt.sources import demand_from, traffic_from
-from railopt.tables import FORMS, Rows, render
-from railopt.topology import describes_node
-from railopt.units import MAX_CHARACTERS, parse_integer
-from railopt.workloads import BYTES, WORKLOADS
+from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
+from railopt.model.sources import demand_from, traffic_from
+from railopt.model.topology import describes_node
+from railopt.model.workloads import BYTES, WORKLOADS
 
 __all__ = [
     "BYTES_HELP",

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from railopt import compiled
+from railopt.base import kernels as compiled
 
 ALONE = "RAILOPT_ALONE"
 RUNNING = Path("/proc/loadavg")  # its fourth field: runnable threads, those of this process too

@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from railopt.answers.compare import Comparison, compare, nic_text
+from railopt.base.errors import Infeasible, InputError
+from railopt.base.tables import duration, percent
+from railopt.base.units import format_time
 from railopt.cli.common import (
     TRAFFIC_HELP,
     Output,
@@ -18,12 +22,8 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.comparison import Comparison, compare, nic_text
-from railopt.errors import Infeasible, InputError
-from railopt.fabric import Fabric, parse_nics
+from railopt.model.fabric import Fabric, parse_nics
 from railopt.policies import KNOWN, POLICIES
-from railopt.tables import duration, percent
-from railopt.units import format_time
 
 EPILOG = """examples:
   railopt compare moe:skew=0.8,seed=1 --healthy fabric.toml --degraded today.toml

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from railopt.cli.common import BYTES_HELP, TRAFFIC_HELP
+from railopt.model.workloads import BYTES, WORKLOADS
 from railopt.policies import POLICIES
 from railopt.solver.program.backends import BACKENDS
-from railopt.workloads import BYTES, WORKLOADS
 
 SHELLS = ("bash", "zsh", "fish")
 EPILOG = """examples:

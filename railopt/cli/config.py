@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from railopt import toml
-from railopt.errors import InputError, printable
-from railopt.fabric import Fabric
-from railopt.tables import FORMS
-from railopt.units import parse_bytes, parse_time, shown
+from railopt.base import toml
+from railopt.base.errors import InputError, printable
+from railopt.base.tables import FORMS
+from railopt.base.units import parse_bytes, parse_time, shown
+from railopt.model.fabric import Fabric
 
 NAME, VARIABLE = "railopt.toml", "RAILOPT_CONFIG"
 HELP = f"defaults for the fabric and for options (default: {NAME} here, or what {VARIABLE} names)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from railopt.answers.convert import convert, own_kind
 from railopt.cli.common import (
     BYTES_HELP,
     FABRIC_FLAGS,
@@ -14,8 +15,7 @@ from railopt.cli.common import (
     note,
     refuse_idle,
 )
-from railopt.conversion import convert, own_kind
-from railopt.topology import describes_node
+from railopt.model.topology import describes_node
 
 EPILOG = """Traffic: .npz (railopt, or numpy's with one array), .npy, .csv, .cm (htsim), anything
 else is an nccl-tests alltoallv matrix.

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.chunks import Chunks
+from railopt.answers.gap import GapReport, gap
+from railopt.base.errors import printable
+from railopt.base.tables import duration, percent, size
 from railopt.cli.common import (
     Output,
     add_output_arguments,
@@ -16,12 +18,10 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.errors import printable
-from railopt.fabric import Fabric
-from railopt.gaps import GapReport, gap
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.workloads import moe
 from railopt.policies import POLICIES, plan
-from railopt.tables import duration, percent, size
-from railopt.workloads import moe
 
 EPILOG = """example:
   railopt demo

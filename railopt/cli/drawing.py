@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.arrays import check_targets
+from railopt.base.arrays import check_targets
+from railopt.base.errors import InputError
 from railopt.cli.common import refuse_idle
-from railopt.errors import InputError
 from railopt.report.saving import figure_format
 from railopt.report.style import PAGE, WIDTHS, parse_width
 

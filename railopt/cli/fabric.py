@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.arrays import check_targets
+from railopt.base.arrays import check_targets
+from railopt.base.errors import InputError
 from railopt.cli.common import (
     add_fabric_arguments,
     described_by,
@@ -13,7 +14,6 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
-from railopt.errors import InputError
 from railopt.report.node import node_figure, node_lines
 from railopt.report.saving import figure_format, save_figure
 

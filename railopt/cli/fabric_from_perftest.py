@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 
+from railopt.base.errors import InputError
 from railopt.cli.common import listed, note, print_json
 from railopt.cli.launching import require_toml, whole
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
 from railopt.runtime.naming import Naming, hosts_from, once
 from railopt.runtime.perftest import Gathered, calm_step, fabric_from, read, rounded
 

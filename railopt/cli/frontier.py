@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from railopt.answers.frontier import DEFAULT_POLICIES, Frontier, frontier
+from railopt.base.tables import Quantity, duration, percent, size
+from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
     TRAFFIC_HELP,
     add_fabric_arguments,
@@ -18,10 +21,7 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.frontier import DEFAULT_POLICIES, Frontier, frontier
 from railopt.policies import KNOWN
-from railopt.tables import Quantity, duration, percent, size
-from railopt.units import parse_time, seconds
 
 EPILOG = """examples:
   railopt frontier moe:skew=0.5,seed=1 --nodes 4 -o front.svg

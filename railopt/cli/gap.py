@@ -8,8 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from railopt.arrays import kind_of
-from railopt.checking import check_all
+from railopt.answers.check import check_all
+from railopt.answers.gap import (
+    DEFAULT_POLICIES,
+    DEFAULT_SIZES,
+    GapReport,
+    GapRow,
+    Guarantee,
+    file_gaps,
+    gap_lines,
+    policy_gaps,
+    save_certificates,
+)
+from railopt.base.arrays import kind_of
+from railopt.base.errors import CheckFailed, InputError, RailoptError, printable
+from railopt.base.interrupts import KeepInterrupts
+from railopt.base.tables import Quantity, duration, percent, size
+from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
@@ -27,22 +42,7 @@ from railopt.cli.common import (
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.cli.heartbeat import stage
-from railopt.errors import CheckFailed, InputError, RailoptError, printable
-from railopt.gaps import (
-    DEFAULT_POLICIES,
-    DEFAULT_SIZES,
-    GapReport,
-    GapRow,
-    Guarantee,
-    file_gaps,
-    gap_lines,
-    policy_gaps,
-    save_certificates,
-)
-from railopt.interrupts import KeepInterrupts
 from railopt.policies import KNOWN
-from railopt.tables import Quantity, duration, percent, size
-from railopt.units import parse_time, seconds
 
 HELP = "how far a plan or a policy is from the best possible"
 EPILOG = """examples:

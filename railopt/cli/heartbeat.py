@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
-from railopt import compiled
+from railopt.base import kernels as compiled
 
 QUIET_S, EVERY_S, SELDOM_S = 1.0, 0.5, 0.1
 ERASE = "\r\x1b[K"

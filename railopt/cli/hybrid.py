@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from railopt.base.errors import InputError
+from railopt.base.tables import duration, rate
+from railopt.base.units import format_bytes, format_time, parse_integer
 from railopt.cli.common import (
     Output,
     add_output_arguments,
@@ -13,11 +16,8 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.errors import InputError
 from railopt.moe.hybrid import spec
 from railopt.moe.hybrid.answer import Answer, answer
-from railopt.tables import duration, rate
-from railopt.units import format_bytes, format_time, parse_integer
 
 EPILOG = """example:
   railopt hybrid

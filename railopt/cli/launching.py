@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from railopt.base.errors import InputError, printable
+from railopt.base.units import PS_PER_S, parse_bytes, parse_integer, parse_time
 from railopt.cli.common import note
 from railopt.cli.config import Configured
-from railopt.errors import InputError, printable
-from railopt.plans import Plan
+from railopt.model.plan import Plan
 from railopt.runtime.metrics import Metrics, served
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
 from railopt.runtime.rendezvous.launch import VARIABLES, Launch, detect, from_hosts
@@ -26,7 +27,6 @@ from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.setting import LAUNCH, MEETING, RAILS
 from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import MTUS, Options
-from railopt.units import PS_PER_S, parse_bytes, parse_integer, parse_time
 
 MAX_COUNT = 10**9
 _FLAGS = {"devices": "--ib-dev", "output": "-o", "report_gbits": "--report_gbits"}

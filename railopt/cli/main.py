@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from railopt import __version__
+from railopt.base.errors import RailoptError, did_you_mean, printable
+from railopt.base.interrupts import KeepInterrupts
 from railopt.cli import config
 from railopt.cli.companion import companion
 from railopt.cli.heartbeat import heartbeat
-from railopt.errors import RailoptError, did_you_mean, printable
-from railopt.interrupts import KeepInterrupts
 
 # name -> (module, one line of help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -6,7 +6,17 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from railopt.arrays import check_targets
+from railopt.base.arrays import check_targets
+from railopt.base.errors import InputError, printable
+from railopt.base.tables import Quantity, duration, percent, size
+from railopt.base.units import (
+    format_bytes,
+    parse_bytes,
+    parse_integer,
+    parse_number,
+    parse_time,
+    seconds,
+)
 from railopt.cli.common import (
     Output,
     add_fabric_arguments,
@@ -23,20 +33,10 @@ from railopt.cli.common import (
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.cli.heartbeat import stage
-from railopt.errors import InputError, printable
-from railopt.tables import Quantity, duration, percent, size
-from railopt.units import (
-    format_bytes,
-    parse_bytes,
-    parse_integer,
-    parse_number,
-    parse_time,
-    seconds,
-)
 
 if TYPE_CHECKING:
-    from railopt.arrays import Bools
-    from railopt.fabric import Fabric
+    from railopt.base.arrays import Bools
+    from railopt.model.fabric import Fabric
     from railopt.moe.assess import Comparison, Question
     from railopt.moe.routing.window import Window
 

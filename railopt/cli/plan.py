@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.arrays import check_suffix, check_targets
+from railopt.answers.gap import gap
+from railopt.base.arrays import check_suffix, check_targets
+from railopt.base.tables import duration, percent, size
 from railopt.cli.common import (
     TRAFFIC_HELP,
     add_fabric_arguments,
@@ -18,11 +20,9 @@ from railopt.cli.common import (
     refuse_idle,
     seed,
 )
-from railopt.gaps import gap
 from railopt.policies import KNOWN, plan
 from railopt.policies.spill import SCALE_UP
 from railopt.symbolic.applies import warnings_for
-from railopt.tables import duration, percent, size
 
 EPILOG = """example:
   railopt plan moe:skew=0.8,seed=1 --nodes 8 --rails 8 --chunk 256KiB --policy lpt -o plan.npz

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from railopt.bracket import gap_between
+from railopt.base.tables import percent
+from railopt.base.units import format_time
 from railopt.cli.heartbeat import stage
+from railopt.evidence.bracket import gap_between
 from railopt.solver.coupled.race import Progress
-from railopt.tables import percent
-from railopt.units import format_time
 
 
 def show(label: str, progress: Progress) -> None:

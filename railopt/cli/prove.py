@@ -8,6 +8,7 @@ import argparse
 import time
 from typing import Any
 
+from railopt.base.errors import CheckFailed, InputError, printable
 from railopt.cli.common import (
     Output,
     add_format_arguments,
@@ -16,8 +17,7 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
-from railopt.errors import CheckFailed, InputError, printable
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
 
 NOT_RUN = "pinned, Coq's kernel not run"
 EPILOG = """\

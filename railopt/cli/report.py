@@ -6,10 +6,10 @@ import argparse
 import shlex
 from pathlib import Path
 
-from railopt.arrays import check_targets, write_atomic
+from railopt.base.arrays import check_targets, write_atomic
+from railopt.base.errors import CheckFailed, InputError, printable
 from railopt.cli.common import note, print_json
 from railopt.cli.drawing import add_width_argument, width_of
-from railopt.errors import CheckFailed, InputError, printable
 
 EPILOG = """example:
   railopt report results -o report.html

@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from railopt.base.errors import InputError
+from railopt.base.tables import duration, percent
+from railopt.base.units import parse_number, shown
 from railopt.cli.common import (
     Output,
     add_format_arguments,
@@ -15,10 +18,7 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.config import Configured
-from railopt.errors import InputError
 from railopt.sweep import results
-from railopt.tables import duration, percent
-from railopt.units import parse_number, shown
 
 EPILOG = """example:
   railopt results results

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import argparse
 
-from railopt.arrays import check_suffix, check_targets, kind_of, write_atomic
+from railopt.base.arrays import check_suffix, check_targets, kind_of, write_atomic
+from railopt.base.errors import InputError
+from railopt.base.tables import percent, size
+from railopt.base.units import format_bytes, format_time
 from railopt.cli.common import (
     BYTES_HELP,
     Output,
@@ -20,7 +23,6 @@ from railopt.cli.common import (
     refuse_idle,
     traffic_from,
 )
-from railopt.errors import InputError
 from railopt.schedule import (
     KINDS,
     LINKS,
@@ -33,8 +35,6 @@ from railopt.schedule import (
     staged,
 )
 from railopt.schedule.model import modelled
-from railopt.tables import percent, size
-from railopt.units import format_bytes, format_time
 
 HELP = "schedule an all-to-all in few incast-free stages (FAST, SpreadOut, ours)"
 EPILOG = (

@@ -7,7 +7,8 @@ import io
 import sys
 from dataclasses import replace
 
-from railopt.arrays import check_targets, write_atomic
+from railopt.base.arrays import check_targets, write_atomic
+from railopt.base.errors import CheckFailed, InputError
 from railopt.cli.common import add_format_arguments, output_of, print_json
 from railopt.cli.launching import (
     add_launch_arguments,
@@ -23,8 +24,7 @@ from railopt.cli.launching import (
     talk,
     whole,
 )
-from railopt.errors import CheckFailed, InputError
-from railopt.plans import Plan
+from railopt.model.plan import Plan
 from railopt.runtime.adapt import MODES, Adapter
 from railopt.runtime.carried import Carried, carry
 from railopt.runtime.payload.layout import Layout

@@ -6,13 +6,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from railopt.arrays import check_targets, kind_of
+from railopt.base.arrays import check_targets, kind_of
+from railopt.base.errors import InputError
+from railopt.base.tables import Quantity, duration, size
+from railopt.base.units import format_time, parse_number, parse_time, seconds
 from railopt.cli import common
 from railopt.cli.common import refuse_idle
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.traffic import Traffic
 from railopt.policies import KNOWN, plan
 from railopt.report.saving import save_figure
 from railopt.report.style import PAGE
@@ -31,9 +34,6 @@ from railopt.sim.direct import balancer_named
 from railopt.sim.export import check_export, export_htsim
 from railopt.sim.perfetto import save_trace
 from railopt.sim.summary import summary
-from railopt.tables import Quantity, duration, size
-from railopt.traffic import Traffic
-from railopt.units import format_time, parse_number, parse_time, seconds
 
 HELP = "run a plan or direct traffic on the fabric, flow by flow"
 EPILOG = """examples:

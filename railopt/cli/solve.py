@@ -6,9 +6,11 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from railopt.arrays import check_suffix, check_targets, kind_of
-from railopt.certificate import INLINE
-from railopt.chunks import Chunks
+from railopt.base.arrays import check_suffix, check_targets, kind_of
+from railopt.base.errors import BackendError, NotProved
+from railopt.base.interrupts import KeepInterrupts
+from railopt.base.tables import Quantity, duration, percent, size
+from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
@@ -24,14 +26,12 @@ from railopt.cli.common import (
     seed,
 )
 from railopt.cli.heartbeat import stage
-from railopt.errors import BackendError, NotProved
-from railopt.fabric import Fabric
-from railopt.interrupts import KeepInterrupts
-from railopt.plans import Plan
+from railopt.evidence.certificate import INLINE
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
-from railopt.tables import Quantity, duration, percent, size
-from railopt.units import parse_time, seconds
 
 HELP = "find the best plan and prove it optimal"
 EPILOG = """examples:

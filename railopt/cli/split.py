@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from railopt.arrays import check_targets
+from railopt.base.arrays import check_targets
+from railopt.base.errors import InputError, printable
+from railopt.base.tables import Quantity, size
+from railopt.base.units import parse_bytes, parse_number, parse_time, seconds
 from railopt.cli.common import (
     add_fabric_arguments,
     add_output_arguments,
@@ -18,9 +21,6 @@ from railopt.cli.common import (
     refuse_idle,
 )
 from railopt.cli.heartbeat import stage
-from railopt.errors import InputError, printable
-from railopt.tables import Quantity, size
-from railopt.units import parse_bytes, parse_number, parse_time, seconds
 
 EPILOG = """examples:
   railopt split routing:sigma=1,steps=8 --nodes 8 --gpus 8 --spare 2

@@ -7,11 +7,11 @@ from __future__ import annotations
 import argparse
 import os
 
+from railopt.base.errors import InputError, printable
+from railopt.base.units import shown
 from railopt.cli.common import note, print_json, refuse_idle
-from railopt.errors import InputError, printable
 from railopt.sweep import client, spec
 from railopt.sweep.results import good_keys
-from railopt.units import shown
 
 REASONS_SHOWN = 10
 EPILOG = """Workers write into the results folder themselves: on a cluster it must be a folder that

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from railopt.base.errors import BackendError, printable
 from railopt.cli.common import note, print_json
-from railopt.errors import BackendError, printable
 from railopt.policies import POLICIES
 
 EPILOG = """examples:

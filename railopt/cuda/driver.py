@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.errors import BackendError
+from railopt.base.arrays import Array
+from railopt.base.errors import BackendError
 
 __all__ = ["KERNELS", "Arguments", "DeviceArray", "Gpu", "Kernel"]
 

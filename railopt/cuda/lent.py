@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from railopt import dlpack
-from railopt.errors import InputError
+from railopt.base import dlpack
+from railopt.base.errors import InputError
 
 __all__ = ["address_of", "current_stream"]
 

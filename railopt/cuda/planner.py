@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, whole_number
+from railopt.base.arrays import Array, whole_number
+from railopt.base.errors import InputError, did_you_mean, printable
+from railopt.base.units import parse_bytes
 from railopt.cuda.driver import Arguments, DeviceArray, Gpu
 from railopt.cuda.lent import address_of, current_stream
-from railopt.errors import InputError, did_you_mean, printable
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
 from railopt.policies.even_excess import EvenSenders
 from railopt.policies.even_rails import DEBT
 from railopt.policies.lpt import PAIR_WEIGHT, Senders
-from railopt.units import parse_bytes
 
 __all__ = ["DevicePlan", "Planner"]
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from railopt.arrays import Bools, Int32s, Ints
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Bools, Int32s, Ints
+from railopt.base.errors import InputError
+from railopt.base.units import parse_bytes
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.traffic import Traffic
 from railopt.moe.placement.naming import fabric_costs
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.planners import Placed, Problem, cheapest, layer_terms, place
 from railopt.moe.routing.dispatch import split
-from railopt.plans import Plan
 from railopt.policies import plan
-from railopt.traffic import Traffic
-from railopt.units import parse_bytes
 
 AIMS = ("gpu", "link", "time")
 

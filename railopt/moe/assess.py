@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Int32s, Ints, whole_number
-from railopt.bracket import Status
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Bools, Floats, Int32s, Ints, whole_number
+from railopt.base.errors import InputError
+from railopt.base.units import parse_bytes
+from railopt.evidence.bracket import Status
+from railopt.model.fabric import Fabric
+from railopt.model.traffic import Traffic
 from railopt.moe.aim import Links, aimed, rail_plan
 from railopt.moe.iteration.timeline import Timeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
@@ -27,8 +29,6 @@ from railopt.moe.presets import Preset, preset
 from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, TRAINING, Trace
 from railopt.moe.routing.window import WHOLE, Seen, Window, seen
-from railopt.traffic import Traffic
-from railopt.units import parse_bytes
 
 RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable")
 CHUNK, MOST_CHUNKS = 256 << 10, 1 << 21

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.errors import InputError
+from railopt.base.units import PS_PER_S, shown
+from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.units import PS_PER_S, shown
 
 
 @dataclass(frozen=True)

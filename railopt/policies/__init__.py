@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from railopt.arrays import require_type
-from railopt.chunks import Chunks
-from railopt.errors import InputError, did_you_mean
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import require_type
+from railopt.base.errors import InputError, did_you_mean
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.tokens import Tokens
+from railopt.model.traffic import Traffic
 from railopt.policies import outside
 from railopt.policies.equitable import equitable
 from railopt.policies.even_excess import even_excess
 from railopt.policies.fixed import hashed, own_nic, pxn, random, rotate, round_robin
 from railopt.policies.lpt import lpt, lpt_global, lpt_local
 from railopt.policies.spill import SCALE_UP, spill
-from railopt.tokens import Tokens
-from railopt.traffic import Traffic
 
 __all__ = ["KNOWN", "POLICIES", "Policy", "plan", "policy_code", "policy_named", "policy_names"]
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array, Ints
+from railopt.base.kernels import kernel_part, njit
 from railopt.policies.common import Columns
 
 __all__ = ["INDEX", "Layout", "descending", "largest_first", "largest_in_front", "sorted_words"]

@@ -14,8 +14,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 
 __all__ = ["colour", "split_counts"]
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints, Rails
-from railopt.chunks import Chunks
-from railopt.errors import Infeasible, InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Ints, Rails
+from railopt.base.errors import Infeasible, InputError
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 
 __all__ = [
     "MAX_COST",

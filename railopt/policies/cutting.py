@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import njit
 
 __all__ = ["Cut", "cut_rows", "room_for"]
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array, Ints
+from railopt.base.kernels import kernel_part, njit
 from railopt.policies.by_size import Layout, largest_in_front, sorted_words
 from railopt.policies.common import Columns
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array, Ints
+from railopt.base.kernels import kernel_part, njit
 from railopt.policies.by_size import Layout, sorted_words
 from railopt.policies.common import Columns
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.chunks import Chunks
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies.common import Columns, check_alive, make_plan, rail_turns
 from railopt.policies.lpt import lpt_global
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 from railopt.policies.colouring import colour, split_counts
 from railopt.policies.common import Columns
 from railopt.policies.rounds import Unfinished, left_over, whole_rounds

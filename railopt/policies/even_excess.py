@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from railopt.arrays import Array, Rails
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Rails
+from railopt.base.errors import InputError
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies.common import check_alive, make_plan
 
 __all__ = ["EvenSenders", "even_excess"]

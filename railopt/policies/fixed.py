@@ -18,12 +18,12 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Ints, Rails, by_key, whole_number
-from railopt.chunks import Chunks
-from railopt.dice import Dice
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Ints, Rails, by_key, whole_number
+from railopt.base.dice import Dice
+from railopt.base.errors import InputError
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies.common import check_alive, costs, make_plan
 
 __all__ = ["hashed", "own_nic", "own_rails", "pxn", "random", "rotate", "round_robin"]

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from railopt.arrays import Ints, Rails
-from railopt.chunks import Chunks
-from railopt.dice import Dice
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Ints, Rails
+from railopt.base.dice import Dice
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies.common import Columns, Costs, check_alive, costs, make_plan, rail_turns
 
 __all__ = ["PAIR_WEIGHT", "Senders", "lpt", "lpt_global", "lpt_local"]

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from railopt.chunks import Chunks
-from railopt.errors import InputError, RailoptError, did_you_mean
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.errors import InputError, RailoptError, did_you_mean
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 
 __all__ = ["code_of", "loaded", "look_in", "takes_seed", "watched"]
 

@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Int32s, Ints, Rails, whole_number
-from railopt.chunks import MAX_CHUNKS, Chunks
-from railopt.errors import Infeasible, InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Int32s, Ints, Rails, whole_number
+from railopt.base.errors import Infeasible, InputError
+from railopt.base.units import parse_bytes
+from railopt.files.tabular import plain
+from railopt.model.chunks import MAX_CHUNKS, Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.traffic import Traffic
 from railopt.policies.common import Columns
 from railopt.policies.cutting import Cut, cut_rows, room_for
 from railopt.policies.even_excess import EvenSenders
 from railopt.policies.fixed import own_rails
 from railopt.policies.lpt import Senders
 from railopt.policies.spill import Settling, spill
-from railopt.tabular import plain
-from railopt.traffic import Traffic
-from railopt.units import parse_bytes
 
 __all__ = ["NodePlan", "Planner", "joined_plan"]
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
-from railopt.compiled import njit
+from railopt.base.arrays import Array, Ints
+from railopt.base.kernels import njit
 from railopt.policies.common import Columns, Costs
 
 __all__ = ["Unfinished", "left_by_rounds", "left_over", "round_robin", "whole_rounds"]

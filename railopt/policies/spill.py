@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints, Rails
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.moves import needed_by
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Ints, Rails
+from railopt.base.errors import InputError
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.moves import needed_by
+from railopt.model.plan import Plan
 from railopt.policies.common import Costs, check_alive, costs, make_plan
 from railopt.policies.equitable import equitable
 from railopt.policies.lpt import lpt_global

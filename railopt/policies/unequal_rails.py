@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import njit
 from railopt.policies.by_size import INDEX
 from railopt.policies.common import Columns, Costs
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from textwrap import fill
 from typing import Any
 
-from railopt.blame import Blame
-from railopt.fabric import SIDES
+from railopt.answers.blame import Blame
+from railopt.model.fabric import SIDES
 from railopt.report.heatmap import Loads, load_maps, over
 from railopt.report.style import PAGE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from railopt.comparison import Comparison
+from railopt.answers.compare import Comparison
 from railopt.report.style import INK, PAGE, blank, legend_above, look, printed
 
 PALE = 0.4

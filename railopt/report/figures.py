@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Floats, check_targets
-from railopt.errors import InputError, printable
+from railopt.base.arrays import Floats, check_targets
+from railopt.base.errors import InputError, printable
+from railopt.base.units import parse_bytes
 from railopt.policies import POLICIES
 from railopt.report.heatmap import load_maps, of_row
 from railopt.report.rows import problem
@@ -32,7 +33,6 @@ from railopt.report.style import (
     rc,
 )
 from railopt.sweep.results import Row
-from railopt.units import parse_bytes
 
 
 class Figure(NamedTuple):

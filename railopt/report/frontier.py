@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from railopt.frontier import Frontier
+from railopt.answers.frontier import Frontier
+from railopt.base.units import format_time
 from railopt.report.style import PAGE, blank, legend_above, line, printed
-from railopt.units import format_time
 
 LEFT = 0.1  # % of the time that is drawn below the least
 

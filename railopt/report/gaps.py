@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import ceil, log2, log10
 from typing import Any
 
+from railopt.base.units import format_bytes
 from railopt.report.style import PAGE, apart, blank, legend_above, line, number, printed
-from railopt.units import format_bytes
 
 
 @printed

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Floats, Ints
-from railopt.gaps import GapReport
+from railopt.answers.gap import GapReport
+from railopt.base.arrays import Floats, Ints
 from railopt.report.style import PAGE, blank, grid_of, printed
 from railopt.sweep.results import Row
 from railopt.sweep.spec import fabric_of

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import whole_number
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.inside import Inside
-from railopt.units import format_rate
+from railopt.base.arrays import whole_number
+from railopt.base.errors import InputError
+from railopt.base.units import format_rate
+from railopt.model.fabric import Fabric
+from railopt.model.inside import Inside
 
 MOST = 128  # GPUs or NICs of a figure
 GPU, NIC, DEAD, LINE = "#4c72b0", "#55a868", "#c44e52", "#8c8c8c"

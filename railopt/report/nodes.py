@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Floats
+from railopt.base.arrays import Floats
 from railopt.report.heatmap import of_row
 from railopt.report.rows import problem
 from railopt.sweep.results import Row

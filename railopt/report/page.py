@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from railopt import __version__
-from railopt.arrays import read_text
-from railopt.checking import Checked, check_all, word
-from railopt.errors import FormatError, InputError, printable
+from railopt.answers.check import Checked, check_all, word
+from railopt.base.arrays import read_text
+from railopt.base.errors import FormatError, InputError, printable
 from railopt.report.figures import Figure, all_figures, order, svg
 from railopt.report.nodes import filters, node_view
 from railopt.report.style import WIDTHS
@@ -208,8 +208,8 @@ def _verdict(results: Results) -> str:
         f'<p class="verdict">{escape(verdict(results.rows))}</p>'
         '<p class="soft">The gap is (value - bound) / bound, so the best possible plan is at most '
         "that far away. Values are re-evaluated from their chunks; bounds have a witness that the "
-        "kernel, railopt/check.py, re-checks, except where the optimum is said to be claimed: that "
-        "is a solver's word.</p>"
+        "trusted checker, railopt/checker.py, re-checks, except where the optimum is said to be "
+        "claimed: that is a solver's word.</p>"
     )
 
 

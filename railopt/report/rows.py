@@ -16,13 +16,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from railopt.bracket import gap_between
-from railopt.errors import FormatError, InputError, printable
+from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.units import parse_bytes, parse_number, parse_rate
+from railopt.evidence.bracket import gap_between
 from railopt.sweep import results
 from railopt.sweep.instance import QUANTILES
 from railopt.sweep.results import Results, Row
 from railopt.sweep.spec import fabric_of
-from railopt.units import parse_bytes, parse_number, parse_rate
 
 TEXTS = ("traffic", "chunk", "policy", "link")
 NUMBERS = ("nodes", "rails", "seed")

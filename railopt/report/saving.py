@@ -7,8 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from railopt.arrays import write_atomic
-from railopt.errors import InputError, printable
+from railopt.base.arrays import write_atomic
+from railopt.base.errors import InputError, printable
 from railopt.report.style import rc
 
 # suffix -> metadata without a date, so that the same figure is the same file

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 from zlib import crc32
 
-from railopt.errors import InputError
-from railopt.units import parse_number, shown
+from railopt.base.errors import InputError
+from railopt.base.units import parse_number, shown
 
 PAGE = 7.0
 WIDTHS = {"column": 3.33, "page": PAGE}

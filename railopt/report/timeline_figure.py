@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Floats
+from railopt.base.arrays import Floats
+from railopt.base.units import format_time, seconds
 from railopt.report.style import PAGE, blank, printed
 from railopt.sim import Timeline
 from railopt.sim.timeline import NicChange
-from railopt.units import format_time, seconds
 
 BINS = 240
 TICKS = 6

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Array
+from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies import plan as make_plan
 from railopt.runtime.senders.replan import policy_of
 from railopt.runtime.senders.report import LinkReport, Report

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from railopt.bounds import lower_bound
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.errors import InputError
+from railopt.evidence.bounds import lower_bound
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.traffic import Traffic
 from railopt.policies import plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.senders import SENDERS, Setting
 from railopt.runtime.senders.report import Report
 from railopt.runtime.senders.setting import Carrier
-from railopt.traffic import Traffic
 
 COLUMNS = (
     "sender",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.runtime.adapt import Adapter, Replan
 from railopt.runtime.senders import SENDERS, Setting
 from railopt.runtime.senders.report import Fault, RailReport, Report

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints, read_text
-from railopt.errors import FormatError, InputError, printable
-from railopt.openmetrics import Sample, parse
+from railopt.base.arrays import Ints, read_text
+from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.units import INT64_MAX, parse_integer, parse_rate, shown
+from railopt.files.openmetrics import Sample, parse
 from railopt.runtime.naming import Naming, in_natural_order
 from railopt.runtime.senders.report import LinkReport, Place
-from railopt.units import INT64_MAX, parse_integer, parse_rate, shown
 
 MAX_BYTES = 1 << 26
 MAX_FILES = 1 << 16

@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt import openmetrics
-from railopt.arrays import write_atomic
-from railopt.errors import InputError, printable
-from railopt.openmetrics import Family, Sample
-from railopt.plans import Plan
+from railopt.base.arrays import write_atomic
+from railopt.base.errors import InputError, printable
+from railopt.files import openmetrics
+from railopt.files.openmetrics import Family, Sample
+from railopt.model.plan import Plan
 from railopt.runtime.senders.report import LinkReport, Place, Report
 
 OURS = (b"# TYPE railopt_", b"# EOF\n")

@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from railopt.arrays import read_text
-from railopt.errors import InputError, printable
-from railopt.fabric import MAX_NODES, MAX_RAILS
+from railopt.base.arrays import read_text
+from railopt.base.errors import InputError, printable
+from railopt.base.units import shown
+from railopt.model.fabric import MAX_NODES, MAX_RAILS
 from railopt.runtime.rendezvous.launch import expand_hosts
-from railopt.units import shown
 
 MAX_BYTES = 1 << 22
 _SEPARATORS = "-_.:"

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.errors import FormatError, InputError, printable
-from railopt.fabric import MAX_NICS, Fabric
+from railopt.base.arrays import Ints
+from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.units import parse_number, parse_rate, shown
+from railopt.model.fabric import MAX_NICS, Fabric
 from railopt.runtime.naming import SIDE_NAMES, Naming, Place
-from railopt.units import parse_number, parse_rate, shown
 
 _PAIR = re.compile(r'"?(MsgSize|BW_average|MsgRate)"?\s*:\s*"?([0-9.eE+-]+)"?')
 _PLACES = [  # with the words "node" and "rail", or with two numbers alone

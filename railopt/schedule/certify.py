@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from railopt.bracket import Bracket, Status
-from railopt.certificate import Certificate
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import Certificate
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.value import Schedule
 

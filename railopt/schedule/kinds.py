@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from railopt.arrays import Array
+from railopt.base.arrays import Array
 from railopt.schedule.compact import compact
 from railopt.schedule.decompose import birkhoff, shifted
 

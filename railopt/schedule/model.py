@@ -30,12 +30,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Floats
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array, Floats
+from railopt.base.kernels import kernel_part, njit
+from railopt.model.traffic import Traffic
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.pieces import Pieces
 from railopt.schedule.value import DEFAULT_CHUNK, Schedule
-from railopt.traffic import Traffic
 
 MB = 1e6
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 from railopt.schedule.decompose import most
 
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Ints
-from railopt.errors import InputError
+from railopt.base.arrays import Array, Ints
+from railopt.base.errors import InputError
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.value import Schedule
 

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 
 # columns of a run: source GPU (local), target GPU (local), offset in the flow, bytes
 SOURCE, TARGET, OFFSET, BYTES = range(4)

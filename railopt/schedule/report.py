@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
+from railopt.model.traffic import Traffic
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.model import LINKS, Breakdown, Links, modelled
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import Schedule
-from railopt.traffic import Traffic
 
 
 @dataclass(frozen=True)

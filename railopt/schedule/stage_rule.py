@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.plans import Plan
+from railopt.model.plan import Plan
 
 
 def conflicts(plan: Plan) -> list[str]:

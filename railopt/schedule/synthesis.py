@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from railopt.arrays import Array, require_type
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Array, require_type
+from railopt.base.errors import InputError
+from railopt.base.units import parse_bytes, parse_number, shown
+from railopt.model.fabric import Fabric
+from railopt.model.traffic import Traffic
 from railopt.schedule.compact import compact_tapered
 from railopt.schedule.decompose import longest_line
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.order import by_length, taper
 from railopt.schedule.pieces import node_matrix
 from railopt.schedule.value import Schedule
-from railopt.traffic import Traffic
-from railopt.units import parse_bytes, parse_number, shown
 
 PART = 50
 DEFAULT_EPS = Fraction(1, PART)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import (
+from railopt.base.arrays import (
     Array,
     Ints,
     Value,
@@ -24,18 +24,18 @@ from railopt.arrays import (
     save_npz,
     total,
 )
-from railopt.bounds import Bound
-from railopt.chunks import Chunks
-from railopt.compiled import njit
-from railopt.errors import CheckFailed, FormatError, InputError, printable
-from railopt.fabric import Fabric
-from railopt.formats import Connection, check_connections, format_cm
-from railopt.plans import Plan
+from railopt.base.errors import CheckFailed, FormatError, InputError, printable
+from railopt.base.kernels import njit
+from railopt.base.units import parse_bytes, shown
+from railopt.evidence.bounds import Bound
+from railopt.files.formats import Connection, check_connections, format_cm
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.traffic import Traffic
 from railopt.schedule.decompose import line_sums
 from railopt.schedule.kinds import KINDS, ORDERS
 from railopt.schedule.pieces import Pieces, cut, node_matrix
-from railopt.traffic import Traffic
-from railopt.units import parse_bytes, shown
 
 DEFAULT_CHUNK = 1 << 18
 _NO_CAP = int(np.iinfo(np.int64).max)

@@ -9,10 +9,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from railopt.arrays import Ints, whole_number
-from railopt.errors import InputError
-from railopt.fabric import MAX_NODES, MAX_RAILS, Fabric, parse_nic
-from railopt.units import INT64_MAX, parse_fraction, parse_time
+from railopt.base.arrays import Ints, whole_number
+from railopt.base.errors import InputError
+from railopt.base.units import INT64_MAX, parse_fraction, parse_time
+from railopt.model.fabric import MAX_NODES, MAX_RAILS, Fabric, parse_nic
 
 STAGES = ("barrier", "node")
 SCALE_UP = ("pipelined", "before", "ignored")

@@ -35,15 +35,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.dice import Dice
-from railopt.errors import InputError, did_you_mean
-from railopt.fabric import Fabric, Spine
+from railopt.base.arrays import Ints
+from railopt.base.dice import Dice
+from railopt.base.errors import InputError, did_you_mean
+from railopt.base.units import shown
+from railopt.model.fabric import Fabric, Spine
+from railopt.model.traffic import Traffic
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.flows import Flows
 from railopt.sim.from_plan import changes_of, fan_in_of, nic_capacity, port_name
-from railopt.traffic import Traffic
-from railopt.units import shown
 
 PLB_ROUNDS = 8
 PLB_CROWDED = 1.25  # a link is crowded above this multiple of its leaf's mean

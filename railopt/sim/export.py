@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from railopt.arrays import check_targets, write_atomic
-from railopt.errors import InputError, printable
-from railopt.fabric import Fabric
-from railopt.formats import Connection, format_cm
+from railopt.base.arrays import check_targets, write_atomic
+from railopt.base.errors import InputError, printable
+from railopt.files.formats import Connection, format_cm
+from railopt.model.fabric import Fabric
 from railopt.sim.flows import Flows
 from railopt.sim.timeline import Timeline
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part
 
 
 class Net(NamedTuple):

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array, Bools, Floats, Int32s, Ints, frozen, total
-from railopt.errors import InputError
-from railopt.units import shown
+from railopt.base.arrays import Array, Bools, Floats, Int32s, Ints, frozen, total
+from railopt.base.errors import InputError
+from railopt.base.units import shown
 
 _UNSET: Any = None  # __post_init__ puts the default in, so that no reader meets a None
 

@@ -3,8 +3,8 @@ other.
 
 That is what a sender with one queue pair a peer and rail does, and why 1M chunks are no more flows
 than their connections.  A chunk crosses the transmit NIC of its sender and the receive NIC of its
-receiver; what of it is moved between GPUs (`railopt.moves`) crosses scale-up ports, at the same
-time or before and after (`railopt.sim.node`).
+receiver; what of it is moved between GPUs (`railopt.model.moves`) crosses scale-up ports, at the
+same time or before and after (`railopt.sim.node`).
 
 Scale-up ports that can't fill up even with all NICs of their node at full rate are left out: the
 rails are then independent.  Where they can fill up, a connection is one flow a source GPU and set
@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Floats, Ints
-from railopt.chunks import Chunks
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Floats, Ints
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.flows import Change, Flows, joined
 from railopt.sim.node import (

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Floats, Int32s, Ints
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.moves import Hops, needed_by, passing_on, staging
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Floats, Int32s, Ints
+from railopt.base.errors import InputError
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.moves import Hops, needed_by, passing_on, staging
+from railopt.model.plan import Plan
 from railopt.sim.flows import Flows, joined
 
 

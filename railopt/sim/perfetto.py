@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Ints, write_atomic
-from railopt.errors import InputError
+from railopt.base.arrays import Ints, write_atomic
+from railopt.base.errors import InputError
 from railopt.sim.timeline import Timeline
 
 SLICES = 200

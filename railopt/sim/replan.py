@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Bools, Ints
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Bools, Ints
+from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies import POLICIES
 from railopt.policies import plan as make_plan
 from railopt.sim.assumptions import Assumptions, Fault

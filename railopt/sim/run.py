@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railopt.arrays import Array, Int32s, Ints, require_type, total
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.interrupts import heard
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Int32s, Ints, require_type, total
+from railopt.base.errors import InputError
+from railopt.base.interrupts import heard
+from railopt.base.units import PS_PER_S
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.traffic import Traffic
 from railopt.sim.assumptions import Assumptions, Fault
 from railopt.sim.direct import flows_of_traffic
 from railopt.sim.flows import Flows, bounds_of
 from railopt.sim.from_plan import flows_of_plan
 from railopt.sim.timeline import Curve, Stuck, Timeline
-from railopt.traffic import Traffic
-from railopt.units import PS_PER_S
 
 if TYPE_CHECKING:
     from railopt.sim.events import Parts, State, Work

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from railopt.arrays import Ints
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import Ints
+from railopt.base.units import PS_PER_S
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.traffic import Traffic
 from railopt.sim.timeline import Timeline
-from railopt.traffic import Traffic
-from railopt.units import PS_PER_S
 
 
 def summary(timeline: Timeline, what: Plan | Traffic) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Floats, Int32s, Ints
-from railopt.errors import NotProved
-from railopt.fabric import Fabric
+from railopt.base.arrays import Array, Floats, Int32s, Ints
+from railopt.base.errors import NotProved
+from railopt.base.units import PS_PER_S, format_time, seconds
+from railopt.model.fabric import Fabric
 from railopt.sim.flows import Flows
-from railopt.units import PS_PER_S, format_time, seconds
 
 STUCK_LISTED = 20
 

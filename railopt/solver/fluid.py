@@ -23,11 +23,11 @@ from math import lcm
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, frozen, total
-from railopt.bracket import Bracket, Status
-from railopt.certificate import Certificate
-from railopt.errors import Infeasible, InputError, NotProved
-from railopt.fabric import Fabric
+from railopt.base.arrays import Ints, frozen, total
+from railopt.base.errors import Infeasible, InputError, NotProved
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import Certificate
+from railopt.model.fabric import Fabric
 from railopt.solver.local.deadline import time_limit
 from railopt.solver.simplex import LinearProgram, guess, optimum
 

@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from railopt.bracket import Bracket, Status
-from railopt.certificate import Certificate, certify, save_certificate
-from railopt.errors import InputError
-from railopt.plans import Plan
-from railopt.units import format_time
+from railopt.base.errors import InputError
+from railopt.base.units import format_time
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import Certificate, certify, save_certificate
+from railopt.model.plan import Plan
 
 
 @dataclass(frozen=True)

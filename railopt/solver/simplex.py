@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Floats
-from railopt.errors import NotProved
+from railopt.base.arrays import Floats
+from railopt.base.errors import NotProved
 from railopt.solver.rational import Factors, Number, divide
 
 PATIENCE = 200  # pivots by the best-looking choice, before the first one, which can't cycle

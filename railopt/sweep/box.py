@@ -18,7 +18,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from railopt import processes
+from railopt.base import processes
 from railopt.sweep.spec import Instance
 
 _START_S = 120.0
@@ -119,7 +119,7 @@ class Box:
 
 def _serve(pipe: Connection, memory: int) -> None:
     """The child: rows for instances, until the pipe is closed."""
-    from railopt.errors import RailoptError
+    from railopt.base.errors import RailoptError
     from railopt.sweep import instance as work
 
     _warm()
@@ -141,7 +141,7 @@ def _serve(pipe: Connection, memory: int) -> None:
 
 def _warm() -> None:
     """Import what every instance needs before the clock runs."""
-    from railopt.pigeonhole import best_pigeonhole
+    from railopt.evidence.pigeonhole import best_pigeonhole
     from railopt.policies import equal_rails
 
     del best_pigeonhole, equal_rails

@@ -22,9 +22,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from railopt.arrays import read_text
-from railopt.errors import BackendError, InputError, printable
-from railopt.interrupts import KeepInterrupts
+from railopt.base.arrays import read_text
+from railopt.base.errors import BackendError, InputError, printable
+from railopt.base.interrupts import KeepInterrupts
 from railopt.sweep import box, instance, results
 from railopt.sweep.progress import counting
 from railopt.sweep.spec import Instance, Sweep

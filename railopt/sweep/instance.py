@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import railopt
-from railopt.gaps import gap
+from railopt.answers.gap import gap
 from railopt.policies import plan
 from railopt.policies.outside import look_in
 from railopt.sweep.spec import Instance

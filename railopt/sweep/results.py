@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from railopt.arrays import write_atomic
-from railopt.errors import InputError, printable
-from railopt.units import parse_number, shown
+from railopt.base.arrays import write_atomic
+from railopt.base.errors import InputError, printable
+from railopt.base.units import parse_number, shown
 
 Row = dict[str, Any]
 LARGEST = 10**300
@@ -266,7 +266,7 @@ def _float(value: Any) -> float:
 
 
 def _parquet(table: list[dict[str, Any]], columns: list[str]) -> bytes:
-    from railopt.errors import BackendError
+    from railopt.base.errors import BackendError
 
     try:
         import pyarrow

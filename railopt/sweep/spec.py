@@ -34,16 +34,17 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from railopt import __version__, toml
-from railopt.arrays import whole_number
-from railopt.errors import InputError, did_you_mean, printable
-from railopt.fabric import Fabric, parse_nics
+from railopt import __version__
+from railopt.base import toml
+from railopt.base.arrays import whole_number
+from railopt.base.errors import InputError, did_you_mean, printable
+from railopt.base.units import INT64_MAX, PS_PER_S, format_bytes, parse_bytes, parse_time, shown
+from railopt.model.fabric import Fabric, parse_nics
+from railopt.model.tokens import Tokens
+from railopt.model.traffic import Traffic
+from railopt.model.workloads import WORKLOADS, from_spec
 from railopt.policies import policy_code, policy_named
 from railopt.policies.outside import look_in
-from railopt.tokens import Tokens
-from railopt.traffic import Traffic
-from railopt.units import INT64_MAX, PS_PER_S, format_bytes, parse_bytes, parse_time, shown
-from railopt.workloads import WORKLOADS, from_spec
 
 MAX_INSTANCES = 100_000
 _DEFAULTS: dict[str, Any] = {

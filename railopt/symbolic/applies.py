@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
 
 _WORDS = {
     Fraction(0): "dead",

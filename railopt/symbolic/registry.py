@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from railopt.errors import FormatError, InputError
+from railopt.base.errors import FormatError, InputError
 
 STATUSES = ("proved-kernel", "proved-symbolic", "checked-exhaustively", "cited", "refuted", "open")
 ID = re.compile(r"[A-Z]\d{1,2}[a-z]?")

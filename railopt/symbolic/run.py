@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from railopt.errors import BackendError, CheckFailed, FormatError
+from railopt.base.errors import BackendError, CheckFailed, FormatError
 from railopt.symbolic.coq import build as coq
 from railopt.symbolic.registry import Theorem, checker, proofs_folder
 from railopt.symbolic.result import Result

@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        from railopt.errors import BackendError
+        from railopt.base.errors import BackendError
 
         raise BackendError(
             f"railopt.torch.{name} needs PyTorch, which is not installed: pip install "

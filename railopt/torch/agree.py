@@ -13,8 +13,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from railopt.arrays import Array, Ints
-from railopt.errors import InputError, printable
+from railopt.base.arrays import Array, Ints
+from railopt.base.errors import InputError, printable
 from railopt.torch.shared import lost
 
 __all__ = ["Offer", "agreed", "alike", "differentiable", "gathered", "mark", "same"]

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from railopt.arrays import Ints, whole_number
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Ints, whole_number
+from railopt.base.errors import InputError
+from railopt.base.units import INT64_MAX
+from railopt.model.fabric import Fabric
 from railopt.torch import agree
 from railopt.torch.autograd import carried, into
 from railopt.torch.carry import carrier_of
 from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
 from railopt.torch.ways import Way
-from railopt.units import INT64_MAX
 
 __all__ = ["Carried", "RailAllToAll"]
 

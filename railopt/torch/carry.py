@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from railopt.errors import printable
+from railopt.base.errors import printable
 from railopt.torch.groups import Groups
 from railopt.torch.shared import SHARED, lost
 from railopt.torch.ways import Exchange, Reorder, Way

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
 from railopt.torch import agree
 from railopt.torch.all_to_all import RailAllToAll
 from railopt.torch.groups import Groups

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from railopt.errors import InputError, printable
-from railopt.fabric import Fabric
+from railopt.base.errors import InputError, printable
+from railopt.model.fabric import Fabric
 from railopt.torch.agree import gathered, mark
 from railopt.torch.shared import SHARED, lost
 

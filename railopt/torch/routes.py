@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints, whole_number
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Array, Ints, whole_number
+from railopt.base.errors import InputError
+from railopt.base.units import INT64_MAX
+from railopt.model.fabric import Fabric
+from railopt.model.traffic import Traffic
 from railopt.policies import plan, policy_named
 from railopt.policies.planner import Planner
 from railopt.torch.tally import Pieces, Sums, Tables, add, begin, busiest, sums
 from railopt.torch.ways import Exchange, Way, transposed
-from railopt.traffic import Traffic
-from railopt.units import INT64_MAX
 
 __all__ = ["PIECES", "Route", "Router"]
 

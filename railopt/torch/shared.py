@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakValueDictionary
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 
 __all__ = ["SHARED", "lost"]
 

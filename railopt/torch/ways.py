@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array
+from railopt.base.arrays import Array
 from railopt.torch.tally import by_column
 
 __all__ = ["Exchange", "Reorder", "Step", "Way", "back", "transposed"]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.dice import Dice
+from railopt.base.dice import Dice
 
 SEEDS = 2**31  # instances are drawn with seeds below
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from railopt import Chunks, Fabric, Plan, Planner, plan
-from railopt.bounds import lower_bound
-from railopt.workloads import moe
+from railopt.evidence.bounds import lower_bound
+from railopt.model.workloads import moe
 from tests.bench import Row, best, heapq_lpt, in_turns, judged, ratio
 
 MIB = 1 << 20

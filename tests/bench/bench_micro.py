@@ -12,8 +12,8 @@ from functools import cache, partial
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.dice import Dice, exp
+from railopt.base.arrays import Ints
+from railopt.base.dice import Dice, exp
 from railopt.moe.micro.greedy import least
 from railopt.moe.micro.slots import Slots
 from railopt.moe.micro.solve import SOLVERS, Greedy, split

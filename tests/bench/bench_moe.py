@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.bracket import gap_between
-from railopt.fabric import Fabric
+from railopt.evidence.bracket import gap_between
+from railopt.model.fabric import Fabric
 from railopt.moe.assess import scored_map
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.eplb import eplb, twins

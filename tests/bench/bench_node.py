@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from railopt import Chunks, Fabric, Planner, plan, workloads
-from railopt.bounds import lower_bound
+from railopt.evidence.bounds import lower_bound
 from railopt.solver.moving.bound import least_moved
 from tests.bench import Row, in_turns, judged, judged_once, ratio
 

@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 
 from railopt import Fabric, Traffic
+from railopt.model.workloads import zipf
 from railopt.schedule import modelled, synthesise
-from railopt.workloads import zipf
 from tests.bench import Row, in_steps, in_turns, plain_steps, ratio
 
 GPUS = 8

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from railopt import Chunks, Fabric, check, plan, verified
-from railopt.bounds import lower_bound
-from railopt.certificate import Certificate
-from railopt.errors import BackendError
+from railopt import Chunks, Fabric, check, plan
+from railopt.base.errors import BackendError
+from railopt.evidence import verified
+from railopt.evidence.bounds import lower_bound
+from railopt.evidence.certificate import Certificate
 from railopt.moe.micro.slots import Slots
 from railopt.moe.micro.solve import split
 from railopt.solver.local.solve import solve_local
@@ -29,7 +30,7 @@ from tests.bench import Row, judged_once
 from tests.bench.solver_instances import grid, unequal
 
 SEED = 2201
-KERNEL = str(Path(check.__code__.co_filename).with_name("check.py"))
+KERNEL = str(Path(check.__code__.co_filename).with_name("checker.py"))
 
 
 def spent(line: list[str]) -> tuple[float, float]:
@@ -97,10 +98,10 @@ def rows() -> Iterator[Row]:
         name = "a million chunks, 128 x 8, plan file beside"
         yield from judged_once(f"{name}: verified", seconds, "s", 1.5)
         yield Row(f"{name}: verified", memory, "MiB", at_most=1024)
-        yield Row(f"{name}: check.py", spent([*kernel, file])[0], "s")
+        yield Row(f"{name}: checker.py", spent([*kernel, file])[0], "s")
         file, name = str(micro_batch(Path(folder))), "a split of 2,048 experts on 256 GPUs"
         yield Row(f"{name}: verified", spent([program, file])[0], "s")
-        yield Row(f"{name}: check.py", spent([*kernel, file])[0], "s")
+        yield Row(f"{name}: checker.py", spent([*kernel, file])[0], "s")
         ratios: dict[str, list[float]] = {}
         for kind, certificate in solved(Path(folder)):
             try:
@@ -109,7 +110,7 @@ def rows() -> Iterator[Row]:
                 ours = 60
             ratios.setdefault(kind, []).append(ours / spent([*kernel, str(certificate)])[0])
         every = [ratio for found in ratios.values() for ratio in found]
-        text = "certificates of the solver: time over check.py's"
+        text = "certificates of the solver: time over checker.py's"
         yield Row(f"{len(every)} {text}, median", statistics.median(every), "", at_most=0.1)
         for kind, found in sorted(ratios.items()):
             yield Row(f"{len(found)} {text}, worst {kind}", max(found), "", at_most=1)

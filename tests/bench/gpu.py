@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import railopt
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.cuda import Planner
 
 CAP = 1 << 20

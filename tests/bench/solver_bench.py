@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from railopt.check import check_certificate
+from railopt.checker import check_certificate
 from railopt.solver.local.solve import solve_local
 from tests.bench import Row, drawn_seeds
 from tests.bench.solver_instances import (

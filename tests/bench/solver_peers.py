@@ -23,7 +23,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from railopt import Chunks, Fabric
-from railopt.bounds import pigeonhole
+from railopt.evidence.bounds import pigeonhole
 from railopt.solver.local.values import loads_of, lpt
 from railopt.solver.program.backends import BACKENDS, Answer
 from railopt.solver.program.program import build

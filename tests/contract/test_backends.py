@@ -18,7 +18,7 @@ import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.solver.coupled.solve import solve
 from railopt.solver.program.backends import BACKENDS, Backend
 from railopt.solver.program.files import write_model

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from railopt import Fabric
+from railopt.base.errors import BackendError, InputError
 from railopt.cli.main import main
-from railopt.errors import BackendError, InputError
 from railopt.runtime.carried import Carried
 from railopt.runtime.senders import together
 from railopt.runtime.senders import verbs as verbs_sender

@@ -14,7 +14,7 @@ import pytest
 
 from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
 from railopt.policies import POLICIES
 from railopt.runtime.adapt import shares
 from railopt.runtime.carried import carry as carry_out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from railopt import Plan
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.senders import exchange
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs import structs as s

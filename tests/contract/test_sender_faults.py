@@ -19,8 +19,8 @@ import pytest
 
 import railopt
 from railopt import Fabric, workloads
-from railopt.errors import BackendError
-from railopt.inside import Inside
+from railopt.base.errors import BackendError
+from railopt.model.inside import Inside
 from railopt.policies import POLICIES
 from railopt.runtime.carried import Carried
 from railopt.runtime.payload import verify

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
 from railopt.runtime.rendezvous import handshake, wire
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.handshake import Hello

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from railopt.base.errors import BackendError
 from railopt.cli.main import main
-from railopt.errors import BackendError
 from railopt.runtime.rendezvous import handshake, wire
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.handshake import Hello

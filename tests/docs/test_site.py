@@ -67,7 +67,9 @@ def test_generated_pages_are_complete(site: Path) -> None:
         assert "usage: railopt" in text_of(site / "reference" / "commands" / f"{command}.html")
     for folder in sorted(path.parent for path in (ROOT / "experiments").glob("*/expected.json")):
         assert (site / "experiments" / f"{folder.name}.html").is_file()
-    assert "railopt.fabric.Fabric.degraded" in text_of(site / "reference" / "api" / "values.html")
+    assert "railopt.model.fabric.Fabric.degraded" in text_of(
+        site / "reference" / "api" / "values.html"
+    )
 
 
 def test_what_pages_import_is_on_a_page_of_the_api(site: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from experiments.emulated_fabric import cases, network
 from railopt import Fabric
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "experiments.emulated_fabric.run", "--out"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
-from railopt.bounds import lower_bound
+from railopt.evidence.bounds import lower_bound
 from railopt.runtime.adapt import Adapter
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.senders.report import Report

@@ -263,7 +263,7 @@ def warm() -> None:
     import railopt.cli.bench
     import railopt.cli.devices
     import railopt.cli.send
-    import railopt.pigeonhole
+    import railopt.evidence.pigeonhole
     import railopt.policies.equal_rails
     import railopt.policies.unequal_rails
     import railopt.runtime.senders.together  # noqa: F401

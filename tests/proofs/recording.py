@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.proofs.saying import said
 
-kernel: Any = importlib.import_module("railopt.check")
+kernel: Any = importlib.import_module("railopt.checker")
 FOLDER = Path(os.environ["RAILOPT_RECORD"])
 LARGEST = 1 << 26  # bytes of a file that is kept
 _plain_certificate, _plain_check = kernel.check_certificate, kernel.check

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt.bounds import lower_bound
-from railopt.certificate import Certificate
-from railopt.chunks import Chunks
-from railopt.errors import CheckFailed, FormatError, InputError, NotProved
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.errors import CheckFailed, FormatError, InputError, NotProved
+from railopt.evidence.bounds import lower_bound
+from railopt.evidence.certificate import Certificate
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies import plan
 from railopt.solver.coupled.solve import solve
 from railopt.symbolic.coq.certificate import check_certificate, prove

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from railopt.bounds import local_bound, pigeonhole
-from railopt.certificate import Certificate
-from railopt.check import Meter, Slots, check_certificate, shows
-from railopt.chunks import Chunks
-from railopt.fabric import Fabric
+from railopt.checker import Meter, Slots, check_certificate, shows
+from railopt.evidence.bounds import local_bound, pigeonhole
+from railopt.evidence.certificate import Certificate
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
 from railopt.policies import plan
 from railopt.symbolic.coq import build as coq
 from railopt.symbolic.coq.certificate import (

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt.arrays import Ints
-from railopt.chunks import Chunks
-from railopt.dice import Dice
-from railopt.fabric import Fabric
+from railopt.base.arrays import Ints
+from railopt.base.dice import Dice
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
 from railopt.policies import plan
 from railopt.symbolic.coq import build as coq
 

@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from railopt import check, verified
-from railopt.errors import BackendError, FormatError, printable
-from railopt.symbolic.search import counterexamples
-from tests.proofs.saying import said
 from tests.unit.test_check_hostile import CERTIFICATES
 
-kernel = importlib.import_module("railopt.check")
+from railopt import check
+from railopt.base.errors import BackendError, FormatError, printable
+from railopt.evidence import verified
+from railopt.symbolic.search import counterexamples
+from tests.proofs.saying import said
+
+kernel = importlib.import_module("railopt.checker")
 ROOT = Path(__file__).resolve().parents[2]
 # whose certificates and plans are recorded where $RAILOPT_RECORD has none of all tests
 RECORDED = [

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from railopt import Chunks, Fabric
-from railopt.check import check_certificate
-from railopt.gaps import gap
+from railopt.answers.gap import gap
+from railopt.checker import check_certificate
 from railopt.policies import plan
 from railopt.solver.coupled.scarce import reachable
 from railopt.solver.coupled.search import Cells

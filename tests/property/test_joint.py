@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from railopt import Chunks, Fabric, solve
-from railopt.bracket import Bracket, Status
-from railopt.certificate import certify
-from railopt.check import Verdict, check_certificate
+from railopt.checker import Verdict, check_certificate
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import certify
 from railopt.policies import plan
 from railopt.solver.coupled import joint
 from railopt.solver.coupled.search import Cells

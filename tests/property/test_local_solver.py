@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from railopt.certificate import Certificate
-from railopt.check import Meter, Packing, cover
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.checker import Meter, Packing, cover
+from railopt.evidence.certificate import Certificate
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.steps import BY_WEIGHTS, STEPS
 
@@ -248,7 +248,7 @@ def test_a_changed_certificate_is_rejected_unless_still_true(
     assert outcome.proved
     record = outcome.certificate(sizes, rails=rails).as_dict()
     assert Certificate.from_dict(json.loads(json.dumps(record))).check().proved
-    from railopt.check import check_certificate
+    from railopt.checker import check_certificate
 
     accepted = 0
     for other in mutations(record):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.optimal import optimal
 from railopt.moe.placement.placement import Placement, slot_gpus

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from railopt import Chunks, Fabric
-from railopt.arrays import Ints
-from railopt.check import check_certificate
-from railopt.errors import InputError
-from railopt.inside import Inside
-from railopt.moves import rail_costs
+from railopt.base.arrays import Ints
+from railopt.base.errors import InputError
+from railopt.checker import check_certificate
+from railopt.model.inside import Inside
+from railopt.model.moves import rail_costs
 from railopt.solver.moving.bound import least_moved
 from railopt.solver.moving.solve import solve_moving
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railopt import POLICIES, Chunks, Fabric, Planner, Traffic, gap, plan
-from railopt.bounds import local_bound, lower_bound
-from railopt.check import check_certificate
+from railopt.checker import check_certificate
+from railopt.evidence.bounds import local_bound, lower_bound
 from railopt.policies.lpt import PAIR_WEIGHT
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from railopt import Chunks, Fabric, solve
-from railopt.bracket import Bracket, Status
-from railopt.certificate import certify
-from railopt.check import SUMS, Meter, Rejected, Sums, check_certificate, held
-from railopt.check import whole as prove_whole
+from railopt.checker import SUMS, Meter, Rejected, Sums, check_certificate, held
+from railopt.checker import whole as prove_whole
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import certify
 from railopt.policies import plan
 from railopt.solver.coupled import whole
 from railopt.solver.coupled.search import Cells

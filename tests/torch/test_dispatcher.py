@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from railopt import Fabric
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.torch import TokenDispatcher, reference
 from railopt.torch.groups import made
 from tests.torch.world import WAIT_S, outcomes_of, run, said

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from railopt import Fabric
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
 from railopt.torch import Groups, RailAllToAll, TokenDispatcher
 from railopt.torch.groups import made
 from tests.torch.world import WAIT_S, outcomes_of, run, said

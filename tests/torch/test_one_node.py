@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from railopt import Fabric, Planner
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.policies.planner import joined_plan
 from railopt.runtime import Loopback
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.replicate import balance
 from railopt.moe.placement.vllm import RailoptEplbPolicy

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 
 MOST = 8  # processes of a world; at most two worlds are kept, of 4 and of 8
 LIMIT_S = 100.0  # for one job

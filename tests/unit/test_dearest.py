@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import railopt
-from railopt import formats, traffic
-from railopt.arrays import save_npz
+from railopt.base.arrays import save_npz
+from railopt.files import formats
+from railopt.model import traffic
 from railopt.sweep import spec
 
 SECONDS, BYTES = 20, 2 << 30
@@ -29,7 +30,7 @@ SWEEP = "from railopt.sweep import spec; spec.read('{path}')"
 TRACE = "from railopt.moe.routing.files import read_any; read_any('{path}', ranks=1)"
 LOCATION = "from railopt.moe.placement.files import read_location; read_location('{path}', 1, 1, 9)"
 CHECK = "import railopt; railopt.check('{path}')"
-CONVERT = "from railopt.conversion import convert; convert('{path}', '{path}.cm')"
+CONVERT = "from railopt.answers.convert import convert; convert('{path}', '{path}.cm')"
 
 
 def limited() -> None:
@@ -112,7 +113,7 @@ TEXTS: dict[str, tuple[str, str, Callable[[], str]]] = {
 def answered(command: str, path: Path) -> None:
     """The reader answers, with a value or an error of railopt's own."""
     code = (
-        "from railopt.errors import RailoptError\n"
+        "from railopt.base.errors import RailoptError\n"
         f"try: {command.replace('{path}', str(path))}\nexcept RailoptError: pass"
     )
     done = subprocess.run(

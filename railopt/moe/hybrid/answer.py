@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from railopt.errors import Infeasible
+from railopt.base.errors import Infeasible
+from railopt.base.units import format_bytes
 from railopt.moe.hybrid.domains import message_counts
 from railopt.moe.hybrid.spec import Question
 from railopt.moe.hybrid.stream import (
@@ -26,7 +27,6 @@ from railopt.moe.hybrid.stream import (
     ratio_of,
     scaled,
 )
-from railopt.units import format_bytes
 
 WHAT_IF = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Ints
+from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
+from railopt.model.traffic import Traffic
 from railopt.moe.hybrid.stream import Domain, Stream
-from railopt.traffic import Traffic
 
 
 class Messages(NamedTuple):

@@ -29,10 +29,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Ints, frozen
-from railopt.bracket import Bracket, Status
-from railopt.chunks import check_total
-from railopt.errors import InputError
+from railopt.base.arrays import Bools, Floats, Ints, check_total, frozen
+from railopt.base.errors import InputError
+from railopt.evidence.bracket import Bracket, Status
 
 _PRICE_UNIT = 10**10
 _FEW = 12  # copies that could be made: at most 4,096 choices, often fewer than gather times

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Array
-from railopt.errors import InputError
+from railopt.base.arrays import Array
+from railopt.base.errors import InputError
 
 
 class Migrated(NamedTuple):

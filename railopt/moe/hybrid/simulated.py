@@ -21,10 +21,10 @@ from math import prod
 
 import numpy as np
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.base.units import INT64_MAX, PS_PER_S
 from railopt.moe.hybrid.stream import Domain, Stream
 from railopt.sim import Flows, simulate
-from railopt.units import INT64_MAX, PS_PER_S
 
 HOPS = 4
 MAX_SIMULATED = 1 << 16  # members of a level

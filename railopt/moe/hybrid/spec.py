@@ -24,11 +24,11 @@ from importlib.resources import files
 from math import prod
 from typing import Any, NamedTuple
 
-from railopt import toml
-from railopt.arrays import whole_number
-from railopt.errors import InputError, printable
+from railopt.base import toml
+from railopt.base.arrays import whole_number
+from railopt.base.errors import InputError, printable
+from railopt.base.units import PS_PER_S, parse_bytes, parse_number, parse_rate, parse_time, shown
 from railopt.moe.hybrid.stream import MAX_MEMBERS, Level, Stream
-from railopt.units import PS_PER_S, parse_bytes, parse_number, parse_rate, parse_time, shown
 
 MAX_LEVELS = 8
 MAX_TOKENS = 1 << 40  # a worker

@@ -32,9 +32,9 @@ from itertools import product
 from math import lcm, prod
 from typing import NamedTuple
 
-from railopt.bracket import Bracket, Status
-from railopt.errors import InputError
-from railopt.units import shown
+from railopt.base.errors import InputError
+from railopt.base.units import shown
+from railopt.evidence.bracket import Bracket, Status
 
 MAX_CHOICES = 50_000  # combinations of domain sizes that are tried
 MAX_MEMBERS = 1 << 20  # of a level

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 
 STYLES = ("deepspeed", "fastermoe", "pro-prophet", "ours")

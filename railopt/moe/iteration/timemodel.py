@@ -30,10 +30,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, frozen, total
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.units import PS_PER_S, parse_rate, shown
+from railopt.base.arrays import Ints, frozen, total
+from railopt.base.errors import InputError
+from railopt.base.units import PS_PER_S, parse_rate, shown
+from railopt.model.fabric import Fabric
 
 MAX_PS = 1 << 56  # a time of one thing: 20 hours
 MAX_SUM_PS = 1 << 59  # any sum of times in one term: 6 days, so that 4 A2A + 3 FEC fits int64

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.bracket import gap_between
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.evidence.bracket import gap_between
 from railopt.moe.micro.slots import Slots
 from railopt.moe.micro.solve import Answer, split
 from railopt.moe.placement.placement import Placement

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, whole_number
+from railopt.base.arrays import Array, whole_number
+from railopt.base.errors import InputError
 from railopt.cuda.driver import Arguments, DeviceArray, Gpu
 from railopt.cuda.lent import address_of, current_stream
-from railopt.errors import InputError
 from railopt.moe.micro.greedy import HALVINGS, HAS, MAY, Layer
 from railopt.moe.micro.slots import Slots
 from railopt.moe.micro.solve import MAX_SLACK

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Ints
+from railopt.base.arrays import Bools, Floats, Ints
 from railopt.moe.micro.flow import evened
 from railopt.moe.micro.room import Case, best_of, relaxed
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Bools, Ints
+from railopt.base.arrays import Bools, Ints
 
 
 def evened(tokens: Ints, has: Bools) -> tuple[Ints, Bools]:

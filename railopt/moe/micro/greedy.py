@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 
 NO, MAY, HAS = 0, 1, 2  # whether a GPU holds an expert: it can't, it may take a copy, it does
 HALVINGS = 8  # goals that are tried after the first

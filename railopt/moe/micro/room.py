@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Int32s, Ints
-from railopt.errors import BackendError
+from railopt.base.arrays import Bools, Floats, Int32s, Ints
+from railopt.base.errors import BackendError
 from railopt.moe.micro.slots import Slots
 
 MAX_PROGRAM = 1 << 15  # variables of a linear program; beyond it, closed forms alone

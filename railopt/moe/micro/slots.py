@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Int32s, Ints, frozen, whole_number
-from railopt.errors import InputError
+from railopt.base.arrays import Bools, Int32s, Ints, frozen, whole_number
+from railopt.base.errors import InputError
+from railopt.model.traffic import Traffic
 from railopt.moe.placement.placement import Placement
-from railopt.traffic import Traffic
 
 if TYPE_CHECKING:
     from railopt.moe.micro.greedy import Layer

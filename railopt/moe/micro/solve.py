@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, whole_number
-from railopt.bracket import Bracket, Status
-from railopt.certificate import Certificate
-from railopt.errors import InputError, did_you_mean
+from railopt.base.arrays import Ints, whole_number
+from railopt.base.errors import InputError, did_you_mean
+from railopt.base.units import shown
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import Certificate
 from railopt.moe.micro.exact import (
     Found,
     OutOfTimeError,
@@ -37,7 +38,6 @@ from railopt.moe.micro.flow import evened
 from railopt.moe.micro.greedy import Parts, balance, parts_of
 from railopt.moe.micro.room import Case, best_of, closed_bound, is_small, relaxed
 from railopt.moe.micro.slots import Slots, Split
-from railopt.units import shown
 
 SOLVERS = ("auto", "greedy", "flow", "exact")
 SMALL = 256  # places, GPUs x experts, of a case that auto has solved exactly

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Floats, Int32s, Ints
-from railopt.errors import InputError
+from railopt.base.arrays import Floats, Int32s, Ints
+from railopt.base.errors import InputError
 from railopt.moe.placement.placement import slot_gpus
 from railopt.moe.placement.replicate import check, loads_of
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Floats, load_npy, write_atomic
-from railopt.errors import FormatError, InputError, printable
-from railopt.formats import parse_matrix
+from railopt.base.arrays import Floats, load_npy, write_atomic
+from railopt.base.errors import FormatError, InputError, printable
+from railopt.files.formats import parse_matrix
+from railopt.files.tabular import parse_csv
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import MAX_LAYERS
-from railopt.tabular import parse_csv
 
 LARGEST = 8 << 20  # bytes of a location file: 256 layers of 5,000 slots fill it
 KEY = "physical_to_logical_map"

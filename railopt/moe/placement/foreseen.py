@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Int32s, Ints
+from railopt.base.arrays import Bools, Floats, Int32s, Ints
 from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.placement import slot_gpus
 from railopt.moe.placement.replicate import balance, hierarchical, rebalance

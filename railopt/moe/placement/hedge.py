@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Int32s
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Bools, Floats, Int32s
+from railopt.base.kernels import kernel_part, njit
 
 TRUST = 0.7  # the forecast's weight among the scenes
 DECAY = 0.65  # a recent step weighs so much of the one after it

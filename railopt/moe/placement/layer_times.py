@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Ints
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Bools, Ints
+from railopt.base.kernels import kernel_part, njit
 
 # Where `TimeModel.vectors` puts each scalar.
 UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Ints
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Bools, Floats, Ints
+from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
 from railopt.moe.placement.placement import assigned
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Ints
-from railopt.bracket import Bracket, Status
-from railopt.errors import BackendError, InputError
+from railopt.base.arrays import Bools, Ints
+from railopt.base.errors import BackendError, InputError
+from railopt.base.processes import Heard, ask
+from railopt.evidence.bracket import Bracket, Status
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.layer_times import exhaust, least_total
 from railopt.moe.placement.program import SCALE, build
 from railopt.moe.placement.prophet import evaluate, homes, layer_of, pro_prophet, room
-from railopt.processes import Heard, ask
 
 EXHAUSTIVE = 20  # (GPU, expert) pairs up to which every placement is tried
 MAX_LIMIT_S = 30 * 86400.0

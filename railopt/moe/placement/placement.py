@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Floats, Int32s, Ints, frozen
-from railopt.errors import InputError
-from railopt.traffic import Traffic
+from railopt.base.arrays import Bools, Floats, Int32s, Ints, frozen
+from railopt.base.errors import InputError
+from railopt.model.traffic import Traffic
 
 MAX_HELD = 1 << 27  # [layer, GPU, expert] of a map that is read
 

@@ -12,9 +12,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Int32s, Ints, frozen
-from railopt.bracket import Bracket
-from railopt.errors import InputError
+from railopt.base.arrays import Bools, Floats, Int32s, Ints, frozen
+from railopt.base.errors import InputError
+from railopt.base.units import shown
+from railopt.evidence.bracket import Bracket
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement.foreseen import TRIES, Sizes, foreseen
 from railopt.moe.placement.naming import carriage, kept, named
@@ -31,7 +32,6 @@ from railopt.moe.placement.replicate import hierarchical, rebalance
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
 from railopt.moe.routing.window import Seen
-from railopt.units import shown
 
 
 @dataclass(frozen=True, eq=False)

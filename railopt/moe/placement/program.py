@@ -11,8 +11,8 @@ solve it.
 
 Where tokens go and what copies cost is what `railopt.moe.placement.layer_times` says; the optimum
 of one is that of the other. `python -m railopt.moe.placement.program PROGRAM ANSWERS UNTIL` is the
-child (see `railopt.processes`): it answers with a line for every better placement and every better
-bound, so that they outlive it.
+child (see `railopt.base.processes`): it answers with a line for every better placement and every
+better bound, so that they outlive it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Ints
+from railopt.base.arrays import Bools, Floats, Ints
+from railopt.base.processes import answers
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.processes import answers
 
 SCALE = 1e6  # picoseconds in a unit of the program: numbers that a solver's tolerances suit
 TIMES = 5  # the last columns: A2A, FEC, Trans, shown Trans, shown Agg

@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Ints
-from railopt.errors import InputError
+from railopt.base.arrays import Bools, Ints
+from railopt.base.errors import InputError
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement.layer_times import Layer, combine, start, terms
 from railopt.moe.placement.placement import contiguous_home

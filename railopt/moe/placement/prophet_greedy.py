@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Ints
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Bools, Ints
+from railopt.base.kernels import kernel_part, njit
 from railopt.moe.placement.layer_times import (
     COPY_MEAN,
     GPUS,

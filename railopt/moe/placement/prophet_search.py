@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Ints
-from railopt.compiled import kernel_part
+from railopt.base.arrays import Bools, Ints
+from railopt.base.kernels import kernel_part
 from railopt.moe.placement.layer_times import (
     GPUS,
     NODES,

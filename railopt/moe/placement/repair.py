@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Floats, Int32s, Ints, whole_number
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Floats, Int32s, Ints, whole_number
+from railopt.base.kernels import kernel_part, njit
+from railopt.base.units import INT64_MAX
 from railopt.moe.placement.placement import Placement, homes_near
 from railopt.moe.placement.replicate import (
     _descending,
@@ -23,7 +24,6 @@ from railopt.moe.placement.replicate import (
     hierarchical,
     loads_of,
 )
-from railopt.units import INT64_MAX
 
 
 def repaired(

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Floats, Int32s, whole_number
-from railopt.compiled import kernel_part, njit
-from railopt.errors import InputError
+from railopt.base.arrays import Bools, Floats, Int32s, whole_number
+from railopt.base.errors import InputError
+from railopt.base.kernels import kernel_part, njit
+from railopt.base.units import INT64_MAX
 from railopt.moe.placement.hedge import EVEN, hedge
 from railopt.moe.placement.placement import Placement, slot_gpus
-from railopt.units import INT64_MAX
 
 WORTH = 1 - 1e-4  # of the fullest GPU's load: what an exchange must reach
 ROUGH = 1.02  # of the mean: a fullest GPU beyond it is worth more work, if none is asked for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array, Int32s, Ints
-from railopt.errors import InputError
+from railopt.base.arrays import Array, Int32s, Ints
+from railopt.base.errors import InputError
 from railopt.moe.placement.placement import assigned
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Floats, Ints
-from railopt.errors import BackendError, InputError
+from railopt.base.arrays import Bools, Floats, Ints
+from railopt.base.errors import BackendError, InputError
 from railopt.moe.iteration.timemodel import TimeModel
 
 PS_PER_UNIT = 1e6  # the program counts microseconds: numbers that a solver's tolerances suit

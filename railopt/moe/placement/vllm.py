@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Int32s, Ints
-from railopt.errors import InputError
+from railopt.base.arrays import Int32s, Ints
+from railopt.base.errors import InputError
 from railopt.moe.placement.foreseen import Sizes, foreseen
 from railopt.moe.placement.replicate import hierarchical, rebalance
 from railopt.moe.placement.settled import settled

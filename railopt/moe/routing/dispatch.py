@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Floats, Int32s, Ints
-from railopt.errors import InputError
+from railopt.base.arrays import Bools, Floats, Int32s, Ints
+from railopt.base.errors import InputError
+from railopt.model.tokens import DEDUP
+from railopt.model.traffic import Traffic
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import Trace
-from railopt.tokens import DEDUP
-from railopt.traffic import Traffic
 
 RULES = ("home", "near", "even")
 MAX_SHARES = 1 << 27  # [source GPU, expert, destination GPU], 8 bytes each

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt import archive
-from railopt.arrays import Array, Int32s, load_npy
-from railopt.errors import FormatError, InputError, printable
+from railopt.base import archive
+from railopt.base.arrays import Array, Int32s, load_npy
+from railopt.base.errors import FormatError, InputError, printable
 from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import LOADS, MAX_EXPERTS, MAX_LAYERS, SERVING, Trace
 

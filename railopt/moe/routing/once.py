@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, frozen, total
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Ints, frozen, total
+from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
+from railopt.model.tokens import Tokens
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.dispatch import RULES, column_of, target_gpus
 from railopt.moe.routing.trace import Trace
-from railopt.tokens import Tokens
 
 
 def tokens_of_choices(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Floats, Ints
+from railopt.base.arrays import Floats, Ints
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.prophet import evaluate, pro_prophet
 from railopt.moe.routing.trace import Trace

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from railopt.errors import InputError, did_you_mean
-from railopt.fabric import MAX_GPUS, Fabric
+from railopt.base.errors import InputError, did_you_mean
+from railopt.base.units import parse_integer, shown
+from railopt.model.fabric import MAX_GPUS, Fabric
+from railopt.model.routed import Routed
+from railopt.model.sources import is_file
+from railopt.model.workloads import ROUTED, WORKLOADS, workload
 from railopt.moe.routing.files import read_any
 from railopt.moe.routing.trace import Trace
-from railopt.routed import Routed
-from railopt.sources import is_file
-from railopt.units import parse_integer, shown
-from railopt.workloads import ROUTED, WORKLOADS, workload
 
 MAX_COUNTS = 1 << 25  # entries [step, rank, expert] of a generated trace
 STEPS = 16  # of a generated trace, where its spec does not say

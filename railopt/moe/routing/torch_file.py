@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.errors import FormatError, InputError, printable
+from railopt.base.arrays import Array
+from railopt.base.errors import FormatError, InputError, printable
 
 MAX_DATA = 1 << 29  # bytes of arrays
 MAX_PICKLE = 1 << 24  # bytes of the pickle

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import (
+from railopt.base.arrays import (
     VERSION,
     Array,
     Bools,
@@ -31,8 +31,8 @@ from railopt.arrays import (
     load_npz,
     whole_number,
 )
-from railopt.errors import FormatError, InputError, printable
-from railopt.units import shown
+from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.units import shown
 
 KIND = "trace"
 HEADER = ("top_k", "tokens_per_rank", "model_dim", "meta")

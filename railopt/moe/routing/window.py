@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Floats, Int32s, Ints
-from railopt.errors import InputError
+from railopt.base.arrays import Floats, Int32s, Ints
+from railopt.base.errors import InputError
 from railopt.moe.routing.predict import decays
 
 FINE = 1 << 12  # what the weights of decayed steps add up to

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints, by_key
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.plans import Plan
+from railopt.base.arrays import Ints, by_key
+from railopt.base.errors import InputError
+from railopt.model.chunks import Chunks
+from railopt.model.plan import Plan
 
 MAX_MESSAGE = 1 << 30
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt import dlpack
-from railopt.errors import InputError
+from railopt.base import dlpack
+from railopt.base.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from railopt.compiled import njit
+from railopt.base.kernels import njit
 
 _U64 = ir.IntType(64)
 

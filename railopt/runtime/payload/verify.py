@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Ints
-from railopt.plans import Plan
+from railopt.base.arrays import Ints
+from railopt.model.plan import Plan
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, rows_of
 from railopt.runtime.payload.memory import Memory

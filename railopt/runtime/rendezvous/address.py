@@ -6,7 +6,7 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 
-from railopt.errors import BackendError, printable
+from railopt.base.errors import BackendError, printable
 
 
 def resolve(host: str) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from railopt.errors import FOREIGN, InputError, printable
+from railopt.base.errors import FOREIGN, InputError, printable
 from railopt.runtime.rendezvous import wire
 from railopt.runtime.rendezvous.channel import Channel
 from railopt.runtime.rendezvous.hub import Hub

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from railopt.errors import InputError, printable
+from railopt.base.errors import InputError, printable
 from railopt.runtime.rendezvous import wire
 from railopt.runtime.rendezvous.channel import Channel
 from railopt.runtime.rendezvous.wire import Body, Refused

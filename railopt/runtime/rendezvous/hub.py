@@ -17,7 +17,7 @@ import time
 from collections import deque
 from typing import Any
 
-from railopt.errors import BackendError, InputError, printable
+from railopt.base.errors import BackendError, InputError, printable
 from railopt.runtime.rendezvous import handshake, wire
 from railopt.runtime.rendezvous.channel import Channel
 from railopt.runtime.rendezvous.handshake import Hello

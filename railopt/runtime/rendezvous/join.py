@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from railopt.errors import BackendError, InputError, printable
+from railopt.base.errors import BackendError, InputError, printable
 from railopt.runtime.rendezvous import handshake, wire
 from railopt.runtime.rendezvous.address import listening_address
 from railopt.runtime.rendezvous.channel import Channel

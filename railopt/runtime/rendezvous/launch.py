@@ -11,9 +11,9 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from railopt.errors import InputError, printable
+from railopt.base.errors import InputError, printable
+from railopt.base.units import parse_integer, shown
 from railopt.runtime.rendezvous.address import is_local
-from railopt.units import parse_integer, shown
 
 MAX_HOSTS = 1 << 16
 

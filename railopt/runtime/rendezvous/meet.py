@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.runtime.rendezvous import mpi
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.handshake import read_secret

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.errors import BackendError, InputError, printable
+from railopt.base.errors import BackendError, InputError, printable
 from railopt.runtime.rendezvous.address import listening_address
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.handshake import Hello, run_name

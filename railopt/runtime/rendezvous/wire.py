@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
 
 MAX_FRAME, MAX_HELLO = 16 << 20, 4096
 LENGTH = struct.Struct("!I")

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.errors import BackendError, InputError, printable
-from railopt.plans import Plan
+from railopt.base.arrays import Ints
+from railopt.base.errors import BackendError, InputError, printable
+from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout, WriteList, rows_of, write_list
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.wire import PeerLost

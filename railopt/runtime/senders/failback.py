@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders.exchange import Exchange
 from railopt.runtime.senders.report import Readmission

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.errors import printable
+from railopt.base.errors import printable
 from railopt.runtime.payload.layout import write_list
 from railopt.runtime.senders.exchange import Exchange
 from railopt.runtime.senders.failback import Failback

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints, by_key
-from railopt.errors import InputError
-from railopt.plans import Plan
+from railopt.base.arrays import Ints, by_key
+from railopt.base.errors import InputError
+from railopt.base.units import format_bytes
+from railopt.model.plan import Plan
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, stages
 from railopt.runtime.payload.memory import Memory, memory_of
 from railopt.runtime.payload.staging import Staging
 from railopt.runtime.senders.report import Place, Report, link_reports, rail_reports
 from railopt.runtime.senders.setting import Alone, Carrier, Setting
-from railopt.units import format_bytes
 
 
 class Loopback:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from railopt.errors import BackendError, InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.errors import BackendError, InputError
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies.planner import NodePlan, joined_plan
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.wire import MAX_FRAME

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from railopt.plans import Plan
+from railopt.model.plan import Plan
 from railopt.runtime.senders.report import Report
 
 

@@ -8,8 +8,8 @@ from typing import TextIO
 
 import numpy as np
 
-from railopt.errors import InputError
-from railopt.plans import Plan
+from railopt.base.errors import InputError
+from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import MAX_MESSAGE, Layout, rows_of, stages, write_list
 from railopt.runtime.senders.protocol import Finished
 from railopt.runtime.senders.report import Report, rail_reports

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.inside import Inside
-from railopt.plans import Plan
+from railopt.base.arrays import Ints
+from railopt.model.inside import Inside
+from railopt.model.plan import Plan
 
 FALLBACK = "lpt"
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.errors import BackendError, printable
-from railopt.plans import Plan
+from railopt.base.arrays import Ints
+from railopt.base.errors import BackendError, printable
+from railopt.model.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TextIO
 
-from railopt.errors import InputError
-from railopt.plans import Plan
+from railopt.base.errors import InputError
+from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.rendezvous.meet import Meeting

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.errors import BackendError
-from railopt.plans import Plan
+from railopt.base.errors import BackendError
+from railopt.model.plan import Plan
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.staging import Staging

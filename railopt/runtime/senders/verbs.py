@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from railopt.errors import InputError
-from railopt.plans import Plan
+from railopt.base.errors import InputError
+from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.memory import memory_of
 from railopt.runtime.rendezvous.group import Group

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.verbs.objects import Address
 
 _GID = re.compile(r"[0-9a-f]{32}\Z")

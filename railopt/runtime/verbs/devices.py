@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
 from railopt.runtime.verbs.lib import Library, libibverbs
 from railopt.runtime.verbs.objects import device_names
 

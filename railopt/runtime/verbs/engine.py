@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.objects import Cq, Qp
 from railopt.runtime.verbs.work import (

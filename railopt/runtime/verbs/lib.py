@@ -12,7 +12,7 @@ import os
 from functools import cache
 from typing import Any, Protocol
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.verbs.structs import LAYOUTS
 
 INSTALL = (

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, types
 
-from railopt.compiled import kernel_part, njit
+from railopt.base.kernels import kernel_part, njit
 from railopt.runtime.payload.pattern import copy_bytes as _copy
 from railopt.runtime.payload.pattern import load_i32 as _i32_at
 from railopt.runtime.payload.pattern import load_i64 as _i64_at

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from railopt.errors import InputError
-from railopt.units import parse_integer
+from railopt.base.errors import InputError
+from railopt.base.units import parse_integer
 
 SYSFS = Path("/sys/devices/system/node")
 MAX_CPUS = 1 << 16

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.lib import Library, check_pointer, check_zero, read_u32
 

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
+from railopt.base.units import INT64_MAX
 from railopt.runtime.payload.memory import Memory
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.card import MAX_QUEUE_PAIRS
 from railopt.runtime.verbs.engine import IMM_SLOTS, RECV_DEPTH
 from railopt.runtime.verbs.lib import Library
 from railopt.runtime.verbs.objects import Address, Cq, Device, Mr, Patience, Pd, Qp, open_device
-from railopt.units import INT64_MAX
 
 MTUS = (256, 512, 1024, 2048, 4096)
 MAX_DEPTH = 1 << 16

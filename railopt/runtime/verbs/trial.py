@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.errors import BackendError
+from railopt.base.arrays import Array
+from railopt.base.errors import BackendError
 from railopt.runtime.verbs.card import address_list, read_address, read_list, read_number
 from railopt.runtime.verbs.objects import Address, Cq, Mr, Patience, Qp
 from railopt.runtime.verbs.rails import Options, Rail

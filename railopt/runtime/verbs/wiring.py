@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.payload.layout import WriteList
 from railopt.runtime.payload.memory import Memory, memory_of
 from railopt.runtime.rendezvous.group import Group

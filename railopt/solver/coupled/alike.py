@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Floats, Rails
+from railopt.base.arrays import Floats, Rails
 
 if TYPE_CHECKING:
     from railopt.solver.coupled.search import Cells

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from railopt import bounds
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.base.processes import THREADS
+from railopt.evidence import bounds
 from railopt.policies.lpt import lpt_global
-from railopt.processes import THREADS
 from railopt.solver.coupled.race import Race
 from railopt.solver.local.steps import failure
 from railopt.solver.program.backends import BACKENDS

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
-from railopt.bounds import Witness
-from railopt.check import WORK
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array, Ints
+from railopt.base.kernels import kernel_part, njit
+from railopt.checker import WORK
+from railopt.evidence.bounds import Witness
 
 MOST = 48  # other chunks: a set of them is a number, and more of them fill up rails anyway
 LEAST_PARTS, MOST_PARTS = 8, 128  # of a cap

@@ -10,11 +10,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from railopt.arrays import Rails, by_key
-from railopt.bounds import Witness, average, node_sizes
-from railopt.chunks import Chunks
-from railopt.fabric import Fabric
-from railopt.plans import SIDES
+from railopt.base.arrays import Rails, by_key
+from railopt.evidence.bounds import Witness, average, node_sizes
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import SIDES
 
 GOLDEN = 0.6180339887498949  # turns the first rail of each pair of nodes, evenly
 SHARES = "shares of rates"

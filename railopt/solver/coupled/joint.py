@@ -14,9 +14,9 @@ from itertools import islice
 
 import numpy as np
 
-from railopt.bounds import Witness
-from railopt.check import Rejected, prove_joint
-from railopt.plans import SIDES
+from railopt.checker import Rejected, prove_joint
+from railopt.evidence.bounds import Witness
+from railopt.model.plan import SIDES
 from railopt.solver.coupled.search import Cells
 from railopt.solver.local.deadline import Deadline, TimedMeter
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.bounds import Witness
-from railopt.bracket import Bracket, Status
-from railopt.check import WORK
+from railopt.base.arrays import Ints
+from railopt.checker import WORK
+from railopt.evidence.bounds import Witness
+from railopt.evidence.bracket import Bracket, Status
 from railopt.solver.coupled.cap_weights import cap_weights
 from railopt.solver.coupled.scarce import settled
 from railopt.solver.coupled.search import SIDE, Cells

@@ -16,11 +16,11 @@ from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
-from railopt.arrays import Ints, Rails
-from railopt.bounds import Witness
-from railopt.bracket import Bracket, Status
-from railopt.chunks import Chunks
-from railopt.fabric import Fabric
+from railopt.base.arrays import Ints, Rails
+from railopt.evidence.bounds import Witness
+from railopt.evidence.bracket import Bracket, Status
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
 from railopt.policies.common import make_plan
 from railopt.solver.clock import Clock
 from railopt.solver.coupled.fallback import SHARES, first_bound, shared_out

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 from railopt.solver.coupled.search_kernels import (
     Cell,
     State,

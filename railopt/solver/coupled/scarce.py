@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.solver.coupled.search import SIDE, Cells
 from railopt.solver.local.subsets import best_subset
 

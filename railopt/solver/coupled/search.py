@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from railopt.arrays import Bools, Floats, Ints, Rails
-from railopt.chunks import Chunks
-from railopt.fabric import Fabric
+from railopt.base.arrays import Bools, Floats, Ints, Rails
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
 from railopt.policies import by_size
 from railopt.solver.coupled import search_kernels as kernels
 from railopt.solver.coupled.alike import relieve

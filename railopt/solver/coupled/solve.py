@@ -11,12 +11,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from railopt.arrays import require_type, whole_number
-from railopt.bracket import Bracket, Status
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.base.arrays import require_type, whole_number
+from railopt.base.errors import InputError
+from railopt.base.units import INT64_MAX, parse_number, shown
+from railopt.evidence.bracket import Bracket, Status
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies.common import check_alive
 from railopt.solver.clock import not_counted
 from railopt.solver.coupled.fallback import first_bound
@@ -24,7 +25,6 @@ from railopt.solver.coupled.race import Progress, Race
 from railopt.solver.local.deadline import time_limit
 from railopt.solver.outcome import Outcome
 from railopt.solver.program.backends import BACKENDS
-from railopt.units import INT64_MAX, parse_number, shown
 
 
 def solve(

@@ -32,12 +32,12 @@ from typing import Any
 
 import numpy as np
 
-from railopt import bounds
-from railopt.arrays import Bools, Ints, Rails
-from railopt.bounds import Witness
-from railopt.check import WORK
-from railopt.errors import NotProved
-from railopt.plans import SIDES
+from railopt.base.arrays import Bools, Ints, Rails
+from railopt.base.errors import NotProved
+from railopt.checker import WORK
+from railopt.evidence import bounds
+from railopt.evidence.bounds import Witness
+from railopt.model.plan import SIDES
 from railopt.policies.lpt import lpt_global
 from railopt.solver.coupled import nodes
 from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program

@@ -13,12 +13,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from railopt.bounds import Witness
-from railopt.check import Rates, Rejected, held
-from railopt.check import whole as prove_whole
-from railopt.errors import InputError, NotProved
-from railopt.fabric import Fabric
-from railopt.plans import SIDES
+from railopt.base.errors import InputError, NotProved
+from railopt.checker import Rates, Rejected, held
+from railopt.checker import whole as prove_whole
+from railopt.evidence.bounds import Witness
+from railopt.model.fabric import Fabric
+from railopt.model.plan import SIDES
 from railopt.solver.coupled.search import Cells
 from railopt.solver.fluid import solve_fluid
 from railopt.solver.local.deadline import Deadline, TimedMeter

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.solver.local.dual import PRICING_NODES, heaviest_load
 from railopt.solver.local.outcome import Witness
 from railopt.solver.local.state import State

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 
 FOUND, REFUTED, GAVE_UP = 1, 0, -1
 NEVER = np.int64(1) << np.int64(62)  # more than any load wastes

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from railopt.check import Meter, Rejected
-from railopt.errors import InputError
-from railopt.units import shown
+from railopt.base.errors import InputError
+from railopt.base.units import shown
+from railopt.checker import Meter, Rejected
 
 Now = Callable[[], float]  # seconds since some moment
 LOOKS = 64  # steps of the kernel between two looks at the clock

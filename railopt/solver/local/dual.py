@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Array, Ints
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array, Ints
+from railopt.base.kernels import kernel_part, njit
 
 PRICING_NODES = 4_000_000  # of the knapsack's search
 NODES_A_SECOND = 20_000_000

@@ -10,7 +10,7 @@ from math import isqrt
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.solver.local.cover import FOUND, GAVE_UP, REFUTED, Loads, search
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.dual import PRICING_NODES, heaviest_load

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.solver.local import fill, subsets, values
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.remainders import MOST, filled, most_frequent, suits

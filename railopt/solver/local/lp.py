@@ -20,7 +20,7 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
-from railopt.arrays import Floats, Ints
+from railopt.base.arrays import Floats, Ints
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.dual import (
     NODES_A_SECOND,

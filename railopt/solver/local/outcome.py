@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.bracket import Bracket, Status
-from railopt.certificate import Certificate
-from railopt.check import WORK, Meter, Rejected, prove_local
+from railopt.base.arrays import Ints
+from railopt.checker import WORK, Meter, Rejected, prove_local
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import Certificate
 
 Witness = dict[str, Any]
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.outcome import Witness

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Bools, Ints
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array, Bools, Ints
+from railopt.base.kernels import kernel_part, njit
 from railopt.solver.local.state import LARGEST
 from railopt.solver.local.subsets import shuffle
 

@@ -8,17 +8,16 @@ from math import lcm
 
 import numpy as np
 
-from railopt.arrays import Ints, frozen, whole_number
-from railopt.bracket import Bracket, Status
-from railopt.certificate import MAX_RAILS
-from railopt.chunks import check_total
-from railopt.errors import InputError
+from railopt.base.arrays import Ints, check_total, frozen, whole_number
+from railopt.base.errors import InputError
+from railopt.base.units import INT64_MAX, shown
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import MAX_RAILS
 from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import steps
 from railopt.solver.local.deadline import Deadline, Now
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.state import LARGEST, State
-from railopt.units import INT64_MAX, shown
 
 
 def solve_local(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railopt.arrays import Ints
+from railopt.base.arrays import Ints
 from railopt.solver.local import values
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.outcome import Witness

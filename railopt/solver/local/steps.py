@@ -15,9 +15,9 @@ from math import lcm
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.bounds import local_bound
-from railopt.errors import printable
+from railopt.base.arrays import Ints
+from railopt.base.errors import printable
+from railopt.evidence.bounds import local_bound
 from railopt.solver.local import apart, dual, values
 from railopt.solver.local.exact import (
     HALF,

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 
 POOL = 60  # jobs in a pool at most: their subset is the bits of an int64
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import njit
 
 
 @njit(cache=True)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array
-from railopt.compiled import kernel_part, njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import kernel_part, njit
 
 
 class Half(NamedTuple):

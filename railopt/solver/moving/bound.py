@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Bools, Floats, Ints
-from railopt.chunks import Chunks
-from railopt.errors import InputError, NotProved
-from railopt.fabric import Fabric
+from railopt.base.arrays import Bools, Floats, Ints
+from railopt.base.errors import InputError, NotProved
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
 from railopt.solver.fluid import least_time
 from railopt.solver.moving.classes import Classes, classes_of
 from railopt.solver.rational import Number

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Bools, Int32s, Ints, total
-from railopt.chunks import Chunks
-from railopt.errors import Infeasible
-from railopt.fabric import Fabric
-from railopt.moves import needed_by, rail_costs
+from railopt.base.arrays import Array, Bools, Int32s, Ints, total
+from railopt.base.errors import Infeasible
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.moves import needed_by, rail_costs
 
 CODES = 1 << 20  # numbers for rows: a product with nodes x GPUs x nodes stays below 2**63
 

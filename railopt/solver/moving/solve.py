@@ -17,15 +17,16 @@ from math import floor
 
 import numpy as np
 
-from railopt.arrays import Rails
-from railopt.bracket import Bracket, Status
-from railopt.certificate import Certificate, witnessed
-from railopt.check import Verdict
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
-from railopt.moves import rail_costs
-from railopt.plans import Plan
+from railopt.base.arrays import Rails
+from railopt.base.errors import InputError
+from railopt.base.units import shown
+from railopt.checker import Verdict
+from railopt.evidence.bracket import Bracket, Status
+from railopt.evidence.certificate import Certificate, witnessed
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.moves import rail_costs
+from railopt.model.plan import Plan
 from railopt.solver.coupled.solve import solve
 from railopt.solver.local.deadline import time_limit
 from railopt.solver.moving.bound import MovingBound, earned_by, moved_within
@@ -33,7 +34,6 @@ from railopt.solver.moving.classes import classes_of
 from railopt.solver.program.backends import BACKENDS
 from railopt.solver.program.process import run
 from railopt.solver.program.program import build_moved
-from railopt.units import shown
 
 STEPS = 200_000  # of the search, about half a second
 EVERY = 400  # units: beyond this no search over every way has ended

@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from railopt.arrays import write_atomic
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import write_atomic
+from railopt.base.errors import InputError
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
 from railopt.solver.program.program import Linear, Problem, build, linear
 
 

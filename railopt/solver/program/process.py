@@ -11,8 +11,8 @@ import sys
 import time
 from typing import NamedTuple
 
-from railopt import processes
-from railopt.errors import BackendError
+from railopt.base import processes
+from railopt.base.errors import BackendError
 from railopt.solver.program.backends import Answer, Backend
 from railopt.solver.program.program import IntegerProgram
 

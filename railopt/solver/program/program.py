@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from railopt.arrays import Array, Bools, Floats, Ints, Rails
-from railopt.chunks import Chunks
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.arrays import Array, Bools, Floats, Ints, Rails
+from railopt.base.errors import InputError
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
 
 MAX_VARIABLES = 2_000_000
 MAX_SCALE = 1 << 20

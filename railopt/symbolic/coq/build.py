@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from railopt.errors import BackendError, CheckFailed
+from railopt.base.errors import BackendError, CheckFailed
 
 STATEMENTS = "statements.json"
 FORBIDDEN = re.compile(

@@ -34,10 +34,10 @@ from math import ceil, gcd
 from pathlib import Path
 from typing import Any
 
-from railopt.arrays import read_text
-from railopt.errors import CheckFailed, FormatError, InputError, NotProved, printable
+from railopt.base.arrays import read_text
+from railopt.base.errors import CheckFailed, FormatError, InputError, NotProved, printable
+from railopt.base.units import parse_number, shown
 from railopt.symbolic.coq import build as coq
-from railopt.units import parse_number, shown
 
 Record = Mapping[str, Any]
 HEADER = """\
@@ -416,8 +416,8 @@ def _chunks(record: Record, directory: Path) -> tuple[list[list[int]], list[int]
         return [problem["chunks"][name] for name in ("src", "dst", "size")], record.get(
             "assignment", []
         )
-    from railopt.certificate import plan_digest
-    from railopt.plans import Plan
+    from railopt.evidence.certificate import plan_digest
+    from railopt.model.plan import Plan
 
     named = problem["plan"]
     path = directory / Path(named["file"]).name

@@ -22,7 +22,7 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from railopt.dice import Dice
+from railopt.base.dice import Dice
 from railopt.symbolic.search.oracle import (
     Instance,
     Sizes,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from railopt.check import integer, integers, need
+from railopt.checker import integer, integers, need
 from railopt.symbolic.search.oracle import best_unequal
 from railopt.symbolic.statements.fast import Hot
 

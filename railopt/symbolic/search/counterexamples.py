@@ -4,10 +4,10 @@ by the trusted kernel.
 A file `proofs/counterexamples/*.json` holds
 
     claim, theorem      what it refutes, in words, and the registry's id
-    kind                "plan"   chunks or flows on a fabric; value and optimum by `check.py`
+    kind                "plan"   chunks or flows on a fabric; value and optimum by `checker.py`
                         "flow"   one hot GPU: a flow and a cut of the same size (T10)
                         "fast"   FAST's phases on one hot tile (T10b, T10d)
-    best                a certificate whose optimality `check.py` proves ("plan"), or the instance
+    best                a certificate whose optimality `checker.py` proves ("plan"), or the instance
                         ("flow", "fast")
     bad                 the refuted claim's assignment or flow, and the policy that makes it, if one
                         does
@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from railopt.check import (
+from railopt.base.errors import FormatError, InputError, printable
+from railopt.checker import (
     Rejected,
     check_certificate,
     completion,
@@ -34,9 +35,8 @@ from railopt.check import (
     parsed,
     slowest,
 )
-from railopt.chunks import Chunks
-from railopt.errors import FormatError, InputError, printable
-from railopt.fabric import Fabric
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
 from railopt.policies import POLICIES, plan
 from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.result import Result, verdict

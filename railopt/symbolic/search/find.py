@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from railopt.arrays import write_atomic
+from railopt.base.arrays import write_atomic
 from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.search.adversary import Found, smallest_gap, worst_lpt, worst_receive
 from railopt.symbolic.search.counterexamples import Record, policy_rails, replay

@@ -13,9 +13,9 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from railopt.chunks import Chunks
-from railopt.fabric import Fabric
-from railopt.plans import Plan
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.policies import plan
 
 Sizes = tuple[int, ...]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from railopt.check import completion
+from railopt.checker import completion
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.adversary import smallest_gap, worst_lpt, worst_receive
 from railopt.symbolic.search.oracle import Instance, run_side_by_side

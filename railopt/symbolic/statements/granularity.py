@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from railopt.arrays import Array, Ints
-from railopt.plans import Plan
+from railopt.base.arrays import Array, Ints
+from railopt.model.plan import Plan
 from railopt.symbolic.algebra import is_zero, sums_agree
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.oracle import Instance, run_side_by_side

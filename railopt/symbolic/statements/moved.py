@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import combinations, product
 from typing import NamedTuple
 
-from railopt.check import (
+from railopt.checker import (
     Inside,
     Meter,
     Moving,

@@ -2,7 +2,7 @@
 one that is not.
 
 Exhaustive: for every small instance whose optimum is known by brute force, every witness of a kind
-is shown to `check.py` with a bound above the optimum; all must be refused.  So that refusing
+is shown to `checker.py` with a bound above the optimum; all must be refused.  So that refusing
 everything does not pass, each kind must also prove the optimum of some instance.  Symbolic: the
 identities behind the average, the node lifting and LP duality, for all sizes.
 """
@@ -16,8 +16,8 @@ from typing import Any
 
 import sympy as sp
 
-from railopt.check import Meter, Rejected, completion, prove_joint, prove_local
-from railopt.check import whole as prove_whole
+from railopt.checker import Meter, Rejected, completion, prove_joint, prove_local
+from railopt.checker import whole as prove_whole
 from railopt.symbolic.algebra import is_zero, sums_agree
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.oracle import Sizes, best_coupled, best_local, best_unequal, multisets

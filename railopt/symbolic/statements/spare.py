@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, product
 from typing import Any
 
-from railopt.check import Meter, Rejected, Slots, shows
+from railopt.checker import Meter, Rejected, Slots, shows
 from railopt.symbolic.result import Result, verdict
 
 Prove = Callable[..., Any]

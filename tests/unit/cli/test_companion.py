@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from railopt import compiled
+from railopt.base import kernels as compiled
 from railopt.cli import companion as module
 from railopt.cli import main, warm_up
 from railopt.cli.companion import ALONE, companion

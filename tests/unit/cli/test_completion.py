@@ -11,8 +11,8 @@ import pytest
 
 from railopt.cli import completion
 from railopt.cli.main import COMMANDS
+from railopt.model.workloads import WORKLOADS
 from railopt.policies import POLICIES
-from railopt.workloads import WORKLOADS
 
 Cli = Callable[..., object]
 FOUND = list(completion.commands())

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from railopt import Fabric
+from railopt.base.errors import InputError
 from railopt.cli import config
-from railopt.errors import InputError
 from tests.damage import damaged_text
 
 Cli = Callable[..., object]

@@ -213,7 +213,7 @@ def test_ctrl_c_prints_the_rows_so_far(
 
 
 def test_ctrl_c_before_the_first_row(railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from railopt import gaps
+    from railopt.answers import gap as gaps
 
     def interrupted(*args: Any, **options: Any) -> None:
         raise KeyboardInterrupt

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from railopt import compiled
+from railopt.base import kernels as compiled
 from railopt.cli import heartbeat as beat
 from railopt.cli.heartbeat import ERASE, heartbeat, stage
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from railopt import POLICIES, Fabric, Plan, Traffic
+from railopt.base.errors import InputError
 from railopt.cli.common import with_floats
 from railopt.cli.main import COMMANDS
-from railopt.errors import InputError
 
 Cli = Callable[..., object]
 

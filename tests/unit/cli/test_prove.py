@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from railopt.arrays import read_text
-from railopt.errors import FormatError, RailoptError
-from railopt.fabric import Fabric, Spine
+from railopt.base.arrays import read_text
+from railopt.base.errors import FormatError, RailoptError
+from railopt.model.fabric import Fabric, Spine
 from railopt.symbolic import registry
 from railopt.symbolic.applies import applicability, one_profile, warnings_for
 from railopt.symbolic.coq.certificate import certificate_theorem, check_certificate

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from railopt import Plan
+from railopt.base.units import format_time
 from railopt.schedule import KINDS, Schedule
-from railopt.units import format_time
 
 Cli = Callable[..., Any]
 

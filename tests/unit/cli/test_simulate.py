@@ -14,8 +14,8 @@ import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan
-from railopt.errors import InputError
-from railopt.formats import parse_cm, parse_topo
+from railopt.base.errors import InputError
+from railopt.files.formats import parse_cm, parse_topo
 from railopt.report.timeline_figure import timeline_figure
 from railopt.sim import BALANCERS, Assumptions, Balancer, Fault, simulate
 from railopt.sim.export import export_htsim

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt.check import Verdict
+from railopt.checker import Verdict
 from railopt.moe.micro import solve
 
 Cli = Callable[..., Any]
@@ -79,7 +79,7 @@ def test_a_certificate_that_no_check_accepts_leaves_the_result(
     railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = Verdict(False, False, "room", "refused: the check needs more than 3 steps")
-    monkeypatch.setattr("railopt.certificate.check_certificate", lambda *_: refused)
+    monkeypatch.setattr("railopt.evidence.certificate.check_certificate", lambda *_: refused)
     words = ["--spare", "1", "--iteration", "0", "--certificate", tmp_path / "a.json"]
     ran = railopt_cli("split", *SMALL, *words)
     assert ran.code == 1

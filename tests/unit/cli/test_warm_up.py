@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from railopt.base.errors import BackendError
 from railopt.cli import main, warm_up
-from railopt.errors import BackendError
 
 COUNTED = """
 import sys

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from railopt.arrays import Array
+from railopt.base.arrays import Array
 from railopt.cuda.driver import KERNELS, DeviceArray
 
 HERE = Path(__file__).parent

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import railopt
+from railopt.base.errors import BackendError, InputError
 from railopt.cuda import Planner, planner
-from railopt.errors import BackendError, InputError
-from railopt.inside import Inside
+from railopt.model.inside import Inside
 from tests.unit.cuda.host import Host, OnDevice, Tensor
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

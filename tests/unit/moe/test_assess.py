@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from railopt.fabric import Fabric
+from railopt.model.fabric import Fabric
 from railopt.moe.assess import Question, Trial, compare, scored, scored_map, trials
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.replicate import balance, replicate

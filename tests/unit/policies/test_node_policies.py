@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from railopt import Chunks, Fabric, Plan, Planner, Traffic, plan, workloads
-from railopt.arrays import Ints
-from railopt.errors import InputError
-from railopt.inside import Inside
-from railopt.moves import rail_costs
+from railopt.base.arrays import Ints
+from railopt.base.errors import InputError
+from railopt.model.inside import Inside
+from railopt.model.moves import rail_costs
 
 FABRIC = Fabric.uniform(4, 4, gpus=4)
 DEGRADED = FABRIC.degraded({(0, 1): "0.5", (2, 3): "0"})

@@ -10,8 +10,8 @@ import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan, plan, workloads
+from railopt.base.errors import InputError
 from railopt.cli.main import main
-from railopt.errors import InputError
 from railopt.policies import POLICIES, policy_code, policy_named, policy_names
 from railopt.sweep import spec
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from railopt import POLICIES, Chunks, Fabric, Planner, plan, workloads
-from railopt.arrays import Ints
-from railopt.bounds import lower_bound
-from railopt.compiled import njit
-from railopt.errors import InputError
+from railopt.base.arrays import Ints
+from railopt.base.errors import InputError
+from railopt.base.kernels import njit
+from railopt.evidence.bounds import lower_bound
 from railopt.policies import by_size, common, equal_pairs, unequal_rails
 from railopt.policies.by_size import Layout
 from railopt.policies.common import Columns, rail_turns

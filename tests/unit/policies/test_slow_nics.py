@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import railopt
-from railopt.errors import Infeasible, InputError
+from railopt.base.errors import Infeasible, InputError
 
 
 @pytest.mark.parametrize("flow", [1 << 62, 1 << 60])

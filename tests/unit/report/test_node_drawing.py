@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from railopt import Fabric
-from railopt.errors import InputError
-from railopt.inside import Inside
+from railopt.base.errors import InputError
+from railopt.model.inside import Inside
 from railopt.report.node import groups, node_figure, node_lines
 from railopt.report.saving import save_figure
 

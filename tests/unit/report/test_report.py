@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from railopt.certificate import Certificate
-from railopt.errors import FormatError, InputError
+from railopt.base.errors import FormatError, InputError
+from railopt.evidence.certificate import Certificate
 from railopt.report import figures, page
 from railopt.report import rows as report_rows
 from railopt.report.saving import save_figure
@@ -86,11 +86,11 @@ def test_the_page_says_which_checker_accepted(
     made = Certificate.local([8, 8], 8, {"kind": "average"}, rails=2, assignment=[0, 1])
     made.save(place / "<b>.json")
     ran = railopt_cli(*line)
-    assert (ran.code, "1 of 1 accepted by railopt/check.py" in ran.err) == (0, True)
-    assert "1 of 1 accepted by railopt/check.py" in out.read_text()
+    assert (ran.code, "1 of 1 accepted by railopt/checker.py" in ran.err) == (0, True)
+    assert "1 of 1 accepted by railopt/checker.py" in out.read_text()
     (place / "c.json").write_text((place / "<b>.json").read_text().replace("average", "count"))
     ran = railopt_cli(*line, "--force")
-    assert (ran.code, "1 of 2 accepted by railopt/check.py" in ran.err) == (4, True)
+    assert (ran.code, "1 of 2 accepted by railopt/checker.py" in ran.err) == (4, True)
     assert '<span class="FAILED">' in out.read_text()
     assert "<b>.json" not in out.read_text()
 

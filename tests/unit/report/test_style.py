@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt.arrays import Floats
-from railopt.errors import InputError
+from railopt.base.arrays import Floats
+from railopt.base.errors import InputError
 from railopt.policies import POLICIES
 from railopt.report.gaps import gap_against_chunk
 from railopt.report.saving import save_figure

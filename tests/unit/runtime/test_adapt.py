@@ -11,8 +11,8 @@ import pytest
 
 from railopt import Chunks, Fabric, Plan, workloads
 from railopt import plan as make_plan
-from railopt.bounds import lower_bound
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.evidence.bounds import lower_bound
 from railopt.runtime.adapt import STEPS, Adapter, dead_nics
 from railopt.runtime.senders.report import LinkReport, Report
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from railopt import Fabric, Plan, workloads
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
 from railopt.runtime.benchmark import Benchmark, Measurement, scaled, sizes
 from railopt.runtime.senders.report import Report
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Plan, plan, workloads
-from railopt.errors import InputError
-from railopt.openmetrics import CONTENT_TYPE, parse
+from railopt.base.errors import InputError
+from railopt.files.openmetrics import CONTENT_TYPE, parse
 from railopt.runtime import Layout, LinkReport, Metrics, Report, Setting, carry, served
 from tests.openmetrics import families
 

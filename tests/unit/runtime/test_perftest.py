@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from railopt.errors import FormatError, InputError
-from railopt.fabric import Fabric
+from railopt.base.errors import FormatError, InputError
+from railopt.model.fabric import Fabric
 from railopt.runtime.naming import Naming, hosts_from, in_natural_order
 from railopt.runtime.perftest import (
     MAX_REPORT,

@@ -9,8 +9,8 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from railopt.arrays import Array
-from railopt.compiled import njit
+from railopt.base.arrays import Array
+from railopt.base.kernels import njit
 from railopt.schedule.compact import PARTS, _finish, compact
 from railopt.schedule.decompose import birkhoff, fill, longest_line, shifted
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Traffic
+from railopt.model.workloads import zipf
 from railopt.schedule import (
     KINDS,
     LINKS,
@@ -18,7 +19,6 @@ from railopt.schedule import (
     synthesise,
 )
 from railopt.schedule.model import spread
-from railopt.workloads import zipf
 
 LINK = Links(alpha_out=1.0, beta_out=10.0, alpha_in=0.5, beta_in=2.0)
 MB = 10**6

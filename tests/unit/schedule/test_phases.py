@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Traffic, check
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.model.workloads import zipf
 from railopt.schedule import KINDS, certificate, synthesise
 from railopt.schedule.phases import phases
 from railopt.sim import Flows, simulate
-from railopt.workloads import zipf
 
 MB = 10**6
 US = 10**6

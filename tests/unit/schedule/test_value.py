@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Plan, Traffic, gap
-from railopt.arrays import save_npz
-from railopt.errors import CheckFailed, FormatError, InputError
-from railopt.formats import parse_cm
+from railopt.base.arrays import save_npz
+from railopt.base.errors import CheckFailed, FormatError, InputError
+from railopt.files.formats import parse_cm
+from railopt.model.workloads import zipf
 from railopt.schedule import KINDS, Schedule, conflicts, synthesise
 from railopt.schedule.pieces import shares
-from railopt.workloads import zipf
 from tests.damage import damaged
 
 FABRIC = Fabric.uniform(4, 8)

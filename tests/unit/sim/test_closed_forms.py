@@ -9,7 +9,7 @@ import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan, Traffic
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.sim import BALANCERS, Assumptions, Change, Flows, simulate
 from railopt.sim.assumptions import PAYLOAD
 

@@ -19,8 +19,8 @@ import pytest
 
 import railopt
 from railopt import Fabric, Traffic
-from railopt.errors import InputError
-from railopt.interrupts import heard
+from railopt.base.errors import InputError
+from railopt.base.interrupts import heard
 from railopt.schedule import synthesise
 from railopt.sim import Assumptions, Fault, simulate, simulate_replanned
 from railopt.sim.perfetto import trace_events

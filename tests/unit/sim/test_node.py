@@ -11,10 +11,10 @@ import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan, Tokens, simulate
-from railopt.errors import InputError
-from railopt.inside import Inside
+from railopt.base.errors import InputError
+from railopt.base.units import PS_PER_S
+from railopt.model.inside import Inside
 from railopt.sim import Assumptions, Fault
-from railopt.units import PS_PER_S
 
 LINK, SLOW = 10**9, 5 * 10**8  # bytes per second
 MS = 10**9  # picoseconds in which a NIC sends 1 MB

@@ -12,7 +12,7 @@ import pytest
 
 import railopt
 from railopt import Fabric
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.sim import Fault, Flows, simulate
 from railopt.sim.perfetto import trace_events
 

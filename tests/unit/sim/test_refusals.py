@@ -10,7 +10,7 @@ import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan, Traffic
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.sim import Assumptions, Change, Fault, Flows, Stuck, simulate
 
 MIB = 2**20

@@ -14,12 +14,12 @@ import pytest
 
 import railopt
 from railopt import Chunks, Fabric, Plan, workloads
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.base.units import PS_PER_S
 from railopt.report.timeline_figure import timeline_figure
 from railopt.sim import Assumptions, Fault, simulate, simulate_replanned
 from railopt.sim.perfetto import trace_events
 from railopt.sim.replan import fabric_at
-from railopt.units import PS_PER_S
 
 FABRIC = Fabric.uniform(3, 4, "8Gb/s")
 CHUNKS = workloads.moe(FABRIC, tokens=256, skew=0.5, seed=3).chunks("64KiB")

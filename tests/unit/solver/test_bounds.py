@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import railopt
-from railopt.bounds import average, count, local_bound, lower_bound, node_sizes
-from railopt.errors import Infeasible
-from railopt.fabric import SIDES
+from railopt.base.errors import Infeasible
+from railopt.evidence.bounds import average, count, local_bound, lower_bound, node_sizes
+from railopt.model.fabric import SIDES
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from railopt import Fabric
-from railopt.bracket import Status
-from railopt.check import check_certificate
-from railopt.errors import InputError, NotProved
+from railopt.base.errors import InputError, NotProved
+from railopt.checker import check_certificate
+from railopt.evidence.bracket import Status
 from railopt.solver.fluid import Fluid, least_time, solve_fluid, uniform_split
 
 EVEN = np.full((4, 4), 24_000)

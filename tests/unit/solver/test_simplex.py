@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from railopt.errors import NotProved
+from railopt.base.errors import NotProved
 from railopt.solver.rational import Factors, Number
 from railopt.solver.simplex import LinearProgram, Vertex, guess, optimum
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
 from railopt.sweep import box, client, instance, results, spec
 
 GRID = {

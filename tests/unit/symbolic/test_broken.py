@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from railopt.check import Rejected
+from railopt.checker import Rejected
 from railopt.symbolic import registry
 from railopt.symbolic.statements import balance, granularity, hot_gpu, scheduling
 

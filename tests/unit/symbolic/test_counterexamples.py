@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from railopt.checking import check
+from railopt.answers.check import check
 from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.search.counterexamples import files, read, replay
 from railopt.symbolic.search.find import coupled, flow, fluid

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from railopt.errors import FormatError, InputError
-from railopt.fabric import Fabric
+from railopt.base.errors import FormatError, InputError
+from railopt.model.fabric import Fabric
 from railopt.symbolic import applies, registry, run
 from railopt.symbolic.coq import build as coq
 from railopt.symbolic.result import Result

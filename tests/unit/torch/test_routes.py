@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Plan, Traffic, plan
-from railopt.arrays import Ints
-from railopt.errors import InputError
-from railopt.inside import Inside
+from railopt.base.arrays import Ints
+from railopt.base.errors import InputError
+from railopt.model.inside import Inside
 from railopt.torch.routes import Route, Router, rail_groups
 from railopt.torch.ways import Exchange, Reorder, back, transposed
 

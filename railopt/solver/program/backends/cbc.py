@@ -13,7 +13,7 @@ from typing import Any
 
 import pulp
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.solver.program.backends import Answer, counts_of
 from railopt.solver.program.program import IntegerProgram, Linear, linear
 

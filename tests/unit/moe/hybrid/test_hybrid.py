@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, plan
-from railopt.bracket import Bracket, Status
-from railopt.errors import Infeasible, InputError
+from railopt.base.errors import Infeasible, InputError
+from railopt.evidence.bracket import Bracket, Status
 from railopt.moe.hybrid import domains as partition
 from railopt.moe.hybrid import gating, migrate, spec, stream
 from railopt.moe.hybrid.answer import answer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.hybrid import spec, stream
 from railopt.moe.hybrid.answer import answer
 from tests.damage import damaged, damaged_text

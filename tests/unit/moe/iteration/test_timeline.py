@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.iteration.timeline import STYLES, Timeline, timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.micro import device
 from railopt.moe.micro.device import DeviceGreedy
 from railopt.moe.micro.slots import Slots

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from railopt.arrays import Ints
-from railopt.dice import Dice, exp
-from railopt.errors import InputError
+from railopt.base.arrays import Ints
+from railopt.base.dice import Dice, exp
+from railopt.base.errors import InputError
 from railopt.moe.micro.greedy import least
 from railopt.moe.micro.slots import Slots, Split
 from railopt.moe.micro.solve import Greedy

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt.arrays import Ints
-from railopt.certificate import Certificate
-from railopt.dice import Dice
-from railopt.errors import InputError
+from railopt.base.arrays import Ints
+from railopt.base.dice import Dice
+from railopt.base.errors import InputError
+from railopt.evidence.certificate import Certificate
 from railopt.moe.micro.flow import evened
 from railopt.moe.micro.room import Case, best_of, bound_of, closed_bound, relaxed
 from railopt.moe.micro.slots import Slots
 from railopt.moe.micro.solve import Greedy, split
 from railopt.symbolic.statements import spare
 
-kernel = importlib.import_module("railopt.check")
+kernel = importlib.import_module("railopt.checker")
 Record = dict[str, Any]
 
 
@@ -229,7 +229,7 @@ def test_a_certificate_too_large_to_be_checked_is_not_saved(
     found = split(*drawn(7), "flow")
     check = kernel.check_certificate
     monkeypatch.setattr(
-        "railopt.certificate.check_certificate", lambda record, _: check(record, work=3)
+        "railopt.evidence.certificate.check_certificate", lambda record, _: check(record, work=3)
     )
     with pytest.raises(InputError, match=r"is saved.*needs more than 3 steps; split fewer") as why:
         found.save(tmp_path / "a.json")

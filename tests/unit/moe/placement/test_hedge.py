@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.hedge import DECAY, PAYS, TRUST
 from railopt.moe.placement.replicate import balance, rebalance

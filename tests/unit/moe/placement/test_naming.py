@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.errors import InputError
+from railopt.model.fabric import Fabric
 from railopt.moe.aim import Links, aimed, busiest
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.files import read_costs

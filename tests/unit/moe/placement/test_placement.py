@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
 from railopt.moe.placement.repair import left_over, repaired, resized

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.placement.files import LARGEST, read_location, save_expert_map, save_location
 from railopt.moe.placement.placement import Placement
 from tests.damage import damaged, damaged_text

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt.bracket import Bracket, Status, gap_between
-from railopt.compiled import njit
-from railopt.errors import BackendError, InputError
-from railopt.fabric import Fabric
+from railopt.base.errors import BackendError, InputError
+from railopt.base.kernels import njit
+from railopt.evidence.bracket import Bracket, Status, gap_between
+from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement import optimal as optimum
 from railopt.moe.placement.layer_times import (

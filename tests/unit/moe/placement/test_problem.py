@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from railopt.bracket import Status
-from railopt.errors import InputError
-from railopt.fabric import Fabric
+from railopt.base.errors import InputError
+from railopt.base.processes import Ended, Heard
+from railopt.evidence.bracket import Status
+from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement import optimal as optimum
 from railopt.moe.placement import planners
@@ -17,7 +18,6 @@ from railopt.moe.placement.optimal import LayerOptimum
 from railopt.moe.placement.placement import Placement
 from railopt.moe.placement.planners import PLANNERS, Placed, Problem, place
 from railopt.moe.placement.prophet import evaluate
-from railopt.processes import Ended, Heard
 
 MODEL = TimeModel.rails(
     Fabric.uniform(2, 2, "100Gb/s", scaleup="50GB/s"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.placement.replicate import rebalance
 from railopt.moe.placement.settled import _shared, settled
 

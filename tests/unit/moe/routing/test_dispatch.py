@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.dispatch import all_to_alls, combine, dispatch, split
 from railopt.moe.routing.trace import Trace

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt.arrays import digest
-from railopt.errors import FormatError, InputError
+from railopt.base.arrays import digest
+from railopt.base.errors import FormatError, InputError
 from railopt.moe.routing import torch_file
 from railopt.moe.routing.files import from_load, from_routed, from_sglang, read_any
 from railopt.moe.routing.torch_file import load_pt

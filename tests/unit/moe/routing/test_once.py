@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.dispatch import dispatch
 from railopt.moe.routing.once import tokens_of_choices, tokens_of_trace

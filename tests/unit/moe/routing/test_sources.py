@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
+from railopt.model.workloads import ROUTED
 from railopt.moe.routing.sources import STEPS, trace_from
-from railopt.workloads import ROUTED
 
 
 @pytest.mark.parametrize("name", ROUTED)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from railopt.errors import FormatError, InputError
+from railopt.base.errors import FormatError, InputError
 from railopt.moe.routing.files import from_load, read_any
 from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import Trace

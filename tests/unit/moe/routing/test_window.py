@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.moe.routing.predict import decays
 from railopt.moe.routing.window import FINE, Window, seen
 

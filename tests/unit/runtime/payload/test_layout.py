@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from railopt import Chunks, Fabric, Plan, workloads
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.runtime.payload.layout import Layout, rows_of, stages, write_list
 from railopt.runtime.senders.record import Record
 

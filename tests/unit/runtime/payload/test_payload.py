@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.runtime.payload import pattern
 from railopt.runtime.payload.memory import memory_of
 from railopt.runtime.senders.loopback import Loopback

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.rendezvous import address
 
 OWN = {"127.0.0.1", "127.0.1.1", "10.0.0.1", "10.9.0.1", "::1"}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.runtime.rendezvous import wire
 from railopt.runtime.rendezvous.channel import TAG, Channel
 from railopt.runtime.rendezvous.handshake import Hello, Session

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from railopt.errors import InputError
+from railopt.base.errors import InputError
 from railopt.runtime.rendezvous.address import is_local
 from railopt.runtime.rendezvous.launch import Launch, detect, expand_hosts, from_hosts
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from railopt import Fabric, Planner, plan, workloads
-from railopt.errors import BackendError, InputError
+from railopt.base.errors import BackendError, InputError
 from railopt.policies.planner import joined_plan
 from railopt.runtime import Loopback, gather_plan
 from railopt.runtime.senders.one_node import packed, unpacked

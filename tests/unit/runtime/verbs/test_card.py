@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.verbs.card import Card
 from railopt.runtime.verbs.objects import Address
 

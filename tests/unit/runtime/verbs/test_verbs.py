@@ -10,7 +10,7 @@ import errno
 import numpy as np
 import pytest
 
-from railopt.errors import BackendError
+from railopt.base.errors import BackendError
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.lib import SharedLibrary, VerbsError
 from railopt.runtime.verbs.null import NullLibrary

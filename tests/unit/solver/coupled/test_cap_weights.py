@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 
 from railopt import Chunks, Fabric
-from railopt.arrays import Ints
-from railopt.check import WORK, Meter, prove_local
+from railopt.base.arrays import Ints
+from railopt.checker import WORK, Meter, prove_local
 from railopt.solver.coupled.cap_weights import MOST, cap_weights
 from railopt.solver.coupled.race import Progress
 from railopt.solver.coupled.solve import solve

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 import railopt
-from railopt import Chunks, Fabric, Plan, certificate, check, workloads
-from railopt.bounds import lower_bound
-from railopt.chunks import MAX_TOTAL
-from railopt.errors import InputError
+from railopt import Chunks, Fabric, Plan, check, workloads
+from railopt.base.arrays import MAX_TOTAL
+from railopt.base.errors import InputError
+from railopt.evidence import certificate
+from railopt.evidence.bounds import lower_bound
 from railopt.solver.coupled import nodes
 from railopt.solver.coupled import solve as coupled
 from railopt.solver.coupled import steps as coupled_steps

@@ -9,7 +9,7 @@ from math import lcm
 
 import numpy as np
 
-from railopt.check import WORK, Meter, prove_local
+from railopt.checker import WORK, Meter, prove_local
 from railopt.solver.local import apart, steps
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.solve import solve_local

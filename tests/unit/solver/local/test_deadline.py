@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from railopt.check import Rejected
+from railopt.checker import Rejected
 from railopt.solver.local.deadline import Deadline, TimedMeter
 
 

@@ -8,8 +8,8 @@ from itertools import product
 
 import numpy as np
 
-from railopt.arrays import Ints
-from railopt.check import Meter, Packing, check_certificate, refute
+from railopt.base.arrays import Ints
+from railopt.checker import Meter, Packing, check_certificate, refute
 from railopt.solver.local import prices, steps
 from railopt.solver.local.cover import FOUND, REFUTED
 from railopt.solver.local.deadline import Deadline

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from railopt.arrays import Ints
-from railopt.compiled import njit
+from railopt.base.arrays import Ints
+from railopt.base.kernels import njit
 from railopt.solver.local import fill, steps, subsets
 from railopt.solver.local.filling import beside_caps, closer, perfect, pool_width
 from railopt.solver.local.solve import solve_local

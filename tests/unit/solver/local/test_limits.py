@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from numba.core.event import trigger_event
 
-from railopt.arrays import Ints
-from railopt.chunks import MAX_TOTAL
-from railopt.compiled import njit
-from railopt.errors import InputError
+from railopt.base.arrays import MAX_TOTAL, Ints
+from railopt.base.errors import InputError
+from railopt.base.kernels import njit
 from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import dual, exact, steps
 from railopt.solver.local.deadline import Deadline

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from railopt.check import Meter, Packing, refute
+from railopt.checker import Meter, Packing, refute
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.lp import ConfigurationLP, start
 from railopt.solver.local.prices import lp_bound, prices_at_the_value, resumed_lp

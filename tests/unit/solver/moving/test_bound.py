@@ -9,14 +9,14 @@ import pytest
 from scipy.optimize import linprog
 
 from railopt import Chunks, Fabric, plan
-from railopt.errors import InputError
-from railopt.inside import Inside
-from railopt.moves import rail_costs
+from railopt.base.errors import InputError
+from railopt.model.inside import Inside
+from railopt.model.moves import rail_costs
+from railopt.model.workloads import from_spec
 from railopt.solver.fluid import least_time, solve_fluid
 from railopt.solver.moving import bound as moving
 from railopt.solver.moving.bound import Prices, least_moved, price_bound
 from railopt.solver.moving.classes import classes_of
-from railopt.workloads import from_spec
 
 HEALTHY = Fabric.uniform(3, 4, gpus=4)
 SHARED = Fabric.uniform(3, 2, gpus=4)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from railopt import Chunks, Fabric, Plan, plan
-from railopt.errors import InputError
-from railopt.moves import rail_costs
+from railopt.base.errors import InputError
+from railopt.model.moves import rail_costs
 from railopt.solver.moving import solve as moving
 from railopt.solver.moving.bound import least_moved
 from railopt.solver.moving.solve import Best, MovingOutcome, solve_moving

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from railopt.certificate import Certificate
-from railopt.errors import BackendError, CheckFailed, FormatError, NotProved
+from railopt.base.errors import BackendError, CheckFailed, FormatError, NotProved
+from railopt.evidence.certificate import Certificate
 from railopt.symbolic.coq import build as coq
 from railopt.symbolic.coq.certificate import (
     certificate_theorem,

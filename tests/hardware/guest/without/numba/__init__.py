@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 np.seterr(over="ignore")  # compiled integers wrap around silently
-version_info = SimpleNamespace(short=(1, 0))  # none whose compiler `railopt.compiled` changes
+version_info = SimpleNamespace(short=(1, 0))  # none whose compiler `railopt.base.kernels` changes
 
 
 def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:

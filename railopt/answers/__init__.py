@@ -1,0 +1,1 @@
+"""The questions that users ask: gap, check, compare, frontier, blame, convert."""

@@ -1,0 +1,146 @@
+"""A plan as Chakra execution traces, one file a NIC: what ASTRA-sim and other replayers read.
+
+A trace is a row of messages of Chakra's `et_def.proto` in protobuf's wire format, each after its
+length as a varint: one GlobalMetadata, then a Node a chunk that the NIC sends (COMM_SEND_NODE) or
+receives (COMM_RECV_NODE).  A rank is a NIC, node * rails + rail.  The attributes of a node are
+`is_cpu_op` (bool, false), `comm_src`, `comm_dst` (int32, ranks), `comm_tag` (int32, the chunk's
+number: the same at both ends) and `comm_size` (int64, bytes).
+
+Stages: before those of its next stage a rank waits, in a COMP_NODE of no duration, for all that it
+sends and receives in the stage before; Chakra has no barrier between ranks outside of collectives.
+What moves inside a node, from a GPU to the NIC that sends for it, is not part of the trace.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from railopt.base.arrays import check_targets, write_atomic
+from railopt.base.errors import InputError, printable
+from railopt.model.plan import Plan
+
+VERSION = "0.0.4"  # of the schema, as Chakra's own generators write it
+COMP, SEND, RECV = 4, 5, 6  # NodeType
+MAX_RANKS = 1 << 13
+MAX_CHUNKS = 1 << 31  # numbers of chunks are int32 tags
+
+
+def varint(value: int) -> bytes:
+    """A number of at least 0, seven bits a byte, the lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number(field: int, value: int) -> bytes:
+    """An integer field; a bool or an enum too."""
+    return varint(field << 3) + varint(value)
+
+
+def block(field: int, data: bytes) -> bytes:
+    """A field of a text or a message."""
+    return varint(field << 3 | 2) + varint(len(data)) + data
+
+
+_INT32, _INT64, _BOOL = 7, 9, 27  # fields of AttributeProto's value
+
+
+def _attribute(name: str, field: int, value: int) -> bytes:
+    return block(10, block(1, name.encode()) + number(field, value))
+
+
+_ON_GPU = _attribute("is_cpu_op", _BOOL, 0)
+
+
+def _node(identity: int, name: str, kind: int, waits: Iterable[int], rest: bytes) -> bytes:
+    """A Node: id, name, type, ctrl_deps and data_deps (packed), attributes.  What it waits for is
+    in both: older feeders of ASTRA-sim look at data_deps alone.
+    """
+    after = b"".join(map(varint, waits))
+    head = number(1, identity) + block(2, name.encode()) + number(3, kind)
+    return _message(head + (block(4, after) + block(5, after) if after else b"") + rest)
+
+
+def _message(data: bytes) -> bytes:
+    return varint(len(data)) + data
+
+
+def traces(plan: Plan) -> Iterator[bytes]:
+    """The execution trace of each NIC, in the order of ranks."""
+    chunks, rails = plan.chunks, plan.fabric.rails
+    count = len(chunks)
+    src, dst = (end.astype(np.int64) * rails + plan.rail for end in (chunks.src, chunks.dst))
+    stage = np.zeros(count, np.int64) if plan.stage is None else plan.stage
+    ends = np.concatenate([src, dst])
+    order = np.lexsort((np.tile(np.arange(count), 2), np.tile(stage, 2), ends))
+    cuts = np.searchsorted(ends[order], np.arange(1, plan.fabric.nodes * rails))
+    for mine in np.split(order, cuts):
+        chunk = mine % max(count, 1)
+        columns = (mine < count, chunk, src[chunk], dst[chunk], chunks.size[chunk], stage[chunk])
+        yield _trace(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _trace(transfers: Iterable[tuple[bool, int, int, int, int, int]]) -> bytes:
+    """Of one NIC: (sends, chunk, source, destination, bytes, stage), stage by stage."""
+    out = [_message(block(1, VERSION.encode()))]
+    barrier: list[int] = []
+    current: list[int] = []
+    before = None
+    for sends, chunk, src, dst, size, stage in transfers:
+        if before not in (None, stage):
+            out.append(_node(len(out) - 1, f"stage {stage}", COMP, current, _ON_GPU))
+            barrier, current = [len(out) - 2], []
+        before = stage
+        rest = (
+            _ON_GPU
+            + _attribute("comm_src", _INT32, src)
+            + _attribute("comm_dst", _INT32, dst)
+            + _attribute("comm_tag", _INT32, chunk)
+            + _attribute("comm_size", _INT64, size)
+        )
+        name, kind = ("send", SEND) if sends else ("receive", RECV)
+        current.append(len(out) - 1)
+        out.append(_node(len(out) - 1, f"{name} chunk {chunk}", kind, barrier, rest))
+    return b"".join(out)
+
+
+def save(plan: Plan, path: str | os.PathLike[str], *, force: bool = False) -> list[Path]:
+    """Write `NAME.0.et`, `NAME.1.et`, ... for `NAME.et`, a file a NIC; the paths.
+
+    Files of an earlier set with more NICs are refused, with `force` too: a replayer would take them
+    for part of this one, and nothing is deleted here.
+    """
+    ranks = plan.fabric.nodes * plan.fabric.rails
+    if ranks > MAX_RANKS or len(plan.chunks) >= MAX_CHUNKS:
+        raise InputError(
+            f"{printable(path)}: {ranks} NICs and {len(plan.chunks)} chunks: at most {MAX_RANKS} "
+            f"files and fewer than 2**31 chunks are written"
+        )
+    name = Path(path)
+    files = [name.with_name(f"{name.stem}.{rank}.et") for rank in range(ranks)]
+    check_targets(*files, force=force)
+    if left := _beyond(name, ranks):
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        raise InputError(
+            f"{printable(name.with_name(left[0]))}{more} of an earlier, larger set: the plan has "
+            f"{ranks} NICs; delete what is left of that set, or choose another name"
+        )
+    for file, data in zip(files, traces(plan), strict=True):
+        write_atomic(file, data, force=force)
+    return files
+
+
+def _beyond(name: Path, ranks: int) -> list[str]:
+    """Names of the files `NAME.k.et` there are with k from `ranks` on."""
+    pattern = re.compile(rf"{re.escape(name.stem)}\.(0|[1-9][0-9]{{0,9}})\.et")
+    matches = [found for entry in os.listdir(name.parent) if (found := pattern.fullmatch(entry))]
+    beyond = [(int(found[1]), found[0]) for found in matches if int(found[1]) >= ranks]
+    return [entry for _, entry in sorted(beyond)]

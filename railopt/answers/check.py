@@ -1,0 +1,412 @@
+"""railopt.check: whatever can be checked, checked, and held against the traffic that it is for.
+
+    certificates        by the trusted checker (railopt/checker.py); or, with `verified`, by the
+    and plans           checker that is proved in Coq (railopt/evidence/verified.py)
+    stages of plans     that they are free of incast, here
+    schedules           by their constructor: stages, peers and bytes
+    counterexamples     replayed: by the kernel, or by the exact evaluators of railopt.symbolic
+
+The message of a verdict says by what.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from railopt.base.arrays import Ints, kind_of, require_type
+from railopt.base.errors import CheckFailed, FormatError, InputError, printable
+from railopt.checker import MEMORY, Rejected, Verdict, check_certificate, completion, parsed
+from railopt.checker import check as check_file
+from railopt.evidence.certificate import Certificate, between_nodes
+from railopt.evidence.verified import NAME, installed
+from railopt.evidence.verified import check as check_verified
+from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
+from railopt.model.sources import is_file, traffic_from
+from railopt.model.traffic import Traffic
+
+if TYPE_CHECKING:
+    from railopt.schedule import Schedule
+
+GPUS = (8, 4, 16, 2, 1, 6, 3, 5, 7, 12, 32)  # a node, for which generated traffic is tried
+MOST_RANKS = 2048  # for which traffic is generated because a file that is checked says so
+Checker = Callable[[Path], Verdict]
+Given = Traffic | str | os.PathLike[str]  # traffic, its file or its spec
+
+
+def check(
+    what: str | os.PathLike[str] | Certificate | Plan | Schedule,
+    traffic: Given | None = None,
+    *,
+    verified: bool = False,
+) -> Verdict:
+    """Check a file, or a value, and that it is about this traffic (a `Traffic`, a file or a spec).
+
+    verified   by `railopt-verified` instead of the kernel: certificates, plans and
+               counterexamples in files
+
+    Raises InputError for what can't be read, and for traffic that `what` can't be held against.
+    """
+    require_type(
+        traffic, Traffic | str | os.PathLike | None, "traffic", "Traffic, a file's name or a spec"
+    )
+    if isinstance(what, str) and not what:
+        raise InputError("an empty name: expected the name of a file")
+    if verified and not isinstance(what, str | os.PathLike):
+        raise InputError(f"{NAME} reads files: save this {type(what).__name__} and name its file")
+    if isinstance(what, Certificate):
+        return _certificate(what.check(), what, Path("."), traffic)
+    if isinstance(what, Plan):
+        return _plan(_computed(what), what, traffic)
+    if isinstance(what, str | os.PathLike):
+        return _file(Path(what), traffic, check_verified if verified else None)
+    from railopt.schedule.value import Schedule
+
+    if not isinstance(what, Schedule):
+        raise InputError(f"a {type(what).__name__}: expected a file's name or a value of railopt")
+    return _schedule(what, traffic)
+
+
+def word(verdict: Verdict) -> str:
+    """A verdict in one word."""
+    return "optimal" if verdict.optimal else "ok" if verdict.ok else "FAILED"
+
+
+class Checked(NamedTuple):
+    """Verdicts on certificates, by file, and the name of the checker that gave them; as text, how
+    many it accepted.
+    """
+
+    by: str
+    verdicts: dict[str, Verdict]
+
+    def __str__(self) -> str:
+        ok = sum(verdict.ok for verdict in self.verdicts.values())
+        return f"{ok} of {len(self.verdicts)} accepted by {self.by}"
+
+
+def check_all(files: Iterable[str | os.PathLike[str]]) -> Checked:
+    """Certificates in files, all by one checker: `railopt-verified` where it is installed."""
+    with_proof = installed()
+    by = NAME if with_proof else "railopt/checker.py"
+    return Checked(by, {str(file): check(file, verified=with_proof) for file in files})
+
+
+def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict:
+    """`checker` stands in for the kernel."""
+    name = printable(path)
+    if kind_of(path) == "schedule":
+        _refuse(checker, name, "a schedule")
+        from railopt.schedule import Schedule
+
+        try:
+            made = Schedule.load(path)
+        except (InputError, CheckFailed) as error:
+            return Verdict(False, False, "schedule", printable(error))
+        return _schedule(made, traffic)
+    try:
+        record = _json(path)
+        if isinstance(record, Mapping) and record.get("railopt") == "counterexample":
+            return _counterexample(path, record, traffic, checker)
+        if checker is not None:
+            verdict = checker(path)
+        elif record is None:
+            verdict = check_file(path)
+        else:
+            verdict = check_certificate(record, path.parent)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise FormatError(f"{name}: no certificate and no plan: {printable(error)}") from error
+    if not verdict.ok or (traffic is None and record is not None):
+        return verdict
+    if record is None:
+        held = _plan(verdict, Plan.load(path), traffic)
+    else:
+        try:
+            certificate = Certificate.from_dict(record)
+        except FormatError as error:
+            raise FormatError(f"{name}: {error}") from error
+        held = _certificate(verdict, certificate, path.parent, traffic)
+    if checker is not None and held != verdict:
+        return replace(held, message=f"{held.message} (this by Python)")
+    return held
+
+
+def _refuse(checker: Checker | None, name: str, what: str) -> None:
+    """What only the kernel and Python check is not said to be verified."""
+    if checker is not None:
+        raise InputError(f"{name}: {NAME} does not know {what}: check it without --verified")
+
+
+def _json(path: Path) -> Any:
+    """The JSON value in a file; None if the file is a zip."""
+    with open(path, "rb") as file:
+        start = file.read(2)
+        if start == b"PK":
+            return None
+        try:
+            return parsed(start + file.read(MEMORY))
+        except RecursionError as error:
+            raise ValueError("nested too deep") from error
+
+
+# ---------------------------------------------------------------- plans and schedules
+
+
+def _computed(plan: Plan) -> Verdict:
+    """The kernel's verdict on a plan in memory."""
+    fabric, chunks = plan.fabric, plan.chunks
+    columns = [column.tolist() for column in (chunks.src, chunks.dst, chunks.size, plan.rail)]
+    try:
+        value, _ = completion(fabric.tx.tolist(), fabric.rx.tolist(), *columns)
+    except Rejected as error:
+        return Verdict(False, False, "plan", printable(error))
+    return Verdict(
+        True, False, "plan", f"{len(chunks)} chunks on live rails", value=value, best=value
+    )
+
+
+def _plan(verdict: Verdict, plan: Plan, traffic: Given | None) -> Verdict:
+    """The verdict on a plan; of one that holds, given what it has to send, and that stages of a
+    schedule are free of incast.
+    """
+    if not verdict.ok:
+        return verdict
+    from railopt.schedule import KINDS, conflicts
+
+    said, wrong = [verdict.message], []
+    if plan.stage is not None and plan.policy in KINDS and KINDS[plan.policy].barriers:
+        wrong += conflicts(plan)
+        said += wrong or ["in each stage every NIC has one peer"]
+    if traffic is not None:
+        missed = plan.misses(_traffic(traffic, plan.fabric))
+        wrong += [missed] if missed else []
+        said.append(missed or f"sends every byte of {_name(traffic)} once")
+    return replace(verdict, ok=not wrong, message="; ".join(said))
+
+
+def _schedule(made: Schedule, traffic: Given | None) -> Verdict:
+    """A schedule is validated by its own constructor: stages, peers and bytes."""
+    said = f"{made.kind}, {made.stages} stages: one peer a GPU and stage, every byte arrives"
+    if traffic is None:
+        return Verdict(True, False, "schedule", said)
+    given = between_nodes(_traffic(traffic, made.fabric))
+    if between_nodes(made.traffic) != given:
+        return Verdict(
+            False, False, "schedule", f"a schedule of other bytes than {_name(traffic)} has"
+        )
+    return Verdict(True, False, "schedule", f"{said}; its bytes are those of {_name(traffic)}")
+
+
+# ---------------------------------------------------------------- certificates
+
+
+def _certificate(
+    verdict: Verdict, certificate: Certificate, folder: Path, traffic: Given | None
+) -> Verdict:
+    """The verdict on a certificate, held against traffic."""
+    if traffic is None or not verdict.ok:
+        return verdict
+    problem = certificate.problem
+    if "plan" in problem:
+        plan = Plan.load(folder / problem["plan"]["file"])
+        missed = plan.misses(_traffic(traffic, plan.fabric))
+        return _held(verdict, missed, f"its plan sends every byte of {_name(traffic)} once")
+    if problem["kind"] in ("local", "split"):
+        what = "one list of sizes" if problem["kind"] == "local" else "tokens on GPUs"
+        raise InputError(
+            f"a certificate of {what} knows no nodes: it can't be held against {_name(traffic)}"
+        )
+    if problem["kind"] == "staged" and not isinstance(traffic, Traffic):
+        raise InputError(
+            f"a certificate of stages does not say how many GPUs a server has: hold its schedule "
+            f"against {_name(traffic)}"
+        )
+    if problem["kind"] == "moved":
+        _, whole = next(_traffics(traffic, problem, problem["gpus"]))
+        said = f"its bytes between GPUs are those of {_name(traffic)}"
+        return _held(verdict, _other_units(problem, between_nodes(whole)), said)
+    tried = []
+    for gpus, whole in _traffics(traffic, problem):
+        missed = _other_traffic(certificate, between_nodes(whole), _name(traffic))
+        if gpus is None or not missed:
+            said = f"its bytes between nodes are those of {_name(traffic)}"
+            if problem["kind"] == "coupled":
+                said = f"it names {_name(traffic)} and has its bytes between nodes"
+            return _held(verdict, missed, said)
+        tried.append(gpus)
+    raise InputError(
+        f"the certificate does not say how many GPUs a node has, and it is not about "
+        f"{_name(traffic)} for any of {tried}: hold it against a file of the traffic "
+        f"(railopt convert writes one), or check its plan"
+    )
+
+
+def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
+    if missed:
+        return replace(verdict, ok=False, proved=False, message=printable(missed))
+    return replace(verdict, message=f"{verdict.message}; {said}")
+
+
+def _other_traffic(certificate: Certificate, given: Traffic, name: str) -> str:
+    """What shows that a certificate is about other traffic than this, in words; "" if nothing."""
+    missed = _other_bytes(certificate.problem, given.node_matrix)
+    if missed or certificate.problem["kind"] in ("fluid", "staged"):
+        return missed
+    if certificate.traffic is None:
+        raise InputError(
+            f"the certificate does not say which traffic its chunks were cut from: it can't be "
+            f"held against {name}"
+        )
+    if certificate.traffic != given.digest:
+        return f"it names another traffic than {name}: {certificate.traffic}"
+    return ""
+
+
+def _demand(problem: Mapping[str, Any]) -> Ints:
+    """Bytes from node to node, int64 [nodes, nodes]."""
+    if "demand" in problem:
+        demand = np.array(problem["demand"], dtype=object)
+        np.fill_diagonal(demand, 0)
+        return demand
+    demand = np.zeros((problem["nodes"], problem["nodes"]), dtype=object)
+    columns = (problem["chunks"][name] for name in ("src", "dst", "size"))
+    for src, dst, size in zip(*columns, strict=True):
+        demand[src, dst] += size
+    return demand
+
+
+def _other_units(problem: Mapping[str, Any], given: Traffic) -> str:
+    """As `_other_bytes`, of units, each with one target, from GPU to GPU."""
+    units, gpus = problem["units"], problem["gpus"]
+    if any(len(targets) != 1 for targets in units["targets"]):
+        return "units: what several GPUs need is sent once, a traffic has it each time"
+    if (len(problem["tx"]), gpus) != (given.nodes, given.gpus):
+        return f"it is about {len(problem['tx'])} x {gpus} GPUs, the traffic is not"
+    sent = np.zeros(given.bytes.shape, dtype=object)
+    for src, dst, size, (gpu,) in zip(
+        *(units[name] for name in ("src_gpu", "dst", "size", "targets")), strict=True
+    ):
+        sent[src, dst * gpus + gpu] += size
+    differ = np.argwhere(sent != given.bytes)
+    if not len(differ):
+        return ""
+    i, j = differ[0]
+    return f"GPU {i} sends GPU {j} {sent[i, j]} bytes, the traffic has {given.bytes[i, j]}"
+
+
+def _other_bytes(problem: Mapping[str, Any], given: Ints) -> str:
+    """The first pair of nodes whose bytes differ, in words; "" if none does."""
+    nodes = problem["nodes"] if "chunks" in problem else len(problem["demand"])
+    if nodes != len(given):  # asked before room is made for all pairs
+        return f"it is about {nodes} nodes, the traffic has {len(given)}"
+    found = _demand(problem)
+    differ = np.argwhere(found != given)
+    if not len(differ):
+        return ""
+    k, f = differ[0]
+    return f"node {k} sends node {f} {found[k, f]} bytes, the traffic has {given[k, f]}"
+
+
+# ---------------------------------------------------------------- traffic
+
+
+def _name(traffic: Given) -> str:
+    return f"traffic {traffic.digest}" if isinstance(traffic, Traffic) else printable(traffic)
+
+
+def _traffic(traffic: Given, fabric: Fabric) -> Traffic:
+    if isinstance(traffic, Traffic):
+        return traffic
+    ranks = fabric.nodes * fabric.gpus
+    if ranks > MOST_RANKS and not is_file(os.fspath(traffic)):
+        raise InputError(
+            f"{_name(traffic)} of {ranks} GPUs: expected a file for more than {MOST_RANKS}; "
+            f"railopt convert writes one"
+        )
+    return traffic_from(os.fspath(traffic), fabric)
+
+
+def _traffics(
+    traffic: Given, problem: Mapping[str, Any], gpus: int | None = None
+) -> Iterator[tuple[int | None, Traffic]]:
+    """(GPUs a node, traffic) for a certificate, which may not say how many there are: None where
+    the traffic says it itself; what is generated, for `gpus`, or for all numbers that are tried.
+    """
+    if isinstance(traffic, Traffic):
+        yield None, traffic
+        return
+    text, nodes = os.fspath(traffic), len(problem["tx"])
+    rails = len(problem["tx"][0])
+    if is_file(text):
+        yield None, Traffic.read_sized(text, nodes, rails)
+        return
+    refused, made = [], None
+    for count in dict.fromkeys([gpus] if gpus else [rails, *GPUS]):
+        try:
+            made = _traffic(text, Fabric.uniform(nodes, rails, gpus=count))
+        except InputError as error:
+            refused.append(error)
+        else:
+            yield count, made
+    if made is None:
+        raise refused[0]
+
+
+# ---------------------------------------------------------------- counterexamples
+
+BY = {
+    "plan": "value and optimum by the kernel",
+    "flow": "by a flow and a cut of one size, exactly evaluated",
+    "fast": "by FAST's phases, exactly evaluated",
+}
+
+
+def _counterexample(
+    path: Path, record: Any, traffic: Given | None, checker: Checker | None
+) -> Verdict:
+    """Replay a counterexample: its bad plan costs more than the claim allows.  `checker` stands in
+    for the kernel; that the plan meets the claim's hypotheses is replayed here.
+    """
+    from railopt.symbolic.search import counterexamples
+
+    if traffic is not None:
+        raise InputError(f"{printable(path)}: a counterexample can't be held against traffic")
+    counterexamples.validated(record, path)
+    known = counterexamples.known(record)
+    kind = f"counterexample to {_refuted(printable(record['theorem']), known)}"
+    wrong = counterexamples.replay(record)
+    if wrong:
+        return Verdict(False, False, kind, printable("; ".join(wrong)))
+    if checker is not None:
+        verdict = checker(path)
+        said = f"{verdict.message}; the claim's hypotheses replayed in Python"
+        return replace(verdict, kind=kind, message=said)
+    value, optimum = Fraction(record["value"]), Fraction(record["optimum"])
+    allows = "the claim allows" if known else "the file says to allow"
+    said = f"{value} where {allows} {record['at_most']}; replayed: {BY[record['kind']]}"
+    if record["kind"] == "plan":
+        return Verdict(True, False, kind, said, optimum, value, optimum, "proved")
+    if record["kind"] == "flow":  # its cut is a bound that it meets
+        return Verdict(True, False, kind, said, value, value, value, "proved")
+    return Verdict(True, False, kind, said, optimum, value, value)
+
+
+def _refuted(name: str, known: bool) -> str:
+    """What a counterexample to a theorem refutes: a statement of the registry, or a claim beyond
+    one that is proved, or nothing of railopt's.
+    """
+    from railopt.symbolic import registry
+
+    if not known:
+        return f"a claim that railopt does not make, called {name}"
+    refuted = registry.get(name).status == "refuted"
+    return name if refuted else f"a claim that {name} rules out"

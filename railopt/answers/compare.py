@@ -1,0 +1,191 @@
+"""One traffic on two fabrics, one of them degraded: what dead and slow NICs cost each policy.
+
+Times are seconds, exact; a bound is a closed form with a witness, below which no plan of the chunks
+gets on that fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.base.errors import Infeasible, InputError
+from railopt.evidence.bounds import Bound, lower_bound
+from railopt.evidence.bracket import gap_between
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import SIDES, Fabric
+from railopt.model.plan import Plan
+from railopt.policies import POLICIES, policy_named
+from railopt.policies import plan as make_plan
+
+
+class Cost(NamedTuple):
+    """What a policy makes of both fabrics.
+
+    healthy   time of its plan for the healthy fabric
+    degraded  time of its plan for the degraded one; None where it has none, `why` says so
+    kept      time of the healthy plan if it is carried out on the degraded fabric; None: never,
+              bytes of it wait for a dead NIC
+    """
+
+    policy: str
+    healthy: Fraction | None
+    degraded: Fraction | None
+    kept: Fraction | None
+    why: str = ""
+
+    @property
+    def cost(self) -> Fraction | None:
+        """degraded / healthy - 1, each by its own plan."""
+        if self.healthy is None or self.degraded is None:
+            return None
+        return gap_between(self.degraded, self.healthy)
+
+
+class Comparison(NamedTuple):
+    """Policies on both fabrics, against the bounds of each.
+
+    healthy, degraded   None where a node has bytes and no living NIC: no time is enough
+    nics                (node, rail) of the NICs that differ
+    """
+
+    healthy: Bound | None
+    degraded: Bound | None
+    nics: list[tuple[int, int]]
+    costs: list[Cost]
+
+    @property
+    def least_cost(self) -> Fraction | None:
+        """The degraded bound over the healthy one, minus 1."""
+        if self.healthy is None or self.degraded is None:
+            return None
+        return gap_between(self.degraded.value, self.healthy.value)
+
+    def best(self, name: str) -> Cost | None:
+        """The policy that is fastest on a fabric, "healthy" or "degraded"; the first of several."""
+        known = [cost for cost in self.costs if getattr(cost, name) is not None]
+        return min(known, key=lambda cost: getattr(cost, name), default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: times and ratios as "p/q"."""
+        best = {name: self.best(name) for name in ("healthy", "degraded")}
+        return {
+            "nics": [list(nic) for nic in self.nics],
+            "healthy_bound": None if self.healthy is None else str(self.healthy.value),
+            "degraded_bound": None if self.degraded is None else str(self.degraded.value),
+            "least_cost": _text(self.least_cost),
+            "best": {name: cost and cost.policy for name, cost in best.items()},
+            "policies": [
+                {
+                    "policy": cost.policy,
+                    **{name: _text(getattr(cost, name)) for name in ("healthy", "degraded")},
+                    "cost": _text(cost.cost),
+                    "kept": _text(cost.kept),
+                    "why": cost.why,
+                }
+                for cost in self.costs
+            ],
+        }
+
+
+def _text(value: Fraction | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def compare(
+    healthy: Fabric, degraded: Fabric, chunks: Chunks, policies: Sequence[str] = tuple(POLICIES)
+) -> Comparison:
+    """Every policy, each once, on both fabrics, which differ in the rates of NICs alone."""
+    for name in ("nodes", "rails", "gpus"):
+        sizes = getattr(healthy, name), getattr(degraded, name)
+        if sizes[0] != sizes[1]:
+            raise InputError(
+                f"the healthy fabric has {sizes[0]} {name}, the degraded one {sizes[1]}: "
+                f"expected the same fabric with other rates"
+            )
+    for policy in policies:
+        policy_named(policy)  # an unknown one is no policy that can't plan
+    if not np.array_equal(healthy.node.near, degraded.node.near):
+        raise InputError(
+            "the fabrics differ in which NICs are near which GPU: expected the same fabric with "
+            "other rates"
+        )
+    for words, name in (
+        ("the rate of scale-up", "scaleup"),
+        ("latency", "latency_ps"),
+        ("the spine", "spine"),
+    ):
+        if getattr(healthy, name) != getattr(degraded, name):
+            raise InputError(
+                f"the fabrics differ in {words}: expected the same fabric with other rates of NICs"
+            )
+    if healthy.node.as_dict() != degraded.node.as_dict():
+        raise InputError(
+            "the fabrics differ in the rates inside a node: expected the same fabric with other "
+            "rates of NICs"
+        )
+    differ = (healthy.tx != degraded.tx) | (healthy.rx != degraded.rx)
+    return Comparison(
+        _bound(healthy, chunks),
+        _bound(degraded, chunks),
+        [(node, rail) for node, rail in np.argwhere(differ).tolist()],
+        [_cost(healthy, degraded, chunks, policy) for policy in dict.fromkeys(policies)],
+    )
+
+
+def _bound(fabric: Fabric, chunks: Chunks) -> Bound | None:
+    try:
+        return lower_bound(fabric, chunks)
+    except Infeasible:
+        return None
+
+
+def _cost(healthy: Fabric, degraded: Fabric, chunks: Chunks, policy: str) -> Cost:
+    """A policy that can't plan for one of them says why."""
+    made: list[Plan | None] = []
+    why = []
+    for name, fabric in (("healthy", healthy), ("degraded", degraded)):
+        try:
+            made.append(make_plan(fabric, chunks, policy))
+        except InputError as error:
+            made.append(None)
+            why.append(f"{name}: {error}")
+    before, after = made
+    return Cost(
+        policy,
+        None if before is None else before.makespan,
+        None if after is None else after.makespan,
+        None if before is None else time_on(degraded, before),
+        "; ".join(why),
+    )
+
+
+def time_on(fabric: Fabric, plan: Plan) -> Fraction | None:
+    """Seconds that a plan takes with the NICs of another fabric; None where a dead one has bytes to
+    carry.
+    """
+    longest = Fraction(0)
+    for side in SIDES:
+        loads, rates = plan.loads(side), fabric.rates(side)
+        if np.any((loads > 0) & (rates == 0)):
+            return None
+        for rate in np.unique(rates[loads > 0]).tolist():
+            longest = max(longest, Fraction(int(loads[rates == rate].max()), rate))
+    return longest
+
+
+def nic_text(healthy: Fabric, degraded: Fabric, nic: tuple[int, int]) -> str:
+    """What became of a NIC, in words: `node 3 rail 5 dead`, `node 0 rail 1 at 50%`."""
+    node, rail = nic
+    shares = []
+    for side in SIDES:
+        before, after = (int(fabric.rates(side)[nic]) for fabric in (healthy, degraded))
+        shares.append(
+            "dead" if not after else f"at {after / before * 100:.3g}%" if before else "new"
+        )
+    same = shares[0] == shares[1]
+    words = shares[0] if same else f"sends {shares[0]}, receives {shares[1]}"
+    return f"node {node} rail {rail} {words}"

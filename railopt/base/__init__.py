@@ -1,0 +1,1 @@
+"""The ground: numbers, units, errors, draws, tables, archives, processes, kernels."""

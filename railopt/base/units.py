@@ -1,0 +1,197 @@
+"""Numbers, bytes, rates and times as written by people: the only place where 1e9 and 2**20 meet,
+and the only reader of numbers that come from outside.
+
+Inside railopt a size is an int of bytes, a rate an int of bytes per second, a time an int of
+picoseconds or, where it is exact, a Fraction of seconds.  Nothing here passes through a float.
+
+A number is written as `12`, `-0.5`, `1e-3` or `1/3`, with at most MAX_CHARACTERS characters and an
+exponent of at most two digits, so that no text is dearer to read than it is long; what ends in an
+array fits int64.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+import numpy as np
+
+from railopt.base.errors import InputError, printable
+
+MAX_CHARACTERS = 1000
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+PS_PER_S = 10**12
+
+_SIZES = {
+    "B": 1,
+    **{f"{p}B": 10 ** (3 * i) for i, p in enumerate("KMGT", 1)},
+    **{f"{p}iB": 2 ** (10 * i) for i, p in enumerate("KMGT", 1)},
+}
+_RATES = {f"{unit}/s": Fraction(n) for unit, n in _SIZES.items()} | {
+    f"{p}b/s": Fraction(10 ** (3 * i), 8) for i, p in enumerate(["", "K", "M", "G", "T"])
+}
+_TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12, "min": 60 * 10**12}
+_EXAMPLES = {"size": "256KiB", "rate": "400Gb/s", "time": "12us"}
+_DECIMAL = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?"
+_WHOLE = re.compile(r"\s*[+-]?\d+\s*\Z", re.ASCII)
+_PLAIN = re.compile(rf"\s*({_DECIMAL}|[+-]?\d+/\d+)\s*\Z", re.ASCII)
+_WITH_UNIT = re.compile(rf"\s*({_DECIMAL}|[+-]?\d+/\d+)\s*([A-Za-zµ/]*)\s*\Z", re.ASCII)
+
+
+def parse_number(text: str | int | float | Fraction, what: str = "number") -> Fraction:
+    """`"12"`, `"-0.5"`, `"1e-3"` or `"1/3"` -> the exact Fraction; a float counts as its shortest
+    decimal, as a TOML file wrote it.  `what` names it in the complaint.
+    """
+    if isinstance(text, Fraction):
+        return text
+    if isinstance(text, float | np.floating) and math.isfinite(text):
+        return Fraction(str(text))
+    if isinstance(text, int | np.integer) and not isinstance(text, bool):
+        return Fraction(int(text))
+    match = _match(_PLAIN, text)
+    if match is None:
+        raise InputError(f"{shown(text)} is not a {what}: expected e.g. 12, 0.5, 1e-3 or 1/3")
+    return _exact(match[1], text)
+
+
+def parse_integer(
+    text: str | int, what: str = "number", *, low: int = INT64_MIN, high: int = INT64_MAX
+) -> int:
+    """`"12"` -> 12, a whole number from `low` to `high`; `what` names it in the complaint."""
+    number = isinstance(text, int | np.integer) and not isinstance(text, bool)
+    if number or _match(_WHOLE, text):
+        value = int(text)
+        if low <= value <= high:
+            return value
+    raise InputError(f"{shown(text)}: expected a {what}, a whole number from {low} to {high}")
+
+
+def shown(value: object) -> str:
+    """A value from outside as a complaint names it: its `repr`, printable, at most 60 characters
+    of it.
+    """
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    return printable(repr(value), 60)
+
+
+def _match(pattern: re.Pattern[str], text: object) -> re.Match[str] | None:
+    return pattern.match(text) if isinstance(text, str) and len(text) <= MAX_CHARACTERS else None
+
+
+def _exact(number: str, text: object) -> Fraction:
+    try:
+        return Fraction(number)
+    except ZeroDivisionError:
+        raise InputError(f"{shown(text)} divides by zero: expected e.g. 0.5 or 1/3") from None
+
+
+def _parse(text: str | int, units: dict[str, int] | dict[str, Fraction], what: str) -> Fraction:
+    """An exact number of the base unit of `what`, with a unit from `units`, or without one where
+    a plain number has a meaning; a small prefix letter is forgiven.
+    """
+    bare = {"size": "B", "rate": "B/s", "time": "s"}[what]
+    if isinstance(text, int | np.integer) and not isinstance(text, bool):
+        return Fraction(int(text)) * units[bare]
+    match = _match(_WITH_UNIT, text)
+    if match is None:
+        raise InputError(
+            f"{shown(text)} is not a {what}: expected a number and a unit, e.g. {_EXAMPLES[what]}"
+        )
+    number, unit = match.groups()
+    if not unit and what == "rate":
+        raise InputError(f"{shown(text)} has no unit: a rate needs one, e.g. 400Gb/s or 50GB/s")
+    unit = unit.replace("µ", "u") or bare
+    if unit not in units:
+        unit = unit[:1].upper() + unit[1:]  # kB, kiB; b and B stay apart
+    if unit not in units:
+        raise InputError(
+            f"{shown(text)}: unknown unit {printable(unit, 20)!r} for a {what}; known units: "
+            f"{', '.join(units)}"
+        )
+    return _exact(number, text) * units[unit]
+
+
+def _whole(value: Fraction, text: str | int, what: str, unit: str) -> int:
+    if value.denominator != 1:
+        raise InputError(f"{shown(text)}: a {what} must be a whole number of {unit}")
+    if value > INT64_MAX:
+        raise InputError(f"{shown(text)}: a {what} is at most 2**63 - 1 {unit}")
+    return value.numerator
+
+
+def parse_bytes(text: str | int) -> int:
+    """`"256KiB"` -> 262144 bytes; a plain number is bytes.  Positive, whole, within int64."""
+    value = _whole(_parse(text, _SIZES, "size"), text, "size", "bytes")
+    if value <= 0:
+        raise InputError(f"{shown(text)}: a size must be at least 1 byte")
+    return value
+
+
+def parse_rate(text: str | int) -> int:
+    """`"400Gb/s"` -> 50_000_000_000 bytes per second.  Positive, whole, within int64.
+
+    An int is bytes per second; a text needs its unit, since 400 is hardly ever meant as bytes.
+    """
+    value = _whole(_parse(text, _RATES, "rate"), text, "rate", "bytes per second")
+    if value <= 0:
+        raise InputError(
+            f"{shown(text)}: a rate must be above zero (a dead NIC has the rate or fraction "
+            f'"0", without a unit)'
+        )
+    return value
+
+
+def parse_time(text: str | int) -> int:
+    """`"12us"` -> 12_000_000 picoseconds; a plain number is seconds.  Not negative, within int64
+    (106 days).
+    """
+    value = _whole(_parse(text, _TIMES, "time"), text, "time", "picoseconds")
+    if value < 0:
+        raise InputError(f"{shown(text)}: a time can't be negative")
+    return value
+
+
+def parse_fraction(text: str | int | float | Fraction) -> Fraction:
+    """`"0.5"`, `"1/3"` or `1` -> an exact Fraction in [0, 1]."""
+    value = parse_number(text, "fraction")
+    if not 0 <= value <= 1:
+        raise InputError(
+            f"{shown(text)}: a fraction of the healthy rate lies between 0 (dead) and 1 (healthy)"
+        )
+    return value
+
+
+def format_bytes(size: int) -> str:
+    """262144 -> `256KiB`: the largest binary unit that keeps the number exact, else a rounded
+    one.
+    """
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= _SIZES[unit]:
+            whole, rest = divmod(size, _SIZES[unit])
+            return f"{whole}{unit}" if rest == 0 else f"{size / _SIZES[unit]:.2f}{unit}"
+    return f"{size}B"
+
+
+def format_rate(rate: int) -> str:
+    """50_000_000_000 -> `400Gb/s`."""
+    bits = rate * 8
+    for unit in ("Tb/s", "Gb/s", "Mb/s", "Kb/s"):
+        scale = int(_RATES[unit] * 8)
+        if bits >= scale:
+            return f"{bits / scale:.6g}{unit}"
+    return f"{bits}b/s"
+
+
+def format_time(seconds: Fraction | int) -> str:
+    """Fraction of seconds -> `12.3us`, four significant digits."""
+    for unit, scale in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        if seconds * scale >= 1 or unit == "ns":
+            return f"{float(seconds * scale):.4g}{unit}"
+    raise AssertionError("unreachable")
+
+
+def seconds(picoseconds: int) -> Fraction:
+    """Picoseconds -> exact seconds."""
+    return Fraction(picoseconds, PS_PER_S)

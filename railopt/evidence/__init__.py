@@ -1,0 +1,1 @@
+"""What shows a bound: bracket, bounds, certificate."""

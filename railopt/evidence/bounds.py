@@ -1,0 +1,181 @@
+"""Lower bounds on the time of any plan, each with a witness that the trusted checker re-checks.
+
+One node and one side (what it sends, or what it receives) is a scheduling problem of its own: its
+chunks on its N rails.  Whatever bounds that from below bounds every plan of the coupled problem.
+Witnesses are the dicts of `certificate.py`:
+
+    average      all rails together carry all bytes; loads are whole multiples of the sizes' common
+                 divisor
+    pigeonhole   of the l largest chunks some k of N equal rails carry
+                 lam = k (l div N) + min(k, l mod N), at least the bytes of the lam smallest of
+                 them; contains the average (k = N, all chunks), the largest chunk (k = l = 1) and
+                 p_N + p_{N+1} (k = 1, l = N + 1).  Haouari, Gharbi, Jemmali (2006)
+    count        the same idea for rails of different speed: in less than T a rail takes at most the
+                 number of the smallest of the l largest chunks that fit; together fewer than l
+
+Sizes are bytes, speeds bytes per second (0 = dead), bounds Fractions of seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from railopt.base.arrays import Floats, Ints, total
+from railopt.base.errors import Infeasible
+from railopt.model.chunks import Chunks
+from railopt.model.fabric import Fabric
+from railopt.model.plan import SIDES
+
+Witness = dict[str, Any]
+PROMISING = 2  # counts of jobs that are looked at exactly
+ALL_DEAD = "traffic at a node whose NICs are all dead: no time is enough"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No plan is faster than `value` seconds, because of what `node` has to send or receive
+    (`side`).
+    """
+
+    value: Fraction
+    node: int
+    side: str
+    witness: Witness
+
+    @property
+    def lifted(self) -> Witness:
+        """The witness as one about the coupled problem."""
+        return {"kind": "node", "node": self.node, "side": self.side, "witness": self.witness}
+
+
+def pigeonhole(sizes: Ints, rails: int) -> tuple[int, Witness]:
+    """The best pigeonhole bound, in bytes, for sizes in descending order on `rails` equal rails."""
+    from railopt.evidence.pigeonhole import best_pigeonhole
+
+    if not len(sizes):
+        return 0, {"kind": "average"}
+    unit = int(np.gcd.reduce(sizes))
+    prefix = np.concatenate([[0], np.cumsum(sizes // unit)])
+    bound, jobs, some = best_pigeonhole(prefix, rails)
+    return int(bound) * unit, {"kind": "pigeonhole", "jobs": int(jobs), "rails": int(some)}
+
+
+def average(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
+    """The least T at which rails of these speeds can hold all bytes in whole multiples of the
+    sizes' common divisor.
+    """
+    unit = int(np.gcd.reduce(sizes))
+    need, live = total(sizes) // unit, [speed for speed in speeds if speed]
+    fluid = Fraction(need, sum(live))
+    held = [fluid * speed // 1 for speed in live]
+    steps = [
+        (Fraction(h + 1, speed), i) for i, (h, speed) in enumerate(zip(held, live, strict=True))
+    ]
+    heapq.heapify(steps)
+    time = fluid
+    for _ in range(need - sum(held)):
+        time, i = steps[0]
+        held[i] += 1
+        heapq.heapreplace(steps, (Fraction(held[i] + 1, live[i]), i))
+    return time * unit, {"kind": "average"}
+
+
+def count(sizes: Ints, speeds: Sequence[int], jobs: int) -> tuple[Fraction, Witness]:
+    """The least T in which rails of these speeds can take `jobs` jobs, each as small as the
+    smallest of the `jobs` largest.
+    """
+    sums = [0, *np.cumsum(sizes[:jobs][::-1]).tolist()]
+    steps = [(Fraction(sums[1], speed), speed, 1) for speed in speeds if speed]
+    heapq.heapify(steps)
+    time = Fraction(0)
+    for _ in range(jobs):
+        time, speed, taken = steps[0]
+        if taken == jobs:
+            heapq.heappop(steps)
+        else:
+            heapq.heapreplace(steps, (Fraction(sums[taken + 1], speed), speed, taken + 1))
+    return time, {"kind": "count", "jobs": jobs}
+
+
+def local_bound(sizes: Ints, speeds: Sequence[int]) -> tuple[Fraction, Witness]:
+    """The best of the bounds above for one node and side; sizes in descending order."""
+    live = [speed for speed in speeds if speed]
+    if not len(sizes):
+        return Fraction(0), {"kind": "average"}
+    if not live:
+        raise Infeasible(ALL_DEAD)
+    if len(set(live)) == 1:
+        bound, witness = pigeonhole(sizes, len(live))
+        return Fraction(bound, live[0]), witness
+    tried = counted_times(sizes, live)
+    promising = np.argsort(-tried, kind="stable")[:PROMISING] + 1
+    return max(
+        [average(sizes, live), *(count(sizes, live, jobs) for jobs in promising.tolist())],
+        key=lambda found: found[0],
+    )
+
+
+def counted_times(sizes: Ints, live: Sequence[int]) -> Floats:
+    """About what `count` finds for one job, two, and so on up to four a rail."""
+    speeds = np.array(live, np.float64)
+    found = np.zeros(min(len(sizes), 4 * len(live)))
+    for jobs in range(1, len(found) + 1):
+        most = min(jobs, 4 + int(2 * jobs * speeds.max() / speeds.sum()))  # on one rail, about
+        sums = np.cumsum(sizes[jobs - most : jobs][::-1].astype(np.float64))
+        times = (sums[:, None] / speeds).ravel()
+        found[jobs - 1] = np.partition(times, jobs - 1)[jobs - 1] if jobs <= len(times) else 0.0
+    return found
+
+
+def node_sizes(fabric: Fabric, chunks: Chunks, side: str, node: int) -> Ints:
+    """The sizes of what a node sends or receives, largest first."""
+    ends = chunks.src if side == "send" else chunks.dst
+    return np.sort(chunks.size[ends == node])[::-1]
+
+
+def lower_bound(fabric: Fabric, chunks: Chunks) -> Bound:
+    """The best local bound over all nodes and both sides.
+
+    Nodes go by falling average load; one is skipped when even what list scheduling attains there,
+    which no local bound exceeds, can't beat what is known.
+    """
+    best = Bound(Fraction(0), 0, "send", {"kind": "average"})
+    for side, node, ceiling in _candidates(fabric, chunks):
+        if ceiling <= best.value:
+            continue
+        value, witness = local_bound(
+            node_sizes(fabric, chunks, side, node), fabric.rates(side)[node].tolist()
+        )
+        if value > best.value:
+            best = Bound(value, node, side, witness)
+    return best
+
+
+def _candidates(fabric: Fabric, chunks: Chunks) -> Iterator[tuple[str, int, Fraction]]:
+    """(side, node, what its bound can't exceed), the most loaded first.
+
+    Where each chunk goes to the rail that is done with it first, the last one to end, of p bytes,
+    would have ended no earlier on any of the m rails: all are busy until then but for p bytes each,
+    its own, so that T times their speeds is at most all bytes and m - 1 times p.
+    """
+    found = []
+    for side, ends in zip(SIDES, (chunks.src, chunks.dst), strict=True):
+        loads, largest = np.zeros(fabric.nodes, np.int64), np.zeros(fabric.nodes, np.int64)
+        np.add.at(loads, ends, chunks.size)
+        np.maximum.at(largest, ends, chunks.size)
+        for node in np.flatnonzero(loads).tolist():
+            live = [rate for rate in fabric.rates(side)[node].tolist() if rate]
+            if not live:
+                raise Infeasible(ALL_DEAD)
+            mean = Fraction(int(loads[node]), sum(live))
+            beyond = Fraction((len(live) - 1) * int(largest[node]), sum(live))
+            found.append((mean, side, node, mean + beyond))
+    found.sort(key=lambda entry: entry[0], reverse=True)
+    for _, side, node, ceiling in found:
+        yield side, node, ceiling

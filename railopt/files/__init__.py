@@ -1,0 +1,1 @@
+"""Foreign text and tables."""

@@ -1,0 +1,1 @@
+"""The values: fabric, node, traffic, tokens, chunks, plan."""

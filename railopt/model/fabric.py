@@ -1,0 +1,549 @@
+"""The fabric: M nodes with G GPUs and N NICs each; NIC n of every node hangs on rail switch n.
+
+Rates are integers of bytes per second, `[node, rail]`, one matrix a direction; 0 is a dead NIC.
+GPU ids are `node * gpus + local index` everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt.base import toml
+from railopt.base.arrays import (
+    Array,
+    Ints,
+    Value,
+    digest,
+    frozen,
+    read_text,
+    require_type,
+    whole_number,
+    write_atomic,
+)
+from railopt.base.errors import FormatError, InputError, printable
+from railopt.base.units import (
+    INT64_MAX,
+    PS_PER_S,
+    parse_fraction,
+    parse_integer,
+    parse_rate,
+    parse_time,
+    shown,
+)
+from railopt.files.formats import format_topo, parse_topo
+from railopt.model.inside import Inside, toml_rate
+from railopt.model.topology import Node, describes_node, read_node
+
+MAX_NODES, MAX_RAILS, MAX_GPUS = 1 << 20, 1 << 12, 1 << 12
+MAX_NICS = 1 << 22
+SIDES = ("send", "recv")
+
+
+@dataclass(frozen=True)
+class Spine:
+    """The tier above the rail switches: `uplinks` links a rail switch, each of `rate` bytes per
+    second.
+    """
+
+    uplinks: int
+    rate: int
+
+    def __post_init__(self) -> None:
+        for name in ("uplinks", "rate"):
+            number = whole_number(getattr(self, name), f"spine {name}", 1, INT64_MAX)
+            object.__setattr__(self, name, number)
+
+
+@dataclass(frozen=True, eq=False)
+class Fabric(Value):
+    """Nodes, GPUs, rails and what each NIC can do.
+
+    tx, rx      int64 [nodes, rails], bytes per second that NIC n of a node can send / receive; 0 =
+                dead
+    scaleup     bytes per second between a GPU and its node's scale-up fabric (NVLink), each
+                direction
+    latency_ps  one-way latency of a rail, picoseconds
+    spine       the tier that joins the rails, or None for a pure rail fabric
+    inside      which NICs belong to which GPU, or None for the usual order (`node` has it then)
+    """
+
+    nodes: int
+    rails: int
+    gpus: int
+    tx: Ints = field(repr=False)
+    rx: Ints = field(repr=False)
+    scaleup: int = 450 * 10**9
+    latency_ps: int = 1_000_000
+    spine: Spine | None = None
+    inside: Inside | None = None
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("nodes", 1, MAX_NODES),
+            ("rails", 1, MAX_RAILS),
+            ("gpus", 1, MAX_GPUS),
+            ("scaleup", 1, INT64_MAX),
+            ("latency_ps", 0, INT64_MAX),
+        ):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, low, high))
+        for name in ("tx", "rx"):
+            rates = frozen(getattr(self, name), np.int64, name, 2)
+            if rates.shape != (self.nodes, self.rails):
+                raise InputError(
+                    f"{name} has shape {rates.shape}, expected {(self.nodes, self.rails)} = "
+                    f"(nodes, rails)"
+                )
+            if rates.min() < 0:
+                node, rail = np.argwhere(rates < 0)[0]
+                raise InputError(
+                    f"{name}[{node}, {rail}] = {rates[node, rail]}: a rate can't be negative (0 "
+                    f"is a dead NIC)"
+                )
+            if int(rates.max()) * self.rails > INT64_MAX:
+                raise InputError(
+                    f"{name}: {rates.max()} bytes per second on {self.rails} rails: beyond int64"
+                )
+            object.__setattr__(self, name, rates)
+        if self.spine is not None and not isinstance(self.spine, Spine):
+            raise InputError(f"spine = {shown(self.spine)}: expected a Spine or None")
+        if self.inside is not None and not isinstance(self.inside, Inside):
+            raise InputError(f"inside = {shown(self.inside)}: expected an Inside or None")
+        if self.inside is not None and self.inside.near.shape != (self.gpus, self.rails):
+            raise InputError(
+                f"near has shape {self.inside.near.shape}, expected {(self.gpus, self.rails)} = "
+                f"(gpus, rails)"
+            )
+
+    @cached_property
+    def node(self) -> Inside:
+        """The inside of every node: as given, or GPUs and NICs in their usual order."""
+        return self.inside or Inside.usual(self.gpus, self.rails)
+
+    @classmethod
+    def uniform(
+        cls,
+        nodes: int = 8,
+        rails: int = 8,
+        link: str | int = "400Gb/s",
+        *,
+        gpus: int | None = None,
+        scaleup: str | int = "450GB/s",
+        latency: str = "1us",
+        spine: Spine | None = None,
+        inside: Inside | None = None,
+    ) -> Fabric:
+        """A healthy fabric: every NIC sends and receives at `link`; `gpus` a node defaults to
+        `rails`.
+        """
+        nodes = whole_number(nodes, "nodes", 1, MAX_NODES)
+        rails = whole_number(rails, "rails", 1, MAX_RAILS)
+        if nodes * rails > MAX_NICS:
+            raise InputError(f"{nodes} nodes x {rails} rails: more than {MAX_NICS} NICs")
+        rates = np.full((nodes, rails), parse_rate(link), np.int64)
+        return cls(
+            nodes,
+            rails,
+            rails if gpus is None else gpus,
+            rates,
+            rates,
+            parse_rate(scaleup),
+            parse_time(latency),
+            spine,
+            inside,
+        )
+
+    def degraded(self, nics: Mapping[tuple[int, int], str | int | float | Fraction]) -> Fabric:
+        """A copy in which NIC `(node, rail)` runs at a fraction of its rate, both ways; `"0"` is
+        dead.
+
+        A fraction that does not give whole bytes per second is rounded down.
+        """
+        require_type(nics, Mapping, "nics", "fractions by (node, rail)")
+        tx, rx = self.tx.copy(), self.rx.copy()
+        for nic, text in nics.items():
+            node, rail = nic if isinstance(nic, tuple) and len(nic) == 2 else (None, None)
+            if not (_below(node, self.nodes) and _below(rail, self.rails)):
+                raise InputError(
+                    f"NIC {shown(nic)}: expected (node, rail), a node below {self.nodes} and a "
+                    f"rail below {self.rails}"
+                )
+            fraction = parse_fraction(text)
+            for rates in (tx, rx):
+                rates[node, rail] = _slowed(int(rates[node, rail]), fraction, node, rail)
+        return replace(self, tx=tx, rx=rx)
+
+    @cached_property
+    def is_uniform(self) -> bool:
+        """Every NIC alive and of one rate in both directions."""
+        rate = self.tx[0, 0]
+        return bool(rate > 0 and np.all(self.tx == rate) and np.all(self.rx == rate))
+
+    def rates(self, side: str) -> Ints:
+        """`tx` for side "send", `rx` for "recv"."""
+        return self.tx if check_side(side) == "send" else self.rx
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.header(), {"tx": self.tx, "rx": self.rx})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fabric) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def header(self) -> dict[str, Any]:
+        """Everything but the rate matrices, as JSON values; `from_header` is the way back."""
+        spine = (
+            None if self.spine is None else {"uplinks": self.spine.uplinks, "rate": self.spine.rate}
+        )
+        inside = {} if self.inside is None else {"inside": self.inside.as_dict()}
+        return {
+            "nodes": self.nodes,
+            "rails": self.rails,
+            "gpus": self.gpus,
+            "scaleup": self.scaleup,
+            "latency_ps": self.latency_ps,
+            "spine": spine,
+            **inside,
+        }
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any], tx: Array, rx: Array) -> Fabric:
+        """The fabric whose `header()` and rates these are."""
+        known = {f.name for f in fields(cls)} - {"tx", "rx", "inside"}
+        if not isinstance(header, Mapping) or set(header) - {"inside"} != known:
+            raise FormatError(
+                f"a fabric header of {shown(header)}, expected the keys {sorted(known)}"
+            )
+        spine = header["spine"]
+        if spine is not None:
+            if not isinstance(spine, Mapping) or set(spine) != {"uplinks", "rate"}:
+                raise FormatError(f"a spine of {shown(spine)}, expected uplinks and rate")
+            spine = Spine(**spine)
+        made = cls(**{**header, "spine": spine, "inside": None}, tx=tx, rx=rx)
+        inside = header.get("inside")
+        if inside is None:
+            return made
+        return replace(made, inside=Inside.from_dict(inside, made.gpus, made.rails))
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        nodes: int | None = None,
+        link: str | int | None = None,
+    ) -> Fabric:
+        """Read a `.topo` of htsim (see `from_topo`), the topology of one node (`nodes` of it; see
+        `railopt.model.topology`), or anything else as a TOML description (see `to_toml` for the
+        keys); unknown keys are errors.
+        """
+        return described(path, nodes=nodes, link=link).fabric
+
+    @classmethod
+    def from_node(cls, node: Node, nodes: int) -> Fabric:
+        """A fabric of so many nodes, each like the one that a topology file describes."""
+        gpus, rails = node.inside.near.shape
+        made = cls.uniform(nodes, rails, gpus=gpus, scaleup=node.scaleup, inside=node.inside)
+        rates = np.broadcast_to(node.rates, made.tx.shape)
+        return replace(made, tx=rates, rx=rates)
+
+    @classmethod
+    def from_toml(cls, data: Mapping[str, Any]) -> Fabric:
+        """Build from parsed TOML: nodes, rails, link, and optionally gpus, scaleup, latency,
+        [spine], [inside], [[nic]].
+        """
+        toml.only(
+            data,
+            {"nodes", "rails", "gpus", "link", "scaleup", "latency", "spine", "nic", "inside"},
+            "fabric",
+        )
+        for key in ("nodes", "rails", "link"):
+            if key not in data:
+                raise InputError(f"the fabric has no {key!r}; it needs nodes, rails and link")
+        link = _text(data, "link")
+        spine = data.get("spine")
+        if spine is not None:
+            toml.only(spine, {"uplinks", "rate"}, "[spine]")
+            spine = Spine(
+                spine.get("uplinks", data["nodes"]), parse_rate(_text(spine, "rate", link))
+            )
+        fabric = cls.uniform(
+            data["nodes"],
+            data["rails"],
+            link,
+            gpus=data.get("gpus"),
+            spine=spine,
+            scaleup=_text(data, "scaleup", "450GB/s"),
+            latency=_text(data, "latency", "1us"),
+        )
+        if "inside" in data:
+            inside = Inside.from_toml(data["inside"], fabric.gpus, fabric.rails)
+            fabric = replace(fabric, inside=inside)
+        tx, rx = fabric.tx.copy(), fabric.rx.copy()
+        nics = data.get("nic", [])
+        if not isinstance(nics, list):
+            raise InputError(f"nic = {shown(nics)}: expected tables, each under [[nic]]")
+        every = sum(isinstance(nic, Mapping) and "node" not in nic for nic in nics)
+        if every > fabric.rails:
+            raise InputError(
+                f"{every} tables [[nic]] name no node: expected one a rail, at most {fabric.rails}"
+            )
+        for nic in nics:
+            fabric._set_nic(nic, tx, rx)
+        return replace(fabric, tx=tx, rx=rx)
+
+    def _set_nic(self, nic: Mapping[str, Any], tx: Ints, rx: Ints) -> None:
+        """One [[nic]] of a TOML description: its fraction or its rates, written into tx and rx of
+        its node, of every node where it names none.
+        """
+        toml.only(nic, {"node", "rail", "fraction", "rate", "tx", "rx"}, "[[nic]]")
+        if "rail" not in nic:
+            raise InputError(
+                f"[[nic]] {shown(dict(nic))}: needs a rail, and a node unless it is about all"
+            )
+        node, rail = nic.get("node", 0), nic["rail"]
+        if not (_below(node, self.nodes) and _below(rail, self.rails)):
+            raise InputError(
+                f"[[nic]] node {shown(node)}, rail {shown(rail)}: expected a node below "
+                f"{self.nodes} and a rail below {self.rails}"
+            )
+        if "fraction" in nic:
+            if {"rate", "tx", "rx"} & set(nic):
+                raise InputError(
+                    f"[[nic]] node {node}, rail {rail}: fraction and a rate contradict each other"
+                )
+            fraction = parse_fraction(nic["fraction"])
+            for place in [node] if "node" in nic else range(self.nodes):
+                for rates in (tx, rx):
+                    rates[place, rail] = _slowed(int(rates[place, rail]), fraction, place, rail)
+        places = node if "node" in nic else slice(None)
+        for side, rates in (("tx", tx), ("rx", rx)):
+            rate = nic.get(side, nic.get("rate"))
+            if rate is not None:
+                dead = rate in ("0", 0) and not isinstance(rate, bool)
+                rates[places, rail] = 0 if dead else parse_rate(_text({side: rate}, side))
+
+    @classmethod
+    def from_topo(cls, text: str, name: str = "topology") -> Fabric:
+        """A two-tier htsim topology, one leaf a rail; a path up and down one leaf is two of its
+        hops.
+        """
+        found = parse_topo(text, name)
+        try:
+            return cls.uniform(
+                found.nodes,
+                found.rails,
+                f"{found.gbps}Gb/s",
+                latency=f"{2 * found.latency_ns}ns",
+                spine=Spine(found.uplinks, found.uplink_gbps * 10**9 // 8),
+            )
+        except InputError as error:
+            raise FormatError(f"{name}: {error}") from error
+
+    def to_topo(self) -> str:
+        """As an htsim `.topo`, which knows one rate in whole Gb/s, uplinks as fast as the NICs, and
+        half of the latency a hop in whole nanoseconds; other switches and NICs are refused.  What
+        is inside nodes is no part of it.
+
+        Without a spine the file gets as many uplinks as nodes: htsim has no leaf without them.
+        """
+        rate = int(self.tx[0, 0])
+        if not self.is_uniform or rate * 8 % 10**9:
+            raise InputError(
+                "a .topo has one link rate in whole Gb/s: this fabric has unequal, dead or "
+                "fractional NICs"
+            )
+        if self.spine is not None and self.spine.rate != rate:
+            raise InputError(
+                "a .topo for htsim is written with uplinks as fast as the NICs: this spine is not"
+            )
+        if self.latency_ps % 2000:
+            raise InputError(
+                f"a .topo has half of the latency in whole nanoseconds: {self.latency_ps} ps "
+                f"has none"
+            )
+        uplinks = None if self.spine is None else self.spine.uplinks
+        return format_topo(
+            self.nodes, self.rails, rate * 8 // 10**9, self.latency_ps // 2000, uplinks
+        )
+
+    def to_toml(self) -> str:
+        """The description that `read` understands; NICs that differ from the commonest rate are
+        listed one by one, or once where every node has the same.
+        """
+        values, counts = np.unique(
+            np.concatenate([self.tx[self.tx > 0], self.rx[self.rx > 0]]), return_counts=True
+        )
+        link = int(values[counts.argmax()]) if len(values) else 1
+        lines = [
+            f"nodes = {self.nodes}",
+            f"rails = {self.rails}",
+            f"gpus = {self.gpus}",
+            f"link = {_rate(link)}",
+            f"scaleup = {_rate(self.scaleup)}",
+            f'latency = "{self.latency_ps}ps"',
+        ]
+        if self.spine:
+            lines += [
+                "",
+                "[spine]",
+                f"uplinks = {self.spine.uplinks}",
+                f"rate = {_rate(self.spine.rate)}",
+            ]
+        if self.inside:
+            lines += ["", *self.inside.to_toml()]
+        odd = (self.tx != link) | (self.rx != link)
+        alike = np.all((self.tx == self.tx[0]) & (self.rx == self.rx[0]), axis=0)
+        odd[1:, alike] = False  # the first speaks for all
+        for node, rail in np.argwhere(odd).tolist():
+            lines += [
+                "",
+                "[[nic]]",
+                *([] if alike[rail] else [f"node = {node}"]),
+                f"rail = {rail}",
+                f"tx = {_rate(int(self.tx[node, rail]))}",
+                f"rx = {_rate(int(self.rx[node, rail]))}",
+            ]
+        return "\n".join(lines) + "\n"
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write `to_topo()` where the name ends in `.topo`, else `to_toml()`."""
+        text = self.to_topo() if Path(path).suffix.lower() == ".topo" else self.to_toml()
+        write_atomic(path, text, force=force)
+
+    @property
+    def latency(self) -> Fraction:
+        """One-way latency in seconds."""
+        return Fraction(self.latency_ps, PS_PER_S)
+
+
+class Described(NamedTuple):
+    """A fabric, and in words what its description did not say or left to be found."""
+
+    fabric: Fabric
+    assumed: tuple[str, ...]
+
+
+DEFAULTS = {
+    "nodes": "8 nodes",
+    "rails": "8 rails",
+    "link": "400Gb/s",
+    "gpus": "as many GPUs as rails",
+    "inside": "GPUs and NICs in their usual order, scale-up a crossbar",
+    "scaleup": "450GB/s a GPU",
+    "latency": "1us",
+}
+
+
+def unsaid(said: Iterable[str]) -> tuple[str, ...]:
+    """In words, what a description assumes that names only the keys `said`."""
+    return tuple(
+        f"{key} is not given: {text} assumed" for key, text in DEFAULTS.items() if key not in said
+    )
+
+
+def described(
+    path: str | os.PathLike[str], *, nodes: int | None = None, link: str | int | None = None
+) -> Described:
+    """What `Fabric.read` reads, with its assumptions.  `nodes` is for the topology of one node, and
+    `link` for NICs whose rate it does not say or says wrongly.
+    """
+    if describes_node(path):
+        if nodes is None:
+            raise InputError(
+                f"{printable(path)} describes one node: say how many there are (--nodes, nodes=)"
+            )
+        found = read_node(path, link)
+        return Described(
+            Fabric.from_node(found, nodes), (*found.assumed, "every node is like this one")
+        )
+    if nodes is not None or link is not None:
+        raise InputError(
+            f"{printable(path)} says its own nodes and rates: nodes and link are for the topology "
+            f"of one node"
+        )
+    if Path(path).suffix.lower() == ".topo":
+        fabric = Fabric.from_topo(read_text(path, toml.MAX_BYTES), printable(Path(path).name))
+        return Described(fabric, unsaid({"nodes", "rails", "link", "latency"}))
+    try:
+        return toml.read(path, lambda data: Described(Fabric.from_toml(data), unsaid(data)))
+    except FormatError as error:
+        if Path(path).suffix.lower() == ".toml":
+            raise
+        raise FormatError(
+            f"{error}; nor a node's topology: XML, or a matrix from GPU0 on"
+        ) from error
+
+
+def check_side(side: str) -> str:
+    """`side` itself, "send" or "recv"; anything else is an InputError."""
+    if side not in SIDES:
+        raise InputError(f"side {shown(side)}: expected 'send' or 'recv'")
+    return side
+
+
+def parse_nic(text: str) -> tuple[tuple[int, int], Fraction]:
+    """`"3:5=0.5"` -> ((node, rail), fraction of its rate)."""
+    place, equals, fraction = text.partition("=")
+    node, colon, rail = place.partition(":")
+    try:
+        if not equals or not colon:
+            raise InputError("no '=' or no ':'")
+        where = (
+            parse_integer(node, "node", low=0, high=MAX_NODES),
+            parse_integer(rail, "rail", low=0, high=MAX_RAILS),
+        )
+        return where, parse_fraction(fraction)
+    except InputError as error:
+        raise InputError(
+            f"{shown(text)}: expected NODE:RAIL=FRACTION, e.g. 3:5=0.5 ({error})"
+        ) from error
+
+
+def parse_nics(texts: Iterable[str]) -> dict[tuple[int, int], Fraction]:
+    """NICs as `NODE:RAIL=FRACTION`, each at most once, for `Fabric.degraded`."""
+    nics: dict[tuple[int, int], Fraction] = {}
+    for text in texts:
+        where, fraction = parse_nic(text)
+        if where in nics:
+            raise InputError(f"{shown(text)}: NIC {where} is given twice")
+        nics[where] = fraction
+    return nics
+
+
+def _slowed(rate: int, fraction: Fraction, node: int, rail: int) -> int:
+    """A fraction of a rate in whole bytes per second, rounded down; 0 is for dead NICs alone."""
+    slowed = rate * fraction.numerator // fraction.denominator
+    if fraction and rate and not slowed:
+        raise InputError(
+            f'NIC ({node}, {rail}) at {fraction}: less than 1 byte per second (write "0" for a '
+            f"dead NIC)"
+        )
+    return slowed
+
+
+def _below(value: Any, most: int) -> bool:
+    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return number and 0 <= int(value) < most
+
+
+def _text(data: Mapping[str, Any], key: str, default: str = "") -> str:
+    """A rate or a time of a TOML description: a text with its unit."""
+    value = data.get(key, default)
+    if not isinstance(value, str):
+        raise InputError(f"{key} = {shown(value)}: expected a text with a unit in quotes")
+    return value
+
+
+def _rate(rate: int) -> str:
+    return toml_rate(rate) if rate else '"0"'

@@ -1,0 +1,153 @@
+"""The inside of a node: which GPUs a NIC hangs on, and how fast bytes go from GPU to GPU.
+
+A GPU puts its bytes on a NIC that it is *near* by itself.  For any other NIC they are *staged*:
+moved over scale-up (NVLink, xGMI, PCIe) to the NIC's *owner*, the first GPU that is near it.  Far
+NICs are never used directly: across a host bridge two NICs of one GPU can be slower together than
+the near one alone.  Every node of a fabric has the same inside.
+
+What hardware calls otherwise is here what it is for a plan:
+
+    a plane of a NIC        a rail of its own, near the same GPUs as the other planes
+    a bond of NICs          one rail at the rate of its members together
+    a NIC across a bridge   from every GPU: a rail at the rate that the bridge leaves it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.base import toml
+from railopt.base.arrays import Bools, Ints, Value, frozen, whole_number
+from railopt.base.errors import InputError
+from railopt.base.units import INT64_MAX, format_rate, parse_rate, shown
+
+MAX_PLACES = 1 << 22  # GPUs x NICs of a node
+RATES = ("pair", "far", "far_together")
+
+
+@dataclass(frozen=True, eq=False)
+class Inside(Value):
+    """The inside of every node.
+
+    near   bool [gpus, rails]: whether the GPU puts bytes on the rail's NIC without another GPU
+    pair   bytes per second from one GPU to one other over scale-up, or None where only a GPU's own
+           port limits it (a crossbar such as NVSwitch)
+    far    bytes per second that a GPU would get through a NIC that it is not near, alone; None
+           where nobody measured it.  `far_together`: the same of a near and a far NIC, each, when
+           both are used at once.  Known, shown and saved, and why no plan uses a far NIC directly
+    """
+
+    near: Bools = field(repr=False)
+    pair: int | None = None
+    far: int | None = None
+    far_together: int | None = None
+
+    def __post_init__(self) -> None:
+        near = np.array(self.near)
+        if near.ndim != 2 or near.dtype != np.bool_ or not near.size:
+            raise InputError(
+                f"near is {near.dtype} of shape {near.shape}: expected truth values [GPUs, rails]"
+            )
+        for rail in np.flatnonzero(~near.any(axis=0))[:1]:
+            raise InputError(f"rail {rail} belongs to no GPU: near must name one for it")
+        for gpu in np.flatnonzero(~near.any(axis=1))[:1]:
+            raise InputError(f"GPU {gpu} has no NIC: near must name one of its own or a shared one")
+        near.flags.writeable = False
+        object.__setattr__(self, "near", near)
+        for name in RATES:
+            rate = getattr(self, name)
+            if rate is not None:
+                object.__setattr__(self, name, whole_number(rate, name, 1, INT64_MAX))
+        if self.far_together is not None and (self.far is None or self.far_together > self.far):
+            raise InputError(
+                f"far_together = {toml_rate(self.far_together)}: expected at most far, the rate of "
+                f"a far NIC alone ({'not given' if self.far is None else toml_rate(self.far)})"
+            )
+
+    @cached_property
+    def in_line(self) -> bool:
+        """Whether GPU r is near rail r, for every r that is both."""
+        return bool(self.near.diagonal().all())
+
+    @cached_property
+    def owner(self) -> Ints:
+        """int64 [rails]: the GPU through which a rail's staged bytes go, the first that is near."""
+        return frozen(np.argmax(self.near, axis=0), np.int64, "owner", 1)
+
+    @classmethod
+    def usual(cls, gpus: int, rails: int) -> Inside:
+        """GPUs and NICs in order: as many NICs a GPU, or GPUs a NIC, as there are."""
+        near = np.zeros((gpus, rails), np.bool_)
+        for gpu in range(gpus):
+            first, past = gpu * rails // gpus, (gpu + 1) * rails // gpus
+            near[gpu, first : max(past, first + 1)] = True
+        return cls(near)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON values: the GPUs that each rail is near, the rate of a pair, and far rates where
+        they are known.
+        """
+        known = {name: getattr(self, name) for name in RATES}
+        return {
+            "near": [np.flatnonzero(column).tolist() for column in self.near.T],
+            **{name: rate for name, rate in known.items() if name == "pair" or rate is not None},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
+        """The way back from `as_dict`, for nodes of so many GPUs and rails."""
+        if not isinstance(data, Mapping) or set(data) | set(RATES) != {"near", *RATES}:
+            raise InputError(f"an inside of {shown(data)}: expected near and {', '.join(RATES)}")
+        near = near_matrix(data.get("near"), gpus, rails)
+        return cls(near, **{name: data.get(name) for name in RATES})
+
+    @classmethod
+    def from_toml(cls, data: Mapping[str, Any], gpus: int, rails: int) -> Inside:
+        """From the table [inside] of a fabric: near, pair, far, far_together, each optional."""
+        toml.only(data, {"near", *RATES}, "[inside]")
+        rates = {name: data[name] for name in RATES if name in data}
+        for name, rate in rates.items():
+            if not isinstance(rate, str):
+                raise InputError(f"{name} = {shown(rate)}: expected a text with a unit in quotes")
+        near = (
+            near_matrix(data["near"], gpus, rails)
+            if "near" in data
+            else cls.usual(gpus, rails).near
+        )
+        return cls(near, **{name: parse_rate(rate) for name, rate in rates.items()})
+
+    def to_toml(self) -> list[str]:
+        """The lines that `from_toml` understands."""
+        rates = {name: getattr(self, name) for name in RATES}
+        return [
+            "[inside]",
+            f"near = {self.as_dict()['near']}  # the GPUs of each rail",
+            *(f"{name} = {toml_rate(rate)}" for name, rate in rates.items() if rate is not None),
+        ]
+
+
+def toml_rate(rate: int) -> str:
+    """A rate in quotes that reads back as exactly that rate."""
+    text = format_rate(rate)
+    return f'"{text}"' if parse_rate(text) == rate else f'"{rate}B/s"'
+
+
+def near_matrix(near: Any, gpus: int, rails: int) -> npt.NDArray[np.bool_]:
+    """bool [gpus, rails] from a list of GPUs a rail."""
+    if gpus * rails > MAX_PLACES:
+        raise InputError(f"{gpus} GPUs x {rails} rails a node: more than {MAX_PLACES} places")
+    if not isinstance(near, list) or len(near) != rails:
+        raise InputError(f"near = {shown(near)}: expected a list of GPUs for each of {rails} rails")
+    matrix = np.zeros((gpus, rails), np.bool_)
+    for rail, some in enumerate(near):
+        if not isinstance(some, list):
+            raise InputError(f"near of rail {rail} = {shown(some)}: expected a list of GPUs")
+        for gpu in some:
+            matrix[whole_number(gpu, f"near of rail {rail}", 0, gpus - 1), rail] = True
+    return matrix

@@ -1,0 +1,322 @@
+"""Plan: which rail carries which chunk.  Loads and times are exact."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.base.arrays import (
+    Int32s,
+    Ints,
+    Rails,
+    Value,
+    check_suffix,
+    digest,
+    frozen,
+    load_npz,
+    require_type,
+    save_npz,
+    write_atomic,
+)
+from railopt.base.errors import FOREIGN, FormatError, InputError, printable
+from railopt.base.units import shown
+from railopt.files.formats import Connection, check_connections, format_cm
+from railopt.model.chunks import COLUMNS, Chunks
+from railopt.model.fabric import SIDES as SIDES
+from railopt.model.fabric import Fabric, check_side
+from railopt.model.moves import Moves, moves_of
+from railopt.model.traffic import Traffic
+
+
+class Bottleneck(NamedTuple):
+    """The NIC that finishes last: `load` bytes at `rate` bytes per second on `side` "send" or
+    "recv".
+    """
+
+    node: int
+    side: str
+    rail: int
+    load: int
+    rate: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Value):
+    """Every chunk on one rail, alive at both ends.
+
+    rail    int16 [C], the rail of each chunk
+    stage   int32 [C] or None: chunks of stage s start when stage s - 1 is done
+    policy  the name of what made it: printable, at most 200 characters
+    """
+
+    fabric: Fabric
+    chunks: Chunks
+    rail: Rails = field(repr=False)
+    policy: str = "given"
+    stage: Int32s | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        fabric, chunks = self.fabric, self.chunks
+        require_type(fabric, Fabric, "fabric", "a Fabric")
+        require_type(chunks, Chunks, "chunks", "Chunks")
+        if not isinstance(self.policy, str) or printable(self.policy) != self.policy:
+            raise InputError(
+                f"policy {shown(self.policy)}: expected a name of printable characters, at most "
+                f"{FOREIGN}"
+            )
+        if chunks.nodes != fabric.nodes or chunks.gpus not in (1, fabric.gpus):
+            raise InputError(
+                f"chunks of {chunks.nodes} nodes x {chunks.gpus} GPUs, the fabric has "
+                f"{fabric.nodes} x {fabric.gpus}"
+            )
+        object.__setattr__(self, "rail", frozen(self.rail, np.int16, "rail", 1))
+        if self.stage is not None:
+            object.__setattr__(self, "stage", frozen(self.stage, np.int32, "stage", 1))
+            if len(self.stage) != len(chunks) or (len(chunks) and self.stage.min() < 0):
+                raise InputError(
+                    f"stage has {len(self.stage)} entries for {len(chunks)} chunks, or a negative "
+                    f"one"
+                )
+        if len(self.rail) != len(chunks):
+            raise InputError(
+                f"{len(self.rail)} rails for {len(chunks)} chunks: expected one a chunk"
+            )
+        if not len(chunks):
+            return
+        if self.rail.min() < 0 or self.rail.max() >= fabric.rails:
+            raise InputError(
+                f"rails from {self.rail.min()} to {self.rail.max()}: expected 0 to "
+                f"{fabric.rails - 1}"
+            )
+        if fabric.tx.min() == 0 or fabric.rx.min() == 0:
+            dead = (fabric.tx[chunks.src, self.rail] == 0) | (fabric.rx[chunks.dst, self.rail] == 0)
+            if dead.any():
+                row = int(np.argmax(dead))
+                raise InputError(
+                    f"chunk {row} from node {chunks.src[row]} to {chunks.dst[row]} on rail "
+                    f"{self.rail[row]}: "
+                    "that rail is dead at one of them"
+                )
+
+    @cached_property
+    def send(self) -> Ints:
+        """int64 [nodes, rails]: bytes that each NIC sends."""
+        return self._sum(self.chunks.src)
+
+    @cached_property
+    def recv(self) -> Ints:
+        """int64 [nodes, rails]: bytes that each NIC receives."""
+        return self._sum(self.chunks.dst)
+
+    def _sum(self, node: Int32s) -> Ints:
+        loads = np.zeros(self.fabric.nodes * self.fabric.rails, np.int64)
+        np.add.at(loads, node.astype(np.int64) * self.fabric.rails + self.rail, self.chunks.size)
+        loads.flags.writeable = False
+        return loads.reshape(self.fabric.nodes, self.fabric.rails)
+
+    def loads(self, side: str) -> Ints:
+        """`send` or `recv` by name."""
+        return self.send if check_side(side) == "send" else self.recv
+
+    def side_time(self, side: str) -> Fraction:
+        """Seconds until the last NIC of one side is done."""
+        return _slowest(self.loads(side), self.fabric.rates(side), side)[0]
+
+    @cached_property
+    def bottleneck(self) -> Bottleneck:
+        """The NIC that decides the makespan; the send side where both sides tie."""
+        return max(
+            (_slowest(self.loads(side), self.fabric.rates(side), side) for side in SIDES),
+            key=lambda found: found[0],
+        )[1]
+
+    @cached_property
+    def makespan(self) -> Fraction:
+        """Seconds until every NIC has sent and received its bytes: max of load / rate."""
+        return Fraction(self.bottleneck.load, self.bottleneck.rate)
+
+    @cached_property
+    def moves(self) -> Moves:
+        """What the plan moves between the GPUs of each node, before and after the rails."""
+        return moves_of(self.fabric, self.chunks, self.rail)
+
+    @property
+    def staged(self) -> int:
+        """Bytes that are moved to the GPU of a NIC before a rail."""
+        return self.moves.staged
+
+    @property
+    def passed_on(self) -> int:
+        """Bytes that are moved from the GPU of a NIC to those that need them after a rail."""
+        return self.moves.passed_on
+
+    @property
+    def moved(self) -> int:
+        """All bytes that go over scale-up: staged and passed on."""
+        return self.moves.staged + self.moves.passed_on
+
+    @cached_property
+    def scaleup_time(self) -> Fraction:
+        """Seconds that the busiest scale-up port, or pair of GPUs, needs for what is moved."""
+        return self.moves.time(self.fabric)
+
+    @property
+    def time_with_scaleup(self) -> Fraction:
+        """Seconds until every NIC and every scale-up port is done, all of them working at once."""
+        return max(self.makespan, self.scaleup_time)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(*self._content())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        arrays = {
+            **self.chunks.columns(),
+            "rail": self.rail,
+            "tx": self.fabric.tx,
+            "rx": self.fabric.rx,
+            "send": self.send,
+            "recv": self.recv,
+        }
+        if self.stage is not None:
+            arrays["stage"] = self.stage
+        return {
+            "policy": self.policy,
+            "fabric": self.fabric.header(),
+            "chunk_gpus": self.chunks.gpus,
+            "makespan": str(self.makespan),
+        }, arrays
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Save as `.npz`; the loads and the makespan go with it, as claims that `railopt check`
+        re-computes.  A name that ends in `.cm` gets `to_cm()` instead, which can't be loaded.
+        """
+        check_suffix(path, "plan")
+        if Path(path).suffix.lower() == ".cm":
+            write_atomic(path, self.to_cm(), force=force)
+        else:
+            save_npz(path, "plan", *self._content(), force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Load a saved plan; its claims must agree with its chunks."""
+        header, arrays = load_npz(path, "plan")
+        needed = {*COLUMNS, "rail", "tx", "rx", "send", "recv"}
+        missing = (needed - set(arrays)) | (
+            {"policy", "fabric", "chunk_gpus", "makespan"} - set(header)
+        )
+        unknown = set(arrays) - needed - {"stage", "targets"}
+        if missing or unknown:
+            raise FormatError(
+                f"{printable(path)}: a plan without {sorted(missing)} and with unknown "
+                f"{printable(sorted(unknown))}"
+            )
+        try:
+            fabric = Fabric.from_header(header["fabric"], arrays["tx"], arrays["rx"])
+            chunks = Chunks.from_columns(fabric.nodes, header["chunk_gpus"], arrays)
+            plan = cls(fabric, chunks, arrays["rail"], header["policy"], arrays.get("stage"))
+        except InputError as error:
+            raise FormatError(f"{printable(path)}: {error}") from error
+        if not (
+            np.array_equal(plan.send, arrays["send"])
+            and np.array_equal(plan.recv, arrays["recv"])
+            and str(plan.makespan) == header["makespan"]
+        ):
+            raise FormatError(f"{printable(path)}: the loads it claims are not those of its chunks")
+        return plan
+
+    def misses(self, traffic: Traffic) -> str:
+        """What keeps this plan from sending every byte of the traffic between nodes exactly once,
+        in words; "" if nothing.
+        """
+        chunks = self.chunks
+        if chunks.targets is not None:
+            return (
+                "a plan of units: what several GPUs need is sent once, a traffic has it each time"
+            )
+        if (chunks.nodes, chunks.gpus) != (traffic.nodes, traffic.gpus):
+            return (
+                f"a plan for {chunks.nodes} nodes x {chunks.gpus} GPUs, the traffic has "
+                f"{traffic.nodes} x {traffic.gpus}"
+            )
+        order = np.lexsort((chunks.offset, chunks.dst_gpu, chunks.src_gpu))
+        src, dst, offset = chunks.src_gpu[order], chunks.dst_gpu[order], chunks.offset[order]
+        ends = offset + chunks.size[order]
+        same = (src[1:] == src[:-1]) & (dst[1:] == dst[:-1])
+        due = (
+            np.concatenate([[0], np.where(same, ends[:-1], 0)])
+            if len(chunks)
+            else np.zeros(0, np.int64)
+        )
+        wrong = np.flatnonzero(offset != due)
+        if len(wrong):
+            row = int(order[wrong[0]])
+            what = (
+                "sends bytes again"
+                if offset[wrong[0]] < due[wrong[0]]
+                else "leaves bytes out before it"
+            )
+            return (
+                f"chunk {row} (GPU {chunks.src_gpu[row]} to {chunks.dst_gpu[row]}, offset "
+                f"{chunks.offset[row]}) {what}"
+            )
+        sent = Traffic.from_chunks(chunks).bytes
+        node = np.arange(len(sent)) // traffic.gpus
+        differ = np.argwhere(np.where(node[:, None] == node, 0, traffic.bytes) != sent)
+        if len(differ):
+            i, j = differ[0]
+            return (
+                f"GPU {i} sends GPU {j} {sent[i, j]} bytes, the traffic has {traffic.bytes[i, j]}"
+            )
+        return ""
+
+    def to_cm(self) -> str:
+        """As an htsim `.cm`: one connection a chunk between the NICs of its rail, a barrier between
+        stages.
+        """
+        nodes, chunks = self.fabric.nodes, self.chunks
+        check_connections(chunks.size)
+        ends = zip(
+            (self.rail.astype(np.int64) * nodes + chunks.src).tolist(),
+            (self.rail.astype(np.int64) * nodes + chunks.dst).tolist(),
+            chunks.size.tolist(),
+            strict=True,
+        )
+        if self.stage is None:
+            return format_cm(nodes * self.fabric.rails, (Connection(*end) for end in ends))
+        ranks = np.unique(self.stage, return_inverse=True)[1].tolist()
+        last = max(ranks, default=0)
+        connections = [
+            Connection(*end, trigger=rank or None, done_trigger=rank + 1 if rank < last else None)
+            for end, rank in zip(ends, ranks, strict=True)
+        ]
+        return format_cm(nodes * self.fabric.rails, connections)
+
+
+def _slowest(loads: Ints, rates: Ints, side: str) -> tuple[Fraction, Bottleneck]:
+    """The NIC with the largest load / rate, compared exactly: one candidate a distinct rate, the
+    first with the largest load.
+    """
+    load, rate = loads.reshape(-1), rates.reshape(-1)
+    order = np.lexsort((-load, rate))
+    order = order[rate[order] > 0]
+    nic, most, slowest = 0, -1, 1
+    for candidate in order[np.unique(rate[order], return_index=True)[1]].tolist():
+        if int(load[candidate]) * slowest > most * int(rate[candidate]):
+            nic, most, slowest = candidate, int(load[candidate]), int(rate[candidate])
+    node, rail = divmod(nic, loads.shape[1])
+    found = Bottleneck(node, side, rail, max(most, 0), slowest)
+    return Fraction(found.load, found.rate), found

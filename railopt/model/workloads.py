@@ -1,0 +1,287 @@
+"""Generated traffic, each a pure function of the fabric, its parameters and a seed.
+
+    uniform, permutation, incast, hot-node     the classic patterns
+    zipf, dirichlet                            receivers of unequal popularity
+    sparse                                     a share of the pairs is silent
+    birkhoff                                   sparse, every GPU sends and receives the same
+    moe                                        tokens x top-k x hidden bytes over experts placed on
+                                               GPUs
+    routing, megatron, maxvio, drift           the same token by token, so that a token is sent once
+                                               a node (`railopt.model.routed`): units, where the
+                                               others are traffic
+
+A seed gives the same bytes for ever (`railopt.base.dice`).
+`from_spec("moe:skew=0.8,seed=1", fabric)` is how the command line names them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from railopt.base.arrays import MAX_TOTAL, Array, Floats, Ints
+from railopt.base.dice import Dice, exp, falling, ln
+from railopt.base.errors import InputError, did_you_mean
+from railopt.base.units import parse_bytes, parse_integer, parse_number, shown
+from railopt.model.fabric import Fabric
+from railopt.model.routed import MAX_EXPERTS, Drift, MaxVio, Megatron, Routed, Routing
+from railopt.model.routed import count_gpus as _count
+from railopt.model.routed import within as _share
+from railopt.model.tokens import Tokens
+from railopt.model.traffic import Traffic
+
+_MAX_SHARE = 1 << 61
+
+
+def _traffic(fabric: Fabric, matrix: Array) -> Traffic:
+    if matrix.max() >= MAX_TOTAL:
+        raise InputError(f"a flow of {matrix.max():.3g} bytes: expected less than 2**62")
+    matrix = np.rint(matrix).astype(np.int64)
+    np.fill_diagonal(matrix, 0)
+    return Traffic.from_matrix(matrix, fabric)
+
+
+def uniform(fabric: Fabric, *, size: str | int = "1MiB", seed: int = 0) -> Traffic:
+    """Every GPU sends `size` to every other GPU.  The seed is not used."""
+    return _traffic(fabric, np.full((_count(fabric),) * 2, parse_bytes(size)))
+
+
+def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> Traffic:
+    """Every GPU sends `size` to exactly one GPU of another node, each receives from exactly one."""
+    if fabric.nodes < 2:
+        raise InputError("a permutation between nodes needs at least 2 nodes")
+    dice = Dice(seed, "permutation")
+    shift = 1 + int(dice.below(fabric.nodes - 1)[0])
+    matrix = np.zeros((_count(fabric),) * 2, np.int64)
+    nodes = dice.permutation(fabric.nodes)
+    for position, node in enumerate(nodes):
+        target = nodes[(position + shift) % fabric.nodes]
+        for gpu, peer in enumerate(dice.permutation(fabric.gpus)):
+            matrix[node * fabric.gpus + gpu, target * fabric.gpus + peer] = parse_bytes(size)
+    return Traffic.from_matrix(matrix, fabric)
+
+
+def incast(fabric: Fabric, *, size: str | int = "1MiB", target: int = 0, seed: int = 0) -> Traffic:
+    """Every GPU sends `size` to GPU `target`."""
+    count = _count(fabric)
+    if not 0 <= target < count:
+        raise InputError(f"target = {target}: expected a GPU from 0 to {count - 1}")
+    matrix = np.zeros((count, count), np.int64)
+    matrix[:, target] = parse_bytes(size)
+    return _traffic(fabric, matrix)
+
+
+def hot_node(
+    fabric: Fabric, *, size: str | int = "1MiB", node: int = 0, factor: float = 4.0, seed: int = 0
+) -> Traffic:
+    """Uniform, but the GPUs of one node receive `factor` times as much."""
+    _share("factor", factor, 0, 1e6)
+    if not 0 <= node < fabric.nodes:
+        raise InputError(f"node = {node}: expected 0 to {fabric.nodes - 1}")
+    matrix = np.full((_count(fabric),) * 2, float(parse_bytes(size)))
+    matrix[:, node * fabric.gpus : (node + 1) * fabric.gpus] *= factor
+    return _traffic(fabric, matrix)
+
+
+def _popular(fabric: Fabric, popularity: Floats, mean: str | int, dice: Dice) -> Traffic:
+    """Each pair sends `mean` times the receiver's popularity (over its mean), times a factor from
+    0.5 to 1.5.
+
+    In whole numbers: shares of 2**-40, factors of 2**-31, bytes rounded down.
+    """
+    count, average = _count(fabric), parse_bytes(mean)
+    weights = np.rint(popularity * 2.0**40).astype(np.int64).tolist()
+    shares = [average * count * weight // sum(weights) for weight in weights]
+    if max(shares) >= _MAX_SHARE:
+        raise InputError(f"a flow of {max(shares):.3g} bytes: expected less than 2**61")
+    share = np.array(shares, np.int64)
+    factor = (dice.words(count * count) >> np.uint64(33)).astype(np.int64) + (1 << 30)
+    factor = factor.reshape(count, count)
+    # share * factor >> 31, in two parts so that neither passes 63 bits
+    matrix = (share >> 31) * factor + ((share & ((1 << 31) - 1)) * factor >> 31)
+    np.fill_diagonal(matrix, 0)
+    return Traffic.from_matrix(matrix, fabric)
+
+
+def zipf(
+    fabric: Fabric, *, mean: str | int = "256KiB", skew: float = 0.8, seed: int = 0
+) -> Traffic:
+    """Receivers' popularity falls as rank ** -skew, in a random order."""
+    dice, count = Dice(seed, "zipf"), _count(fabric)
+    popularity = falling(count, _share("skew", skew, 0, 10))
+    return _popular(fabric, popularity[dice.permutation(count)], mean, dice)
+
+
+def dirichlet(
+    fabric: Fabric, *, mean: str | int = "256KiB", concentration: float = 1.0, seed: int = 0
+) -> Traffic:
+    """Receivers' popularity is drawn from a symmetric Dirichlet distribution; small concentrations
+    are skewed.
+    """
+    dice = Dice(seed, "dirichlet")
+    alike = np.full(_count(fabric), float(_share("concentration", concentration, 1e-3, 1e6)))
+    return _popular(fabric, dice.dirichlet(alike), mean, dice)
+
+
+def sparse(
+    fabric: Fabric,
+    *,
+    mean: str | int = "1MiB",
+    zeros: float = 0.5,
+    skew: float = 0.0,
+    seed: int = 0,
+) -> Traffic:
+    """As `zipf`, but a share `zeros` of the pairs, chosen at random, is silent."""
+    dense = zipf(fabric, mean=mean, skew=skew, seed=seed).bytes
+    silent = Dice(seed, "sparse").unit(dense.shape) < _share("zeros", zeros, 0, 1)
+    return Traffic.from_matrix(np.where(silent, 0, dense), fabric)
+
+
+def moe(
+    fabric: Fabric,
+    *,
+    tokens: int = 4096,
+    top_k: int = 2,
+    hidden: str | int = "8KiB",
+    experts: int | None = None,
+    skew: float = 0.8,
+    jitter: float = 4.0,
+    seed: int = 0,
+) -> Traffic:
+    """An MoE dispatch: each GPU routes `tokens` tokens to `top_k` experts, `hidden` bytes each.
+
+    Experts (one a GPU by default) lie on the GPUs in order; their popularity falls as rank ** -skew
+    in a random order, and each source sees it through its own gamma noise (shape `jitter`), as
+    different text does.
+    """
+    count = _count(fabric)
+    number = count if experts is None else experts
+    if not (1 <= number <= MAX_EXPERTS and tokens >= 1 and 1 <= top_k <= number):
+        raise InputError(
+            f"{tokens} tokens to {top_k} of {number} experts: expected at least 1 token and 1 <= "
+            f"top_k <= experts <= {MAX_EXPERTS}"
+        )
+    if tokens * top_k * count * parse_bytes(hidden) >= MAX_TOTAL:
+        raise InputError(
+            f"{tokens} tokens x {top_k} x {hidden} of {count} GPUs: 2**62 bytes or more"
+        )
+    dice = Dice(seed, "moe")
+    popularity = falling(number, _share("skew", skew, 0, 10))[dice.permutation(number)]
+    noise = dice.gamma(_share("jitter", jitter, 1e-3, 1e9), (count, number)) / jitter
+    seen = np.rint(popularity * noise * 2.0**30).astype(np.int64) + 1
+    counts = dice.counts(seen, tokens * top_k)
+    matrix = np.zeros((count, count), np.int64)
+    np.add.at(matrix.T, np.arange(number) * count // number, counts.T)
+    return Traffic.from_matrix(matrix * parse_bytes(hidden), fabric)
+
+
+def birkhoff(
+    fabric: Fabric,
+    *,
+    size: str | int = "64MiB",
+    sparsity: float = 0.5,
+    spread: float = 3.0,
+    seed: int = 0,
+) -> Traffic:
+    """Every GPU sends and receives exactly `size`, what it keeps for itself included: a weighted
+    sum of random permutations (Birkhoff, von Neumann), the form that rccl-tests' alltoallv has.
+
+    sparsity   the share of pairs that are silent: so many permutations are drawn that (1 - 1/n)^k
+               is about that, 4 n of them for 0
+    spread     weights are spread^u with a uniform u: the largest is up to so many times the least
+    """
+    matrix = doubly_even(_count(fabric), parse_bytes(size), (sparsity, spread), seed)
+    np.fill_diagonal(matrix, 0)
+    return Traffic.from_matrix(matrix, fabric)
+
+
+def doubly_even(count: int, size: int, shape: tuple[float, float], seed: int) -> Ints:
+    """int64 [count, count] whose rows and columns each add up to `size`; shape: the sparsity and
+    spread of `birkhoff`.
+    """
+    sparsity, spread = _share("sparsity", shape[0], 0, 0.95), _share("spread", shape[1], 1, 1e6)
+    dice, terms = Dice(seed, "birkhoff"), 4 * count
+    if sparsity > 0 and count > 1:
+        terms = max(1, round(float(ln(sparsity) / ln(1.0 - 1.0 / count))))
+    raw = np.rint(exp(dice.unit(terms) * ln(spread)) * 2.0**20).astype(np.int64).tolist()
+    weights = [size * weight // sum(raw) for weight in raw]
+    for term in range(size - sum(weights)):
+        weights[term] += 1
+    matrix = np.zeros((count, count), np.int64)
+    for weight in weights:
+        matrix[np.arange(count), dice.permutation(count)] += weight
+    return matrix
+
+
+WORKLOADS: dict[str, Callable[..., Traffic | Routed]] = {
+    "uniform": uniform,
+    "permutation": permutation,
+    "incast": incast,
+    "hot-node": hot_node,
+    "zipf": zipf,
+    "dirichlet": dirichlet,
+    "sparse": sparse,
+    "birkhoff": birkhoff,
+    "moe": moe,
+    "routing": Routing,
+    "megatron": Megatron,
+    "maxvio": MaxVio,
+    "drift": Drift,
+}
+ROUTED = tuple(name for name, made in WORKLOADS.items() if isinstance(made, type))
+BYTES = tuple(name for name in WORKLOADS if name not in ROUTED)
+
+
+def from_spec(spec: str, fabric: Fabric, **more: Any) -> Traffic | Tokens:
+    """`"moe:skew=0.8,seed=1"` -> the workload of that name; unknown names and keys are errors.
+
+    `more` are further options of the workload, which the spec must not give.
+    """
+    found = workload(spec, fabric, **more)
+    return found.made() if isinstance(found, Routed) else found
+
+
+def workload(spec: str, fabric: Fabric, **more: Any) -> Traffic | Routed:
+    """As `from_spec`, but routing stays routing: which tokens choose which experts."""
+    name, _, rest = spec.partition(":")
+    if name not in WORKLOADS:
+        raise InputError(
+            f"unknown workload {shown(name)}; known workloads: {', '.join(WORKLOADS)}"
+            f"{did_you_mean(name, WORKLOADS)}"
+        )
+    known = {
+        key: p.default
+        for key, p in inspect.signature(WORKLOADS[name]).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    options: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, text = item.partition("=")
+        if key in known and not equals:
+            raise InputError(f"{shown(spec)}: found {shown(item)}, expected {key}=VALUE")
+        if key not in known:
+            raise InputError(
+                f"{shown(spec)}: unknown option {shown(item)}; {name} takes "
+                f"{', '.join(f'{k}={v}' for k, v in known.items())}{did_you_mean(key, known)}"
+            )
+        if key in options:
+            raise InputError(f"{shown(spec)}: {key} is given twice")
+        options[key] = _value(text, known[key], f"{shown(spec)}: {key}")
+    twice = sorted(set(options) & set(more))
+    if twice:
+        raise InputError(f"{shown(spec)}: {twice[0]} is not for the spec to give")
+    return WORKLOADS[name](fabric, **options, **more)
+
+
+def _value(text: str, default: Any, where: str) -> Any:
+    if isinstance(default, str):
+        return text
+    try:
+        if isinstance(default, float):
+            return float(parse_number(text))
+        return parse_integer(text, "number", low=0)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error

@@ -1,0 +1,179 @@
+"""Children: killed at their time with what they started, within their memory, for any parent."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from railopt.base import processes
+
+READS = "problem, answers, until, *more = sys.argv[1:]\n"
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """A function that makes a module of a body, and gives its name."""
+    root = str(Path(processes.__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), root]))
+
+    def make(body: str) -> str:
+        (tmp_path / "a_child.py").write_text(f"import os, sys, time\n{READS}{body}\n")
+        return "a_child"
+
+    return make
+
+
+def nothing(path: Path) -> None:
+    path.write_text("the problem")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: a zombie, which nobody has waited for yet, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_child_is_given_its_problem_and_answers_in_lines(child: Callable[[str], str]) -> None:
+    name = child(
+        "from railopt.base.processes import answers as answering\n"
+        "with answering(answers) as say:\n"
+        "    left = float(until) - time.time()\n"
+        "    say({'problem': open(problem).read(), 'more': more, 'left': left})\n"
+        "print('some talk')"
+    )
+    heard = processes.ask(name, nothing, 30, "one", "two")
+    (line,) = map(json.loads, heard.lines)
+    assert (line["problem"], line["more"]) == ("the problem", ["one", "two"])
+    assert 0 < line["left"] < 30
+    assert heard.ended == (0, False, False)
+    assert heard.said == "some talk"
+    assert heard.failure is None
+
+
+@pytest.mark.slow
+def test_what_was_said_before_the_kill_survives_and_half_a_line_does_not(
+    child: Callable[[str], str],
+) -> None:
+    name = child("open(answers, 'a').write('[1]\\n[2'); time.sleep(60)")
+    began = time.monotonic()
+    heard = processes.ask(name, nothing, 1)
+    assert time.monotonic() - began < 20
+    assert heard.lines == [b"[1]\n"]
+    assert heard.failure == "did not stop at its time limit and was killed"
+
+
+@pytest.mark.slow
+def test_a_crash_is_told_with_the_last_words(child: Callable[[str], str]) -> None:
+    heard = processes.ask(child("sys.exit('no licence')"), nothing, 30)
+    assert heard.failure == "crashed (exit code 1): no licence"
+    heard = processes.ask(child("os.kill(os.getpid(), 11)"), nothing, 30)
+    assert heard.failure == "crashed (signal SIGSEGV): it said nothing"
+
+
+@pytest.mark.slow
+def test_memory_is_limited(child: Callable[[str], str]) -> None:
+    name = child("held = bytearray(400 << 20); print(len(held))")
+    assert processes.ask(name, nothing, 30, memory=1 << 30).said == str(400 << 20)
+    heard = processes.ask(name, nothing, 30, memory=300 << 20)
+    assert heard.failure == "crashed (exit code 1): MemoryError"
+
+
+@pytest.mark.slow
+def test_what_a_child_started_is_killed_with_it(
+    child: Callable[[str], str], tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    name = child(
+        "import subprocess\n"
+        f"open({str(pid)!r}, 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\n"
+        "time.sleep(60)"
+    )
+    assert processes.ask(name, nothing, 2).ended.timed_out
+    deadline = time.monotonic() + 10
+    while alive(int(pid.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(int(pid.read_text()))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_at_once(child: Callable[[str], str]) -> None:
+    name = child("open(answers, 'a').write('[1]\\n'); time.sleep(60)")
+    timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+    heard = processes.ask(name, nothing, 60)
+    assert time.monotonic() - began < 20
+    assert heard.ended.interrupted
+    assert heard.failure is None
+
+
+def test_ctrl_c_while_it_starts_loses_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def interrupted(*args: object, **options: object) -> subprocess.Popen[bytes]:
+        started.append(whole(*args, **options))
+        os.kill(os.getpid(), signal.SIGINT)
+        return started[0]
+
+    whole = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        processes.start(["sleep", "60"])
+    assert started[0].returncode == -signal.SIGKILL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _in_a_daemon(name: str, heard: multiprocessing.SimpleQueue[str | None]) -> None:
+    heard.put(processes.ask(name, nothing, 30).said)
+
+
+@pytest.mark.slow
+def test_a_daemonic_process_may_have_one(child: Callable[[str], str]) -> None:
+    """As workers of a cluster are, which may have no children of multiprocessing."""
+    context = multiprocessing.get_context("spawn")
+    heard: multiprocessing.SimpleQueue[str | None] = context.SimpleQueue()
+    worker = context.Process(target=_in_a_daemon, args=(child("print('here')"), heard), daemon=True)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert heard.get() == "here"
+
+
+def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """However that ends: here by a signal that nobody can handle."""
+    sleeper = "import time, os; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    (tmp_path / "sleeper.py").write_text(sleeper)
+    code = (
+        "from railopt.base import processes; import time; "
+        "processes.start(processes.command('sleeper')); time.sleep(60)"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environ)
+    until = time.monotonic() + 30
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    child = int((tmp_path / "pid").read_text())
+    parent.kill()
+    parent.wait()
+    while time.monotonic() < until:
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError("it still runs")
