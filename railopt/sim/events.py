@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.sim.fill import Net, Ports, enter, fill, leave
 
 NEVER = 2**62
@@ -102,7 +102,7 @@ class Limits(NamedTuple):
     until: int
 
 
-@kernel_part()
+@part
 def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
     """The group may start: push its flows' starts; a group without flows is over at once and opens
     those behind it.
@@ -122,7 +122,7 @@ def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
                     ready.append(np.int64(h))
 
 
-@kernel_part()
+@part
 def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
     g = work.group[f]
     state.group_left[g] -= 1
@@ -134,7 +134,7 @@ def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
                 _open(np.int64(h), now, work, state, events)
 
 
-@kernel_part()
+@part
 def _ceil(picoseconds: float) -> int:
     """Up to the next whole picosecond, at least 1; a part in 2**47 above a whole one is rounding,
     not time.
@@ -142,7 +142,7 @@ def _ceil(picoseconds: float) -> int:
     return max(int(np.ceil(picoseconds * (1.0 - 2.0**-47))), 1)
 
 
-@kernel_part()
+@part
 def _smallest(values: Array, rank: int, buffer: Array) -> float:
     """The value that `rank` others come before (quickselect in the buffer; numba's np.partition
     compiles for ages).
@@ -171,7 +171,7 @@ def _smallest(values: Array, rank: int, buffer: Array) -> float:
     return float(buffer[rank])
 
 
-@kernel_part()
+@part
 def _window(active: Array, state: State, now: int, limits: Limits, room: int) -> tuple[int, bool]:
     """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends
     lie apart in it.
@@ -194,7 +194,7 @@ def _window(active: Array, state: State, now: int, limits: Limits, room: int) ->
     return last, last > first
 
 
-@kernel_part()
+@part
 def _advance(
     active: Array,
     now: int,
@@ -242,7 +242,7 @@ def _advance(
     return kept
 
 
-@kernel_part()
+@part
 def _spread(active: Array, step: int, among: Array, net: Net, state: State, ports: Ports) -> None:
     """Slow the flows that end inside the step so that they end with it; give what they leave to the
     others.
@@ -268,7 +268,7 @@ def _spread(active: Array, step: int, among: Array, net: Net, state: State, port
         state.is_ending[state.ending[i]] = False
 
 
-@kernel_part()
+@part
 def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
     """Add the flows that end within the step to the list, at the rate that ends them with it; its
     new length.
@@ -283,7 +283,7 @@ def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
     return ending
 
 
-@kernel_part()
+@part
 def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, events: Any) -> int:
     """Start what starts at once, queue the rest; the number of active flows."""
     count = 0
@@ -304,7 +304,7 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, event
     return count
 
 
-@kernel_part()
+@part
 def _happen(
     now: int, count: int, net: Net, work: Work, state: State, ports: Ports, events: Any
 ) -> int:
@@ -321,7 +321,7 @@ def _happen(
     return count
 
 
-@kernel_part()
+@part
 def _run(
     c: int,
     parts: Parts,
@@ -368,7 +368,7 @@ def _run(
     return curve
 
 
-@kernel_part()
+@part
 def _steps(room: int, used: Array) -> Steps:
     return Steps(
         np.zeros(room, np.int32),
@@ -379,7 +379,7 @@ def _steps(room: int, used: Array) -> Steps:
     )
 
 
-@kernel_part()
+@part
 def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
     """Append each track's bytes of this step to the curve; the curve, which may have had to
     grow.
@@ -401,7 +401,7 @@ def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
     return curve
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def run(
     parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits
 ) -> tuple[Array, Array, Array, Array]:

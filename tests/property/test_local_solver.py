@@ -39,7 +39,7 @@ def brute_force(sizes: list[int], speeds: list[int]) -> Fraction:
     )
 
 
-@njit(cache=True)
+@kernel
 def least_time(sizes: Any, slowness: Any) -> int:
     """The least max of load * slowness, by counting through all assignments."""
     rails, n, best = slowness.size, sizes.size, sizes.sum() * slowness.max()

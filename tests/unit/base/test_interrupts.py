@@ -18,7 +18,7 @@ import pytest
 from numba.core.codegen import CPUCodeLibrary
 
 from railopt.base.interrupts import AGAIN_S, KeepInterrupts, interrupts_wait
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.cli.main import main
 from railopt.sweep import client, spec
 
@@ -216,7 +216,7 @@ def test_a_ctrl_c_tears_no_module_of_llvm(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(CPUCodeLibrary, "_finalize_final_module", made)
     finalize = CPUCodeLibrary.finalize
 
-    @njit()
+    @kernel
     def kernel(number: int) -> int:
         return number + 1
 

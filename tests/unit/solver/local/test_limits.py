@@ -15,7 +15,7 @@ from numba.core.event import trigger_event
 
 from railopt.base.arrays import MAX_TOTAL, Ints
 from railopt.base.errors import InputError
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import dual, exact, steps
 from railopt.solver.local.deadline import Deadline
