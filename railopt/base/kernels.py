@@ -101,7 +101,7 @@ def kernel(function: Any = None, **options: Any) -> Any:
             _add(took)
 
     del call.__wrapped__
-    call.plain = function
+    call.plain = function  # type: ignore[attr-defined]
     _callable_from_kernels(call, function, options)
     return call
 
