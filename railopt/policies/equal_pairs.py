@@ -94,8 +94,7 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     """
     nodes = max(spread.senders, spread.receivers)
     layout = Layout.of(chunks, nodes, ends=1, grouped=True)
-    kernel = _lpt_local_on_eight if spread.rails == 8 else _lpt_local
-    kernel(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
+    _lpt_local(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
 
 
 @kernel
@@ -104,22 +103,11 @@ def _lpt_local(
 ) -> None:
     """`lpt_local`, the bytes of a load above its `load_at` low bits."""
     words = sorted_words(chunks, rows, layout, np.int64(-1))
-    _spread_pairs(words, layout, spread, load_at, spread.rails, rail)
-
-
-@kernel
-def _lpt_local_on_eight(
-    chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
-) -> None:
-    """The same with a constant for the rails, so that the loops over them are unrolled."""
-    words = sorted_words(chunks, rows, layout, np.int64(-1))
-    _spread_pairs(words, layout, spread, load_at, 8, rail)
+    _spread_pairs(words, layout, spread, load_at, rail)
 
 
 @part
-def _spread_pairs(
-    words: Ints, layout: Layout, spread: Spread, load_at: int, rails: int, rail: Array
-) -> None:
+def _spread_pairs(words: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array) -> None:
     """Sorted words, each to the rail whose loads, the sender's and the pair's, have the least sum.
 
     The pair's has `weight` times its bytes, above the rail's turn.
@@ -127,7 +115,7 @@ def _spread_pairs(
     node = (np.int64(1) << layout.node_bits) - 1
     index = (np.int64(1) << (layout.size_at - layout.index_at)) - 1
     size_mask = (np.int64(1) << (layout.group_at - layout.size_at)) - 1
-    on_rail = (1 << load_at) - 1
+    on_rail, rails = (1 << load_at) - 1, spread.rails
     out, pairs = np.empty(rails, np.int64), np.empty((spread.receivers, rails), np.int64)
     sender = np.int64(-1)
     for i in range(words.size):
@@ -139,12 +127,12 @@ def _spread_pairs(
                 for turn in range(rails):
                     pairs[f, (spread.first + sender + f + turn) % rails] = turn
         f = word & node
-        mine = pairs[np.uint64(f)]
+        row = np.uint64(f)  # unsigned: numba does not ask whether it counts from the end
         lowest = _FAR
         for n in range(rails):
-            lowest = min(lowest, out[n] + mine[n])
+            lowest = min(lowest, out[n] + pairs[row, n])
         best = (spread.first + sender + f + (lowest & on_rail)) % rails
         rail[np.uint64((word >> layout.index_at) & index)] = best
         added = (layout.largest - ((word >> layout.size_at) & size_mask)) << load_at
         out[np.uint64(best)] += added
-        mine[np.uint64(best)] += spread.weight * added
+        pairs[row, np.uint64(best)] += spread.weight * added

@@ -31,8 +31,7 @@ def lpt(chunks: Columns, senders: int, rails: int, rail: Array) -> None:
     `fits` holds.
     """
     layout = Layout.of(chunks, senders, ends=0, grouped=True)
-    kernel = _lpt_on_eight if rails == 8 else _lpt
-    kernel(chunks, layout, (rails - 1).bit_length(), senders, rails, rail)
+    _lpt(chunks, layout, (rails - 1).bit_length(), senders, rails, rail)
 
 
 @kernel
@@ -43,16 +42,6 @@ def _lpt(
     seen = _largest_in_turn(chunks, senders, rails, rail)
     words = sorted_words(chunks, None, layout, np.int64(0))
     _least_loaded(words, layout, load_at, seen, rails, rail)
-
-
-@kernel
-def _lpt_on_eight(
-    chunks: Columns, layout: Layout, load_at: int, senders: int, rails: int, rail: Array
-) -> None:
-    """The same with a constant for `rails`, so that the loops over them are unrolled."""
-    seen = _largest_in_turn(chunks, senders, rails, rail)
-    words = sorted_words(chunks, None, layout, np.int64(0))
-    _least_loaded(words, layout, load_at, seen, 8, rail)
 
 
 @part
