@@ -50,7 +50,7 @@ def messages(
     return source * rails + slot[expert], home[expert] * rails + slot[expert], size
 
 
-@njit(cache=True)
+@kernel
 def _receive_ties(
     order: npt.NDArray[Any],
     src: npt.NDArray[Any],

@@ -1,303 +1,265 @@
-"""numba as railopt uses it: kernels, which Python calls, and their parts, which kernels call.
+"""Kernels: loops over arrays that run as plain Python while that is cheap, compiled when it pays.
 
-Importing this loads no numba; the first kernel that is defined does.
+    @kernel                       a function that Python calls
+    def total(sizes): ...
 
-numba compiles a function anew for every literal and every type that it is called with, an int32 or
-a read-only array for one; `np.int64(...)` where a part is called spares that.  `a[:] = b` of two
-arrays takes three seconds to compile, for what it would say if their shapes differed: a loop.
+    @part                         a function that kernels call; from Python it is itself
+    def larger(a, b): ...
+
+A kernel is the same function either way, so its results are the same.  numba is used through its
+documented decorators alone; where it is missing, or fails, kernels stay plain Python.
+
+RAILOPT_COMPILE says when: `auto` (as below), `always` (at the first call), `never`.  With `auto` a
+kernel is compiled once interpreting has cost about as much as compiling it would, or at once where
+a call's arrays are so large that it soon will.  A kernel that is in numba's cache costs little, and
+is taken from there sooner.
+
+numba compiles a function anew for every type that it is called with, an int32 or a read-only array
+for one; `np.int64(...)` where a part is called spares that.
 """
 
 from __future__ import annotations
 
-import fcntl
-import gc
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from railopt.base.interrupts import interrupts_wait
+import numpy as np
 
-__all__ = ["kernel_part", "njit", "told"]
+from railopt.base.errors import InputError
 
-TRIED = 0, 68  # the newest numba that is helped to compile faster; later ones have it their way
+__all__ = ["compile_mode", "compiling_s", "kernel", "part"]
 
-PATIENCE_S, NAP_S = 60.0, 0.02  # with another process that compiles the same
+MODES = ("auto", "always", "never")
 
-_listeners: list[Callable[[], None]] = []
-_held: list[int] = []  # the file that this process has locked
+# CPU seconds that are spent on interpreting before compiled code is got.  Importing numba takes
+# about 0.3 s, loading a kernel from its cache 0.05 s, compiling one 1 to 3 s.
+IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
+ELEMENT_S = 1e-5  # a kernel that is interpreted takes about so long per element of its arrays
 
-
-def njit(**options: Any) -> Any:
-    """numba's decorator, for a kernel; without the wrapper for C, through which nobody calls it."""
-    decorate = _numba().njit(no_cfunc_wrapper=True, **options)
-
-    def kernel(function: Callable[..., Any]) -> Any:
-        made = decorate(function)
-        if (stored := getattr(made, "_cache", None)) is not None:
-            stored.load_overload = _untorn(stored.load_overload)
-            if options.get("cache"):
-                _compiled_once(made, function.__code__.co_filename)
-        return made
-
-    return kernel
+_parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # what numba will be told of
+_interpreted_s = 0.0  # CPU seconds spent so far on interpreting, of all kernels
+_compiling_s = 0.0  # wall seconds spent so far on compiling and loading
+_cache_usable = True
+_warned: set[str] = set()
 
 
-def _untorn(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Loading from numba's cache, during which Ctrl-C waits: LLVM asks Python for the machine code,
-    and where that is torn it goes on without, and the kernel is called at address 0.
+@cache
+def compile_mode() -> str:
+    """RAILOPT_COMPILE: `auto`, `always` or `never`; read once."""
+    mode = os.environ.get("RAILOPT_COMPILE") or "auto"
+    if mode not in MODES:
+        raise InputError(f"RAILOPT_COMPILE={mode}: expected one of {', '.join(MODES)}")
+    return mode
+
+
+def compiling_s() -> float:
+    """Wall seconds that this process has spent on compiling kernels and on loading them: what a
+    time limit leaves out, since it is paid once per machine.
     """
-
-    def loaded(*arguments: Any) -> Any:
-        with interrupts_wait():
-            return load(*arguments)
-
-    return loaded
+    return _compiling_s
 
 
-def _compiled_once(made: Any, file: str) -> None:
-    """Have one process at a time compile the kernels of a file, and the others wait and load what
-    it compiled: the ranks of a node begin together, and so do a command and its companion.
+def part(function: Any = None, **options: Any) -> Any:
+    """Have kernels call `function`; `options` are those of `numba.extending.register_jitable`."""
+    if function is None:
+        return lambda given: part(given, **options)
+    _callable_from_kernels(function, function, options)
+    return function
+
+
+def kernel(function: Any = None, **options: Any) -> Any:
+    """Have Python call `function` by way of whatever is cheaper, interpreter or compiled code.
+
+    `options` are those of `numba.njit`.  Arguments are given by position.  `plain` of what is
+    returned is the function itself, which takes arrays of Python's integers too.
     """
-    load, make = made._cache.load_overload, made.compile
+    if function is None:
+        return lambda given: kernel(given, **options)
+    compiled: Callable[..., Any] | None = None
+    spent_s = 0.0
 
-    def loaded(*arguments: Any) -> Any:
-        found = load(*arguments)
-        if found is None and not _held and _locked(file):
-            found = load(*arguments)
-        return found
-
-    def compiled(signature: Any) -> Any:
-        outermost = not _held
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        nonlocal compiled, spent_s
+        if compiled is not None:
+            return compiled(*args)
+        if _pays(function, spent_s, args):
+            compiled = _compiled(function, options, args)
+            return compiled(*args)
+        began = time.process_time()
         try:
-            return make(signature)
+            return function(*args)
         finally:
-            while outermost and _held:
-                os.close(_held.pop())
+            took = time.process_time() - began
+            spent_s += took
+            _add(took)
 
-    made._cache.load_overload, made.compile = loaded, compiled
+    del call.__wrapped__
+    call.plain = function  # type: ignore[attr-defined]
+    _callable_from_kernels(call, function, options)
+    return call
 
 
-def _locked(file: str) -> bool:
-    """Lock a file; whether another process had to be waited for.  Without a lock where that takes
-    too long, or locks can't be had.
-    """
-    waited, until = False, time.monotonic() + PATIENCE_S
-    try:
-        handle = os.open(file, os.O_RDONLY)
-    except OSError:
+def _add(seconds: float) -> None:
+    global _interpreted_s
+    _interpreted_s += seconds
+
+
+def _pays(function: FunctionType, spent_s: float, args: tuple[Any, ...]) -> bool:
+    """Whether compiled code is worth its price now."""
+    mode = compile_mode()
+    if mode != "auto":
+        return mode == "always"
+    coming_s = ELEMENT_S * sum(map(_elements, args))
+    if "numba" not in sys.modules and _interpreted_s + coming_s < IMPORT_S:
         return False
-    try:
-        while time.monotonic() < until:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waited = True
-                _tell()
-                time.sleep(NAP_S)
-            else:
-                _held.append(handle)
-                break
-    except OSError:
-        pass
-    finally:
-        if handle not in _held:
-            os.close(handle)
-    return waited
+    return spent_s + coming_s >= (LOAD_S if _in_cache(function) else COMPILE_S)
 
 
-def kernel_part(**options: Any) -> Any:
-    """The same for a function that kernels alone call: without the wrapper for Python either, whose
-    compilation takes as long as that of a small function itself, or longer where named tuples of
-    arrays have to be unpacked, and without code of its own.  Python that calls a part all the same
-    crashes; a test sees to it that none of ours does.
+def _elements(value: Any) -> int:
+    """How many numbers an argument's arrays hold."""
+    if isinstance(value, np.ndarray):
+        return value.size
+    return sum(map(_elements, value)) if isinstance(value, tuple) else 0
 
-    What is small and called in a hot loop says `forceinline=True`; what is called often and
-    allocates nothing says `_nrt=False`: reference counts are atomic and can take longer than the
-    work.
+
+@cache
+def _in_cache(function: FunctionType) -> bool:
+    """Whether numba's cache seems to have a function.
+
+    A wrong answer, where another numba names its files otherwise, costs time alone.
     """
-    return njit(no_cpython_wrapper=True, **options)
+    file = Path(function.__code__.co_filename)
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    name = f"{file.stem}.{function.__qualname__}-{function.__code__.co_firstlineno}.*.nbi"
+    folders = Path(given).glob(f"{file.parent.name}_*") if given else [file.parent / "__pycache__"]
+    return any(next(folder.glob(name), None) for folder in folders)
 
 
-@contextmanager
-def told(begins: Callable[[], None]) -> Iterator[None]:
-    """Have `begins` called once, if numba begins to compile what is not in its cache while the body
-    runs, or another process is waited for that does.
-    """
-    _listeners.append(begins)
-    try:
-        yield
-    finally:
-        if begins in _listeners:
-            _listeners.remove(begins)
+def _callable_from_kernels(name: Any, function: Any, options: dict[str, Any]) -> None:
+    """Have kernels that call `name` call `function`: now if numba is loaded, else when it is."""
+    if _numba.cache_info().currsize:
+        _register(name, function, options)
+    else:
+        _parts.append((name, function, options))
 
 
-def _tell() -> None:
-    while _listeners:
-        _listeners.pop()()
+def _register(name: Any, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    from numba.extending import overload
+
+    kept = {key: value for key, value in options.items() if key != "nogil"}
+    inline = kept.pop("inline", "never")
+    overload(name, jit_options=kept, strict=False, inline=inline)(lambda *args, **kwargs: function)
 
 
 @cache
 def _numba() -> Any:
-    """numba, listened to."""
-    import numba
-    from numba.core import event
-
-    class Compiling(event.Listener):  # type: ignore[misc]  # numba carries no types
-        """Says that a compilation begins, and rests the garbage collector until it ends: it would
-        look at all of the compiler's objects again and again and find nothing.  Within that of a
-        kernel of ours, which alone have no wrapper for C, parts are compiled as parts, calls are
-        remembered, and Ctrl-C tears no module of LLVM.
-        """
-
-        nested, collects, ours, within = 0, False, False, ExitStack()
-
-        def on_start(self, event: Any) -> None:
-            if self.nested == 0:
-                self.ours = "no_cfunc_wrapper" in event.data["dispatcher"].targetoptions
-                if self.ours:
-                    self.within.enter_context(_calls_remembered())
-                    self.within.enter_context(_modules_untorn())
-                self.collects = gc.isenabled()
-                gc.disable()
-                _tell()
-            elif self.ours:
-                _as_part(event.data["dispatcher"])
-            self.nested += 1
-
-        def on_end(self, event: Any) -> None:
-            self.nested -= 1
-            if self.nested == 0:
-                self.within.close()
-                if self.collects:
-                    gc.enable()
-
-    event.register("numba:compile", Compiling())
+    """numba, told of all parts; None where it can't be imported."""
+    try:
+        import numba
+    except ImportError as error:
+        _say(f"kernels are interpreted, which is slower: no numba ({error})")
+        return None
+    for each in _parts:
+        _register(*each)
     return numba
 
 
-@contextmanager
-def _calls_remembered() -> Iterator[None]:
-    """Meanwhile numba remembers, for every function that it compiles, what its own functions give
-    for arguments of the same types.
-
-    It goes through dozens of candidates for every `a + b` and `a[i]`, a fifth of the time of a
-    first run.
+def _compiled(
+    function: FunctionType, options: dict[str, Any], args: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """The function, compiled for arguments such as these, and for others at their first call;
+    interpreted where that fails.
     """
-    if _numba().version_info.short > TRIED:
-        yield
-        return
-    from numba.core.targetconfig import ConfigStack
-    from numba.core.types import functions
-
-    numbas: Any = functions.BaseFunction
-    asked, known = numbas.get_call_type, {}
-
-    def get_call_type(function: Any, context: Any, args: Any, kws: Any) -> Any:
-        options = ConfigStack.top_or_none()  # an object of the function that is compiled
-        call = function, args, id(options)
-        if kws or call not in known:
-            signature = asked(function, context, args, kws)
-            if not kws and signature is not None:
-                known[call] = signature, function.get_impl_key(signature), options
-            return signature
-        signature, function._impl_keys[signature.args], _ = known[call]
-        return signature
-
-    numbas.get_call_type = get_call_type
+    global _compiling_s
+    began = time.perf_counter()
     try:
-        yield
+        return _compiled_or_not(function, options, args)
     finally:
-        numbas.get_call_type = asked
+        _compiling_s += time.perf_counter() - began
 
 
-@contextmanager
-def _modules_untorn() -> Iterator[None]:
-    """Meanwhile Ctrl-C waits while numba links a module and turns it into machine code: between the
-    call of LLVM that takes a module over and the line that says so, it would be freed twice, and in
-    what LLVM calls back it would be lost.
-    """
-    from numba.core.codegen import CPUCodeLibrary
-
-    finalize = CPUCodeLibrary.finalize
-
-    def finalized(library: Any) -> None:
-        with interrupts_wait():
-            finalize(library)
-
-    CPUCodeLibrary.finalize = finalized
+def _compiled_or_not(
+    function: FunctionType, options: dict[str, Any], args: tuple[Any, ...]
+) -> Callable[..., Any]:
+    numba = _numba()
+    if numba is None:
+        return function
+    jitted = _jitted(numba, function, options)
     try:
-        yield
-    finally:
-        CPUCodeLibrary.finalize = finalize
+        jitted.compile(tuple(map(numba.typeof, args)))
+    except Exception as error:
+        jitted = _without_cache(numba, function, options, args, error)
+
+    def call(*args: Any) -> Any:
+        nonlocal jitted
+        try:
+            return jitted(*args)
+        except Exception as error:
+            if not _failed_to_compile(numba, jitted, args, error):
+                raise
+            jitted = _without_cache(numba, function, options, args, error)
+            return jitted(*args)
+
+    return call
 
 
-def _as_part(dispatcher: Any) -> None:
-    """Have a function that a kernel calls compiled as a part, numba's own (`np.zeros`) too; but not
-    one that Python may call.
+def _jitted(numba: Any, function: FunctionType, options: dict[str, Any]) -> Any:
+    """numba's function, with a cache where a folder for it can be written."""
+    if _cache_usable:
+        try:
+            return numba.njit(cache=True, **options)(function)
+        except (OSError, RuntimeError) as error:
+            _give_up_cache(error)
+    return numba.njit(**options)(function)
+
+
+def _failed_to_compile(numba: Any, jitted: Any, args: tuple[Any, ...], error: Exception) -> bool:
+    """Whether an error is one of compiling, loading or saving, and not one that the kernel raised:
+    no kernel raises OSError, and what was compiled is listed.
     """
-    compiler, options = _part_compiler(), dispatcher.targetoptions
-    if compiler is not None and options.get("no_cpython_wrapper"):
-        options["no_cfunc_wrapper"] = True
-        dispatcher._compiler.pipeline_class = compiler
+    if isinstance(error, OSError | numba.NumbaError):
+        return True
+    return tuple(map(numba.typeof, args)) not in jitted.signatures
 
 
-@cache
-def _part_compiler() -> Any:
-    """numba's compiler, for parts: it leaves them to be optimised and turned into machine code as
-    pieces of the kernels that they are linked into.
+def _without_cache(
+    numba: Any, function: FunctionType, options: dict[str, Any], args: tuple[Any, ...], error: Any
+) -> Callable[..., Any]:
+    """The function compiled without numba's cache, which may be full or damaged; else as it is."""
+    if not isinstance(error, numba.NumbaError):
+        _give_up_cache(error)
+        jitted = numba.njit(**options)(function)
+        try:
+            jitted.compile(tuple(map(numba.typeof, args)))
+            return jitted
+        except Exception as again:
+            error = again
+    reason = str(error).strip().splitlines()
+    _say(
+        f"{function.__module__}.{function.__name__} is interpreted, which is slower: numba "
+        f"{numba.__version__} does not compile it ({reason[0] if reason else type(error).__name__})"
+    )
+    return function
 
-    numba does both for every function, and again for each of its callers, so that what a kernel
-    calls at the fourth remove is optimised five times: a third of the time of a first run.
-    """
-    if _numba().version_info.short > TRIED:
-        return None
-    from numba.core.codegen import JITCodeLibrary
-    from numba.core.compiler import CompilerBase, DefaultPassBuilder
-    from numba.core.compiler_machinery import LoweringPass, register_pass
-    from numba.core.typed_passes import AnnotateTypes
 
-    class Linked(JITCodeLibrary):  # type: ignore[misc]
-        """A part's code, only to be linked into others'."""
+def _give_up_cache(error: Exception) -> None:
+    global _cache_usable
+    _cache_usable = False
+    _say(
+        f"numba's cache can't be used ({type(error).__name__}: {error}): kernels are compiled "
+        "anew; empty the folder, or name another in NUMBA_CACHE_DIR"
+    )
 
-        @property
-        def codegen(self) -> Linked:
-            return self
 
-        def set_env(self, *_: Any) -> None:
-            """Nothing: constants of a function that is called from Python."""
-
-        def _optimize_final_module(self) -> None:
-            """Nothing: whoever links it does."""
-
-        def _finalize_final_module(self) -> None:
-            self._finalize_dynamic_globals()
-            self._finalized = True
-
-        def get_pointer_to_function(self, name: str) -> int:
-            self._ensure_finalized()
-            return 0
-
-    @register_pass(mutates_CFG=False, analysis_only=False)
-    class IntoLinked(LoweringPass):  # type: ignore[misc]
-        """Has the code put there by the pass that follows."""
-
-        _name = "railopt_into_linked"
-
-        def __init__(self) -> None:
-            super().__init__()  # abstract in numba
-
-        def run_pass(self, state: Any) -> bool:
-            state.library = Linked(state.targetctx.codegen(), state.func_id.func_qualname)
-            return False
-
-    class PartCompiler(CompilerBase):  # type: ignore[misc]
-        def define_pipelines(self) -> list[Any]:
-            passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-            passes.add_pass_after(IntoLinked, AnnotateTypes)
-            passes.finalize()
-            return [passes]
-
-    return PartCompiler
+def _say(sentence: str) -> None:
+    """One line on stderr, once."""
+    if sentence not in _warned:
+        _warned.add(sentence)
+        print(f"railopt: {sentence.splitlines()[0]}", file=sys.stderr)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from railopt.base.arrays import Ints
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 
 
-@njit(cache=True)
+@kernel
 def best_pigeonhole(prefix: Ints, rails: int) -> tuple[int, int, int]:
     """(bound, l, k) that maximises ceil(sum of the lam smallest of the l largest / k), where lam is
     k (l div rails) + min(k, l mod rails).

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.policies.common import Columns
 
 __all__ = ["INDEX", "Layout", "descending", "largest_first", "largest_in_front", "sorted_words"]
@@ -64,21 +64,21 @@ class Layout(NamedTuple):
         return cls(chunks.largest, node_bits, index_at, size_at, group_at, end)
 
 
-@kernel_part(forceinline=True)
+@part
 def _key(chunks: Columns, c: int, layout: Layout) -> np.int64:
     """The bits of a chunk's word that words are sorted by."""
     group = np.int64(chunks.src[c]) & ((1 << (layout.end - layout.group_at)) - 1)
     return (group << layout.group_at) | ((layout.largest - chunks.size[c]) << layout.size_at)
 
 
-@kernel_part(forceinline=True)
+@part
 def _rest(chunks: Columns, c: int, layout: Layout) -> np.int64:
     """The other bits."""
     ends = (np.int64(chunks.src[c]) << layout.node_bits) | chunks.dst[c]
     return (np.int64(c) << layout.index_at) | (ends & ((1 << layout.index_at) - 1))
 
 
-@kernel_part()
+@part
 def sorted_words(chunks: Columns, rows: Array | None, layout: Layout, front: int) -> Ints:
     """The words of the chunks `rows`, or of all: by group, largest first, equal sizes in order.
 
@@ -112,7 +112,7 @@ def sorted_words(chunks: Columns, rows: Array | None, layout: Layout, front: int
     return words
 
 
-@kernel_part()
+@part
 def _sort(words: Ints, spare: Ints, low: int, high: int, ends: Ints) -> None:
     """Sort words by their bits `low` to `high - 1`, from the lowest digit to the highest, equal
     ones in order; `spare`, at least as long, and `ends` are scratch.
@@ -132,7 +132,7 @@ def _sort(words: Ints, spare: Ints, low: int, high: int, ends: Ints) -> None:
             words[i] = spare[i]
 
 
-@kernel_part()
+@part
 def _by_digit(words: Ints, out: Ints, count: int, at: int, ends: Ints) -> bool:
     """Write `count` words to `out` by the digit that starts at bit `at`, equal ones in order;
     `ends` is scratch, as long as there are digits.  False, and nothing written, where all words
@@ -155,7 +155,7 @@ def _by_digit(words: Ints, out: Ints, count: int, at: int, ends: Ints) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def largest_in_front(chunks: Columns, layout: Layout) -> Ints:
     """The words of all chunks, not grouped, largest first; those of the largest size, the cap for
     cut traffic, are never sorted.

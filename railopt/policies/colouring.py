@@ -10,12 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, overload
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 __all__ = ["colour", "split_counts"]
 
@@ -36,7 +33,7 @@ class _Trails(NamedTuple):
     first: Array
 
 
-@kernel_part()
+@part
 def _made_even(
     edges: Array, left: Array, right: Array, lefts: int, rights: int
 ) -> tuple[Array, Array, Array]:
@@ -72,7 +69,7 @@ def _made_even(
     return head[:used], tail[:used], degree
 
 
-@kernel_part()
+@part
 def _even_graph(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> _Trails:
     """The graph of `edges` made even, with the edges of each vertex."""
     head, tail, first = _made_even(edges, left, right, lefts, rights)
@@ -88,7 +85,7 @@ def _even_graph(edges: Array, left: Array, right: Array, lefts: int, rights: int
     return _Trails(head, tail, incident, first)
 
 
-@kernel_part()
+@part
 def _directed(graph: _Trails) -> Array:
     """bool [edges]: whether closed trails through all edges walk an edge from left to right."""
     head, tail, incident, first = graph
@@ -108,7 +105,7 @@ def _directed(graph: _Trails) -> Array:
     return forward
 
 
-@kernel_part()
+@part
 def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: int) -> int:
     """Reorder `edges` so that its first part and its rest each hold half of every vertex's edges,
     rounded either way: those that closed trails walk from left to right, and the others.
@@ -132,7 +129,7 @@ def _euler_split(edges: Array, left: Array, right: Array, lefts: int, rights: in
     return first
 
 
-@kernel_part()
+@part
 def _alternate(
     edges: Array,
     left: Array,
@@ -176,7 +173,7 @@ def _alternate(
         colour[e] = base + a
 
 
-@kernel_part()
+@part
 def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> Array:
     """A proper edge colouring, int64 [edges], with `colours` colours; no vertex may have more edges
     than that.
@@ -207,30 +204,19 @@ def colour(left: Array, right: Array, lefts: int, rights: int, colours: int) -> 
     return result
 
 
-@intrinsic
-def _trailing_zeros(typing: Any, word: Any) -> Any:
-    """One instruction that numba has no name for."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.uint64), generate
-
-
-def _lowest_bit(word: Any) -> int:
+@part
+def _lowest_bit(word: Any) -> Any:
     """The number of the lowest bit set in a uint64."""
-    return (int(word) & -int(word)).bit_length() - 1
+    at, width = 0, 32
+    while width:
+        if word & ((np.uint64(1) << np.uint64(width)) - np.uint64(1)) == np.uint64(0):
+            word >>= np.uint64(width)
+            at += width
+        width >>= 1
+    return at
 
 
-@overload(_lowest_bit)
-def _lowest_bit_compiled(word: Any) -> Any:
-    def compiled(word: Any) -> Any:
-        return _trailing_zeros(word)
-
-    return compiled
-
-
-@kernel_part(forceinline=True)
+@part
 def _cross(bits: Array, back: Array, at: Array, vertex: int) -> int:
     """Use an edge of `vertex` up, in its row of `bits` and in its neighbour's row of `back`; the
     neighbour, or -1.
@@ -263,7 +249,7 @@ class _Unused(NamedTuple):
     at_column: Array
 
 
-@kernel_part()
+@part
 def _trail(v: int, on_left: bool, unused: _Unused, counts: Array, other: Array) -> tuple[int, bool]:
     """Walk unused edges from `v` until there is no way on: those walked left to right count in
     `counts`, the others in `other`.  Returns where it ends, and whether that is on the left.
@@ -283,7 +269,7 @@ def _trail(v: int, on_left: bool, unused: _Unused, counts: Array, other: Array) 
         v, on_left = k, True
 
 
-@kernel_part()
+@part
 def _halve(counts: Array, other: Array) -> None:
     """Share `counts` [lefts, rights] out between itself and `other`: each row's and column's sum
     halved, rounded either way.
@@ -321,7 +307,7 @@ def _halve(counts: Array, other: Array) -> None:
         _trail(start, True, unused, counts, other)
 
 
-@njit(cache=True)
+@kernel
 def split_counts(counts: Array, colours: int) -> Array:
     """How many of the `counts[k, f]` equal edges get each colour: int32 [colours, lefts, rights],
     and at every vertex each colour comes floor or ceil of degree / colours times.
@@ -346,7 +332,7 @@ def split_counts(counts: Array, colours: int) -> Array:
     return parts
 
 
-@kernel_part()
+@part
 def _split_odd(parts: Array) -> None:
     """Split `parts[0]` among all of `parts`, an odd number of colours."""
     colours, lefts, rights = parts.shape
@@ -377,14 +363,14 @@ def _split_odd(parts: Array) -> None:
     for k in range(lefts):
         for f in range(rights):
             each = parts[0, k, f] // colours
-            for part in range(colours):
-                parts[part, k, f] = each
+            for c in range(colours):
+                parts[c, k, f] = each
             for _ in range(rest[k, f]):
                 parts[chosen[base], k, f] += 1
                 base += 1
 
 
-@kernel_part()
+@part
 def _blocks_before(degree: Array, width: int) -> Array:
     """int64 [vertices + 1]: how many blocks of `width` edges the vertices before each one have."""
     before = np.zeros(degree.size + 1, np.int64)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 
 __all__ = ["Cut", "cut_rows", "room_for"]
 
@@ -35,7 +35,7 @@ def room_for(length: int) -> Cut:
     return Cut(*(np.empty(length, kind) for kind in kinds))
 
 
-@njit(cache=True)
+@kernel
 def cut_rows(
     row: Array, first: int, cap: int, joined: Array, most: int, cut: Cut
 ) -> tuple[int, int, int]:

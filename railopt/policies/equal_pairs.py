@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.policies.by_size import Layout, largest_in_front, sorted_words
 from railopt.policies.common import Columns
 
@@ -40,7 +40,7 @@ def lpt_global(chunks: Columns, nodes: int, rails: int, rail: Array) -> None:
     _earliest_at_both(words, layout, (rails - 1).bit_length(), nodes, rails, rail)
 
 
-@njit(cache=True)
+@kernel
 def _earliest_at_both(
     words: Ints, layout: Layout, load_at: int, nodes: int, rails: int, rail: Array
 ) -> None:
@@ -98,7 +98,7 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     kernel(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
 
 
-@njit(cache=True)
+@kernel
 def _lpt_local(
     chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
 ) -> None:
@@ -107,7 +107,7 @@ def _lpt_local(
     _spread_pairs(words, layout, spread, load_at, spread.rails, rail)
 
 
-@njit(cache=True)
+@kernel
 def _lpt_local_on_eight(
     chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
 ) -> None:
@@ -116,7 +116,7 @@ def _lpt_local_on_eight(
     _spread_pairs(words, layout, spread, load_at, 8, rail)
 
 
-@kernel_part(forceinline=True)
+@part
 def _spread_pairs(
     words: Ints, layout: Layout, spread: Spread, load_at: int, rails: int, rail: Array
 ) -> None:

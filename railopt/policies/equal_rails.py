@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.policies.by_size import Layout, sorted_words
 from railopt.policies.common import Columns
 
@@ -35,7 +35,7 @@ def lpt(chunks: Columns, senders: int, rails: int, rail: Array) -> None:
     kernel(chunks, layout, (rails - 1).bit_length(), senders, rails, rail)
 
 
-@njit(cache=True)
+@kernel
 def _lpt(
     chunks: Columns, layout: Layout, load_at: int, senders: int, rails: int, rail: Array
 ) -> None:
@@ -45,7 +45,7 @@ def _lpt(
     _least_loaded(words, layout, load_at, seen, rails, rail)
 
 
-@njit(cache=True)
+@kernel
 def _lpt_on_eight(
     chunks: Columns, layout: Layout, load_at: int, senders: int, rails: int, rail: Array
 ) -> None:
@@ -55,7 +55,7 @@ def _lpt_on_eight(
     _least_loaded(words, layout, load_at, seen, 8, rail)
 
 
-@kernel_part()
+@part
 def _largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> Ints:
     """Chunks of the largest size go round each sender's rails; how many each had, int64
     [senders].
@@ -75,7 +75,7 @@ def _largest_in_turn(chunks: Columns, senders: int, rails: int, rail: Array) -> 
     return rounds * rails + turn
 
 
-@kernel_part(forceinline=True)
+@part
 def _exchange(loads: Ints, pairs: tuple[tuple[int, int], ...]) -> None:
     """Each pair of places in order, so that the lower load stands first."""
     for a, b in pairs:
@@ -83,7 +83,7 @@ def _exchange(loads: Ints, pairs: tuple[tuple[int, int], ...]) -> None:
         loads[a], loads[b] = low, high
 
 
-@kernel_part(forceinline=True)
+@part
 def _sort_loads(loads: Ints, rails: int) -> None:
     """Sort the loads: for eight rails by Batcher's network, which has no branches to mispredict,
     else by insertion.
@@ -104,7 +104,7 @@ def _sort_loads(loads: Ints, rails: int) -> None:
         loads[at] = moving
 
 
-@kernel_part(forceinline=True)
+@part
 def _after_rounds(loads: Array, seen: int, largest: int, load_at: int, rails: int) -> None:
     """The sorted loads of a sender of whose largest chunks `seen` went round its rails: the first
     rails may have one chunk more, and then come last.
@@ -115,7 +115,7 @@ def _after_rounds(loads: Array, seen: int, largest: int, load_at: int, rails: in
         loads[place] = (((rounds + (n < more)) * largest) << load_at) | n
 
 
-@kernel_part(forceinline=True)
+@part
 def _put_on_least(loads: Array, added: int, rails: int) -> None:
     """Add to the lowest load and move it to its place among the sorted others."""
     moving = loads[0] + added
@@ -126,7 +126,7 @@ def _put_on_least(loads: Array, added: int, rails: int) -> None:
     loads[rails - 1] = moving
 
 
-@kernel_part(forceinline=True)
+@part
 def _added(word: int, layout: Layout, load_at: int) -> int:
     """What a chunk's word adds to the word of its rail's load."""
     size_mask = (1 << (layout.group_at - layout.size_at)) - 1
@@ -134,7 +134,7 @@ def _added(word: int, layout: Layout, load_at: int) -> int:
     return (layout.largest - below) << load_at
 
 
-@kernel_part(forceinline=True)
+@part
 def _least_loaded(
     words: Ints, layout: Layout, load_at: int, seen: Ints, rails: int, rail: Array
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.policies.colouring import colour, split_counts
 from railopt.policies.common import Columns
 from railopt.policies.rounds import Unfinished, left_over, whole_rounds
@@ -13,7 +13,7 @@ from railopt.policies.rounds import Unfinished, left_over, whole_rounds
 __all__ = ["assign"]
 
 
-@kernel_part()
+@part
 def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, int]:
     """Vertex of each row: the rows of a node, in the given order, in blocks of `width`; and how
     many blocks there are.
@@ -32,7 +32,7 @@ def _blocks(node: Array, rows: Array, nodes: int, width: int) -> tuple[Array, in
     return vertex, degree[nodes]
 
 
-@njit(cache=True)
+@kernel
 def _colour_rows(rows: Array, chunks: Columns, nodes: int, colours: Array, rail: Array) -> None:
     """Give each of `rows`, in the given order, the rail of its colour."""
     left, lefts = _blocks(chunks.src, rows, nodes, colours.size)
@@ -42,7 +42,7 @@ def _colour_rows(rows: Array, chunks: Columns, nodes: int, colours: Array, rail:
         rail[rows[i]] = colours[chosen[i]]
 
 
-@njit(cache=True)
+@kernel
 def _expand(unfinished: Unfinished, parts: Array, colours: Array, rail: Array) -> None:
     """Give the chunks of each pair's unfinished round the colours that `parts` [colours, senders,
     receivers] counts for it.

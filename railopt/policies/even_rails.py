@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 __all__ = ["Near", "Rows", "Shares", "even_excess", "near_lists", "shares"]
 
@@ -59,7 +59,7 @@ def shares(tx: Array, rx: Array) -> Shares:
     return Shares(*(np.where(rate > 0, np.maximum(rate >> shift, 1), 0) for rate in (tx, rx)))
 
 
-@kernel_part()
+@part
 def _due(rows: Rows, shares: Shares) -> Array:
     """int64 [senders, nodes, rails]: minus the bytes that each rail should carry to a destination,
     by the shares of its NICs.
@@ -83,7 +83,7 @@ def _due(rows: Rows, shares: Shares) -> Array:
     return over
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _put(over: Array, debt: Array, k: int, f: int, n: int, size: int) -> None:
     """`size` bytes of sender k for node f on rail n; what goes beyond its share is a debt."""
     before = max(over[k, f, n], 0)
@@ -91,7 +91,7 @@ def _put(over: Array, debt: Array, k: int, f: int, n: int, size: int) -> None:
     debt[k, n] += max(over[k, f, n], 0) - before
 
 
-@kernel_part()
+@part
 def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], best: int) -> int:
     """The living rail that is furthest below what is due from sender k to node f, its debts
     counted too; among equals `best`, if that is a rail, then the first from `begin` on.
@@ -109,7 +109,7 @@ def _lowest(over: Array, shares: Shares, debt: Array, at: tuple[int, int, int], 
     return best
 
 
-@njit(cache=True)
+@kernel
 def even_excess(rows: Rows, shares: Shares, near: Near, rail: Array) -> None:
     """Fill `rail`.  A chunk stays on the emptiest of its GPU's own rails if at least half of it is
     due there.  Of the others, those of a sender's largest size first, each goes, in order, to the

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.policies.common import Columns, Costs
 
 __all__ = ["Unfinished", "left_by_rounds", "left_over", "round_robin", "whole_rounds"]
@@ -26,7 +26,7 @@ class Unfinished(NamedTuple):
     others: Array
 
 
-@njit(cache=True)
+@kernel
 def whole_rounds(
     chunks: Columns, largest: Ints, receivers: int, turns: Array, rail: Array
 ) -> tuple[Array, Array, Array]:
@@ -61,7 +61,7 @@ def whole_rounds(
     )
 
 
-@njit(cache=True)
+@kernel
 def left_over(unfinished: Unfinished) -> Array:
     """The chunks that `whole_rounds` left: the largest, pair by pair, then the others; int64."""
     turn, started, others = unfinished
@@ -80,7 +80,7 @@ def left_over(unfinished: Unfinished) -> Array:
     return left
 
 
-@njit(cache=True)
+@kernel
 def left_by_rounds(
     chunks: Columns, senders: int, receivers: int, turns: Array, rail: Array
 ) -> Array:
@@ -98,7 +98,7 @@ def left_by_rounds(
     return left_over(Unfinished(turn, started, others))
 
 
-@njit(cache=True)
+@kernel
 def round_robin(src: Array, dst: Array, costs: Costs, turned: bool, rail: Array) -> None:
     """Chunks of each (sender, receiver) in turn over the living rails, faster rails more often.
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.policies.common import Costs
 from railopt.policies.cutting import Cut
 
@@ -83,7 +83,7 @@ class Inside(NamedTuple):
     hosts: Hosts
 
 
-@njit(cache=True)
+@kernel
 def begin(units: Units, costs: Costs, inside: Inside, rail: Array) -> None:
     """Fill in the grades, and put each unit on its best rail.
 
@@ -95,7 +95,7 @@ def begin(units: Units, costs: Costs, inside: Inside, rail: Array) -> None:
         rail[c] = _begin(units, costs, inside, alive, c)
 
 
-@kernel_part()
+@part
 def _alive(costs: Costs) -> bool:
     """Whether every NIC is."""
     alive = True
@@ -105,7 +105,7 @@ def _alive(costs: Costs) -> bool:
     return alive
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _reaches(inside: Inside, c: int, n: int) -> bool:
     """Whether a GPU that needs unit `c` is near rail `n`."""
     found, hosts = False, inside.hosts
@@ -114,7 +114,7 @@ def _reaches(inside: Inside, c: int, n: int) -> bool:
     return found
 
 
-@kernel_part()
+@part
 def _begin(units: Units, costs: Costs, inside: Inside, alive: bool, c: int) -> int:
     """Fill in the grades of unit `c`; its best rail."""
     grade, near = units.grade[c], inside.near[inside.gpu[c]]
@@ -134,7 +134,7 @@ def _begin(units: Units, costs: Costs, inside: Inside, alive: bool, c: int) -> i
     return best
 
 
-@njit(cache=True)
+@kernel
 def times(units: Units, costs: Costs, rail: Array) -> tuple[Array, Array]:
     """int64 [nodes * rails] of the senders' and of the receivers' NICs: how long each is busy."""
     rails = costs.tx.shape[1]
@@ -146,13 +146,13 @@ def times(units: Units, costs: Costs, rail: Array) -> tuple[Array, Array]:
     return sent, received
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _price(over: int, up: int, down: int) -> int:
     """The price of a byte at a time `over` the window's foot: over * 2**up / 2**down."""
     return min(over >> down, STEEP) << up
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _change(
     units: Units, costs: Costs, busy: tuple[Array, Array], c: int, n: int, rail: Array
 ) -> None:
@@ -165,7 +165,7 @@ def _change(
     rail[c] = n
 
 
-@njit(cache=True)
+@kernel
 def least_time(sent: Array, received: Array, costs: Costs) -> int:
     """About what no plan is faster than: a node's bytes over its rails, as fast as they are
     together, each no faster than the other nodes' NICs on it.
@@ -187,7 +187,7 @@ def least_time(sent: Array, received: Array, costs: Costs) -> int:
     return found
 
 
-@njit(cache=True)
+@kernel
 def press(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array) -> None:
     """Units settle below a time to be kept, in ever narrower windows."""
     for window in WINDOWS:
@@ -197,7 +197,7 @@ def press(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, rail
         _settle(units, costs, busy, kept - (1 << width), width, rail)
 
 
-@kernel_part()
+@part
 def _settle(
     units: Units, costs: Costs, busy: tuple[Array, Array], foot: int, width: int, rail: Array
 ) -> int:
@@ -237,7 +237,7 @@ def _settle(
     return changed
 
 
-@njit(cache=True)
+@kernel
 def go_home(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array) -> int:
     """One round in which every unit takes the best rail on which no NIC is busy for longer than
     `kept`; how many changed theirs.
@@ -261,7 +261,7 @@ def go_home(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, ra
     return changed
 
 
-@njit(cache=True)
+@kernel
 def from_cut(
     cut: Cut, costs: Costs, near: Array, hosts: Hosts, rooms: tuple[Array, Array], rail: Array
 ) -> None:

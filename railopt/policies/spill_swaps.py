@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.policies.common import Costs
 from railopt.policies.spill_rails import Units
 
@@ -33,7 +33,7 @@ class State(NamedTuple):
     rail: Array
 
 
-@kernel_part()
+@part
 def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
     """(units, first): the units of node k are units[first[k] : first[k + 1]]."""
     first = np.zeros(nodes + 1, np.int64)
@@ -48,7 +48,7 @@ def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
     return units, first
 
 
-@kernel_part()
+@part
 def _put(state: State, c: int, n: int, size: int) -> None:
     """Put unit `c` on rail `n`; `size` is its size, or less than 0 to take it off."""
     k, f, costs, rails = (
@@ -61,7 +61,7 @@ def _put(state: State, c: int, n: int, size: int) -> None:
     state.received[f * rails + n] += size * costs.rx[f, n]
 
 
-@kernel_part()
+@part
 def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
     """Whether unit `c` would keep these times at the two NICs of rail `n`."""
     costs, size = state.costs, state.units.size[c]
@@ -74,7 +74,7 @@ def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
     )
 
 
-@kernel_part()
+@part
 def _change_places(state: State, c: int, d: int) -> None:
     """Put each of two units on the other's rail."""
     rail, size = state.rail, state.units.size
@@ -86,7 +86,7 @@ def _change_places(state: State, c: int, d: int) -> None:
     rail[c], rail[d] = m, n
 
 
-@kernel_part()
+@part
 def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> bool:
     """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
     goes to a rail with room, or changes places with a smaller one there, at the fewest further
@@ -129,7 +129,7 @@ def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> b
     return True
 
 
-@njit(cache=True)
+@kernel
 def relieve(state: State, kept: int) -> None:
     """Exchange units as long as that helps NICs that are busy for longer than `kept`."""
     nodes, rails = state.costs.tx.shape
@@ -144,7 +144,7 @@ def relieve(state: State, kept: int) -> None:
                     break
 
 
-@kernel_part()
+@part
 def _saved(state: State, c: int, d: int) -> int:
     """Bytes times grades that would be saved if two units changed places; less than 0 where one of
     them can't take the other's rail.
@@ -156,7 +156,7 @@ def _saved(state: State, c: int, d: int) -> int:
     return saved + (int(grade[d, m]) - int(grade[d, n])) * size[d]
 
 
-@kernel_part()
+@part
 def _trade(state: State, some: Array, i: int, kept: int) -> bool:
     """Have unit `some[i]` change places with that of `some`, which are of the same sender, with
     which most is saved, such that no NIC is busy for longer than `kept` after that.
@@ -182,7 +182,7 @@ def _trade(state: State, some: Array, i: int, kept: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def trade_home(state: State, kept: int) -> int:
     """One round in which units change places with others of their sender, so that fewer bytes are
     moved and no NIC is busy for longer than `kept`; how many did.

@@ -9,18 +9,18 @@ code runs uncompiled on Python's integers (`exact`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.policies.by_size import INDEX
 from railopt.policies.common import Columns, Costs
 
 __all__ = ["lpt", "lpt_global", "lpt_local", "summed"]
 
-Kernel = Callable[..., None]
+Kernel = Any
 
 _BLOCK = 1024
 _SUMS = 1 << 62  # sums of times stay below it
@@ -35,7 +35,7 @@ def summed(kernel: Kernel, costs: Costs, chunks: Columns, times: int = 1) -> tup
         return kernel, costs
     far = 4 * chunks.total * dearest
     exact = Costs(costs.tx.astype(object), costs.rx.astype(object), costs.first, far)
-    return getattr(kernel, "py_func", kernel), exact
+    return kernel.plain, exact
 
 
 def _busiest(chunks: Columns) -> int:
@@ -48,7 +48,7 @@ def _busiest(chunks: Columns) -> int:
     return most
 
 
-@njit(cache=True)
+@kernel
 def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
     """Each sender alone: a chunk goes to the rail where it would finish first, at the slower end's
     pace.
@@ -70,7 +70,7 @@ def lpt(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
         busy[k, best] = soonest
 
 
-@njit(cache=True)
+@kernel
 def lpt_local(
     words: Array, rows: Array, chunks: Columns, costs: Costs, weight: int, rail: Array
 ) -> None:
@@ -114,7 +114,7 @@ def lpt_local(
             mine[best] += time
 
 
-@njit(cache=True)
+@kernel
 def lpt_global(words: Array, chunks: Columns, costs: Costs, rail: Array) -> None:
     """Largest chunk first to the rail that minimises the later of sender and receiver; ties by
     their sum, then by index.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.schedule.decompose import Stages, doubled, line_sums, most, no_stages, tables
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
 from railopt.schedule.order import taper
@@ -20,7 +20,7 @@ PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 """A slot is the largest entry over one of these."""
 
 
-@kernel_part(_nrt=False)
+@part
 def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
     """Slots of `slot` bytes that the fullest line needs when each entry is rounded up to whole
     slots; over `limit`: -1.
@@ -47,7 +47,7 @@ def _slots(left: Array, slot: int, limit: int, columns: Array) -> int:
     return int(fullest) if fullest <= limit else -1
 
 
-@kernel_part(_nrt=False)
+@part
 def _finish(
     left: Array, line: int, end: int, spare: int, patient: bool, scratch: Array
 ) -> tuple[int, int]:
@@ -62,8 +62,8 @@ def _finish(
     for i in range(n):
         largest = max(largest, most(left[i]))
     slot, count = 0, 3 * n
-    for part in PARTS:
-        tried = int((largest - 1) // part + 1)
+    for share in PARTS:
+        tried = int((largest - 1) // share + 1)
         limit = min(count, end // tried)
         if limit * tried < line:  # the fullest line alone needs more
             if limit == count:  # and of shorter ones more still
@@ -78,7 +78,7 @@ def _finish(
     return slot, count
 
 
-@kernel_part(_nrt=False)
+@part
 def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, graphs: Array) -> None:
     """Which pairs fit a stage of `length`, as bits of three graphs.
 
@@ -103,7 +103,7 @@ def _graphs(left: Array, row_slack: Array, column_slack: Array, length: int, gra
             hard[i, w], half[i, w], soft[i, w] = a, b, c
 
 
-@kernel_part(_nrt=False)
+@part
 def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) -> int:
     """The longest stage for which every row and every column has a pair that fits: no perfect
     matching lasts longer.
@@ -122,7 +122,7 @@ def _longest(left: Array, row_slack: Array, column_slack: Array, best: Array) ->
     return int(shortest)
 
 
-@njit(cache=True)
+@kernel
 def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     """Few stages whose total is at most L + `spare` bytes: (peer, sent), both [stages, n].
 
@@ -161,7 +161,7 @@ def compact(matrix: Array, spare: int) -> tuple[Array, Array]:
     return tables(stages)
 
 
-@njit(cache=True)
+@kernel
 def compact_tapered(bytes_: Array, nodes: int, part: int, least: int) -> tuple[Array, Array]:
     """`compact` of int64 [GPUs, GPUs] with L // `part` to spare, then `taper`: one call for four,
     since with few servers calls take as long as the stages.
@@ -172,7 +172,7 @@ def compact_tapered(bytes_: Array, nodes: int, part: int, least: int) -> tuple[A
     return taper(peer, sent, least)
 
 
-@kernel_part()
+@part
 def _match(
     left: Array, real: Array, slot: Int, time: Int, spare: Int, stages: Stages
 ) -> tuple[Stages, Int, Int]:

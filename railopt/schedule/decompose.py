@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, unmatch, words
 
 
-@njit(cache=True)
+@kernel
 def line_sums(matrix: Array) -> tuple[Array, Array]:
     """Row sums and column sums, int64 [n] each."""
     n = len(matrix)
@@ -36,7 +36,7 @@ def line_sums(matrix: Array) -> tuple[Array, Array]:
     return rows, columns
 
 
-@kernel_part(_nrt=False)
+@part
 def most(values: Array) -> int:
     """The largest of int64 [n], or 0: a loop, for `max` of an array takes long to compile."""
     found = np.int64(0)
@@ -45,14 +45,14 @@ def most(values: Array) -> int:
     return int(found)
 
 
-@njit(cache=True)
+@kernel
 def longest_line(matrix: Array) -> int:
     """L: the largest row or column sum."""
     rows, columns = line_sums(matrix)
     return int(max(most(rows), most(columns)))
 
 
-@njit(cache=True)
+@kernel
 def fill(matrix: Array) -> tuple[Array, int]:
     """The matrix with virtual bytes added until every line sums to L, and L.  Lines of sum L get
     none.
@@ -82,7 +82,7 @@ class Stages(NamedTuple):
     used: Array
 
 
-@kernel_part()
+@part
 def no_stages(n: int) -> Stages:
     """Room for the first 4n stages."""
     return Stages(
@@ -90,7 +90,7 @@ def no_stages(n: int) -> Stages:
     )
 
 
-@kernel_part()
+@part
 def doubled(stages: Stages) -> Stages:
     """The same with twice the room: a loop, for np.concatenate takes long to compile."""
     room, n = stages.peer.shape
@@ -101,14 +101,14 @@ def doubled(stages: Stages) -> Stages:
     return Stages(peer, sent, stages.used)
 
 
-@kernel_part()
+@part
 def tables(stages: Stages) -> tuple[Array, Array]:
     """(peer, sent), both [stages, n]."""
     count = stages.used[0]
     return stages.peer[:count].copy(), stages.sent[:count].copy()
 
 
-@njit(cache=True)
+@kernel
 def birkhoff(matrix: Array) -> tuple[Array, Array]:
     """FAST's decomposition; each matching starts from what is left of the one before.
 
@@ -147,7 +147,7 @@ def birkhoff(matrix: Array) -> tuple[Array, Array]:
     return tables(stages)
 
 
-@njit(cache=True)
+@kernel
 def shifted(matrix: Array) -> tuple[Array, Array]:
     """SpreadOut: stage d - 1 sends i -> (i + d) % n.  Empty diagonals have no stage."""
     n = len(matrix)

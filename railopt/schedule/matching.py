@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 BITS = 63
 
@@ -20,13 +20,13 @@ for _bit in range(BITS):
     _INDEX[(1 << _bit) % 67] = _bit
 
 
-@njit(cache=True)
+@kernel
 def words(n: int) -> int:
     """Words a row of n columns needs."""
     return (n + BITS - 1) // BITS
 
 
-@njit(cache=True)
+@kernel
 def matching(n: int) -> Array:
     """Space for a matching of n rows, int64 [6, n + 1]: see the row names below."""
     return np.empty((6, n + 1), np.int64)
@@ -36,7 +36,7 @@ def matching(n: int) -> Array:
 MATE, _BACK, _FREE, _PARENT, _QUEUE, _BITS = range(6)
 
 
-@njit(cache=True, _nrt=False)
+@kernel
 def release(state: Array) -> None:
     """Unmatch everything."""
     n = state.shape[1] - 1
@@ -47,7 +47,7 @@ def release(state: Array) -> None:
         state[_FREE, j // BITS] |= np.int64(1) << (j % BITS)
 
 
-@kernel_part(_nrt=False)
+@part
 def unmatch(state: Array, i: int) -> None:
     """Free row i and its column."""
     j = state[MATE, i]
@@ -55,7 +55,7 @@ def unmatch(state: Array, i: int) -> None:
     state[_FREE, j // BITS] |= np.int64(1) << (j % BITS)
 
 
-@kernel_part(_nrt=False)
+@part
 def _greedy(graph: Array, state: Array) -> None:
     """Each row without a column takes its first free one."""
     n, width = graph.shape
@@ -72,7 +72,7 @@ def _greedy(graph: Array, state: Array) -> None:
                 break
 
 
-@kernel_part(_nrt=False)
+@part
 def _search(graph: Array, root: int, state: Array) -> int:
     """Breadth first over alternating paths from row `root`: the free column that ends one, or
     -1.
@@ -101,7 +101,7 @@ def _search(graph: Array, root: int, state: Array) -> int:
     return -1
 
 
-@njit(cache=True, _nrt=False)
+@kernel
 def extend(graph: Array, state: Array, perfect: bool) -> bool:
     """Grow the matching in place as far as `graph` allows; True if every row has a column in the
     end.

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Floats
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.model.traffic import Traffic
 from railopt.schedule.kinds import KINDS
 from railopt.schedule.pieces import Pieces
@@ -87,7 +87,7 @@ class Breakdown:
         return {**asdict(self), "total": self.total, "ratio": self.ratio}
 
 
-@njit(cache=True)
+@kernel
 def spread(moves: Array, alpha: float, beta: float) -> float:
     """SpreadOut inside a server: [m, m] bytes from GPU to GPU; shifts without bytes cost
     nothing.
@@ -118,7 +118,7 @@ class Inside(NamedTuple):
     all_at_once: Array
 
 
-@kernel_part()
+@part
 def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> int:
     """Sum up the transfer (a tile in a stage) that begins at row p, bytes between GPUs of a server:
     `given` [source, rail] before the wire, `passed` [rail, target] after it.  The row behind it.
@@ -136,7 +136,7 @@ def _transfer(pieces: Pieces, p: int, m: int, given: Array, passed: Array) -> in
     return p
 
 
-@kernel_part()
+@part
 def _add(sums: Array, moves: Array) -> None:
     """Both [m, m]."""
     for g in range(len(sums)):
@@ -144,7 +144,7 @@ def _add(sums: Array, moves: Array) -> None:
             sums[g, h] += moves[g, h]
 
 
-@njit(cache=True)
+@kernel
 def inside(
     pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: float
 ) -> tuple[Floats, Floats, Floats, Floats]:

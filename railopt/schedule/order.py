@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.schedule.decompose import most
 
 
-@njit(cache=True)
+@kernel
 def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]:
     """The stages ordered by their length (largest transfer); equal ones stay in order."""
     stages, n = sent.shape
@@ -47,7 +47,7 @@ def by_length(peer: Array, sent: Array, descending: bool) -> tuple[Array, Array]
     return peers, bytes_
 
 
-@kernel_part()
+@part
 def _split(
     peer: Array, sent: Array, stage: int, parts: int, step: int, rising: bool
 ) -> tuple[Array, Array]:
@@ -60,8 +60,8 @@ def _split(
     peers, bytes_ = np.empty((stages + parts, n), np.int32), np.empty((stages + parts, n), np.int64)
     count = 0
     for s in range(stages):
-        for part in range(parts if s == stage else 1):
-            p = parts - 1 - part if rising else part
+        for nth in range(parts if s == stage else 1):
+            p = parts - 1 - nth if rising else nth
             busy = False
             for i in range(n):
                 size = sent[s, i]
@@ -73,7 +73,7 @@ def _split(
     return peers[:count].copy(), bytes_[:count].copy()
 
 
-@njit(cache=True)
+@kernel
 def taper(peer: Array, sent: Array, least: int) -> tuple[Array, Array]:
     """The stages in ascending order, with short ones at both ends, for what nothing hides; no part
     shorter than `least` bytes.

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 # columns of a run: source GPU (local), target GPU (local), offset in the flow, bytes
 SOURCE, TARGET, OFFSET, BYTES = range(4)
@@ -70,7 +70,7 @@ class TileRails(NamedTuple):
     used: Array
 
 
-@kernel_part()
+@part
 def _rails(m: int) -> TileRails:
     """Room for a tile of m rails."""
     whole = np.zeros((5, m), np.int64)
@@ -78,7 +78,7 @@ def _rails(m: int) -> TileRails:
     return TileRails(runs, whole[0], at, whole[1], whole[2], whole[3], whole[4])
 
 
-@njit(cache=True, _nrt=False)
+@kernel
 def shares(amount: int, turn: int, part: Array) -> None:
     """Split `amount` over the rails of `part` [m]: equal but for the remainder, which starts at
     rail turn % m.
@@ -92,7 +92,7 @@ def shares(amount: int, turn: int, part: Array) -> None:
         rail = rail + 1 if rail + 1 < m else 0
 
 
-@njit(cache=True)
+@kernel
 def node_matrix(bytes_: Array, nodes: int) -> Array:
     """int64 [nodes, nodes] between servers from int64 [GPUs, GPUs]; the diagonal is zero."""
     m = len(bytes_) // nodes
@@ -109,7 +109,7 @@ def node_matrix(bytes_: Array, nodes: int) -> Array:
     return matrix
 
 
-@kernel_part()
+@part
 def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
     """The stages of each tile in order, (int64 [n * n + 1], int64 [transfers]): those of tile
     (i, j) are `second[first[i * n + j] : first[i * n + j + 1]]`.
@@ -132,7 +132,7 @@ def tile_stages(peer: Array, sent: Array) -> tuple[Array, Array]:
     return start, found
 
 
-@kernel_part(_nrt=False, forceinline=True)
+@part
 def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     """Append the next `want` bytes of GPU g, which has `row` [m] of the tile, to a rail's runs."""
     runs, k = rails.runs[rail], rails.filled[rail]
@@ -152,7 +152,7 @@ def _take(row: Array, g: int, want: int, rail: int, rails: TileRails) -> None:
     rails.at[g, 0], rails.at[g, 1], rails.filled[rail] = h, offset, k
 
 
-@kernel_part(_nrt=False, forceinline=True)
+@part
 def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> None:
     """Give each rail of a tile its runs, in the order in which it sends them; nothing is sent yet.
 
@@ -186,7 +186,7 @@ def _load(rows: Array, j: int, turn: int, by_target: bool, rails: TileRails) -> 
             _sort_by_target(rails.runs[rail], rails.filled[rail])
 
 
-@kernel_part(_nrt=False)
+@part
 def _sort_by_target(runs: Array, count: int) -> None:
     """Stable insertion sort by target GPU; a rail has few runs."""
     for k in range(1, count):
@@ -199,7 +199,7 @@ def _sort_by_target(runs: Array, count: int) -> None:
         runs[p, 0], runs[p, 1], runs[p, 2], runs[p, 3] = a, b, c, d
 
 
-@kernel_part(_nrt=False, forceinline=True)
+@part
 def _send(
     stage: int, origin: tuple[int, int], cap: int, rails: TileRails, out: Pieces, p: int
 ) -> int:
@@ -228,7 +228,7 @@ def _send(
     return p
 
 
-@kernel_part(_nrt=False)
+@part
 def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int) -> int:
     """At least as many pieces as there are: a tile has at most m * m + m runs, each cut once more
     where a stage ends and once for every `cap` bytes.
@@ -244,7 +244,7 @@ def _room(start: Array, stages: Array, sent: Array, m: int, cap: int, node: int)
     return int(most)
 
 
-@njit(cache=True)
+@kernel
 def cut(
     bytes_: Array, nodes: int, peer: Array, sent: Array, by_target: bool, cap: int, node: int
 ) -> tuple[Array, Array, Array]:

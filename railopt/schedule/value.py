@@ -25,7 +25,7 @@ from railopt.base.arrays import (
     total,
 )
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.base.units import parse_bytes, shown
 from railopt.evidence.bounds import Bound
 from railopt.files.formats import Connection, check_connections, format_cm
@@ -322,7 +322,7 @@ _FAULTS = {
 }
 
 
-@njit(cache=True)
+@kernel
 def _fault(bytes_: Array, nodes: int, peer: Array, sent: Array) -> tuple[int, int, int]:
     """(0, 0, 0), or the first fault (a key of _FAULTS) of a schedule of `bytes_` int64 [GPUs, GPUs]
     with its stage and server.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.sim.fill import Net, Ports, enter, fill, leave
 
 NEVER = 2**62
@@ -124,20 +124,20 @@ class Limits(NamedTuple):
     until: int
 
 
-@kernel_part()
+@part
 def _before(queue: Queue, i: int, j: int) -> bool:
     if queue.time[i] != queue.time[j]:
         return bool(queue.time[i] < queue.time[j])
     return bool(queue.what[i] < queue.what[j])
 
 
-@kernel_part()
+@part
 def _swap(queue: Queue, i: int, j: int) -> None:
     queue.time[i], queue.time[j] = queue.time[j], queue.time[i]
     queue.what[i], queue.what[j] = queue.what[j], queue.what[i]
 
 
-@kernel_part()
+@part
 def _push(queue: Queue, time: int, kind: int, flow: int) -> None:
     i = queue.used[0]
     queue.used[0] = i + 1
@@ -147,7 +147,7 @@ def _push(queue: Queue, time: int, kind: int, flow: int) -> None:
         i = (i - 1) >> 1
 
 
-@kernel_part()
+@part
 def _pop(queue: Queue) -> int:
     """Remove the first entry: kind * flows + flow."""
     first = int(queue.what[0])
@@ -165,7 +165,7 @@ def _pop(queue: Queue) -> int:
     return first
 
 
-@kernel_part()
+@part
 def _open(group: int, now: int, work: Work, state: State) -> None:
     """The group may start: push its flows' starts; a group without flows is over at once and opens
     those behind it.
@@ -185,7 +185,7 @@ def _open(group: int, now: int, work: Work, state: State) -> None:
                     ready.append(np.int64(h))
 
 
-@kernel_part()
+@part
 def _deliver(f: int, now: int, work: Work, state: State) -> None:
     g = work.group[f]
     state.group_left[g] -= 1
@@ -197,7 +197,7 @@ def _deliver(f: int, now: int, work: Work, state: State) -> None:
                 _open(np.int64(h), now, work, state)
 
 
-@kernel_part()
+@part
 def _ceil(picoseconds: float) -> int:
     """Up to the next whole picosecond, at least 1; a part in 2**47 above a whole one is rounding,
     not time.
@@ -205,7 +205,7 @@ def _ceil(picoseconds: float) -> int:
     return max(int(np.ceil(picoseconds * (1.0 - 2.0**-47))), 1)
 
 
-@kernel_part()
+@part
 def _smallest(values: Array, rank: int, buffer: Array) -> float:
     """The value that `rank` others come before (quickselect in the buffer; numba's np.partition
     compiles for ages).
@@ -234,7 +234,7 @@ def _smallest(values: Array, rank: int, buffer: Array) -> float:
     return float(buffer[rank])
 
 
-@kernel_part()
+@part
 def _window(active: Array, state: State, now: int, limits: Limits, room: int) -> tuple[int, bool]:
     """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends
     lie apart in it.
@@ -257,7 +257,7 @@ def _window(active: Array, state: State, now: int, limits: Limits, room: int) ->
     return last, last > first
 
 
-@kernel_part()
+@part
 def _advance(
     active: Array, now: int, step: int, net: Net, work: Work, state: State, ports: Ports
 ) -> int:
@@ -298,7 +298,7 @@ def _advance(
     return kept
 
 
-@kernel_part()
+@part
 def _spread(active: Array, step: int, among: Array, net: Net, state: State, ports: Ports) -> None:
     """Slow the flows that end inside the step so that they end with it; give what they leave to the
     others.
@@ -324,7 +324,7 @@ def _spread(active: Array, step: int, among: Array, net: Net, state: State, port
         state.is_ending[state.ending[i]] = False
 
 
-@kernel_part()
+@part
 def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
     """Add the flows that end within the step to the list, at the rate that ends them with it; its
     new length.
@@ -339,7 +339,7 @@ def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
     return ending
 
 
-@kernel_part()
+@part
 def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports) -> int:
     """Start what starts at once, queue the rest; the number of active flows."""
     count = 0
@@ -360,7 +360,7 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports) -> in
     return count
 
 
-@kernel_part()
+@part
 def _happen(now: int, count: int, net: Net, work: Work, state: State, ports: Ports) -> int:
     """Starts and deliveries that are due; the number of active flows."""
     queue = state.queue
@@ -376,7 +376,7 @@ def _happen(now: int, count: int, net: Net, work: Work, state: State, ports: Por
     return count
 
 
-@kernel_part()
+@part
 def _run(
     c: int, parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits
 ) -> int:
@@ -424,7 +424,7 @@ def _run(
     return ended
 
 
-@kernel_part()
+@part
 def _note(now: int, step: int, moved: Array, curve: Steps) -> None:
     """Append each track's bytes of this step to the curve, which has room for them."""
     used = curve.used[0]
@@ -437,7 +437,7 @@ def _note(now: int, step: int, moved: Array, curve: Steps) -> None:
     curve.used[0] = used
 
 
-@njit(cache=True)
+@kernel
 def run(parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits) -> int:
     """Run each component on its own, one after the other, from where `state` stands.
 

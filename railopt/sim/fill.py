@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part
+from railopt.base.kernels import part
 
 
 class Net(NamedTuple):
@@ -82,7 +82,7 @@ def ports_of(count: int, flows: int, path: Array) -> Ports:
     )
 
 
-@kernel_part()
+@part
 def enter(f: int, net: Net, ports: Ports) -> None:
     """Flow f becomes active."""
     for e in range(net.first[f], net.first[f + 1]):
@@ -93,7 +93,7 @@ def enter(f: int, net: Net, ports: Ports) -> None:
         ports.demand[p] += net.weight[f] * net.cost[e]
 
 
-@kernel_part()
+@part
 def leave(f: int, net: Net, ports: Ports) -> None:
     """Flow f is over."""
     ports.gone[f] = True
@@ -103,7 +103,7 @@ def leave(f: int, net: Net, ports: Ports) -> None:
         ports.demand[p] -= net.weight[f] * net.cost[e]
 
 
-@kernel_part()
+@part
 def _before(keys: Array, heap: Array, place: int, key: float, port: int) -> bool:
     """Whether the heap's entry comes before (key, port); equal keys go by port, so that every run
     is the same.
@@ -111,7 +111,7 @@ def _before(keys: Array, heap: Array, place: int, key: float, port: int) -> bool
     return bool(keys[place] < key or (keys[place] == key and heap[place] < port))
 
 
-@kernel_part()
+@part
 def _push(keys: Array, heap: Array, count: int, key: float, port: int) -> int:
     """Add to the heap; its new length."""
     child = count
@@ -125,7 +125,7 @@ def _push(keys: Array, heap: Array, count: int, key: float, port: int) -> int:
     return count + 1
 
 
-@kernel_part()
+@part
 def _sink(keys: Array, heap: Array, count: int, key: float, port: int) -> None:
     """Put (key, port) in place of the top of the heap."""
     hole = 0
@@ -143,7 +143,7 @@ def _sink(keys: Array, heap: Array, count: int, key: float, port: int) -> None:
     keys[hole], heap[hole] = key, port
 
 
-@kernel_part()
+@part
 def _settle(f: int, rate: float, net: Net, ports: Ports) -> None:
     """Flow f has its rate: take it from every port it crosses."""
     ports.settled[f] = ports.fills[0]
@@ -154,7 +154,7 @@ def _settle(f: int, rate: float, net: Net, ports: Ports) -> None:
         ports.rising[p] -= 1
 
 
-@kernel_part()
+@part
 def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> None:
     """Set the rates (bytes per picosecond) of the active flows over the ports `among`; those in
     `fixed` keep theirs.
@@ -191,7 +191,7 @@ def fill(among: Array, fixed: Array, net: Net, rate: Array, ports: Ports) -> Non
         _sink(ports.keys, ports.heap, count, ports.keys[count], ports.heap[count])
 
 
-@kernel_part()
+@part
 def _settle_members(p: int, level: float, net: Net, rate: Array, ports: Ports) -> None:
     """Port p is full: its rising flows get their share of `level`; finished flows are dropped from
     its list.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 
 
-@njit(cache=True)
+@kernel
 def _counting_sort(key: Array, count: int) -> tuple[Array, Array]:
     begin = np.zeros(count + 1, np.int64)
     for i in range(key.size):
@@ -34,7 +34,7 @@ def rows_by_key(key: Array, count: int) -> tuple[Array, Array]:
     return order, np.concatenate([[0], edges, [key.size]]) if key.size else np.zeros(1, np.int64)
 
 
-@njit(cache=True)
+@kernel
 def first_in_circle(groups: int, next_first: Array, next_group: Array) -> int:
     """The smallest group that waits for itself, through others or at once; -1 where there is none
     (Kahn).
@@ -80,7 +80,7 @@ def first_in_circle(groups: int, next_first: Array, next_group: Array) -> int:
     return smallest
 
 
-@njit(cache=True)
+@kernel
 def first_repeat(first: Array, path: Array, ports: int) -> int:
     """The first flow that crosses a port twice; -1 where there is none."""
     seen = np.full(ports, -1, np.int64)
@@ -92,7 +92,7 @@ def first_repeat(first: Array, path: Array, ports: int) -> int:
     return -1
 
 
-@njit(cache=True)
+@kernel
 def components(ports: int, first: Array, path: Array) -> Array:
     """int64 [ports]: the smallest port that flows join to this one, directly or through others."""
     root = np.arange(ports)
@@ -116,7 +116,7 @@ def components(ports: int, first: Array, path: Array) -> Array:
     return root
 
 
-@njit(cache=True)
+@kernel
 def least_loaded(
     order: Array, load: Array, leaf: Array, target: Array, rails: int, uplinks: int, chosen: Array
 ) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 
 __all__ = ["Pieces", "Sums", "Tables", "add", "begin", "busiest", "by_column", "sums"]
 
@@ -40,7 +40,7 @@ class Tables(NamedTuple):
     received: Array
 
 
-@njit(cache=True)
+@kernel
 def begin(counts: Array, rank: int, tables: Tables) -> None:
     """Tables with what stays inside the rank's node alone, of `counts` [R, R]: it goes by the
     rail group of its destination.
@@ -57,7 +57,7 @@ def begin(counts: Array, rank: int, tables: Tables) -> None:
         tables.into[mate, local] = counts[mate, rank]
 
 
-@njit(cache=True)
+@kernel
 def add(pieces: Pieces, via: Array, rank: int, tables: Tables) -> None:
     """Add `pieces` to `tables` of `rank`; `via` [G, G, rails] is the rail group of a rail's rows
     from a local GPU to a local GPU of another node.
@@ -96,7 +96,7 @@ class Sums(NamedTuple):
     blocks: Array
 
 
-@njit(cache=True)
+@kernel
 def sums(tables: Tables, total: Sums) -> None:
     """Fill `total` from one rank's tables."""
     for array in total[:-1]:
@@ -116,7 +116,7 @@ def sums(tables: Tables, total: Sums) -> None:
             total.into[i] += tables.into[r, i]
 
 
-@njit(cache=True)
+@kernel
 def busiest(counts: Array, gpus: int) -> int:
     """Rows that the node which sends most has for other nodes, of `counts` [R, R]."""
     most = 0
@@ -128,7 +128,7 @@ def busiest(counts: Array, gpus: int) -> int:
     return most
 
 
-@njit(cache=True)
+@kernel
 def by_column(pieces: Array) -> tuple[Array, Array]:
     """Sizes of the pieces [A, B] that are not empty, row by row, and their order column by
     column.

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit
 
 from railopt.base.errors import InputError
 from railopt.checker import Meter, Packing, cover
@@ -39,7 +38,7 @@ def brute_force(sizes: list[int], speeds: list[int]) -> Fraction:
     )
 
 
-@njit(cache=True)
+@kernel
 def least_time(sizes: Any, slowness: Any) -> int:
     """The least max of load * slowness, by counting through all assignments."""
     rails, n, best = slowness.size, sizes.size, sizes.sum() * slowness.max()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 NO, MAY, HAS = 0, 1, 2  # whether a GPU holds an expert: it can't, it may take a copy, it does
 HALVINGS = 8  # goals that are tried after the first
@@ -86,7 +86,7 @@ def parts_of(layer: Layer) -> Parts:
     )
 
 
-@njit(cache=True)
+@kernel
 def balance(layer: Layer, counts: Array, slack: int, work: tuple[Parts, Parts, Parts]) -> int:
     """Plan one micro-batch: `counts` int64 [experts] are its tokens, `slack` what the goal lies
     above the least that can be, in 1/1024 of it.
@@ -118,7 +118,7 @@ def balance(layer: Layer, counts: Array, slack: int, work: tuple[Parts, Parts, P
     return int(high)
 
 
-@njit(cache=True)
+@kernel
 def least(layer: Layer, counts: Array) -> int:
     """A load that the fullest GPU has whatever the copies: the mean, of all GPUs and of each node
     over the experts that can't leave it, rounded up.
@@ -132,7 +132,7 @@ def least(layer: Layer, counts: Array) -> int:
     return int(max(-(-total // ranks), -(-_largest(inside) // layer.gpus)))
 
 
-@kernel_part()
+@part
 def _start(layer: Layer, counts: Array, start: Parts) -> int:
     """No copies: experts held once first, then the others, each filling up its emptiest holders;
     the largest load.
@@ -150,7 +150,7 @@ def _start(layer: Layer, counts: Array, start: Parts) -> int:
     return int(_largest(start.load))
 
 
-@kernel_part()
+@part
 def _fill(e: int, count: int, layer: Layer, start: Parts) -> None:
     """Pour tokens on the holders of expert e, the emptiest first, up to one level."""
     low, high = 0, _largest(start.load) + count
@@ -171,7 +171,7 @@ def _fill(e: int, count: int, layer: Layer, start: Parts) -> None:
             count -= start.tokens[p]
 
 
-@kernel_part()
+@part
 def _largest(load: Array) -> int:
     most = load[0]
     for r in range(1, load.size):
@@ -179,7 +179,7 @@ def _largest(load: Array) -> int:
     return int(most)
 
 
-@kernel_part()
+@part
 def _copy(source: Parts, target: Parts) -> None:
     """Make `target` the same plan."""
     target.used[0] = source.used[0]
@@ -190,7 +190,7 @@ def _copy(source: Parts, target: Parts) -> None:
         target.load[r] = source.load[r]
 
 
-@kernel_part()
+@part
 def _begin(layer: Layer, start: Parts, trial: Parts) -> None:
     """A trial begins without copies, every slot free."""
     _copy(start, trial)
@@ -202,13 +202,13 @@ def _begin(layer: Layer, start: Parts, trial: Parts) -> None:
     _unstick(trial)
 
 
-@kernel_part()
+@part
 def _unstick(trial: Parts) -> None:
     for p in range(trial.stuck.size):
         trial.stuck[p] = False
 
 
-@kernel_part()
+@part
 def _try(goal: int, bold: bool, layer: Layer, start: Parts, trial: Parts) -> int:
     """A trial for this goal; the largest load that it ends with."""
     _begin(layer, start, trial)
@@ -227,7 +227,7 @@ def _try(goal: int, bold: bool, layer: Layer, start: Parts, trial: Parts) -> int
             _unstick(trial)  # there is room again
 
 
-@kernel_part()
+@part
 def _giver(goal: int, bold: bool, layer: Layer, trial: Parts) -> int:
     """The part that can give most, -1 if none can."""
     best, most = -1, 0
@@ -242,7 +242,7 @@ def _giver(goal: int, bold: bool, layer: Layer, trial: Parts) -> int:
     return best
 
 
-@kernel_part()
+@part
 def _taker(goal: int, e: int, trial: Parts) -> int:
     """The emptiest GPU below the goal that holds expert e, else that may take a copy; -1 if there
     is none.
@@ -260,7 +260,7 @@ def _taker(goal: int, e: int, trial: Parts) -> int:
     return best
 
 
-@kernel_part()
+@part
 def _hand_over(p: int, target: int, amount: int, trial: Parts) -> None:
     """Move tokens of part p to a GPU: into its part of that expert, which is made if need be."""
     e = trial.expert[p]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Floats, Int32s
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 TRUST = 0.7  # the forecast's weight among the scenes
 DECAY = 0.65  # a recent step weighs so much of the one after it
@@ -75,7 +75,7 @@ def hedge(
         phy2log[:, mine] = packed
 
 
-@njit(cache=True)
+@kernel
 def _hedge(phy2log: Int32s, forecast: Floats, recent: Floats, owner: Int32s, tries: int) -> None:
     """The same of the slots of one node, whose experts are those in them."""
     for layer in range(len(phy2log)):
@@ -89,7 +89,7 @@ def _hedge(phy2log: Int32s, forecast: Floats, recent: Floats, owner: Int32s, tri
                 phy2log[layer, s] = experts[slots[s]]
 
 
-@kernel_part()
+@part
 def _numbered(row: Int32s, most: int) -> tuple[Int32s, Int32s]:
     """The experts of some slots in order, and each slot's place among them."""
     place = np.full(most, -1, np.int32)
@@ -101,7 +101,7 @@ def _numbered(row: Int32s, most: int) -> tuple[Int32s, Int32s]:
     return experts, place[row]
 
 
-@kernel_part()
+@part
 def _scenes(forecast: Floats, recent: Floats, experts: Int32s) -> Scenes:
     """The forecast, then the steps with tokens, newest first; none where the forecast has none."""
     load = np.empty((1 + len(recent), len(experts)))
@@ -127,7 +127,7 @@ def _scenes(forecast: Floats, recent: Floats, experts: Int32s) -> Scenes:
     return Scenes(load[:number], weight[:number])
 
 
-@kernel_part()
+@part
 def _packing(slots: Int32s, owner: Int32s, scenes: Scenes) -> Packing:
     """Slots on their GPUs, the rest not filled in yet."""
     number, experts = scenes.load.shape
@@ -143,7 +143,7 @@ def _packing(slots: Int32s, owner: Int32s, scenes: Scenes) -> Packing:
     )
 
 
-@kernel_part()
+@part
 def _search(scenes: Scenes, packing: Packing, tries: int) -> None:
     """The best of the packing improved, and of it shaken and improved again and again."""
     slots = packing.slots
@@ -161,7 +161,7 @@ def _search(scenes: Scenes, packing: Packing, tries: int) -> None:
     slots[:] = kept
 
 
-@kernel_part()
+@part
 def _drawn(dice: Any, below: int) -> tuple[Any, Any]:
     """The next number of a xorshift generator, and one of `below` by it."""
     dice ^= dice << np.uint64(13)
@@ -170,7 +170,7 @@ def _drawn(dice: Any, below: int) -> tuple[Any, Any]:
     return dice, np.int64((dice >> np.uint64(11)) % np.uint64(below))
 
 
-@kernel_part()
+@part
 def _shake(packing: Packing, dice: Any) -> Any:
     """A few random changes: a copy becomes one of another expert, or two slots are exchanged."""
     slots, owner, copies, held = packing.slots, packing.owner, packing.copies, packing.held
@@ -191,7 +191,7 @@ def _shake(packing: Packing, dice: Any) -> Any:
     return dice
 
 
-@kernel_part()
+@part
 def _improve(scenes: Scenes, packing: Packing) -> float:
     """The best exchange or else the best other copy, again and again while one pays; the value."""
     slots = packing.slots
@@ -208,7 +208,7 @@ def _improve(scenes: Scenes, packing: Packing) -> float:
     return _survey(scenes, packing)
 
 
-@kernel_part()
+@part
 def _survey(scenes: Scenes, packing: Packing) -> float:
     """Everything that follows from the slots; the value."""
     slots, owner, copies, held, share, total, first = packing
@@ -237,7 +237,7 @@ def _survey(scenes: Scenes, packing: Packing) -> float:
     return value
 
 
-@kernel_part()
+@part
 def _exchange(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
     """The slots of the exchange between a GPU that is the fullest of some scene and another that
     makes the value least, below `best`; -1 without one.
@@ -272,7 +272,7 @@ def _exchange(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
     return one, other
 
 
-@kernel_part()
+@part
 def _other_copy(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int]:
     """The slot of the copy, and the expert to give it to, that make the value least, below `best`;
     -1 without one.  Only experts on a GPU that is the fullest of some scene can help.
@@ -302,7 +302,7 @@ def _other_copy(scenes: Scenes, packing: Packing, best: float) -> tuple[int, int
     return one, other
 
 
-@kernel_part()
+@part
 def _peak(packing: Packing, scene: int, s: int, b: int, most: float) -> float:
     """A scene's largest load after slot s went to expert b; where it reaches `most`, something from
     there on: the fullest GPUs before are looked at first, since they mostly decide.

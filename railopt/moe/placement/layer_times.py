@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Ints
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 # Where `TimeModel.vectors` puts each scalar.
 UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)
@@ -69,7 +69,7 @@ class State(NamedTuple):
     limit: int
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
     place, rates, scalars, tokens, home, have = layer
@@ -108,7 +108,7 @@ def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) ->
     holds[expert, device] = sign > 0
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _send(
     device: int, expert: int, fetcher: int, near: bool, sign: int, layer: Layer, times: Ints
 ) -> None:
@@ -134,7 +134,7 @@ def _send(
         times[reached] += sign
 
 
-@kernel_part(error_model="numpy")
+@part(error_model="numpy")
 def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
     """(holds, times, away) where every expert is at home alone; away int64 [E, M]: tokens of each
     node that leave it.
@@ -170,7 +170,7 @@ def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
     return holds, times, away
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def start(layer: Layer, placed: Bools) -> tuple[Bools, Ints]:
     """The state of a placement."""
     holds, times, _ = begin(layer)
@@ -181,7 +181,7 @@ def start(layer: Layer, placed: Bools) -> tuple[Bools, Ints]:
     return holds, times
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def peak(values: Ints) -> int:
     """The largest of values that are at least 0."""
     most = values[0]
@@ -191,7 +191,7 @@ def peak(values: Ints) -> int:
     return most
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)
+@kernel(error_model="numpy")
 def combine(a2a: int, fec: int, trans: int, agg: int, scalars: Ints) -> int:
     """Eq. 6, or eq. 8 with overlap."""
     if scalars[OVERLAP]:
@@ -204,7 +204,7 @@ def combine(a2a: int, fec: int, trans: int, agg: int, scalars: Ints) -> int:
     return 4 * a2a + 3 * fec + trans + agg
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(error_model="numpy")
 def terms(devices: int, times: Ints, scalars: Ints) -> tuple[int, int, int, int, int, int]:
     """(A2A, FEC, Trans, Agg, total, copies) of a state."""
     links = devices + 2 * scalars[NODES]
@@ -215,7 +215,7 @@ def terms(devices: int, times: Ints, scalars: Ints) -> tuple[int, int, int, int,
     return a2a, fec, trans, agg, combine(a2a, fec, trans, agg, scalars), times[last]
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(error_model="numpy")
 def least_total(tokens: int, devices: int, token_ps: int) -> int:
     """What no placement's total is below: 3 FEC, and the busiest of `devices` computes at least the
     mean of all tokens.
@@ -223,7 +223,7 @@ def least_total(tokens: int, devices: int, token_ps: int) -> int:
     return 3 * -(-tokens // devices) * token_ps
 
 
-@kernel_part(error_model="numpy")
+@part(error_model="numpy")
 def free_pairs(devices: int, home: Ints) -> Ints:
     """Every (GPU, expert) pair but the homes, as GPU * E + expert: the copies that can be made."""
     experts = len(home)
@@ -235,13 +235,13 @@ def free_pairs(devices: int, home: Ints) -> Ints:
     return pairs
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def flip(pair: int, state: State) -> None:
     """Toggle a pair that is no home, whatever the limits say."""
     flip_inline(pair, state)
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def flip_inline(pair: int, state: State) -> None:
     """`flip` without a call, which hands over a state and takes as long as the flip itself."""
     holds = state.holds
@@ -252,7 +252,7 @@ def flip_inline(pair: int, state: State) -> None:
     state.copies[0] += change
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(error_model="numpy")
 def best_toggles(pairs: Ints, cap: int, state: State) -> tuple[int, int]:
     """The best set of the given pairs to toggle, never none of them, by a Gray code; (the total,
     UNFIT if none fits; its bits).
@@ -279,7 +279,7 @@ def best_toggles(pairs: Ints, cap: int, state: State) -> tuple[int, int]:
     return best, chosen
 
 
-@kernel_part(error_model="numpy")
+@part(error_model="numpy")
 def at_home(layer: Layer, slots: Ints, limit: int) -> tuple[State, Ints]:
     """(the state of the homes alone, `away` of `begin`); slots [D] experts a GPU at most."""
     holds, times, away = begin(layer)
@@ -289,7 +289,7 @@ def at_home(layer: Layer, slots: Ints, limit: int) -> tuple[State, Ints]:
     return State(layer, holds, times, room, np.zeros(1, np.int64), limit), away
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def exhaust(layer: Layer, slots: Ints, limit: int) -> tuple[int, Bools]:
     """The least total over every set of copies, and those; slots [D] experts a GPU at most."""
     devices = len(layer.place)

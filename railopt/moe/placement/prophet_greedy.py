@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Ints
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.moe.placement.layer_times import (
     COPY_MEAN,
     GPUS,
@@ -76,7 +76,7 @@ def plan_layer(layer: Layer, slots: Ints, limit: int, search: bool) -> Bools:
     return copies
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _followed(layer: Layer, slots: Ints, limit: int) -> Bools:
     """The greedy path's copies."""
     state, away = at_home(layer, slots, limit)
@@ -84,7 +84,7 @@ def _followed(layer: Layer, slots: Ints, limit: int) -> Bools:
     return state.holds
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _searched(layer: Layer, slots: Ints, limit: int) -> Bools:
     """Those, and what a local search makes of them."""
     state, away = at_home(layer, slots, limit)
@@ -92,7 +92,7 @@ def _searched(layer: Layer, slots: Ints, limit: int) -> Bools:
     return local_search(best, state)
 
 
-@kernel_part(error_model="numpy")
+@part(error_model="numpy")
 def _greedy(state: State, away: Ints) -> int:
     """Relieve the busiest link or GPU copy by copy, keep the best prefix of that path, drop copies
     that do not pay; the total that is left.
@@ -126,7 +126,7 @@ def _greedy(state: State, away: Ints) -> int:
     return _prune(best, trail[:kept], state)
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
     """Copies one by one, into trail [most] as pairs; (least total on the way, copies up to there,
     copies in all).
@@ -169,7 +169,7 @@ def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
         used += 1
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _copying(device: int, expert: int, layer: Layer, links: Ints) -> int:
     """The busiest of the links of copies, [D + 2M], that a copy of the expert on the GPU can use:
     those in its node, into it, and out of the home's.
@@ -179,13 +179,13 @@ def _copying(device: int, expert: int, layer: Layer, links: Ints) -> int:
     return max(peak(links[node * gpus : (node + 1) * gpus]), links[into], links[out])
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _serve(device: int, expert: int, serves: Ints) -> None:
     serves[device, 0] += 1
     serves[device, serves[device, 0]] = expert
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _take_over(device: int, expert: int, state: State, serves: Ints) -> None:
     """Before the GPU gets a copy: in `serves` it replaces the first holder of its node, if it comes
     before that one.
@@ -208,7 +208,7 @@ def _take_over(device: int, expert: int, state: State, serves: Ints) -> None:
     _serve(device, expert, serves)
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _settle(device: int, expert: int, layer: Layer, path: Path) -> None:
     """The GPU has the expert: its tokens stay there, and those of its node in the node."""
     node, gpus = layer.place[device], layer.scalars[GPUS]
@@ -216,7 +216,7 @@ def _settle(device: int, expert: int, layer: Layer, path: Path) -> None:
     path.crest[expert, node] = peak(path.near[expert, node * gpus : (node + 1) * gpus])
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _fill(device: int, state: State, path: Path) -> None:
     """The GPU has no slot left: nothing more can stay there, nor in its node if that is full."""
     near, crest = path.near, path.crest
@@ -228,7 +228,7 @@ def _fill(device: int, state: State, path: Path) -> None:
         path.away[:, node] = 0
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _prune(best: int, trail: Ints, state: State) -> int:
     """Take back copies, the latest first, where the total does not grow; the total then."""
     layer, times, scalars = state.layer, state.times, state.layer.scalars
@@ -252,7 +252,7 @@ def _prune(best: int, trail: Ints, state: State) -> int:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _peak_now(values: Ints, most: int, before: int, after: int) -> int:
     """The largest of `values`, which was `most`, when that of those that have changed since was
     `before` and is `after`.
@@ -262,7 +262,7 @@ def _peak_now(values: Ints, most: int, before: int, after: int) -> int:
     return most if before < most else peak(values)
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _talking(device: int, expert: int, layer: Layer, links: Ints) -> int:
     """The busiest of the links of tokens, [D + 2M], that a copy of the expert on the GPU changes:
     those to the GPUs of its node and to the home, into the home's node, and out of its own.
@@ -274,7 +274,7 @@ def _talking(device: int, expert: int, layer: Layer, links: Ints) -> int:
     return max(own, links[home], links[into], links[out])
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _argmax(values: Ints) -> int:
     """The first of the largest, in two passes: the first is compiled to vector instructions, the
     second ends early.
@@ -285,7 +285,7 @@ def _argmax(values: Ints) -> int:
     return first
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _argmax_now(values: Ints, first: int, most: int, device: int) -> int:
     """The first of the largest, which was `first` with `most`; since then the GPU's alone can have
     grown, as it got a copy.
@@ -296,7 +296,7 @@ def _argmax_now(values: Ints, first: int, most: int, device: int) -> int:
     return device if grown > most or (grown == most and device < first) else first
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _head(values: Ints, key: int, heads: Ints) -> int:
     """The first of the largest of a part of `away`: since its entries only ever become 0, the last
     one found while it is not 0.
@@ -306,7 +306,7 @@ def _head(values: Ints, key: int, heads: Ints) -> int:
     return heads[key]
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _next(busy: int, link: int, state: State, path: Path) -> tuple[int, int]:
     """The (GPU, expert) copy that takes most time off the busiest link and the busiest GPU; (-1,
     -1) at the end.
@@ -334,7 +334,7 @@ def _next(busy: int, link: int, state: State, path: Path) -> tuple[int, int]:
     return (d2 if d2 >= 0 else _lightest(-1 - d2, state)), e2
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _lightest(node: int, state: State) -> int:
     """The first GPU of the node with the least load that has a free slot; -1 without one."""
     gpus, best, least = state.layer.scalars[GPUS], -1, UNFIT
@@ -345,7 +345,7 @@ def _lightest(node: int, state: State) -> int:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _relieve_homes(
     first: int, last: int, key: int, state: State, path: Path
 ) -> tuple[int, int, int]:
@@ -363,7 +363,7 @@ def _relieve_homes(
     return flat[i], -1 - i % nodes, first + i // nodes
 
 
-@kernel_part(error_model="numpy", _nrt=False, forceinline=True)
+@part(error_model="numpy")
 def _relieve_device(top: int, state: State, path: Path) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy that takes most tokens off one GPU, in a node that sends to
     it (as in `_relieve_homes`) or on a node-mate.

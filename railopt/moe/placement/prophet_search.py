@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Bools, Ints
-from railopt.base.kernels import kernel_part
+from railopt.base.kernels import part
 from railopt.moe.placement.layer_times import (
     GPUS,
     NODES,
@@ -74,7 +74,7 @@ class Search(NamedTuple):
     dice: Ints
 
 
-@kernel_part(error_model="numpy")
+@part(error_model="numpy")
 def local_search(best: int, state: State) -> Bools:
     """The best placement found, from the one given, whose total is `best`; bool [E, D]."""
     layer, holds = state.layer, state.holds
@@ -93,7 +93,7 @@ def local_search(best: int, state: State) -> Bools:
     return search.chosen
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _single_moves(best: int, least: int, small: bool, search: Search) -> int:
     """Turns of single moves, each from the best placement or from the homes alone; the best
     total.
@@ -118,7 +118,7 @@ def _single_moves(best: int, least: int, small: bool, search: Search) -> int:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _in_the_dark(best: int, search: Search) -> int:
     """Turns of a few moves whatever they cost, one whole expert or some pairs; the best total."""
     for turn in range(DARK):
@@ -130,7 +130,7 @@ def _in_the_dark(best: int, search: Search) -> int:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _over_lines(best: int, search: Search) -> int:
     """Turns over lines, each from the best placement or from the homes alone; the best total."""
     state = search.state
@@ -145,17 +145,17 @@ def _over_lines(best: int, search: Search) -> int:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _trans(state: State) -> int:
     return terms(len(state.layer.place), state.times, state.layer.scalars)[2]
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _total(state: State) -> int:
     return terms(len(state.layer.place), state.times, state.layer.scalars)[4]
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _settle(best: int, search: Search) -> int:
     """Single toggles and pairs of toggles while they help, noted if that is the best so far; the
     best total.
@@ -167,7 +167,7 @@ def _settle(best: int, search: Search) -> int:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _keep(search: Search) -> None:
     """Note a placement (numba takes seconds to compile a slice assignment)."""
     holds, chosen = search.state.holds, search.chosen
@@ -176,7 +176,7 @@ def _keep(search: Search) -> None:
             chosen[e, d] = holds[e, d]
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _restore(chosen: Bools, state: State) -> None:
     """Go back to a placement."""
     holds = state.holds
@@ -186,7 +186,7 @@ def _restore(chosen: Bools, state: State) -> None:
                 flip(d * len(holds) + e, state)
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _threshold(best: int, cap: int, weight: int, steps: int, slack: int, search: Search) -> int:
     """Random moves, each kept unless it is worse than the last kept by more than a slack that
     shrinks from 1/slack of the best to 0, or Trans exceeds a cap.
@@ -215,7 +215,7 @@ def _threshold(best: int, cap: int, weight: int, steps: int, slack: int, search:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _lines(best: int, cap: int, search: Search) -> int:
     """A few pairs of two experts or of two GPUs at a time: the best other state they allow, kept by
     a threshold as in `_threshold`.
@@ -239,14 +239,14 @@ def _lines(best: int, cap: int, search: Search) -> int:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _roll(dice: Ints) -> int:
     """The next of the sequence, 0 to 2^23 - 1."""
     dice[0] = (dice[0] * FACTOR + STEP) % MODULUS
     return dice[0] >> LOW_BITS
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _draw(search: Search) -> int:
     """Up to PAIRS pairs of two experts or two GPUs, homes left out, into `pairs`; how many."""
     layer, some = search.state.layer, search.pairs
@@ -267,7 +267,7 @@ def _draw(search: Search) -> int:
     return min(PAIRS, count)
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _move(sides: int, search: Search) -> int:
     """Toggle one pair, two pairs of one expert or GPU, or a whole expert, by dice of so many sides;
     how many pairs were toggled, noted in `pairs`.
@@ -296,7 +296,7 @@ def _move(sides: int, search: Search) -> int:
     return count
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _add(pair: int, count: int, search: Search) -> int:
     """`_try`, noted in `pairs` after `count` others; how many are noted."""
     if not _try(pair, search.state):
@@ -305,7 +305,7 @@ def _add(pair: int, count: int, search: Search) -> int:
     return count + 1
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _pairs(best: int, state: State) -> int:
     """Single toggles and pairs of toggles while the total falls; the total."""
     size, improved = state.holds.size, True
@@ -331,7 +331,7 @@ def _pairs(best: int, state: State) -> int:
     return best
 
 
-@kernel_part(error_model="numpy", _nrt=False)
+@part(error_model="numpy")
 def _try(pair: int, state: State) -> bool:
     """Toggle a (GPU, expert) pair if it is no home and fits; whether it was toggled."""
     holds = state.holds

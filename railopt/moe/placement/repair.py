@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from railopt.base.arrays import Floats, Int32s, Ints, whole_number
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.base.units import INT64_MAX
 from railopt.moe.placement.placement import Placement, homes_near
 from railopt.moe.placement.replicate import (
@@ -48,15 +48,15 @@ def repaired(
         node_of_group = before.reshape(parts, size, groups, -1).any(axis=(1, 3))
         if by_node and np.any(node_of_group.sum(axis=0) != 1):
             return None
-        for part in range(parts):
-            mine = before[part * size : (part + 1) * size]
+        for node in range(parts):
+            mine = before[node * size : (node + 1) * size]
             experts = np.flatnonzero(mine.any(axis=0) | (not by_node))
             experts = experts[np.argsort(-loads[layer, experts], kind="stable")]
             slots = np.nonzero(mine[:, experts])[1].astype(np.int32)
             start = np.concatenate([[0], np.cumsum(mine.sum(axis=1))]).astype(np.int32)
             if not _repair(loads[layer, experts], slots, start):
                 return None
-            owner = gpus[part * size + np.repeat(np.arange(size), np.diff(start))]
+            owner = gpus[node * size + np.repeat(np.arange(size), np.diff(start))]
             holds[layer, owner, experts[slots]] = True
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 
@@ -118,7 +118,7 @@ def resized(
     return Placement(previous.nodes, previous.gpus, holds, homes_near(holds, previous))
 
 
-@njit(cache=True)
+@kernel
 def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
     """Replicas slots int32 [replicas] of experts, heaviest first, those of GPU g from start[g],
     changed in place; False where one finds no slot.
@@ -145,7 +145,7 @@ def _repair(load: Floats, slots: Int32s, start: Int32s) -> bool:
     return True
 
 
-@kernel_part()
+@part
 def _drop(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Floats) -> None:
     """Free the slot of an expert on the fullest GPU that has it."""
     top, slot = -1, -1
@@ -157,7 +157,7 @@ def _drop(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Float
     total[top] -= share[expert]
 
 
-@kernel_part()
+@part
 def _fill(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Floats) -> bool:
     """Put an expert into a free slot of the emptiest GPU that lacks it, or let such a GPU hand one
     to a GPU with a free slot.
@@ -185,7 +185,7 @@ def _fill(expert: int, slots: Int32s, start: Int32s, total: Floats, share: Float
     return True
 
 
-@kernel_part()
+@part
 def _hand_over(
     expert: int, free: int, slots: Int32s, start: Int32s, total: Floats
 ) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Bools, Floats, Int32s, whole_number
 from railopt.base.errors import InputError
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.base.units import INT64_MAX
 from railopt.moe.placement.hedge import EVEN, hedge
 from railopt.moe.placement.placement import Placement, slot_gpus
@@ -163,7 +163,7 @@ def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> No
         )
 
 
-@njit(cache=True)
+@kernel
 def _rebalance(
     weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int, even: float
 ) -> tuple[Int32s, Bools]:
@@ -205,7 +205,7 @@ def _rebalance(
     return phy2log, uneven
 
 
-@kernel_part()
+@part
 def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
     """Groups to nodes, the same number on each: heaviest first to the lightest open node, then
     swaps while they help.
@@ -253,7 +253,7 @@ def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
     return node_of
 
 
-@njit(cache=True)
+@kernel
 def _descending(values: Floats) -> Int32s:
     """int32: the order of falling values, equal ones as they are; fast where little is to do."""
     order = np.arange(len(values)).astype(np.int32)
@@ -266,7 +266,7 @@ def _descending(values: Floats) -> Int32s:
     return order
 
 
-@kernel_part()
+@part
 def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
     """Each further replica of experts, heaviest first, goes to the one with the largest load a
     replica, at most one a GPU.
@@ -286,7 +286,7 @@ def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
             reach += 1
 
 
-@kernel_part()
+@part
 def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
     for s in range(start, start + used):  # noqa: SIM110  numba has no any() of a generator
         if slots[s] == expert:
@@ -294,7 +294,7 @@ def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
     return False
 
 
-@kernel_part()
+@part
 def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> tuple[Int32s, Floats]:
     """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
     lacks the expert.  Then the GPUs' loads.
@@ -331,7 +331,7 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> tuple[Int32s
     return slots, total
 
 
-@kernel_part()
+@part
 def _open(heap: Int32s, start: Int32s, used: Int32s, total: Floats) -> int:
     """Fill the heap with the GPUs that have a free slot, the lightest on top; how many they are."""
     size = 0
@@ -344,7 +344,7 @@ def _open(heap: Int32s, start: Int32s, used: Int32s, total: Floats) -> int:
     return size
 
 
-@kernel_part()
+@part
 def _sift(heap: Int32s, size: int, at: int, total: Floats) -> None:
     """Let a GPU that became heavier sink to its place."""
     g = heap[np.uint64(at)]  # unsigned: numba does not ask whether it counts from the end
@@ -364,7 +364,7 @@ def _sift(heap: Int32s, size: int, at: int, total: Floats) -> None:
     heap[np.uint64(at)] = g
 
 
-@kernel_part()
+@part
 def _lacking(
     heap: Int32s,
     size: int,
@@ -387,7 +387,7 @@ def _lacking(
     return best
 
 
-@kernel_part()
+@part
 def _make_room(
     slots: Int32s, start: Int32s, used: Int32s, total: Floats, share: Floats, expert: int
 ) -> int:
@@ -417,7 +417,7 @@ def _make_room(
     raise ValueError("unreachable: an exchange always exists")
 
 
-@kernel_part()
+@part
 def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
     """Exchange one expert of the fullest GPU for a lighter one of another while the higher of the
     two loads falls.
@@ -455,7 +455,7 @@ def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count
             return
 
 
-@kernel_part()
+@part
 def _exchange(
     top: int, low: int, slots: Int32s, start: Int32s, total: Floats, held: Floats, count: Int32s
 ) -> tuple[int, int]:
@@ -480,7 +480,7 @@ def _exchange(
     return best_s, best_t
 
 
-@njit(cache=True)
+@kernel
 def _invert(phy2log: Int32s, experts: int) -> tuple[Int32s, Int32s]:
     """log2phy and logcnt."""
     layers, replicas = phy2log.shape

@@ -1,121 +1,84 @@
-"""Bytes at addresses: copy, fill with a pattern, verify, checksum. Compiled, without the GIL, one
-row a chunk.
+"""Bytes at addresses: copy, fill with a pattern, verify, checksum.  One row per chunk.
 
 The pattern depends on the position: word w of the chunk with key k is mix(seed, k, w), so a byte
 that landed in the wrong place, in the wrong chunk or in the wrong round is a wrong byte.
+
+numpy and memmove release Python's lock, so rails that copy in threads do so at the same time.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+from collections.abc import Iterator
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from railopt.base.kernels import njit
+from railopt.base.arrays import Array, Bools, Ints, Words
 
-_U64 = ir.IntType(64)
+_BLOCK = 1 << 16  # words that are looked at together
+_KEY, _WORD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 
 
-def _access(type_: Any, ir_type: Any) -> tuple[Any, Any]:
-    """(load, store) of one integer type at any address, aligned or not."""
-
-    @intrinsic
-    def load(typing: Any, address: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.load(builder.inttoptr(args[0], ir_type.as_pointer()), align=1)
-
-        return type_(types.int64), codegen
-
-    @intrinsic
-    def store(typing: Any, address: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            builder.store(args[1], builder.inttoptr(args[0], ir_type.as_pointer()), align=1)
-            return context.get_dummy_value()
-
-        return types.none(types.int64, type_), codegen
-
-    return load, store
-
-
-load_i64, store_i64 = _access(types.int64, _U64)
-load_i32, store_i32 = _access(types.int32, ir.IntType(32))
-load_u64, store_u64 = _access(types.uint64, _U64)
-load_u8, store_u8 = _access(types.uint8, ir.IntType(8))
-
-
-@intrinsic
-def copy_bytes(typing: Any, target: Any, source: Any, length: Any) -> Any:
-    """memmove(target, source, length)."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target, source = (builder.inttoptr(a, cgutils.voidptr_t) for a in args[:2])
-        cgutils.raw_memmove(builder, target, source, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), codegen
-
-
-@njit(inline="always")
-def _mix(seed, key, word):  # type: ignore[no-untyped-def]
-    """A word of the pattern: the finaliser of splitmix64 over a counter."""
-    x = seed + key * np.uint64(0x9E3779B97F4A7C15) + word * np.uint64(0xD1B54A32D192ED03)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@njit(cache=True, nogil=True)
-def copy_chunks(source, target, size):  # type: ignore[no-untyped-def]
+def copy_chunks(source: Ints, target: Ints, size: Ints) -> None:
     """Copy every chunk: addresses and bytes, int64 [C]."""
-    for i in range(len(size)):
-        copy_bytes(target[i], source[i], size[i])
+    for to, at, length in zip(target.tolist(), source.tolist(), size.tolist(), strict=True):
+        ctypes.memmove(to, at, length)
 
 
-@njit(cache=True, nogil=True)
-def fill_pattern(address, size, key, seed):  # type: ignore[no-untyped-def]
+def fill_pattern(address: Ints, size: Ints, key: Words, seed: np.uint64) -> None:
     """Write the pattern into every chunk: addresses and bytes int64 [C], keys uint64 [C]."""
-    for i in range(len(size)):
-        at, words = address[i], size[i] // 8
-        for w in range(words):
-            store_u64(at + 8 * w, _mix(seed, key[i], np.uint64(w)))
-        rest = _mix(seed, key[i], np.uint64(words))
-        for b in range(8 * words, size[i]):
-            store_u8(at + b, np.uint8(rest & np.uint64(255)))
-            rest >>= np.uint64(8)
+    for at, length, own in zip(address.tolist(), size.tolist(), key, strict=True):
+        for held, first in _blocks(at, length):
+            held[:] = _pattern(seed, own, first, held.size)
 
 
-@njit(cache=True, nogil=True)
-def wrong_chunks(address, size, key, seed, wrong):  # type: ignore[no-untyped-def]
+def wrong_chunks(address: Ints, size: Ints, key: Words, seed: np.uint64, wrong: Bools) -> int:
     """Set `wrong[i]` (bool [C]) where chunk i does not hold the pattern; how many."""
-    count = 0
-    for i in range(len(size)):
-        at, words = address[i], size[i] // 8
-        difference = np.uint64(0)
-        for w in range(words):
-            difference |= load_u64(at + 8 * w) ^ _mix(seed, key[i], np.uint64(w))
-        rest = _mix(seed, key[i], np.uint64(words))
-        for b in range(8 * words, size[i]):
-            difference |= np.uint64(load_u8(at + b)) ^ (rest & np.uint64(255))
-            rest >>= np.uint64(8)
-        wrong[i] = difference != 0
-        count += wrong[i]
-    return count
+    rows = zip(address.tolist(), size.tolist(), key, strict=True)
+    for i, (at, length, own) in enumerate(rows):
+        wrong[i] = any(
+            not np.array_equal(held, _pattern(seed, own, first, held.size))
+            for held, first in _blocks(at, length)
+        )
+    return int(wrong.sum())
 
 
-@njit(cache=True, nogil=True)
-def checksum_chunks(address, size, key, out):  # type: ignore[no-untyped-def]
+def checksum_chunks(address: Ints, size: Ints, key: Words, out: Words) -> None:
     """Write each chunk's checksum to `out` (uint64 [C]); it depends on the chunk's key and on the
     place of every byte.
     """
-    for i in range(len(size)):
-        at, words = address[i], size[i] // 8
-        chunk = np.uint64(0)
-        for w in range(words):
-            chunk = (chunk ^ load_u64(at + 8 * w)) * np.uint64(0x100000001B3) + np.uint64(w)
-        for b in range(8 * words, size[i]):
-            chunk = (chunk ^ np.uint64(load_u8(at + b))) * np.uint64(0x100000001B3)
-        out[i] = _mix(chunk, key[i], np.uint64(size[i]))
+    out[:] = size.astype(np.uint64)
+    rows = zip(address.tolist(), size.tolist(), key, strict=True)
+    for i, (at, length, own) in enumerate(rows):
+        for held, first in _blocks(at, length):
+            words = np.zeros(-(-held.size // 8), np.uint64)
+            words.view(np.uint8)[: held.size] = held
+            out[i : i + 1] += _mix(words, own, _numbers(first, words.size)).sum(dtype=np.uint64)
+
+
+def _blocks(address: int, size: int) -> Iterator[tuple[Array, int]]:
+    """The bytes of a chunk, uint8, a block at a time, each with the number of its first word."""
+    held = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    for first in range(0, -(-size // 8), _BLOCK):
+        yield held[8 * first : 8 * (first + _BLOCK)], first
+
+
+def _numbers(first: int, count: int) -> Words:
+    return np.arange(first, first + count, dtype=np.uint64)
+
+
+def _pattern(seed: np.uint64, key: np.uint64, first: int, size: int) -> Array:
+    """`size` bytes of a chunk's pattern from word `first` on, uint8."""
+    words = _mix(np.full(-(-size // 8), seed), key, _numbers(first, -(-size // 8)))
+    return words.astype("<u8", copy=False).view(np.uint8)[:size]
+
+
+def _mix(seed: Words, key: np.uint64, word: Words) -> Words:
+    """Words of the pattern: the finaliser of splitmix64 over a counter, modulo 2^64."""
+    x = seed + np.full(1, key) * _KEY + word * _WORD
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x

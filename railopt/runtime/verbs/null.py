@@ -18,15 +18,50 @@ import threading
 from typing import Any
 
 import numpy as np
-from numba import cfunc, types
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from railopt.base.kernels import kernel_part, njit
-from railopt.runtime.payload.pattern import copy_bytes as _copy
-from railopt.runtime.payload.pattern import load_i32 as _i32_at
-from railopt.runtime.payload.pattern import load_i64 as _i64_at
-from railopt.runtime.payload.pattern import store_i32 as _set_i32
-from railopt.runtime.payload.pattern import store_i64 as _set_i64
 from railopt.runtime.verbs import structs as s
+
+
+def _access(type_: Any, ir_type: Any) -> tuple[Any, Any]:
+    """(load, store) of one integer type at any address, aligned or not."""
+
+    @intrinsic
+    def load(typing: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.load(builder.inttoptr(args[0], ir_type.as_pointer()), align=1)
+
+        return type_(types.int64), codegen
+
+    @intrinsic
+    def store(typing: Any, address: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.store(args[1], builder.inttoptr(args[0], ir_type.as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.none(types.int64, type_), codegen
+
+    return load, store
+
+
+_i64_at, _set_i64 = _access(types.int64, ir.IntType(64))
+_i32_at, _set_i32 = _access(types.int32, ir.IntType(32))
+
+
+@intrinsic
+def _copy(typing: Any, target: Any, source: Any, length: Any) -> Any:
+    """memmove(target, source, length)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, source = (builder.inttoptr(a, cgutils.voidptr_t) for a in args[:2])
+        cgutils.raw_memmove(builder, target, source, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), codegen
+
 
 _L = {
     name: {field: at for field, (_, at) in fields.items()}
@@ -74,7 +109,7 @@ def _word(pointer, index):  # type: ignore[no-untyped-def]
     return pointer + PUBLIC + 8 * index
 
 
-@kernel_part()
+@njit
 def _push(cq, wr_id, status, opcode, length, imm):  # type: ignore[no-untyped-def]
     pushed, depth = _i64_at(_word(cq, C_PUSHED)), _i64_at(_word(cq, C_DEPTH))
     entry = _word(cq, C_ENTRIES) + (pushed % depth) * _WC_SIZE
@@ -87,7 +122,7 @@ def _push(cq, wr_id, status, opcode, length, imm):  # type: ignore[no-untyped-de
     return pushed + 1 - _i64_at(_word(cq, C_POLLED)) > depth
 
 
-@kernel_part()
+@njit
 def _covered(keys, key, address, length):  # type: ignore[no-untyped-def]
     """Whether `key` is registered for the range: rows of (key, first, last + 1), a counter in
     front.
@@ -99,7 +134,7 @@ def _covered(keys, key, address, length):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel_part()
+@njit
 def _execute(qp, wr):  # type: ignore[no-untyped-def]
     """Carry out one request: its completion status."""
     peer = _i64_at(_word(qp, Q_PEER))

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.checker import WORK
 from railopt.evidence.bounds import Witness
 
@@ -108,7 +108,7 @@ def cap_weights(sizes: Ints, rails: int, bound: int) -> tuple[int, Witness] | No
     return best * unit, {"kind": "dual", "weights": listed}
 
 
-@njit(cache=True)
+@kernel
 def _best(node: Node, bound: int, most_parts: int, best: Array) -> tuple[int, int]:
     """(bound, parts) in units, and the weights that show it in `best` int64 [m]; parts 0 where none
     beats `bound`.
@@ -143,7 +143,7 @@ def _best(node: Node, bound: int, most_parts: int, best: Array) -> tuple[int, in
     return bound, best_parts
 
 
-@kernel_part()
+@part
 def _rounded_down(node: Node, parts: int, weights: Weights) -> int:
     """Weights of the others rounded down; what all chunks weigh together."""
     total = node.caps * parts
@@ -154,7 +154,7 @@ def _rounded_down(node: Node, parts: int, weights: Weights) -> int:
     return total
 
 
-@kernel_part()
+@part
 def _with_caps(node: Node, asked: Asked, size: int, weight: int) -> int:
     """The size of a load of other chunks of this size and weight, with as many caps as it takes to
     weigh what is asked.
@@ -163,7 +163,7 @@ def _with_caps(node: Node, asked: Asked, size: int, weight: int) -> int:
     return size + caps * node.cap if caps <= node.caps else NEVER
 
 
-@kernel_part()
+@part
 def _too_small(
     node: Node, loads: Loads, begin: int, end: int, weights: Weights, asked: Asked, bound: int
 ) -> int:
@@ -177,7 +177,7 @@ def _too_small(
     return end
 
 
-@kernel_part()
+@part
 def _smallest_load(
     node: Node, table: Table, weights: Weights, asked: Asked, bound: int
 ) -> tuple[int, int]:
@@ -214,7 +214,7 @@ def _smallest_load(
     return smallest, chosen
 
 
-@kernel_part()
+@part
 def _remember(node: Node, loads: Loads, place: int, members: int) -> None:
     """Keep a set of others among the loads."""
     loads.size[place] = 0
@@ -223,7 +223,7 @@ def _remember(node: Node, loads: Loads, place: int, members: int) -> None:
         loads.size[place] += loads.has[place, i] * node.others[i]
 
 
-@kernel_part()
+@part
 def _lower(node: Node, has: Array, weights: Weights, spare: int) -> int:
     """Lower the weight of that chunk of a load that lost least, and of all of its size, of which
     there may be as many as `spare`; how many were lowered.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.policies.common import make_plan
 from railopt.solver.coupled.fallback import SHARES, first_bound, shared_out
-from railopt.solver.local.deadline import Deadline, Now
+from railopt.solver.local.deadline import Deadline, Now, wall_s
 from railopt.solver.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Race:
     seed: int = 0
     tolerance: Fraction = Fraction(0)
     report: Callable[[Progress], None] | None = None
-    clock: Now = time.perf_counter
+    clock: Now = wall_s
     began: float = field(init=False)
     rail: Rails | None = None
     value: Fraction = Fraction(-1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.solver.coupled.search_kernels import (
     Cell,
     State,
@@ -27,7 +27,7 @@ from railopt.solver.local.subsets import best_subset
 DRAWN = 24  # chunks that two rails share: 2 ** 12 sums on each side of the middle
 
 
-@njit(cache=True)
+@kernel
 def resplit(state: State, until: Array, enough: float, rounds: int, seed: int) -> None:
     """Relieve overloaded cells in at most `rounds` rounds, each of which lets one of them and
     another rail of its node share some of their chunks anew; none costs.
@@ -52,7 +52,7 @@ def resplit(state: State, until: Array, enough: float, rounds: int, seed: int) -
             _share(state, walk, cell, there, chosen, pool, buffers)
 
 
-@kernel_part()
+@part
 def _share(
     state: State, walk: Walk, cell: Cell, there: int, chosen: Array, pool: Array, buffers: Array
 ) -> None:
@@ -80,7 +80,7 @@ def _share(
                 put(state, chosen[i], there if rail[chosen[i]] == here else here)
 
 
-@kernel_part()
+@part
 def _window(state: State, cell: Cell, there: int) -> tuple[int, int]:
     """The bytes, from and to, with which neither `cell.rail` nor `there` is overloaded; where they
     are too many, what overloads both by the same weight.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 SEND, RECV = 0, 1
 SPLIT = 10  # chunks that one re-split looks at: 2 ** 10 subsets
@@ -79,7 +79,7 @@ class Exchange(NamedTuple):
     partner: np.int64
 
 
-@njit(cache=True)
+@kernel
 def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Array, Array]:
     """`start`, `members` and `below` of a State; `order` is by size, largest first."""
     start = np.zeros((2, nodes + 1), np.int64)
@@ -105,7 +105,7 @@ def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Arr
     return start, members, below
 
 
-@njit(cache=True)
+@kernel
 def loads(end: Array, size: Array, rail: Array, nodes: int, rails: int) -> Array:
     """int64 [2, nodes, rails]: bytes on every cell."""
     load = np.zeros((2, nodes, rails), np.int64)
@@ -115,14 +115,14 @@ def loads(end: Array, size: Array, rail: Array, nodes: int, rails: int) -> Array
     return load
 
 
-@kernel_part()
+@part
 def _cost(over: int, weight: float) -> float:
     """(weight * overload) ** 2 of a cell that carries `over` bytes more than its capacity."""
     excess = max(over, 0) * weight
     return excess * excess
 
 
-@kernel_part()
+@part
 def shift(state: State, side: int, node: int, here: int, there: int, moved: int) -> float:
     """What it costs to shift `moved` bytes of a node from rail `here` to rail `there`."""
     load, capacity, weight = state.load, state.capacity, state.weight
@@ -137,7 +137,7 @@ def shift(state: State, side: int, node: int, here: int, there: int, moved: int)
     )
 
 
-@kernel_part()
+@part
 def put(state: State, chunk: int, to: int) -> None:
     """Move a chunk to another rail."""
     rail, size = state.rail[chunk], state.size[chunk]
@@ -147,7 +147,7 @@ def put(state: State, chunk: int, to: int) -> None:
     state.rail[chunk] = to
 
 
-@kernel_part()
+@part
 def worst(state: State, draw: bool) -> tuple[float, Cell]:
     """(weighted overload of the worst cell; that cell or, with `draw`, any overloaded one)."""
     load, capacity, weight = state.load, state.capacity, state.weight
@@ -166,7 +166,7 @@ def worst(state: State, draw: bool) -> tuple[float, Cell]:
     return most, Cell(found_side, found_node, found_rail)
 
 
-@kernel_part()
+@part
 def _best_move(state: State, cell: Cell, chunk: int, best: Exchange) -> tuple[Exchange, int]:
     """The best of `best` and the chunk's moves to other rails, and how many moves there were."""
     side, node, here = cell
@@ -184,7 +184,7 @@ def _best_move(state: State, cell: Cell, chunk: int, best: Exchange) -> tuple[Ex
     return best, tried
 
 
-@kernel_part()
+@part
 def _best_swap(
     state: State, walk: Walk, cell: Cell, step: int, place: int, reach: int, best: Exchange
 ) -> tuple[Exchange, int]:
@@ -218,7 +218,7 @@ def _best_swap(
     return best, tried
 
 
-@kernel_part()
+@part
 def _best_exchange(state: State, walk: Walk, cell: Cell, step: int, evaluations: int) -> Exchange:
     """The best move or swap that takes bytes off a cell.
 
@@ -257,7 +257,7 @@ def _best_exchange(state: State, walk: Walk, cell: Cell, step: int, evaluations:
     return best
 
 
-@kernel_part()
+@part
 def draw(state: State, walk: Walk, cell: Cell, there: int) -> int:
     """Draw chunks of a node on its rails `cell.rail` and `there` into `walk.chosen`, at most two of
     one size on a rail; how many.
@@ -296,7 +296,7 @@ def draw(state: State, walk: Walk, cell: Cell, there: int) -> int:
     return count
 
 
-@kernel_part()
+@part
 def _best_split(
     state: State, walk: Walk, cell: Cell, there: int, chosen: Array
 ) -> tuple[float, int]:
@@ -327,7 +327,7 @@ def _best_split(
     return best, best_mask
 
 
-@kernel_part()
+@part
 def far_change(state: State, walk: Walk, cell: Cell, there: int, chosen: Array, mask: int) -> float:
     """What it costs at the far ends to let the chosen chunks of the mask change between the rails
     `cell.rail` and `there`.
@@ -346,7 +346,7 @@ def far_change(state: State, walk: Walk, cell: Cell, there: int, chosen: Array, 
     return change
 
 
-@kernel_part()
+@part
 def _overload_cost(state: State, walk: Walk, cell: Cell, there: int, chosen: Array) -> float:
     """What the far ends of the chosen chunks cost on rails `cell.rail` and `there` now."""
     other, here = 1 - cell.side, cell.rail
@@ -363,7 +363,7 @@ def _overload_cost(state: State, walk: Walk, cell: Cell, there: int, chosen: Arr
     return spare
 
 
-@kernel_part()
+@part
 def _next_change(
     state: State, walk: Walk, cell: Cell, step: int, evaluations: int
 ) -> tuple[int, int, int]:
@@ -394,7 +394,7 @@ def _next_change(
     return 2, 3, found.to
 
 
-@njit(cache=True)
+@kernel
 def tabu(
     state: State, until: Array, enough: float, steps: int, evaluations: int, seed: int
 ) -> float:
@@ -438,7 +438,7 @@ def tabu(
     return best
 
 
-@njit(cache=True)
+@kernel
 def complete(state: State, order: Array, slots: Array, anchored: Array, side: int) -> None:
     """Plan anew, chunk by chunk in the given order: each to the rail that is fullest least at both
     ends, relative to capacity.

@@ -45,7 +45,7 @@ def solve(
     start      a plan of these chunks that is known already
     report     called with a Progress whenever value or bound improve, or a longer step begins
 
-    On a first run the compilation of kernels is part of that time.  An interrupt (Ctrl-C) ends the
+    The time in which kernels are compiled or loaded does not count.  An interrupt (Ctrl-C) ends the
     race; the best so far is returned, with "interrupted" among the notes.  So are steps that
     failed: what the others know stays.
     """

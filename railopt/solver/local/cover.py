@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 FOUND, REFUTED, GAVE_UP = 1, 0, -1
 NEVER = np.int64(1) << np.int64(62)  # more than any load wastes
@@ -82,7 +82,7 @@ class Stack(NamedTuple):
     room: Array
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def popcount(x: Any) -> Any:
     """How many bits of a uint64 are set; signed, since numba adds int64 and uint64 as floats."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -91,7 +91,7 @@ def popcount(x: Any) -> Any:
     return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@kernel_part()
+@part
 def masks_of(loads: Loads) -> Masks:
     """The masks of a list of loads."""
     table, counts = loads.table, loads.counts
@@ -110,7 +110,7 @@ def masks_of(loads: Loads) -> Masks:
     return Masks(more, first_row, of_class, loose, rarest_first(more, first_row, counts.size))
 
 
-@kernel_part()
+@part
 def rarest_first(more: Array, first_row: Array, types: int) -> Array:
     """`Masks.order`, equal ones by index; by insertion, which compiles quickly."""
     order, having = np.zeros(types, np.int64), np.zeros(types, np.int64)
@@ -125,7 +125,7 @@ def rarest_first(more: Array, first_row: Array, types: int) -> Array:
     return order
 
 
-@kernel_part()
+@part
 def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
     """`Masks.loose`."""
     loose = np.zeros(wastes.size, np.bool_)
@@ -137,7 +137,7 @@ def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
     return loose
 
 
-@kernel_part()
+@part
 def stack_of(loads: Loads, budget: int) -> Stack:
     """An empty branch: all loads usable, all jobs left, all rails free."""
     number, levels = loads.table.shape[0], loads.rails.sum() + 1
@@ -158,7 +158,7 @@ def stack_of(loads: Loads, budget: int) -> Stack:
     return stack
 
 
-@kernel_part()
+@part
 def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
     """(type of job left with the fewest usable loads, how many); type -1 where no job is left."""
     usable, left, more = stack.usable[level], stack.left[level], masks.more
@@ -177,7 +177,7 @@ def rarest(masks: Masks, stack: Stack, level: int) -> tuple[int, int]:
     return kind, fewest
 
 
-@kernel_part()
+@part
 def next_choice(stack: Stack, level: int) -> int:
     """The next load to try at a level, taken from its choices; -1 where none is left."""
     choices, w = stack.choices[level], stack.at[level]
@@ -191,7 +191,7 @@ def next_choice(stack: Stack, level: int) -> int:
     return (w << 6) + popcount(bit - np.uint64(1))
 
 
-@kernel_part()
+@part
 def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: int) -> bool:
     """Whether a job left fits into `waste`, alone or in place of a smaller one of the load that is
     not of type `keep`.
@@ -207,7 +207,7 @@ def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: in
     return False
 
 
-@kernel_part()
+@part
 def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> None:
     """Choose a load: what is usable and free at the next level, whose `left` is known; afterwards
     the load is not usable at this level any more.
@@ -235,7 +235,7 @@ def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> 
     stack.usable[level, load >> 6] ^= np.uint64(1) << np.uint64(load & 63)
 
 
-@njit(cache=True)
+@kernel
 def search(loads: Loads, budget: int, max_steps: int, chosen: Array) -> tuple[int, int]:
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
     for an idle rail.

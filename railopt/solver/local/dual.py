@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from railopt.base.arrays import Array, Ints
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 PRICING_NODES = 4_000_000  # of the knapsack's search
 NODES_A_SECOND = 20_000_000
@@ -25,7 +25,7 @@ TABLE = 1 << 21  # jobs x capacity up to which a knapsack is solved sum by sum
 SUMS_A_NODE = 64  # of these that take as long as a node of the search
 
 
-@njit(cache=True)
+@kernel
 def known_weights(sizes: Array, rails: int, capacity: int, weights: Array) -> bool:
     """Whether L2 or a u(k) refutes `capacity`; then `weights` int64 [n] says how.
 
@@ -60,7 +60,7 @@ def known_weights(sizes: Array, rails: int, capacity: int, weights: Array) -> bo
     return False
 
 
-@njit(cache=True)
+@kernel
 def known_bound(sizes: Array, rails: int, low: int, high: int) -> int:
     """The least capacity in [low, high + 1] that bisection with `known_weights` does not refute."""
     weights = np.empty(sizes.size, np.int64)
@@ -73,7 +73,7 @@ def known_bound(sizes: Array, rails: int, low: int, high: int) -> int:
     return low
 
 
-@njit(cache=True)
+@kernel
 def product_at_most(a: int, b: int, c: int, d: int) -> bool:
     """a * b <= c * d, exactly, of integers from 0 to 2**63 - 1: in floats where these are sure,
     else in 128 bits, as (high, low) words of 64.
@@ -88,7 +88,7 @@ def product_at_most(a: int, b: int, c: int, d: int) -> bool:
     return high_left < high_right or (high_left == high_right and low_left <= low_right)
 
 
-@kernel_part()
+@part
 def _wide_product(a: Any, b: Any) -> tuple[Any, Any]:
     """(high, low) words uint64 of a product of two uint64."""
     half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -99,14 +99,14 @@ def _wide_product(a: Any, b: Any) -> tuple[Any, Any]:
     return a_high * b_high + (middle >> half) + (cross >> half), (cross << half) | (low & mask)
 
 
-@njit(cache=True)
+@kernel
 def by_sums(counts: Array, capacity: int, max_nodes: int) -> bool:
     """Whether going through all sums up to `capacity` is cheap, and no dearer than `max_nodes`."""
     work = float(counts.sum()) * float(capacity)
     return work <= min(float(TABLE), float(max_nodes) * SUMS_A_NODE)
 
 
-@njit(cache=True)
+@kernel
 def smallest_from(sizes: Array) -> Array:
     """int64 [n]: the least of sizes[i:]."""
     least = sizes.copy()
@@ -115,7 +115,7 @@ def smallest_from(sizes: Array) -> Array:
     return least
 
 
-@njit(cache=True)
+@kernel
 def heaviest_load(
     sizes: Array,
     counts: Array,
@@ -177,7 +177,7 @@ def heaviest_load(
         i += 1
 
 
-@kernel_part()
+@part
 def _among_sums(
     sizes: Array, counts: Array, weights: Array, capacity: int, best: int, load: Array
 ) -> int:
@@ -190,7 +190,7 @@ def _among_sums(
     return max(best, heaviest.max())
 
 
-@njit(cache=True)
+@kernel
 def heaviest_loads(
     sizes: Array, counts: Array, weights: Array, capacity: int, enough: int
 ) -> tuple[Array, Array]:

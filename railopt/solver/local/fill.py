@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.solver.local.cover import FOUND, Loads, search
 from railopt.solver.local.subsets import POOL, best_subset, shuffle
 from railopt.solver.local.window import (
@@ -48,7 +48,7 @@ class Sharing(NamedTuple):
     width: int
 
 
-@njit(cache=True)
+@kernel
 def resplit(sharing: Sharing, assignment: Array, loads: Array) -> bool:
     """Re-split the rail that is done last with the first, then with random ones, until none is
     above its capacity.
@@ -103,7 +103,7 @@ def resplit(sharing: Sharing, assignment: Array, loads: Array) -> bool:
     return bool((loads <= capacities).all())
 
 
-@kernel_part()
+@part
 def few_more(sizes: Array, jobs: Array, count: int, need: int, share: int, taken: Array) -> int:
     """`need` less the sum of two, else three, of jobs[:count] that fill it but for `share`; -1
     where none do.
@@ -163,7 +163,7 @@ class Scratch(NamedTuple):
     buffers: Array
 
 
-@kernel_part()
+@part
 def scratch_of(filling: Filling) -> Scratch:
     """Buffers, with all jobs left."""
     jobs = filling.sizes.size
@@ -187,7 +187,7 @@ class Room(NamedTuple):
     share: int
 
 
-@kernel_part()
+@part
 def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) -> int:
     """Fill a rail with few of the jobs left, marked as `taken`; returns what it wastes, -1 where
     that failed.
@@ -220,7 +220,7 @@ def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) 
     return waste
 
 
-@kernel_part()
+@part
 def fill_beside_caps(filling: Filling, scratch: Scratch, room: Room) -> int:
     """Fill a rail with caps and two of the other jobs left, now and then or where none can with
     three, marked as `taken`; returns what it wastes, -1 where that failed.
@@ -261,7 +261,7 @@ def fill_beside_caps(filling: Filling, scratch: Scratch, room: Room) -> int:
     return waste
 
 
-@kernel_part()
+@part
 def fill_fully(filling: Filling, scratch: Scratch, room: Room, reserved: int) -> int:
     """Fill a rail with the largest job left and a random set of others that wastes at most its
     share, the `reserved` smallest left out; marked as `taken`.  Returns the waste, -1 where that
@@ -287,7 +287,7 @@ def fill_fully(filling: Filling, scratch: Scratch, room: Room, reserved: int) ->
     return need - total
 
 
-@kernel_part()
+@part
 def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: int) -> int:
     """Fill a rail, sparsely where asked for and possible; returns its waste, -1 where it could not
     be filled.
@@ -321,7 +321,7 @@ def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: i
     return -1
 
 
-@kernel_part()
+@part
 def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[int, int]:
     """(jobs left, first in `scratch.rest`; slack left), after filling all but `keep` rails; -1 jobs
     where a rail could not be filled.
@@ -349,7 +349,7 @@ def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[i
     return left, slack
 
 
-@kernel_part()
+@part
 def exchange(filling: Filling, scratch: Scratch, rail: int, assignment: Array) -> bool:
     """Let a filled rail change its jobs for as many of those left, or its own, that make the same
     load: all but three at random, and these, or two, such that they do.  It keeps its own where
@@ -383,7 +383,7 @@ def exchange(filling: Filling, scratch: Scratch, rail: int, assignment: Array) -
     return changed
 
 
-@njit(cache=True)
+@kernel
 def complete(
     sizes: Array, capacities: Array, max_loads: int, max_steps: int, rail_of: Array
 ) -> bool:
@@ -415,7 +415,7 @@ def complete(
     return status == FOUND
 
 
-@njit(cache=True)
+@kernel
 def on_rails(chosen: Array, classes: Array, class_of: Array) -> Array:
     """int64 [rails]: the load of each rail, -1 where it is idle, from those that a cover chose."""
     load_of = np.full(class_of.size, -1, np.int64)
@@ -428,7 +428,7 @@ def on_rails(chosen: Array, classes: Array, class_of: Array) -> Array:
     return load_of
 
 
-@njit(cache=True)
+@kernel
 def spread(sizes: Array, types: Array, table: Array, chosen: Array, rail_of: Array) -> None:
     """The rail of each job from the loads that a cover chose, one a rail."""
     for t in range(types.size):
@@ -442,7 +442,7 @@ def spread(sizes: Array, types: Array, table: Array, chosen: Array, rail_of: Arr
                     job += 1
 
 
-@njit(cache=True)
+@kernel
 def fill_up(filling: Filling, assignment: Array) -> bool:
     """A random filling of all but `keep` rails, `assignment` int64 [n] -1 for the jobs left;
     whether they could be filled.
@@ -452,7 +452,7 @@ def fill_up(filling: Filling, assignment: Array) -> bool:
     return left >= 0 and slack >= 0
 
 
-@njit(cache=True)
+@kernel
 def fit(filling: Filling, walks: int, assignment: Array) -> bool:
     """Search the kept rails of a filling exactly: as they are, or after each of some walks, on
     which the filled rails exchange their jobs for those left.  True with an `assignment` within

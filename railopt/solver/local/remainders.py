@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Bools, Ints
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 from railopt.solver.local.state import LARGEST
 from railopt.solver.local.subsets import shuffle
 
@@ -105,7 +105,7 @@ def most_frequent(sizes: Ints) -> tuple[int, int]:
     return int(sizes[starts[longest]]), int(runs[longest])
 
 
-@njit(cache=True)
+@kernel
 def _fill(
     sizes: Array, cap: int, capacities: Array, barred: Array, tries: int, seed: int, rail: Array
 ) -> bool:
@@ -136,7 +136,7 @@ def _fill(
     return False
 
 
-@kernel_part()
+@part
 def _stir(items: Array) -> None:
     """Some pairs change places: enough for another try, and shorter than a shuffle."""
     for _ in range(STIRRED):
@@ -144,7 +144,7 @@ def _stir(items: Array) -> None:
         items[i], items[j] = items[j], items[i]
 
 
-@kernel_part()
+@part
 def _deal(task: Filling, slack: int, ways: Ways) -> bool:
     """One try: the others to the rails, group by group, after those that are more than the groups
     can share out went anywhere; whether no more than `slack` is wasted.
@@ -176,7 +176,7 @@ def _deal(task: Filling, slack: int, ways: Ways) -> bool:
     return True
 
 
-@kernel_part()
+@part
 def _even(task: Filling, shared: Array, later: Array, room: int, fair: int) -> int:
     """What a group wastes of its room beside caps, if that is about fair, or becomes so where one
     of its chunks is exchanged for a later one; else -1.
@@ -194,13 +194,13 @@ def _even(task: Filling, shared: Array, later: Array, room: int, fair: int) -> i
     return -1
 
 
-@kernel_part()
+@part
 def _tolerable(slack: int, rails: int, cap: int) -> int:
     """What one rail may waste: all, or, of much, a few times its share."""
     return min(slack, max(1, cap // 32, 3 * slack // rails))
 
 
-@kernel_part()
+@part
 def _enough(most: int, cap: int) -> int:
     """How many chunks have about `FEW` sets that waste at most `most` of a rail."""
     count = 6
@@ -209,7 +209,7 @@ def _enough(most: int, cap: int) -> int:
     return count
 
 
-@kernel_part()
+@part
 def _scatter(task: Filling, chunks: Array) -> bool:
     """Chunks to any rails, those with more room more often; whether they fit."""
     for i in range(chunks.size):
@@ -223,7 +223,7 @@ def _scatter(task: Filling, chunks: Array) -> bool:
     return True
 
 
-@kernel_part()
+@part
 def _share(
     task: Filling, shared: Array, rails: Array, wastes: tuple[int, int, int], ways: Ways
 ) -> int:
@@ -264,7 +264,7 @@ def _share(
     return found
 
 
-@kernel_part()
+@part
 def _alike(task: Filling, shared: Array, some: Array, others: Array) -> bool:
     """Whether the chunks can do with some rails, in turn, what they can with others."""
     if some.size != others.size:
@@ -279,7 +279,7 @@ def _alike(task: Filling, shared: Array, some: Array, others: Array) -> bool:
     return True
 
 
-@kernel_part()
+@part
 def _best_of_two(
     task: Filling, shared: Array, rails: Array, most: int, ways: Ways, half: int
 ) -> int:
@@ -304,7 +304,7 @@ def _best_of_two(
     return int(length)
 
 
-@kernel_part()
+@part
 def _list(ways: Ways, half: int, length: int, chosen: int, waste: int, on_first: int) -> int:
     """Keep a set, the first `length` listed, if it wastes less than it is known to; how many are
     listed then.
@@ -318,7 +318,7 @@ def _list(ways: Ways, half: int, length: int, chosen: int, waste: int, on_first:
     return length + 1
 
 
-@kernel_part()
+@part
 def _little(task: Filling, shared: Array, rail: int, most: int, ways: Ways, start: int) -> int:
     """Write the sets that may lie on a rail and waste at most `most` of it into `few` from `start`
     on; where they end.
@@ -337,7 +337,7 @@ def _little(task: Filling, shared: Array, rail: int, most: int, ways: Ways, star
     return end
 
 
-@kernel_part()
+@part
 def _add_caps(sizes: Array, capacities: Array, cap: int, rail: Array) -> bool:
     """The caps into the rooms that the others left, rail after rail; False where the others
     overfill one.

@@ -7,12 +7,12 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 POOL = 60  # jobs in a pool at most: their subset is the bits of an int64
 
 
-@kernel_part()
+@part
 def sorted_sums(
     pool: Array, start: int, stop: int, most: int, found: Array, spare: Array
 ) -> tuple[int, int]:
@@ -46,7 +46,7 @@ def sorted_sums(
     return size, end
 
 
-@njit(cache=True)
+@kernel
 def best_subset(pool: Array, length: int, low: int, high: int, buffers: Array) -> tuple[int, int]:
     """(sum, mask) of a subset of pool[:length] with the largest sum of at most `high`; any sum of
     at least `low` will do.
@@ -73,7 +73,7 @@ def best_subset(pool: Array, length: int, low: int, high: int, buffers: Array) -
     return best, mask
 
 
-@njit(cache=True)
+@kernel
 def shuffle(items: Array, length: int) -> None:
     """Permute items[:length] in place with numba's own generator (`np.random.seed` inside a kernel
     sets it).
@@ -83,7 +83,7 @@ def shuffle(items: Array, length: int) -> None:
         items[i], items[j] = items[j], items[i]
 
 
-@njit(cache=True)
+@kernel
 def seeded(seed: int) -> None:
     """Seed the generator that the kernels draw from."""
     np.random.seed(seed)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 
 
-@njit(cache=True)
+@kernel
 def loads_of(sizes: Array, assignment: Array, rails: int) -> Array:
     """int64 [rails]: bytes on each rail, exact."""
     loads = np.zeros(rails, np.int64)
@@ -22,7 +22,7 @@ def loads_of(sizes: Array, assignment: Array, rails: int) -> Array:
     return loads
 
 
-@njit(cache=True)
+@kernel
 def lpt(sizes: Array, rails: int) -> Array:
     """Each job, largest first, to the emptiest rail."""
     assignment, loads = np.empty(sizes.size, np.int64), np.zeros(rails, np.int64)
@@ -36,7 +36,7 @@ def lpt(sizes: Array, rails: int) -> Array:
     return assignment
 
 
-@njit(cache=True)
+@kernel
 def counted(sizes: Array, rails: int) -> Array:
     """LPT on two groups of rails, by number of jobs: k rails share the smallest k (q + 1) of the
     l = q N + k largest jobs, the other rails the others; l makes these k rails fullest.  Good for
@@ -67,7 +67,7 @@ def counted(sizes: Array, rails: int) -> Array:
     return assignment
 
 
-@njit(cache=True)
+@kernel
 def lpt_by_speed(sizes: Array, speeds: Array) -> Array:
     """Each job, largest first, to the rail that would be done with it first; speeds float64."""
     loads, assignment = np.zeros(speeds.size, np.float64), np.empty(sizes.size, np.int64)
@@ -78,7 +78,7 @@ def lpt_by_speed(sizes: Array, speeds: Array) -> Array:
     return assignment
 
 
-@njit(cache=True)
+@kernel
 def first_fit(sizes: Array, capacities: Array, assignment: Array) -> bool:
     """Each job, largest first, to the first rail with room, from the last (and slowest) rail on;
     whether all found one.
@@ -95,7 +95,7 @@ def first_fit(sizes: Array, capacities: Array, assignment: Array) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def differencing(sizes: Array, rails: int) -> Array:
     """Partial partitions, the two with the largest spread joined: fullest rails of one with
     emptiest of the other.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import kernel_part, njit
+from railopt.base.kernels import kernel, part
 
 
 class Half(NamedTuple):
@@ -32,7 +32,7 @@ class Half(NamedTuple):
     peaks: Array
 
 
-@kernel_part()
+@part
 def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
     """The sets of types (int64 [types], and how many of each) with a sum of at most `high`; none
     where there are more than `limit`.
@@ -45,7 +45,7 @@ def half_sums(sizes: Array, counts: Array, high: int, limit: int) -> Half:
     return Half(sums, codes, nothing, nothing)
 
 
-@njit(cache=True)
+@kernel
 def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[Array, Array]:
     """What `half_sums` has, as a plain tuple.
 
@@ -77,7 +77,7 @@ def sums_and_codes(sizes: Array, counts: Array, high: int, limit: int) -> tuple[
     return sums[:size].copy(), codes[:size].copy()
 
 
-@kernel_part()
+@part
 def weights_of_codes(counts: Array, weights: Array) -> Array:
     """int64 [codes]: what the set with each code weighs, by weights int64 [types]."""
     found, size = np.zeros((counts + 1).prod(), np.int64), 1
@@ -88,7 +88,7 @@ def weights_of_codes(counts: Array, weights: Array) -> Array:
     return found
 
 
-@njit(cache=True)
+@kernel
 def weighed(codes: Array, counts: Array, weights: Array) -> tuple[Array, Array]:
     """(`Half.weights`, `Half.peaks`) of the sets with these codes, by weights int64 [types]; of few
     jobs, since the codes of either half of the types are all gone through.
@@ -104,7 +104,7 @@ def weighed(codes: Array, counts: Array, weights: Array) -> tuple[Array, Array]:
     return found, peaks
 
 
-@njit(cache=True)
+@kernel
 def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> int:
     """How many pairs of sorted `left` and `right` have a sum in [low, high]; counts no further than
     `limit`.
@@ -121,7 +121,7 @@ def count_window(left: Array, right: Array, low: int, high: int, limit: int) -> 
     return found
 
 
-@njit(cache=True)
+@kernel
 def count_heavy(left: Half, right: Half, low: int, high: int, least: int, limit: int) -> int:
     """How many sets in the window [low, high] weigh at least `least`; counts no further than
     `limit`.
@@ -152,7 +152,7 @@ class Found(NamedTuple):
     codes: Array
 
 
-@kernel_part()
+@part
 def list_window(left: Half, right: Half, low: int, high: int, least: int, found: Found) -> None:
     """The sets in the window [low, high] that weigh at least `least`, into `found`."""
     start, stop, k = right.sums.size, right.sums.size, 0
@@ -188,7 +188,7 @@ class Bounds(NamedTuple):
     spare: int
 
 
-@njit(cache=True)
+@kernel
 def list_loads(
     left: Half, right: Half, counts: Array, bounds: Bounds, limit: int
 ) -> tuple[bool, Array, Array, Array, Array]:
@@ -227,7 +227,7 @@ def list_loads(
     return few, costs[order], wastes[order], classes[order], table
 
 
-@kernel_part()
+@part
 def decode(code: int, counts: Array, numbers: Array) -> None:
     """How many of each type a code says, into `numbers` int16 [types]."""
     for t in range(counts.size):
@@ -239,7 +239,7 @@ def decode(code: int, counts: Array, numbers: Array) -> None:
             code //= counts[t] + 1
 
 
-@njit(cache=True)
+@kernel
 def classed(capacities: Array) -> tuple[Array, Array, Array]:
     """(distinct capacities, how many rails have each, the class of each rail), all int64."""
     distinct = np.unique(capacities)
@@ -250,7 +250,7 @@ def classed(capacities: Array) -> tuple[Array, Array, Array]:
     return distinct, rails, class_of
 
 
-@njit(cache=True)
+@kernel
 def interleaved(sizes: Array) -> tuple[Array, Array]:
     """(distinct sizes, how many of each) of sorted sizes, small and large in both halves: the
     kernel's order of types.
@@ -266,7 +266,7 @@ def interleaved(sizes: Array) -> tuple[Array, Array]:
     return distinct[order], counts[order]
 
 
-@njit(cache=True)
+@kernel
 def codes_fit(counts: Array) -> bool:
     """Whether the codes of both halves stay below 2**62."""
     middle = (counts.size + 1) // 2

@@ -1,299 +1,181 @@
-"""Parts of kernels are called by kernels alone; whoever wants to know hears of compilations."""
+"""Kernels: the same results interpreted and compiled, compiled when it pays, whatever numba does."""
 
 from __future__ import annotations
 
-import ast
-import fcntl
-import gc
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import numba
+import numpy as np
 import pytest
 
-import railopt
-from railopt.base.kernels import TRIED
+from railopt.base.kernels import kernel, part
 
-ROOT = Path(railopt.__file__).parent.parent
-FOLDERS = ("railopt", "tests", "experiments", "examples", "proofs")
-COMPILED = ("njit", "kernel_part", "overload", "intrinsic", "cfunc")
-
-
-def _texts() -> dict[str, str]:
-    """Every file by its dotted name."""
-    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text() for path in files
-    }
-
-
-def _decorators(node: ast.AST) -> list[str]:
-    """The names of a function's decorators, without their arguments."""
-    return [ast.unparse(d).partition("(")[0] for d in getattr(node, "decorator_list", ())]
-
-
-def _parts(texts: dict[str, str]) -> set[str]:
-    """The dotted names of all parts."""
-    return {
-        f"{module}.{node.name}"
-        for module, text in texts.items()
-        if "@kernel_part" in text
-        for node in ast.parse(text).body
-        if isinstance(node, ast.FunctionDef) and "kernel_part" in _decorators(node)
-    }
-
-
-def _imported(tree: ast.Module) -> dict[str, str]:
-    """What each imported name of a file stands for."""
-    return {
-        alias.asname or alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-
-
-def _used_by_python(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """The names and the attributes that are read outside compiled functions."""
-    if set(_decorators(node)) & set(COMPILED):
-        return
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        yield (node.id,)
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        yield node.value.id, node.attr
-    for child in ast.iter_child_nodes(node):
-        yield from _used_by_python(child)
-
-
-def _wrong_uses(module: str, text: str, parts: set[str]) -> set[str]:
-    """The parts that Python code of a file uses."""
-    tree = ast.parse(text)
-    names = _imported(tree)
-    return parts.intersection(
-        ".".join((names.get(first, f"{module}.{first}"), *rest))
-        for first, *rest in _used_by_python(tree)
-    )
-
-
-def test_python_calls_no_part() -> None:
-    texts = _texts()
-    parts = _parts(texts)
-    files = "|".join({part.split(".")[-2] for part in parts})
-    imports = re.compile(rf"^\s*(from|import) .*\b({files})\b|^\s+({files})( as \w+)?,$", re.M)
-    near = {m: text for m, text in texts.items() if "@kernel_part" in text or imports.search(text)}
-    wrong = {module: _wrong_uses(module, text, parts) for module, text in near.items()}
-    assert parts
-    assert {module: uses for module, uses in wrong.items() if uses} == {}
-
-
-def test_a_call_from_python_is_seen() -> None:
-    text = (
-        "from a import b\nfrom a.b import f\n\n@kernel_part()\ndef g():\n    f()\n\n"
-        "def h():\n    b.e()\n    g()\n"
-    )
-    assert _wrong_uses("c", text, {"a.b.e", "a.b.f", "c.g"}) == {"a.b.e", "c.g"}
-
-
-TOLD = """
-import gc, sys
-from railopt.base import kernels as compiled
-assert "numba" not in sys.modules
-heard = []
-
-@compiled.kernel_part()
-def inner(a):
-    return a + 1
-
-@compiled.njit()
-def outer(a):
-    return inner(a)
-
-with compiled.told(lambda: heard.append(gc.isenabled())):
-    assert outer(1) == 2 and outer(1.5) == 2.5
-assert heard == [False] and gc.isenabled(), heard
-with compiled.told(lambda: heard.append("compiled again")):
-    assert outer(2) == 3
-assert outer(2j) == 1 + 2j and len(heard) == 1, heard
-"""
-
-
-def test_a_compilation_is_told_once_and_collects_no_garbage() -> None:
-    assert gc.isenabled()
-    subprocess.run([sys.executable, "-c", TOLD], check=True)
-
-
-LINKED = """
+MODULE = """
 import sys
 import numpy as np
-from railopt.base import kernels as compiled
-if sys.argv[1] == "as numba does":
-    compiled.TRIED = 0, 0
+from railopt.base.kernels import compiling_s, kernel, part
 
-@compiled.kernel_part()
-def inmost(a, k):
-    a[k] += k
+@part
+def larger(a, b):
+    return a if a > b else b
 
-@compiled.kernel_part()
-def inner(a):
-    for k in range(len(a)):
-        inmost(a, k)
-    return a.sum()
+@kernel
+def most(values):
+    found = values[0]
+    for i in range(values.size):
+        found = larger(found, values[i])
+    return found
 
-@compiled.njit()
-def outer(a):
-    return inner(a) + inner(a[::2])
+@kernel(nogil=True)
+def most_of_two(values, others):
+    if values.size == 0:
+        raise ValueError("nothing to compare")
+    return larger(most(values), most(others))
+"""
 
-assert outer(np.arange(4)) == 12 + 5
-libraries = {part.overloads[part.signatures[0]].library for part in (inmost, inner)}
-print(*{type(library).__name__ for library in libraries})
+CALL = """
+import loops
+values = np.arange({size})
+for _ in range({times}):
+    assert loops.most_of_two(values, values[::-1].copy()) == {size} - 1
+print("numba" in sys.modules)
 """
 
 
-@pytest.mark.parametrize(
-    ("how", "kept"), [("for linking", "Linked"), ("as numba does", "JITCodeLibrary")]
-)
-def test_parts_are_linked_into_kernels_and_have_no_code_of_their_own(how: str, kept: str) -> None:
-    """Whatever numba of later makes of it, kernels compute the same; with ours, it is less work."""
-    done = subprocess.run(
-        [sys.executable, "-c", LINKED, how], check=True, capture_output=True, text=True
+def ran(
+    folder: Path, code: str, mode: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A process that imports `loops` from a folder, where numba keeps its cache too."""
+    if not (folder / "loops.py").exists():
+        (folder / "loops.py").write_text(MODULE)
+    root = str(Path(__file__).resolve().parents[3])
+    given = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{root}", **environment}
+    given.pop("NUMBA_CACHE_DIR", None)
+    given.pop("RAILOPT_COMPILE", None)
+    if mode is not None:
+        given["RAILOPT_COMPILE"] = mode
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import sys\nimport numpy as np\n" + code],
+        env=given,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    tried = numba.version_info.short <= TRIED
-    assert done.stdout.strip() == (kept if tried else "JITCodeLibrary")
 
 
-FOREIGN = """
-import numba
-import numpy as np
-from railopt.base import kernels as compiled
-
-@compiled.njit()
-def ours(a):
-    return a + 1
-
-@numba.njit(no_cpython_wrapper=True)
-def inner(a):
-    return a * np.zeros(2).size
-
-@numba.njit
-def foreign(a):
-    return inner(a)
-
-assert (ours(1), foreign(3)) == (2, 6)
-print(type(inner.overloads[inner.signatures[0]].library).__name__)
-"""
+def cached(folder: Path) -> list[Path]:
+    return sorted((folder / "__pycache__").glob("loops.*.nb[ic]"))
 
 
-def test_kernels_of_others_are_compiled_as_numba_does() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FOREIGN], check=True, capture_output=True, text=True
+def call(size: int = 10, times: int = 1) -> str:
+    return CALL.format(size=size, times=times)
+
+
+def test_small_work_is_interpreted_and_loads_no_numba(tmp_path: Path) -> None:
+    assert ran(tmp_path, call()).stdout.strip() == "False"
+    assert cached(tmp_path) == []
+
+
+def test_large_arrays_are_compiled_at_once(tmp_path: Path) -> None:
+    assert ran(tmp_path, call(size=200_000)).stdout.strip() == "True"
+    assert cached(tmp_path)
+
+
+def test_what_was_interpreted_for_long_is_compiled(tmp_path: Path) -> None:
+    code = "import railopt.base.kernels as kernels\nkernels.COMPILE_S = kernels.IMPORT_S = 0.02\n"
+    assert ran(tmp_path, code + call(size=100, times=1)).stdout.strip() == "False"
+    assert ran(tmp_path, code + call(size=100, times=2000)).stdout.strip() == "True"
+
+
+def test_what_is_in_the_cache_is_used_sooner(tmp_path: Path) -> None:
+    compiled = ran(tmp_path, "import loops\nloops.most(np.arange(9))", "always")
+    assert compiled.returncode == 0
+    code = "import railopt.base.kernels as kernels\nkernels.IMPORT_S = 0.0\n"
+    seen = "import loops\nloops.most(np.arange({0}))\nprint(kernels.compiling_s() > 0)"
+    assert ran(tmp_path, code + seen.format(100)).stdout.strip() == "False"
+    assert ran(tmp_path, code + seen.format(10_000)).stdout.strip() == "True"
+
+
+@pytest.mark.parametrize(("mode", "loaded"), [("always", "True"), ("never", "False")])
+def test_the_variable_decides(tmp_path: Path, mode: str, loaded: str) -> None:
+    done = ran(tmp_path, call(size=50_000 if mode == "never" else 10), mode)
+    assert (done.stdout.strip(), done.stderr) == (loaded, "")
+
+
+def test_another_value_of_the_variable_is_refused(tmp_path: Path) -> None:
+    done = ran(tmp_path, call(), "maybe")
+    expected = "RAILOPT_COMPILE=maybe: expected one of auto, always, never"
+    assert done.stderr.splitlines()[-1].endswith(expected)
+
+
+@pytest.mark.parametrize("damage", [b"", None, b"no index at all"])
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_damaged_files_in_the_cache_are_one_line(
+    tmp_path: Path, damage: bytes | None, suffix: str
+) -> None:
+    assert ran(tmp_path, call(), "always").returncode == 0
+    for file in cached(tmp_path):
+        if file.suffix == f".{suffix}":
+            whole = file.read_bytes()
+            file.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    done = ran(tmp_path, call(), "always")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) <= 1
+    assert not done.stderr or "numba's cache can't be used" in done.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """numba compiles, and fails when it saves."""
+    code = (
+        "import builtins, io, errno\nplain = io.open\n"
+        "def full(file, mode='r', *more, **named):\n"
+        "    if '__pycache__' in str(file) and 'w' in mode:\n"
+        "        raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "    return plain(file, mode, *more, **named)\n"
+        "builtins.open = full\n"
     )
-    assert done.stdout.strip() == "JITCodeLibrary"
+    done = ran(tmp_path, code + call(), "always", PYTHONDONTWRITEBYTECODE="1")
+    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "numba's cache can't be used (OSError" in line
+    assert "No space left" in line
 
 
-ASKED = """
-import sys
-import numba
-from numba.core.types.functions import BaseFunction
-from railopt.base import kernels as compiled
-if sys.argv[1] == "as numba does":
-    compiled.TRIED = 0, 0
-asks, ask = [], BaseFunction.get_call_type
-
-def counted(function, context, args, kws):
-    asks.append((str(function.typing_key), args))
-    return ask(function, context, args, kws)
-
-BaseFunction.get_call_type = counted
-
-@compiled.njit()
-def ours(a, b):
-    return a * b + a * b - a * b
-
-@compiled.njit()
-def wrong(a):
-    return a * (a, "c")
-
-@numba.njit
-def foreign(a, b):
-    return a * b + b * a
-
-assert ours(2, 3) == 6 and ours(0.5, 3.0) == 1.5
-print(len(asks) - len(set(asks)))
-try:
-    wrong(0.5)
-except numba.errors.TypingError:
-    pass
-assert BaseFunction.get_call_type is counted
-asks.clear()
-assert foreign(2, 3) == 12 and len(asks) > len(set(asks))
-"""
+@pytest.mark.parametrize("mode", ["auto", "always"])
+def test_without_numba_everything_is_interpreted(tmp_path: Path, mode: str) -> None:
+    done = ran(tmp_path, "sys.modules['numba'] = None\n" + call(size=200_000), mode)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("railopt: kernels are interpreted, which is slower: no numba")
 
 
-@pytest.mark.parametrize("how", ["remembered", "as numba does"])
-def test_numba_asks_once_what_a_call_gives(how: str) -> None:
-    """In a kernel of ours; those of others, and one that can't be compiled, leave numba as it
-    was.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", ASKED, how], check=True, capture_output=True, text=True
+def test_a_kernel_that_numba_does_not_compile_is_interpreted(tmp_path: Path) -> None:
+    code = (
+        "from railopt.base.kernels import kernel\n"
+        "@kernel\ndef odd(values):\n    return {str(v): [v, None] for v in values}\n"
+        "assert odd(np.arange(2)) == {'0': [0, None], '1': [1, None]}\n"
+        "assert odd(np.arange(1)) == {'0': [0, None]}\n"
     )
-    once = how == "remembered" and numba.version_info.short <= TRIED
-    assert (int(done.stdout) == 0) == once
+    (tmp_path / "dicts.py").write_text("import numpy as np\n" + code)
+    done = ran(tmp_path, "import dicts", "always")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("railopt: dicts.odd is interpreted, which is slower: numba")
 
 
-KERNELS = """
-from railopt.base import kernels as compiled
-
-@compiled.njit(cache=True)
-def inner(a):
-    return a + 1
-
-@compiled.njit(cache=True)
-def outer(a):
-    return inner(a) * 2
-"""
-RANK = """
-import sys
-from railopt.base import kernels as compiled
-compiled.PATIENCE_S = float(sys.argv[1])
-import kernels
-with compiled.told(lambda: print("waits or compiles", flush=True)):
-    assert kernels.outer(1) == 4
-print(sum(kernels.outer.stats.cache_hits.values()), compiled._held)
-"""
+@pytest.mark.parametrize("mode", ["always", "never"])
+def test_what_a_kernel_raises_is_raised(tmp_path: Path, mode: str) -> None:
+    done = ran(tmp_path, "import loops\nloops.most_of_two(np.arange(0), np.arange(1))", mode)
+    assert done.stderr.splitlines()[-1] == "ValueError: nothing to compare"
 
 
-def _ranks(folder: Path, patience_s: float, count: int) -> list[subprocess.Popen[str]]:
-    """Processes that call a kernel for the first time."""
-    (folder / "kernels.py").write_text(KERNELS)
-    paths = os.pathsep.join([str(folder), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(folder / "cache")}
-    line = [sys.executable, "-c", RANK, str(patience_s)]
-    return [
-        subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
-        for _ in range(count)
-    ]
+def test_a_part_is_itself_for_python() -> None:
+    def one(a: int) -> int:
+        return a + 1
 
-
-def test_one_process_compiles_and_the_others_load_that(tmp_path: Path) -> None:
-    (tmp_path / "kernels.py").touch()
-    with (tmp_path / "kernels.py").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        ranks = _ranks(tmp_path, 600, 3)
-        assert [rank.stdout and rank.stdout.readline() for rank in ranks] == [
-            "waits or compiles\n"
-        ] * 3
-    said = sorted(rank.communicate()[0].strip() for rank in ranks)
-    assert said == ["0 []", "1 []", "1 []"]
-
-
-def test_a_process_that_compiles_for_too_long_is_not_waited_for(tmp_path: Path) -> None:
-    (tmp_path / "kernels.py").touch()
-    with (tmp_path / "kernels.py").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        (rank,) = _ranks(tmp_path, 0.1, 1)
-        assert rank.communicate()[0] == "waits or compiles\n0 []\n"
+    assert part(one) is one
+    assert part(inline="always")(one) is one
+    assert kernel(one).plain is one
+    assert kernel(nogil=True)(one)(np.int64(2)) == 3

@@ -12,7 +12,7 @@ import pytest
 from railopt import POLICIES, Chunks, Fabric, Planner, plan, workloads
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.evidence.bounds import lower_bound
 from railopt.policies import by_size, common, equal_pairs, unequal_rails
 from railopt.policies.by_size import Layout
@@ -96,7 +96,7 @@ def test_lpt_random_ties_keep_every_sender_as_balanced() -> None:
     assert drawn == plan(fabric, chunks, "lpt", seed=7)
 
 
-@njit(cache=True)
+@kernel
 def sorted_words(chunks: Columns, rows: Ints, layout: Layout) -> Ints:
     return by_size.sorted_words(chunks, rows, layout, np.int64(-1))
 

@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from railopt.base.arrays import Array
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.schedule.compact import PARTS, _finish, compact
 from railopt.schedule.decompose import birkhoff, fill, longest_line, shifted
 from railopt.schedule.matching import BITS, MATE, extend, matching, release, words
@@ -219,7 +219,7 @@ def test_matchings_are_as_large_as_scipys(n: int) -> None:
         assert whole == (len(rows) == n)
 
 
-@njit()
+@kernel
 def finished(left: Array, line: int, end: int, spare: int, patient: bool) -> tuple[int, int]:
     return _finish(left, line, end, spare, patient, np.zeros(len(left), np.int64))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import BackendError, InputError
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.evidence.bracket import Bracket, Status, gap_between
 from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
@@ -360,7 +360,7 @@ def test_the_best_toggles_are_the_best_of_all_and_leave_no_trace(seed: int) -> N
     assert state.copies.tolist() == [copies]
 
 
-@njit()
+@kernel
 def pruned(layer: Layer, slots: np.ndarray, trail: np.ndarray) -> tuple[int, np.ndarray]:
     """All copies of `trail`, and those that are left of them."""
     state, _ = at_home(layer, slots, len(trail))
@@ -390,7 +390,7 @@ def test_copies_are_taken_back_as_by_looking_at_every_link(model: TimeModel) -> 
         np.testing.assert_array_equal(left.T, holds)
 
 
-@njit()
+@kernel
 def busiest_copies(layer: Layer, slots: np.ndarray, trail: np.ndarray) -> np.ndarray:
     """After each copy of `trail`, the busiest link of copies: carried along, and looked for."""
     state, _ = at_home(layer, slots, len(trail))
@@ -418,7 +418,7 @@ def test_the_busiest_link_of_copies_is_carried_along(model: TimeModel) -> None:
         assert looked_for[-1] > 0
 
 
-@njit()
+@kernel
 def busiest(layer: Layer, slots: np.ndarray, trail: np.ndarray) -> np.ndarray:
     """After each copy of `trail` the busiest GPU and link of tokens: carried along, and looked
     for.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from railopt.base.arrays import Ints
-from railopt.base.kernels import njit
+from railopt.base.kernels import kernel
 from railopt.solver.local import fill, steps, subsets
 from railopt.solver.local.filling import beside_caps, closer, perfect, pool_width
 from railopt.solver.local.solve import solve_local
@@ -132,7 +132,7 @@ def test_a_walk_that_can_not_move_gives_way_to_another_filling(
         assert all(last != now for last, now in pairwise(fillings))
 
 
-@njit()
+@kernel
 def exchanges(filling: fill.Filling, turns: int, assignment: Ints) -> Ints:
     """Of each turn: what `exchange` said, how many jobs changed, and how many stayed marked."""
     scratch, said = fill.scratch_of(filling), np.zeros((turns, 3), np.int64)
