@@ -53,8 +53,8 @@ test-brute-force: $(VENV)/.test ## INSTANCES=10000 tiny instances against brute 
 	  tests/property/test_joint.py tests/property/test_local_solver.py \
 	  tests/property/test_moving_brute_force.py
 lint: $(VENV)/.lint             ## ruff (rules, and the format at 100 columns) and mypy --strict
-	$(VENV)/bin/ruff check railopt railopt_command.py tests experiments proofs docs/hooks.py examples
-	$(VENV)/bin/ruff format --check railopt railopt_command.py tests experiments proofs docs/hooks.py examples
+	$(VENV)/bin/ruff check railopt tests experiments proofs docs/hooks.py examples
+	$(VENV)/bin/ruff format --check railopt tests experiments proofs docs/hooks.py examples
 	$(VENV)/bin/mypy
 $(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) -e '.[test,docs]' && touch $@ $(VENV)/.test $(VENV)/.base

@@ -16,8 +16,6 @@ settings.register_profile("default", deadline=None, derandomize=True, max_exampl
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-os.environ["RAILOPT_ALONE"] = "1"  # the tests' own processes compile on every core
-
 signal.signal(
     signal.SIGINT, signal.default_int_handler
 )  # shells start background jobs with Ctrl-C ignored, and tests send it

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from railopt.base.errors import printable
-from railopt.base.interrupts import interrupts_wait
 
 MEMORY = 2 << 30  # bytes of data that a child may hold
 SPARE_S = 0.3  # what it is told to stop before its limit
@@ -82,21 +81,10 @@ def start(
     stderr: int | IO[bytes] = subprocess.DEVNULL,
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command as the leader of a session of its own; end it with `kill`.
-
-    A Ctrl-C meanwhile is raised before or after, never between, which would lose the child.
-    """
-    child = None
-    try:
-        with interrupts_wait():
-            child = subprocess.Popen(
-                line, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, start_new_session=True
-            )
-    except KeyboardInterrupt:
-        if child is not None:
-            kill(child)
-        raise
-    return child
+    """Start a command as the leader of a session of its own; end it with `kill`."""
+    return subprocess.Popen(
+        line, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, start_new_session=True
+    )
 
 
 def kill(child: subprocess.Popen[bytes]) -> int:

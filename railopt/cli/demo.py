@@ -59,7 +59,6 @@ def run(args: argparse.Namespace) -> int:
         args.output, args.force = PICTURE, True
     width = figure_width(args, "output")
     healthy, slow = policies()
-    # before what needs kernels that, on a first run, `railopt.cli.companion` is still compiling
     picture = _picture(healthy, args, width)
     demo = Demo(healthy, slow, [(rails, *counterexample(rails)) for rails in (2, 4, 8)])
     if args.format == "json":

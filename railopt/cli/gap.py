@@ -22,7 +22,6 @@ from railopt.answers.gap import (
 )
 from railopt.base.arrays import kind_of
 from railopt.base.errors import CheckFailed, InputError, RailoptError, printable
-from railopt.base.interrupts import KeepInterrupts
 from railopt.base.tables import Quantity, duration, percent, size
 from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
@@ -102,13 +101,11 @@ def run(args: argparse.Namespace) -> int:
     rows: list[GapRow] = []
     interrupted = False
     try:
-        with KeepInterrupts() as kept:
-            for row in _rows(args):
-                rows.append(row)
-                interrupted = interrupted or row.report.interrupted
-                stage(f"{row.chunk}  what {row.report.plan.policy} moves inside nodes")
-                _ = row.report.moving  # now, while Ctrl-C can end it
-        interrupted = interrupted or kept.struck
+        for row in _rows(args):
+            rows.append(row)
+            interrupted = interrupted or row.report.interrupted
+            stage(f"{row.chunk}  what {row.report.plan.policy} moves inside nodes")
+            _ = row.report.moving  # now, while Ctrl-C can end it
     except KeyboardInterrupt:
         interrupted = True
         rows = [row._replace(report=replace(row.report, limit_s=0.0)) for row in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import io
 import os
@@ -13,9 +12,7 @@ from typing import Any
 
 from railopt import __version__
 from railopt.base.errors import RailoptError, did_you_mean, printable
-from railopt.base.interrupts import KeepInterrupts
 from railopt.cli import config
-from railopt.cli.companion import companion
 from railopt.cli.heartbeat import heartbeat
 
 # name -> (module, one line of help); the order is the order of --help
@@ -162,17 +159,17 @@ def _run(args: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code.  Whatever is wrong with what it was given is one line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    kept = KeepInterrupts(again_s=None)
     try:
         args = _parsed(arguments)
-        with kept, heartbeat(args.command), companion(args.command):
+        with heartbeat(args.command):
             code = _run(args)
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code
     except RailoptError as error:
         return _failed(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return _interrupted()
+        print("railopt: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         _forget_output()
         return 1
@@ -182,15 +179,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(f"{about}{error.strerror or error}", 1)
     except MemoryError:
         return _failed("not enough memory: a smaller fabric or larger chunks need less", 1)
-    except Exception:
-        if not kept.struck:  # else what numba, say, makes of a Ctrl-C that it lost
-            raise
-        return _interrupted()
-
-
-def _interrupted() -> int:
-    print("railopt: interrupted", file=sys.stderr)
-    return 130
 
 
 def _failed(message: str, code: int) -> int:
@@ -214,8 +202,4 @@ def entry() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be no UTF-8
-    code = main()
-    if code == 130:  # what an interrupt left half made is nobody's concern any more
-        sys.unraisablehook = lambda lost: None
-    gc.freeze()  # or Python looks through all that numba has made once more before it ends
-    sys.exit(code)
+    sys.exit(main())

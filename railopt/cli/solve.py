@@ -8,7 +8,6 @@ from pathlib import Path
 
 from railopt.base.arrays import check_suffix, check_targets, kind_of
 from railopt.base.errors import BackendError, NotProved
-from railopt.base.interrupts import KeepInterrupts
 from railopt.base.tables import Quantity, duration, percent, size
 from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
@@ -93,14 +92,13 @@ def run(args: argparse.Namespace) -> int:
         note(f"wrote {args.write_model}")
         if not (args.output or args.certificate):
             return 0
-    with KeepInterrupts() as kept:
-        told = partial(show, backend)
-        outcome = solve(fabric, chunks, limit_s, backend, seed=args.seed or 0, report=told)
+    report = partial(show, backend)
+    outcome = solve(fabric, chunks, limit_s, backend, seed=args.seed or 0, report=report)
     for text in outcome.notes:
         note(f"railopt: {text}")
     _print(outcome, chunks, args)
     _save(outcome, args)
-    if outcome.interrupted or kept.struck:
+    if outcome.interrupted:
         return 130
     if backend != "native" and outcome.notes:
         return BackendError.exit_code

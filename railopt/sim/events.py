@@ -12,7 +12,6 @@ completion.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,8 @@ from railopt.sim.fill import Net, Ports, enter, fill, leave
 NEVER = 2**62
 _START, _DELIVERED = 0, 1
 _ROUNDS, _EARLY = 6, 1.0 - 1.0 / 128
+OVER, PAUSED, FULL = 0, 1, 2  # what `run` returns
+_SLICE = 1_000_000  # flows and ports that one call of `run` looks at: tens of milliseconds
 
 
 class Work(NamedTuple):
@@ -57,6 +58,24 @@ class Steps(NamedTuple):
     used: Array  # int64 [1], how many entries there are
 
 
+class Queue(NamedTuple):
+    """Starts and deliveries to come, a binary heap by time, then kind, then flow."""
+
+    time: Array  # int64 [flows]
+    what: Array  # int64 [flows], kind * flows + flow
+    used: Array  # int64 [1], how many entries there are
+
+
+class Place(NamedTuple):
+    """Where a run stands, each int64 [1]."""
+
+    component: Array
+    begun: Array  # 1 once the component's first flows have started
+    now: Array  # picoseconds
+    change: Array  # changes of the component that have happened
+    active: Array  # flows of it that are active
+
+
 class State(NamedTuple):
     """What a run writes."""
 
@@ -74,6 +93,9 @@ class State(NamedTuple):
     until_done: Array  # float64 [flows], as `active`: picoseconds at its rate
     sorting: Array  # float64 [flows], a buffer
     moved: Array  # float64 [tracks], bytes of the current step
+    curve: Steps
+    queue: Queue
+    place: Place
 
 
 class Parts(NamedTuple):
@@ -103,7 +125,48 @@ class Limits(NamedTuple):
 
 
 @part
-def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
+def _before(queue: Queue, i: int, j: int) -> bool:
+    if queue.time[i] != queue.time[j]:
+        return bool(queue.time[i] < queue.time[j])
+    return bool(queue.what[i] < queue.what[j])
+
+
+@part
+def _swap(queue: Queue, i: int, j: int) -> None:
+    queue.time[i], queue.time[j] = queue.time[j], queue.time[i]
+    queue.what[i], queue.what[j] = queue.what[j], queue.what[i]
+
+
+@part
+def _push(queue: Queue, time: int, kind: int, flow: int) -> None:
+    i = queue.used[0]
+    queue.used[0] = i + 1
+    queue.time[i], queue.what[i] = time, kind * queue.time.size + flow
+    while i > 0 and _before(queue, i, (i - 1) >> 1):
+        _swap(queue, i, (i - 1) >> 1)
+        i = (i - 1) >> 1
+
+
+@part
+def _pop(queue: Queue) -> int:
+    """Remove the first entry: kind * flows + flow."""
+    first = int(queue.what[0])
+    last = queue.used[0] - 1
+    queue.used[0] = last
+    _swap(queue, 0, last)
+    i, child = 0, 1
+    while child < last:
+        if child + 1 < last and _before(queue, child + 1, child):
+            child += 1
+        if not _before(queue, child, i):
+            break
+        _swap(queue, i, child)
+        i, child = child, 2 * child + 1
+    return first
+
+
+@part
+def _open(group: int, now: int, work: Work, state: State) -> None:
     """The group may start: push its flows' starts; a group without flows is over at once and opens
     those behind it.
     """
@@ -113,7 +176,7 @@ def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
         state.waits[g] = -1
         for i in range(work.group_first[g], work.group_first[g + 1]):
             f = work.group_flow[i]
-            heappush(events, (max(now, work.start[f]), _START, np.int64(f)))
+            _push(state.queue, max(now, work.start[f]), _START, f)
         if state.group_left[g] == 0:
             for i in range(work.next_first[g], work.next_first[g + 1]):
                 h = work.next_group[i]
@@ -123,7 +186,7 @@ def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
 
 
 @part
-def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
+def _deliver(f: int, now: int, work: Work, state: State) -> None:
     g = work.group[f]
     state.group_left[g] -= 1
     if state.group_left[g] == 0:
@@ -131,7 +194,7 @@ def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
             h = work.next_group[i]
             state.waits[h] -= 1
             if state.waits[h] == 0:
-                _open(np.int64(h), now, work, state, events)
+                _open(np.int64(h), now, work, state)
 
 
 @part
@@ -196,14 +259,7 @@ def _window(active: Array, state: State, now: int, limits: Limits, room: int) ->
 
 @part
 def _advance(
-    active: Array,
-    now: int,
-    step: int,
-    net: Net,
-    work: Work,
-    state: State,
-    ports: Ports,
-    events: Any,
+    active: Array, now: int, step: int, net: Net, work: Work, state: State, ports: Ports
 ) -> int:
     """Move bytes for `step` picoseconds, note what is complete, keep the rest; how many flows are
     still active.
@@ -234,7 +290,7 @@ def _advance(
             state.left[f] = 0.0
             state.finish[f] = ended + work.latency[f]
             if work.next_group.size > 0:
-                heappush(events, (state.finish[f], _DELIVERED, np.int64(f)))
+                _push(state.queue, state.finish[f], _DELIVERED, f)
         else:
             state.left[f] -= gone
             active[kept] = f
@@ -284,13 +340,13 @@ def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
 
 
 @part
-def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, events: Any) -> int:
+def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports) -> int:
     """Start what starts at once, queue the rest; the number of active flows."""
     count = 0
     if work.next_group.size > 0:
         for g in range(state.waits.size):
             if state.waits[g] == 0:
-                _open(g, np.int64(0), work, state, events)
+                _open(g, np.int64(0), work, state)
         return count
     for i in range(flows.size):
         f = flows[i]
@@ -300,55 +356,53 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, event
             state.begun[f] = 0
             count += 1
         else:
-            heappush(events, (work.start[f], _START, np.int64(f)))
+            _push(state.queue, work.start[f], _START, f)
     return count
 
 
 @part
-def _happen(
-    now: int, count: int, net: Net, work: Work, state: State, ports: Ports, events: Any
-) -> int:
+def _happen(now: int, count: int, net: Net, work: Work, state: State, ports: Ports) -> int:
     """Starts and deliveries that are due; the number of active flows."""
-    while len(events) and events[0][0] <= now:
-        _, kind, f = heappop(events)
+    queue = state.queue
+    while queue.used[0] and queue.time[0] <= now:
+        kind, f = divmod(_pop(queue), queue.time.size)
         if kind == _START:
             enter(f, net, ports)
             state.active[count] = f
             state.begun[f] = now
             count += 1
         else:
-            _deliver(f, now, work, state, events)
+            _deliver(f, now, work, state)
     return count
 
 
 @part
 def _run(
-    c: int,
-    parts: Parts,
-    net: Net,
-    work: Work,
-    state: State,
-    ports: Ports,
-    limits: Limits,
-    curve: Steps,
-) -> Steps:
-    """Run component c to the end, to `limits.until`, or until nothing can move any more; the curve,
-    which has grown.
+    c: int, parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits
+) -> int:
+    """Run component c from where it stands to the end, to `limits.until`, or until nothing can move
+    any more (OVER), for a slice of work (PAUSED) or until the curve has no room (FULL).
     """
     flows = parts.flows[parts.flow_first[c] : parts.flow_first[c + 1]]
     changes = parts.changes[parts.change_first[c] : parts.change_first[c + 1]]
     among = parts.ports[parts.port_first[c] : parts.port_first[c + 1]]
-    events: Any = [(np.int64(0), 0, np.int64(0)) for _ in range(0)]
-    count = _begin(flows, net, work, state, ports, events)
-    now, change = 0, 0
+    place, queue, looked = state.place, state.queue, 0
+    if not place.begun[0]:
+        place.begun[0], place.now[0], place.change[0], queue.used[0] = 1, 0, 0, 0
+        place.active[0] = _begin(flows, net, work, state, ports)
+    now, change, count = place.now[0], place.change[0], place.active[0]
+    ended = OVER
     while now < limits.until:
-        count = _happen(now, count, net, work, state, ports, events)
+        if looked >= _SLICE or state.curve.used[0] + state.moved.size > state.curve.track.size:
+            ended = PAUSED if looked >= _SLICE else FULL
+            break
+        count = _happen(now, count, net, work, state, ports)
         while change < changes.size and work.change_time[changes[change]] <= now:
             net.capacity[work.change_port[changes[change]]] = work.change_capacity[changes[change]]
             change += 1
-        if count == 0 and len(events) == 0:
+        if count == 0 and queue.used[0] == 0:
             break
-        following = min(limits.until, events[0][0]) if len(events) else limits.until
+        following = min(limits.until, queue.time[0]) if queue.used[0] else limits.until
         if change < changes.size:
             following = min(following, work.change_time[changes[change]])
         if count == 0:
@@ -362,35 +416,18 @@ def _run(
             break
         if several:
             _spread(active, step, among, net, state, ports)
-        count = _advance(active, now, step, net, work, state, ports, events)
-        curve = _note(now, step, state.moved, curve)
+        looked += count + among.size
+        count = _advance(active, now, step, net, work, state, ports)
+        _note(now, step, state.moved, state.curve)
         now += step
-    return curve
+    place.now[0], place.change[0], place.active[0] = now, change, count
+    return ended
 
 
 @part
-def _steps(room: int, used: Array) -> Steps:
-    return Steps(
-        np.zeros(room, np.int32),
-        np.zeros(room, np.int64),
-        np.zeros(room, np.int64),
-        np.zeros(room),
-        used,
-    )
-
-
-@part
-def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
-    """Append each track's bytes of this step to the curve; the curve, which may have had to
-    grow.
-    """
+def _note(now: int, step: int, moved: Array, curve: Steps) -> None:
+    """Append each track's bytes of this step to the curve, which has room for them."""
     used = curve.used[0]
-    if used + moved.size > curve.track.size:
-        larger = _steps(2 * (used + moved.size), curve.used)
-        for i in range(used):
-            larger.track[i], larger.bytes[i] = curve.track[i], curve.bytes[i]
-            larger.since[i], larger.till[i] = curve.since[i], curve.till[i]
-        curve = larger
     for track in range(moved.size):
         if moved[track] > 0.0:
             curve.track[used], curve.bytes[used] = track, moved[track]
@@ -398,18 +435,21 @@ def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
             moved[track] = 0.0
             used += 1
     curve.used[0] = used
-    return curve
 
 
-@kernel(nogil=True)
-def run(
-    parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits
-) -> tuple[Array, Array, Array, Array]:
-    """Run each component on its own, one after the other; the columns of the curve: track, since,
-    till, bytes.
+@kernel
+def run(parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits) -> int:
+    """Run each component on its own, one after the other, from where `state` stands.
+
+    OVER at the end; PAUSED after a slice of work, so that Python can act on Ctrl-C between two
+    calls; FULL where the curve needs more room.  It returns no array: numba makes those by calling
+    Python, which an interrupt would break.
     """
-    curve = _steps(4 * state.moved.size + 1024, np.zeros(1, np.int64))
-    for c in range(parts.flow_first.size - 1):
-        curve = _run(c, parts, net, work, state, ports, limits, curve)
-    used = curve.used[0]
-    return curve.track[:used], curve.since[:used], curve.till[:used], curve.bytes[:used]
+    place = state.place
+    while place.component[0] < parts.flow_first.size - 1:
+        ended = _run(place.component[0], parts, net, work, state, ports, limits)
+        if ended != OVER:
+            return ended
+        place.component[0] += 1
+        place.begun[0] = 0
+    return OVER

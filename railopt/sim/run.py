@@ -10,7 +10,6 @@ import numpy as np
 
 from railopt.base.arrays import Array, Int32s, Ints, require_type, total
 from railopt.base.errors import InputError
-from railopt.base.interrupts import heard
 from railopt.base.units import PS_PER_S
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -23,7 +22,7 @@ from railopt.sim.from_plan import flows_of_plan
 from railopt.sim.timeline import Curve, Stuck, Timeline
 
 if TYPE_CHECKING:
-    from railopt.sim.events import Parts, State, Work
+    from railopt.sim.events import Parts, State, Steps, Work
 
 RESOLUTION = 4
 """Rates are recomputed when one in 2**4 of the flows that move is done: see railopt.sim.events.
@@ -116,12 +115,15 @@ def run_flows(
     limits = events.Limits(shift, STRETCH, events.NEVER if until_ps is None else until_ps)
     ports = fill.ports_of(len(flows.capacity), len(flows), flows.path)
     parts = _parts(flows, work.change_port)
-    curve = heard(events.run, parts, net, work, state, ports, limits)
+    while ended := events.run(parts, net, work, state, ports, limits):
+        if ended == events.FULL:
+            state = state._replace(curve=_with_more_room(state.curve))
+    curve = Curve(*(column[: state.curve.used[0]] for column in state.curve[:4]))
     chunk_ps = state.mark_time
     if order is not None:
         chunk_ps = _last_marks(order, state.mark_time, events.NEVER)
     left = np.ceil(state.left).astype(np.int64)
-    return Timeline(flows, state.begun, state.finish, chunk_ps, left, Curve(*curve), fabric, ranks)
+    return Timeline(flows, state.begun, state.finish, chunk_ps, left, curve, fabric, ranks)
 
 
 def run_by_nic(
@@ -221,7 +223,25 @@ def _state(flows: Flows, work: Work, tracks: int) -> State:
         np.zeros(count),
         np.zeros(count),
         np.zeros(tracks),
+        _steps(4 * tracks + 1024, np.zeros(1, np.int64)),
+        events.Queue(never.copy(), never.copy(), np.zeros(1, np.int64)),
+        events.Place(*(np.zeros(1, np.int64) for _ in events.Place._fields)),
     )
+
+
+def _steps(room: int, used: Ints) -> Steps:
+    from railopt.sim import events
+
+    since, till = np.zeros(room, np.int64), np.zeros(room, np.int64)
+    return events.Steps(np.zeros(room, np.int32), since, till, np.zeros(room), used)
+
+
+def _with_more_room(curve: Steps) -> Steps:
+    """The curve with twice the room."""
+    larger = _steps(2 * len(curve.track), curve.used)
+    for column, wider in zip(curve[:4], larger[:4], strict=True):
+        wider[: len(column)] = column
+    return larger
 
 
 def _parts(flows: Flows, change_port: Int32s) -> Parts:

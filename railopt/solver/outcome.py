@@ -24,7 +24,7 @@ class Outcome:
     plan      the best plan found; None where no plan exists
     bracket   the optimum lies from `bound`, whose witness the kernel re-checks, unless a back-end
               claims it, to `value`, the plan's makespan, re-evaluated by railopt whoever found it
-    time_s    seconds that it took, but for the compilation of kernels on a first run
+    time_s    seconds that it took, without those in which kernels were compiled
     notes     what went wrong on the way: back-ends that crashed, hung or lied, by name; an
               interrupt
     """

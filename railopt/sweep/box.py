@@ -15,6 +15,7 @@ import resource
 import socket
 import subprocess
 import threading
+from concurrent.futures import CancelledError
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -41,7 +42,7 @@ class Box:
     """A killable process with a memory limit; `run` is not for two threads at once."""
 
     def __init__(self, memory: int, threads: int) -> None:
-        self.memory, self.threads = memory, threads
+        self.memory, self.threads, self._stopped = memory, threads, False
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
 
@@ -51,7 +52,7 @@ class Box:
         return None if self._process is None else self._process.pid
 
     def run(self, instance: Instance, timeout_s: float) -> dict[str, Any]:
-        """One row, or `Failed`."""
+        """One row, or `Failed`; CancelledError once the box is stopped."""
         pipe = self._open()
         try:
             pipe.send(instance)
@@ -61,6 +62,7 @@ class Box:
             answer = pipe.recv()
         except _LOST as error:
             code = self._ended()
+            self._check_stopped()
             raise Failed(
                 f"its process ended with exit code {code} (killed, or out of the {self.memory} "
                 "bytes it may use)",
@@ -75,11 +77,14 @@ class Box:
             return self._pipe
         self.close()
         self._pipe = self._start()
+        self._check_stopped()
         try:
             started = self._pipe.poll(_START_S) and self._pipe.recv()
         except _LOST as error:
+            code = self._ended()
+            self._check_stopped()
             raise Failed(
-                f"its process could not start (exit code {self._ended()}); is {self.memory} "
+                f"its process could not start (exit code {code}); is {self.memory} "
                 "bytes of memory enough?"
             ) from error
         if not started:
@@ -106,6 +111,17 @@ class Box:
                 code = self._process.wait(5)
         self.close()
         return code
+
+    def stop(self) -> None:
+        """From any thread: no instance is run any more, and the one at work is given up."""
+        self._stopped = True
+        if (process := self._process) is not None:
+            processes.kill(process)
+
+    def _check_stopped(self) -> None:
+        if self._stopped:
+            self.close()
+            raise CancelledError
 
     def close(self) -> None:
         """Kill the process, if there is one."""
@@ -159,6 +175,12 @@ def of_this_worker(memory: int, threads: int) -> Box:
             box.close()
         box = _boxes[me] = Box(memory, threads)
     return box
+
+
+def stop_all() -> None:
+    """Stop the boxes of all threads of this process, whatever they are doing."""
+    for box in list(_boxes.values()):
+        box.stop()
 
 
 @atexit.register

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 from railopt.base.arrays import read_text
 from railopt.base.errors import BackendError, InputError, printable
-from railopt.base.interrupts import KeepInterrupts
 from railopt.sweep import box, instance, results
 from railopt.sweep.progress import counting
 from railopt.sweep.spec import Instance, Sweep
@@ -122,11 +121,10 @@ def run(
     count = max(1, workers or (os.cpu_count() or 1) // sweep.threads)
     reasons: Tally[str] = Tally()
     crew = _threads(todo, count) if shard is not None else _dask(todo, cluster, count)
-    kept = KeepInterrupts()
     interrupted = False
     with counting(len(todo)) as counter:
         try:
-            with crew as outcomes, kept:  # `kept` is left first: a crew goes home undisturbed
+            with crew as outcomes:
                 for why in outcomes:
                     counter.add(not why)
                     reasons.update([why] if why else [])
@@ -137,7 +135,7 @@ def run(
         len(points) - len(todo),
         counter.done - counter.failed,
         counter.failed,
-        interrupted or kept.struck,
+        interrupted,
         dict(reasons.most_common()),
     )
 
@@ -152,10 +150,9 @@ def _threads(todo: Sequence[Task], workers: int) -> Iterator[Iterator[str]]:
         try:
             yield (future.result() for future in threads_completed(futures))
         finally:
-            for future in futures:
-                future.cancel()
-            pool.shutdown()
-            box.close_all()
+            pool.shutdown(wait=False, cancel_futures=True)
+            box.stop_all()
+    box.close_all()
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from railopt import Chunks, Fabric, Outcome, plan, workloads
-from railopt.solver.coupled.race import Clock, Race
+from railopt.solver.coupled.race import Race
 from railopt.solver.coupled.solve import settle, solve
 from railopt.solver.program.backends import BACKENDS
 from tests.bench import Row, drawn_seeds
@@ -127,7 +127,7 @@ def small_rows(
     times, settled = [], 0
     solve(*cases[0][1], 1.0)
     for name, (fabric, chunks) in cases:
-        ours = settle(Race(fabric, chunks, LIMIT_S, clock=Clock(time.process_time)))
+        ours = settle(Race(fabric, chunks, LIMIT_S, clock=time.process_time))
         times.append(ours.time_s)  # without the compilation of kernels on a first run
         proved["native"].append(ours.proved)
         settled += ours.status in ("proved", "claimed")
@@ -228,7 +228,7 @@ def _bracket(nodes: int, skew: float, cap: int, seed: int) -> tuple[int, float, 
         if ours and max(ours) > 1:
             continue
         began = time.process_time()
-        clock = Clock(time.process_time)
+        clock = time.process_time
         outcome = settle(Race(fabric, chunks, LIMIT_S, tolerance=BRACKET, clock=clock))
         ours.append(time.process_time() - began)
         gap = outcome.gap
@@ -272,7 +272,7 @@ def worn_rows(seeds: Iterable[int], chosen: Chosen = ALL) -> Iterator[Row]:
                 if family == "dispatch"
                 else workloads.zipf(fabric, seed=seed).chunks(cap)
             )
-            clock = Clock(time.process_time)
+            clock = time.process_time
             many = kind == "a quarter worn"
             aim = Fraction(0) if many else WORN_BRACKET
             found = settle(Race(fabric, chunks, WORN_S, tolerance=aim, clock=clock))

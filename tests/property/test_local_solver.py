@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit
 
 from railopt.base.errors import InputError
 from railopt.checker import Meter, Packing, cover

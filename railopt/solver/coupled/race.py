@@ -1,19 +1,12 @@
-"""The state of one coupled solve: the best plan and bound so far, the clock, and what a Ctrl-C
-does.
-"""
+"""The state of one coupled solve: the best plan and bound so far, and the clock."""
 
 from __future__ import annotations
 
-import math
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from railopt.base.arrays import Ints, Rails
@@ -22,9 +15,8 @@ from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.policies.common import make_plan
-from railopt.solver.clock import Clock
 from railopt.solver.coupled.fallback import SHARES, first_bound, shared_out
-from railopt.solver.local.deadline import Deadline
+from railopt.solver.local.deadline import Deadline, Now, wall_s
 from railopt.solver.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -64,7 +56,7 @@ class Race:
     seed: int = 0
     tolerance: Fraction = Fraction(0)
     report: Callable[[Progress], None] | None = None
-    clock: Clock = field(default_factory=Clock)
+    clock: Now = wall_s
     began: float = field(init=False)
     rail: Rails | None = None
     value: Fraction = Fraction(-1)
@@ -74,8 +66,6 @@ class Race:
     bound_by: str = "average"
     claimed_by: str = ""
     unchecked: tuple[Fraction, str] = (Fraction(0), "")
-    interrupted: bool = False
-    shielded: bool = False
     settled: set[tuple[str, int]] = field(default_factory=set)
     arranged: dict[tuple[str, int], Ints] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -111,11 +101,8 @@ class Race:
 
     @property
     def deadline(self) -> Deadline:
-        """The race's end, which an interrupt brings on at once."""
-        return Deadline(self._now, self.began + self.limit_s)
-
-    def _now(self) -> float:
-        return math.inf if self.interrupted else self.clock()
+        """The race's end."""
+        return Deadline(self.clock, self.began + self.limit_s)
 
     @property
     def best_bound(self) -> Fraction:
@@ -131,7 +118,7 @@ class Race:
 
     @property
     def over(self) -> bool:
-        return self.met or self.interrupted or self.left_s <= 0
+        return self.met or self.left_s <= 0
 
     def offer(self, rail: Rails, value: Fraction, by: str) -> None:
         """A plan, and its makespan as summed up from its rails; kept if it is better."""
@@ -182,68 +169,14 @@ class Race:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While it lasts, Ctrl-C ends the race and is noted.
-
-        A KeyboardInterrupt can get lost in foreign code that calls Python back, so the race also
-        remembers it; a handler that the program has set itself stays.
-        """
-
-        def remember(number: int, frame: FrameType | None) -> None:
-            self.interrupted = True
-            if not self.shielded:
-                raise KeyboardInterrupt
-
-        ours = _hears_interrupts()
-        hook = sys.unraisablehook
-
-        def lost(what: sys.UnraisableHookArgs) -> None:
-            if not self.interrupted:  # else an interrupt, or what it left half made
-                hook(what)
-
-        if ours:
-            signal.signal(signal.SIGINT, remember)
-            sys.unraisablehook = lost
+        """While it lasts, Ctrl-C ends the race and is noted."""
         try:
             yield
         except KeyboardInterrupt:
-            self.interrupted = True
-        finally:
-            if ours:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                sys.unraisablehook = hook
-            if self.interrupted:
-                # CPython remembers an interrupt that left an `exec`, such as numba's, and would end
-                # the process with it, caught or not; the next `exec` forgets it
-                exec("")
-                self.note("interrupted")
-
-    @contextmanager
-    def loading(self) -> Iterator[None]:
-        """While modules are imported: an interrupt waits until they are whole, and the clock stands
-        still.
-        """
-        self.shielded = True
-        try:
-            with self.clock.standing():
-                yield
-        finally:
-            self.shielded = False
-        if self.interrupted:
-            raise KeyboardInterrupt
+            self.note("interrupted")
 
     def outcome(self) -> Outcome:
-        """The answer; where no step got as far as a plan, one that needs no kernel.  A Ctrl-C that
-        comes after the one that ended the race changes nothing.
-        """
-        if not (self.interrupted and _hears_interrupts()):
-            return self._outcome()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            return self._outcome()
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def _outcome(self) -> Outcome:
+        """The answer; where no step got as far as a plan, one that needs no kernel."""
         if self.rail is None:
             self.rail, self.plan_by = shared_out(self.fabric, self.chunks), SHARES
             self.value = make_plan(self.fabric, self.chunks, self.rail, self.plan_by).makespan
@@ -262,12 +195,6 @@ class Race:
             word, by = {"kind": "claimed", "by": claimed}, f"{self.plan_by}, {claimed}"
             return Bracket(value, value, Status.CLAIMED, word, by, (bound, witness))
         return Bracket(value, bound, Status.OPEN, witness, f"{self.plan_by} > {self.bound_by}")
-
-
-def _hears_interrupts() -> bool:
-    """Whether Ctrl-C strikes here, in the main thread, by Python's own handler."""
-    main = threading.current_thread() is threading.main_thread()
-    return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 NOTHING: Witness = {"kind": "node", "node": 0, "side": "send", "witness": {"kind": "average"}}

@@ -65,36 +65,6 @@ JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (WORK, 100)
 FEW_CHUNKS = 16  # of so few, all that the kernel may spend at last
 
 
-_loaded: set[tuple[str, bool]] = set()  # what was loaded, for problems with equal NICs or others
-
-
-def load_kernels(race: Race) -> None:
-    """Have the kernels of the first steps loaded, once a process, while the clock stands still."""
-    _load(race, _first_kernels)
-
-
-def _load(race: Race, kernels: Callable[[Cells], None]) -> None:
-    """Kernels that a few chunks need as all do; those of later steps when these come, for on a
-    first run all that is loaded is compiled before.
-    """
-    name = kernels.__name__, race.fabric.is_uniform
-    if name not in _loaded:
-        with race.clock.standing():
-            few = Cells(race.fabric, race.chunks.take(np.arange(len(race.chunks))[:2]))
-            guarded(race, lambda _: kernels(few))
-        _loaded.add(name)
-
-
-def _first_kernels(few: Cells) -> None:
-    few.value(few.loads(lpt_global(few.fabric, few.chunks).rail))
-    _ = few.grouped
-
-
-def _search_kernels(few: Cells) -> None:
-    now = Fraction(0)
-    improve(few, construct(few, now, few.order), now, steps=1, seed=0)
-
-
 def native(race: Race) -> None:
     """All steps, until the race is over."""
     attempt(race, _start)
@@ -213,7 +183,6 @@ def _fill(
         rail, locked = anchor(cells, aim, side, arranged, race.seed)
         race.offer(rail, cells.value(cells.loads(rail)), "filled")
         if not race.met:
-            _load(race, _search_kernels)
             rail, value = improve(
                 cells, rail, aim, steps=SHORT_STEPS, seed=race.seed, locked=locked
             )
@@ -231,7 +200,6 @@ def _settle(race: Race, side: str, node: int) -> bool:
     if local is None or local.max() < 0:
         return False
     rail, locked = anchor(cells, aim, side, {node: local}, race.seed)
-    _load(race, _search_kernels)
     rail, value = improve(cells, rail, aim, steps=SHORT_STEPS, seed=race.seed, locked=locked)
     race.offer(rail, value, "settled and search")
     if not race.met:
@@ -291,7 +259,6 @@ def _whole(race: Race) -> None:
 
 def _search(race: Race, steps: int, start: Rails, by: str, locked: Bools | None = None) -> None:
     """Improve a plan, aimed at the bound, in as many of the steps as the time left allows."""
-    _load(race, _search_kernels)
     if race.step_s and race.step_s * steps > race.left_s:
         steps = max(LEAST_STEPS, int(race.left_s / race.step_s))
     began = race.time_s

@@ -13,9 +13,8 @@ from railopt.base.errors import InputError
 from railopt.base.units import INT64_MAX, shown
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import MAX_RAILS
-from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import steps
-from railopt.solver.local.deadline import Deadline, Now
+from railopt.solver.local.deadline import Deadline, Now, wall_s
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.state import LARGEST, State
 
@@ -27,21 +26,16 @@ def solve_local(
     speeds: Sequence[int] | None = None,
     limit_s: float = 10.0,
     seed: int = 0,
-    clock: Now | None = None,
+    clock: Now = wall_s,
     chosen: Sequence[steps.Step] = steps.STEPS,
 ) -> LocalOutcome:
     """The best assignment of `sizes` (bytes, at least 1) to `rails` equal rails, or to rails of
     `speeds` (bytes per second, 0 = dead).
 
-    The limit is in seconds of `clock`: for example `time.process_time` on a busy machine; without
-    one it is wall-clock time in which nothing is compiled. Deterministic for a seed as long as the
+    The limit is in seconds of `clock`: for example `time.process_time` on a busy machine; by
+    default wall-clock time in which nothing is compiled.  Deterministic for a seed as long as the
     limit does not cut it short.  `chosen` are the steps that it takes (`steps`).
     """
-    if clock is None:
-        with not_counted(wall := Clock()):
-            return solve_local(
-                sizes, rails, speeds=speeds, limit_s=limit_s, seed=seed, clock=wall, chosen=chosen
-            )
     seed = whole_number(seed, "seed", 0, INT64_MAX)
     deadline, began = Deadline.after(limit_s, clock), clock()
     given = frozen(sizes, np.int64, "sizes", 1)

@@ -119,22 +119,6 @@ def test_ctrl_c_ends_it_at_once(child: Callable[[str], str]) -> None:
     assert heard.failure is None
 
 
-def test_ctrl_c_while_it_starts_loses_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-
-    def interrupted(*args: object, **options: object) -> subprocess.Popen[bytes]:
-        started.append(whole(*args, **options))
-        os.kill(os.getpid(), signal.SIGINT)
-        return started[0]
-
-    whole = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        processes.start(["sleep", "60"])
-    assert started[0].returncode == -signal.SIGKILL
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 def _in_a_daemon(name: str, heard: multiprocessing.SimpleQueue[str | None]) -> None:
     heard.put(processes.ask(name, nothing, 30).said)
 

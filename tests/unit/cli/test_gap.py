@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -179,23 +177,15 @@ def test_bad_usage(arguments: list[str], message: str, saved: Path, railopt_cli:
     assert ran.out == "" or arguments[0] == "gap"
 
 
-@pytest.mark.parametrize("lost", [False, True])
 def test_ctrl_c_prints_the_rows_so_far(
-    lost: bool, tmp_path: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, railopt_cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 130, and the best value and bound of what was at work, even where foreign code
-    swallows the exception.
-    """
+    """Exit code 130, and the best value and bound of what was at work."""
 
     def interrupts(label: str, now: Progress) -> None:
-        if now.value is None or now.stage == "hash":
-            return
-        try:
+        if now.value is not None and now.stage != "hash":
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
-        except KeyboardInterrupt:
-            if not lost:
-                raise
 
     monkeypatch.setattr(progress, "show", interrupts)
     path = tmp_path / "slow.npz"
@@ -222,31 +212,6 @@ def test_ctrl_c_before_the_first_row(railopt_cli: Cli, monkeypatch: pytest.Monke
     ran = railopt_cli("gap", "moe:tokens=64", *SMALL, "--json")
     assert ran.code == 130
     assert json.loads(ran.out) == {"interrupted": True, "rows": []}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.5, 1.5, 4.0])
-def test_ctrl_c_at_any_moment_leaves_no_traceback(after_s: float) -> None:
-    """Of the command or of a child; the whole group of processes is struck, as by a terminal."""
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "def hook(event, args):\n    if event == 'import' and args[0] == 'railopt.cli':\n"
-    code += "        print('ready', flush=True)\n"
-    code += "import railopt_command; sys.addaudithook(hook); railopt_command.entry()"
-    line = ["gap", "dirichlet:seed=3,mean=2MiB", "--nodes", "4", "--gpus", "4"]  # stays open
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, *line, "--rails", "8", "--chunk", "flow", "--limit", "60s"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    time.sleep(after_s)
-    os.killpg(child.pid, signal.SIGINT)
-    _, err = child.communicate(timeout=60)
-    assert "Traceback" not in err
-    assert child.returncode == 130
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +14,6 @@ import pytest
 import railopt
 from railopt import Fabric, Traffic
 from railopt.base.errors import InputError
-from railopt.base.interrupts import heard
 from railopt.schedule import synthesise
 from railopt.sim import Assumptions, Fault, simulate, simulate_replanned
 from railopt.sim.perfetto import trace_events
@@ -115,30 +108,6 @@ def test_traces_show_rails_and_only_them() -> None:
     assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1}
     counters = {event["name"] for event in events if event["ph"] == "C"}
     assert counters == {"rail 0, GB/s", "rail 1, GB/s"}
-
-
-def test_a_kernel_is_heard() -> None:
-    def ends(value: int) -> tuple[int, bool]:
-        return value + 1, threading.current_thread() is threading.main_thread()
-
-    assert heard(ends, 1) == (2, False)
-    with pytest.raises(ZeroDivisionError):
-        heard(lambda: 1 // 0)
-
-
-def test_ctrl_c_in_a_long_run_is_no_crash() -> None:
-    """It strikes while the kernel runs, or before, and ends the command with 130, unless the run
-    was over by then.
-    """
-    command = [sys.executable, "-m", "railopt", "simulate", "zipf:skew=0.8", "--nodes", "12"]
-    words = [*command, "--balancer", "ecmp", "--exact"]
-    ran = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
-    time.sleep(2.5)
-    os.killpg(ran.pid, signal.SIGINT)
-    _, said = ran.communicate(timeout=60)
-    assert ran.returncode in (0, 130), said
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".npy", ".npz", ""])

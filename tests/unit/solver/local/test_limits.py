@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from numba.core.event import trigger_event
 
 from railopt.base.arrays import MAX_TOTAL, Ints
 from railopt.base.errors import InputError
-from railopt.base.kernels import kernel
-from railopt.solver.clock import Clock, not_counted
 from railopt.solver.local import dual, exact, steps
 from railopt.solver.local.deadline import Deadline
+from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.remainders import filled
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.state import State
@@ -46,31 +44,24 @@ def large_problems() -> Iterator[tuple[Ints, dict[str, Any]]]:
             yield sizes(rng, bits, jobs, kind), shape
 
 
-def warm_up() -> None:
-    """Load every kernel, which takes time that no limit covers."""
-    for given, shape in ([9, 9, 9, 2, 2], {"rails": 2}), ([9, 8, 7, 5], {"speeds": [3, 2]}):
-        solve_local(given, **shape, limit_s=5)
-    solve_local(np.random.default_rng(0).integers(1, 10**9, 40), 8, limit_s=5)
-
-
-@pytest.fixture
-def clock() -> Iterator[Clock]:
-    """CPU seconds, so that a busy machine does not decide; they do not pass while numba compiles,
-    which it does once a machine.
+def timed(given: Ints, most_s: float, **options: Any) -> LocalOutcome:
+    """The outcome, found within `most_s` CPU seconds, so that a busy machine does not decide: at
+    the second try at the latest, for at the first a kernel may be compiled.
     """
-    made = Clock(time.process_time)
-    with not_counted(made):
-        yield made
+    for _ in range(2):
+        began = time.process_time()
+        found = solve_local(given, **options, clock=time.process_time)
+        took_s = time.process_time() - began
+        if took_s <= most_s:
+            break
+    assert took_s <= most_s, (given.tolist(), options)
+    return found
 
 
 @pytest.mark.slow
-def test_time_and_memory_hold_whatever_the_sizes(clock: Clock) -> None:
-    warm_up()
+def test_time_and_memory_hold_whatever_the_sizes() -> None:
     for given, shape in large_problems():
-        began = clock()
-        found = solve_local(given, **shape, limit_s=LIMIT_S, clock=clock)
-        took = clock() - began
-        assert took <= 1.1 * LIMIT_S + 0.5, (given.tolist(), shape, took)  # 0.2 s alone
+        found = timed(given, 1.1 * LIMIT_S + 0.5, limit_s=LIMIT_S, **shape)
         assert found.notes == (), (given.tolist(), shape)
         verdict = found.certificate(given, **shape).check()
         assert verdict.ok or "refused" in verdict.message, (given.tolist(), shape, verdict)
@@ -97,13 +88,11 @@ def test_each_step_holds_alone(step: Callable[[State], None]) -> None:
 
 
 @pytest.mark.slow
-def test_few_sizes_take_no_memory_for_a_wide_gap(clock: Clock) -> None:
+def test_few_sizes_take_no_memory_for_a_wide_gap() -> None:
     """It made a list as long as the gap in bytes: 11 GB for flows of some GiB."""
     rng = np.random.default_rng(2)
     given = np.sort(np.append(np.full(60, 3 << 50), rng.integers(1, 3 << 50, 30)))[::-1].copy()
-    began = clock()
-    packed = solve_local(given, 6, limit_s=0.5, clock=clock, chosen=steps.BY_WEIGHTS)
-    assert clock() - began < 1.1 * 0.5 + 0.2 + 1.0  # HiGHS is loaded once
+    packed = timed(given, 1.1 * 0.5 + 0.2, rails=6, limit_s=0.5, chosen=steps.BY_WEIGHTS)
     loads = np.zeros(6, np.int64)
     np.add.at(loads, packed.assignment, given)
     assert loads.max() == packed.value
@@ -123,19 +112,6 @@ def test_sizes_are_below_the_limit_of_chunks(shape: dict[str, Any]) -> None:
     assert solve_local(largest, **shape, limit_s=60).closed
     with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
         solve_local([MAX_TOTAL // 2, MAX_TOTAL // 2], **shape)
-
-
-def test_compiling_takes_none_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = njit()(lambda: 0)
-
-    def compiling(state: State, chosen: Sequence[steps.Step]) -> None:
-        with trigger_event("numba:compile", data={"dispatcher": kernel}):
-            time.sleep(0.3)
-
-    monkeypatch.setattr(steps, "search", compiling)
-    assert solve_local([3, 2, 1], 2, limit_s=60).time_s < 0.3
-    own = solve_local([3, 2, 1], 2, limit_s=60, clock=time.perf_counter)
-    assert own.time_s >= 0.3
 
 
 def test_products_beyond_64_bits_are_compared_exactly() -> None:

@@ -1,0 +1,117 @@
+"""Ctrl-C: exit code 130, one line and no traceback, soon, and no process is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from railopt.sweep import results
+
+OPEN = "dirichlet:seed=3,mean=2MiB --nodes 4 --gpus 4 --rails 8 --chunk flow --limit 100s"
+SPEC = """limit = "100s"
+[grid]
+nodes = [4]
+rails = [8]
+gpus = [4]
+seed = [3, 4, 5]
+traffic = ["dirichlet:mean=2MiB"]
+chunk = ["flow"]
+policy = ["lpt"]
+"""
+CODES = 130, -signal.SIGINT  # the latter where it struck inside `exec`; shells call both 130
+
+
+def started(line: str, folder: Path) -> subprocess.Popen[str]:
+    """A command in a group of processes of its own, all of its modules but the command's loaded."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from railopt.cli.main import entry; print('ready', flush=True); entry()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *line.split()],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that run, with theirs."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def struck(child: subprocess.Popen[str], within_s: float = 30) -> str:
+    """Strike the command's group, as a terminal does; what it says on stderr.  The time is one for
+    a busy machine.
+    """
+    own = children(child.pid)
+    os.killpg(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=within_s)
+    assert child.returncode in CODES, err
+    assert "Traceback" not in err
+    deadline = time.monotonic() + 10
+    while any(map(running, own)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(running, own))
+    return err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after_s", [2.0, 6.0])
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"gap {OPEN}",
+        f"solve {OPEN}",
+        "simulate zipf:skew=0.8 --nodes 24 --balancer ecmp --exact",
+        f"gap {OPEN} --certificate certificates",
+    ],
+    ids=["gap", "solve", "simulate", "certificates"],
+)
+def test_ctrl_c_ends_a_command(line: str, after_s: float, tmp_path: Path) -> None:
+    child = started(line, tmp_path)
+    time.sleep(after_s)
+    err = struck(child)
+    assert err.splitlines().count("railopt: interrupted") == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_foreign_solver(tmp_path: Path) -> None:
+    child = started(f"solve {OPEN} --backend cpsat", tmp_path)
+    deadline = time.monotonic() + 60
+    while not children(child.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert children(child.pid), "no solver was started"
+    assert "railopt: interrupted" in struck(child)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_sweep_and_the_instance_at_work_is_no_row(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC)
+    child = started("sweep spec.toml -o results --shard 0/1 --workers 1", tmp_path)
+    deadline = time.monotonic() + 60
+    while not children(child.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(3)
+    assert "interrupted: run it again to go on" in struck(child)
+    assert len(results.load(tmp_path / "results").keys) < 3
