@@ -94,7 +94,7 @@ def kernel(function: Any = None, **options: Any) -> Any:
             return compiled(*args)
         began = time.process_time()
         try:
-            return function(*args)
+            return _unboxed(function(*args))
         finally:
             took = time.process_time() - began
             spent_s += took
@@ -104,6 +104,16 @@ def kernel(function: Any = None, **options: Any) -> Any:
     call.plain = function  # type: ignore[attr-defined]
     _callable_from_kernels(call, function, options)
     return call
+
+
+def _unboxed(value: Any) -> Any:
+    """What compiled code would return: numbers of Python instead of numpy's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple):
+        parts = map(_unboxed, value)
+        return tuple(parts) if type(value) is tuple else type(value)(*parts)
+    return value
 
 
 def _add(seconds: float) -> None:

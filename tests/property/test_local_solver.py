@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
+from railopt.base.kernels import kernel
 from railopt.checker import Meter, Packing, cover
 from railopt.evidence.certificate import Certificate
 from railopt.solver.local.solve import solve_local

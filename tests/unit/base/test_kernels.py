@@ -1,4 +1,4 @@
-"""Kernels: the same results interpreted and compiled, compiled when it pays, whatever numba does."""
+"""Kernels: the same results interpreted and compiled, and compiled when it pays."""
 
 from __future__ import annotations
 
@@ -169,6 +169,22 @@ def test_a_kernel_that_numba_does_not_compile_is_interpreted(tmp_path: Path) -> 
 def test_what_a_kernel_raises_is_raised(tmp_path: Path, mode: str) -> None:
     done = ran(tmp_path, "import loops\nloops.most_of_two(np.arange(0), np.arange(1))", mode)
     assert done.stderr.splitlines()[-1] == "ValueError: nothing to compare"
+
+
+@pytest.mark.parametrize("mode", ["always", "never"])
+def test_numbers_are_returned_as_pythons(tmp_path: Path, mode: str) -> None:
+    code = (
+        "from typing import NamedTuple\nfrom railopt.base.kernels import kernel\n"
+        "class Pair(NamedTuple):\n    a: int\n    b: bool\n\n"
+        "@kernel\ndef pair(x):\n    return Pair(x[0], x[0] > 1), x[1] * 0.5, x\n"
+        "found = pair(np.arange(3))\n"
+        "print(found[0], [type(v).__name__ for v in (*found[0], *found[1:])])\n"
+    )
+    (tmp_path / "pairs.py").write_text("import numpy as np\n" + code)
+    done = ran(tmp_path, "import pairs", mode)
+    assert done.stdout.split("\n")[0] == (
+        "Pair(a=0, b=False) ['int', 'bool', 'float', 'ndarray']"
+    ), done.stderr
 
 
 def test_a_part_is_itself_for_python() -> None:
