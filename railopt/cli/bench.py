@@ -11,7 +11,6 @@ from railopt.cli.common import (
     BYTES_HELP,
     add_format_arguments,
     described_fabric,
-    one,
     output_of,
     print_json,
     traffic_from,
@@ -97,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         traffic_from(args.workload, fabric),
         sizes(parse_bytes(args.minbytes), parse_bytes(args.maxbytes), args.stepfactor),
         tuple(policy_names(args.policy)),
-        one(args, "chunk"),
+        args.chunk,
         args.warmup_iters,
         args.iters,
     )

@@ -18,7 +18,6 @@ from railopt.base.arrays import write_atomic
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
-from railopt.cli.config import Configured
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.model.sources import demand_from, traffic_from
 from railopt.model.topology import describes_node
@@ -40,7 +39,6 @@ __all__ = [
     "integer",
     "listed",
     "note",
-    "one",
     "output_of",
     "positive",
     "print_json",
@@ -113,7 +111,7 @@ def fabric_given(args: argparse.Namespace) -> bool:
 
 
 def fabric_from(args: argparse.Namespace) -> Fabric:
-    """The fabric that the options describe, and where they don't the configuration file."""
+    """The fabric that the options describe."""
     return described_by(args).fabric
 
 
@@ -133,30 +131,19 @@ def described_by(args: argparse.Namespace, *, one_node: bool = False) -> Describ
 def described_fabric(
     args: argparse.Namespace, defaults: Mapping[str, Any], *, one_node: bool = False
 ) -> Described:
-    """From --fabric, or from --nodes, --rails, --gpus and --link, before the configuration file,
-    before `defaults`.
-    """
+    """From --fabric, or from --nodes, --rails, --gpus and --link, before `defaults`."""
     given = {name: getattr(args, name) for name in _FABRIC if getattr(args, name) is not None}
-    file, configured = args.fabric, {}
-    if file is None and args.settings is not None:
-        file, configured = args.settings.fabric_file, args.settings.sizes
-        if file is not None and given:
-            raise InputError(
-                f"{printable(args.settings.path)} sets fabric = {printable(file)}, and "
-                f"--{next(iter(given))} contradicts it: give --fabric FILE, or another --config"
-            )
-    if file is None:
-        said = {**configured, **given}
-        return Described(Fabric.uniform(**{**defaults, **said}), unsaid(said))
-    topology = describes_node(file)
+    if args.fabric is None:
+        return Described(Fabric.uniform(**{**defaults, **given}), unsaid(given))
+    topology = describes_node(args.fabric)
     for name in given:
         if not topology or name not in ("nodes", "link"):
             raise InputError(f"--fabric and --{name} contradict each other: give one of them")
     if not topology:
-        return described(file)
+        return described(args.fabric)
     if not one_node:
-        note(f"{file}: railopt fabric show says what is assumed of it")
-    return described(file, **{**({"nodes": 1} if one_node else {}), **given})
+        note(f"{args.fabric}: railopt fabric show says what is assumed of it")
+    return described(args.fabric, **{**({"nodes": 1} if one_node else {}), **given})
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -216,28 +203,11 @@ def listed(text: str | None, flag: str) -> list[str] | None:
     return parts
 
 
-def one(args: argparse.Namespace, name: str) -> Any:
-    """The value of an option that takes one, where a configuration file may set a list for the
-    commands that take several.
-    """
-    value = getattr(args, name)
-    if isinstance(value, Configured) and "," in value and name not in args.idle:
-        raise InputError(
-            f"{printable(args.settings.path)} sets {name} = {value}, a list, and this command "
-            f"takes one: give --{name}"
-        )
-    return value
-
-
 def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:
-    """Refuse options (by their names in `args`) that were given and could do nothing; the others
-    are noted in `args.idle`.
-    """
+    """Refuse options (by their names in `args`) that were given and could do nothing."""
     for name in flags:
         value = getattr(args, name)
-        args.idle.add(name)
-        untyped = value is None or value is False or value == []  # 0 was given
-        if not untyped and not isinstance(value, Configured):
+        if not (value is None or value is False or value == []):  # 0 was given
             raise InputError(
                 f"--{name.replace('_', '-')} can't do anything {because}: leave it out"
             )

@@ -16,7 +16,6 @@ from railopt.cli.common import (
     demand_from,
     listed,
     note,
-    one,
     output_of,
     print_json,
     refuse_idle,
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         refuse_idle(args, "force", because="without --figure")
     width = figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
-    chunks = demand_from(args.traffic, healthy).chunks(one(args, "chunk"))
+    chunks = demand_from(args.traffic, healthy).chunks(args.chunk)
     policies = listed(args.policy, "--policy") or tuple(POLICIES)
     found = compare(healthy, degraded, chunks, policies)
     if args.format == "json":

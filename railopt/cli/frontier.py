@@ -15,7 +15,6 @@ from railopt.cli.common import (
     fabric_from,
     listed,
     note,
-    one,
     output_of,
     print_json,
     refuse_idle,
@@ -60,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     width = figure_width(args, "output")
     limit_s = float(seconds(parse_time(args.limit)))
     fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(one(args, "chunk"))
+    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
     policies = listed(args.policy, "--policy") or DEFAULT_POLICIES
     found = frontier(fabric, chunks, policies, limit_s=limit_s)
     if args.format == "json":

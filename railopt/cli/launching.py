@@ -16,7 +16,6 @@ from typing import Any
 from railopt.base.errors import InputError, printable
 from railopt.base.units import PS_PER_S, parse_bytes, parse_integer, parse_time
 from railopt.cli.common import note
-from railopt.cli.config import Configured
 from railopt.model.plan import Plan
 from railopt.runtime.metrics import Metrics, served
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
@@ -195,7 +194,7 @@ def _launch(args: argparse.Namespace) -> Launch | None:
 
 def _given(args: argparse.Namespace, name: str) -> bool:
     value = getattr(args, name, None)  # 0 is a value, and equals False
-    return value is not None and value is not False and not isinstance(value, Configured)
+    return value is not None and value is not False
 
 
 def _flag(name: str) -> str:

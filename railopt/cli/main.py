@@ -14,7 +14,6 @@ from typing import Any
 from railopt import __version__
 from railopt.base.errors import RailoptError, did_you_mean, printable
 from railopt.base.interrupts import KeepInterrupts
-from railopt.cli import config
 from railopt.cli.companion import companion
 from railopt.cli.heartbeat import heartbeat
 
@@ -65,7 +64,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report", "one self-contained page of figures and tables from results"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
     "warm-up": ("warm_up", "compile the kernels once, for an image or a shared disk"),
-    "config": ("show_config", "show the defaults that a railopt.toml sets, and which file that is"),
     "completion": ("completion", "print what makes a shell complete railopt's words"),
 }
 
@@ -102,7 +100,6 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"railopt {__version__}")
-    parser.add_argument("--config", metavar="FILE.toml", help=config.HELP)
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=_Parser
     )
@@ -129,34 +126,15 @@ def options_of(parser: argparse.ArgumentParser, command: str) -> argparse.Argume
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
-    """The arguments, with the defaults of a configuration file; argparse ends the process where
-    they are wrong.
-    """
-    named, rest = config.taken_out(arguments)
-    command = next((word for word in rest if word in COMMANDS), None)
-    parser, settings = _parser(command), None
-    if command is not None:
-        options = options_of(parser, command)
-        settings = config.find(named) if named or config.serves(options) else None
-        if settings is not None and command != "config":  # which shows it
-            settings.apply(options)
-    args, extra = parser.parse_known_args(rest)
+    """The arguments; argparse ends the process where they are wrong."""
+    parser = _parser(next((word for word in arguments if word in COMMANDS), None))
+    args, extra = parser.parse_known_args(arguments)
     if extra:
         known = options_of(parser, args.command)._option_string_actions
         odd = next((word for word in extra if word.startswith("-")), extra[0])
         meant = did_you_mean(odd.partition("=")[0], known)
         parser.error(f"unrecognized arguments: {' '.join(extra)}{meant}")
-    args.settings, args.idle = settings, set()
     return args
-
-
-def _run(args: argparse.Namespace) -> int:
-    """The command's exit code; then what it took from a configuration file is said."""
-    try:
-        return int(args.run(args))
-    finally:
-        if args.settings is not None and (told := args.settings.told(args)):
-            print(f"railopt: {told}", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -166,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parsed(arguments)
         with kept, heartbeat(args.command), companion(args.command):
-            code = _run(args)
+            code = int(args.run(args))
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code
     except RailoptError as error:

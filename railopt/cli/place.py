@@ -25,7 +25,6 @@ from railopt.cli.common import (
     integer,
     listed,
     note,
-    one,
     output_of,
     positive,
     print_json,
@@ -300,7 +299,7 @@ def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Questio
         gpu_flops=args.gpu_tflops * 1e12,
         tokens=args.tokens,
         rule=args.rule,
-        chunk=one(args, "chunk"),
+        chunk=args.chunk,
         move_weight=1.0 if args.move_weight is None else args.move_weight,
     )
 

@@ -14,7 +14,6 @@ from railopt.cli.common import (
     demand_from,
     fabric_from,
     note,
-    one,
     output_of,
     print_json,
     refuse_idle,
@@ -59,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
     check_suffix(args.output, "plan")
     check_targets(args.output, force=args.force)
     fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(one(args, "chunk"))
-    made = plan(fabric, chunks, one(args, "policy"), seed=args.seed, scale_up=args.scale_up)
+    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
+    made = plan(fabric, chunks, args.policy, seed=args.seed, scale_up=args.scale_up)
     if args.output:
         made.save(args.output, force=args.force)
     report = gap(made, limit_s=0)

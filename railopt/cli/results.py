@@ -17,7 +17,6 @@ from railopt.cli.common import (
     print_json,
     refuse_idle,
 )
-from railopt.cli.config import Configured
 from railopt.sweep import results
 
 EPILOG = """example:
@@ -64,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         refuse_idle(args, "format", because="with --export")
     out = output_of(args)
-    typed = out.form != "text" and not isinstance(args.format, Configured)
-    if args.export or args.failed or typed:
+    if args.export or args.failed or out.form != "text":
         because = "with --export, --failed or a --format other than text, which show every row"
         refuse_idle(args, "all", because=because)
     found = results.load(*args.places)

@@ -17,7 +17,6 @@ from railopt.cli.common import (
     add_output_arguments,
     fabric_from,
     note,
-    one,
     output_of,
     print_json,
     refuse_idle,
@@ -187,7 +186,7 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
         staged(made).require().save(args.stages_certificate, force=args.force)
         note(f"wrote {args.stages_certificate}")
     if args.plan:
-        plan = made.plan(one(args, "chunk"))
+        plan = made.plan(args.chunk)
         plan.save(args.plan, force=args.force)
         note(f"wrote {args.plan}: {len(plan.chunks)} chunks")
     if args.cm:

@@ -242,7 +242,7 @@ def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str
             )
         direct = common.traffic_from(args.what, fabric)
         return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
-    policy, chunk = common.one(args, "policy") or "lpt", common.one(args, "chunk") or "1MiB"
+    policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
     chunks = common.demand_from(args.what, fabric).chunks(chunk)
     setting = {"traffic": args.what, "policy": policy, "chunk": chunk}
     return plan(fabric, chunks, policy, seed=args.seed), fabric, setting

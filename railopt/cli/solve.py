@@ -19,7 +19,6 @@ from railopt.cli.common import (
     demand_from,
     fabric_from,
     note,
-    one,
     output_of,
     print_json,
     refuse_idle,
@@ -167,4 +166,4 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
         return plan.fabric, plan.chunks
     fabric = fabric_from(args)
     stage("traffic")
-    return fabric, demand_from(args.traffic, fabric).chunks(one(args, "chunk") or "1MiB")
+    return fabric, demand_from(args.traffic, fabric).chunks(args.chunk or "1MiB")

@@ -76,5 +76,5 @@ def test_array_types_are_defined_once() -> None:
 
 
 def test_no_file_is_named_for_its_technique() -> None:
-    """`kernels.py` is the module that makes kernels; no room hides its loops in one of that name."""
+    """`kernels.py` is the module that makes kernels; no room has one of that name."""
     assert [str(path.relative_to(ROOT)) for path in ROOT.rglob("kernels.py")] == ["base/kernels.py"]
