@@ -141,7 +141,6 @@ ROOMS = {
         "torch.all_to_all",
         "torch.dispatcher",
         "torch.groups",
-        "torch.reference",
         "torch.routes",
         "torch.ways",
     ],

@@ -20,8 +20,8 @@ from railopt.runtime.carried import Carried
 from railopt.runtime.senders import together
 from railopt.runtime.senders import verbs as verbs_sender
 from railopt.runtime.verbs import devices, wiring
-from railopt.runtime.verbs.null import NullLibrary
 from tests.contract.sender_world import SECRET, free_port, small_plan
+from tests.doubles.null_verbs import NullLibrary
 from tests.openmetrics import families
 
 Cli = Callable[..., Any]

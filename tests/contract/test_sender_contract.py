@@ -26,11 +26,11 @@ from railopt.runtime.senders.record import Record
 from railopt.runtime.senders.report import Fault, Report
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.engine import Engine, Link, LinkJob
-from railopt.runtime.verbs.null import NullLibrary
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
 from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.work import Writes
 from tests.contract.sender_world import World, carry, small_plan
+from tests.doubles.null_verbs import NullLibrary
 
 
 def staged(plan: Plan) -> Plan:
