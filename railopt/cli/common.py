@@ -10,11 +10,11 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from railopt.base.arrays import write_atomic
+from railopt.base.arrays import kind_of, write_atomic
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
@@ -27,6 +27,7 @@ __all__ = [
     "BYTES_HELP",
     "FABRIC_FLAGS",
     "TRAFFIC_HELP",
+    "Idle",
     "Output",
     "add_fabric_arguments",
     "add_format_arguments",
@@ -36,10 +37,13 @@ __all__ = [
     "described_fabric",
     "fabric_from",
     "fabric_given",
+    "flag",
+    "given",
     "integer",
     "listed",
     "note",
     "output_of",
+    "plan_given",
     "positive",
     "print_json",
     "refuse_idle",
@@ -203,14 +207,86 @@ def listed(text: str | None, flag: str) -> list[str] | None:
     return parts
 
 
-def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:
-    """Refuse options (by their names in `args`) that were given and could do nothing."""
-    for name in flags:
-        value = getattr(args, name)
-        if not (value is None or value is False or value == []):  # 0 was given
-            raise InputError(
-                f"--{name.replace('_', '-')} can't do anything {because}: leave it out"
-            )
+Condition = str | Callable[[argparse.Namespace], str]
+
+
+class Idle(NamedTuple):
+    """Options that can't do anything where all of `beside` and none of `without` hold: a command
+    lists these as IDLE, and `railopt.cli.main` refuses them before the command runs.
+
+    flags    names in `args`, with spaces between them
+    beside   an option that is given ("cluster"), one with a value ("aim=link") or with another
+             ("aim!=link"), or a function that returns what holds, in words, or ""
+    without  the same, but no function
+
+    >>> Idle("force", without=["output", "figure"])    # needs one of these
+    >>> Idle("workers", beside=["cluster"])            # excludes each other
+    """
+
+    flags: str
+    beside: Sequence[Condition] = ()
+    without: Sequence[str] = ()
+
+    def check(self, args: argparse.Namespace) -> None:
+        """Refuse the first of `flags` that is given in vain."""
+        flags = [name for name in self.flags.split() if given(args, name)]
+        if not flags or any(_holding(args, condition) for condition in self.without):
+            return
+        held = [_holding(args, condition) for condition in self.beside]
+        if all(held):
+            words = [f"with {' and '.join(held)}"] if held else []
+            missing = [_spelled(condition) for condition in self.without]
+            words += [f"without {_either(missing)}"] if missing else []
+            refuse_idle(flags[0], " and ".join(words))
+
+
+def refuse_idle(name: str, why: str) -> NoReturn:
+    """Refuse an option that can't do anything, where `Idle` can't know: after input was read."""
+    raise InputError(f"{flag(name)} can't do anything {why}: leave it out")
+
+
+def given(args: argparse.Namespace, name: str) -> bool:
+    """Whether an option was typed; 0 is a value."""
+    value = getattr(args, name, None)
+    return not (value is None or value is False or value == [])
+
+
+def flag(name: str) -> str:
+    """An option as it is typed, from its name in `args`."""
+    return _FLAGS.get(name) or f"--{name}".replace("_", "-")
+
+
+_FLAGS = {"devices": "--ib-dev", "output": "-o", "report_gbits": "--report_gbits"}
+
+
+def _holding(args: argparse.Namespace, condition: Condition) -> str:
+    """A condition in words where it holds, else ""."""
+    if not isinstance(condition, str):
+        return condition(args)
+    name, relation, value = [*re.split("(!?=)", condition), "", ""][:3]
+    found = getattr(args, name)
+    if not given(args, name) or (relation and (str(found) == value) != (relation == "=")):
+        return ""
+    return f"{flag(name)} {printable(found)}" if relation else flag(name)
+
+
+def _spelled(condition: str) -> str:
+    name, _, value = condition.partition("=")
+    return f"{flag(name)} {value}".rstrip()
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def plan_given(name: str) -> Callable[[argparse.Namespace], str]:
+    """A condition: the argument `name` is a saved plan."""
+
+    def holds(args: argparse.Namespace) -> str:
+        is_plan = kind_of(getattr(args, name)) == "plan"
+        return "a plan, which has its own policy, chunks and fabric" if is_plan else ""
+
+    return holds
 
 
 def print_json(data: Any) -> None:

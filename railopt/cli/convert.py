@@ -8,11 +8,11 @@ from typing import Any
 from railopt.answers.convert import convert
 from railopt.cli.common import (
     BYTES_HELP,
+    Idle,
     add_fabric_arguments,
     fabric_from,
     fabric_given,
     note,
-    refuse_idle,
 )
 from railopt.model.topology import describes_node
 
@@ -32,6 +32,13 @@ example:
   railopt convert topo.xml fabric.toml --nodes 8"""
 
 
+def _topology(args: argparse.Namespace) -> str:
+    return "a node's topology" if describes_node(args.input) else ""
+
+
+IDLE = (Idle("fabric rails gpus degrade", beside=[_topology]),)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "input",
@@ -48,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if describes_node(args.input):
-        refuse_idle(args, "fabric", "rails", "gpus", "degrade", because="to a node's topology")
         size: dict[str, Any] = {"nodes": args.nodes, "link": args.link}
     else:
         size = {"fabric": fabric_from(args) if fabric_given(args) else None}

@@ -9,6 +9,7 @@ from railopt.base.tables import Quantity, duration, percent, size
 from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
     TRAFFIC_HELP,
+    Idle,
     add_fabric_arguments,
     add_output_arguments,
     demand_from,
@@ -17,7 +18,6 @@ from railopt.cli.common import (
     note,
     output_of,
     print_json,
-    refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.policies import KNOWN
@@ -31,6 +31,9 @@ certified bound on what plans as fast as it move, "above %" how far it is above 
 that is nothing, and the plan moves something).  The rows "front" are that bound at times from the
 least that divisible traffic takes to that of own NICs, but for times that a policy above has, whose
 "least" it is."""
+
+
+IDLE = (Idle("force width", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The policies and the front, as a table or JSON; the exit code."""
-    if not args.output:
-        refuse_idle(args, "force", because="without -o")
     width = figure_width(args, "output")
     limit_s = float(seconds(parse_time(args.limit)))
     fabric = fabric_from(args)

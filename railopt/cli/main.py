@@ -114,7 +114,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
             loaded = importlib.import_module(f"railopt.cli.{module}")
             sub.epilog = getattr(loaded, "EPILOG", None)
             loaded.add_arguments(sub)
-            sub.set_defaults(run=loaded.run)
+            sub.set_defaults(run=loaded.run, idle=getattr(loaded, "IDLE", ()))
     return parser
 
 
@@ -134,6 +134,8 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         odd = next((word for word in extra if word.startswith("-")), extra[0])
         meant = did_you_mean(odd.partition("=")[0], known)
         parser.error(f"unrecognized arguments: {' '.join(extra)}{meant}")
+    for rule in args.idle:
+        rule.check(args)
     return args
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from railopt.base.errors import CheckFailed, printable
 from railopt.cli.common import (
+    Idle,
     Output,
     add_format_arguments,
     note,
     output_of,
     print_json,
-    refuse_idle,
 )
 from railopt.model.fabric import Fabric
 
@@ -25,6 +25,12 @@ examples:
   railopt prove --id T2                 one theorem and its parts, with what was assumed and found
   railopt prove --fabric fabric.toml    which theorems hold on this fabric, which don't and why
 """
+
+
+IDLE = (
+    Idle("id quick kernel", beside=["fabric"]),
+    Idle("kernel", beside=["quick"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0: all hold; 4: one does not."""
-    if args.fabric is not None:
-        refuse_idle(args, "id", "quick", "kernel", because="with --fabric")
-    if args.quick:
-        refuse_idle(args, "kernel", because="with --quick, which does not run it")
     return _theorems(args) if args.fabric is None else _fabric(args)
 
 

@@ -12,6 +12,8 @@ from railopt.base.tables import percent, size
 from railopt.base.units import format_bytes, format_time
 from railopt.cli.common import (
     BYTES_HELP,
+    FABRIC_FLAGS,
+    Idle,
     Output,
     add_fabric_arguments,
     add_output_arguments,
@@ -19,7 +21,6 @@ from railopt.cli.common import (
     note,
     output_of,
     print_json,
-    refuse_idle,
     traffic_from,
 )
 from railopt.schedule import (
@@ -50,6 +51,25 @@ examples:
 )
 
 _FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
+
+
+def _saved(args: argparse.Namespace) -> str:
+    return "a saved schedule" if kind_of(args.traffic) == "schedule" else ""
+
+
+def _no_stages(args: argparse.Namespace) -> str:
+    kind = args.kind or "compact"
+    return "" if KINDS[kind].barriers else f"{kind}, which has no stages"
+
+
+IDLE = (
+    Idle(f"kind order eps startup compare {' '.join(FABRIC_FLAGS)}", beside=[_saved]),
+    Idle("chunk", without=["plan"]),
+    Idle("force", without=_FILES),
+    Idle("kind", beside=["compare"], without=["stages", *_FILES]),
+    Idle("order eps startup", beside=["compare"]),
+    Idle("order stages_certificate", beside=[_no_stages]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +135,6 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make, load or compare; write what was asked for; print."""
-    _refuse_contradictions(args)
     check_suffix(args.output, "schedule")
     check_suffix(args.plan, "plan")
     check_targets(*(getattr(args, name) for name in _FILES), force=args.force)
@@ -144,27 +163,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_contradictions(args: argparse.Namespace) -> None:
-    """Options that could do nothing beside others."""
-    if args.plan is None:
-        refuse_idle(args, "chunk", because="without --plan")
-    if not any(getattr(args, name) for name in _FILES):
-        refuse_idle(args, "force", because="without a file to write")
-        if args.compare and not args.stages:
-            refuse_idle(args, "kind", because="beside --compare without --stages or a file")
-    if args.compare:
-        refuse_idle(args, "order", "eps", "startup", because="beside --compare")
-    kind = args.kind or "compact"
-    if not KINDS[kind].barriers:
-        refuse_idle(args, "order", "stages_certificate", because=f"to {kind}, which has no stages")
-
-
 def _costs(args: argparse.Namespace) -> list[Cost]:
     links = LINKS[args.links]
     if kind_of(args.traffic) == "schedule":
-        making = ("kind", "order", "eps", "startup", "compare")
-        fabric = ("fabric", "nodes", "rails", "gpus", "link", "degrade")
-        refuse_idle(args, *making, *fabric, because=f"to {args.traffic}, a saved schedule")
         loaded = Schedule.load(args.traffic)
         return [Cost(loaded, modelled(loaded, links))]
     made_for = fabric_from(args)

@@ -80,4 +80,4 @@ def test_the_command_line(tmp_path: Path, railopt_cli: Callable[..., Any]) -> No
     assert railopt_cli("send", tmp_path / "plan.npz", "--stage").code == 0
     ran = railopt_cli("send", tmp_path / "plan.npz", "--stage", "--sender", "record")
     assert ran.code == 1
-    assert "--stage can't act" in ran.err
+    assert "--stage can't do anything" in ran.err

@@ -152,7 +152,7 @@ def test_the_commands_write_them(tmp_path: Path, railopt_cli: Cli) -> None:
     assert [*runs.values()] == [3, 3]
     ran = railopt_cli("send", saved, "--sender", "record", "--metrics", file)
     assert ran.code == 1
-    assert "--metrics can't act" in ran.err
+    assert "--metrics can't do anything" in ran.err
     ran = railopt_cli("send", saved, "--metrics", saved)
     assert ran.code == 1
     assert "no file of railopt's metrics" in ran.err
