@@ -225,7 +225,7 @@ BAD = [
     (["results", "missing", "--json", "--export", "x.csv"], "with --export"),
     (["results", "missing", "--all", "--failed"], "--all can't do anything with --f"),
     (["prove", "--kernel", "--quick"], "--kernel can't do anything with --quick"),
-    (["prove", "--kernel", "--fabric", "f.toml"], "about the theorems"),
+    (["prove", "--kernel", "--fabric", "f.toml"], "--kernel can't do anything with --fabric"),
     (["prove", "--quick", "--certificate", "c.json"], "about the theorems"),
     (["prove", "--fabric", "f.toml", "--id", "T1"], "different questions"),
     (["plan", "moe", "-o", "p.CSV"], "p.CSV: a plan is saved as .npz or .cm"),
