@@ -97,7 +97,7 @@ ROOMS = {
         "runtime.senders",
         "runtime.senders.protocol",
         "runtime.senders.report",
-        "runtime.senders.setting",
+        "runtime.senders.config",
         "runtime.senders.loopback",
         "runtime.senders.record",
         "runtime.senders.verbs",

@@ -22,8 +22,8 @@ from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
 from railopt.runtime.rendezvous.launch import VARIABLES, Launch, detect, from_hosts
 from railopt.runtime.rendezvous.meet import Meeting
 from railopt.runtime.senders import SENDERS
+from railopt.runtime.senders.config import LAUNCH, MEETING, RAILS
 from railopt.runtime.senders.report import Report
-from railopt.runtime.senders.setting import LAUNCH, MEETING, RAILS
 from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import MTUS, Options
 

@@ -29,8 +29,8 @@ from railopt.runtime.adapt import MODES, Adapter
 from railopt.runtime.carried import Carried, carry
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
-from railopt.runtime.senders import SENDERS, Setting
-from railopt.runtime.senders.setting import METRICS
+from railopt.runtime.senders import SENDERS, SenderConfig
+from railopt.runtime.senders.config import METRICS
 
 EPILOG = f"""senders (default: loopback; verbs with a launcher or --hosts):
 {chr(10).join(f"  {name:10} {kind.help}" for name, kind in SENDERS.items())}
@@ -103,13 +103,13 @@ def run(args: argparse.Namespace) -> int:
         check_targets(args.save_fabric, force=args.force)
     plan = Plan.load(args.plan)
     table_of_posts = io.StringIO()
-    setting = _setting(args, sender, launch, plan, table_of_posts)
+    config = _config(args, sender, launch, plan, table_of_posts)
     adapter = None
     if args.adapt not in (None, "off") or args.save_fabric:
         adapter = Adapter(plan.fabric, args.adapt or "off")
     with metered(args, launch.rank) as seen:
-        setting, every = replace(setting, seen=seen), args.format == "json"
-        carried = carry(plan, sender, setting, args.iters, adapter, every=every)
+        config, every = replace(config, seen=seen), args.format == "json"
+        carried = carry(plan, sender, config, args.iters, adapter, every=every)
     if sender == "record":
         _save(args, table_of_posts.getvalue(), launch.rank)
     elif launch.rank == 0:
@@ -124,10 +124,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _setting(
+def _config(
     args: argparse.Namespace, sender: str, launch: Launch, plan: Plan, out: io.StringIO
-) -> Setting:
-    return Setting(
+) -> SenderConfig:
+    return SenderConfig(
         room=Layout.packed(plan.chunks),
         rails=plan.fabric.rails,
         run=plan.digest[:16],

@@ -9,9 +9,9 @@ from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
 from railopt.runtime.adapt import Adapter, Replan
-from railopt.runtime.senders import SENDERS, Setting
+from railopt.runtime.senders import SENDERS, SenderConfig
+from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.report import Fault, RailReport, Report
-from railopt.runtime.senders.setting import Carrier
 
 SHARED = 1 << 16
 
@@ -104,7 +104,7 @@ def _state(runs: tuple[Report, ...], rail: RailReport) -> str:
 def carry(
     plan: Plan,
     sender: str,
-    setting: Setting,
+    config: SenderConfig,
     iters: int = 1,
     adapter: Adapter | None = None,
     *,
@@ -117,13 +117,13 @@ def carry(
     links = few_links(plan.fabric)
     if adapter is not None:
         _check_adapter(adapter, plan, links)
-    with SENDERS[sender].opened(setting) as carrier:
+    with SENDERS[sender].opened(config) as carrier:
         kept: list[list[Report]] = []
         replans, present = [], plan
         for run in range(1, iters + 1):
             mine = carrier.carry(present)
             told = _all(carrier, mine, links)
-            told[setting.launch.rank if len(told) > 1 else 0] = mine  # with its links in any world
+            told[config.launch.rank if len(told) > 1 else 0] = mine  # with its links in any world
             if every or not kept:
                 kept.append(told)
             else:
@@ -131,7 +131,7 @@ def carry(
             if adapter is not None and adapter.learn(present, told) and run < iters:
                 present = adapter.plan(present)
                 replans.append(Replan(run, present))
-                setting.say(f"after run {run} the plan is made again: {adapter.changes()}")
+                config.say(f"after run {run} the plan is made again: {adapter.changes()}")
     return Carried(sender, plan, tuple(zip(*kept, strict=True)), tuple(replans))
 
 

@@ -1,7 +1,7 @@
 """What runs measured, as metrics: counters and gauges by link, for Prometheus and what reads it.
 
     metrics = Metrics()
-    setting = Setting(..., seen=metrics.seen)      # each run of a carrier is counted
+    config = SenderConfig(..., seen=metrics.seen)      # each run of a carrier is counted
     metrics.text()                                 # OpenMetrics
     with served(metrics, 9400): ...                # http://127.0.0.1:9400/metrics
 

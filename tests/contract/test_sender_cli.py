@@ -293,7 +293,7 @@ def before_each_run(
 
 def lose_rail(null_devices: NullLibrary, sender: verbs_sender.Verbs) -> None:
     """Rail 0 of node 1 dies in the first run, and stays so."""
-    if sender.group.rank == 0 and sender.exchange.round == 0:
+    if sender.group.rank == 0 and sender.rounds.round == 0:
         null_devices.down.add("null1_0")
         null_devices.inject(sender.wiring.by_place[1, 0].qp.pointer, 12, 3)
 
@@ -390,13 +390,13 @@ def test_metrics_and_talk_of_a_run_that_failed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def act(sender: verbs_sender.Verbs) -> None:
-        if sender.group.rank == 0 and sender.exchange.round == 1:
+        if sender.group.rank == 0 and sender.rounds.round == 1:
             null_devices.down |= {"null1_0", "null1_1"}
             for rail in range(2):
                 null_devices.inject(sender.wiring.by_place[1, rail].qp.pointer, 12, 1)
 
     before_each_run(monkeypatch, act)
-    monkeypatch.setattr("railopt.runtime.senders.exchange.NEWS_S", 0.2)
+    monkeypatch.setattr("railopt.runtime.senders.rounds.NEWS_S", 0.2)
     files = ["--iters", "3", "--metrics", str(tmp_path / "{rank}.prom")]
     assert on_two_nodes("send", str(plan_file), *files) == [3, 3]
     said = capsys.readouterr().err
@@ -418,9 +418,9 @@ def test_a_dead_nic_leaves_the_plan_and_comes_back(
 ) -> None:
     def act(sender: verbs_sender.Verbs) -> None:
         lose_rail(null_devices, sender)
-        if sender.exchange.round == 4:
+        if sender.rounds.round == 4:
             null_devices.down.clear()
-        if sender.exchange.round >= 4:
+        if sender.rounds.round >= 4:
             time.sleep(0.1)
 
     before_each_run(monkeypatch, act)

@@ -23,8 +23,9 @@ from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, stages
 from railopt.runtime.payload.memory import Memory, memory_of
 from railopt.runtime.payload.staging import Staging
+from railopt.runtime.senders.carrier import Carrier
+from railopt.runtime.senders.config import SenderConfig
 from railopt.runtime.senders.report import Place, Report, link_reports, rail_reports
-from railopt.runtime.senders.setting import Alone, Carrier, Setting
 
 
 class Loopback:
@@ -121,9 +122,9 @@ class Loopback:
 
 
 @contextmanager
-def opened(setting: Setting) -> Iterator[Carrier]:
+def opened(config: SenderConfig) -> Iterator[Carrier]:
     """With buffers of its own."""
-    yield Alone(Loopback(verify=setting.verify, stage=setting.stage))
+    yield Carrier(Loopback(verify=config.verify, stage=config.stage), config.seen)
 
 
 class Ways(NamedTuple):
