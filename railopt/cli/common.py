@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn
 
-from railopt.base.arrays import kind_of, write_atomic
+from railopt.base.arrays import kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
@@ -49,7 +49,6 @@ __all__ = [
     "refuse_idle",
     "seed",
     "traffic_from",
-    "write_json",
 ]
 
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
@@ -337,8 +336,3 @@ def _jsonable(value: Any) -> Any:
 def note(text: str) -> None:
     """Talk: one line to stderr."""
     print(printable(text, 2000), file=sys.stderr)
-
-
-def write_json(path: str, data: Any, *, force: bool) -> None:
-    """A JSON file, whole or not at all."""
-    write_atomic(path, json.dumps(data, default=_jsonable, indent=2) + "\n", force=force)

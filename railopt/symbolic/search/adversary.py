@@ -97,58 +97,6 @@ def worst_lpt(rails: int, *, most_chunks: int | None = None, largest: int | None
     )
 
 
-def climb_lpt(rails: int, *, starts: int = 200, seed: int = 1) -> Found:
-    """Where listing everything is too much: climb from random sizes, all neighbours at once; one
-    start in about fifty finds the worst of N = 3.
-    """
-    dice, largest, tried = Dice(seed, "climb_lpt"), 2 * rails + 1, 0
-    best: tuple[Fraction, int, int, Sizes, int, int] | None = None
-    for _ in range(starts):
-        chunks = rails + 1 + int(dice.below(rails + 2)[0])
-        now = tuple(sorted((1 + dice.below(largest, chunks)).tolist(), reverse=True))
-        score: tuple[Fraction, int, int, Sizes, int, int] | None = None
-        while True:
-            options = [now, *_neighbours(now, largest)]
-            tried += len(options)
-            rated = lpt_ratios(options, rails, score[0] if score else Fraction(0))
-            top = max(
-                (ratio, -len(s), -sum(s), s, value, opt)
-                for s, (ratio, value, opt) in zip(options, rated, strict=True)
-            )
-            if score is not None and top[:3] <= score[:3]:
-                break
-            score, now = top, top[3]
-        if best is None or score[:3] > best[:3]:
-            best = score
-    assert best is not None
-    return Found(
-        rails, _primitive(best[3]), best[4] // _unit(best[3]), best[5] // _unit(best[3]), tried
-    )
-
-
-def _neighbours(sizes: Sizes, largest: int) -> list[Sizes]:
-    """One chunk a byte larger or smaller, one chunk less, or two chunks moved at once."""
-    found = set()
-    for i in range(len(sizes)):
-        found.add(sizes[:i] + sizes[i + 1 :])
-        for step in (-1, 1):
-            found.add((*sizes[:i], sizes[i] + step, *sizes[i + 1 :]))
-            for j in range(i + 1, len(sizes)):
-                found |= {
-                    (
-                        *sizes[:i],
-                        sizes[i] + step,
-                        *sizes[i + 1 : j],
-                        sizes[j] + other,
-                        *sizes[j + 1 :],
-                    )
-                    for other in (-1, 1)
-                }
-    return sorted(
-        {tuple(sorted(s, reverse=True)) for s in found if s and min(s) > 0 and max(s) <= largest}
-    )
-
-
 def _unit(sizes: Sizes) -> int:
     return int(np.gcd.reduce(sizes))
 

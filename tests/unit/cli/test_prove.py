@@ -13,6 +13,8 @@ import pytest
 from railopt.model.fabric import Fabric, Spine
 from railopt.symbolic import registry
 from railopt.symbolic.applies import applicability, one_profile, warnings_for
+from railopt.symbolic.result import verdict
+from railopt.symbolic.statements import fast
 
 Cli = Callable[..., object]
 
@@ -45,8 +47,10 @@ def test_a_failure_is_exit_code_4(
     (folder / "coq" / "statements.json").write_text("{}")
     (folder / "THEOREMS.toml").write_text(
         '[[theorem]]\nid = "T1"\ntitle = "t"\nstatement = "s"\nsymbols = "x"\nsource = "here"\n'
-        'status = "proved-symbolic"\nchecks = ["fast.printed_bound"]\n'
+        'status = "proved-symbolic"\nchecks = ["fast.wrong"]\n'
     )
+    failing = verdict("exhaustive", "n, m <= 5", ["n = 2, m = 5"])
+    monkeypatch.setattr(fast, "wrong", lambda quick: failing, raising=False)
     for module in ("registry", "search.counterexamples", "run"):
         monkeypatch.setattr(f"railopt.symbolic.{module}.proofs_folder", lambda: folder)
     ran = railopt_cli("prove", "--quick")

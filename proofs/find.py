@@ -1,6 +1,6 @@
 """Write `proofs/counterexamples/`: what the adversary finds, and the hand-made minimal ones.
 
-python -m railopt.symbolic.search.find            rewrite the folder; the same files every time
+python -m proofs.find            rewrite the folder; the same files every time
 """
 
 from __future__ import annotations
