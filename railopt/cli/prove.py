@@ -86,7 +86,7 @@ def _theorems(args: argparse.Namespace) -> int:
     chosen = list(dict.fromkeys(asked or registry.load().values()))
     start = time.monotonic()
     needed = any(theorem.coq for theorem in chosen)
-    kernel = runner.Kernel(
+    kernel = runner.CoqKernel(
         "pinned" if args.quick or not needed else "run" if args.kernel else "auto"
     )
     kernel_s = time.monotonic() - start

@@ -27,8 +27,8 @@ from railopt.schedule import (
     KINDS,
     LINKS,
     ORDERS,
-    Cost,
     Schedule,
+    ScheduleCost,
     certificate,
     compare,
     cost,
@@ -163,11 +163,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _costs(args: argparse.Namespace) -> list[Cost]:
+def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
     links = LINKS[args.links]
     if kind_of(args.traffic) == "schedule":
         loaded = Schedule.load(args.traffic)
-        return [Cost(loaded, modelled(loaded, links))]
+        return [ScheduleCost(loaded, modelled(loaded, links))]
     made_for = fabric_from(args)
     traffic = traffic_from(args.traffic, made_for)
     if args.compare:
@@ -195,7 +195,7 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
         note(f"wrote {args.cm}")
 
 
-def _print_costs(costs: list[Cost], links: str, out: Output) -> None:
+def _print_costs(costs: list[ScheduleCost], links: str, out: Output) -> None:
     made = costs[0].schedule
     side = "sends" if made.bound.side == "send" else "receives"
     out.say(

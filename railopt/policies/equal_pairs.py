@@ -15,7 +15,7 @@ import numpy as np
 
 from railopt.base.arrays import Array, Ints
 from railopt.base.kernels import kernel_part, njit
-from railopt.policies.by_size import Layout, largest_in_front, sorted_words
+from railopt.policies.by_size import WordLayout, largest_in_front, sorted_words
 from railopt.policies.common import Columns
 
 __all__ = ["Spread", "fits", "lpt_global", "lpt_local"]
@@ -35,14 +35,14 @@ def lpt_global(chunks: Columns, nodes: int, rails: int, rail: Array) -> None:
     """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by
     the ends' sum, then by index.  There is a chunk, and `fits` holds.
     """
-    layout = Layout.of(chunks, nodes, ends=2, grouped=False)
+    layout = WordLayout.of(chunks, nodes, ends=2, grouped=False)
     words = largest_in_front(chunks, layout)
     _earliest_at_both(words, layout, (rails - 1).bit_length(), nodes, rails, rail)
 
 
 @njit(cache=True)
 def _earliest_at_both(
-    words: Ints, layout: Layout, load_at: int, nodes: int, rails: int, rail: Array
+    words: Ints, layout: WordLayout, load_at: int, nodes: int, rails: int, rail: Array
 ) -> None:
     """`lpt_global` on sorted words, the bytes of a load above its `load_at` low bits."""
     node_bits, index_bits = layout.node_bits, layout.size_at - layout.index_at
@@ -93,14 +93,14 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     one rail.  There is a row, and `fits` holds.
     """
     nodes = max(spread.senders, spread.receivers)
-    layout = Layout.of(chunks, nodes, ends=1, grouped=True)
+    layout = WordLayout.of(chunks, nodes, ends=1, grouped=True)
     kernel = _lpt_local_on_eight if spread.rails == 8 else _lpt_local
     kernel(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
 
 
 @njit(cache=True)
 def _lpt_local(
-    chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
+    chunks: Columns, rows: Ints, layout: WordLayout, spread: Spread, load_at: int, rail: Array
 ) -> None:
     """`lpt_local`, the bytes of a load above its `load_at` low bits."""
     words = sorted_words(chunks, rows, layout, np.int64(-1))
@@ -109,7 +109,7 @@ def _lpt_local(
 
 @njit(cache=True)
 def _lpt_local_on_eight(
-    chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
+    chunks: Columns, rows: Ints, layout: WordLayout, spread: Spread, load_at: int, rail: Array
 ) -> None:
     """The same with a constant for the rails, so that the loops over them are unrolled."""
     words = sorted_words(chunks, rows, layout, np.int64(-1))
@@ -118,7 +118,7 @@ def _lpt_local_on_eight(
 
 @kernel_part(forceinline=True)
 def _spread_pairs(
-    words: Ints, layout: Layout, spread: Spread, load_at: int, rails: int, rail: Array
+    words: Ints, layout: WordLayout, spread: Spread, load_at: int, rails: int, rail: Array
 ) -> None:
     """Sorted words, each to the rail whose loads, the sender's and the pair's, have the least sum.
 

@@ -57,7 +57,7 @@ class Steps(NamedTuple):
     used: Array  # int64 [1], how many entries there are
 
 
-class State(NamedTuple):
+class SimState(NamedTuple):
     """What a run writes."""
 
     left: Array  # float64 [flows], bytes still to send
@@ -76,7 +76,7 @@ class State(NamedTuple):
     moved: Array  # float64 [tracks], bytes of the current step
 
 
-class Parts(NamedTuple):
+class Components(NamedTuple):
     """Flows, changes and ports of each component: what joins flows that share ports, directly or
     through others.  Those of component c are `flows[flow_first[c]:flow_first[c+1]]`, and so on.
     """
@@ -103,7 +103,7 @@ class Limits(NamedTuple):
 
 
 @kernel_part()
-def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
+def _open(group: int, now: int, work: Work, state: SimState, events: Any) -> None:
     """The group may start: push its flows' starts; a group without flows is over at once and opens
     those behind it.
     """
@@ -123,7 +123,7 @@ def _open(group: int, now: int, work: Work, state: State, events: Any) -> None:
 
 
 @kernel_part()
-def _deliver(f: int, now: int, work: Work, state: State, events: Any) -> None:
+def _deliver(f: int, now: int, work: Work, state: SimState, events: Any) -> None:
     g = work.group[f]
     state.group_left[g] -= 1
     if state.group_left[g] == 0:
@@ -172,7 +172,9 @@ def _smallest(values: Array, rank: int, buffer: Array) -> float:
 
 
 @kernel_part()
-def _window(active: Array, state: State, now: int, limits: Limits, room: int) -> tuple[int, bool]:
+def _window(
+    active: Array, state: SimState, now: int, limits: Limits, room: int
+) -> tuple[int, bool]:
     """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends
     lie apart in it.
     """
@@ -201,7 +203,7 @@ def _advance(
     step: int,
     net: Net,
     work: Work,
-    state: State,
+    state: SimState,
     ports: Ports,
     events: Any,
 ) -> int:
@@ -243,7 +245,9 @@ def _advance(
 
 
 @kernel_part()
-def _spread(active: Array, step: int, among: Array, net: Net, state: State, ports: Ports) -> None:
+def _spread(
+    active: Array, step: int, among: Array, net: Net, state: SimState, ports: Ports
+) -> None:
     """Slow the flows that end inside the step so that they end with it; give what they leave to the
     others.
 
@@ -269,7 +273,7 @@ def _spread(active: Array, step: int, among: Array, net: Net, state: State, port
 
 
 @kernel_part()
-def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
+def _mark_ending(active: Array, step: int, ending: int, state: SimState) -> int:
     """Add the flows that end within the step to the list, at the rate that ends them with it; its
     new length.
     """
@@ -284,7 +288,7 @@ def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
 
 
 @kernel_part()
-def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, events: Any) -> int:
+def _begin(flows: Array, net: Net, work: Work, state: SimState, ports: Ports, events: Any) -> int:
     """Start what starts at once, queue the rest; the number of active flows."""
     count = 0
     if work.next_group.size > 0:
@@ -306,7 +310,7 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports, event
 
 @kernel_part()
 def _happen(
-    now: int, count: int, net: Net, work: Work, state: State, ports: Ports, events: Any
+    now: int, count: int, net: Net, work: Work, state: SimState, ports: Ports, events: Any
 ) -> int:
     """Starts and deliveries that are due; the number of active flows."""
     while len(events) and events[0][0] <= now:
@@ -324,10 +328,10 @@ def _happen(
 @kernel_part()
 def _run(
     c: int,
-    parts: Parts,
+    parts: Components,
     net: Net,
     work: Work,
-    state: State,
+    state: SimState,
     ports: Ports,
     limits: Limits,
     curve: Steps,
@@ -403,7 +407,7 @@ def _note(now: int, step: int, moved: Array, curve: Steps) -> Steps:
 
 @njit(cache=True, nogil=True)
 def run(
-    parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits
+    parts: Components, net: Net, work: Work, state: SimState, ports: Ports, limits: Limits
 ) -> tuple[Array, Array, Array, Array]:
     """Run each component on its own, one after the other; the columns of the curve: track, since,
     till, bytes.

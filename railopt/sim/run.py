@@ -23,7 +23,7 @@ from railopt.sim.from_plan import flows_of_plan
 from railopt.sim.timeline import Curve, Stuck, Timeline
 
 if TYPE_CHECKING:
-    from railopt.sim.events import Parts, State, Work
+    from railopt.sim.events import Components, SimState, Work
 
 RESOLUTION = 4
 """Rates are recomputed when one in 2**4 of the flows that move is done: see railopt.sim.events.
@@ -200,13 +200,13 @@ def _work(flows: Flows) -> Work:
     )
 
 
-def _state(flows: Flows, work: Work, tracks: int) -> State:
+def _state(flows: Flows, work: Work, tracks: int) -> SimState:
     """Nothing sent yet."""
     from railopt.sim import events
 
     count = len(flows)
     never = np.full(count, -1, np.int64)
-    return events.State(
+    return events.SimState(
         work.size.copy(),
         np.zeros(count),
         never,
@@ -224,7 +224,7 @@ def _state(flows: Flows, work: Work, tracks: int) -> State:
     )
 
 
-def _parts(flows: Flows, change_port: Int32s) -> Parts:
+def _parts(flows: Flows, change_port: Int32s) -> Components:
     """Flows, changes and ports by component, idle ports left out; all in one where groups wait for
     each other.
     """
@@ -234,7 +234,7 @@ def _parts(flows: Flows, change_port: Int32s) -> Parts:
     if len(flows.needs):
         counts = (len(flows), len(change_port), ports)
         parts = [part for count in counts for part in (np.array([0, count]), np.arange(count))]
-        return events.Parts(*parts)
+        return events.Components(*parts)
     of_port = graph.components(ports, flows.first, flows.path)
     of_flow = of_port[flows.path[flows.first[:-1]]]
     labels = np.unique(of_flow)
@@ -248,7 +248,7 @@ def _parts(flows: Flows, change_port: Int32s) -> Parts:
             bounds_of(component[kept], len(labels)),
             kept[np.argsort(component[kept], kind="stable")],
         ]
-    return events.Parts(*parts)
+    return events.Components(*parts)
 
 
 def ranks_of_plan(plan: Plan) -> tuple[Ints, Ints]:

@@ -22,7 +22,7 @@ from railopt.runtime.payload.layout import Layout
 from railopt.runtime.senders import SENDERS, SenderConfig
 from railopt.runtime.senders.loopback import Loopback
 from railopt.runtime.senders.record import Record, RecordRun
-from railopt.runtime.senders.report import Fault, Report
+from railopt.runtime.senders.report import LinkFault, Report
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.engine import Engine, Link, LinkJob
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
@@ -60,7 +60,7 @@ def test_what_a_table_needs_does_not_grow_with_the_runs(monkeypatch: pytest.Monk
             Loopback().run(plan).wait(),
             seconds=float(run),
             wrong=run,
-            faults=(Fault(0, 1 + run % 2, 0, f"run {run}", 0, 0.0),),
+            faults=(LinkFault(0, 1 + run % 2, 0, f"run {run}", 0, 0.0),),
         )
         for run in range(1, 6)
     ]

@@ -28,7 +28,7 @@ from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders import exchange
 from railopt.runtime.senders.replan import replan
-from railopt.runtime.senders.report import Fault
+from railopt.runtime.senders.report import LinkFault
 from railopt.runtime.senders.rounds import ROUNDS, full_round, immediate
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.senders.verbs_run import VerbsRun
@@ -414,7 +414,9 @@ def test_a_rail_is_dead_where_all_its_links_are() -> None:
     assert all(rail.alive for (report,) in reports for rail in report.rails)
     states = [row[4] for row in Carried("verbs", plan, reports).rows() if row[2] == "0"]
     assert [state.partition(":")[0] for state in states] == ["dead to 1", "dead to 0", "ok"]
-    told = replace(reports[0][0], faults=(*reports[0][0].faults, Fault(0, 1, 0, "again", 0, 0.0)))
+    told = replace(
+        reports[0][0], faults=(*reports[0][0].faults, LinkFault(0, 1, 0, "again", 0, 0.0))
+    )
     assert Carried("verbs", plan, ((told,),)).rows()[0][4] == "dead to 1: again"
 
 

@@ -16,7 +16,7 @@ from railopt.base.errors import printable
 from railopt.runtime.payload.layout import write_list
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.replan import replan
-from railopt.runtime.senders.report import Fault, Readmission
+from railopt.runtime.senders.report import LinkFault, Readmission
 from railopt.runtime.senders.rounds import Rounds
 from railopt.runtime.verbs.engine import Link, LinkJob
 from railopt.runtime.verbs.lib import VerbsError
@@ -40,11 +40,11 @@ class Failover:
 
     def __init__(self, rounds: Rounds, failback: Failback) -> None:
         self.rounds, self.failback = rounds, failback
-        self._between: list[Fault] = []  # seen between runs: reported by the next one
+        self._between: list[LinkFault] = []  # seen between runs: reported by the next one
         self._later: list[Moved] = []  # of rounds to come
         rounds.failover = self
 
-    def between_runs(self) -> list[Fault]:
+    def between_runs(self) -> list[LinkFault]:
         """Faults since the last run, handed over."""
         faults, self._between = self._between, []
         return faults
@@ -85,7 +85,7 @@ class Failover:
     def _report(self, link: Link, cause: str) -> None:
         rounds, running = self.rounds, self.rounds.running
         link.cause = "; ".join([cause, *_events(rounds.wiring.rails[link.rail].device)])
-        fault = Fault(
+        fault = LinkFault(
             rounds.group.rank,
             link.peer,
             link.rail,

@@ -20,7 +20,7 @@ from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout, WriteList, rows_of, write_list
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.report import Fault, Readmission
+from railopt.runtime.senders.report import LinkFault, Readmission
 from railopt.runtime.verbs.engine import PROTECTION, Engine, Link, LinkJob, describe
 from railopt.runtime.verbs.wiring import Wiring
 from railopt.runtime.verbs.work import Writes
@@ -58,7 +58,7 @@ class Transfer:
     layout: Layout
     begun: float
     rail: Ints
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[LinkFault] = field(default_factory=list)
     readmissions: list[Readmission] = field(default_factory=list)
     done: int = 0
 

@@ -38,7 +38,7 @@ BATCH = 20_000
 
 
 @dataclass(frozen=True)
-class Found:
+class WorstInstance:
     """The worst instance of a search: chunk sizes of one sender, or chunks (src, dst, size); value
     and optimum in bytes.
     """
@@ -72,7 +72,9 @@ def lpt_ratios(
     return rated
 
 
-def worst_lpt(rails: int, *, most_chunks: int | None = None, largest: int | None = None) -> Found:
+def worst_lpt(
+    rails: int, *, most_chunks: int | None = None, largest: int | None = None
+) -> WorstInstance:
     """Every multiset of up to 2N + 1 chunks of up to 2N - 1 bytes (or as given); the smallest of
     the worst.
 
@@ -92,7 +94,7 @@ def worst_lpt(rails: int, *, most_chunks: int | None = None, largest: int | None
             )
             best = found if best is None or found[:3] > best[:3] else best
     assert best is not None
-    return Found(
+    return WorstInstance(
         rails, _primitive(best[3]), best[4] // _unit(best[3]), best[5] // _unit(best[3]), tried
     )
 
@@ -148,7 +150,9 @@ def _one_sender_changed(targets: Targets, rails: int) -> Iterator[Targets]:
                 yield (*targets[:k], chosen, *targets[k + 1 :])
 
 
-def worst_receive(rails: int, *, policy: str = "lpt", starts: int = 8, seed: int = 1) -> Found:
+def worst_receive(
+    rails: int, *, policy: str = "lpt", starts: int = 8, seed: int = 1
+) -> WorstInstance:
     """Climb from random targets on N + 2 nodes (one more than needed), then silence every sender
     that is not needed.
     """
@@ -172,7 +176,7 @@ def worst_receive(rails: int, *, policy: str = "lpt", starts: int = 8, seed: int
         if best is None or score[:2] > best[:2]:
             best = score
     assert best is not None
-    return Found(rails, _renumbered(as_instance(best[2])), best[3], best[4], tried)
+    return WorstInstance(rails, _renumbered(as_instance(best[2])), best[3], best[4], tried)
 
 
 def _others(node: int, nodes: int, number: int, dice: Dice) -> tuple[int, ...]:
@@ -192,7 +196,7 @@ def _renumbered(instance: Instance) -> Instance:
 # ---------------------------------------------------------------- sizes that differ
 def smallest_gap(
     rails: int = 2, nodes: int = 3, most_chunks: int = 6, largest: int = 2
-) -> Found | None:
+) -> WorstInstance | None:
     """The first instance, by chunks and then bytes, whose coupled optimum is above the optimum of
     every node and side alone.
     """
@@ -208,5 +212,5 @@ def smallest_gap(
         )
         value, _ = best_coupled(instance, rails)
         if value > alone:
-            return Found(rails, instance, value, alone, tried)
+            return WorstInstance(rails, instance, value, alone, tried)
     return None
