@@ -1345,7 +1345,7 @@ FLOW = ("src", "dst", "amount", "rail")
 # ---------------------------------------------------------------- bytes moved inside nodes
 
 
-class Inside(NamedTuple):
+class InsideNode(NamedTuple):
     """The inside of every node: how many GPUs, and for each rail those near its NIC.  A set of GPUs
     is a number: its bit g stands for GPU g.
     """
@@ -1386,7 +1386,7 @@ class Moving(NamedTuple):
 
     tx: Rates
     rx: Rates
-    inside: Inside
+    inside: InsideNode
     units: Units
     time: Fraction
     bound: Fraction
@@ -1542,7 +1542,7 @@ def check_moved(problem: Problem) -> Shown:
     return Shown(kind, Fraction(moved_by(inside, units, taken, meter)), None)
 
 
-def moved_by(inside: Inside, units: Units, rail: Column, meter: Meter) -> int:
+def moved_by(inside: InsideNode, units: Units, rail: Column, meter: Meter) -> int:
     """The bytes that units on these rails move."""
     costs: dict[tuple[int, int], list[int]] = {}
     total = 0
@@ -1555,14 +1555,14 @@ def moved_by(inside: Inside, units: Units, rail: Column, meter: Meter) -> int:
     return total
 
 
-def read_inside(instance: dict[str, Any], rails: int) -> Inside:
+def read_inside(instance: dict[str, Any], rails: int) -> InsideNode:
     """The inside of nodes: `gpus`, and `near`, a list of GPUs for each rail."""
     gpus, near = integer(instance["gpus"], "gpus", 1, 1 << 12), instance["near"]
     need(isinstance(near, list) and len(near) == rails, f"near: expected GPUs of {rails} rails")
-    return Inside(gpus, [as_set(integers(row, "near", 0, gpus - 1)) for row in near])
+    return InsideNode(gpus, [as_set(integers(row, "near", 0, gpus - 1)) for row in near])
 
 
-def read_units(units: Any, inside: Inside) -> Units:
+def read_units(units: Any, inside: InsideNode) -> Units:
     """Units in full; their targets as lists of GPUs of the node."""
     columns = fields(units, "units", "src_gpu dst size targets")
     src_gpu, dst, size = (integers(columns[name], name) for name in ("src_gpu", "dst", "size"))
@@ -1571,7 +1571,7 @@ def read_units(units: Any, inside: Inside) -> Units:
     return Units(src_gpu, dst, size, [as_set(integers(row, "targets", 0, last)) for row in targets])
 
 
-def units_of(plan: PlanFile, inside: Inside, near: Any, meter: Meter) -> Units:
+def units_of(plan: PlanFile, inside: InsideNode, near: Any, meter: Meter) -> Units:
     """The units of a plan file, which must have as many GPUs a node and, where it says which NICs
     they are near, the same.
     """

@@ -22,7 +22,7 @@ from experiments.emulated_fabric.cases import OWN, PLAIN, Call, Loads
 from railopt import Fabric
 from railopt.base.errors import BackendError, printable
 from railopt.torch import Groups, RailAllToAll
-from railopt.torch.carry import Carrier
+from railopt.torch.carry import WayCarrier
 from railopt.torch.groups import members
 from railopt.torch.routes import Route
 from railopt.torch.ways import Exchange
@@ -84,7 +84,7 @@ class Gpu:
             made[name] = dist.new_group(list(some), wait, use_local_synchronization=True)
         os.environ["GLOO_SOCKET_IFNAME"] = "ctl0"
         self._groups, self._wide = Groups(made["node"], made["rail"]), made["wide"]
-        self._direct = Carrier(Groups(made["wide"], made["wide"]), WAIT_S)
+        self._direct = WayCarrier(Groups(made["wide"], made["wide"]), WAIT_S)
 
     def call(self, call: Call, loads: Loads) -> list[Run]:
         """The runs of a call, which is planned to put `loads` on NICs."""

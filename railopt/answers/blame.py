@@ -55,7 +55,7 @@ CAUSES = {
 }
 
 
-class Nic(NamedTuple):
+class NicShare(NamedTuple):
     """A NIC's side in one run.
 
     counted   bytes, as the mean of the runs
@@ -90,7 +90,7 @@ class Blame(NamedTuple):
     """
 
     plan: Plan
-    nics: list[Nic]
+    nics: list[NicShare]
     terms: dict[str, Fraction]
     bound: Bound
     headers: Fraction
@@ -213,7 +213,7 @@ def rates_seen(fabric: Fabric, counted: Counted, runs: int) -> dict[str, Ints]:
 
 def _nics(
     plan: Plan, side: str, node: int, counted: list[Fraction], headers: Fraction, rates: Ints
-) -> list[Nic]:
+) -> list[NicShare]:
     """A side of a node, rail by rail; what one rail has too much and another too little was
     diverted.
     """
@@ -224,7 +224,7 @@ def _nics(
     both = min(more, less)
     diverted = [e * both / (more if e > 0 else less) if e else e for e in excess]
     return [
-        Nic(node, rail, side, count, load, gone, e - gone, int(rates[node, rail]))
+        NicShare(node, rail, side, count, load, gone, e - gone, int(rates[node, rail]))
         for rail, (count, load, gone, e) in enumerate(
             zip(counted, planned, diverted, excess, strict=True)
         )
@@ -238,7 +238,7 @@ def healthy(fabric: Fabric) -> Fabric:
     return replace(fabric, tx=same, rx=same)
 
 
-def _terms(plan: Plan, hot: Nic, headers: Fraction, bound: Bound) -> dict[str, Fraction]:
+def _terms(plan: Plan, hot: NicShare, headers: Fraction, bound: Bound) -> dict[str, Fraction]:
     """Seconds of the hottest NIC by cause; their sum is its time."""
     well = healthy(plan.fabric)
     even = Fraction(plan.chunks.total, int(well.tx.sum()))

@@ -11,7 +11,6 @@ from railopt.cli.common import (
     BYTES_HELP,
     add_format_arguments,
     described_fabric,
-    one,
     output_of,
     print_json,
     traffic_from,
@@ -32,7 +31,7 @@ from railopt.model.fabric import Fabric
 from railopt.policies import KNOWN, policy_names
 from railopt.runtime.benchmark import COLUMNS, Benchmark, Measurement, measure, sizes
 from railopt.runtime.rendezvous.launch import Launch
-from railopt.runtime.senders import SENDERS, Setting
+from railopt.runtime.senders import SENDERS, SenderConfig
 
 EPILOG = """examples:
   railopt bench -b 1MiB -e 64MiB -f 4 --nodes 4 --rails 4 --policy own-nic,lpt
@@ -97,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         traffic_from(args.workload, fabric),
         sizes(parse_bytes(args.minbytes), parse_bytes(args.maxbytes), args.stepfactor),
         tuple(policy_names(args.policy)),
-        one(args, "chunk"),
+        args.chunk,
         args.warmup_iters,
         args.iters,
     )
@@ -107,8 +106,8 @@ def run(args: argparse.Namespace) -> int:
     if show:
         _print("# ", COLUMNS)
     with metered(args, launch.rank) as seen:
-        setting = replace(_setting(args, sender, launch, benchmark), seen=seen)
-        for row in measure(benchmark, sender, setting):
+        config = replace(_config(args, sender, launch, benchmark), seen=seen)
+        for row in measure(benchmark, sender, config):
             rows.append(row)
             if show:
                 _print("  ", row.row())
@@ -150,10 +149,10 @@ def _fabric(args: argparse.Namespace, launch: Launch, sender: str) -> Fabric:
     return fabric
 
 
-def _setting(
+def _config(
     args: argparse.Namespace, sender: str, launch: Launch, benchmark: Benchmark
-) -> Setting:
-    return Setting(
+) -> SenderConfig:
+    return SenderConfig(
         room=benchmark.room,
         rails=benchmark.fabric.rails,
         run=(

@@ -7,13 +7,13 @@ import argparse
 from railopt.answers.blame import CAUSES, PARTS, Blame, blame
 from railopt.base.tables import Quantity, duration, percent, rate, size
 from railopt.cli.common import (
+    Idle,
     Output,
     add_output_arguments,
     listed,
     note,
     output_of,
     print_json,
-    refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.cli.launching import whole
@@ -31,6 +31,12 @@ examples:
 The hottest NIC is the one that needs most time for its bytes; the second table takes that time
 apart.  Ports count packets with their headers, metrics the payload of railopt's runs alone."""
 SHOWN = 10
+
+
+IDLE = (
+    Idle("force width", without=["figure"]),
+    Idle("all", beside=["format=json"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The hottest NICs, the hottest one's time by cause, and a sentence; the exit code."""
-    if not args.figure:
-        refuse_idle(args, "force", because="without --figure")
     width = figure_width(args, "figure")
     plan = Plan.load(args.plan)
     shape = plan.fabric.nodes, plan.fabric.rails
@@ -83,7 +87,6 @@ def run(args: argparse.Namespace) -> int:
     if counted.payload and not counted.links:
         note("runs of loopback, where no NIC took part: rates are those of the plan's fabric")
     if args.format == "json":
-        refuse_idle(args, "all", because="with --json, which has every NIC")
         print_json(found.as_dict())
     else:
         _print(found, None if args.all else SHOWN, output_of(args))

@@ -10,15 +10,14 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from railopt.base.arrays import write_atomic
+from railopt.base.arrays import kind_of
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS, Rows, render
 from railopt.base.units import MAX_CHARACTERS, parse_integer
-from railopt.cli.config import Configured
 from railopt.model.fabric import Described, Fabric, described, parse_nics, unsaid
 from railopt.model.sources import demand_from, traffic_from
 from railopt.model.topology import describes_node
@@ -28,6 +27,7 @@ __all__ = [
     "BYTES_HELP",
     "FABRIC_FLAGS",
     "TRAFFIC_HELP",
+    "Idle",
     "Output",
     "add_fabric_arguments",
     "add_format_arguments",
@@ -37,17 +37,18 @@ __all__ = [
     "described_fabric",
     "fabric_from",
     "fabric_given",
+    "flag",
+    "given",
     "integer",
     "listed",
     "note",
-    "one",
     "output_of",
+    "plan_given",
     "positive",
     "print_json",
     "refuse_idle",
     "seed",
     "traffic_from",
-    "write_json",
 ]
 
 _FABRIC: dict[str, Any] = {"nodes": 8, "rails": 8, "gpus": None, "link": "400Gb/s"}
@@ -113,7 +114,7 @@ def fabric_given(args: argparse.Namespace) -> bool:
 
 
 def fabric_from(args: argparse.Namespace) -> Fabric:
-    """The fabric that the options describe, and where they don't the configuration file."""
+    """The fabric that the options describe."""
     return described_by(args).fabric
 
 
@@ -133,30 +134,19 @@ def described_by(args: argparse.Namespace, *, one_node: bool = False) -> Describ
 def described_fabric(
     args: argparse.Namespace, defaults: Mapping[str, Any], *, one_node: bool = False
 ) -> Described:
-    """From --fabric, or from --nodes, --rails, --gpus and --link, before the configuration file,
-    before `defaults`.
-    """
+    """From --fabric, or from --nodes, --rails, --gpus and --link, before `defaults`."""
     given = {name: getattr(args, name) for name in _FABRIC if getattr(args, name) is not None}
-    file, configured = args.fabric, {}
-    if file is None and args.settings is not None:
-        file, configured = args.settings.fabric_file, args.settings.sizes
-        if file is not None and given:
-            raise InputError(
-                f"{printable(args.settings.path)} sets fabric = {printable(file)}, and "
-                f"--{next(iter(given))} contradicts it: give --fabric FILE, or another --config"
-            )
-    if file is None:
-        said = {**configured, **given}
-        return Described(Fabric.uniform(**{**defaults, **said}), unsaid(said))
-    topology = describes_node(file)
+    if args.fabric is None:
+        return Described(Fabric.uniform(**{**defaults, **given}), unsaid(given))
+    topology = describes_node(args.fabric)
     for name in given:
         if not topology or name not in ("nodes", "link"):
             raise InputError(f"--fabric and --{name} contradict each other: give one of them")
     if not topology:
-        return described(file)
+        return described(args.fabric)
     if not one_node:
-        note(f"{file}: railopt fabric show says what is assumed of it")
-    return described(file, **{**({"nodes": 1} if one_node else {}), **given})
+        note(f"{args.fabric}: railopt fabric show says what is assumed of it")
+    return described(args.fabric, **{**({"nodes": 1} if one_node else {}), **given})
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -216,31 +206,86 @@ def listed(text: str | None, flag: str) -> list[str] | None:
     return parts
 
 
-def one(args: argparse.Namespace, name: str) -> Any:
-    """The value of an option that takes one, where a configuration file may set a list for the
-    commands that take several.
-    """
-    value = getattr(args, name)
-    if isinstance(value, Configured) and "," in value and name not in args.idle:
-        raise InputError(
-            f"{printable(args.settings.path)} sets {name} = {value}, a list, and this command "
-            f"takes one: give --{name}"
-        )
-    return value
+Condition = str | Callable[[argparse.Namespace], str]
 
 
-def refuse_idle(args: argparse.Namespace, *flags: str, because: str) -> None:
-    """Refuse options (by their names in `args`) that were given and could do nothing; the others
-    are noted in `args.idle`.
+class Idle(NamedTuple):
+    """Options that can't do anything where all of `beside` and none of `without` hold: a command
+    lists these as IDLE, and `railopt.cli.main` refuses them before the command runs.
+
+    flags    names in `args`, with spaces between them
+    beside   an option that is given ("cluster"), one with a value ("aim=link") or with another
+             ("aim!=link"), or a function that returns what holds, in words, or ""
+    without  the same, but no function
+
+    >>> Idle("force", without=["output", "figure"])    # needs one of these
+    >>> Idle("workers", beside=["cluster"])            # excludes each other
     """
-    for name in flags:
-        value = getattr(args, name)
-        args.idle.add(name)
-        untyped = value is None or value is False or value == []  # 0 was given
-        if not untyped and not isinstance(value, Configured):
-            raise InputError(
-                f"--{name.replace('_', '-')} can't do anything {because}: leave it out"
-            )
+
+    flags: str
+    beside: Sequence[Condition] = ()
+    without: Sequence[str] = ()
+
+    def check(self, args: argparse.Namespace) -> None:
+        """Refuse the first of `flags` that is given in vain."""
+        flags = [name for name in self.flags.split() if given(args, name)]
+        if not flags or any(_holding(args, condition) for condition in self.without):
+            return
+        held = [_holding(args, condition) for condition in self.beside]
+        if all(held):
+            words = [f"with {' and '.join(held)}"] if held else []
+            missing = [_spelled(condition) for condition in self.without]
+            words += [f"without {_either(missing)}"] if missing else []
+            refuse_idle(flags[0], " and ".join(words))
+
+
+def refuse_idle(name: str, why: str) -> NoReturn:
+    """Refuse an option that can't do anything, where `Idle` can't know: after input was read."""
+    raise InputError(f"{flag(name)} can't do anything {why}: leave it out")
+
+
+def given(args: argparse.Namespace, name: str) -> bool:
+    """Whether an option was typed; 0 is a value."""
+    value = getattr(args, name, None)
+    return not (value is None or value is False or value == [])
+
+
+def flag(name: str) -> str:
+    """An option as it is typed, from its name in `args`."""
+    return _FLAGS.get(name) or f"--{name}".replace("_", "-")
+
+
+_FLAGS = {"devices": "--ib-dev", "output": "-o", "report_gbits": "--report_gbits"}
+
+
+def _holding(args: argparse.Namespace, condition: Condition) -> str:
+    """A condition in words where it holds, else ""."""
+    if not isinstance(condition, str):
+        return condition(args)
+    name, relation, value = [*re.split("(!?=)", condition), "", ""][:3]
+    found = getattr(args, name)
+    if not given(args, name) or (relation and (str(found) == value) != (relation == "=")):
+        return ""
+    return f"{flag(name)} {printable(found)}" if relation else flag(name)
+
+
+def _spelled(condition: str) -> str:
+    name, _, value = condition.partition("=")
+    return f"{flag(name)} {value}".rstrip()
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def plan_given(name: str) -> Callable[[argparse.Namespace], str]:
+    """A condition: the argument `name` is a saved plan."""
+
+    def holds(args: argparse.Namespace) -> str:
+        is_plan = kind_of(getattr(args, name)) == "plan"
+        return "a plan, which has its own policy, chunks and fabric" if is_plan else ""
+
+    return holds
 
 
 def print_json(data: Any) -> None:
@@ -291,8 +336,3 @@ def _jsonable(value: Any) -> Any:
 def note(text: str) -> None:
     """Talk: one line to stderr."""
     print(printable(text, 2000), file=sys.stderr)
-
-
-def write_json(path: str, data: Any, *, force: bool) -> None:
-    """A JSON file, whole or not at all."""
-    write_atomic(path, json.dumps(data, default=_jsonable, indent=2) + "\n", force=force)

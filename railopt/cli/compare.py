@@ -11,15 +11,14 @@ from railopt.base.tables import duration, percent
 from railopt.base.units import format_time
 from railopt.cli.common import (
     TRAFFIC_HELP,
+    Idle,
     Output,
     add_output_arguments,
     demand_from,
     listed,
     note,
-    one,
     output_of,
     print_json,
-    refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.model.fabric import Fabric, parse_nics
@@ -33,6 +32,9 @@ EPILOG = """examples:
 "never" where bytes of it wait for a dead NIC.  Bounds are certified: no plan of these chunks is
 faster on that fabric."""
 SHOWN = 8  # NICs that are named
+
+
+IDLE = (Idle("force width", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """A row a policy; the exit code."""
-    if not args.figure:
-        refuse_idle(args, "force", because="without --figure")
     width = figure_width(args, "figure")
     healthy, degraded = _fabrics(args)
-    chunks = demand_from(args.traffic, healthy).chunks(one(args, "chunk"))
+    chunks = demand_from(args.traffic, healthy).chunks(args.chunk)
     policies = listed(args.policy, "--policy") or tuple(POLICIES)
     found = compare(healthy, degraded, chunks, policies)
     if args.format == "json":

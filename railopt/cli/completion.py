@@ -110,28 +110,15 @@ def bash(found: list[Command]) -> str:
     return f"""# railopt completion bash
 _railopt() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD - 1]}}"
-    local at=1 head=""
+    local head=""
     COMPREPLY=()
-    while ((at < COMP_CWORD)); do  # bash makes three words of --config=FILE
-        case "${{COMP_WORDS[at]}} ${{COMP_WORDS[at + 1]}}" in
-            "--config =") at=$((at + 3)) ;;
-            "--config "*) at=$((at + 2)) ;;
-            "--config="*) at=$((at + 1)) ;;
-            *) break ;;
-        esac
-    done
-    if ((COMP_CWORD < at)); then
-        word="${{word#=}}"
-        _railopt_files
-        return
-    fi
-    if ((COMP_CWORD == at)); then
-        _railopt_offer "{names} --help --version --config"
+    if ((COMP_CWORD == 1)); then
+        _railopt_offer "{names} --help --version"
         return
     fi
     [[ "$before" != "=" ]] || before="${{COMP_WORDS[COMP_CWORD - 2]}}"
     word="${{word#=}}"
-    case "${{COMP_WORDS[at]}} $before" in
+    case "${{COMP_WORDS[1]}} $before" in
 {_arms(found, "        ", "_railopt_files", '_railopt_offer "{}"', "_railopt_list; ")}
     esac
 }}
@@ -149,24 +136,12 @@ def zsh(found: list[Command]) -> str:
 # railopt completion zsh
 _railopt() {{
     local word="${{words[CURRENT]}}" before="${{words[CURRENT - 1]}}"
-    local -i at=2
-    while ((at < CURRENT)); do
-        case "${{words[at]}}" in
-            --config) ((at += 2)) ;;
-            --config=*) ((at += 1)) ;;
-            *) break ;;
-        esac
-    done
-    if ((CURRENT < at)); then
-        _files
-        return
-    fi
-    if ((CURRENT == at)); then
-        compadd -- {names} --help --version --config
+    if ((CURRENT == 2)); then
+        compadd -- {names} --help --version
         return
     fi
     [[ "$word" != --*=* ]] || {{ before="${{word%%=*}}"; compset -P '*='; }}
-    case "${{words[at]}} $before" in
+    case "${{words[2]}} $before" in
 {_arms(found, "        ", "_files", "compadd -- {}", "compset -P '*,'; ")}
     esac
 }}
@@ -179,8 +154,7 @@ def fish(found: list[Command]) -> str:
     lines = ["# railopt completion fish"]
     names = " ".join(command.name for command in found)
     before = f"complete -c railopt -n 'not __fish_seen_subcommand_from {names}'"
-    lines += [f"{before} -f -a '{names}'", f"{before} -l config -r"]
-    lines += [f"{before} -l help", f"{before} -l version"]
+    lines += [f"{before} -f -a '{names}'", f"{before} -l help", f"{before} -l version"]
     for command in found:
         seen = f"complete -c railopt -n '__fish_seen_subcommand_from {command.name}'"
         if command.words:

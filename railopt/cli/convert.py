@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from railopt.answers.convert import convert, own_kind
+from railopt.answers.convert import convert
 from railopt.cli.common import (
     BYTES_HELP,
-    FABRIC_FLAGS,
+    Idle,
     add_fabric_arguments,
     fabric_from,
     fabric_given,
     note,
-    refuse_idle,
 )
 from railopt.model.topology import describes_node
 
@@ -33,6 +32,13 @@ example:
   railopt convert topo.xml fabric.toml --nodes 8"""
 
 
+def _topology(args: argparse.Namespace) -> str:
+    return "a node's topology" if describes_node(args.input) else ""
+
+
+IDLE = (Idle("fabric rails gpus degrade", beside=[_topology]),)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "input",
@@ -49,15 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if describes_node(args.input):
-        refuse_idle(args, "fabric", "rails", "gpus", "degrade", because="to a node's topology")
-        own = True
         size: dict[str, Any] = {"nodes": args.nodes, "link": args.link}
     else:
-        own = own_kind(args.input) is not None
-        configured = args.settings is not None and not own
-        size = {"fabric": fabric_from(args) if fabric_given(args) or configured else None}
-    if own:
-        args.idle.update(FABRIC_FLAGS)  # which the configuration file sets in vain
+        size = {"fabric": fabric_from(args) if fabric_given(args) else None}
     written, assumed = convert(args.input, args.output, **size, force=args.force)
     for text in assumed:
         note(text)

@@ -11,11 +11,11 @@ from railopt.answers.gap import GapReport, gap
 from railopt.base.errors import printable
 from railopt.base.tables import duration, percent, size
 from railopt.cli.common import (
+    Idle,
     Output,
     add_output_arguments,
     output_of,
     print_json,
-    refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.model.chunks import Chunks
@@ -30,6 +30,9 @@ EPILOG = """example:
 
 CHUNK = "1MiB"
 PICTURE = "railopt-demo.svg"
+
+
+IDLE = (Idle("force", without=["output"]),)  # without it PICTURE is replaced anyway
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +58,6 @@ class Demo(NamedTuple):
 
 def run(args: argparse.Namespace) -> int:
     if args.output is None:
-        refuse_idle(args, "force", because=f"without -o, where {PICTURE} is replaced anyway")
         args.output, args.force = PICTURE, True
     width = figure_width(args, "output")
     healthy, slow = policies()

@@ -6,7 +6,6 @@ import argparse
 
 from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError
-from railopt.cli.common import refuse_idle
 from railopt.report.saving import figure_format
 from railopt.report.style import PAGE, WIDTHS, parse_width
 
@@ -23,10 +22,8 @@ def add_width_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def width_of(args: argparse.Namespace, flag: str) -> float:
-    """Inches of the figure that `flag` asks for; --width without it is refused."""
-    if getattr(args, flag) is None:
-        refuse_idle(args, "width", because=f"without --{flag}")
+def width_of(args: argparse.Namespace) -> float:
+    """Inches of the figure."""
     if args.width is None:
         return PAGE
     try:
@@ -38,10 +35,10 @@ def width_of(args: argparse.Namespace, flag: str) -> float:
 def figure_width(
     args: argparse.Namespace, flag: str, *, check: bool = True, also: str = ""
 ) -> float:
-    """The same, where `flag` names a file: an unknown suffix is refused (`also` says what else the
-    file could be), and with `check` what stands in the way.
+    """The same, where `flag` names its file: an unknown suffix is refused (`also` says what else
+    the file could be), and with `check` what stands in the way.
     """
-    width, path = width_of(args, flag), getattr(args, flag)
+    width, path = width_of(args), getattr(args, flag)
     if path is not None:
         figure_format(path, also)
         check_targets(path if check else None, force=args.force)

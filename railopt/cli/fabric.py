@@ -7,12 +7,12 @@ import argparse
 from railopt.base.arrays import check_targets
 from railopt.base.errors import InputError
 from railopt.cli.common import (
+    Idle,
     add_fabric_arguments,
     described_by,
     integer,
     note,
     print_json,
-    refuse_idle,
 )
 from railopt.report.node import node_figure, node_lines
 from railopt.report.saving import figure_format, save_figure
@@ -24,6 +24,9 @@ example:
   railopt fabric show fabric.toml
   railopt fabric show topo.xml -o node.svg
   railopt fabric show --rails 4 --gpus 8 --json"""
+
+
+IDLE = (Idle("force", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.path is not None and args.fabric is not None:
         raise InputError("FABRIC and --fabric contradict each other: give one of them")
     args.fabric = args.path if args.fabric is None else args.fabric
-    if args.output is None:
-        refuse_idle(args, "force", because="without a file to write")
-    else:
+    if args.output is not None:
         figure_format(args.output)
         check_targets(args.output, force=args.force)
     fabric, assumed = described_by(args, one_node=True)

@@ -7,8 +7,7 @@ import sys
 
 import numpy as np
 
-from railopt.base.errors import InputError
-from railopt.cli.common import listed, note, print_json
+from railopt.cli.common import Idle, listed, note, print_json
 from railopt.cli.launching import require_toml, whole
 from railopt.model.fabric import Fabric
 from railopt.runtime.naming import Naming, hosts_from, once
@@ -22,6 +21,12 @@ examples:
   railopt fabric-from-perftest gpu*-mlx5_*.json --hosts gpu[01-08] --missing dead --round 1%"""
 
 MANY = 16  # different rates; more are noise
+
+
+IDLE = (
+    Idle("force", without=["output"]),
+    Idle("devices", without=["hosts"]),  # reports are then named by numbers
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,8 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.force and not args.output:
-        raise InputError("--force can't act: it is for a file named with -o")
     require_toml("-o", args.output)
     dead = args.missing == "dead"
     gathered = read(args.reports, _naming(args), missing_dead=dead)
@@ -84,8 +87,6 @@ def _naming(args: argparse.Namespace) -> Naming | None:
     devices = listed(args.devices, "--ib-dev")
     if args.hosts is not None:
         return Naming(hosts_from(args.hosts), once(devices or (), "device"))
-    if devices is not None:
-        raise InputError("--ib-dev can't act without --hosts: reports are then named by numbers")
     return None
 
 

@@ -9,16 +9,15 @@ from railopt.base.tables import Quantity, duration, percent, size
 from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
     TRAFFIC_HELP,
+    Idle,
     add_fabric_arguments,
     add_output_arguments,
     demand_from,
     fabric_from,
     listed,
     note,
-    one,
     output_of,
     print_json,
-    refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.policies import KNOWN
@@ -32,6 +31,9 @@ certified bound on what plans as fast as it move, "above %" how far it is above 
 that is nothing, and the plan moves something).  The rows "front" are that bound at times from the
 least that divisible traffic takes to that of own NICs, but for times that a policy above has, whose
 "least" it is."""
+
+
+IDLE = (Idle("force width", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,12 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The policies and the front, as a table or JSON; the exit code."""
-    if not args.output:
-        refuse_idle(args, "force", because="without -o")
     width = figure_width(args, "output")
     limit_s = float(seconds(parse_time(args.limit)))
     fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(one(args, "chunk"))
+    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
     policies = listed(args.policy, "--policy") or DEFAULT_POLICIES
     found = frontier(fabric, chunks, policies, limit_s=limit_s)
     if args.format == "json":

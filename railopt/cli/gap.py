@@ -27,6 +27,7 @@ from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
+    Idle,
     Output,
     add_fabric_arguments,
     add_output_arguments,
@@ -36,7 +37,6 @@ from railopt.cli.common import (
     note,
     output_of,
     print_json,
-    refuse_idle,
     seed,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
@@ -63,6 +63,24 @@ its own bound; neither knows the receivers, which is where the gap comes from.
 exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed all the same),
 2 no rail lives between two nodes, 4 a saved certificate does not check, 130 interrupted (the rows
 so far are printed, with the best bound found)"""
+
+
+def _plans(args: argparse.Namespace) -> str:
+    plans = any(kind_of(text) == "plan" for text in args.traffic)
+    return "a plan, which has its own policy, chunks and fabric" if plans else ""
+
+
+def _no_search(args: argparse.Namespace) -> str:
+    no_time = parse_time(args.limit) <= 0
+    return f"--limit {args.limit}, which leaves no time for a search" if no_time else ""
+
+
+IDLE = (
+    Idle(f"policy chunk {' '.join(FABRIC_FLAGS)}", beside=[_plans]),
+    Idle("seed", beside=[_no_search]),
+    Idle("force", without=["certificate", "figure"]),
+    Idle("width", without=["figure"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +175,7 @@ def _rows(args: argparse.Namespace) -> Iterator[GapRow]:
     from railopt.cli.progress import show
 
     limit_s, seed = float(seconds(parse_time(args.limit))), args.seed or 0
-    _contradictions(args, limit_s)
+    _contradictions(args)
     if kind_of(args.traffic[0]) == "plan":
         yield from file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show)
         return
@@ -174,20 +192,14 @@ def _rows(args: argparse.Namespace) -> Iterator[GapRow]:
     )
 
 
-def _contradictions(args: argparse.Namespace, limit_s: float) -> None:
+def _contradictions(args: argparse.Namespace) -> None:
     """What was given, but could not act."""
     plans = [kind_of(text) == "plan" for text in args.traffic]
     if any(plans):
-        own = "with a plan, which has its own policy, chunks and fabric"
-        refuse_idle(args, "policy", "chunk", *FABRIC_FLAGS, because=own)
         if not all(plans):
             raise InputError("give either plans or one traffic, not both")
     elif len(args.traffic) > 1:
         raise InputError(f"{len(args.traffic)} traffics: expected one, or plans (.npz)")
-    if limit_s <= 0:
-        refuse_idle(args, "seed", because="when --limit leaves no time for a search")
-    if not (args.certificate or args.figure):
-        refuse_idle(args, "force", because="without --certificate or --figure")
 
 
 def _table(rows: list[GapRow], out: Output) -> None:

@@ -8,12 +8,12 @@ from railopt.base.errors import InputError
 from railopt.base.tables import duration, rate
 from railopt.base.units import format_bytes, format_time, parse_integer
 from railopt.cli.common import (
+    Idle,
     Output,
     add_output_arguments,
     note,
     output_of,
     print_json,
-    refuse_idle,
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.moe.hybrid import spec
@@ -23,6 +23,9 @@ EPILOG = """example:
   railopt hybrid
   railopt hybrid spec.toml --figure latency.pdf --width column
   railopt hybrid spec.toml --sizes 4,1 --json"""
+
+
+IDLE = (Idle("force width", without=["figure"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer, draw, print; the exit code."""
-    if args.figure is None:
-        refuse_idle(args, "force", because="without --figure")
     width = figure_width(args, "figure")
     sizes = None if args.sizes is None else _sizes(args.sizes)
     found = answer(spec.read(args.spec), sizes, simulate=args.simulate)

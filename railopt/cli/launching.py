@@ -15,21 +15,19 @@ from typing import Any
 
 from railopt.base.errors import InputError, printable
 from railopt.base.units import PS_PER_S, parse_bytes, parse_integer, parse_time
-from railopt.cli.common import note
-from railopt.cli.config import Configured
+from railopt.cli.common import given, note, refuse_idle
 from railopt.model.plan import Plan
 from railopt.runtime.metrics import Metrics, served
 from railopt.runtime.rendezvous.join import DEFAULT_JOIN_S, DEFAULT_PORT
 from railopt.runtime.rendezvous.launch import VARIABLES, Launch, detect, from_hosts
 from railopt.runtime.rendezvous.meet import Meeting
 from railopt.runtime.senders import SENDERS
+from railopt.runtime.senders.config import LAUNCH, MEETING, RAILS
 from railopt.runtime.senders.report import Report
-from railopt.runtime.senders.setting import LAUNCH, MEETING, RAILS
 from railopt.runtime.verbs.objects import Patience
 from railopt.runtime.verbs.rails import MTUS, Options
 
 MAX_COUNT = 10**9
-_FLAGS = {"devices": "--ib-dev", "output": "-o", "report_gbits": "--report_gbits"}
 
 
 def whole(low: int, high: int = MAX_COUNT) -> Callable[[str], int]:
@@ -165,11 +163,8 @@ def choose_sender(args: argparse.Namespace, *others: str) -> tuple[str, Launch]:
     launch = _launch(args)
     sender = args.sender or ("loopback" if launch is None else "verbs")
     for name in sorted(LAUNCH | MEETING | RAILS | set(others)):
-        if _given(args, name) and name not in SENDERS[sender].takes:
-            raise InputError(
-                f"{_flag(name)} can't act: the sender is {sender} "
-                f"({SENDERS[sender].help}); leave it out, or choose another --sender"
-            )
+        if given(args, name) and name not in SENDERS[sender].takes:
+            refuse_idle(name, f"with --sender {sender} ({SENDERS[sender].help})")
     if sender == "verbs" and launch is None:
         raise InputError(
             "--sender verbs needs the other ranks: start it with mpirun, srun or torchrun, or "
@@ -191,17 +186,6 @@ def _launch(args: argparse.Namespace) -> Launch | None:
             f"--hosts and --launcher {args.launcher} contradict each other: give one of them"
         )
     return from_hosts(args.hosts, args.rank)
-
-
-def _given(args: argparse.Namespace, name: str) -> bool:
-    value = getattr(args, name, None)  # 0 is a value, and equals False
-    return value is not None and value is not False and not isinstance(value, Configured)
-
-
-def _flag(name: str) -> str:
-    return _FLAGS.get(
-        name, f"--{name}" if name == "report_gbits" else f"--{name}".replace("_", "-")
-    )
 
 
 def meeting_of(args: argparse.Namespace) -> Meeting:

@@ -12,7 +12,7 @@ from typing import Any
 
 from railopt import __version__
 from railopt.base.errors import RailoptError, did_you_mean, printable
-from railopt.cli import config
+from railopt.base.kernels import compile_mode
 from railopt.cli.heartbeat import heartbeat
 
 # name -> (module, one line of help); the order is the order of --help
@@ -62,7 +62,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report", "one self-contained page of figures and tables from results"),
     "convert": ("convert", "between traffic, plan and fabric formats, by suffix"),
     "warm-up": ("warm_up", "compile the kernels once, for an image or a shared disk"),
-    "config": ("show_config", "show the defaults that a railopt.toml sets, and which file that is"),
     "completion": ("completion", "print what makes a shell complete railopt's words"),
 }
 
@@ -99,7 +98,6 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"railopt {__version__}")
-    parser.add_argument("--config", metavar="FILE.toml", help=config.HELP)
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=_Parser
     )
@@ -114,7 +112,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
             loaded = importlib.import_module(f"railopt.cli.{module}")
             sub.epilog = getattr(loaded, "EPILOG", None)
             loaded.add_arguments(sub)
-            sub.set_defaults(run=loaded.run)
+            sub.set_defaults(run=loaded.run, idle=getattr(loaded, "IDLE", ()))
     return parser
 
 
@@ -126,34 +124,17 @@ def options_of(parser: argparse.ArgumentParser, command: str) -> argparse.Argume
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
-    """The arguments, with the defaults of a configuration file; argparse ends the process where
-    they are wrong.
-    """
-    named, rest = config.taken_out(arguments)
-    command = next((word for word in rest if word in COMMANDS), None)
-    parser, settings = _parser(command), None
-    if command is not None:
-        options = options_of(parser, command)
-        settings = config.find(named) if named or config.serves(options) else None
-        if settings is not None and command != "config":  # which shows it
-            settings.apply(options)
-    args, extra = parser.parse_known_args(rest)
+    """The arguments; argparse ends the process where they are wrong."""
+    parser = _parser(next((word for word in arguments if word in COMMANDS), None))
+    args, extra = parser.parse_known_args(arguments)
     if extra:
         known = options_of(parser, args.command)._option_string_actions
         odd = next((word for word in extra if word.startswith("-")), extra[0])
         meant = did_you_mean(odd.partition("=")[0], known)
         parser.error(f"unrecognized arguments: {' '.join(extra)}{meant}")
-    args.settings, args.idle = settings, set()
+    for rule in args.idle:
+        rule.check(args)
     return args
-
-
-def _run(args: argparse.Namespace) -> int:
-    """The command's exit code; then what it took from a configuration file is said."""
-    try:
-        return int(args.run(args))
-    finally:
-        if args.settings is not None and (told := args.settings.told(args)):
-            print(f"railopt: {told}", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -161,8 +142,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = _parsed(arguments)
+        compile_mode()  # a wrong RAILOPT_COMPILE is an error of every command
         with heartbeat(args.command):
-            code = _run(args)
+            code = int(args.run(args))
         sys.stdout.flush()  # a full disk or a closed pipe shows itself here, not at exit
         return code
     except RailoptError as error:

@@ -18,14 +18,15 @@ from railopt.base.units import (
     seconds,
 )
 from railopt.cli.common import (
+    Idle,
     Output,
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
+    given,
     integer,
     listed,
     note,
-    one,
     output_of,
     positive,
     print_json,
@@ -54,6 +55,21 @@ TRACE is a railopt trace (.npz), a file of sglang's expert recorder in either fo
 plain tensor (.npy, .pt, or alone in an .npz): loads [layers, experts] or [steps, layers, experts],
 or with --routed-experts N what vLLM returns as routed_experts, [length, layers, top_k] with ids of
 N experts.  All but the first do not say where tokens come from: they are spread over the GPUs."""
+
+
+_SERVERS = ("sglang", "tensorrt_llm", "vllm_ascend")
+IDLE = (
+    Idle("groups costs aim", beside=["planner!=replicate"]),
+    Idle("move_weight decay", beside=["planner=contiguous"]),
+    Idle("move_weight", beside=["planner=replicate"], without=["previous", "aim=time"]),
+    Idle("rail_policy", without=["aim=link"]),
+    Idle("limit", beside=["planner!=optimal"]),
+    Idle("evaluate", without=["iteration"]),
+    Idle("window decay held_out rolling", beside=["iteration"]),
+    Idle("replicas", beside=["planner=contiguous"], without=_SERVERS),
+    Idle("width", without=["gantt"]),
+    Idle("force", without=[*_SERVERS, "gantt"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -247,8 +263,8 @@ def run(args: argparse.Namespace) -> int:
     trace = trace_from(
         args.trace, ranks=devices, top_k=args.top_k, routed_experts=args.routed_experts
     )
-    if trace.tokens_per_rank:
-        refuse_idle(args, "tokens", because=f"with a trace of {trace.tokens_per_rank} a rank")
+    if trace.tokens_per_rank and given(args, "tokens"):
+        refuse_idle("tokens", f"with a trace of {trace.tokens_per_rank} a rank")
     if args.gantt and trace.records != TRAINING:
         raise InputError(f"--gantt draws a training iteration: the trace has {trace.records}")
     if args.merge_ranks and trace.ranks != devices:
@@ -300,7 +316,7 @@ def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Questio
         gpu_flops=args.gpu_tflops * 1e12,
         tokens=args.tokens,
         rule=args.rule,
-        chunk=one(args, "chunk"),
+        chunk=args.chunk,
         move_weight=1.0 if args.move_weight is None else args.move_weight,
     )
 
@@ -323,28 +339,8 @@ def _active(text: str, devices: int) -> Bools:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Flags that can't act, and files that are in the way, before anything is computed."""
-    because = f"with --planner {args.planner}"
-    if args.planner != "replicate":
-        refuse_idle(args, "groups", "costs", "aim", because=because)
-    if args.planner == "contiguous":
-        refuse_idle(args, "move_weight", "decay", because=because)
-    if args.planner == "replicate" and args.previous is None and args.aim != "time":
-        refuse_idle(args, "move_weight", because="without --previous or --aim time")
-    if args.aim != "link":
-        refuse_idle(args, "rail_policy", because="without --aim link")
-    if args.planner != "optimal":
-        refuse_idle(args, "limit", because=because)
-    if args.iteration is None:
-        refuse_idle(args, "evaluate", because="without --iteration")
-    else:
-        for name in ("window", "decay", "held_out", "rolling"):
-            refuse_idle(args, name, because="with --iteration")
+    """Refuse files that are in the way, before anything is computed."""
     figure_width(args, "gantt")
-    if args.planner == "contiguous" and not _saved(args):
-        refuse_idle(args, "replicas", because=f"{because} and no file for a server")
-    if args.gantt is None and not _saved(args):
-        refuse_idle(args, "force", because="without a file to write")
     check_targets(*_saved(args), args.gantt, force=args.force)
 
 

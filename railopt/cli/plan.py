@@ -9,15 +9,14 @@ from railopt.base.arrays import check_suffix, check_targets
 from railopt.base.tables import duration, percent, size
 from railopt.cli.common import (
     TRAFFIC_HELP,
+    Idle,
     add_fabric_arguments,
     add_output_arguments,
     demand_from,
     fabric_from,
     note,
-    one,
     output_of,
     print_json,
-    refuse_idle,
     seed,
 )
 from railopt.policies import KNOWN, plan
@@ -28,6 +27,9 @@ EPILOG = """example:
   railopt plan moe:skew=0.8,seed=1 --nodes 8 --rails 8 --chunk 256KiB --policy lpt -o plan.npz
   railopt plan matrix.txt --fabric fabric.toml --chunk flow --policy equitable -o plan.npz
   railopt plan moe:skew=0.8,seed=1 --policy spill --scale-up in-time"""
+
+
+IDLE = (Idle("force", without=["output"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.output:
-        refuse_idle(args, "force", because="without -o")
     check_suffix(args.output, "plan")
     check_targets(args.output, force=args.force)
     fabric = fabric_from(args)
-    chunks = demand_from(args.traffic, fabric).chunks(one(args, "chunk"))
-    made = plan(fabric, chunks, one(args, "policy"), seed=args.seed, scale_up=args.scale_up)
+    chunks = demand_from(args.traffic, fabric).chunks(args.chunk)
+    made = plan(fabric, chunks, args.policy, seed=args.seed, scale_up=args.scale_up)
     if args.output:
         made.save(args.output, force=args.force)
     report = gap(made, limit_s=0)

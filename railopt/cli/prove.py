@@ -1,6 +1,4 @@
-"""`railopt prove`: run the registry of theorems, one certificate through Coq, or ask which theorems
-hold on a fabric.
-"""
+"""`railopt prove`: run the registry of theorems, or ask which theorems hold on a fabric."""
 
 from __future__ import annotations
 
@@ -8,14 +6,14 @@ import argparse
 import time
 from typing import Any
 
-from railopt.base.errors import CheckFailed, InputError, printable
+from railopt.base.errors import CheckFailed, printable
 from railopt.cli.common import (
+    Idle,
     Output,
     add_format_arguments,
     note,
     output_of,
     print_json,
-    refuse_idle,
 )
 from railopt.model.fabric import Fabric
 
@@ -26,12 +24,17 @@ examples:
   railopt prove                         the full ranges, and Coq's kernel where coqc is installed
   railopt prove --id T2                 one theorem and its parts, with what was assumed and found
   railopt prove --fabric fabric.toml    which theorems hold on this fabric, which don't and why
-  railopt prove --certificate c.json    one certificate as a theorem on its instance (needs coqc)
 """
 
 
+IDLE = (
+    Idle("id quick kernel", beside=["fabric"]),
+    Idle("kernel", beside=["quick"]),
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--id, --quick, --kernel, --certificate, --fabric, --format."""
+    """--id, --quick, --kernel, --fabric, --format."""
     parser.add_argument(
         "--id",
         metavar="T1",
@@ -46,9 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kernel", action="store_true", help="insist on Coq's kernel: exit 3 if coqc is missing"
     )
     parser.add_argument(
-        "--certificate", metavar="C.json", help="prove one certificate with Coq's kernel"
-    )
-    parser.add_argument(
         "--fabric", metavar="FABRIC.toml", help="say which theorems apply to this fabric"
     )
     add_format_arguments(parser)
@@ -56,18 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0: all hold; 4: one does not."""
-    about = [name for name in ("certificate", "fabric") if getattr(args, name) is not None]
-    if len(about) + bool(args.id) > 1:
-        raise InputError(
-            "--id, --fabric and --certificate are different questions: give one of them"
-        )
-    if about:
-        refuse_idle(args, "quick", "kernel", because=f"with --{about[0]}: it is about the theorems")
-    elif args.quick:
-        refuse_idle(args, "kernel", because="with --quick, which does not run it")
-    if args.fabric is not None:
-        return _fabric(args)
-    return _certificate(args) if about else _theorems(args)
+    return _theorems(args) if args.fabric is None else _fabric(args)
 
 
 def _fabric(args: argparse.Namespace) -> int:
@@ -89,30 +78,6 @@ def _fabric(args: argparse.Namespace) -> int:
     return 0
 
 
-def _certificate(args: argparse.Namespace) -> int:
-    from railopt.symbolic.coq.certificate import check_certificate
-
-    proved = check_certificate(args.certificate)
-    if args.format == "json":
-        print_json(
-            {
-                "certificate": args.certificate,
-                "kind": proved.kind,
-                "optimal": proved.optimal,
-                "theorem": proved.statement,
-                "seconds": round(proved.seconds, 3),
-            }
-        )
-        return 0
-    optimal = ", the value is optimal" if proved.optimal else ""
-    print(
-        f"{printable(args.certificate)}: a theorem ({proved.kind}{optimal}), no axioms, "
-        f"{proved.seconds:.1f} s"
-    )
-    print(f"  {proved.statement}")
-    return 0
-
-
 def _theorems(args: argparse.Namespace) -> int:
     from railopt.symbolic import registry
     from railopt.symbolic import run as runner
@@ -121,7 +86,7 @@ def _theorems(args: argparse.Namespace) -> int:
     chosen = list(dict.fromkeys(asked or registry.load().values()))
     start = time.monotonic()
     needed = any(theorem.coq for theorem in chosen)
-    kernel = runner.Kernel(
+    kernel = runner.CoqKernel(
         "pinned" if args.quick or not needed else "run" if args.kernel else "auto"
     )
     kernel_s = time.monotonic() - start

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from railopt.base.arrays import check_targets, write_atomic
 from railopt.base.errors import CheckFailed, InputError, printable
-from railopt.cli.common import note, print_json
+from railopt.cli.common import Idle, note, print_json
 from railopt.cli.drawing import add_width_argument, width_of
 
 EPILOG = """example:
@@ -16,6 +16,9 @@ EPILOG = """example:
   railopt report results --certificates certs -o report.html
   railopt report results --experiments out -o report.html --figures figures --width column"""
 PAGES = (".html", ".htm", "")  # suffixes; a pipe has none
+
+
+IDLE = (Idle("width", without=["figures"]),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from railopt.report.figures import all_figures, files_of, save_all
     from railopt.symbolic import registry
 
-    width = width_of(args, "figures")
+    width = width_of(args)
     if Path(args.output).suffix.lower() not in PAGES:
         raise InputError(
             f"{printable(args.output)}: a page is written as .html: give such a name (--figures "

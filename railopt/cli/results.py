@@ -10,14 +10,13 @@ from railopt.base.errors import InputError
 from railopt.base.tables import duration, percent
 from railopt.base.units import parse_number, shown
 from railopt.cli.common import (
+    Idle,
     Output,
     add_format_arguments,
     note,
     output_of,
     print_json,
-    refuse_idle,
 )
-from railopt.cli.config import Configured
 from railopt.sweep import results
 
 EPILOG = """example:
@@ -31,6 +30,14 @@ FAILED = ("nodes", "traffic", "chunk", "policy", "seed")
 GOOD = ("nodes", "rails", "traffic", "chunk", "policy", "seed")
 IF_SEVERAL = ("gpus", "link", "degrade", "limit_s", "threads", "simulate", "commit")
 """Shown where the rows differ in them."""
+
+
+IDLE = (
+    Idle("force", without=["export"]),
+    Idle("format all", beside=["export"]),
+    Idle("all", beside=["failed"]),  # which shows every row, as these formats do
+    Idle("all", beside=["format!=text"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.export:
-        refuse_idle(args, "force", because="without --export")
-    else:
-        refuse_idle(args, "format", because="with --export")
     out = output_of(args)
-    typed = out.form != "text" and not isinstance(args.format, Configured)
-    if args.export or args.failed or typed:
-        because = "with --export, --failed or a --format other than text, which show every row"
-        refuse_idle(args, "all", because=because)
     found = results.load(*args.places)
     chosen = found.failed if args.failed else found.rows
     conditions = [_condition(text) for text in args.where]

@@ -12,23 +12,23 @@ from railopt.base.tables import percent, size
 from railopt.base.units import format_bytes, format_time
 from railopt.cli.common import (
     BYTES_HELP,
+    FABRIC_FLAGS,
+    Idle,
     Output,
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
     note,
-    one,
     output_of,
     print_json,
-    refuse_idle,
     traffic_from,
 )
 from railopt.schedule import (
     KINDS,
     LINKS,
     ORDERS,
-    Cost,
     Schedule,
+    ScheduleCost,
     certificate,
     compare,
     cost,
@@ -51,6 +51,25 @@ examples:
 )
 
 _FILES = ("output", "plan", "cm", "certificate", "stages_certificate")
+
+
+def _saved(args: argparse.Namespace) -> str:
+    return "a saved schedule" if kind_of(args.traffic) == "schedule" else ""
+
+
+def _no_stages(args: argparse.Namespace) -> str:
+    kind = args.kind or "compact"
+    return "" if KINDS[kind].barriers else f"{kind}, which has no stages"
+
+
+IDLE = (
+    Idle(f"kind order eps startup compare {' '.join(FABRIC_FLAGS)}", beside=[_saved]),
+    Idle("chunk", without=["plan"]),
+    Idle("force", without=_FILES),
+    Idle("kind", beside=["compare"], without=["stages", *_FILES]),
+    Idle("order eps startup", beside=["compare"]),
+    Idle("order stages_certificate", beside=[_no_stages]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +135,6 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make, load or compare; write what was asked for; print."""
-    _refuse_contradictions(args)
     check_suffix(args.output, "schedule")
     check_suffix(args.plan, "plan")
     check_targets(*(getattr(args, name) for name in _FILES), force=args.force)
@@ -145,29 +163,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_contradictions(args: argparse.Namespace) -> None:
-    """Options that could do nothing beside others."""
-    if args.plan is None:
-        refuse_idle(args, "chunk", because="without --plan")
-    if not any(getattr(args, name) for name in _FILES):
-        refuse_idle(args, "force", because="without a file to write")
-        if args.compare and not args.stages:
-            refuse_idle(args, "kind", because="beside --compare without --stages or a file")
-    if args.compare:
-        refuse_idle(args, "order", "eps", "startup", because="beside --compare")
-    kind = args.kind or "compact"
-    if not KINDS[kind].barriers:
-        refuse_idle(args, "order", "stages_certificate", because=f"to {kind}, which has no stages")
-
-
-def _costs(args: argparse.Namespace) -> list[Cost]:
+def _costs(args: argparse.Namespace) -> list[ScheduleCost]:
     links = LINKS[args.links]
     if kind_of(args.traffic) == "schedule":
-        making = ("kind", "order", "eps", "startup", "compare")
-        fabric = ("fabric", "nodes", "rails", "gpus", "link", "degrade")
-        refuse_idle(args, *making, *fabric, because=f"to {args.traffic}, a saved schedule")
         loaded = Schedule.load(args.traffic)
-        return [Cost(loaded, modelled(loaded, links))]
+        return [ScheduleCost(loaded, modelled(loaded, links))]
     made_for = fabric_from(args)
     traffic = traffic_from(args.traffic, made_for)
     if args.compare:
@@ -187,7 +187,7 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
         staged(made).require().save(args.stages_certificate, force=args.force)
         note(f"wrote {args.stages_certificate}")
     if args.plan:
-        plan = made.plan(one(args, "chunk"))
+        plan = made.plan(args.chunk)
         plan.save(args.plan, force=args.force)
         note(f"wrote {args.plan}: {len(plan.chunks)} chunks")
     if args.cm:
@@ -195,7 +195,7 @@ def _write(args: argparse.Namespace, made: Schedule) -> None:
         note(f"wrote {args.cm}")
 
 
-def _print_costs(costs: list[Cost], links: str, out: Output) -> None:
+def _print_costs(costs: list[ScheduleCost], links: str, out: Output) -> None:
     made = costs[0].schedule
     side = "sends" if made.bound.side == "send" else "receives"
     out.say(

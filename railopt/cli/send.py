@@ -8,8 +8,8 @@ import sys
 from dataclasses import replace
 
 from railopt.base.arrays import check_targets, write_atomic
-from railopt.base.errors import CheckFailed, InputError
-from railopt.cli.common import add_format_arguments, output_of, print_json
+from railopt.base.errors import CheckFailed
+from railopt.cli.common import Idle, add_format_arguments, output_of, print_json
 from railopt.cli.launching import (
     add_launch_arguments,
     add_metrics_arguments,
@@ -29,8 +29,8 @@ from railopt.runtime.adapt import MODES, Adapter
 from railopt.runtime.carried import Carried, carry
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
-from railopt.runtime.senders import SENDERS, Setting
-from railopt.runtime.senders.setting import METRICS
+from railopt.runtime.senders import SENDERS, SenderConfig
+from railopt.runtime.senders.config import METRICS
 
 EPILOG = f"""senders (default: loopback; verbs with a launcher or --hosts):
 {chr(10).join(f"  {name:10} {kind.help}" for name, kind in SENDERS.items())}
@@ -43,6 +43,18 @@ examples:
   railopt send plan.npz --save-fabric measured.toml
 the same on each node:
   RAILOPT_SECRET=... railopt send plan.npz --hosts node1,node2 --rails mlx5_0,mlx5_1"""
+
+
+def _one_run(args: argparse.Namespace) -> str:
+    alone = args.iters == 1 and args.adapt != "off"
+    return "--iters 1: one run leaves none to plan for" if alone else ""
+
+
+IDLE = (
+    Idle("adapt", beside=[_one_run]),
+    Idle("force", without=["output", "save_fabric"]),
+    Idle("report_gbits", beside=["format=json"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,13 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.adapt not in (None, "off") and args.iters == 1:
-        raise InputError("--adapt can't act: one run leaves none to plan for; add --iters")
-    if args.force and not (args.output or args.save_fabric):
-        raise InputError("--force can't act: it is for a file named with -o or --save-fabric")
     require_toml("--save-fabric", args.save_fabric)
-    if args.format == "json" and args.report_gbits:
-        raise InputError("--report_gbits can't act: --json gives bytes and seconds")
     reported = "no_verify", "format", "report_gbits", "adapt", "save_fabric", "stage", *METRICS
     others = "output", *reported
     sender, launch = choose_sender(args, *others)
@@ -97,13 +103,13 @@ def run(args: argparse.Namespace) -> int:
         check_targets(args.save_fabric, force=args.force)
     plan = Plan.load(args.plan)
     table_of_posts = io.StringIO()
-    setting = _setting(args, sender, launch, plan, table_of_posts)
+    config = _config(args, sender, launch, plan, table_of_posts)
     adapter = None
     if args.adapt not in (None, "off") or args.save_fabric:
         adapter = Adapter(plan.fabric, args.adapt or "off")
     with metered(args, launch.rank) as seen:
-        setting, every = replace(setting, seen=seen), args.format == "json"
-        carried = carry(plan, sender, setting, args.iters, adapter, every=every)
+        config, every = replace(config, seen=seen), args.format == "json"
+        carried = carry(plan, sender, config, args.iters, adapter, every=every)
     if sender == "record":
         _save(args, table_of_posts.getvalue(), launch.rank)
     elif launch.rank == 0:
@@ -118,10 +124,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _setting(
+def _config(
     args: argparse.Namespace, sender: str, launch: Launch, plan: Plan, out: io.StringIO
-) -> Setting:
-    return Setting(
+) -> SenderConfig:
+    return SenderConfig(
         room=Layout.packed(plan.chunks),
         rails=plan.fabric.rails,
         run=plan.digest[:16],

@@ -11,7 +11,6 @@ from railopt.base.errors import InputError
 from railopt.base.tables import Quantity, duration, size
 from railopt.base.units import format_time, parse_number, parse_time, seconds
 from railopt.cli import common
-from railopt.cli.common import refuse_idle
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
@@ -47,6 +46,39 @@ EPILOG = """examples:
 algbw and busbw are nccl-tests' (all-to-all, bytes between nodes of the busiest rank).
 exit codes: 0 done, 1 bad input, 2 chunks can't be delivered (as in the third example, which
 does not plan again), 130 interrupted"""
+
+
+def _traced(args: argparse.Namespace) -> str:
+    return "--timeline FILE.json, trace events" if _is_trace(args.timeline) else ""
+
+
+def _is_trace(path: str | None) -> bool:
+    return path is not None and Path(path).suffix.lower() == ".json"
+
+
+def _traffic(args: argparse.Namespace) -> str:
+    return "" if kind_of(args.what) == "plan" else "traffic: a saved plan may have stages"
+
+
+def _draws_nothing(args: argparse.Namespace) -> str:
+    if args.balancer is None or balancer_named(args.balancer).seeded:
+        return ""
+    return f"--balancer {args.balancer}, which draws nothing"
+
+
+IDLE = (
+    common.Idle(
+        f"policy chunk balancer seed {' '.join(common.FABRIC_FLAGS)}",
+        beside=[common.plan_given("what")],
+    ),
+    common.Idle("stages", beside=[_traffic]),
+    common.Idle("policy chunk scale_up", beside=["balancer"]),
+    common.Idle("seed", beside=[_draws_nothing]),
+    common.Idle("force", without=["timeline", "export"]),
+    common.Idle("width", without=["timeline"]),
+    common.Idle("width", beside=[_traced]),
+    common.Idle("replan_after", without=["replan"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,13 +170,10 @@ def _add_assumptions(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate, write, print; exit 2 with what is stuck where the run can't finish."""
-    traced = bool(args.timeline) and Path(args.timeline).suffix.lower() == ".json"
+    traced = _is_trace(args.timeline)
     if traced:
-        refuse_idle(args, "width", because="to trace events")
         check_targets(args.timeline, force=args.force)
     width = PAGE if traced else figure_width(args, "timeline", also=", trace events as .json")
-    if not (args.timeline or args.export):
-        refuse_idle(args, "force", because="without a file to write")
     assumed = _assumptions(args)
     what, fabric, setting = _subject(args)
     if args.export:
@@ -196,7 +225,6 @@ def _simulated(
             what, faults, assumptions=assumed, after_ps=after_ps, seed=args.seed
         )
         return ran.timeline, {"replans": [replan._asdict() for replan in ran.replans]}
-    refuse_idle(args, "replan_after", because="without --replan")
     direct: dict[str, Any] = {}
     if isinstance(what, Traffic):
         direct = {"fabric": fabric, "balancer": args.balancer, "seed": args.seed}
@@ -223,26 +251,15 @@ def _assumptions(args: argparse.Namespace) -> Assumptions:
 def _subject(args: argparse.Namespace) -> tuple[Plan | Traffic, Fabric, dict[str, Any]]:
     """What runs, on which fabric, and how to call it."""
     if kind_of(args.what) == "plan":
-        making = ("policy", "chunk", "balancer", "seed")
-        fabric_options = ("fabric", "nodes", "rails", "gpus", "link", "degrade")
-        because = f"to {args.what}, a plan with its own fabric and rails"
-        refuse_idle(args, *making, *fabric_options, because=because)
         stored = Plan.load(args.what)
-        if stored.stage is None:
-            refuse_idle(args, "stages", because=f"to {args.what}, a plan without stages")
+        if stored.stage is None and args.stages:
+            common.refuse_idle("stages", f"with {args.what}, a plan without stages")
         return stored, stored.fabric, {"plan": args.what, "policy": stored.policy}
-    refuse_idle(args, "stages", because="without a saved plan that has stages")
     fabric = common.fabric_from(args)
     if args.balancer:
-        direct_flows = "beside --balancer, which sends flows directly"
-        refuse_idle(args, "policy", "chunk", "scale_up", because=direct_flows)
-        if not balancer_named(args.balancer).seeded:
-            refuse_idle(
-                args, "seed", because=f"for --balancer {args.balancer}, which draws nothing"
-            )
         direct = common.traffic_from(args.what, fabric)
         return direct, fabric, {"traffic": args.what, "balancer": args.balancer}
-    policy, chunk = common.one(args, "policy") or "lpt", common.one(args, "chunk") or "1MiB"
+    policy, chunk = args.policy or "lpt", args.chunk or "1MiB"
     chunks = common.demand_from(args.what, fabric).chunks(chunk)
     setting = {"traffic": args.what, "policy": policy, "chunk": chunk}
     return plan(fabric, chunks, policy, seed=args.seed), fabric, setting

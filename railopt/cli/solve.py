@@ -13,15 +13,15 @@ from railopt.base.units import parse_time, seconds
 from railopt.cli.common import (
     FABRIC_FLAGS,
     TRAFFIC_HELP,
+    Idle,
     add_fabric_arguments,
     add_output_arguments,
     demand_from,
     fabric_from,
     note,
-    one,
     output_of,
+    plan_given,
     print_json,
-    refuse_idle,
     seed,
 )
 from railopt.cli.heartbeat import stage
@@ -44,6 +44,14 @@ bound whose witness the kernel re-checks), claimed (optimal on the back-end's wo
 "bound"; the certificate holds the best one that has a witness), open.
 exit codes: 0 proved, 2 not proved or infeasible, 3 the back-end is missing, crashed, hung or
 returned nonsense, 130 interrupted (the best so far is printed)"""
+
+
+IDLE = (
+    Idle(f"chunk {' '.join(FABRIC_FLAGS)}", beside=[plan_given("traffic")]),
+    Idle("backend limit seed format", beside=["write_model"], without=["output", "certificate"]),
+    Idle("seed", beside=["backend!=native"]),
+    Idle("force", without=["output", "certificate", "write_model"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +88,6 @@ def run(args: argparse.Namespace) -> int:
     from railopt.solver.coupled.solve import solve
     from railopt.solver.program.files import write_model
 
-    _contradictions(args)
     check_suffix(args.output, "plan")
     limit_s, backend = float(seconds(parse_time(args.limit or "10s"))), args.backend or "native"
     fabric, chunks = _problem(args)
@@ -144,20 +151,6 @@ def _print(outcome: Outcome, chunks: Chunks, args: argparse.Namespace) -> None:
         )
 
 
-def _contradictions(args: argparse.Namespace) -> None:
-    """What was given, but could not act."""
-    if kind_of(args.traffic) == "plan":
-        own = "with a plan, which has its own chunks and fabric"
-        refuse_idle(args, "chunk", *FABRIC_FLAGS, because=own)
-    if args.write_model and not (args.output or args.certificate):
-        alone = "with --write-model alone, which does not solve"
-        refuse_idle(args, "backend", "limit", "seed", "format", because=alone)
-    if args.backend not in (None, "native"):
-        refuse_idle(args, "seed", because=f"with {args.backend}: it is of the native search")
-    if not (args.output or args.certificate or args.write_model):
-        refuse_idle(args, "force", because="without -o, --certificate or --write-model")
-
-
 def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
     """The fabric and chunks of a plan file, or of traffic and the fabric options."""
     if kind_of(args.traffic) == "plan":
@@ -165,4 +158,4 @@ def _problem(args: argparse.Namespace) -> tuple[Fabric, Chunks]:
         return plan.fabric, plan.chunks
     fabric = fabric_from(args)
     stage("traffic")
-    return fabric, demand_from(args.traffic, fabric).chunks(one(args, "chunk") or "1MiB")
+    return fabric, demand_from(args.traffic, fabric).chunks(args.chunk or "1MiB")

@@ -10,6 +10,7 @@ from railopt.base.errors import InputError, printable
 from railopt.base.tables import Quantity, size
 from railopt.base.units import parse_bytes, parse_number, parse_time, seconds
 from railopt.cli.common import (
+    Idle,
     add_fabric_arguments,
     add_output_arguments,
     fabric_from,
@@ -18,7 +19,6 @@ from railopt.cli.common import (
     output_of,
     positive,
     print_json,
-    refuse_idle,
 )
 from railopt.cli.heartbeat import stage
 
@@ -33,6 +33,16 @@ experts, tokens split over the copies.  "before" is the fullest GPU over the mea
 copies, "after" with them; "gap" how far the fullest GPU lies above a certified bound that no copies
 beat.  TRACE is a trace file as for place, or generated: routing, megatron, maxvio or drift.  With
 --json, one micro-batch alone (--iteration, --layer) has its copies and tokens too."""
+
+
+IDLE = (
+    Idle("link degrade", beside=[lambda args: "a split: no byte crosses a link"]),
+    Idle("slack", beside=["solver=exact"]),
+    Idle("limit", beside=["solver=greedy"]),
+    Idle("limit", beside=["solver=flow"]),
+    Idle("limit", beside=["slack"]),
+    Idle("force", without=["certificate"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +108,6 @@ def run(args: argparse.Namespace) -> int:
     from railopt.moe.routing.sources import trace_from
 
     choice = _choice(args)
-    refuse_idle(args, "link", "degrade", because="here: no byte crosses a link")
     if args.rails is None and args.gpus is not None and not args.fabric:
         args.rails = args.gpus
     fabric = fabric_from(args)
@@ -135,16 +144,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _choice(args: argparse.Namespace) -> Any:
-    """The options as the library has them; those that can't act are refused."""
+    """The options as the library has them."""
     from railopt.moe.micro.batches import Choice
 
-    if args.solver == "exact":
-        refuse_idle(args, "slack", because="with --solver exact, which does the best that can be")
-    elif args.solver != "auto" or args.slack is not None:
-        because = "with --slack" if args.solver == "auto" else f"with --solver {args.solver}"
-        refuse_idle(args, "limit", because=because)
-    if args.certificate is None:
-        refuse_idle(args, "force", because="without --certificate")
     check_targets(args.certificate, force=args.force)
     if args.spare < 0:
         raise InputError(f"--spare {args.spare}: expected at least 0")

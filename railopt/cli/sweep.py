@@ -9,7 +9,7 @@ import os
 
 from railopt.base.errors import InputError, printable
 from railopt.base.units import shown
-from railopt.cli.common import note, print_json, refuse_idle
+from railopt.cli.common import Idle, note, print_json
 from railopt.sweep import client, spec
 from railopt.sweep.results import good_keys
 
@@ -31,6 +31,12 @@ a spec:
   chunk = ["256KiB", "1MiB"]
   policy = ["lpt", "lpt-local", "equitable"]
   seed = [0, 1, 2]"""
+
+
+IDLE = (
+    Idle("shard workers cluster", beside=["dry_run"]),
+    Idle("workers", beside=["cluster"]),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,13 +72,10 @@ def run(args: argparse.Namespace) -> int:
             f"-o {shown(args.output)}: expected the name of a folder, a new one or one with results"
         )
     if args.dry_run:
-        refuse_idle(args, "shard", "workers", "cluster", because="with --dry-run")
         left = len({point.key for point in sweep.instances} - good_keys(args.output))
         print_json({"instances": len(sweep.instances), "left": left})
         return 0
-    if args.cluster:
-        refuse_idle(args, "workers", because="with --cluster, which has its own")
-    elif args.workers is not None and args.workers < 1:
+    if args.workers is not None and args.workers < 1:
         raise InputError(f"--workers {args.workers}: expected at least 1")
     summary = client.run(
         sweep, args.output, cluster=args.cluster, shard=_shard(args.shard), workers=args.workers

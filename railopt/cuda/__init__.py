@@ -7,6 +7,6 @@ lent.py      counts that another library lends
 kernels/     CUDA C++, one file a policy
 """
 
-from railopt.cuda.planner import DevicePlan, Planner
+from railopt.cuda.planner import DevicePlan, GpuPlanner
 
-__all__ = ["DevicePlan", "Planner"]
+__all__ = ["DevicePlan", "GpuPlanner"]

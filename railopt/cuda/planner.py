@@ -20,7 +20,7 @@ from railopt.policies.even_excess import EvenSenders
 from railopt.policies.even_rails import DEBT
 from railopt.policies.lpt import PAIR_WEIGHT, Senders
 
-__all__ = ["DevicePlan", "Planner"]
+__all__ = ["DevicePlan", "GpuPlanner"]
 
 POLICIES = ("rotate", "even-excess", "lpt", "lpt-local")
 _EQUAL = ("rotate", "lpt-local")  # are for NICs of one rate
@@ -73,13 +73,13 @@ class DevicePlan(NamedTuple):
     count: Any
 
 
-class Planner:
+class GpuPlanner:
     """Plans what `node` sends, or with None what all nodes send, chunks of at most `cap` bytes,
     with `policy` "rotate", "even-excess", "lpt" or "lpt-local".
 
     capacity   chunks that a node's columns hold: flows + bytes / cap is always enough
 
-    >>> planner = Planner(fabric, cap="1MiB", policy="lpt", node=3, capacity=8192)
+    >>> planner = GpuPlanner(fabric, cap="1MiB", policy="lpt", node=3, capacity=8192)
     >>> plan = planner.plan(counts)   # int64 [gpus, nodes * gpus] on the GPU, bytes
     """
 
@@ -94,7 +94,7 @@ class Planner:
     ) -> None:
         if policy not in POLICIES:
             raise InputError(
-                f"policy {printable(policy)!r} has no GPU kernel; a cuda.Planner takes "
+                f"policy {printable(policy)!r} has no GPU kernel; a cuda.GpuPlanner takes "
                 f"{', '.join(POLICIES)}{did_you_mean(policy, POLICIES)}"
             )
         if policy in _EQUAL and not fabric.is_uniform:
@@ -182,10 +182,10 @@ def _checked_capacity(fabric: Fabric, cap: int, capacity: int) -> int:
     """The capacity, or an InputError where kernels can't have it or what belongs to it."""
     flows = fabric.gpus * fabric.nodes * fabric.gpus
     if cap >= _MAX_CAP:
-        raise InputError(f"chunks of {cap} bytes: a cuda.Planner cuts below {_MAX_CAP} bytes")
+        raise InputError(f"chunks of {cap} bytes: a cuda.GpuPlanner cuts below {_MAX_CAP} bytes")
     if fabric.rails > _MAX_RAILS:
         raise InputError(
-            f"{fabric.rails} rails: a cuda.Planner takes at most {_MAX_RAILS}; plan on the host "
+            f"{fabric.rails} rails: a cuda.GpuPlanner takes at most {_MAX_RAILS}; plan on the host "
             f"with railopt.Planner"
         )
     most = min((2**31 - 1) // flows, (_MAX_BYTES - 1) // cap)

@@ -19,7 +19,7 @@ from railopt.base.arrays import Array, Ints
 from railopt.base.kernels import kernel, part
 from railopt.policies.common import Columns
 
-__all__ = ["INDEX", "Layout", "descending", "largest_first", "largest_in_front", "sorted_words"]
+__all__ = ["INDEX", "WordLayout", "descending", "largest_first", "largest_in_front", "sorted_words"]
 
 INDEX = (1 << 32) - 1
 """The bits of a sorted word of `descending` that hold the chunk's index."""
@@ -33,7 +33,7 @@ _DIGIT = 11
 """Bits of a digit, at most: more places to write to than this would miss the TLB."""
 
 
-class Layout(NamedTuple):
+class WordLayout(NamedTuple):
     """Where the parts of a word lie; each ends where the next starts.
 
     largest      bytes of the largest chunk
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
     end: int
 
     @classmethod
-    def of(cls, chunks: Columns, nodes: int, ends: int, grouped: bool) -> Layout:
+    def of(cls, chunks: Columns, nodes: int, ends: int, grouped: bool) -> WordLayout:
         """Words with `ends` nodes in their low bits: none, the receiver, or both; `grouped` by
         sender or not.
         """
@@ -65,21 +65,21 @@ class Layout(NamedTuple):
 
 
 @part
-def _key(chunks: Columns, c: int, layout: Layout) -> np.int64:
+def _key(chunks: Columns, c: int, layout: WordLayout) -> np.int64:
     """The bits of a chunk's word that words are sorted by."""
     group = np.int64(chunks.src[c]) & ((1 << (layout.end - layout.group_at)) - 1)
     return (group << layout.group_at) | ((layout.largest - chunks.size[c]) << layout.size_at)
 
 
 @part
-def _rest(chunks: Columns, c: int, layout: Layout) -> np.int64:
+def _rest(chunks: Columns, c: int, layout: WordLayout) -> np.int64:
     """The other bits."""
     ends = (np.int64(chunks.src[c]) << layout.node_bits) | chunks.dst[c]
     return (np.int64(c) << layout.index_at) | (ends & ((1 << layout.index_at) - 1))
 
 
 @part
-def sorted_words(chunks: Columns, rows: Array | None, layout: Layout, front: int) -> Ints:
+def sorted_words(chunks: Columns, rows: Array | None, layout: WordLayout, front: int) -> Ints:
     """The words of the chunks `rows`, or of all: by group, largest first, equal sizes in order.
 
     With `front` >= 0 the chunks of the largest size are left out, and so many words in front are
@@ -156,7 +156,7 @@ def _by_digit(words: Ints, out: Ints, count: int, at: int, ends: Ints) -> bool:
 
 
 @kernel
-def largest_in_front(chunks: Columns, layout: Layout) -> Ints:
+def largest_in_front(chunks: Columns, layout: WordLayout) -> Ints:
     """The words of all chunks, not grouped, largest first; those of the largest size, the cap for
     cut traffic, are never sorted.
     """
@@ -178,7 +178,7 @@ def descending(size: Array) -> Ints:
     nowhere, size = np.zeros(len(size), np.int32), size.view()
     nowhere.flags.writeable = size.flags.writeable = False  # as columns are: compiled once for all
     chunks = Columns(nowhere, nowhere, size, int(size.max()), 0)
-    words: Ints = largest_in_front(chunks, Layout(chunks.largest, 0, 0, 32, 63, 63))
+    words: Ints = largest_in_front(chunks, WordLayout(chunks.largest, 0, 0, 32, 63, 63))
     return words
 
 

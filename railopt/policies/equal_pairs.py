@@ -15,7 +15,7 @@ import numpy as np
 
 from railopt.base.arrays import Array, Ints
 from railopt.base.kernels import kernel, part
-from railopt.policies.by_size import Layout, largest_in_front, sorted_words
+from railopt.policies.by_size import WordLayout, largest_in_front, sorted_words
 from railopt.policies.common import Columns
 
 __all__ = ["Spread", "fits", "lpt_global", "lpt_local"]
@@ -35,14 +35,14 @@ def lpt_global(chunks: Columns, nodes: int, rails: int, rail: Array) -> None:
     """Largest chunk first to the rail whose later end, sender or receiver, is least loaded; ties by
     the ends' sum, then by index.  There is a chunk, and `fits` holds.
     """
-    layout = Layout.of(chunks, nodes, ends=2, grouped=False)
+    layout = WordLayout.of(chunks, nodes, ends=2, grouped=False)
     words = largest_in_front(chunks, layout)
     _earliest_at_both(words, layout, (rails - 1).bit_length(), nodes, rails, rail)
 
 
 @kernel
 def _earliest_at_both(
-    words: Ints, layout: Layout, load_at: int, nodes: int, rails: int, rail: Array
+    words: Ints, layout: WordLayout, load_at: int, nodes: int, rails: int, rail: Array
 ) -> None:
     """`lpt_global` on sorted words, the bytes of a load above its `load_at` low bits."""
     node_bits, index_bits = layout.node_bits, layout.size_at - layout.index_at
@@ -93,13 +93,13 @@ def lpt_local(chunks: Columns, rows: Ints, spread: Spread, rail: Array) -> None:
     one rail.  There is a row, and `fits` holds.
     """
     nodes = max(spread.senders, spread.receivers)
-    layout = Layout.of(chunks, nodes, ends=1, grouped=True)
+    layout = WordLayout.of(chunks, nodes, ends=1, grouped=True)
     _lpt_local(chunks, rows, layout, spread, (spread.rails - 1).bit_length(), rail)
 
 
 @kernel
 def _lpt_local(
-    chunks: Columns, rows: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array
+    chunks: Columns, rows: Ints, layout: WordLayout, spread: Spread, load_at: int, rail: Array
 ) -> None:
     """`lpt_local`, the bytes of a load above its `load_at` low bits."""
     words = sorted_words(chunks, rows, layout, np.int64(-1))
@@ -107,7 +107,9 @@ def _lpt_local(
 
 
 @part
-def _spread_pairs(words: Ints, layout: Layout, spread: Spread, load_at: int, rail: Array) -> None:
+def _spread_pairs(
+    words: Ints, layout: WordLayout, spread: Spread, load_at: int, rail: Array
+) -> None:
     """Sorted words, each to the rail whose loads, the sender's and the pair's, have the least sum.
 
     The pair's has `weight` times its bytes, above the rail's turn.

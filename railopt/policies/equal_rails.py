@@ -13,7 +13,7 @@ import numpy as np
 
 from railopt.base.arrays import Array, Ints
 from railopt.base.kernels import kernel, part
-from railopt.policies.by_size import Layout, sorted_words
+from railopt.policies.by_size import WordLayout, sorted_words
 from railopt.policies.common import Columns
 
 __all__ = ["fits", "lpt"]
@@ -30,13 +30,13 @@ def lpt(chunks: Columns, senders: int, rails: int, rail: Array) -> None:
     """Each sender's chunks, largest first, to its least loaded rail, the lowest index among equals;
     `fits` holds.
     """
-    layout = Layout.of(chunks, senders, ends=0, grouped=True)
+    layout = WordLayout.of(chunks, senders, ends=0, grouped=True)
     _lpt(chunks, layout, (rails - 1).bit_length(), senders, rails, rail)
 
 
 @kernel
 def _lpt(
-    chunks: Columns, layout: Layout, load_at: int, senders: int, rails: int, rail: Array
+    chunks: Columns, layout: WordLayout, load_at: int, senders: int, rails: int, rail: Array
 ) -> None:
     """`lpt`, the bytes of a load above its `load_at` low bits."""
     seen = _largest_in_turn(chunks, senders, rails, rail)
@@ -116,7 +116,7 @@ def _put_on_least(loads: Array, added: int, rails: int) -> None:
 
 
 @part
-def _added(word: int, layout: Layout, load_at: int) -> int:
+def _added(word: int, layout: WordLayout, load_at: int) -> int:
     """What a chunk's word adds to the word of its rail's load."""
     size_mask = (1 << (layout.group_at - layout.size_at)) - 1
     below = (word >> layout.size_at) & size_mask
@@ -125,7 +125,7 @@ def _added(word: int, layout: Layout, load_at: int) -> int:
 
 @part
 def _least_loaded(
-    words: Ints, layout: Layout, load_at: int, seen: Ints, rails: int, rail: Array
+    words: Ints, layout: WordLayout, load_at: int, seen: Ints, rails: int, rail: Array
 ) -> None:
     """The sorted others, each to its sender's least loaded rail, the lowest index among equals."""
     index, on_rail = (np.int64(1) << layout.size_at) - 1, (1 << load_at) - 1

@@ -5,7 +5,7 @@ MoE traffic changes with every layer and iteration.  `lpt`, `lpt-local`, `even-e
 `own-nic` need nothing but the node's own row, and `Planner` cuts that row into chunks and puts them
 on rails in a few tens of microseconds; `spill` takes the whole matrix, which every rank has after
 the exchange of counts.  The result is that of `railopt.plan` on the whole matrix, restricted to the
-node's chunks, but for a hurried one.
+node's chunks, but for a fast one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Planner:
     "even-excess", "own-nic" or "spill"; what all nodes send, from the whole matrix, where `node` is
     None.
 
-    hurried   "spill" of all nodes as its units settle, without the exchanges that improve its plan
+    fast      "spill" of all nodes as its units settle, without the exchanges that improve its plan
               by some tenths of a per cent and take milliseconds
 
     >>> planner = Planner(fabric, node=3, cap="1MiB")
@@ -107,7 +107,7 @@ class Planner:
         cap: str | int = "1MiB",
         policy: str = "lpt",
         *,
-        hurried: bool = False,
+        fast: bool = False,
     ) -> None:
         if node is not None:
             node = whole_number(node, "node", 0, fabric.nodes - 1)
@@ -116,8 +116,8 @@ class Planner:
                 f"policy {policy!r} is not made for a training loop; a Planner takes "
                 f"{', '.join(_RULES)} or {_WHOLE}"
             )
-        if hurried and (policy != _WHOLE or node is not None):
-            raise InputError(f"hurried: expected {_WHOLE} of all nodes, found {policy} of {node}")
+        if fast and (policy != _WHOLE or node is not None):
+            raise InputError(f"fast: expected {_WHOLE} of all nodes, found {policy} of {node}")
         self.fabric, self.node, self.policy = fabric, node, policy
         self.cap = parse_bytes(cap)
         if self.cap >= _MAX_CAP:
@@ -125,7 +125,7 @@ class Planner:
         ranks = fabric.nodes * fabric.gpus
         self._shape = (ranks if policy == _WHOLE or node is None else fabric.gpus, ranks)
         if policy == _WHOLE:
-            self._rule = _settling(fabric) if hurried else None
+            self._rule = _settling(fabric) if fast else None
         else:
             self._rule = _RULES[policy](fabric, node)
         self._wide = np.empty(self._shape, np.int64)

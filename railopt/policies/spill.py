@@ -25,7 +25,7 @@ from railopt.policies.lpt import lpt_global
 
 if TYPE_CHECKING:
     from railopt.policies.cutting import Cut
-    from railopt.policies.spill_rails import Units
+    from railopt.policies.spill_rails import SpillUnits
 
 __all__ = ["Settling", "spill"]
 
@@ -87,22 +87,22 @@ class Settling:
         spill_rails.from_cut(cut, self._prices, self._near, self._hosts, rooms, rail)
 
 
-def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[Units, Costs]:
+def _begun(fabric: Fabric, chunks: Chunks, rail: Rails) -> tuple[SpillUnits, Costs]:
     """Units with their grades, each on its best `rail`, and what a byte costs at every NIC."""
     from railopt.policies import spill_rails
 
     prices = costs(fabric)
     size = _in_units(chunks.size, chunks.total, _dearest(prices))
     grade, near = np.empty((len(chunks), fabric.rails), np.int16), fabric.node.near
-    units = spill_rails.Units(chunks.src, chunks.dst, size, grade)
-    inside = spill_rails.Inside(
+    units = spill_rails.SpillUnits(chunks.src, chunks.dst, size, grade)
+    inside = spill_rails.UnitPlaces(
         needed_by(fabric, chunks), chunks.src_gpu % fabric.gpus, near, spill_rails.hosts_of(near)
     )
     spill_rails.begin(units, prices, inside, rail)
     return units, prices
 
 
-def _best(fabric: Fabric, chunks: Chunks, units: Units, prices: Costs, rail: Rails) -> Rails:
+def _best(fabric: Fabric, chunks: Chunks, units: SpillUnits, prices: Costs, rail: Rails) -> Rails:
     """Settled, and where units are too large for that relieved by exchanges; where that is not
     close to the nodes' bound either, the best beside plans that ignore moves, gone home.
     """
@@ -123,7 +123,7 @@ def _best(fabric: Fabric, chunks: Chunks, units: Units, prices: Costs, rail: Rai
 
 
 def _in_time(
-    fabric: Fabric, chunks: Chunks, begun: tuple[Units, Costs], ends: tuple[Rails, Rails]
+    fabric: Fabric, chunks: Chunks, begun: tuple[SpillUnits, Costs], ends: tuple[Rails, Rails]
 ) -> Rails:
     """Of plans between two, from the rails of fewest moves to the least NIC time, the one whose
     NICs and scale-up ports are done first.
@@ -144,13 +144,13 @@ class Settled(NamedTuple):
     rail: Rails
     time: int
 
-    def moved(self, units: Units) -> float:
+    def moved(self, units: SpillUnits) -> float:
         """Bytes times grades: of plans that take about the same time the least is best."""
         grades = units.grade[np.arange(len(self.rail)), self.rail]
         return float((grades * units.size.astype(np.float64)).sum())
 
 
-def _settled(units: Units, prices: Costs, start: Rails, kept: int) -> Settled:
+def _settled(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> Settled:
     """From the rails of fewest moves, pressed below a time to be kept: few moves, about that time
     where units are small.
     """
@@ -162,17 +162,17 @@ def _settled(units: Units, prices: Costs, start: Rails, kept: int) -> Settled:
     return Settled(rail, _longest(busy))
 
 
-def _relieved(units: Units, prices: Costs, start: Rails, kept: int) -> Settled:
+def _relieved(units: SpillUnits, prices: Costs, start: Rails, kept: int) -> Settled:
     """With units exchanged between rails, until every NIC keeps the time or none can be helped."""
     from railopt.policies import spill_rails, spill_swaps
 
     rail = start.copy()
     busy = spill_rails.times(units, prices, rail)
-    spill_swaps.relieve(spill_swaps.State(units, prices, busy[0], busy[1], rail), kept)
+    spill_swaps.relieve(spill_swaps.SwapState(units, prices, busy[0], busy[1], rail), kept)
     return Settled(rail, _longest(busy))
 
 
-def _gone_home(units: Units, prices: Costs, start: Rails) -> Settled:
+def _gone_home(units: SpillUnits, prices: Costs, start: Rails) -> Settled:
     """From a plan that ignores moves, without a longer time: units go to better rails that have
     room, or change places.
     """
@@ -181,7 +181,7 @@ def _gone_home(units: Units, prices: Costs, start: Rails) -> Settled:
     rail = start.copy()
     busy = spill_rails.times(units, prices, rail)
     kept = _longest(busy)
-    state = spill_swaps.State(units, prices, busy[0], busy[1], rail)
+    state = spill_swaps.SwapState(units, prices, busy[0], busy[1], rail)
     for _ in range(ROUNDS_HOME):
         gone = spill_rails.go_home(units, prices, busy, kept, rail)
         if not gone + spill_swaps.trade_home(state, kept):
@@ -193,7 +193,7 @@ def _longest(busy: tuple[Array, Array]) -> int:
     return int(max(busy[0].max(), busy[1].max()))
 
 
-def _least_time(units: Units, prices: Costs) -> int:
+def _least_time(units: SpillUnits, prices: Costs) -> int:
     """About what no plan is faster than."""
     from railopt.policies import spill_rails
 

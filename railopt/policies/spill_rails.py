@@ -24,8 +24,8 @@ from railopt.policies.cutting import Cut
 
 __all__ = [
     "Hosts",
-    "Inside",
-    "Units",
+    "SpillUnits",
+    "UnitPlaces",
     "begin",
     "from_cut",
     "go_home",
@@ -41,7 +41,7 @@ MOVE = 1 << 6  # grades of moving a byte once: where moves are equal, fewer are 
 STEEP = 1 << 40  # where prices end
 
 
-class Units(NamedTuple):
+class SpillUnits(NamedTuple):
     """What must be sent.
 
     src, dst   int32 [C], nodes
@@ -69,7 +69,7 @@ def hosts_of(near: Array) -> Hosts:
     return Hosts(np.nonzero(near.T)[1].astype(np.uint64), first.astype(np.uint64))
 
 
-class Inside(NamedTuple):
+class UnitPlaces(NamedTuple):
     """Where units come from and go to inside nodes.
 
     needed   bool [C, gpus]: the GPUs of its node that need a unit
@@ -84,7 +84,7 @@ class Inside(NamedTuple):
 
 
 @kernel
-def begin(units: Units, costs: Costs, inside: Inside, rail: Array) -> None:
+def begin(units: SpillUnits, costs: Costs, inside: UnitPlaces, rail: Array) -> None:
     """Fill in the grades, and put each unit on its best rail.
 
     A rail's grade is how many times more often than on the best rail a byte is moved, times `MOVE`,
@@ -106,7 +106,7 @@ def _alive(costs: Costs) -> bool:
 
 
 @kernel(inline="always")
-def _reaches(inside: Inside, c: int, n: int) -> bool:
+def _reaches(inside: UnitPlaces, c: int, n: int) -> bool:
     """Whether a GPU that needs unit `c` is near rail `n`."""
     found, hosts = False, inside.hosts
     for i in range(hosts.first[n], hosts.first[n + 1]):
@@ -115,7 +115,7 @@ def _reaches(inside: Inside, c: int, n: int) -> bool:
 
 
 @part
-def _begin(units: Units, costs: Costs, inside: Inside, alive: bool, c: int) -> int:
+def _begin(units: SpillUnits, costs: Costs, inside: UnitPlaces, alive: bool, c: int) -> int:
     """Fill in the grades of unit `c`; its best rail."""
     grade, near = units.grade[c], inside.near[inside.gpu[c]]
     fewest = 1
@@ -135,7 +135,7 @@ def _begin(units: Units, costs: Costs, inside: Inside, alive: bool, c: int) -> i
 
 
 @kernel
-def times(units: Units, costs: Costs, rail: Array) -> tuple[Array, Array]:
+def times(units: SpillUnits, costs: Costs, rail: Array) -> tuple[Array, Array]:
     """int64 [nodes * rails] of the senders' and of the receivers' NICs: how long each is busy."""
     rails = costs.tx.shape[1]
     sent, received = np.zeros(costs.tx.size, np.int64), np.zeros(costs.rx.size, np.int64)
@@ -154,7 +154,7 @@ def _price(over: int, up: int, down: int) -> int:
 
 @kernel(inline="always")
 def _change(
-    units: Units, costs: Costs, busy: tuple[Array, Array], c: int, n: int, rail: Array
+    units: SpillUnits, costs: Costs, busy: tuple[Array, Array], c: int, n: int, rail: Array
 ) -> None:
     """Put unit `c` on rail `n`."""
     k, f, now, size, rails = units.src[c], units.dst[c], rail[c], units.size[c], costs.tx.shape[1]
@@ -188,7 +188,9 @@ def least_time(sent: Array, received: Array, costs: Costs) -> int:
 
 
 @kernel
-def press(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array) -> None:
+def press(
+    units: SpillUnits, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array
+) -> None:
     """Units settle below a time to be kept, in ever narrower windows."""
     for window in WINDOWS:
         width, rest = 0, kept >> window
@@ -199,7 +201,7 @@ def press(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, rail
 
 @part
 def _settle(
-    units: Units, costs: Costs, busy: tuple[Array, Array], foot: int, width: int, rail: Array
+    units: SpillUnits, costs: Costs, busy: tuple[Array, Array], foot: int, width: int, rail: Array
 ) -> int:
     """One round in which every unit takes its best rail; how many changed theirs.
 
@@ -238,7 +240,9 @@ def _settle(
 
 
 @kernel
-def go_home(units: Units, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array) -> int:
+def go_home(
+    units: SpillUnits, costs: Costs, busy: tuple[Array, Array], kept: int, rail: Array
+) -> int:
     """One round in which every unit takes the best rail on which no NIC is busy for longer than
     `kept`; how many changed theirs.
     """
@@ -277,8 +281,8 @@ def from_cut(
         np.zeros(nodes, np.int64),
         np.zeros(nodes, np.int64),
     )
-    units = Units(cut.sender, cut.dst, cut.size, grade)
-    inside = Inside(needed, source, near, hosts)
+    units = SpillUnits(cut.sender, cut.dst, cut.size, grade)
+    inside = UnitPlaces(needed, source, near, hosts)
     for c in range(rail.size):
         sent[cut.sender[c]] += cut.size[c]
         received[cut.dst[c]] += cut.size[c]

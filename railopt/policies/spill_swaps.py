@@ -11,9 +11,9 @@ import numpy as np
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
 from railopt.policies.common import Costs
-from railopt.policies.spill_rails import Units
+from railopt.policies.spill_rails import SpillUnits
 
-__all__ = ["State", "relieve", "trade_home"]
+__all__ = ["SwapState", "relieve", "trade_home"]
 
 LOOKS = 1 << 15  # at pairs of units for one exchange
 LOOKS_HOME = 1 << 22  # at pairs of units in a round in which units change places
@@ -21,12 +21,12 @@ EXCHANGES = 64  # that a NIC may make
 NONE: Any = np.int64(-1)  # no literal: numba compiles what is called with one once for each value
 
 
-class State(NamedTuple):
+class SwapState(NamedTuple):
     """Units on rails: `rail` int16 [C]; sent, received int64 [nodes * rails]: how long each NIC is
     busy.
     """
 
-    units: Units
+    units: SpillUnits
     costs: Costs
     sent: Array
     received: Array
@@ -49,7 +49,7 @@ def _by_node(node: Array, nodes: int) -> tuple[Array, Array]:
 
 
 @part
-def _put(state: State, c: int, n: int, size: int) -> None:
+def _put(state: SwapState, c: int, n: int, size: int) -> None:
     """Put unit `c` on rail `n`; `size` is its size, or less than 0 to take it off."""
     k, f, costs, rails = (
         state.units.src[c],
@@ -62,7 +62,7 @@ def _put(state: State, c: int, n: int, size: int) -> None:
 
 
 @part
-def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
+def _fits(state: SwapState, c: int, n: int, sent: int, received: int) -> bool:
     """Whether unit `c` would keep these times at the two NICs of rail `n`."""
     costs, size = state.costs, state.units.size[c]
     k, f, rails = state.units.src[c], state.units.dst[c], costs.tx.shape[1]
@@ -75,7 +75,7 @@ def _fits(state: State, c: int, n: int, sent: int, received: int) -> bool:
 
 
 @part
-def _change_places(state: State, c: int, d: int) -> None:
+def _change_places(state: SwapState, c: int, d: int) -> None:
     """Put each of two units on the other's rail."""
     rail, size = state.rail, state.units.size
     n, m = int(rail[c]), int(rail[d])
@@ -87,7 +87,7 @@ def _change_places(state: State, c: int, d: int) -> None:
 
 
 @part
-def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> bool:
+def _exchange(state: SwapState, some: Array, full: int, kept: int, sends: bool) -> bool:
     """Make rail `full` of the node that sends (or receives) the units `some` less busy: one of them
     goes to a rail with room, or changes places with a smaller one there, at the fewest further
     moves that `LOOKS` looks find.  No other NIC is busy for longer than `kept` after that.
@@ -130,7 +130,7 @@ def _exchange(state: State, some: Array, full: int, kept: int, sends: bool) -> b
 
 
 @kernel
-def relieve(state: State, kept: int) -> None:
+def relieve(state: SwapState, kept: int) -> None:
     """Exchange units as long as that helps NICs that are busy for longer than `kept`."""
     nodes, rails = state.costs.tx.shape
     for sends in (True, False):
@@ -145,7 +145,7 @@ def relieve(state: State, kept: int) -> None:
 
 
 @part
-def _saved(state: State, c: int, d: int) -> int:
+def _saved(state: SwapState, c: int, d: int) -> int:
     """Bytes times grades that would be saved if two units changed places; less than 0 where one of
     them can't take the other's rail.
     """
@@ -157,7 +157,7 @@ def _saved(state: State, c: int, d: int) -> int:
 
 
 @part
-def _trade(state: State, some: Array, i: int, kept: int) -> bool:
+def _trade(state: SwapState, some: Array, i: int, kept: int) -> bool:
     """Have unit `some[i]` change places with that of `some`, which are of the same sender, with
     which most is saved, such that no NIC is busy for longer than `kept` after that.
     """
@@ -183,7 +183,7 @@ def _trade(state: State, some: Array, i: int, kept: int) -> bool:
 
 
 @kernel
-def trade_home(state: State, kept: int) -> int:
+def trade_home(state: SwapState, kept: int) -> int:
     """One round in which units change places with others of their sender, so that fewer bytes are
     moved and no NIC is busy for longer than `kept`; how many did.
     """

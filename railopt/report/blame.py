@@ -7,7 +7,7 @@ from typing import Any
 
 from railopt.answers.blame import Blame
 from railopt.model.fabric import SIDES
-from railopt.report.heatmap import Loads, load_maps, over
+from railopt.report.heatmap import NicLoads, load_maps, over
 from railopt.report.style import PAGE
 
 CHARACTERS = 14  # of a title, an inch
@@ -18,5 +18,5 @@ def blame_figure(found: Blame, *, width: float = PAGE) -> Any:
     plan, bound = found.plan, found.bound.value
     planned = (over(plan.loads(side), plan.fabric.rates(side), bound) for side in SIDES)
     counted = (found.times(side) / float(bound) for side in SIDES)
-    maps = [Loads("planned", *planned), Loads("counted", *counted)]
+    maps = [NicLoads("planned", *planned), NicLoads("counted", *counted)]
     return load_maps(maps, fill(found.verdict, int(CHARACTERS * width)), width=width)

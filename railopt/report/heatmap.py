@@ -20,7 +20,7 @@ LIMIT = 1.25
 MAX_TICKS = 5  # of an axis
 
 
-class Loads(NamedTuple):
+class NicLoads(NamedTuple):
     """What a plan makes of each NIC, as a multiple of the lower bound: float64 [nodes, rails], nan
     where a NIC is dead.
     """
@@ -30,19 +30,19 @@ class Loads(NamedTuple):
     received: Floats
 
 
-def of_report(report: GapReport) -> Loads:
+def of_report(report: GapReport) -> NicLoads:
     """Time of every NIC over the bound."""
     plan = report.plan
     sides = (over(plan.loads(side), plan.fabric.rates(side), report.bound) for side in SIDES)
-    return Loads(plan.policy, *sides)
+    return NicLoads(plan.policy, *sides)
 
 
-def of_row(row: Row) -> Loads:
+def of_row(row: Row) -> NicLoads:
     """The same from a row with loads."""
     fabric, bound = fabric_of(row["instance"]), Fraction(row["bound"])
     loads = {side: np.array(row["loads"][side], dtype=np.int64) for side in SIDES}
     sides = (over(loads[side], fabric.rates(side), bound) for side in SIDES)
-    return Loads(row["instance"]["policy"], *sides)
+    return NicLoads(row["instance"]["policy"], *sides)
 
 
 def over(loads: Ints, rates: Ints, bound: Fraction) -> Floats:
@@ -53,7 +53,7 @@ def over(loads: Ints, rates: Ints, bound: Fraction) -> Floats:
 
 
 @printed
-def load_maps(plans: Sequence[Loads], title: str = "", *, width: float = PAGE) -> Any:
+def load_maps(plans: Sequence[NicLoads], title: str = "", *, width: float = PAGE) -> Any:
     """A figure: red is above the bound, blue below it; a frame marks the slowest NIC, whose
     multiple of the bound stands in the title.
     """

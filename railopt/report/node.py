@@ -17,14 +17,14 @@ MOST = 128  # GPUs or NICs of a figure
 GPU, NIC, DEAD, LINE = "#4c72b0", "#55a868", "#c44e52", "#8c8c8c"
 
 
-class Group(NamedTuple):
+class GpuGroup(NamedTuple):
     """GPUs and rails that hang together: no GPU is near a rail of another group."""
 
     gpus: list[int]
     rails: list[int]
 
 
-def groups(inside: Inside) -> list[Group]:
+def groups(inside: Inside) -> list[GpuGroup]:
     """The groups of a node, by their first GPU."""
     found = []
     left = np.ones(len(inside.near), np.bool_)
@@ -38,7 +38,7 @@ def groups(inside: Inside) -> list[Group]:
                 break
             gpus = np.asarray(wider)
         left &= ~gpus
-        found.append(Group(np.flatnonzero(gpus).tolist(), np.flatnonzero(rails).tolist()))
+        found.append(GpuGroup(np.flatnonzero(gpus).tolist(), np.flatnonzero(rails).tolist()))
     return found
 
 
@@ -52,7 +52,7 @@ def node_lines(fabric: Fabric, node: int = 0) -> list[str]:
     ]
 
 
-def _group(fabric: Fabric, node: int, group: Group) -> Iterator[str]:
+def _group(fabric: Fabric, node: int, group: GpuGroup) -> Iterator[str]:
     """The lines of a group: drawn where every GPU is near every rail, else a line a rail."""
     near = fabric.node.near
     width = len(f"GPU {fabric.gpus - 1}")

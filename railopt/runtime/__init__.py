@@ -3,14 +3,14 @@
     group = join(Launch("hosts", rank, 2, ("node1", "node2")), secret)
     with group, Verbs(group, ["mlx5_0", "mlx5_1"], send, recv) as sender:
         for plan in plans:              # a new plan every layer and iteration
-            handle = sender.run(plan)
-            ...                         # compute; handle.poll() makes progress
-            report = handle.wait()
+            run = sender.run(plan)
+            ...                         # compute; run.poll() makes progress
+            report = run.wait()
 
 `detect(os.environ)` finds the Launch, `join_mpi(comm)` joins where MPI launched us. Verbs connects
 and registers once, when it is made.
 
-`Loopback` and `Record` have the same `run`. `carry(plan, "loopback", Setting(...))` does what
+`Loopback` and `Record` have the same `run`. `carry(plan, "loopback", SenderConfig(...))` does what
 `railopt send` does, `measure(Benchmark(...), ...)` what `railopt bench` does. All is imported on
 first use.
 """
@@ -38,7 +38,7 @@ _EXPORTS = {
     "Record": "senders.record",
     "Report": "senders.report",
     "Sender": "senders.protocol",
-    "Setting": "senders.setting",
+    "SenderConfig": "senders.config",
     "Verbs": "senders.verbs",
     "carry": "carried",
     "detect": "rendezvous.launch",

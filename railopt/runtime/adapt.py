@@ -37,7 +37,7 @@ SHORTEST_S = 1e-4  # a link that took less shows its latency, not its rate
 
 
 @dataclass(frozen=True)
-class Replan:
+class AdaptedPlan:
     """A plan that was made again before run `run` (0 is the first), and for which fabric."""
 
     run: int

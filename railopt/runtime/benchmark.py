@@ -22,9 +22,9 @@ from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
 from railopt.policies import plan
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.senders import SENDERS, Setting
+from railopt.runtime.senders import SENDERS, SenderConfig
+from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.report import Report
-from railopt.runtime.senders.setting import Carrier
 
 COLUMNS = (
     "sender",
@@ -172,7 +172,7 @@ class Benchmark:
         return seconds / self.iters, sum(wrong) if wrong else None
 
 
-def measure(benchmark: Benchmark, sender: str, setting: Setting) -> Iterator[Measurement]:
+def measure(benchmark: Benchmark, sender: str, config: SenderConfig) -> Iterator[Measurement]:
     """Open a sender by name and time every case of a benchmark, one after the other."""
-    with SENDERS[sender].opened(setting) as carrier:
+    with SENDERS[sender].opened(config) as carrier:
         yield from benchmark.measure(sender, carrier)

@@ -8,10 +8,10 @@ from typing import Any
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
 from railopt.model.plan import Plan
-from railopt.runtime.adapt import Adapter, Replan
-from railopt.runtime.senders import SENDERS, Setting
-from railopt.runtime.senders.report import Fault, RailReport, Report
-from railopt.runtime.senders.setting import Carrier
+from railopt.runtime.adapt import AdaptedPlan, Adapter
+from railopt.runtime.senders import SENDERS, SenderConfig
+from railopt.runtime.senders.carrier import Carrier
+from railopt.runtime.senders.report import LinkFault, RailReport, Report
 
 SHARED = 1 << 16
 
@@ -26,7 +26,7 @@ class Carried:
     sender: str
     plan: Plan
     nodes: tuple[tuple[Report, ...], ...]
-    replans: tuple[Replan, ...] = ()
+    replans: tuple[AdaptedPlan, ...] = ()
 
     @property
     def wrong(self) -> int:
@@ -104,7 +104,7 @@ def _state(runs: tuple[Report, ...], rail: RailReport) -> str:
 def carry(
     plan: Plan,
     sender: str,
-    setting: Setting,
+    config: SenderConfig,
     iters: int = 1,
     adapter: Adapter | None = None,
     *,
@@ -117,21 +117,21 @@ def carry(
     links = few_links(plan.fabric)
     if adapter is not None:
         _check_adapter(adapter, plan, links)
-    with SENDERS[sender].opened(setting) as carrier:
+    with SENDERS[sender].opened(config) as carrier:
         kept: list[list[Report]] = []
         replans, present = [], plan
         for run in range(1, iters + 1):
             mine = carrier.carry(present)
             told = _all(carrier, mine, links)
-            told[setting.launch.rank if len(told) > 1 else 0] = mine  # with its links in any world
+            told[config.launch.rank if len(told) > 1 else 0] = mine  # with its links in any world
             if every or not kept:
                 kept.append(told)
             else:
                 kept[0] = _folded(kept[0], told, run)
             if adapter is not None and adapter.learn(present, told) and run < iters:
                 present = adapter.plan(present)
-                replans.append(Replan(run, present))
-                setting.say(f"after run {run} the plan is made again: {adapter.changes()}")
+                replans.append(AdaptedPlan(run, present))
+                config.say(f"after run {run} the plan is made again: {adapter.changes()}")
     return Carried(sender, plan, tuple(zip(*kept, strict=True)), tuple(replans))
 
 
@@ -150,7 +150,7 @@ def _folded(before: list[Report], now: list[Report], run: int) -> list[Report]:
     ]
 
 
-def _last(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+def _last(faults: tuple[LinkFault, ...]) -> tuple[LinkFault, ...]:
     """The last of each link, in their order."""
     places = [(fault.peer, fault.rail) for fault in faults]
     return tuple(f for i, f in enumerate(faults) if places[i] not in places[i + 1 :])

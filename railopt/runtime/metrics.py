@@ -1,7 +1,7 @@
 """What runs measured, as metrics: counters and gauges by link, for Prometheus and what reads it.
 
     metrics = Metrics()
-    setting = Setting(..., seen=metrics.seen)      # each run of a carrier is counted
+    config = SenderConfig(..., seen=metrics.seen)      # each run of a carrier is counted
     metrics.text()                                 # OpenMetrics
     with served(metrics, 9400): ...                # http://127.0.0.1:9400/metrics
 
@@ -33,7 +33,7 @@ OURS = (b"# TYPE railopt_", b"# EOF\n")
 """How a file of these metrics begins, and one before any run."""
 
 
-class Meter(NamedTuple):
+class LinkCounter(NamedTuple):
     """A counter of a link: its name, its unit, in words what it counts, and what a run adds."""
 
     name: str
@@ -43,25 +43,25 @@ class Meter(NamedTuple):
 
 
 METERS = (
-    Meter("sent_bytes", "bytes", "Payload that a link carried.", lambda link: link.bytes),
-    Meter("chunks", "", "Chunks that a link carried.", lambda link: link.chunks),
-    Meter(
+    LinkCounter("sent_bytes", "bytes", "Payload that a link carried.", lambda link: link.bytes),
+    LinkCounter("chunks", "", "Chunks that a link carried.", lambda link: link.chunks),
+    LinkCounter(
         "busy_seconds",
         "seconds",
         "From the first post on a link to its last completion.",
         lambda link: link.seconds,
     ),
-    Meter(
+    LinkCounter(
         "retries",
         "",
         "Chunks sent again on other links because this one died.",
         lambda link: link.retries,
     ),
-    Meter("faults", "", "How often a link died.", lambda link: link.faults),
-    Meter(
+    LinkCounter("faults", "", "How often a link died.", lambda link: link.faults),
+    LinkCounter(
         "replans", "", "How often chunks of a link were planned again.", lambda link: link.replans
     ),
-    Meter(
+    LinkCounter(
         "readmissions",
         "",
         "How often a link was admitted again.",
@@ -229,7 +229,7 @@ def _require_ours(path: str) -> None:
 def served(metrics: Metrics, port: int) -> Iterator[int]:
     """Answer http://127.0.0.1:PORT/metrics while open; the port, a free one where 0 was given."""
 
-    class Answer(BaseHTTPRequestHandler):
+    class MetricsHandler(BaseHTTPRequestHandler):
         timeout = 5  # seconds that a silent client is waited for
 
         def do_GET(self) -> None:
@@ -251,7 +251,7 @@ def served(metrics: Metrics, port: int) -> Iterator[int]:
             """Nothing: a client that went away."""
 
     try:
-        server = Server(("127.0.0.1", port), Answer)
+        server = Server(("127.0.0.1", port), MetricsHandler)
     except OSError as error:
         raise InputError(
             f"port {port} of 127.0.0.1: {error.strerror}: choose another for the metrics"

@@ -23,9 +23,9 @@ understand.
 """
 
 from railopt.schedule.certify import certificate, staged
-from railopt.schedule.kinds import KINDS, ORDERS, Kind
-from railopt.schedule.model import LINKS, Breakdown, Links, modelled
-from railopt.schedule.report import Cost, compare, cost
+from railopt.schedule.kinds import KINDS, ORDERS, ScheduleKind
+from railopt.schedule.model import LINKS, Breakdown, LinkTimes, modelled
+from railopt.schedule.report import ScheduleCost, compare, cost
 from railopt.schedule.stage_rule import conflicts
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import Schedule
@@ -35,10 +35,10 @@ __all__ = [
     "LINKS",
     "ORDERS",
     "Breakdown",
-    "Cost",
-    "Kind",
-    "Links",
+    "LinkTimes",
     "Schedule",
+    "ScheduleCost",
+    "ScheduleKind",
     "certificate",
     "compare",
     "conflicts",

@@ -12,7 +12,7 @@ from railopt.schedule.decompose import birkhoff, shifted
 ORDERS = ("ascending", "descending", "built")
 
 
-class Kind(NamedTuple):
+class ScheduleKind(NamedTuple):
     """What a kind of schedule does.
 
     decompose   server matrix int64 [n, n], spare bytes -> (peer, sent), both [stages, n]
@@ -46,8 +46,8 @@ def _shifted(matrix: Array, spare: int) -> tuple[Array, Array]:
     return found
 
 
-KINDS: dict[str, Kind] = {
-    "compact": Kind(
+KINDS: dict[str, ScheduleKind] = {
+    "compact": ScheduleKind(
         compact,
         True,
         "both",
@@ -57,7 +57,7 @@ KINDS: dict[str, Kind] = {
         "the wire",
         tunable=True,
     ),
-    "pipelined": Kind(
+    "pipelined": ScheduleKind(
         _shifted,
         False,
         "both",
@@ -66,7 +66,7 @@ KINDS: dict[str, Kind] = {
         "ours: no stages at all; balance and redistribution follow chunk by chunk",
         chunked=True,
     ),
-    "fast": Kind(
+    "fast": ScheduleKind(
         _birkhoff,
         True,
         "redistribution",
@@ -75,7 +75,7 @@ KINDS: dict[str, Kind] = {
         "FAST (arXiv 2505.09764): balance, peer rule, Birkhoff stages, redistribution behind the "
         "next stage",
     ),
-    "fast-nostage": Kind(
+    "fast-nostage": ScheduleKind(
         _shifted,
         False,
         "nothing",
@@ -83,7 +83,7 @@ KINDS: dict[str, Kind] = {
         "built",
         "FAST's ablation: balance and peer rule, then all transfers at once, then redistribution",
     ),
-    "spreadout": Kind(
+    "spreadout": ScheduleKind(
         _shifted,
         True,
         "redistribution",

@@ -41,7 +41,7 @@ MB = 1e6
 
 
 @dataclass(frozen=True)
-class Links:
+class LinkTimes:
     """Start-up in microseconds and microseconds a MB (1e6 bytes), between servers and inside
     one.
     """
@@ -52,7 +52,7 @@ class Links:
     beta_in: float = 2.3
 
 
-LINKS = {"h100-400g": Links(), "mi300x-100g": Links(0.7, 84.0, 0.1, 5.0)}
+LINKS = {"h100-400g": LinkTimes(), "mi300x-100g": LinkTimes(0.7, 84.0, 0.1, 5.0)}
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def spread(moves: Array, alpha: float, beta: float) -> float:
     return time
 
 
-class Inside(NamedTuple):
+class InsideTimes(NamedTuple):
     """Time inside servers, microseconds.
 
     balance          float64 [stages], on the slowest server
@@ -149,7 +149,7 @@ def inside(
     pieces: Pieces, stages: int, nodes: int, m: int, alpha: float, beta: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """What the pieces of a schedule (see `cut`: tile by tile, stage by stage) cost inside servers
-    of m GPUs: the parts of an `Inside`, as a plain tuple, because numba crashes where Ctrl-C
+    of m GPUs: the parts of an `InsideTimes`, as a plain tuple, because numba crashes where Ctrl-C
     strikes while it makes a named one for Python.
     """
     balance, after, whole = np.zeros(stages), np.zeros(stages), np.zeros(nodes)
@@ -174,21 +174,21 @@ def inside(
     return balance, after, whole, late
 
 
-def local_time(traffic: Traffic, links: Links) -> float:
+def local_time(traffic: Traffic, links: LinkTimes) -> float:
     """The traffic that stays inside servers, by SpreadOut, on the slowest server."""
     m = traffic.gpus
     tiles = (traffic.bytes[i * m : (i + 1) * m, i * m : (i + 1) * m] for i in range(traffic.nodes))
     return max(float(spread(tile, links.alpha_in, links.beta_in)) for tile in tiles)
 
 
-def modelled(schedule: Schedule, links: Links = LINKS["h100-400g"]) -> Breakdown:
+def modelled(schedule: Schedule, links: LinkTimes = LINKS["h100-400g"]) -> Breakdown:
     """The modelled time of a schedule, in parts."""
     kind, m = KINDS[schedule.kind], schedule.fabric.gpus
     bound = links.beta_out * schedule.line_sum / m / MB
     stay = local_time(schedule.traffic, links)
     if not schedule.stages:
         return Breakdown(bound, 0.0, 0.0, 0.0, stay)
-    found = Inside(
+    found = InsideTimes(
         *inside(
             schedule.pieces(),
             schedule.stages,
@@ -216,7 +216,7 @@ def modelled(schedule: Schedule, links: Links = LINKS["h100-400g"]) -> Breakdown
 
 
 def _at_once(
-    schedule: Schedule, links: Links, bound: float, stay: float, found: Inside
+    schedule: Schedule, links: LinkTimes, bound: float, stay: float, found: InsideTimes
 ) -> Breakdown:
     """Without barriers the NICs run at their line sum; a start-up a peer."""
     balance, after = float(found.all_balance.max()), float(found.all_at_once.max())

@@ -18,13 +18,13 @@ from typing import Any
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.schedule.kinds import KINDS
-from railopt.schedule.model import LINKS, Breakdown, Links, modelled
+from railopt.schedule.model import LINKS, Breakdown, LinkTimes, modelled
 from railopt.schedule.synthesis import synthesise
 from railopt.schedule.value import Schedule
 
 
 @dataclass(frozen=True)
-class Cost:
+class ScheduleCost:
     """One schedule: its modelled time in parts, and how long it took to compute (microseconds,
     hot); None where it was loaded.
     """
@@ -93,18 +93,18 @@ def cost(
     order: str | None = None,
     eps: Fraction | str | int | None = None,
     startup: str | int | None = None,
-    links: Links = LINKS["h100-400g"],
-) -> Cost:
+    links: LinkTimes = LINKS["h100-400g"],
+) -> ScheduleCost:
     """Synthesise, time and model one kind."""
     made, spent = timed(fabric, traffic, kind, order=order, eps=eps, startup=startup)
-    return Cost(made, modelled(made, links), spent)
+    return ScheduleCost(made, modelled(made, links), spent)
 
 
 def compare(
     fabric: Fabric,
     traffic: Traffic,
     kinds: Iterable[str] = tuple(KINDS),
-    links: Links = LINKS["h100-400g"],
-) -> list[Cost]:
+    links: LinkTimes = LINKS["h100-400g"],
+) -> list[ScheduleCost]:
     """Several kinds side by side on the same traffic."""
     return [cost(fabric, traffic, kind, links=links) for kind in kinds]

@@ -58,7 +58,7 @@ class Steps(NamedTuple):
     used: Array  # int64 [1], how many entries there are
 
 
-class Queue(NamedTuple):
+class EventQueue(NamedTuple):
     """Starts and deliveries to come, a binary heap by time, then kind, then flow."""
 
     time: Array  # int64 [flows]
@@ -66,7 +66,7 @@ class Queue(NamedTuple):
     used: Array  # int64 [1], how many entries there are
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a run stands, each int64 [1]."""
 
     component: Array
@@ -76,7 +76,7 @@ class Place(NamedTuple):
     active: Array  # flows of it that are active
 
 
-class State(NamedTuple):
+class SimState(NamedTuple):
     """What a run writes."""
 
     left: Array  # float64 [flows], bytes still to send
@@ -94,11 +94,11 @@ class State(NamedTuple):
     sorting: Array  # float64 [flows], a buffer
     moved: Array  # float64 [tracks], bytes of the current step
     curve: Steps
-    queue: Queue
-    place: Place
+    queue: EventQueue
+    place: Position
 
 
-class Parts(NamedTuple):
+class Components(NamedTuple):
     """Flows, changes and ports of each component: what joins flows that share ports, directly or
     through others.  Those of component c are `flows[flow_first[c]:flow_first[c+1]]`, and so on.
     """
@@ -125,20 +125,20 @@ class Limits(NamedTuple):
 
 
 @part
-def _before(queue: Queue, i: int, j: int) -> bool:
+def _before(queue: EventQueue, i: int, j: int) -> bool:
     if queue.time[i] != queue.time[j]:
         return bool(queue.time[i] < queue.time[j])
     return bool(queue.what[i] < queue.what[j])
 
 
 @part
-def _swap(queue: Queue, i: int, j: int) -> None:
+def _swap(queue: EventQueue, i: int, j: int) -> None:
     queue.time[i], queue.time[j] = queue.time[j], queue.time[i]
     queue.what[i], queue.what[j] = queue.what[j], queue.what[i]
 
 
 @part
-def _push(queue: Queue, time: int, kind: int, flow: int) -> None:
+def _push(queue: EventQueue, time: int, kind: int, flow: int) -> None:
     i = queue.used[0]
     queue.used[0] = i + 1
     queue.time[i], queue.what[i] = time, kind * queue.time.size + flow
@@ -148,7 +148,7 @@ def _push(queue: Queue, time: int, kind: int, flow: int) -> None:
 
 
 @part
-def _pop(queue: Queue) -> int:
+def _pop(queue: EventQueue) -> int:
     """Remove the first entry: kind * flows + flow."""
     first = int(queue.what[0])
     last = queue.used[0] - 1
@@ -166,7 +166,7 @@ def _pop(queue: Queue) -> int:
 
 
 @part
-def _open(group: int, now: int, work: Work, state: State) -> None:
+def _open(group: int, now: int, work: Work, state: SimState) -> None:
     """The group may start: push its flows' starts; a group without flows is over at once and opens
     those behind it.
     """
@@ -186,7 +186,7 @@ def _open(group: int, now: int, work: Work, state: State) -> None:
 
 
 @part
-def _deliver(f: int, now: int, work: Work, state: State) -> None:
+def _deliver(f: int, now: int, work: Work, state: SimState) -> None:
     g = work.group[f]
     state.group_left[g] -= 1
     if state.group_left[g] == 0:
@@ -235,7 +235,9 @@ def _smallest(values: Array, rank: int, buffer: Array) -> float:
 
 
 @part
-def _window(active: Array, state: State, now: int, limits: Limits, room: int) -> tuple[int, bool]:
+def _window(
+    active: Array, state: SimState, now: int, limits: Limits, room: int
+) -> tuple[int, bool]:
     """Picoseconds of the next step, at most `room` (-1: nothing moves), and whether several ends
     lie apart in it.
     """
@@ -259,7 +261,7 @@ def _window(active: Array, state: State, now: int, limits: Limits, room: int) ->
 
 @part
 def _advance(
-    active: Array, now: int, step: int, net: Net, work: Work, state: State, ports: Ports
+    active: Array, now: int, step: int, net: Net, work: Work, state: SimState, ports: Ports
 ) -> int:
     """Move bytes for `step` picoseconds, note what is complete, keep the rest; how many flows are
     still active.
@@ -299,7 +301,9 @@ def _advance(
 
 
 @part
-def _spread(active: Array, step: int, among: Array, net: Net, state: State, ports: Ports) -> None:
+def _spread(
+    active: Array, step: int, among: Array, net: Net, state: SimState, ports: Ports
+) -> None:
     """Slow the flows that end inside the step so that they end with it; give what they leave to the
     others.
 
@@ -325,7 +329,7 @@ def _spread(active: Array, step: int, among: Array, net: Net, state: State, port
 
 
 @part
-def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
+def _mark_ending(active: Array, step: int, ending: int, state: SimState) -> int:
     """Add the flows that end within the step to the list, at the rate that ends them with it; its
     new length.
     """
@@ -340,7 +344,7 @@ def _mark_ending(active: Array, step: int, ending: int, state: State) -> int:
 
 
 @part
-def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports) -> int:
+def _begin(flows: Array, net: Net, work: Work, state: SimState, ports: Ports) -> int:
     """Start what starts at once, queue the rest; the number of active flows."""
     count = 0
     if work.next_group.size > 0:
@@ -361,7 +365,7 @@ def _begin(flows: Array, net: Net, work: Work, state: State, ports: Ports) -> in
 
 
 @part
-def _happen(now: int, count: int, net: Net, work: Work, state: State, ports: Ports) -> int:
+def _happen(now: int, count: int, net: Net, work: Work, state: SimState, ports: Ports) -> int:
     """Starts and deliveries that are due; the number of active flows."""
     queue = state.queue
     while queue.used[0] and queue.time[0] <= now:
@@ -378,7 +382,7 @@ def _happen(now: int, count: int, net: Net, work: Work, state: State, ports: Por
 
 @part
 def _run(
-    c: int, parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits
+    c: int, parts: Components, net: Net, work: Work, state: SimState, ports: Ports, limits: Limits
 ) -> int:
     """Run component c from where it stands to the end, to `limits.until`, or until nothing can move
     any more (OVER), for a slice of work (PAUSED) or until the curve has no room (FULL).
@@ -438,7 +442,9 @@ def _note(now: int, step: int, moved: Array, curve: Steps) -> None:
 
 
 @kernel
-def run(parts: Parts, net: Net, work: Work, state: State, ports: Ports, limits: Limits) -> int:
+def run(
+    parts: Components, net: Net, work: Work, state: SimState, ports: Ports, limits: Limits
+) -> int:
     """Run each component on its own, one after the other, from where `state` stands.
 
     OVER at the end; PAUSED after a slice of work, so that Python can act on Ctrl-C between two

@@ -56,7 +56,7 @@ class Replanned(NamedTuple):
     replans: tuple[Replan, ...]
 
 
-class _Setting(NamedTuple):
+class _Course(NamedTuple):
     """What a run is about: the plan as it was, and what befalls it."""
 
     plan: Plan
@@ -99,7 +99,7 @@ def simulate_replanned(
     planned again, with this `seed` where the policy draws.  A plan's stages end with its first
     fault.
     """
-    setting = _Setting(plan, faults, assumptions or Assumptions())
+    setting = _Course(plan, faults, assumptions or Assumptions())
     _require_cuttable(setting.assumed, after_ps)
     arrived = np.full(len(plan.chunks), -1, np.int64)
     size = plan.chunks.size.copy()
@@ -161,7 +161,7 @@ def _planned(fabric: Fabric, plan: Plan, rows: Ints, size: Ints, seed: int | Non
     return make_plan(fabric, rest, plan.policy if plan.policy in POLICIES else FALLBACK, seed=seed)
 
 
-def _run(setting: _Setting, made: Plan, rows: Ints, begun: int, till: int | None) -> _Part:
+def _run(setting: _Course, made: Plan, rows: Ints, begun: int, till: int | None) -> _Part:
     """One part; the faults before it are in the plan's fabric, those to come are changes."""
     assumed, whole = setting.assumed, setting.plan
     coming = [
@@ -187,7 +187,7 @@ def _left(flows: Flows, order: Ints, unsent: Ints, count: int) -> Ints:
     return left
 
 
-def _settle(setting: _Setting, part: _Part, arrived: Ints, size: Ints) -> Bools:
+def _settle(setting: _Course, part: _Part, arrived: Ints, size: Ints) -> Bools:
     """Write down when chunks arrived, and the bytes that are still to be sent; bool [chunks]: those
     to be sent again from the first of them, because a NIC died under them.
     """
@@ -207,7 +207,7 @@ def _settle(setting: _Setting, part: _Part, arrived: Ints, size: Ints) -> Bools:
     return again
 
 
-def _joined(setting: _Setting, parts: Sequence[_Part], arrived: Ints) -> Timeline:
+def _joined(setting: _Course, parts: Sequence[_Part], arrived: Ints) -> Timeline:
     """The parts as one run; a flow that a plan cut short has the bytes that it sent."""
     flows, begun, finish, left = [], [], [], []
     for part in parts:
@@ -249,7 +249,7 @@ def _joined_curve(curves: Sequence[tuple[Curve | None, int]]) -> Curve:
 
 
 def _joined_flows(
-    setting: _Setting, parts: Sequence[tuple[Flows, Ints, Ints]], begun: Ints
+    setting: _Course, parts: Sequence[tuple[Flows, Ints, Ints]], begun: Ints
 ) -> Flows:
     """Of each part the flows `kept`, with the bytes that they sent; all ports as in the part that
     has most of them.

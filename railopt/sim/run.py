@@ -22,7 +22,7 @@ from railopt.sim.from_plan import flows_of_plan
 from railopt.sim.timeline import Curve, Stuck, Timeline
 
 if TYPE_CHECKING:
-    from railopt.sim.events import Parts, State, Steps, Work
+    from railopt.sim.events import Components, SimState, Steps, Work
 
 RESOLUTION = 4
 """Rates are recomputed when one in 2**4 of the flows that move is done: see railopt.sim.events.
@@ -202,13 +202,13 @@ def _work(flows: Flows) -> Work:
     )
 
 
-def _state(flows: Flows, work: Work, tracks: int) -> State:
+def _state(flows: Flows, work: Work, tracks: int) -> SimState:
     """Nothing sent yet."""
     from railopt.sim import events
 
     count = len(flows)
     never = np.full(count, -1, np.int64)
-    return events.State(
+    return events.SimState(
         work.size.copy(),
         np.zeros(count),
         never,
@@ -224,8 +224,8 @@ def _state(flows: Flows, work: Work, tracks: int) -> State:
         np.zeros(count),
         np.zeros(tracks),
         _steps(4 * tracks + 1024, np.zeros(1, np.int64)),
-        events.Queue(never.copy(), never.copy(), np.zeros(1, np.int64)),
-        events.Place(*(np.zeros(1, np.int64) for _ in events.Place._fields)),
+        events.EventQueue(never.copy(), never.copy(), np.zeros(1, np.int64)),
+        events.Position(*(np.zeros(1, np.int64) for _ in events.Position._fields)),
     )
 
 
@@ -244,7 +244,7 @@ def _with_more_room(curve: Steps) -> Steps:
     return larger
 
 
-def _parts(flows: Flows, change_port: Int32s) -> Parts:
+def _parts(flows: Flows, change_port: Int32s) -> Components:
     """Flows, changes and ports by component, idle ports left out; all in one where groups wait for
     each other.
     """
@@ -254,7 +254,7 @@ def _parts(flows: Flows, change_port: Int32s) -> Parts:
     if len(flows.needs):
         counts = (len(flows), len(change_port), ports)
         parts = [part for count in counts for part in (np.array([0, count]), np.arange(count))]
-        return events.Parts(*parts)
+        return events.Components(*parts)
     of_port = graph.components(ports, flows.first, flows.path)
     of_flow = of_port[flows.path[flows.first[:-1]]]
     labels = np.unique(of_flow)
@@ -268,7 +268,7 @@ def _parts(flows: Flows, change_port: Int32s) -> Parts:
             bounds_of(component[kept], len(labels)),
             kept[np.argsort(component[kept], kind="stable")],
         ]
-    return events.Parts(*parts)
+    return events.Components(*parts)
 
 
 def ranks_of_plan(plan: Plan) -> tuple[Ints, Ints]:

@@ -4,5 +4,5 @@ registry     proofs/THEOREMS.toml;  run: all its checks and counterexamples, and
 applies      which theorems hold on a given fabric
 statements   what the checks decide, with algebra (SymPy, exact) and result (what one says)
 search       adversarial inputs, and counterexamples that were found
-coq          Coq's files, built, and certificates that its kernel reads
+coq          Coq's files, built and audited
 """

@@ -35,7 +35,7 @@ _METHODS = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TheoremRun:
     """One theorem after its checks ran."""
 
     theorem: Theorem
@@ -87,7 +87,7 @@ def _concerns(problem: str, names: Sequence[str]) -> bool:
     return other is None or other[1] in names
 
 
-class Kernel:
+class CoqKernel:
     """The Coq side, asked once: which theorems are fine, and how that is known."""
 
     def __init__(self, mode: str) -> None:
@@ -138,13 +138,13 @@ class Kernel:
         return Result(not detail, "kernel", self.how, (), detail or ", ".join(names))
 
 
-def run(theorem: Theorem, kernel: Kernel, *, quick: bool) -> Outcome:
+def run(theorem: Theorem, kernel: CoqKernel, *, quick: bool) -> TheoremRun:
     """Every check of one theorem; an exception in a check is a failure of the check, not of the
     run.
     """
     start = time.monotonic()
     results = list(_results(theorem, kernel, quick))
-    return Outcome(theorem, tuple(results), time.monotonic() - start)
+    return TheoremRun(theorem, tuple(results), time.monotonic() - start)
 
 
 @cache
@@ -153,7 +153,7 @@ def _said(check: Callable[[bool], Result], quick: bool) -> Result:
     return check(quick)
 
 
-def _results(theorem: Theorem, kernel: Kernel, quick: bool) -> Iterator[tuple[str, Result]]:
+def _results(theorem: Theorem, kernel: CoqKernel, quick: bool) -> Iterator[tuple[str, Result]]:
     if theorem.coq:
         yield "coq", kernel.result(theorem.coq)
     for name in theorem.checks:

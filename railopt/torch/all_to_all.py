@@ -20,12 +20,12 @@ from railopt.torch.groups import Groups, checked, everyone, made
 from railopt.torch.routes import PIECES, Route, Router
 from railopt.torch.ways import Way
 
-__all__ = ["Carried", "RailAllToAll"]
+__all__ = ["NicBytes", "RailAllToAll"]
 
 Splits = Sequence[int] | None
 
 
-class Carried(NamedTuple):
+class NicBytes(NamedTuple):
     """Bytes that a call put on each NIC of the fabric: int64 [nodes, rails]."""
 
     sent: Ints
@@ -68,7 +68,7 @@ class RailAllToAll:
         self._carrier = carrier_of(handed, limit_s)
         self.groups = Groups(handed.node, handed.rail, self._all)
         self._device = {"gloo": "cpu", "nccl": "cuda"}.get(dist.get_backend(handed.rail))
-        self.last: Carried | None = None
+        self.last: NicBytes | None = None
 
     def _begin(self, policy: str, handed: Groups | None, pieces: int, experts: int | None) -> None:
         """The router, once all ranks are known to be made alike."""
@@ -130,7 +130,7 @@ class RailAllToAll:
         if counts is None:
             counts = agree.agreed(self._all, offer)
         route = self._router.route(counts, to_nodes=to_nodes)
-        self.last = Carried(route.sent * offer.width, route.received * offer.width)
+        self.last = NicBytes(route.sent * offer.width, route.received * offer.width)
         return route
 
     def confirm(self, offer: agree.Offer) -> None:

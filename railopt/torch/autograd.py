@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from railopt.torch.carry import Carrier, Handle, as_bytes
+from railopt.torch.carry import Handle, WayCarrier, as_bytes
 from railopt.torch.ways import Way, back
 
 __all__ = ["carried", "into"]
 
 
-def into(carrier: Carrier, way: Way, input: Any, output: Any, async_op: bool = False) -> Any:
+def into(carrier: WayCarrier, way: Way, input: Any, output: Any, async_op: bool = False) -> Any:
     """The rows of `input` along `way` into `output`, which is returned, or with `async_op` a
     `Handle` to it.  Differentiable.
     """
@@ -24,7 +24,7 @@ def into(carrier: Carrier, way: Way, input: Any, output: Any, async_op: bool = F
     return Handle(output, calls[0].wait, calls[0].is_completed) if calls else output
 
 
-def carried(carrier: Carrier, way: Way, length: int, *tensors: Any) -> tuple[Any, ...]:
+def carried(carrier: WayCarrier, way: Way, length: int, *tensors: Any) -> tuple[Any, ...]:
     """New tensors of `length` rows: `tensors`, all of as many rows, along `way`, in one go.
     Differentiable.
     """
@@ -38,7 +38,9 @@ class _Into(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(ctx: Any, output: Any, input: Any, carrier: Carrier, way: Way, calls: Any) -> Any:
+    def forward(
+        ctx: Any, output: Any, input: Any, carrier: WayCarrier, way: Way, calls: Any
+    ) -> Any:
         ctx.carrier, ctx.way, ctx.rows = carrier, way, input.shape[0]
         ctx.mark_dirty(output)
         _move(carrier, way, input, output, calls)
@@ -55,7 +57,7 @@ class _Along(torch.autograd.Function):  # type: ignore[misc]
     """Tensors of as many rows, side by side along one way."""
 
     @staticmethod
-    def forward(ctx: Any, carrier: Carrier, way: Way, length: int, *tensors: Any) -> Any:
+    def forward(ctx: Any, carrier: WayCarrier, way: Way, length: int, *tensors: Any) -> Any:
         ctx.carrier, ctx.way, ctx.rows = carrier, way, tensors[0].shape[0]
         ctx.moving = [tensor.is_floating_point() or tensor.is_complex() for tensor in tensors]
         parts = [as_bytes(_plain(tensor)) for tensor in tensors]
@@ -82,7 +84,9 @@ def _plain(tensor: Any) -> Any:
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
-def _move(carrier: Carrier, way: Way, input: Any, output: Any, calls: list[Handle] | None) -> None:
+def _move(
+    carrier: WayCarrier, way: Way, input: Any, output: Any, calls: list[Handle] | None
+) -> None:
     """Bytes of `input` into `output`; with `calls` the handle is put there."""
     rows, out = as_bytes(_plain(input.detach())), as_bytes(output.detach())
     if calls is None:

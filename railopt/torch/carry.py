@@ -15,7 +15,7 @@ from railopt.torch.groups import Groups
 from railopt.torch.shared import SHARED, lost
 from railopt.torch.ways import Exchange, Reorder, Way
 
-__all__ = ["Carrier", "Handle", "as_bytes", "carrier_of"]
+__all__ = ["Handle", "WayCarrier", "as_bytes", "carrier_of"]
 
 
 def as_bytes(tensor: Any) -> Any:
@@ -39,16 +39,16 @@ class Handle:
         return self._done()
 
 
-def carrier_of(groups: Groups, limit_s: float) -> Carrier:
+def carrier_of(groups: Groups, limit_s: float) -> WayCarrier:
     """The one carrier of these groups: rows of two that carry at once would be mixed up."""
     key = (groups.node, groups.rail, limit_s)
-    carrier: Carrier | None = SHARED.get(key)
+    carrier: WayCarrier | None = SHARED.get(key)
     if carrier is None:
-        carrier = SHARED[key] = Carrier(groups, limit_s)
+        carrier = SHARED[key] = WayCarrier(groups, limit_s)
     return carrier
 
 
-class Carrier:
+class WayCarrier:
     """Carries bytes along ways, one way after the other, with two buffers that it keeps.
 
     limit_s   seconds after which a wait for a peer is an error

@@ -25,7 +25,7 @@ from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.policies import plan, policy_named
 from railopt.policies.planner import Planner
-from railopt.torch.tally import Pieces, Sums, Tables, add, begin, busiest, sums
+from railopt.torch.tally import RailRows, RowSums, Tables, add, begin, busiest, sums
 from railopt.torch.ways import Exchange, Way, transposed
 
 __all__ = ["PIECES", "Route", "Router"]
@@ -67,14 +67,14 @@ class Router:
         self._via = rail_groups(fabric)
         one_nic = fabric.node.near.sum(axis=1).max() == 1
         looped = policy in LOOPED and (one_nic or policy != "own-nic")
-        hurried = policy == "spill"
-        self._planner = Planner(fabric, None, 1, policy, hurried=hurried) if looped else None
+        fast = policy == "spill"
+        self._planner = Planner(fabric, None, 1, policy, fast=fast) if looped else None
         shapes = [(ranks, fabric.gpus), (fabric.gpus, ranks)] + [(ranks, fabric.gpus)] * 2
         shapes += [(fabric.nodes, fabric.rails)] * 2
         self._tables = Tables(*(np.empty(shape, np.int64) for shape in shapes))
         lengths = [fabric.gpus] * 2 + [fabric.nodes] * 2 + [fabric.gpus] * 2
         vectors = [np.empty(length, np.int64) for length in lengths]
-        self._sums = Sums._make([*vectors, np.empty((fabric.gpus, fabric.nodes), np.int64)])
+        self._sums = RowSums._make([*vectors, np.empty((fabric.gpus, fabric.nodes), np.int64)])
 
     def route(self, counts: Ints, *, to_nodes: bool = False) -> Route:
         """The way of `counts` [R, R] rows from rank to rank.
@@ -100,17 +100,17 @@ class Router:
         begin(counts, self.rank, self._tables)
         add(self._planned(counts), self._via, self.rank, self._tables)
 
-    def _planned(self, counts: Ints) -> Pieces:
+    def _planned(self, counts: Ints) -> RailRows:
         """Every row between nodes on a rail."""
         fabric = self.fabric
         cap = max(1, -(-busiest(counts, fabric.gpus) // (fabric.rails * self.pieces)))
         if self._planner is None:
             chunks = Traffic(counts, fabric.nodes).chunks(cap)
             rail = plan(fabric, chunks, self.policy).rail
-            return Pieces(chunks.src_gpu, chunks.dst_gpu, chunks.size, rail)
+            return RailRows(chunks.src_gpu, chunks.dst_gpu, chunks.size, rail)
         self._planner.cap = cap
         made = self._planner.plan(counts)
-        return Pieces(made.src_gpu, made.dst_gpu, made.size, made.rail)
+        return RailRows(made.src_gpu, made.dst_gpu, made.size, made.rail)
 
 
 def rail_groups(fabric: Fabric) -> Array:

@@ -9,10 +9,10 @@ import numpy as np
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel
 
-__all__ = ["Pieces", "Sums", "Tables", "add", "begin", "busiest", "by_column", "sums"]
+__all__ = ["RailRows", "RowSums", "Tables", "add", "begin", "busiest", "by_column", "sums"]
 
 
-class Pieces(NamedTuple):
+class RailRows(NamedTuple):
     """Rows on rails: src_gpu, dst_gpu int32 [C], size int64 [C] rows, rail int16 [C]."""
 
     src_gpu: Array
@@ -58,7 +58,7 @@ def begin(counts: Array, rank: int, tables: Tables) -> None:
 
 
 @kernel
-def add(pieces: Pieces, via: Array, rank: int, tables: Tables) -> None:
+def add(pieces: RailRows, via: Array, rank: int, tables: Tables) -> None:
     """Add `pieces` to `tables` of `rank`; `via` [G, G, rails] is the rail group of a rail's rows
     from a local GPU to a local GPU of another node.
     """
@@ -80,7 +80,7 @@ def add(pieces: Pieces, via: Array, rank: int, tables: Tables) -> None:
             tables.arrived[s, d % gpus] += rows
 
 
-class Sums(NamedTuple):
+class RowSums(NamedTuple):
     """Rows of one rank's exchanges, int64: what it stages and gathers [G], by node what it sends
     and receives in its rail group [nodes], and what it passes on and gets passed on [G].
 
@@ -97,7 +97,7 @@ class Sums(NamedTuple):
 
 
 @kernel
-def sums(tables: Tables, total: Sums) -> None:
+def sums(tables: Tables, total: RowSums) -> None:
     """Fill `total` from one rank's tables."""
     for array in total[:-1]:
         array[:] = 0

@@ -14,10 +14,10 @@ import numpy as np
 from railopt import Chunks, Fabric, Plan
 from railopt.runtime.senders.loopback import Loopback
 from railopt.runtime.verbs.engine import Engine, Link, LinkJob
-from railopt.runtime.verbs.null import Q_RECVS, NullLibrary
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
 from railopt.runtime.verbs.work import WriteRing, Writes, work_id
 from tests.bench import Row, best, in_steps, in_turns, judged_once, plain_steps
+from tests.doubles.null_verbs import Q_RECVS, NullLibrary
 
 
 class _Silent:

@@ -70,9 +70,9 @@ def calls() -> Iterator[tuple[str, Callable[[], Any], float | None]]:
     from railopt.torch import agree
     from railopt.torch.all_to_all import RailAllToAll
     from railopt.torch.autograd import into
-    from railopt.torch.carry import Carrier
+    from railopt.torch.carry import WayCarrier
 
-    class Still(Carrier):
+    class Still(WayCarrier):
         """Reorders, and leaves every exchange out."""
 
         def __init__(self) -> None:

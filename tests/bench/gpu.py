@@ -19,7 +19,7 @@ import numpy as np
 
 import railopt
 from railopt.base.arrays import Ints
-from railopt.cuda import Planner
+from railopt.cuda import GpuPlanner
 
 CAP = 1 << 20
 TOKEN = 7168  # bytes
@@ -69,7 +69,7 @@ def odd(nodes: int, gpus: int, seed: int) -> Ints:
 TRAFFIC = {"skewed": skewed, "moe": moe, "odd": odd, "slow": moe}  # slow: one NIC at half speed
 
 
-def _equal(planner: Planner, made: Any, matrix: Ints) -> bool:
+def _equal(planner: GpuPlanner, made: Any, matrix: Ints) -> bool:
     """Whether a device plan is the host's, column by column."""
     import torch
 
@@ -120,7 +120,7 @@ def measure(policy: str, nodes: int, node: int | None, traffic: str) -> dict[str
     if traffic == "slow":
         fabric = fabric.degraded({(1, 2): "0.5"})
     matrices = [TRAFFIC[traffic](nodes, 8, seed) for seed in SEEDS]
-    planner = Planner(fabric, CAP, policy, node, capacity=CAPACITY)
+    planner = GpuPlanner(fabric, CAP, policy, node, capacity=CAPACITY)
     rows = slice(None) if node is None else slice(8 * node, 8 * node + 8)
     counts = torch.tensor(matrices[0][rows], device="cuda")
     made = planner.plan(counts)

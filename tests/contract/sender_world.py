@@ -22,9 +22,9 @@ from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.join import join
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.senders.verbs import Verbs
-from railopt.runtime.verbs.null import NullLibrary
 from railopt.runtime.verbs.rails import Options
 from tests.contract.relay import Relay, Tamper
+from tests.doubles.null_verbs import NullLibrary
 
 SECRET = b"sixteen letters or more"
 _PORTS = random.SystemRandom()  # processes that run beside each other draw others

@@ -20,8 +20,8 @@ from railopt.runtime.carried import Carried
 from railopt.runtime.senders import together
 from railopt.runtime.senders import verbs as verbs_sender
 from railopt.runtime.verbs import devices, wiring
-from railopt.runtime.verbs.null import NullLibrary
 from tests.contract.sender_world import SECRET, free_port, small_plan
+from tests.doubles.null_verbs import NullLibrary
 from tests.openmetrics import families
 
 Cli = Callable[..., Any]
@@ -131,7 +131,7 @@ def test_record_goes_to_stdout_or_a_file(plan_file: Path, tmp_path: Path, railop
             "--qp 0: expected 1 to 64",
         ),
         (["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0", "--batch", "0"], "1 <= batch <= depth"),
-        (["--sender", "record", "--json"], "--format can't act"),
+        (["--sender", "record", "--json"], "--format can't do anything"),
     ],
 )
 def test_bad_usage_is_refused(
@@ -152,28 +152,32 @@ HOSTS = ["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"]
         ("send", ["--hosts", "a[1-999999999]"], "more than 65536 hosts"),
         ("send", ["--rank", "0"], "--rank is a place in --hosts"),
         ("send", [*HOSTS, "--launcher", "slurm"], "--hosts and --launcher slurm contradict"),
-        ("send", [*HOSTS, "--sender", "loopback"], "--hosts can't act: the sender is loopback"),
-        ("send", ["--secret-file", "x"], "--secret-file can't act"),
-        ("send", ["--port", "1"], "--port can't act"),
-        ("send", ["--join", "5"], "--join can't act"),
-        ("send", ["--bind", "::"], "--bind can't act"),
-        ("send", ["--rails", "a,b"], "--ib-dev can't act"),
-        ("send", ["--ib-timeout", "3"], "--ib-timeout can't act"),
-        ("send", ["--stall", "3"], "--stall can't act"),
-        ("send", ["--batch", "3"], "--batch can't act"),
-        ("send", ["-o", "x"], "-o can't act"),
-        ("send", ["--force"], "--force can't act"),
-        ("send", ["--json", "--report_gbits"], "--report_gbits can't act"),
-        ("send", ["--sender", "record", "--no-verify"], "--no-verify can't act"),
-        ("send", ["--sender", "record", "--report_gbits"], "--report_gbits can't act"),
+        (
+            "send",
+            [*HOSTS, "--sender", "loopback"],
+            "--hosts can't do anything with --sender",
+        ),
+        ("send", ["--secret-file", "x"], "--secret-file can't do anything"),
+        ("send", ["--port", "1"], "--port can't do anything"),
+        ("send", ["--join", "5"], "--join can't do anything"),
+        ("send", ["--bind", "::"], "--bind can't do anything"),
+        ("send", ["--rails", "a,b"], "--ib-dev can't do anything"),
+        ("send", ["--ib-timeout", "3"], "--ib-timeout can't do anything"),
+        ("send", ["--stall", "3"], "--stall can't do anything"),
+        ("send", ["--batch", "3"], "--batch can't do anything"),
+        ("send", ["-o", "x"], "-o can't do anything"),
+        ("send", ["--force"], "--force can't do anything"),
+        ("send", ["--json", "--report_gbits"], "--report_gbits can't do anything"),
+        ("send", ["--sender", "record", "--no-verify"], "--no-verify can't do anything"),
+        ("send", ["--sender", "record", "--report_gbits"], "--report_gbits can't do anything"),
         ("send", ["--sender", "record", "--depth", "9"], "1 <= batch <= depth"),
-        ("send", ["--sender", "record", "--qp", "2"], "--qp can't act"),
-        ("send", ["--sender", "record", "--metrics-port", "0"], "--metrics-port can't act"),
-        ("send", ["--gid-index", "0"], "--gid-index can't act"),
-        ("send", ["--sl", "0"], "--sl can't act"),
-        ("send", ["--tclass", "0"], "--tclass can't act"),
-        ("send", ["--ib-retry", "0"], "--ib-retry can't act"),
-        ("send", ["--join", "0"], "--join can't act"),
+        ("send", ["--sender", "record", "--qp", "2"], "--qp can't do anything"),
+        ("send", ["--sender", "record", "--metrics-port", "0"], "--metrics-port can't do anything"),
+        ("send", ["--gid-index", "0"], "--gid-index can't do anything"),
+        ("send", ["--sl", "0"], "--sl can't do anything"),
+        ("send", ["--tclass", "0"], "--tclass can't do anything"),
+        ("send", ["--ib-retry", "0"], "--ib-retry can't do anything"),
+        ("send", ["--join", "0"], "--join can't do anything"),
         ("send", ["--sender", "record", "--batch", "0"], "1 <= batch <= depth"),
         ("send", ["--sender", "record", "--size", "1e9999"], "not a size"),
         ("send", [*HOSTS, "--port", "0"], "from 1 to 65535"),
@@ -192,8 +196,8 @@ HOSTS = ["--hosts", "127.0.0.1,127.0.0.1", "--rank", "0"]
         ("send", [*HOSTS, "--ib-dev", "a,,b"], "expected devices in rail order"),
         ("send", [*HOSTS, "--secret-file", "/nowhere/secret"], "No such file"),
         ("bench", ["--hosts", ""], "--hosts is empty"),
-        ("bench", ["--ib-dev", "a"], "--ib-dev can't act"),
-        ("bench", ["--join", "5"], "--join can't act"),
+        ("bench", ["--ib-dev", "a"], "--ib-dev can't do anything"),
+        ("bench", ["--join", "5"], "--join can't do anything"),
         ("bench", ["--fabric", "f.toml", "--link", "1Gb/s"], "--fabric and --link contradict"),
         ("bench", ["--fabric", "f.toml", "--nodes", "4"], "--fabric and --nodes contradict"),
         ("bench", ["--nodes", "0"], "from 1 to"),
@@ -289,7 +293,7 @@ def before_each_run(
 
 def lose_rail(null_devices: NullLibrary, sender: verbs_sender.Verbs) -> None:
     """Rail 0 of node 1 dies in the first run, and stays so."""
-    if sender.group.rank == 0 and sender.exchange.round == 0:
+    if sender.group.rank == 0 and sender.rounds.round == 0:
         null_devices.down.add("null1_0")
         null_devices.inject(sender.wiring.by_place[1, 0].qp.pointer, 12, 3)
 
@@ -386,13 +390,13 @@ def test_metrics_and_talk_of_a_run_that_failed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def act(sender: verbs_sender.Verbs) -> None:
-        if sender.group.rank == 0 and sender.exchange.round == 1:
+        if sender.group.rank == 0 and sender.rounds.round == 1:
             null_devices.down |= {"null1_0", "null1_1"}
             for rail in range(2):
                 null_devices.inject(sender.wiring.by_place[1, rail].qp.pointer, 12, 1)
 
     before_each_run(monkeypatch, act)
-    monkeypatch.setattr("railopt.runtime.senders.exchange.NEWS_S", 0.2)
+    monkeypatch.setattr("railopt.runtime.senders.rounds.NEWS_S", 0.2)
     files = ["--iters", "3", "--metrics", str(tmp_path / "{rank}.prom")]
     assert on_two_nodes("send", str(plan_file), *files) == [3, 3]
     said = capsys.readouterr().err
@@ -414,9 +418,9 @@ def test_a_dead_nic_leaves_the_plan_and_comes_back(
 ) -> None:
     def act(sender: verbs_sender.Verbs) -> None:
         lose_rail(null_devices, sender)
-        if sender.exchange.round == 4:
+        if sender.rounds.round == 4:
             null_devices.down.clear()
-        if sender.exchange.round >= 4:
+        if sender.rounds.round >= 4:
             time.sleep(0.1)
 
     before_each_run(monkeypatch, act)
@@ -478,10 +482,10 @@ def test_a_fabric_that_can_not_be_saved_hides_nothing(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sender", "record", "--adapt", "rates"], "--adapt can't act"),
-        (["--sender", "record", "--save-fabric", "x.toml"], "--save-fabric can't act"),
+        (["--sender", "record", "--adapt", "rates"], "--adapt can't do anything"),
+        (["--sender", "record", "--save-fabric", "x.toml"], "--save-fabric can't do anything"),
         (["--adapt", "always"], "invalid choice"),
-        (["--force"], "--force can't act"),
+        (["--force"], "--force can't do anything"),
     ],
 )
 def test_adapting_that_can_not_act_is_refused(
@@ -676,4 +680,4 @@ def test_a_plan_with_other_rails_is_refused(two_nics: Path) -> None:
 def test_adapting_after_the_only_run_is_refused(plan_file: Path, railopt_cli: Cli) -> None:
     ran = railopt_cli("send", plan_file, "--adapt", "rates")
     assert ran.code == 1
-    assert "--adapt can't act: one run leaves none to plan for" in ran.err
+    assert "--adapt can't do anything with --iters 1: one run leaves none to plan for" in ran.err

@@ -19,18 +19,17 @@ from railopt.policies import POLICIES
 from railopt.runtime.adapt import shares
 from railopt.runtime.carried import carry as carry_out
 from railopt.runtime.payload.layout import Layout
-from railopt.runtime.senders import SENDERS, Setting
+from railopt.runtime.senders import SENDERS, SenderConfig
 from railopt.runtime.senders.loopback import Loopback
-from railopt.runtime.senders.protocol import Finished
-from railopt.runtime.senders.record import Record
-from railopt.runtime.senders.report import Fault, Report
+from railopt.runtime.senders.record import Record, RecordRun
+from railopt.runtime.senders.report import LinkFault, Report
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.engine import Engine, Link, LinkJob
-from railopt.runtime.verbs.null import NullLibrary
 from railopt.runtime.verbs.objects import Cq, Mr, Patience, Pd, Qp, open_device
 from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.work import Writes
 from tests.contract.sender_world import World, carry, small_plan
+from tests.doubles.null_verbs import NullLibrary
 
 
 def staged(plan: Plan) -> Plan:
@@ -42,8 +41,8 @@ def staged(plan: Plan) -> Plan:
 def test_every_sender_that_needs_no_other_rank_carries_a_plan_by_its_name(name: str) -> None:
     """verbs by its name: test_sender_cli.py, on two nodes."""
     plan = small_plan(3, 2)
-    setting = Setting(room=Layout.packed(plan.chunks), rails=2, out=io.StringIO())
-    carried = carry_out(plan, name, setting, iters=2)
+    config = SenderConfig(room=Layout.packed(plan.chunks), rails=2, out=io.StringIO())
+    carried = carry_out(plan, name, config, iters=2)
     assert [len(runs) for runs in carried.nodes] == [2]
     for report in carried.nodes[0]:
         assert (report.sender, report.bytes) == (name, plan.chunks.total)
@@ -55,21 +54,21 @@ def test_every_sender_that_needs_no_other_rank_carries_a_plan_by_its_name(name: 
 
 def test_what_a_table_needs_does_not_grow_with_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = small_plan(3, 2)
-    setting = Setting(room=Layout.packed(plan.chunks), rails=2)
+    config = SenderConfig(room=Layout.packed(plan.chunks), rails=2)
     reports = [
         replace(
             Loopback().run(plan).wait(),
             seconds=float(run),
             wrong=run,
-            faults=(Fault(0, 1 + run % 2, 0, f"run {run}", 0, 0.0),),
+            faults=(LinkFault(0, 1 + run % 2, 0, f"run {run}", 0, 0.0),),
         )
         for run in range(1, 6)
     ]
     tables = []
     for every in (True, False):
         told = iter(reports)
-        monkeypatch.setattr(Loopback, "run", lambda self, plan, told=told: Finished(next(told)))
-        carried = carry_out(plan, "loopback", setting, iters=5, every=every)
+        monkeypatch.setattr(Loopback, "run", lambda self, plan, told=told: RecordRun(next(told)))
+        carried = carry_out(plan, "loopback", config, iters=5, every=every)
         tables.append((carried.rows(), carried.wrong))
     assert tables[0] == tables[1]
     assert tables[1][0][-1][-3:] == ["3000000.0", "0.000", "15"]

@@ -191,7 +191,7 @@ def test_a_trial_that_one_end_gave_up_is_made_again(loser: int) -> None:
     def work(sender: Verbs) -> list[Any]:
         rank, back = sender.group.rank, proved_trial(world, sender, plan)
         if rank == loser:
-            with sender.exchange.lock:
+            with sender.rounds.lock:
                 back._fail(back._absent[1 - rank, 0])
         return until_back(sender, plan, 1)
 

@@ -27,9 +27,9 @@ from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.wire import PeerLost
 from railopt.runtime.senders import exchange
-from railopt.runtime.senders.exchange import ROUNDS, full_round, immediate
 from railopt.runtime.senders.replan import replan
-from railopt.runtime.senders.report import Fault
+from railopt.runtime.senders.report import LinkFault
+from railopt.runtime.senders.rounds import ROUNDS, full_round, immediate
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.senders.verbs_run import VerbsRun
 from railopt.runtime.verbs import structs as s
@@ -217,18 +217,18 @@ def test_links_that_die_when_nothing_is_owed_doom_nothing() -> None:
     world, plan = World(2, 2, options=Options(damping=Damping(0.01, 0.05, 0))), small_plan(2, 2)
 
     def work(sender: Verbs) -> Any:
-        exchange, group = sender.exchange, sender.group
+        rounds, group = sender.rounds, sender.group
         first = carry(sender, plan, 1)[0]
         group.allgather("done")
         if group.rank == 1:
-            with exchange.lock:
+            with rounds.lock:
                 for link in list(sender.wiring.by_place.values()):
                     sender._failover.fail(link, "late")
         deadline, absent = time.monotonic() + 20, sender._failback._absent
         while time.monotonic() < deadline and not _proved(absent):
             time.sleep(0.01)
         group.allgather("back")
-        return first, carry(sender, plan, 2)[0], exchange.doom
+        return first, carry(sender, plan, 2)[0], rounds.doom
 
     assert world.run(work) == [(0, 0, None)] * 2
 
@@ -414,7 +414,9 @@ def test_a_rail_is_dead_where_all_its_links_are() -> None:
     assert all(rail.alive for (report,) in reports for rail in report.rails)
     states = [row[4] for row in Carried("verbs", plan, reports).rows() if row[2] == "0"]
     assert [state.partition(":")[0] for state in states] == ["dead to 1", "dead to 0", "ok"]
-    told = replace(reports[0][0], faults=(*reports[0][0].faults, Fault(0, 1, 0, "again", 0, 0.0)))
+    told = replace(
+        reports[0][0], faults=(*reports[0][0].faults, LinkFault(0, 1, 0, "again", 0, 0.0))
+    )
     assert Carried("verbs", plan, ((told,),)).rows()[0][4] == "dead to 1: again"
 
 

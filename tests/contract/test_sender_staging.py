@@ -14,10 +14,10 @@ from railopt import plan as make_plan
 from railopt.runtime.payload import pattern, verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.staging import Staging
+from railopt.runtime.senders.config import SenderConfig
 from railopt.runtime.senders.loopback import Loopback
-from railopt.runtime.senders.setting import Setting
-from railopt.runtime.senders.together import Together
 from railopt.runtime.senders.verbs import Verbs
+from railopt.runtime.senders.verbs_carrier import VerbsCarrier
 from tests.contract.sender_world import World, small_plan
 
 
@@ -66,7 +66,7 @@ def test_verbs_stage_and_pass_on(policy: str) -> None:
         )
         rails = [f"null{rank}_{n}" for n in range(4)]
         with Verbs(group, rails, send, recv, lib=lib) as mine:
-            carrier = Together(mine, Setting(room=room, rails=4, stage=True))
+            carrier = VerbsCarrier(mine, SenderConfig(room=room, rails=4, stage=True))
             reports = [carrier.carry(plan) for _ in range(2)]
             wrong = len(verify.wrong(plan, room, rank, mine.recv, 2))
             group.allgather("done")
@@ -80,4 +80,4 @@ def test_the_command_line(tmp_path: Path, railopt_cli: Callable[..., Any]) -> No
     assert railopt_cli("send", tmp_path / "plan.npz", "--stage").code == 0
     ran = railopt_cli("send", tmp_path / "plan.npz", "--stage", "--sender", "record")
     assert ran.code == 1
-    assert "--stage can't act" in ran.err
+    assert "--stage can't do anything" in ran.err

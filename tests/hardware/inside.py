@@ -266,7 +266,7 @@ def warm() -> None:
     import railopt.evidence.pigeonhole
     import railopt.policies.equal_rails
     import railopt.policies.unequal_rails
-    import railopt.runtime.senders.together  # noqa: F401
+    import railopt.runtime.senders.verbs_carrier  # noqa: F401
 
 
 SCENARIOS: dict[tuple[int, int], dict[str, Callable[[], list[dict[str, Any]]]]] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from railopt.runtime.verbs import generate, structs
+from railopt.runtime.verbs import structs
+from tests.hardware import generate_structs as generate
 
 
 def test_layouts_and_constants_are_those_of_the_installed_header() -> None:

@@ -19,14 +19,7 @@ from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.policies import plan
 from railopt.symbolic.coq import build as coq
-from railopt.symbolic.coq.certificate import (
-    certificate_theorem,
-    grouped,
-    numbers,
-    rooms_before,
-    table,
-    witness_term,
-)
+from tests.proofs.terms import grouped, numbers, rooms_before, sides, table, witness_term
 
 IMPORTS = (
     "From Coq Require Import NArith QArith List.\nFrom Rails Require Import Schedule Greedy "
@@ -261,9 +254,7 @@ def fabric_term(problem: dict[str, Any]) -> str:
 
 def test_joint_verdicts_are_those_of_the_python_kernel(theory: Path) -> None:
     def check(record: dict[str, Any]) -> str:
-        sides = re.search(r"T7_joint_sound (\[.*?\])", certificate_theorem(record))
-        assert sides
-        return f"check_joint {sides[1]} {fabric_term(record['problem'])}"
+        return f"check_joint {sides(record)} {fabric_term(record['problem'])}"
 
     rng = random.Random(6)
     assert 75 < compared(theory, (joint_record(rng) for _ in range(300)), check) < 225

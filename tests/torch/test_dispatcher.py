@@ -11,8 +11,9 @@ import torch.distributed as dist
 
 from railopt import Fabric
 from railopt.base.errors import BackendError
-from railopt.torch import TokenDispatcher, reference
+from railopt.torch import TokenDispatcher
 from railopt.torch.groups import made
+from tests.torch import reference
 from tests.torch.world import WAIT_S, outcomes_of, run, said
 
 EXPERTS, TOP_K, WIDTH = 16, 4, 6

@@ -19,7 +19,7 @@ import numpy as np
 
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import parse_integer, parse_rate
-from railopt.model.topology.node import DISTANCES, MAX_DEVICES, Found, Links, Nic
+from railopt.model.topology.node import DISTANCES, MAX_DEVICES, Nic, NodeFile, ScaleUpLinks
 
 MAX_DEPTH = 64
 MAX_ELEMENTS = 1 << 16
@@ -32,14 +32,14 @@ _DECLARATION = re.compile(r"<!(?!--)")  # DOCTYPE, ENTITY, CDATA: NCCL writes no
 _SWITCH = "0x0680"  # the PCI class of what a link to a switch goes to
 
 
-class Place(NamedTuple):
+class PciPlace(NamedTuple):
     """Where a device hangs: its CPU and the PCI devices from there down to its own."""
 
     cpu: int
     pci: tuple[int, ...]
 
 
-class Link(NamedTuple):
+class GpuLink(NamedTuple):
     """Scale-up links of a GPU: their kind, where they go, whether that is a switch, how many."""
 
     kind: str
@@ -48,31 +48,31 @@ class Link(NamedTuple):
     wires: int
 
 
-class Gpu(NamedTuple):
+class NodeGpu(NamedTuple):
     """A GPU and its links."""
 
     dev: int
     sm: int
     busid: str
-    place: Place
-    links: list[Link]
+    place: PciPlace
+    links: list[GpuLink]
 
 
-class Net(NamedTuple):
+class NicPort(NamedTuple):
     """A port of a NIC; `name` is whole, that of `nic` may be cut."""
 
     dev: int
     name: str
     nic: Nic
-    place: Place
+    place: PciPlace
 
 
 class Dump:
     """What a dump holds, gathered element by element: a target for XMLParser."""
 
     def __init__(self) -> None:
-        self.gpus: list[Gpu] = []
-        self.nets: list[Net] = []
+        self.gpus: list[NodeGpu] = []
+        self.nets: list[NicPort] = []
         self.hosts: set[str] = set()
         self._above: list[tuple[str, int, Mapping[str, str]]] = []
         self._elements = 0
@@ -103,20 +103,20 @@ class Dump:
     def close(self) -> None:
         """Nothing is left to do."""
 
-    def _place(self) -> Place:
+    def _place(self) -> PciPlace:
         cpus = [number for tag, number, _ in self._above if tag == "cpu"]
         pci = tuple(number for tag, number, _ in self._above if tag == "pci")
-        return Place(cpus[-1] if cpus else 0, pci)
+        return PciPlace(cpus[-1] if cpus else 0, pci)
 
     def _busid(self) -> str:
         return next((a.get("busid", "") for tag, _, a in reversed(self._above) if tag == "pci"), "")
 
-    def _gpu(self, attributes: Mapping[str, str]) -> Gpu:
+    def _gpu(self, attributes: Mapping[str, str]) -> NodeGpu:
         dev = _number(attributes, "gpu", "dev", len(self.gpus))
         sm = _number(attributes, "gpu", "sm", 0)
-        return Gpu(dev, sm, self._busid(), self._place(), [])
+        return NodeGpu(dev, sm, self._busid(), self._place(), [])
 
-    def _net(self, attributes: Mapping[str, str]) -> Net:
+    def _net(self, attributes: Mapping[str, str]) -> NicPort:
         number = len(self.nets)
         speed = _number(attributes, "net", "speed", 0)
         card = self._busid().rpartition(".")[0]  # without the PCI function
@@ -127,7 +127,7 @@ class Dump:
             card or None,
             attributes.get("gdr") != "0",
         )
-        return Net(_number(attributes, "net", "dev", number), name, nic, self._place())
+        return NicPort(_number(attributes, "net", "dev", number), name, nic, self._place())
 
 
 def _number(attributes: Mapping[str, str], tag: str, key: str, default: int) -> int:
@@ -138,13 +138,13 @@ def _number(attributes: Mapping[str, str], tag: str, key: str, default: int) -> 
     return default if value < 0 else value
 
 
-def _link(tag: str, attributes: Mapping[str, str]) -> Link:
+def _link(tag: str, attributes: Mapping[str, str]) -> GpuLink:
     switch = attributes.get("tclass", "").startswith(_SWITCH)
     count = min(_number(attributes, tag, "count", 1), MAX_DEVICES)
-    return Link(tag, attributes.get("target", ""), switch, count)
+    return GpuLink(tag, attributes.get("target", ""), switch, count)
 
 
-def parse_dump(text: str, name: str) -> Found:
+def parse_dump(text: str, name: str) -> NodeFile:
     """What a dump says of its node."""
     dump = Dump()
     try:
@@ -167,20 +167,20 @@ def parse_dump(text: str, name: str) -> Found:
         if len(set(numbers)) != len(numbers):
             raise FormatError(f"{name}: two {what}s of one number (dev) in {numbers[:16]}")
     distance = [[_distance(gpu.place, net.place) for net in nets] for gpu in gpus]
-    return Found(
+    return NodeFile(
         tuple(net.nic for net in nets),
         np.array(distance, np.int64).reshape(len(gpus), len(nets)),
         _links(gpus),
     )
 
 
-def _nets(dump: Dump) -> list[Net]:
+def _nets(dump: Dump) -> list[NicPort]:
     """NICs in the order of their numbers; members of a merged one (`a+b`) are in it."""
     merged = {part for net in dump.nets if "+" in net.name for part in net.name.split("+")}
     return sorted((net for net in dump.nets if net.name not in merged), key=lambda n: n.dev)
 
 
-def _distance(gpu: Place, net: Place) -> int:
+def _distance(gpu: PciPlace, net: PciPlace) -> int:
     if gpu.cpu != net.cpu:
         return SYS
     common = 0
@@ -193,7 +193,7 @@ def _distance(gpu: Place, net: Place) -> int:
     return PIX if len(gpu.pci) + len(net.pci) - 2 * common <= 2 else PXB
 
 
-def _links(gpus: list[Gpu]) -> Links:
+def _links(gpus: list[NodeGpu]) -> ScaleUpLinks:
     number = {gpu.busid: i for i, gpu in enumerate(gpus)}
     switched = np.zeros(len(gpus), np.int64)
     paired = np.zeros((len(gpus), len(gpus)), np.int64)
@@ -205,7 +205,7 @@ def _links(gpus: list[Gpu]) -> Links:
             elif other != i:  # what goes to a CPU, or to a GPU that is not in the dump, is no use
                 paired[i, other] += link.wires
     if any(link.kind == "xgmi" for gpu in gpus for link in gpu.links):
-        return Links(LINKS["xgmi"], XGMI_RATE * 10**9, "assumed", switched, paired)
+        return ScaleUpLinks(LINKS["xgmi"], XGMI_RATE * 10**9, "assumed", switched, paired)
     sm = min((gpu.sm for gpu in gpus), default=0)
     rate = NVLINK_RATES.get(sm, NVLINK_RATE)
-    return Links(LINKS["nvlink"], rate * 10**9, f"nominal for sm {sm}", switched, paired)
+    return ScaleUpLinks(LINKS["nvlink"], rate * 10**9, f"nominal for sm {sm}", switched, paired)

@@ -40,7 +40,7 @@ class Nic(NamedTuple):
         return "+" in self.name or "bond" in self.name
 
 
-class Links(NamedTuple):
+class ScaleUpLinks(NamedTuple):
     """Scale-up links.
 
     kind      what they are called
@@ -57,12 +57,12 @@ class Links(NamedTuple):
     paired: Ints
 
 
-class Found(NamedTuple):
+class NodeFile(NamedTuple):
     """What a file says of a node; `distance` int64 [gpus, nics] counts in DISTANCES."""
 
     nics: tuple[Nic, ...]
     distance: Ints
-    links: Links
+    links: ScaleUpLinks
 
 
 class Node(NamedTuple):
@@ -80,7 +80,7 @@ class Node(NamedTuple):
     assumed: tuple[str, ...]
 
 
-def node_of(found: Found, name: str, link: int | None = None) -> Node:
+def node_of(found: NodeFile, name: str, link: int | None = None) -> Node:
     """The node as plans see it; `link` bytes per second for every NIC, instead of the file's."""
     gpus, count = found.distance.shape
     for what, number in (("GPU", gpus), ("NIC", count)):
@@ -143,7 +143,7 @@ def _rates(nics: list[Nic], link: int | None) -> tuple[Ints, list[str]]:
     return np.array(rates, np.int64), said
 
 
-def _scaleup(links: Links) -> tuple[int, int | None, list[str]]:
+def _scaleup(links: ScaleUpLinks) -> tuple[int, int | None, list[str]]:
     """Rate of a GPU's port, of a pair (None: a crossbar), and how they were found."""
     ports = links.switched + links.paired.sum(axis=1)
     least = int(ports.min())

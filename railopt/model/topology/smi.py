@@ -8,7 +8,7 @@ import numpy as np
 
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import parse_integer, shown
-from railopt.model.topology.node import DISTANCES, MAX_DEVICES, Found, Links, Nic
+from railopt.model.topology.node import DISTANCES, MAX_DEVICES, Nic, NodeFile, ScaleUpLinks
 
 MAX_LINKS = 18  # no GPU has more: where its row has more in all, they go to a switch
 LINK_RATE = 25 * 10**9
@@ -18,7 +18,7 @@ _NVLINK = re.compile(r"NV([0-9]{1,4})")
 _LEGEND = re.compile(r"[ \t]*(NIC[0-9]+):[ \t]*(\S+)[ \t]*")
 
 
-def parse_smi(text: str, name: str) -> Found:
+def parse_smi(text: str, name: str) -> NodeFile:
     """What the text of a matrix says; colours are gone already."""
     lines = text.splitlines()
     at = next((i for i, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), len(lines))
@@ -35,7 +35,7 @@ def parse_smi(text: str, name: str) -> Found:
         raise FormatError(f"{name}: more than {MAX_DEVICES} GPUs or NICs")
     cells = _cells(lines[at + 1 :], names, name)
     _check(cells, names[:gpus], name)
-    return Found(
+    return NodeFile(
         _nics(lines, names[gpus:]),
         np.array(
             [[_distance(cells, a, b, name) for b in names[gpus:]] for a in names[:gpus]], np.int64
@@ -88,7 +88,7 @@ def _distance(cells: dict[tuple[str, str], str], gpu: str, nic: str, name: str) 
     return DISTANCES.index(word)
 
 
-def _links(cells: dict[tuple[str, str], str], gpus: list[str], name: str) -> Links:
+def _links(cells: dict[tuple[str, str], str], gpus: list[str], name: str) -> ScaleUpLinks:
     paired = np.zeros((len(gpus), len(gpus)), np.int64)
     for i, a in enumerate(gpus):
         for j, b in enumerate(gpus):
@@ -103,7 +103,7 @@ def _links(cells: dict[tuple[str, str], str], gpus: list[str], name: str) -> Lin
                 )
     switched = np.where(paired.sum(axis=1) > MAX_LINKS, paired.max(axis=1, initial=0), 0)
     because = "the matrix does not say which: 50GB/s for Blackwell"
-    return Links("NVLink", LINK_RATE, because, switched, paired * (switched == 0)[:, None])
+    return ScaleUpLinks("NVLink", LINK_RATE, because, switched, paired * (switched == 0)[:, None])
 
 
 def _count(text: str, name: str) -> int:

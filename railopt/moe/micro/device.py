@@ -100,7 +100,7 @@ class DeviceGreedy:
 
     def plan(self, counts: Any, stream: int | None = None) -> DeviceParts:
         """Copies and split for the tokens `counts`, int64 [experts] or [batches, experts] on the
-        device; whose they can be and `stream` as in `railopt.cuda.Planner.plan`.
+        device; whose they can be and `stream` as in `railopt.cuda.GpuPlanner.plan`.
         """
         on = current_stream(counts) if stream is None else stream
         shapes: tuple[tuple[int, ...], ...] = ((self.batches, self.slots.experts),)

@@ -1,6 +1,6 @@
 """Carrying a plan out: `SENDERS` names who can.
 
-A new sender is a module with `opened(setting)`, an entry here, and a line in the contract tests.
+A new sender is a module with `opened(config)`, an entry here, and a line in the contract tests.
 Modules are imported when they are opened: loopback brings numba, verbs libibverbs.
 """
 
@@ -10,46 +10,45 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from railopt.runtime.senders.setting import (
+from railopt.runtime.senders.carrier import Carrier
+from railopt.runtime.senders.config import (
     LAUNCH,
     MEETING,
     RAILS,
     REPORT,
-    Carrier,
-    Kind,
-    Setting,
-    Watched,
+    SenderConfig,
+    SenderKind,
 )
 
-__all__ = ["SENDERS", "Carrier", "Kind", "Setting"]
+__all__ = ["SENDERS", "Carrier", "SenderConfig", "SenderKind"]
 
 
-def _from(module: str) -> Callable[[Setting], AbstractContextManager[Carrier]]:
+def _from(module: str) -> Callable[[SenderConfig], AbstractContextManager[Carrier]]:
     """`opened` of a module of this room, imported on first use."""
 
     @contextmanager
-    def opened(setting: Setting) -> Iterator[Carrier]:
+    def opened(config: SenderConfig) -> Iterator[Carrier]:
         found = importlib.import_module(f"railopt.runtime.senders.{module}")
-        with found.opened(setting) as carrier:
-            yield carrier if setting.seen is None else Watched(carrier, setting.seen)
+        with found.opened(config) as carrier:
+            yield carrier
 
     return opened
 
 
-SENDERS: dict[str, Kind] = {
-    "loopback": Kind(
+SENDERS: dict[str, SenderKind] = {
+    "loopback": SenderKind(
         _from("loopback"),
         "all nodes in this process, real bytes, every payload verified",
         REPORT,
     ),
-    "record": Kind(
+    "record": SenderKind(
         _from("record"),
         "the work requests that verbs would post, as a table; nothing moves",
         LAUNCH | {"size", "depth", "batch", "output"},
         moves=False,
     ),
-    "verbs": Kind(
-        _from("together"),
+    "verbs": SenderKind(
+        _from("verbs_carrier"),
         "the NICs, one process a node",
         LAUNCH | MEETING | RAILS | REPORT,
     ),

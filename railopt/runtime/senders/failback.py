@@ -7,7 +7,7 @@ link in that round ("admit", "admitted"); it waits for the word, so both ends ch
 same round, and a run never sees a link come back in its middle.
 
 The old queue pair is destroyed at both ends before the first probe, so none of its bytes is in
-flight. All state is under the exchange's lock; a thread of its own opens, polls and closes trials.
+flight. All state is under the rounds's lock; a thread of its own opens, polls and closes trials.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 from railopt.base.errors import BackendError
 from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.exchange import Exchange
 from railopt.runtime.senders.report import Readmission
+from railopt.runtime.senders.rounds import Rounds
 from railopt.runtime.verbs.engine import Link
 from railopt.runtime.verbs.rails import Options
 from railopt.runtime.verbs.trial import Trial, TrialCard
@@ -59,13 +59,13 @@ class Absent:
 
 
 class Failback:
-    """Probes the dead links of an exchange and admits them again."""
+    """Probes the dead links of an rounds and admits them again."""
 
-    def __init__(self, exchange: Exchange, options: Options) -> None:
-        self.exchange, self._options = exchange, options
+    def __init__(self, rounds: Rounds, options: Options) -> None:
+        self.rounds, self._options = rounds, options
         self._absent: dict[Place, Absent] = {}
         self._returned: dict[Place, tuple[float, int]] = {}  # when, and flaps until then
-        self._changed = threading.Condition(exchange.lock)
+        self._changed = threading.Condition(rounds.lock)
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -96,7 +96,7 @@ class Failback:
         """Between runs: ask the peers of proved links to admit them in the next round, and wait for
         their word.
         """
-        group, round_ = self.exchange.group, self.exchange.round + 1
+        group, round_ = self.rounds.group, self.rounds.round + 1
         with self._changed:
             for (peer, lane), absent in self._absent.items():
                 if absent.proved and absent.round is None:
@@ -121,9 +121,9 @@ class Failback:
             assert absent.trial is not None
             absent.trial.close(keep=True)
             del self._absent[place]
-            self.exchange.wiring.put(link)
+            self.rounds.wiring.put(link)
             self._returned[place] = now, absent.flaps
-            rank, down = self.exchange.group.rank, now - absent.died
+            rank, down = self.rounds.group.rank, now - absent.died
             found.append(Readmission(rank, link.peer, link.rail, down, absent.probes))
             if not link.alive:
                 self.died(link)
@@ -139,12 +139,12 @@ class Failback:
 
     def on_message(self, peer: int, body: dict[str, Any]) -> None:
         """A peer's word on a link that may come back."""
-        group = self.exchange.group
+        group = self.rounds.group
         if "admit" in body:
             lane, round_ = body["admit"], _count(body["round"])
             absent = self._absent.get((peer, lane))
             proved = absent is not None and absent.proved
-            yes = proved and self.exchange.round < round_
+            yes = proved and self.rounds.round < round_
             if absent is not None and yes:
                 absent.round = round_
             word = {"admitted": lane, "round": round_, "yes": yes, "stands": proved}
@@ -175,13 +175,13 @@ class Failback:
             absent.round = round_ if yes else absent.round
         elif yes and (absent is None or absent.round is None):
             word = {"down": place[1], "seen": 0, "cause": "it failed before it was admitted"}
-            self.exchange.group.send(place[0], word)
+            self.rounds.group.send(place[0], word)
 
     def _called(self, place: Place, absent: Absent | None, body: dict[str, Any]) -> None:
         """The peer probes a link: the thread answers."""
         if absent is None or absent.round is not None or absent.link.heard is None:
             word = {"answer": place[1], "try": _count(body["try"]), "card": None}
-            self.exchange.group.send(place[0], word)
+            self.rounds.group.send(place[0], word)
             return
         self._end(absent)
         absent.probes, absent.there = _count(body["try"]), TrialCard.from_list(body["card"])
@@ -204,7 +204,7 @@ class Failback:
                             self._attempt(absent, now)
                     self._changed.wait(self._pause())
         except BaseException as error:  # raised where a run is waited for
-            self.exchange.broken(error)
+            self.rounds.broken(error)
 
     def _pause(self) -> float | None:
         """Seconds until there is something to do."""
@@ -215,7 +215,7 @@ class Failback:
         return max(POLL_S, min(due) - time.monotonic()) if due else None
 
     def _calls(self, absent: Absent) -> bool:
-        return self.exchange.group.rank < absent.link.peer
+        return self.rounds.group.rank < absent.link.peer
 
     def _attempt(self, absent: Absent, now: float) -> None:
         """One step of a probe."""
@@ -232,7 +232,7 @@ class Failback:
             self._fail(absent)
 
     def _call(self, absent: Absent, now: float) -> None:
-        link, group = absent.link, self.exchange.group
+        link, group = absent.link, self.rounds.group
         if absent.trial is None:
             if now < absent.due or link.heard is None:
                 return
@@ -255,27 +255,27 @@ class Failback:
             trial = self._open(absent)
             self._connect(absent, trial, absent.there)
             word = {"answer": link.lane, "try": absent.probes, "card": trial.card.as_list()}
-            self.exchange.group.send(link.peer, word)
+            self.rounds.group.send(link.peer, word)
         elif absent.trial.arrived(2 * absent.probes):
             absent.trial.write(2 * absent.probes + 1)
 
     def _open(self, absent: Absent) -> Trial:
-        link, exchange = absent.link, self.exchange
-        exchange.forget(link)
-        trial = absent.trial = Trial(exchange.wiring.rails[link.rail], self._options)
+        link, rounds = absent.link, self.rounds
+        rounds.forget(link)
+        trial = absent.trial = Trial(rounds.wiring.rails[link.rail], self._options)
         absent.deadline = time.monotonic() + self._options.damping.limit_s(absent.probes)
         return trial
 
     def _connect(self, absent: Absent, trial: Trial, there: TrialCard) -> None:
         place = absent.link.peer, absent.link.lane
         trial.connect(there)
-        absent.renewed = self.exchange.wiring.link(place, trial.qp, there.port, there.link)
+        absent.renewed = self.rounds.wiring.link(place, trial.qp, there.port, there.link)
 
     def _fail(self, absent: Absent) -> None:
         """A probe in vain: wait longer, then try again."""
         if not self._calls(absent) and absent.there is not None and absent.renewed is None:
             word = {"answer": absent.link.lane, "try": absent.probes, "card": None}
-            self.exchange.group.send(absent.link.peer, word)
+            self.rounds.group.send(absent.link.peer, word)
         self._end(absent)
         damping = self._options.damping
         absent.wait_s = max(absent.wait_s, min(2 * absent.wait_s, damping.most_s))
@@ -284,7 +284,7 @@ class Failback:
     def _end(self, absent: Absent) -> None:
         """Close a trial and what it made."""
         if absent.renewed is not None:
-            self.exchange.forget(absent.renewed)
+            self.rounds.forget(absent.renewed)
         if absent.trial is not None:
             absent.trial.close()
         absent.trial = absent.renewed = absent.there = None

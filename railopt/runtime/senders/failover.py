@@ -14,10 +14,10 @@ import numpy as np
 
 from railopt.base.errors import printable
 from railopt.runtime.payload.layout import write_list
-from railopt.runtime.senders.exchange import Exchange
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.replan import replan
-from railopt.runtime.senders.report import Fault, Readmission
+from railopt.runtime.senders.report import LinkFault, Readmission
+from railopt.runtime.senders.rounds import Rounds
 from railopt.runtime.verbs.engine import Link, LinkJob
 from railopt.runtime.verbs.lib import VerbsError
 from railopt.runtime.verbs.objects import Device
@@ -36,15 +36,15 @@ class Moved(NamedTuple):
 
 
 class Failover:
-    """Mends the exchange it is made for; `failback` brings its links back."""
+    """Mends the rounds it is made for; `failback` brings its links back."""
 
-    def __init__(self, exchange: Exchange, failback: Failback) -> None:
-        self.exchange, self.failback = exchange, failback
-        self._between: list[Fault] = []  # seen between runs: reported by the next one
+    def __init__(self, rounds: Rounds, failback: Failback) -> None:
+        self.rounds, self.failback = rounds, failback
+        self._between: list[LinkFault] = []  # seen between runs: reported by the next one
         self._later: list[Moved] = []  # of rounds to come
-        exchange.mender = self
+        rounds.failover = self
 
-    def between_runs(self) -> list[Fault]:
+    def between_runs(self) -> list[LinkFault]:
         """Faults since the last run, handed over."""
         faults, self._between = self._between, []
         return faults
@@ -58,35 +58,35 @@ class Failover:
         later, self._later = self._later, []
         for moved in later:
             self._moved(moved)
-        for link in self.exchange.wiring.by_place.values():
+        for link in self.rounds.wiring.by_place.values():
             if not link.alive and link.unfinished:
                 self._move(link)
 
     def fail(self, link: Link, cause: str) -> None:
         """Retire a link here and tell the peer what we have seen on it."""
-        exchange = self.exchange
+        rounds = self.rounds
         if link is not self._link(link.peer, link.lane):
             self.failback.spoil(link)
             return
         with contextlib.suppress(VerbsError):
             link.qp.retire()
-        exchange.engine.drain(link.rail)  # what landed before counts
+        rounds.engine.drain(link.rail)  # what landed before counts
         link.alive = False
         link.jobs.clear()
         link.flight.clear()
         self._report(link, cause)
-        exchange.group.send(link.peer, {"down": link.lane, "seen": link.seen, "cause": cause})
-        exchange.owed[link.peer] += link.expect - link.seen
+        rounds.group.send(link.peer, {"down": link.lane, "seen": link.seen, "cause": cause})
+        rounds.owed[link.peer] += link.expect - link.seen
         link.expect = link.seen
-        exchange.tell_ready(link.peer, instead_of=link)
+        rounds.tell_ready(link.peer, instead_of=link)
         self._move(link)
         self.failback.died(link)
 
     def _report(self, link: Link, cause: str) -> None:
-        exchange, running = self.exchange, self.exchange.running
-        link.cause = "; ".join([cause, *_events(exchange.wiring.rails[link.rail].device)])
-        fault = Fault(
-            exchange.group.rank,
+        rounds, running = self.rounds, self.rounds.running
+        link.cause = "; ".join([cause, *_events(rounds.wiring.rails[link.rail].device)])
+        fault = LinkFault(
+            rounds.group.rank,
             link.peer,
             link.rail,
             link.cause,
@@ -97,10 +97,10 @@ class Failover:
 
     def _move(self, link: Link) -> None:
         """Both ends are retired: plan what the peer has not seen again, over the living rails."""
-        exchange, run = self.exchange, self.exchange.running
+        rounds, run = self.rounds, self.rounds.running
         self._confirm(link)
-        living = exchange.living(link.peer)
-        if link.heard is None or run is None or exchange.doom is not None:
+        living = rounds.living(link.peer)
+        if link.heard is None or run is None or rounds.doom is not None:
             return
         heard, link.heard = link.heard, link.sent
         lost = [job for job in link.unfinished if job.ordinal > heard]
@@ -110,19 +110,19 @@ class Failover:
             return
         rows = np.unique(np.concatenate([job.rows[job.acked :] for job in lost]))
         rails, policy = replan(
-            run.plan, rows, exchange.group.rank, link.peer, sorted({one.rail for one in living})
+            run.plan, rows, rounds.group.rank, link.peer, sorted({one.rail for one in living})
         )
-        work = write_list(run.plan, run.layout, rows, rails, exchange.wiring.max_message)
-        given = exchange.queue(work, again=True)
+        work = write_list(run.plan, run.layout, rows, rails, rounds.wiring.max_message)
+        given = rounds.queue(work, again=True)
         if not given:  # all writes were acknowledged, only the immediate was not
-            exchange.engine.give(living[0], LinkJob(_NO_WRITES, np.zeros(0, np.int64), run.done))
+            rounds.engine.give(living[0], LinkJob(_NO_WRITES, np.zeros(0, np.int64), run.done))
             given = {living[0].lane: 1}
         run.moved(link, rows, rails)
-        exchange.group.send(
+        rounds.group.send(
             link.peer,
             {
                 "moved": link.lane,
-                "round": exchange.round,
+                "round": rounds.round,
                 "jobs": len(lost),
                 "to": {str(n): k for n, k in given.items()},
                 "policy": policy,
@@ -138,7 +138,7 @@ class Failover:
             jobs, link.heard = done - link.heard, done
             # of the round that the peer is in, whichever it is here: it can't end that without them
             word = {"moved": link.lane, "round": 0, "jobs": jobs, "to": {}}
-            self.exchange.group.send(link.peer, word)
+            self.rounds.group.send(link.peer, word)
 
     def on_message(self, peer: int, body: dict[str, Any]) -> bool:
         """A peer's word on a link that died, or on one that may come back."""
@@ -158,25 +158,25 @@ class Failover:
         what is in force.
         """
         pending = self.failback.pending(peer, lane)
-        return pending or self.exchange.wiring.by_place[peer, lane]
+        return pending or self.rounds.wiring.by_place[peer, lane]
 
     def _down(self, link: Link, seen: int, cause: str) -> None:
         if link.heard is not None:
             return  # of a link that this end gave up while it was tried: there is only the old one
         link.heard = seen
         if link.alive:
-            self.fail(link, f"retired by {self.exchange.group.names[link.peer]}: {cause}")
+            self.fail(link, f"retired by {self.rounds.group.names[link.peer]}: {cause}")
         else:
             self._move(link)
 
     def _moved(self, moved: Moved) -> None:
-        exchange = self.exchange
-        if moved.round > exchange.round or exchange.running is None:
+        rounds = self.rounds
+        if moved.round > rounds.round or rounds.running is None:
             self._later.append(moved)
             return
-        exchange.owed[moved.peer] -= moved.jobs
+        rounds.owed[moved.peer] -= moved.jobs
         for link, jobs in moved.to:
-            exchange.expect(link, jobs)
+            rounds.expect(link, jobs)
 
 
 def _events(device: Device) -> list[str]:

@@ -23,8 +23,9 @@ from railopt.runtime.payload import pattern
 from railopt.runtime.payload.layout import Layout, stages
 from railopt.runtime.payload.memory import Memory, memory_of
 from railopt.runtime.payload.staging import Staging
+from railopt.runtime.senders.carrier import Carrier
+from railopt.runtime.senders.config import SenderConfig
 from railopt.runtime.senders.report import Place, Report, link_reports, rail_reports
-from railopt.runtime.senders.setting import Alone, Carrier, Setting
 
 
 class Loopback:
@@ -85,13 +86,13 @@ class Loopback:
                 )
             return _checksum_wrong(plan, source, target)
 
-        ways = Ways(source, target, source, target)
+        ways = ChunkAddresses(source, target, source, target)
         if self._stage:
             ways = self._staged(plan, layout, source, target)
         self._last = LoopbackRun(plan, ways, wrong, keep=(send, recv, dict(self._own)))
         return self._last
 
-    def _staged(self, plan: Plan, layout: Layout, source: Ints, target: Ints) -> Ways:
+    def _staged(self, plan: Plan, layout: Layout, source: Ints, target: Ints) -> ChunkAddresses:
         """Addresses on the way: in staging buffers where the plan copies inside a node."""
         staging = Staging.of(plan, layout)
         first, last = source.copy(), target.copy()
@@ -102,7 +103,7 @@ class Loopback:
             sizes = layout.send_bytes if side == "send" else layout.recv_bytes
             base = _addresses(self._allocated(f"staged {side}", sizes))
             address[rows] = base[node[rows]] + offset[rows]
-        return Ways(source, target, first, last)
+        return ChunkAddresses(source, target, first, last)
 
     def _allocated(self, side: str, sizes: Ints) -> list[Memory]:
         """Own buffers, one a node, kept from run to run while they are large enough; touched, so
@@ -121,12 +122,12 @@ class Loopback:
 
 
 @contextmanager
-def opened(setting: Setting) -> Iterator[Carrier]:
+def opened(config: SenderConfig) -> Iterator[Carrier]:
     """With buffers of its own."""
-    yield Alone(Loopback(verify=setting.verify, stage=setting.stage))
+    yield Carrier(Loopback(verify=config.verify, stage=config.stage), config.seen)
 
 
-class Ways(NamedTuple):
+class ChunkAddresses(NamedTuple):
     """Addresses of every chunk, int64 [C]: in its sender's and its receiver's buffer, and where its
     rail takes it from and puts it, which differ where it is copied inside a node.
     """
@@ -140,7 +141,7 @@ class Ways(NamedTuple):
 class LoopbackRun:
     """A plan under way: one thread a rail, stage after stage."""
 
-    def __init__(self, plan: Plan, ways: Ways, wrong: Any, keep: Any) -> None:
+    def __init__(self, plan: Plan, ways: ChunkAddresses, wrong: Any, keep: Any) -> None:
         self._plan, self._ways, self._wrong, self._keep = plan, ways, wrong, keep
         self._times: dict[Place, tuple[float, float]] = {}
         self._error: BaseException | None = None

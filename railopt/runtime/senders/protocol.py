@@ -1,21 +1,20 @@
 """The sender protocol: something that carries out a plan. Three implement it: Loopback, Record,
 Verbs.
 
-handle = sender.run(plan)        starts; a sender runs one plan at a time
-handle.poll() -> bool            makes progress, never waits; True when done; raises what went wrong
-handle.wait(timeout_s) -> Report  until done; raises what went wrong
+run = sender.run(plan)           starts; a sender runs one plan at a time
+run.poll() -> bool               makes progress, never waits; True when done; raises what went wrong
+run.wait(timeout_s) -> Report    until done; raises what went wrong
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from railopt.model.plan import Plan
 from railopt.runtime.senders.report import Report
 
 
-class Handle(Protocol):
+class Run(Protocol):
     """A run under way."""
 
     def poll(self) -> bool:
@@ -34,19 +33,6 @@ class Sender(Protocol):
 
     name: str
 
-    def run(self, plan: Plan) -> Handle:
+    def run(self, plan: Plan) -> Run:
         """Start carrying out a plan."""
         ...
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The handle of a run that was done when it was started."""
-
-    report: Report
-
-    def poll(self) -> bool:
-        return True
-
-    def wait(self, timeout_s: float | None = None) -> Report:
-        return self.report

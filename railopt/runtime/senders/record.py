@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TextIO
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy as np
 from railopt.base.errors import InputError
 from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import MAX_MESSAGE, Layout, rows_of, stages, write_list
-from railopt.runtime.senders.protocol import Finished
+from railopt.runtime.senders.carrier import Carrier
+from railopt.runtime.senders.config import SenderConfig, require_ranks
 from railopt.runtime.senders.report import Report, rail_reports
-from railopt.runtime.senders.setting import Alone, Carrier, Setting, require_ranks
 
 COLUMNS = (
     "sender",
@@ -53,7 +54,7 @@ class Record:
         self._round = 0
         out.write("\t".join(COLUMNS) + "\n")
 
-    def run(self, plan: Plan) -> Finished:
+    def run(self, plan: Plan) -> RecordRun:
         """Write the rows of one run."""
         nodes = range(plan.fabric.nodes) if self._nodes is None else self._nodes
         for node in nodes:
@@ -68,7 +69,7 @@ class Record:
                     "\t".join(row) + "\n" for row in self._rows(plan, layout, node, stage)
                 )
         size = plan.chunks.size[sent]
-        return Finished(
+        return RecordRun(
             Report(
                 self.name,
                 plan.policy,
@@ -110,19 +111,33 @@ class Record:
             yield (*head, "-", "RDMA_WRITE_WITH_IMM", "1", "-", "0", "0", "0")
 
 
+@dataclass(frozen=True)
+class RecordRun:
+    """A run of Record, done when it starts."""
+
+    report: Report
+
+    def poll(self) -> bool:
+        """True: it is done."""
+        return True
+
+    def wait(self, timeout_s: float | None = None) -> Report:
+        """The report, at once."""
+        return self.report
+
+
 @contextmanager
-def opened(setting: Setting) -> Iterator[Carrier]:
-    """Writes to the setting's `out`: this rank's requests, or all nodes' without other ranks."""
-    launch, options = setting.launch, setting.options
-    if setting.out is None:
+def opened(config: SenderConfig) -> Iterator[Carrier]:
+    """Writes to `config.out`: this rank's requests, or all nodes' without other ranks."""
+    launch, options = config.launch, config.options
+    if config.out is None:
         raise InputError("the record sender needs a file to write to")
     if launch.size > 1:
-        require_ranks(setting)
-    yield Alone(
-        Record(
-            setting.out,
-            nodes=None if launch.size == 1 else [launch.rank],
-            batch=options.batch,
-            max_message=options.max_message,
-        )
+        require_ranks(config)
+    sender = Record(
+        config.out,
+        nodes=None if launch.size == 1 else [launch.rank],
+        batch=options.batch,
+        max_message=options.max_message,
     )
+    yield Carrier(sender, config.seen)

@@ -15,7 +15,7 @@ from railopt.model.plan import Plan
 
 
 @dataclass(frozen=True)
-class Fault:
+class LinkFault:
     """A link that died: seen from `node`, towards `peer`, on `rail`; `moved` chunks were planned
     again.
     """
@@ -123,7 +123,7 @@ class Report:
     seconds: float
     rails: tuple[RailReport, ...]
     wrong: int | None = None
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[LinkFault, ...] = ()
     readmissions: tuple[Readmission, ...] = ()
     links: tuple[LinkReport, ...] = field(default=(), repr=False)
     failed: bool = False
@@ -157,7 +157,7 @@ class Report:
                 _seconds(data["seconds"]),
                 _records(RailReport, data["rails"]),
                 None if data["wrong"] is None else _count(data["wrong"]),
-                _records(Fault, data["faults"]),
+                _records(LinkFault, data["faults"]),
                 _records(Readmission, data["readmissions"]),
                 _records(LinkReport, [_row(LinkReport, row) for row in data["links"]]),
             )
@@ -244,7 +244,7 @@ def link_reports(
     rows: Ints,
     rail: Ints,
     times: Mapping[Place, tuple[float, float]],
-    events: tuple[Sequence[Fault], Sequence[Readmission]] = ((), ()),
+    events: tuple[Sequence[LinkFault], Sequence[Readmission]] = ((), ()),
     dead: Iterable[Place] = (),
 ) -> tuple[LinkReport, ...]:
     """One record a link that carried something, has an event or is dead.

@@ -1,7 +1,7 @@
 """The verbs sender: one process a node, reliable queue pairs to each peer on each rail, RDMA WRITEs
 exactly as planned.
 
-Verbs opens and closes; verbs_run.py is a run's handle; exchange.py keeps the rounds and failover.py
+Verbs opens and closes; verbs_run.py is a run's handle; rounds.py keeps the rounds and failover.py
 mends them, failback.py brings dead links back; the engine posts and polls.
 """
 
@@ -19,9 +19,9 @@ from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.memory import memory_of
 from railopt.runtime.rendezvous.group import Group
-from railopt.runtime.senders.exchange import Exchange, Transfer
 from railopt.runtime.senders.failback import Failback
 from railopt.runtime.senders.failover import Failover
+from railopt.runtime.senders.rounds import Rounds, Transfer
 from railopt.runtime.senders.verbs_run import VerbsRun
 from railopt.runtime.verbs.lib import Library
 from railopt.runtime.verbs.rails import Options
@@ -53,20 +53,20 @@ class Verbs:
         self.send = [memory_of(b, writable=False) for b in _buffers(send)]
         self.recv = [memory_of(b, writable=True) for b in _buffers(recv)]
         self.wiring = Wiring(group, rails, self.send, self.recv, self.options, lib)
-        self.exchange = Exchange(group, self.wiring)
-        self._failback = Failback(self.exchange, self.options)
-        self._failover = Failover(self.exchange, self._failback)
-        group.listen(self.exchange.on_message)
+        self.rounds = Rounds(group, self.wiring)
+        self._failback = Failback(self.rounds, self.options)
+        self._failover = Failover(self.rounds, self._failback)
+        group.listen(self.rounds.on_message)
 
     def run(self, plan: Plan, layout: Layout | None = None) -> VerbsRun:
         """Start a run; `layout` says where the chunks lie (default: packed, see Layout.packed)."""
-        if self.exchange.running is not None:
+        if self.rounds.running is not None:
             raise InputError("the last run is not done: wait for it before the next one")
         if layout is None:
             layout = Layout.packed(plan.chunks, per_gpu=len(self.send) > 1)
         self.check(plan, layout)
         self._failback.propose()
-        with self.exchange.lock:
+        with self.rounds.lock:
             transfer = Transfer(
                 plan,
                 layout,
@@ -74,7 +74,7 @@ class Verbs:
                 plan.rail.astype(np.int64),
                 self._failover.between_runs(),
             )
-            return VerbsRun(self.exchange, transfer, self.options.stall_s)
+            return VerbsRun(self.rounds, transfer, self.options.stall_s)
 
     def check(self, plan: Plan, layout: Layout) -> None:
         """Refuse a plan that does not fit this world, these rails or these buffers."""
@@ -106,10 +106,10 @@ class Verbs:
 
     def close(self) -> None:
         """Retire and release everything that was opened; memory last."""
-        with self.exchange.lock:
-            self.exchange.closed = True
+        with self.rounds.lock:
+            self.rounds.closed = True
         self._failback.close()
-        with self.exchange.lock:
+        with self.rounds.lock:
             self.wiring.close()
 
     def __enter__(self) -> Self:

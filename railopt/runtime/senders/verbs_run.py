@@ -9,8 +9,8 @@ import numpy as np
 
 from railopt.runtime.payload.layout import rows_of, stages
 from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.exchange import Exchange, Transfer
 from railopt.runtime.senders.report import Place, RailReport, Report, link_reports
+from railopt.runtime.senders.rounds import Rounds, Transfer
 
 # poll this long without a pause; then nap between polls, longer the longer nothing happens
 SPIN_S = 0.0005
@@ -22,21 +22,21 @@ class VerbsRun:
     was waited for.
     """
 
-    def __init__(self, exchange: Exchange, transfer: Transfer, stall_s: float) -> None:
-        self._exchange, self._transfer, self._stall_s = exchange, transfer, stall_s
+    def __init__(self, rounds: Rounds, transfer: Transfer, stall_s: float) -> None:
+        self._rounds, self._transfer, self._stall_s = rounds, transfer, stall_s
         self._stages = stages(transfer.plan)
-        self._rows = rows_of(transfer.plan, exchange.group.rank)
+        self._rows = rows_of(transfer.plan, rounds.group.rank)
         self._checked = -1
         self._idle_s, self._looked = 0.0, time.monotonic()
         self._report: Report | None = None
-        for link in exchange.wiring.by_place.values():
+        for link in rounds.wiring.by_place.values():
             link.first = link.last = 0.0
         self._next_stage()
 
     def _next_stage(self) -> None:
         self._checked = -1
-        with self._exchange.lock:
-            self._exchange.begin(self._transfer, self._stages.pop(0))
+        with self._rounds.lock:
+            self._rounds.begin(self._transfer, self._stages.pop(0))
 
     def poll(self) -> bool:
         """One step; whether the run is done."""
@@ -45,20 +45,20 @@ class VerbsRun:
         return self._report is not None
 
     def _step(self) -> bool:
-        exchange = self._exchange
+        rounds = self._rounds
         try:
-            busy = exchange.step()
-            with exchange.lock:
-                changed = busy or exchange.activity != self._checked
-                self._checked = exchange.activity
-                if changed and exchange.complete():
+            busy = rounds.step()
+            with rounds.lock:
+                changed = busy or rounds.activity != self._checked
+                self._checked = rounds.activity
+                if changed and rounds.complete():
                     if self._stages:
                         self._next_stage()
                     else:
                         self._finish()
             self._rest(changed)
         except BaseException as error:
-            exchange.give_up(error)
+            rounds.give_up(error)
             raise
         return changed
 
@@ -71,19 +71,19 @@ class VerbsRun:
         self._idle_s = 0.0 if changed else self._idle_s + min(passed, self._stall_s / 2)
         if self._idle_s > self._stall_s and self._report is None:
             raise PeerLost(
-                f"no progress for {self._stall_s:g} s; waiting for {self._exchange.waiting_for()}"
+                f"no progress for {self._stall_s:g} s; waiting for {self._rounds.waiting_for()}"
             )
 
     def _finish(self) -> None:
-        exchange, run, rows = self._exchange, self._transfer, self._rows
+        rounds, run, rows = self._rounds, self._transfer, self._rows
         rail, size = run.rail[rows], run.plan.chunks.size[rows]
-        links = exchange.wiring.by_place.values()
+        links = rounds.wiring.by_place.values()
         dead = {link.rail for link in links} - {link.rail for link in links if link.alive}
         rails = tuple(
             RailReport(
                 n, r.device.name, int(size[rail == n].sum()), int((rail == n).sum()), n not in dead
             )
-            for n, r in enumerate(exchange.wiring.rails)
+            for n, r in enumerate(rounds.wiring.rails)
         )
         self._report = Report(
             "verbs",
@@ -103,7 +103,7 @@ class VerbsRun:
                 self._dead(),
             ),
         )
-        exchange.running = None
+        rounds.running = None
 
     def so_far(self) -> Report:
         """What a run that failed had seen: its events and the links that are dead, no bytes."""
@@ -125,9 +125,9 @@ class VerbsRun:
 
     def _times(self) -> dict[Place, tuple[float, float]]:
         """First post and last completion of the links that were used, since the run began."""
-        begun, rank = self._transfer.begun, self._exchange.group.rank
+        begun, rank = self._transfer.begun, self._rounds.group.rank
         found: dict[Place, tuple[float, float]] = {}
-        for link in self._exchange.wiring.by_place.values():
+        for link in self._rounds.wiring.by_place.values():
             if link.first:
                 place, first, last = (rank, link.peer, link.rail), link.first, link.last
                 before = found.get(place, (math.inf, 0.0))
@@ -139,7 +139,7 @@ class VerbsRun:
 
     def _dead(self) -> set[Place]:
         """Links without a living queue pair."""
-        rank, links = self._exchange.group.rank, self._exchange.wiring.by_place.values()
+        rank, links = self._rounds.group.rank, self._rounds.wiring.by_place.values()
         alive = {(rank, link.peer, link.rail) for link in links if link.alive}
         return {(rank, link.peer, link.rail) for link in links} - alive
 

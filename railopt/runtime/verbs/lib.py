@@ -68,8 +68,8 @@ class VerbsError(BackendError):
 
 
 class Library(Protocol):
-    """What objects.py calls: the functions of `_SIGNATURES` under their C names. libibverbs and
-    null.py have them.
+    """What objects.py calls: the functions of `_SIGNATURES` under their C names. libibverbs has
+    them, and so does the driver without hardware of the tests.
     """
 
     def __getattr__(self, name: str) -> Any: ...

@@ -3,7 +3,7 @@
     build()      compiles what is stale, two files at a time
     audit()      every theorem and definition as Coq prints it, with the assumptions it rests on
     compare()    what differs from the committed ``statements.json``, what is admitted or assumed
-    compile_text()  one generated source (a certificate, a tie to Python) against the built theory
+    compile_text()  one generated source (the audit, a tie to Python) against the built theory
 
 Only the standard library and Debian's ``coqc`` (package ``coq``, 8.16) are used.  Run as a program
 it builds, audits and compares: ``python -m railopt.symbolic.coq`` (``--pin`` rewrites the

@@ -38,7 +38,7 @@ BATCH = 20_000
 
 
 @dataclass(frozen=True)
-class Found:
+class WorstInstance:
     """The worst instance of a search: chunk sizes of one sender, or chunks (src, dst, size); value
     and optimum in bytes.
     """
@@ -72,7 +72,9 @@ def lpt_ratios(
     return rated
 
 
-def worst_lpt(rails: int, *, most_chunks: int | None = None, largest: int | None = None) -> Found:
+def worst_lpt(
+    rails: int, *, most_chunks: int | None = None, largest: int | None = None
+) -> WorstInstance:
     """Every multiset of up to 2N + 1 chunks of up to 2N - 1 bytes (or as given); the smallest of
     the worst.
 
@@ -92,60 +94,8 @@ def worst_lpt(rails: int, *, most_chunks: int | None = None, largest: int | None
             )
             best = found if best is None or found[:3] > best[:3] else best
     assert best is not None
-    return Found(
+    return WorstInstance(
         rails, _primitive(best[3]), best[4] // _unit(best[3]), best[5] // _unit(best[3]), tried
-    )
-
-
-def climb_lpt(rails: int, *, starts: int = 200, seed: int = 1) -> Found:
-    """Where listing everything is too much: climb from random sizes, all neighbours at once; one
-    start in about fifty finds the worst of N = 3.
-    """
-    dice, largest, tried = Dice(seed, "climb_lpt"), 2 * rails + 1, 0
-    best: tuple[Fraction, int, int, Sizes, int, int] | None = None
-    for _ in range(starts):
-        chunks = rails + 1 + int(dice.below(rails + 2)[0])
-        now = tuple(sorted((1 + dice.below(largest, chunks)).tolist(), reverse=True))
-        score: tuple[Fraction, int, int, Sizes, int, int] | None = None
-        while True:
-            options = [now, *_neighbours(now, largest)]
-            tried += len(options)
-            rated = lpt_ratios(options, rails, score[0] if score else Fraction(0))
-            top = max(
-                (ratio, -len(s), -sum(s), s, value, opt)
-                for s, (ratio, value, opt) in zip(options, rated, strict=True)
-            )
-            if score is not None and top[:3] <= score[:3]:
-                break
-            score, now = top, top[3]
-        if best is None or score[:3] > best[:3]:
-            best = score
-    assert best is not None
-    return Found(
-        rails, _primitive(best[3]), best[4] // _unit(best[3]), best[5] // _unit(best[3]), tried
-    )
-
-
-def _neighbours(sizes: Sizes, largest: int) -> list[Sizes]:
-    """One chunk a byte larger or smaller, one chunk less, or two chunks moved at once."""
-    found = set()
-    for i in range(len(sizes)):
-        found.add(sizes[:i] + sizes[i + 1 :])
-        for step in (-1, 1):
-            found.add((*sizes[:i], sizes[i] + step, *sizes[i + 1 :]))
-            for j in range(i + 1, len(sizes)):
-                found |= {
-                    (
-                        *sizes[:i],
-                        sizes[i] + step,
-                        *sizes[i + 1 : j],
-                        sizes[j] + other,
-                        *sizes[j + 1 :],
-                    )
-                    for other in (-1, 1)
-                }
-    return sorted(
-        {tuple(sorted(s, reverse=True)) for s in found if s and min(s) > 0 and max(s) <= largest}
     )
 
 
@@ -200,7 +150,9 @@ def _one_sender_changed(targets: Targets, rails: int) -> Iterator[Targets]:
                 yield (*targets[:k], chosen, *targets[k + 1 :])
 
 
-def worst_receive(rails: int, *, policy: str = "lpt", starts: int = 8, seed: int = 1) -> Found:
+def worst_receive(
+    rails: int, *, policy: str = "lpt", starts: int = 8, seed: int = 1
+) -> WorstInstance:
     """Climb from random targets on N + 2 nodes (one more than needed), then silence every sender
     that is not needed.
     """
@@ -224,7 +176,7 @@ def worst_receive(rails: int, *, policy: str = "lpt", starts: int = 8, seed: int
         if best is None or score[:2] > best[:2]:
             best = score
     assert best is not None
-    return Found(rails, _renumbered(as_instance(best[2])), best[3], best[4], tried)
+    return WorstInstance(rails, _renumbered(as_instance(best[2])), best[3], best[4], tried)
 
 
 def _others(node: int, nodes: int, number: int, dice: Dice) -> tuple[int, ...]:
@@ -244,7 +196,7 @@ def _renumbered(instance: Instance) -> Instance:
 # ---------------------------------------------------------------- sizes that differ
 def smallest_gap(
     rails: int = 2, nodes: int = 3, most_chunks: int = 6, largest: int = 2
-) -> Found | None:
+) -> WorstInstance | None:
     """The first instance, by chunks and then bytes, whose coupled optimum is above the optimum of
     every node and side alone.
     """
@@ -260,5 +212,5 @@ def smallest_gap(
         )
         value, _ = best_coupled(instance, rails)
         if value > alone:
-            return Found(rails, instance, value, alone, tried)
+            return WorstInstance(rails, instance, value, alone, tried)
     return None

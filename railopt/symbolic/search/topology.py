@@ -14,7 +14,7 @@ Expr = Any
 
 
 @dataclass(frozen=True)
-class Topology:
+class SymbolicFabric:
     """M nodes, N rails and the rate of every NIC as an expression: `tx[k][n]`, `rx[f][n]`; `kind`
     names the family.
     """
@@ -44,13 +44,13 @@ def sizes(most: int) -> Iterator[tuple[int, int]]:
     return ((nodes, rails) for nodes in range(1, most + 1) for rails in range(1, most + 1))
 
 
-def healthy(nodes: int, rails: int) -> Topology:
+def healthy(nodes: int, rails: int) -> SymbolicFabric:
     """Every NIC at rate 1."""
     rates = tuple(tuple(sp.Integer(1) for _ in range(rails)) for _ in range(nodes))
-    return Topology("healthy", nodes, rails, rates, rates)
+    return SymbolicFabric("healthy", nodes, rails, rates, rates)
 
 
-def proportional(nodes: int, rails: int) -> Topology:
+def proportional(nodes: int, rails: int) -> SymbolicFabric:
     """NIC n of node k sends at a_k b_n and receives at c_k b_n: one profile b, any factor a node
     and side.
     """
@@ -62,19 +62,19 @@ def proportional(nodes: int, rails: int) -> Topology:
         )
         for side in "ac"
     )
-    return Topology("unequal rails", nodes, rails, tx, rx)
+    return SymbolicFabric("unequal rails", nodes, rails, tx, rx)
 
 
-def one_slow(nodes: int, rails: int, fraction: Expr) -> Topology:
+def one_slow(nodes: int, rails: int, fraction: Expr) -> SymbolicFabric:
     """NIC 0 of node 0 at a fraction of the others' rate 1, both ways; 0 is dead."""
     rates = tuple(
         tuple(sp.sympify(fraction) if k == n == 0 else sp.Integer(1) for n in range(rails))
         for k in range(nodes)
     )
-    return Topology("one slow NIC", nodes, rails, rates, rates)
+    return SymbolicFabric("one slow NIC", nodes, rails, rates, rates)
 
 
-def arbitrary(nodes: int, rails: int) -> Topology:
+def arbitrary(nodes: int, rails: int) -> SymbolicFabric:
     """A symbol for every NIC and direction: no relation between them."""
     tx, rx = (
         tuple(
@@ -83,11 +83,11 @@ def arbitrary(nodes: int, rails: int) -> Topology:
         )
         for side in ("tx", "rx")
     )
-    return Topology("arbitrary", nodes, rails, tx, rx)
+    return SymbolicFabric("arbitrary", nodes, rails, tx, rx)
 
 
 def loads(
-    topology: Topology, split: dict[tuple[int, int, int], Expr]
+    topology: SymbolicFabric, split: dict[tuple[int, int, int], Expr]
 ) -> tuple[list[list[Expr]], list[list[Expr]]]:
     """(S[k][n], R[f][n]) of the bytes `split[k, f, n]` that k sends to f on rail n."""
     rails, nodes = range(topology.rails), range(topology.nodes)
@@ -96,7 +96,7 @@ def loads(
     return send, recv
 
 
-def line_sums(topology: Topology) -> tuple[list[Expr], list[Expr]]:
+def line_sums(topology: SymbolicFabric) -> tuple[list[Expr], list[Expr]]:
     """(r_k, c_f): what each node sends and receives in all."""
     demand, nodes = topology.demand, range(topology.nodes)
     rows = [sp.Add(*(demand[k, f] for f in nodes if f != k)) for k in nodes]

@@ -15,7 +15,7 @@ import sympy as sp
 
 from railopt.symbolic.algebra import is_zero, null_space, rank, sums_agree
 from railopt.symbolic.result import Result, verdict
-from railopt.symbolic.search.topology import Topology, healthy, line_sums, loads, sizes
+from railopt.symbolic.search.topology import SymbolicFabric, healthy, line_sums, loads, sizes
 
 Expr = Any
 Pair = tuple[int, int]
@@ -91,7 +91,7 @@ def uniform_split(quick: bool = False, *, deviation: bool = False) -> Result:
 
 
 def _shares(
-    topology: Topology, split: dict[tuple[int, int, int], Expr]
+    topology: SymbolicFabric, split: dict[tuple[int, int, int], Expr]
 ) -> Iterable[tuple[str, int, int, Expr, Expr]]:
     for side, table, sums in zip(
         ("send", "recv"), loads(topology, split), line_sums(topology), strict=True
@@ -130,7 +130,7 @@ def constraints(pairs: list[Pair], rails: int) -> tuple[list[list[int]], list[li
     return flows + sent, received
 
 
-def aggregate_uniform(topology: Topology) -> list[dict[tuple[int, int, int], Expr]]:
+def aggregate_uniform(topology: SymbolicFabric) -> list[dict[tuple[int, int, int], Expr]]:
     """A basis of *all* deviations from D/N that keep sending aggregate-uniform; every
     counterexample is a combination.
     """

@@ -130,27 +130,6 @@ def redistribution_bytes(tile: Tile) -> Fraction:
     return max(max(Fraction(m - 1, m) * t, Fraction(sum(targets) - t, m)) for t in targets)
 
 
-def printed_bound(quick: bool = False) -> Result:
-    """T10b, expected to fail: FAST's Theorem 3 as printed, on one hot tile, for every n and m up to
-    a size.
-    """
-    most, failures = 5 if quick else 9, []
-    for n in range(2, most + 1):
-        for m in range(2, most + 1):
-            hot = Hot(n, m, m - 1, 1, (m,))
-            if hot.time > hot.printed() * hot.best:
-                failures.append(
-                    f"n = {n}, m = {m}, B1 = {m - 1} B2: {hot.time / hot.best}, printed "
-                    f"{hot.printed()}"
-                )
-    return verdict(
-        "exhaustive",
-        f"n, m <= {most}, one tile from one GPU to one GPU",
-        failures,
-        ("B1 >= (m-1) B2", "S_i = 0"),
-    )
-
-
 def printed_bound_refuted(quick: bool = False, *, last_term: int | None = None) -> Result:
     """T10b for all n, m, in units of L/(m B2): one tile of L bytes from one GPU to one GPU takes
     1 + 2(m-1) B2/B1, which exceeds the printed bound exactly if m - 2 > m/n.

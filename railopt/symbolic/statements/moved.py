@@ -12,7 +12,7 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 from railopt.checker import (
-    Inside,
+    InsideNode,
     Meter,
     Moving,
     Rejected,
@@ -115,7 +115,7 @@ def _kernel_refuses(kind: str, quick: bool, prove: Prove) -> Result:
     ]
     near_sets = NEAR[:2] if quick else NEAR
     for near, rates in product(near_sets, RATES):
-        inside = Inside(2, [as_set(gpus) for gpus in near])
+        inside = InsideNode(2, [as_set(gpus) for gpus in near])
         for units in (c for n in (1, 2, 3) for c in combinations(kinds, n)):
             for time, least in _least(units, near, rates).items():
                 moving = Moving(rates, rates, inside, _columns(units), time, Fraction(least))
@@ -188,7 +188,7 @@ def own_nic(quick: bool = False, *, own: bool = True) -> Result:
     most, failures, tried = (4 if quick else 7), [], 0
     for gpus in range(2, most + 1):
         near = tuple((n,) for n in range(gpus))
-        inside = Inside(gpus, [as_set(some) for some in near])
+        inside = InsideNode(gpus, [as_set(some) for some in near])
         targets = [h for n in range(gpus + 1) for h in combinations(range(gpus), n)]
         for gpu, needs in product(range(gpus), targets):
             unit, tried = Unit(0, gpu, 1, 1, needs), tried + 1

@@ -21,7 +21,7 @@ from railopt.checker import whole as prove_whole
 from railopt.symbolic.algebra import is_zero, sums_agree
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.oracle import Sizes, best_coupled, best_local, best_unequal, multisets
-from railopt.symbolic.search.topology import Topology, arbitrary, loads
+from railopt.symbolic.search.topology import SymbolicFabric, arbitrary, loads
 from railopt.symbolic.statements.granularity import any_size_instances
 
 Witnesses = Callable[[Sizes, int, int], Iterator[dict[str, Any]]]
@@ -315,7 +315,7 @@ def fluid_duality(quick: bool = False, *, cheapest: bool = True) -> Result:
     )
 
 
-def _duality_gap(topology: Topology, cheapest: bool) -> Any:
+def _duality_gap(topology: SymbolicFabric, cheapest: bool) -> Any:
     rails, nodes = range(topology.rails), range(topology.nodes)
     a, b, u, v = (
         {(k, n): sp.Symbol(f"{name}_{k}_{n}") for k in nodes for n in rails} for name in "abuv"

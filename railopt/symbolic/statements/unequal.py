@@ -19,7 +19,7 @@ import sympy as sp
 from railopt.symbolic.algebra import is_nonnegative, is_zero, sums_agree
 from railopt.symbolic.result import Result, verdict
 from railopt.symbolic.search.topology import (
-    Topology,
+    SymbolicFabric,
     arbitrary,
     healthy,
     line_sums,
@@ -32,7 +32,9 @@ Expr = Any
 N, M, L, phi = sp.symbols("N M L phi", positive=True)
 
 
-def proportional_split(topology: Topology, weights: list[Expr]) -> dict[tuple[int, int, int], Expr]:
+def proportional_split(
+    topology: SymbolicFabric, weights: list[Expr]
+) -> dict[tuple[int, int, int], Expr]:
     """x[k,f,n] = D[k,f] w_n / sum of w."""
     total = sp.Add(*weights)
     return {

@@ -67,23 +67,9 @@ def _completed(folder: Path, *words: str) -> list[str]:
         (["solve", "moe", "--backend", "n"], ["native"]),
         (["completion", ""], ["bash", "zsh", "fish"]),
         (["nonsense", ""], []),
-        (["--config", "my"], ["my bytes.csv"]),
-        (["--config", "=", "my"], ["my bytes.csv"]),
-        (["--config", "f.toml", "pl"], ["plan", "place"]),
-        (["--config", "=", "f.toml", "pl"], ["plan", "place"]),
-        (["--config=f.toml", "pl"], ["plan", "place"]),
-        (["--config", "f.toml", "gap", "moe", "--format", "ma"], ["markdown"]),
     ],
 )
 def test_bash_completes(tmp_path: Path, words: list[str], offered: list[str]) -> None:
     assert shutil.which("bash"), "bash runs this project's tests"
     (tmp_path / "my bytes.csv").touch()
     assert sorted(_completed(tmp_path, *words)) == sorted(offered)
-
-
-def test_fish_offers_commands_after_a_config_file() -> None:
-    """`__fish_use_subcommand` takes the file's name for a command."""
-    text = completion.fish(FOUND)
-    names = " ".join(COMMANDS)
-    before = f"complete -c railopt -n 'not __fish_seen_subcommand_from {names}'"
-    assert f"{before} -f -a '{names}'\n{before} -l config -r\n" in text

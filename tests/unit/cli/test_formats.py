@@ -42,7 +42,6 @@ TABLES = {
     "prove": ["prove", "--fabric", "fabric.toml"],
     "results": ["results", "results"],
     "hybrid": ["hybrid"],
-    "config": ["config", "--config", "railopt.toml"],
 }
 NO_FORMAT = {
     "fabric",
@@ -68,7 +67,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.save(folder / "plan.npz")
     save_ports(folder / "before", 0 * made.send, 0 * made.recv)
     save_ports(folder / "after", made.send, made.recv)
-    (folder / "railopt.toml").write_text('policy = "lpt"')
     (folder / "results").mkdir()
     writer = results.Writer(folder / "results")
     point = spec.parse({"grid": {"nodes": 2, "rails": 2, "traffic": "uniform:size=1KiB"}})

@@ -352,7 +352,7 @@ def test_times_of_training_are_not_given_for_serving(
         (["--sglang", "./x", "--tensorrt-llm", "x", "--force"], "x is to be written twice"),
         (["--sglang", "x.svg", "--gantt", "x.svg"], "x.svg is to be written twice"),
         (["--sglang", "absent/x.json"], "does not exist"),
-        (["--force"], "--force can't do anything without a file to write"),
+        (["--force"], "--force can't do anything without --sglang"),
         (["--planner", "contiguous", "--decay", "1"], "--decay can't do anything"),
         (["--planner", "contiguous", "--replicas", "8"], "and no file for a server"),
         (["--active", ","], "expected one or more"),

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from railopt.base.arrays import read_text
-from railopt.base.errors import FormatError, RailoptError
 from railopt.model.fabric import Fabric, Spine
 from railopt.symbolic import registry
 from railopt.symbolic.applies import applicability, one_profile, warnings_for
-from railopt.symbolic.coq.certificate import certificate_theorem, check_certificate
-from tests.damage import damaged_text
+from railopt.symbolic.result import verdict
+from railopt.symbolic.statements import fast
 
 Cli = Callable[..., object]
 
@@ -51,8 +47,10 @@ def test_a_failure_is_exit_code_4(
     (folder / "coq" / "statements.json").write_text("{}")
     (folder / "THEOREMS.toml").write_text(
         '[[theorem]]\nid = "T1"\ntitle = "t"\nstatement = "s"\nsymbols = "x"\nsource = "here"\n'
-        'status = "proved-symbolic"\nchecks = ["fast.printed_bound"]\n'
+        'status = "proved-symbolic"\nchecks = ["fast.wrong"]\n'
     )
+    failing = verdict("exhaustive", "n, m <= 5", ["n = 2, m = 5"])
+    monkeypatch.setattr(fast, "wrong", lambda quick: failing, raising=False)
     for module in ("registry", "search.counterexamples", "run"):
         monkeypatch.setattr(f"railopt.symbolic.{module}.proofs_folder", lambda: folder)
     ran = railopt_cli("prove", "--quick")
@@ -74,50 +72,13 @@ def test_what_the_kernel_did_not_run_is_not_called_proved_by_it(railopt_cli: Cli
     assert {found[name] for name in kernel} == {"pinned, Coq's kernel not run"}
 
 
-def _certificate() -> dict[str, Any]:
-    folder = registry.proofs_folder() / "counterexamples"
-    return dict(json.loads((folder / "T6-graham-n2.json").read_text())["best"])
-
-
-@pytest.mark.parametrize(
-    "bound", ["1e-999999999", "1e999999999", "1/0", "nan", "9" * 5000, None, [], {}, True]
-)
-def test_hostile_rationals_in_a_certificate_are_one_sentence(
-    railopt_cli: Cli, tmp_path: Path, bound: object
-) -> None:
-    record = _certificate()
-    record["claim"] = {**record["claim"], "bound": bound}
-    (tmp_path / "c.json").write_text(json.dumps(record))
-    ran = railopt_cli("prove", "--certificate", tmp_path / "c.json")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_damaged_certificates_are_one_sentence(tmp_path: Path) -> None:
-    dice = random.Random(6)
-    path = tmp_path / "c.json"
-    whole = json.dumps(_certificate(), indent=1)
-    for _ in range(300):
-        path.write_text(damaged_text(whole, dice))
-        try:
-            certificate_theorem(json.loads(read_text(path)))
-        except (RailoptError, ValueError, RecursionError):
-            continue
-    for text in ("[" * 100_000, "9" * 5000, "\0", ""):
-        path.write_text(text)
-        with pytest.raises(FormatError, match="not JSON"):
-            check_certificate(path)
-
-
 def test_questions_do_not_mix(railopt_cli: Cli) -> None:
     for arguments in (
         ["--id", "T99"],
         ["--fabric", "f.toml", "--id", "T1"],
-        ["--certificate", "c.json", "--quick"],
+        ["--fabric", "f.toml", "--quick"],
         ["--fabric", "missing.toml"],
         ["--fabric", ""],
-        ["--certificate", ""],
         ["--fabric", "", "--id", "T1"],
     ):
         assert railopt_cli("prove", *arguments).code == 1
@@ -129,19 +90,14 @@ def test_a_theorem_that_is_asked_for_twice_runs_once(railopt_cli: Cli) -> None:
     assert found == ["T10b", "T10", "T10a", "T10c", "T10d", "T10e"]
 
 
-def test_without_coqc_a_certificate_is_exit_code_3(
+def test_without_coqc_its_kernel_is_exit_code_3(
     railopt_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = json.loads(
-        (registry.proofs_folder() / "counterexamples" / "T6-graham-n2.json").read_text()
-    )["best"]
-    (tmp_path / "c.json").write_text(json.dumps(record))
     monkeypatch.setenv("PATH", str(tmp_path))
-    ran = railopt_cli("prove", "--certificate", tmp_path / "c.json")
+    ran = railopt_cli("prove", "--kernel", "--id", "T1")
     assert ran.code == 3
     assert "coq" in ran.err
     assert "install" in ran.err
-    assert railopt_cli("prove", "--kernel", "--id", "T1").code == 3
     ran = railopt_cli("prove", "--id", "T0")
     assert ran.code == 0
     assert "not run" in ran.err

@@ -165,7 +165,7 @@ def test_a_saved_schedule_is_not_made_again(
     assert railopt_cli("schedule", "uniform", "--nodes", 3, "--rails", 2, "-o", path).code == 0
     ran = railopt_cli("schedule", path, *words)
     assert ran.code == 1
-    assert f"{words[0]} can't do anything to" in ran.err
+    assert f"{words[0]} can't do anything with" in ran.err
 
 
 def test_one_file_for_two_things_is_refused(railopt_cli: Cli, tmp_path: Path) -> None:

@@ -153,10 +153,10 @@ def test_a_stuck_run_exits_2_with_its_partial_timeline(tmp_path: Path, railopt_c
     [
         (
             ["--balancer", "spray", "--policy", "lpt"],
-            "--policy can't do anything beside --balancer",
+            "--policy can't do anything with --balancer",
         ),
-        (["--balancer", "spray", "--chunk", "1MiB"], "--chunk can't do anything beside --balancer"),
-        (["--balancer", "spray", "--seed", "1"], "--seed can't do anything for --balancer spray"),
+        (["--balancer", "spray", "--chunk", "1MiB"], "--chunk can't do anything with --balancer"),
+        (["--balancer", "spray", "--seed", "1"], "--seed can't do anything with --balancer spray"),
         (["--stages", "node"], "--stages can't do anything"),
         (["--force"], "--force can't do anything"),
         (["--balancer", "luck"], "unknown balancer 'luck'"),
@@ -209,7 +209,7 @@ def test_a_plan_brings_its_own_fabric(
     plan.save(tmp_path / "plan.npz")
     ran = railopt_cli("simulate", tmp_path / "plan.npz", *words)
     assert ran.code == 1
-    assert f"{words[0]} can't do anything to" in ran.err
+    assert f"{words[0]} can't do anything with" in ran.err
 
 
 def test_the_stages_of_a_saved_plan_wait_as_told(tmp_path: Path, railopt_cli: Cli) -> None:

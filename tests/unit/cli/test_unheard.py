@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
+import re
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from railopt.base.errors import InputError
+from railopt.cli.common import Idle
+from railopt.cli.main import COMMANDS, _parser, options_of
+
 SPEC = (
     '[grid]\nnodes = 2\nrails = 2\ntraffic = "uniform"\nchunk = "1MiB"\npolicy = "lpt"\nseed = 0\n'
 )
 Cli = Callable[..., Any]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_declarations_name_options_of_their_command(command: str) -> None:
+    options = options_of(_parser(command), command)
+    known = {action.dest: action for action in options._actions}
+    for rule in options.get_default("idle"):
+        conditions = [c for c in (*rule.beside, *rule.without) if isinstance(c, str)]
+        for text in (*rule.flags.split(), *conditions):
+            name, *value = re.split("!?=", text)
+            assert name in known, text
+            choices = known[name].choices
+            assert not value or not choices or value[0] in choices, text
+        for name in rule.flags.split():  # one with a default would always be refused
+            assert known[name].default in (None, False, []), name
+
+
+def _refused(rule: Idle, **args: object) -> str:
+    try:
+        rule.check(Namespace(**{"a": None, "b_c": False, "d": [], "output": None, **args}))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_the_message_is_made_from_the_declaration() -> None:
+    needs = Idle("a b_c", without=["output", "d=x"])
+    assert _refused(needs) == ""
+    assert _refused(needs, a=0) == "--a can't do anything without -o or --d x: leave it out"
+    assert _refused(needs, b_c=True).startswith("--b-c can't do anything without")
+    assert _refused(needs, a=0, d="y") != ""
+    assert _refused(needs, a=0, d="x") == _refused(needs, a=0, output="f") == ""
+    both = Idle("a", beside=["d!=x", lambda args: "a plan" * (args.output == "p")], without=["b_c"])
+    assert _refused(both, a=1, d="y") == _refused(both, a=1, output="p") == ""
+    assert _refused(both, a=1, output="p", d="x") == _refused(both, d="y", output="p") == ""
+    assert (
+        _refused(both, a=1, output="p", d="y")
+        == "--a can't do anything with --d y and a plan and without --b-c: leave it out"
+    )
 
 
 @pytest.mark.parametrize("more", [["--shard", "9/4"], ["--workers", "-3"], ["--cluster", "x"]])

@@ -13,7 +13,7 @@ import pytest
 
 import railopt
 from railopt.base.errors import BackendError, InputError
-from railopt.cuda import Planner, planner
+from railopt.cuda import GpuPlanner, planner
 from railopt.model.inside import Inside
 from tests.unit.cuda.host import Host, OnDevice, Tensor
 
@@ -37,7 +37,7 @@ def drawn(fabric: railopt.Fabric, largest: int, seed: int, unit: int = 1) -> Int
     return np.where(rng.random((ranks, ranks)) < 1 / 3, 0, sizes)
 
 
-def assert_as_on_the_host(planner: Planner, matrix: Ints) -> None:
+def assert_as_on_the_host(planner: GpuPlanner, matrix: Ints) -> None:
     fabric = planner.fabric
     plan = railopt.plan(
         fabric, railopt.Traffic(matrix, fabric.nodes), planner.policy, chunk=planner.cap
@@ -62,7 +62,7 @@ def assert_as_on_the_host(planner: Planner, matrix: Ints) -> None:
 def test_all_nodes_at_once(policy: str) -> None:
     """Chunks whose sums words of 32 bits don't hold, and a cap that no flow reaches."""
     fabric = railopt.Fabric.uniform(nodes=3, rails=2)
-    planner = Planner(fabric, 1 << 30, policy, capacity=ROOM)
+    planner = GpuPlanner(fabric, 1 << 30, policy, capacity=ROOM)
     for largest, seed in ((1 << 30, 1), (1 << 30, 2), (40, 3), (2, 4), (0, 5)):
         assert_as_on_the_host(planner, drawn(fabric, largest, seed))
 
@@ -73,7 +73,7 @@ def test_all_nodes_at_once(policy: str) -> None:
 def test_one_node_of_eight_rails(policy: str) -> None:
     """Small words; more chunks than the kernels list in shared memory."""
     fabric = railopt.Fabric.uniform(nodes=2, rails=8)
-    planner = Planner(fabric, 1 << 10, policy, 1, capacity=4000)
+    planner = GpuPlanner(fabric, 1 << 10, policy, 1, capacity=4000)
     for largest, seed, unit in ((1 << 10, 6, 32), (1 << 10, 7, 1), (1 << 14, 8, 8)):
         assert_as_on_the_host(planner, drawn(fabric, largest, seed, unit))
 
@@ -83,7 +83,7 @@ def test_one_node_of_eight_rails(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["even-excess", "lpt"])
 def test_a_slow_and_a_dead_nic(policy: str) -> None:
     fabric = railopt.Fabric.uniform(nodes=3, rails=3).degraded({(0, 1): "0.5", (2, 2): "0"})
-    planner = Planner(fabric, 64, policy, capacity=ROOM)
+    planner = GpuPlanner(fabric, 64, policy, capacity=ROOM)
     for seed in range(3):
         assert_as_on_the_host(planner, drawn(fabric, 64, seed))
 
@@ -94,7 +94,7 @@ def test_a_slow_and_a_dead_nic(policy: str) -> None:
 def test_even_excess_with_shared_nics_and_with_several_of_a_gpu(near: list[list[int]]) -> None:
     inside = Inside(np.array(near, bool))
     fabric = railopt.Fabric.uniform(nodes=3, rails=len(near[0]), gpus=2, inside=inside)
-    planner = Planner(fabric, 64, "even-excess", capacity=ROOM)
+    planner = GpuPlanner(fabric, 64, "even-excess", capacity=ROOM)
     for seed in range(3):
         assert_as_on_the_host(planner, drawn(fabric, 64, seed))
 
@@ -103,7 +103,7 @@ def test_even_excess_with_shared_nics_and_with_several_of_a_gpu(near: list[list[
 @pytest.mark.usefixtures("host")
 def test_what_counts_can_have_wrong_is_told_by_check() -> None:
     dead = railopt.Fabric.uniform(nodes=3, rails=2).degraded({(2, 0): "0", (2, 1): "0"})
-    planner = Planner(dead, 100, "even-excess", capacity=6)
+    planner = GpuPlanner(dead, 100, "even-excess", capacity=6)
     for to, flow, words in (
         (0, -1, "node 1: a negative number"),
         (0, 700, "node 1: more than 6 chunks of 100"),
@@ -123,7 +123,7 @@ def test_what_counts_can_have_wrong_is_told_by_check() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("host")
 def test_counts_by_dlpack_and_counts_that_are_none() -> None:
-    planner = Planner(railopt.Fabric.uniform(nodes=2, rails=2), 100, "rotate", capacity=ROOM)
+    planner = GpuPlanner(railopt.Fabric.uniform(nodes=2, rails=2), 100, "rotate", capacity=ROOM)
     good = np.arange(16).reshape(4, 4) * 50
     wanted = planner.plan(OnDevice(good)).size.copy_to_host()
     assert np.array_equal(planner.plan(Tensor(good)).size.copy_to_host(), wanted)
@@ -142,7 +142,7 @@ def test_counts_by_dlpack_and_counts_that_are_none() -> None:
 @pytest.mark.usefixtures("host")
 def test_a_fabric_that_no_block_has_room_for() -> None:
     with pytest.raises(InputError, match="bytes of shared memory"):
-        Planner(railopt.Fabric.uniform(nodes=256, rails=8), 9, "even-excess", 0, capacity=9)
+        GpuPlanner(railopt.Fabric.uniform(nodes=256, rails=8), 9, "even-excess", 0, capacity=9)
 
 
 FABRIC = railopt.Fabric.uniform(nodes=2, rails=2)
@@ -151,21 +151,21 @@ FABRIC = railopt.Fabric.uniform(nodes=2, rails=2)
 @pytest.mark.parametrize(
     ("words", "made"),
     [
-        ("'spill' has no GPU kernel", lambda: Planner(FABRIC, 9, "spill", capacity=9)),
-        ("node = 2: expected", lambda: Planner(FABRIC, 9, "lpt", 2, capacity=9)),
-        ("capacity = 0: expected", lambda: Planner(FABRIC, 9, "lpt", capacity=0)),
-        ("chunks of 2147483648 bytes", lambda: Planner(FABRIC, 1 << 31, "lpt", capacity=9)),
+        ("'spill' has no GPU kernel", lambda: GpuPlanner(FABRIC, 9, "spill", capacity=9)),
+        ("node = 2: expected", lambda: GpuPlanner(FABRIC, 9, "lpt", 2, capacity=9)),
+        ("capacity = 0: expected", lambda: GpuPlanner(FABRIC, 9, "lpt", capacity=0)),
+        ("chunks of 2147483648 bytes", lambda: GpuPlanner(FABRIC, 1 << 31, "lpt", capacity=9)),
         (
             "one rate, all alive: take even-excess or lpt",
-            lambda: Planner(FABRIC.degraded({(0, 0): "0.5"}), 9, "lpt-local", capacity=9),
+            lambda: GpuPlanner(FABRIC.degraded({(0, 0): "0.5"}), 9, "lpt-local", capacity=9),
         ),
         (
-            "33 rails: a cuda.Planner takes at most 32",
-            lambda: Planner(railopt.Fabric.uniform(nodes=2, rails=33), 9, "lpt", capacity=9),
+            "33 rails: a cuda.GpuPlanner takes at most 32",
+            lambda: GpuPlanner(railopt.Fabric.uniform(nodes=2, rails=33), 9, "lpt", capacity=9),
         ),
     ],
 )
-def test_planners_that_can_not_be_are_refused(words: str, made: Callable[[], Planner]) -> None:
+def test_planners_that_can_not_be_are_refused(words: str, made: Callable[[], GpuPlanner]) -> None:
     with pytest.raises(InputError, match=words):
         made()
 
@@ -179,4 +179,4 @@ def test_without_a_gpu_the_error_says_what_to_do() -> None:
         if int(driver.cuInit(0)[0]) == 0:
             pytest.skip("there is a GPU")
     with pytest.raises(BackendError, match=r"pip install 'railopt\[cuda\]'"):
-        Planner(FABRIC, capacity=9)
+        GpuPlanner(FABRIC, capacity=9)

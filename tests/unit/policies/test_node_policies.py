@@ -169,18 +169,18 @@ def test_spill_is_never_slower_than_plans_that_ignore_moves() -> None:
 
 def test_a_hurried_spill_settles_like_the_whole_one() -> None:
     for fabric in (FABRIC, DEGRADED, SHARED):
-        planner = Planner(fabric, None, 500, "spill", hurried=True)
+        planner = Planner(fabric, None, 500, "spill", fast=True)
         for seed in range(3):
             rng, ranks = np.random.default_rng(seed), fabric.nodes * fabric.gpus
             matrix = rng.integers(0, 10**5, (ranks, ranks)) * (rng.random((ranks, ranks)) < 0.7)
             chunks = Traffic(matrix, fabric.nodes).chunks(500)
             made, best = planner.plan(matrix), plan(fabric, chunks, "spill")
             assert np.array_equal(made.size, chunks.size)
-            hurried = Plan(fabric, chunks, made.rail)
-            assert hurried.makespan <= best.makespan * Fraction(101, 100)
-            assert hurried.moved <= 1.1 * best.moved
-    with pytest.raises(InputError, match="hurried: expected spill of all nodes, found lpt of None"):
-        Planner(FABRIC, None, 500, "lpt", hurried=True)
+            fast = Plan(fabric, chunks, made.rail)
+            assert fast.makespan <= best.makespan * Fraction(101, 100)
+            assert fast.moved <= 1.1 * best.moved
+    with pytest.raises(InputError, match="fast: expected spill of all nodes, found lpt of None"):
+        Planner(FABRIC, None, 500, "lpt", fast=True)
 
 
 def test_own_nics_that_are_even_stay_as_they_are() -> None:
@@ -291,7 +291,7 @@ def test_trades_move_fewer_bytes_in_the_same_time(fabric: Fabric) -> None:
         units, prices = _begun(fabric, chunks, np.empty_like(rail))
         busy = spill_rails.times(units, prices, rail)
         kept = _longest(busy)
-        state = spill_swaps.State(units, prices, busy[0], busy[1], rail)
+        state = spill_swaps.SwapState(units, prices, busy[0], busy[1], rail)
         assert spill_swaps.trade_home(state, kept) > 0
         again = spill_rails.times(units, prices, rail)
         assert np.array_equal(again[0], busy[0])

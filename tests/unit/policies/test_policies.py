@@ -15,7 +15,7 @@ from railopt.base.errors import InputError
 from railopt.base.kernels import kernel
 from railopt.evidence.bounds import lower_bound
 from railopt.policies import by_size, common, equal_pairs, unequal_rails
-from railopt.policies.by_size import Layout
+from railopt.policies.by_size import WordLayout
 from railopt.policies.common import Columns, rail_turns
 from railopt.policies.equal_pairs import Spread
 
@@ -97,7 +97,7 @@ def test_lpt_random_ties_keep_every_sender_as_balanced() -> None:
 
 
 @kernel
-def sorted_words(chunks: Columns, rows: Ints, layout: Layout) -> Ints:
+def sorted_words(chunks: Columns, rows: Ints, layout: WordLayout) -> Ints:
     return by_size.sorted_words(chunks, rows, layout, np.int64(-1))
 
 
@@ -112,7 +112,7 @@ def test_words_are_sorted_as_numpy_sorts_them(seed: int) -> None:
     size = 1 + rng.integers(0, 1 << int(rng.choice([1, 9, 15])), count) ** (1 + seed % 2)
     chunks = Columns(src, dst, size, int(size.max()), int(size.sum()))
     rows = rng.permutation(count)[: count // 2 + 1]
-    grouped = Layout.of(chunks, nodes, ends=1, grouped=True)
+    grouped = WordLayout.of(chunks, nodes, ends=1, grouped=True)
     words = sorted_words(chunks, rows, grouped)
     order = rows[np.lexsort((-size[rows], src[rows]))]
     index = (words >> grouped.index_at) & ((1 << (grouped.size_at - grouped.index_at)) - 1)

@@ -36,7 +36,7 @@ def test_a_hurried_plan_does_not_depend_on_those_before() -> None:
     slow = {(0, 0): "1/1000000", (1, 2): "0.61", (2, 1): "0.83"}
     fabric = railopt.Fabric.uniform(4, 4).degraded(slow)
     matrix = np.random.default_rng(0).integers(0, 64 << 20, (16, 16))
-    new, used = (railopt.Planner(fabric, None, "64MiB", "spill", hurried=True) for _ in range(2))
+    new, used = (railopt.Planner(fabric, None, "64MiB", "spill", fast=True) for _ in range(2))
     used.plan(np.full((16, 16), 1 << 34))
     assert (new.plan(matrix).rail == used.plan(matrix).rail).all()
 
@@ -66,11 +66,11 @@ def test_a_rail_counts_only_as_far_as_others_can_take_from_it() -> None:
     slow = {(0, 0): "0", (1, 1): "1/10", (1, 2): "1/10"}
     fabric = railopt.Fabric.uniform(2, 4).degraded(slow)
     matrix = railopt.workloads.moe(fabric, tokens=4096, skew=0.5, seed=1).bytes
-    planner = railopt.Planner(fabric, None, "16KiB", "spill", hurried=True)
+    planner = railopt.Planner(fabric, None, "16KiB", "spill", fast=True)
     made = planner.plan(matrix)
     chunks = railopt.Traffic(matrix, 2).chunks("16KiB")
-    hurried = railopt.Plan(fabric, chunks, made.rail.copy())
-    assert hurried.makespan <= railopt.plan(fabric, chunks, "spill").makespan * Fraction(102, 100)
+    fast = railopt.Plan(fabric, chunks, made.rail.copy())
+    assert fast.makespan <= railopt.plan(fabric, chunks, "spill").makespan * Fraction(102, 100)
 
 
 @pytest.mark.parametrize("rate", ["1/16", "1/100"])

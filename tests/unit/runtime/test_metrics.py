@@ -17,7 +17,7 @@ import pytest
 from railopt import Fabric, Plan, plan, workloads
 from railopt.base.errors import InputError
 from railopt.files.openmetrics import CONTENT_TYPE, parse
-from railopt.runtime import Layout, LinkReport, Metrics, Report, Setting, carry, served
+from railopt.runtime import Layout, LinkReport, Metrics, Report, SenderConfig, carry, served
 from tests.openmetrics import families
 
 Cli = Callable[..., Any]
@@ -29,8 +29,8 @@ PLAN = plan(FABRIC, workloads.moe(FABRIC, tokens=16, skew=0.5, seed=2).chunks("1
 def told() -> list[tuple[Plan, Report]]:
     """Three runs in this process."""
     runs: list[tuple[Plan, Report]] = []
-    setting = Setting(Layout.packed(PLAN.chunks), 2, seen=lambda *run: runs.append(run))
-    carry(PLAN, "loopback", setting, iters=3)
+    config = SenderConfig(Layout.packed(PLAN.chunks), 2, seen=lambda *run: runs.append(run))
+    carry(PLAN, "loopback", config, iters=3)
     return runs
 
 
@@ -152,7 +152,7 @@ def test_the_commands_write_them(tmp_path: Path, railopt_cli: Cli) -> None:
     assert [*runs.values()] == [3, 3]
     ran = railopt_cli("send", saved, "--sender", "record", "--metrics", file)
     assert ran.code == 1
-    assert "--metrics can't act" in ran.err
+    assert "--metrics can't do anything" in ran.err
     ran = railopt_cli("send", saved, "--metrics", saved)
     assert ran.code == 1
     assert "no file of railopt's metrics" in ran.err

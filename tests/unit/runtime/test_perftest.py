@@ -170,7 +170,7 @@ def test_fuzzed_reports_give_a_rate_or_one_sentence() -> None:
 def test_force_without_a_file_is_refused(railopt_cli: Callable[..., Any]) -> None:
     ran = railopt_cli("fabric-from-perftest", "node0_rail0.json", "--force")
     assert ran.code == 1
-    assert "--force can't act" in ran.err
+    assert "--force can't do anything" in ran.err
 
 
 def test_the_command_makes_a_fabric_that_reads_back(
@@ -281,7 +281,7 @@ def test_the_command_takes_hosts_and_calls_what_is_missing_dead(
     assert "dead: node 1 rail 0" in ran.err
     given = (*command, "--missing", "dead", "--ib-dev", "mlx5_10,mlx5_2", "--round", "1%")
     assert json.loads(railopt_cli(*given, "--json").out)["tx"][0] == [0, 48_750_000_000]
-    assert "can't act without --hosts" in railopt_cli(*command[:-2], "--ib-dev", "a").err
+    assert "can't do anything without --hosts" in railopt_cli(*command[:-2], "--ib-dev", "a").err
 
 
 def test_what_is_dead_one_way_or_has_no_report_is_named(

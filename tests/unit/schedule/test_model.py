@@ -12,7 +12,7 @@ from railopt.model.workloads import zipf
 from railopt.schedule import (
     KINDS,
     LINKS,
-    Links,
+    LinkTimes,
     compare,
     cost,
     modelled,
@@ -20,7 +20,7 @@ from railopt.schedule import (
 )
 from railopt.schedule.model import spread
 
-LINK = Links(alpha_out=1.0, beta_out=10.0, alpha_in=0.5, beta_in=2.0)
+LINK = LinkTimes(alpha_out=1.0, beta_out=10.0, alpha_in=0.5, beta_in=2.0)
 MB = 10**6
 
 

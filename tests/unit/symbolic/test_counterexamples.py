@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from proofs.find import coupled, flow, fluid
 from railopt.answers.check import check
 from railopt.symbolic.registry import proofs_folder
 from railopt.symbolic.search.counterexamples import files, read, replay
-from railopt.symbolic.search.find import coupled, flow, fluid
 from railopt.symbolic.statements.fast import Hot, printed_bound_refuted
 
 

@@ -24,8 +24,8 @@ USED = re.compile(r"\b[Tt]heorem [A-Z]\d{1,2}[a-z]?\b|\bT\d{1,2}[a-z]?\b")
 
 
 @pytest.fixture(scope="module")
-def kernel() -> run.Kernel:
-    return run.Kernel("pinned")
+def kernel() -> run.CoqKernel:
+    return run.CoqKernel("pinned")
 
 
 SLOW = {"T7d", "T7e", "T7i", "T8b"}
@@ -35,7 +35,7 @@ SLOW = {"T7d", "T7e", "T7i", "T8b"}
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in registry.load()],
 )
-def test_everything_in_the_registry_runs_and_holds(name: str, kernel: run.Kernel) -> None:
+def test_everything_in_the_registry_runs_and_holds(name: str, kernel: run.CoqKernel) -> None:
     outcome = run.run(registry.get(name), kernel, quick=True)
     assert outcome.ok, [
         (by, result.detail) for by, result in outcome.results if result.ok is not True
@@ -163,7 +163,7 @@ def test_an_id_occurs_once_and_an_open_statement_needs_nothing(tmp_path: Path) -
     )
     path = tmp_path / "THEOREMS.toml"
     path.write_text(entry)
-    assert run.run(registry.load(path)["T1"], run.Kernel("pinned"), quick=True).ok
+    assert run.run(registry.load(path)["T1"], run.CoqKernel("pinned"), quick=True).ok
     path.write_text(entry + entry)
     with pytest.raises(FormatError, match="twice"):
         registry.load(path)
@@ -179,7 +179,7 @@ def test_unknown_names_are_errors() -> None:
 
 
 def test_a_check_that_is_undecided_or_raises_is_not_a_yes(
-    kernel: run.Kernel, monkeypatch: pytest.MonkeyPatch
+    kernel: run.CoqKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theorem = registry.Theorem(**GOOD)  # type: ignore[arg-type]
     for answer in (Result(None, "symbolic", ""), Result(False, "symbolic", "", (), "no")):
@@ -195,7 +195,7 @@ def test_a_check_that_is_undecided_or_raises_is_not_a_yes(
     assert "ZeroDivisionError" in outcome.results[0][1].detail
 
 
-def test_a_coq_theorem_that_is_not_pinned_fails(kernel: run.Kernel) -> None:
+def test_a_coq_theorem_that_is_not_pinned_fails(kernel: run.CoqKernel) -> None:
     assert kernel.result(["Balance.T1_balance"]).ok
     assert not kernel.result(["Balance.T1_balance", "Balance.T1_invented"]).ok
 

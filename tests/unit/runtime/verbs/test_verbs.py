@@ -13,7 +13,6 @@ import pytest
 from railopt.base.errors import BackendError
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.lib import SharedLibrary, VerbsError
-from railopt.runtime.verbs.null import NullLibrary
 from railopt.runtime.verbs.objects import (
     Address,
     Cq,
@@ -34,6 +33,7 @@ from railopt.runtime.verbs.work import (
     split_id,
     work_id,
 )
+from tests.doubles.null_verbs import NullLibrary
 
 U8, U16, U32, U64, I32, P = (
     ctypes.c_uint8,

@@ -16,8 +16,9 @@ from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.payload.staging import Staging
 from railopt.runtime.rendezvous.meet import meet
+from railopt.runtime.senders.carrier import Carrier
+from railopt.runtime.senders.config import SenderConfig, require_ranks
 from railopt.runtime.senders.report import Report
-from railopt.runtime.senders.setting import Carrier, Setting, require_ranks
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs.devices import list_devices, rail_map
 from railopt.runtime.verbs.numa import near
@@ -26,47 +27,48 @@ SHOWN = 5  # wrong chunks that are named
 
 
 @contextmanager
-def opened(setting: Setting) -> Iterator[Carrier]:
+def opened(config: SenderConfig) -> Iterator[Carrier]:
     """Meet the others, open this node's devices and register buffers, once for all plans."""
-    require_ranks(setting)
-    launch = setting.launch
-    with meet(launch, setting.run, setting.meeting) as group:
+    require_ranks(config)
+    launch = config.launch
+    with meet(launch, config.run, config.meeting) as group:
         found = list_devices(gids=False)
-        rails = rail_map(setting.devices, found, setting.options.port, setting.rails)
+        rails = rail_map(config.devices, found, config.options.port, config.rails)
         with near({device.numa for device in found if device.name in rails}):
             send, recv = (
-                [np.zeros(int(side[launch.rank, 0]), np.uint8) for _ in range(1 + setting.stage)]
-                for side in (setting.room.send_bytes, setting.room.recv_bytes)
+                [np.zeros(int(side[launch.rank, 0]), np.uint8) for _ in range(1 + config.stage)]
+                for side in (config.room.send_bytes, config.room.recv_bytes)
             )
-            with Verbs(group, rails, send, recv, options=setting.options) as sender:
-                yield Together(sender, setting)
+            with Verbs(group, rails, send, recv, options=config.options) as sender:
+                yield VerbsCarrier(sender, config)
 
 
-class Together:
+class VerbsCarrier(Carrier):
     """Runs plans on all ranks at once. Every run has a pattern of its own, so that bytes of another
     run are wrong bytes.
     """
 
-    def __init__(self, sender: Verbs, setting: Setting) -> None:
-        self._sender, self._setting = sender, setting
+    def __init__(self, sender: Verbs, config: SenderConfig) -> None:
+        super().__init__(sender, config.seen)
+        self._verbs, self._config = sender, config
         self._round = 0
         self._plan: Plan | None = None
         self._layout: Layout | None = None
         self._staging: Staging | None = None
 
-    def carry(self, plan: Plan) -> Report:
-        """Fill, start together, run, verify; copies inside nodes count in the run's time."""
-        sender, layout = self._sender, self._layout_of(plan)
+    def _carried(self, plan: Plan) -> Report:
+        """Copies inside nodes count in the run's time."""
+        sender, layout = self._verbs, self._layout_of(plan)
         self._round += 1
-        if self._setting.verify:
+        if self._config.verify:
             verify.fill(plan, layout, sender.group.rank, sender.send, self._round)
         sender.group.allgather("start")
         report = self._run(plan, layout)
         self._say(report)
-        return replace(report, wrong=self._wrong(plan, layout)) if self._setting.verify else report
+        return replace(report, wrong=self._wrong(plan, layout)) if self._config.verify else report
 
     def _run(self, plan: Plan, layout: Layout) -> Report:
-        sender, staging, rank = self._sender, self._staging, self._sender.group.rank
+        sender, staging, rank = self._verbs, self._staging, self._verbs.group.rank
         if staging is None:
             return self._wait(plan, layout)
         begun = time.perf_counter()
@@ -77,37 +79,37 @@ class Together:
 
     def _wait(self, plan: Plan, layout: Layout) -> Report:
         """Run; of a run that fails, what it had seen is told all the same."""
-        run = self._sender.run(plan, layout)
+        run = self._verbs.run(plan, layout)
         try:
             return run.wait()
         except BaseException:
             self._say(run.so_far())
-            if self._setting.seen is not None:
-                self._setting.seen(plan, run.so_far())
+            if self._seen is not None:
+                self._seen(plan, run.so_far())
             raise
 
     def _say(self, report: Report) -> None:
         for event in (*report.readmissions, *report.faults):
-            self._setting.say(str(event))
+            self._config.say(str(event))
 
     def _layout_of(self, plan: Plan) -> Layout:
         if self._layout is None or plan is not self._plan:
             self._plan, self._layout = plan, Layout.packed(plan.chunks)
-            self._staging = Staging.of(plan, self._layout) if self._setting.stage else None
+            self._staging = Staging.of(plan, self._layout) if self._config.stage else None
         return self._layout
 
     def _wrong(self, plan: Plan, layout: Layout) -> int:
         """Chunks of this node with wrong bytes, and pairs whose checksum the sender does not
         confirm.
         """
-        sender, group = self._sender, self._sender.group
+        sender, group = self._verbs, self._verbs.group
         wrong = verify.wrong(plan, layout, group.rank, sender.recv, self._round)
         for chunk in wrong[:SHOWN].tolist():
-            self._setting.say(
+            self._config.say(
                 f"chunk {chunk} from {group.names[plan.chunks.src[chunk]]} on rail "
                 f"{plan.rail[chunk]} is wrong"
             )
-        if not self._setting.checksums:
+        if not self._config.checksums:
             return len(wrong)
         sent = group.allgather(
             verify.checksums(plan, layout, group.rank, "send", sender.send).tolist()
@@ -122,4 +124,4 @@ class Together:
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's JSON value, by rank."""
-        return self._sender.group.allgather(value)
+        return self._verbs.group.allgather(value)

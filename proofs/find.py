@@ -1,6 +1,6 @@
 """Write `proofs/counterexamples/`: what the adversary finds, and the hand-made minimal ones.
 
-python -m railopt.symbolic.search.find            rewrite the folder; the same files every time
+python -m proofs.find            rewrite the folder; the same files every time
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from railopt.base.arrays import write_atomic
 from railopt.symbolic.registry import proofs_folder
-from railopt.symbolic.search.adversary import Found, smallest_gap, worst_lpt, worst_receive
+from railopt.symbolic.search.adversary import WorstInstance, smallest_gap, worst_lpt, worst_receive
 from railopt.symbolic.search.counterexamples import Record, policy_rails, replay
 from railopt.symbolic.search.oracle import (
     Instance,
@@ -197,7 +197,7 @@ def _t2() -> Iterator[tuple[str, Record]]:
         yield f"T2-lpt-receive-n{rails}.json", _received(worst_receive(rails))
 
 
-def _received(found: Found) -> Record:
+def _received(found: WorstInstance) -> Record:
     instance: Any = found.instance
     good = run_side_by_side(
         [instance], 1 + max(end for c in instance for end in c[:2]), found.rails, "equitable"

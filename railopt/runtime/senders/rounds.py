@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout, WriteList, rows_of, write_list
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders.report import Fault, Readmission
+from railopt.runtime.senders.report import LinkFault, Readmission
 from railopt.runtime.verbs.engine import PROTECTION, Engine, Link, LinkJob, describe
 from railopt.runtime.verbs.wiring import Wiring
 from railopt.runtime.verbs.work import Writes
+
+if TYPE_CHECKING:
+    from railopt.runtime.senders.failover import Failover
 
 READY, DONE = 0, 1
 ROUNDS = 1 << 15
@@ -45,7 +48,7 @@ def full_round(value: int, near: int) -> int:
 
 @dataclass
 class Transfer:
-    """A run as the exchange sees it: a plan, where its chunks lie, and what became of them.
+    """A run as its rounds see it: a plan, where its chunks lie, and what became of them.
 
     rail     int64 [C]: the rail that each chunk takes, as planned or as planned again
     done     the immediate that ends a job of the present round
@@ -55,7 +58,7 @@ class Transfer:
     layout: Layout
     begun: float
     rail: Ints
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[LinkFault] = field(default_factory=list)
     readmissions: list[Readmission] = field(default_factory=list)
     done: int = 0
 
@@ -84,25 +87,7 @@ def in_turn(writes: Writes, rows: Ints, count: int) -> list[tuple[Writes, Ints]]
     return [(writes.take(mask), rows[mask]) for mask in masks if mask.any()]
 
 
-class Mender(Protocol):
-    """Who is told that a link must be retired, and asked at the begin of a round for what dead
-    links left behind.
-    """
-
-    def fail(self, link: Link, cause: str) -> None:
-        """Retire a link."""
-
-    def admit(self, round_: int) -> list[Readmission]:
-        """A round begins: links that come back in it."""
-
-    def resume(self) -> None:
-        """The links of a round know their work."""
-
-    def on_message(self, peer: int, body: dict[str, Any]) -> bool:
-        """A peer's word on a link; whether it brings a run forward."""
-
-
-class Exchange:
+class Rounds:
     """What is owed in the present round, by us and to us; the engine's watcher.
 
     owed     peer -> its jobs that died with a link and were not announced again yet
@@ -113,7 +98,7 @@ class Exchange:
         self.group, self.wiring = group, wiring
         self.engine = Engine([rail.cq for rail in wiring.rails], self)
         self.engine.links = wiring.links
-        self.mender: Mender | None = None
+        self.failover: Failover | None = None
         self.lock = threading.RLock()
         self.round, self.activity, self.closed = 0, 0, False
         self.running: Transfer | None = None
@@ -131,11 +116,11 @@ class Exchange:
         """Start the round of one stage: tell the peers that our memory is ready, queue our jobs,
         know what to expect.
         """
-        assert self.mender is not None
+        assert self.failover is not None
         self.running, self.round = transfer, self.round + 1
         plan, rank = transfer.plan, self.group.rank
         transfer.done = immediate(DONE, self.round, plan.digest)
-        transfer.readmissions += self.mender.admit(self.round)
+        transfer.readmissions += self.failover.admit(self.round)
         self._ready_on.clear()
         for peer in self._expect(plan, stage):
             self.tell_ready(peer)
@@ -151,7 +136,7 @@ class Exchange:
         )
         for peer in self.wiring.peers:
             self._open(peer)
-        self.mender.resume()
+        self.failover.resume()
 
     def _expect(self, plan: Plan, stage: int | None) -> list[int]:
         """Count one job of every link over which something will come: the peers that send it."""
@@ -247,10 +232,10 @@ class Exchange:
 
     def on_fault(self, link: Link, status: int, error: int) -> None:
         """A bad completion: a wrong request ends the run, anything else ends the link."""
-        assert self.mender is not None
+        assert self.failover is not None
         cause = describe(status, error)
         if status not in PROTECTION:
-            self.mender.fail(link, cause)
+            self.failover.fail(link, cause)
             return
         # also what a peer's memory says when its process is being torn down
         self.doomed(
@@ -298,11 +283,11 @@ class Exchange:
 
     def on_message(self, peer: int, body: dict[str, Any]) -> None:
         """In the reader's thread: a peer's word on a link that died or may come back."""
-        assert self.mender is not None
+        assert self.failover is not None
         try:
             with self.lock:
                 if not self.closed:
-                    self.activity += self.mender.on_message(peer, body)
+                    self.activity += self.failover.on_message(peer, body)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self.broken(
                 BackendError(
@@ -335,7 +320,7 @@ class Exchange:
         """While nothing happens, ask after the queue pairs to the peers that are waited for, less
         and less often: one that is gone took its completions along, so none says that it failed.
         """
-        assert self.mender is not None
+        assert self.failover is not None
         now = time.monotonic()
         if not self._idle_since:
             self._idle_since, self._look_s = now, LOOK_S
@@ -345,7 +330,7 @@ class Exchange:
         for peer in self._waited_for():
             for link in self.wiring.living(peer):
                 if cause := link.qp.lost():
-                    self.mender.fail(link, cause)
+                    self.failover.fail(link, cause)
 
     def give_up(self, error: BaseException) -> None:
         """End the run here and tell the others why."""

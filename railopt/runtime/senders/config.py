@@ -1,18 +1,18 @@
-"""What a sender is opened with, and what an opened one does: carry plans out, start to end."""
+"""What a sender is opened with, and the entry of a table of senders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import NamedTuple, TextIO
 
 from railopt.base.errors import InputError
 from railopt.model.plan import Plan
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.launch import Launch
 from railopt.runtime.rendezvous.meet import Meeting
-from railopt.runtime.senders.protocol import Sender
+from railopt.runtime.senders.carrier import Carrier
 from railopt.runtime.senders.report import Report
 from railopt.runtime.verbs.rails import Options
 
@@ -22,7 +22,7 @@ def _silent(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SenderConfig:
     """Everything that some sender needs to be opened; each takes what concerns it.
 
     room         the layout of the largest plan to come: how large buffers must be
@@ -53,65 +53,21 @@ class Setting:
     seen: Callable[[Plan, Report], None] | None = None
 
 
-def require_ranks(setting: Setting) -> None:
+def require_ranks(config: SenderConfig) -> None:
     """Refuse another number of ranks than the plan has nodes."""
-    nodes, size = len(setting.room.send_bytes), setting.launch.size
+    nodes, size = len(config.room.send_bytes), config.launch.size
     if nodes != size:
         raise InputError(
             f"the plan is for {nodes} nodes, this run has {size} ranks (one process a node)"
         )
 
 
-class Carrier(Protocol):
-    """An opened sender."""
-
-    def carry(self, plan: Plan) -> Report:
-        """Fill, start on all ranks, run, verify: the report of this rank."""
-        ...
-
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's JSON value, by rank."""
-        ...
-
-
-class Alone:
-    """The carrier of a sender that has no other ranks and verifies by itself."""
-
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
-
-    def carry(self, plan: Plan) -> Report:
-        """Run and wait."""
-        return self._sender.run(plan).wait()
-
-    def gather(self, value: Any) -> list[Any]:
-        """The value of the one rank."""
-        return [value]
-
-
-class Watched:
-    """A carrier whose runs `seen` is told of."""
-
-    def __init__(self, carrier: Carrier, seen: Callable[[Plan, Report], None]) -> None:
-        self._carrier, self._seen = carrier, seen
-
-    def carry(self, plan: Plan) -> Report:
-        """Run, tell, and hand on."""
-        report = self._carrier.carry(plan)
-        self._seen(plan, report)
-        return report
-
-    def gather(self, value: Any) -> list[Any]:
-        """As the carrier does."""
-        return self._carrier.gather(value)
-
-
-class Kind(NamedTuple):
+class SenderKind(NamedTuple):
     """A sender by its name: how it is opened, a line of help, which options of a command act on it
     (see `LAUNCH`, `MEETING`, `RAILS`), and whether its runs move bytes, so that they can be timed.
     """
 
-    opened: Callable[[Setting], AbstractContextManager[Carrier]]
+    opened: Callable[[SenderConfig], AbstractContextManager[Carrier]]
     help: str
     takes: frozenset[str]
     moves: bool = True
