@@ -16,7 +16,7 @@ MUTANTS := 1
 unexport PYTHONDONTWRITEBYTECODE
 TORCH_TESTS := numpy scipy numba matplotlib pytest hypothesis
 
-.PHONY: help setup demo test test-fast test-newest test-lowest test-brute-force test-wheel lint bench \
+.PHONY: help setup demo test test-fast test-interpreted test-newest test-lowest test-brute-force test-wheel lint bench \
   bench-gpu experiments test-browser test-torch test-fabric proofs verified test-verified test-rdma \
   test-rdma-nightly soak bench-solver docs test-docs test-examples clean
 help:            ## list the targets
@@ -41,6 +41,8 @@ test: $(VENV)/.test             ## unit, property and contract tests; no system 
 	$(if $(RECORD),RAILOPT_RECORD="$(abspath $(RECORD))") $(PYTEST) $(if $(RECORD),-p tests.proofs.recording) $(PYTEST_ARGS) $(TESTS)
 test-fast: $(VENV)/.test        ## what to run at every save: the unit tests that are not slow
 	$(PYTEST) -m 'not slow' tests/unit
+test-interpreted: $(VENV)/.test ## property and contract tests with no kernel compiled
+	RAILOPT_COMPILE=never $(PYTEST) $(PYTEST_ARGS) -m 'not slow' tests/property tests/contract
 test-newest:                    ## tests of most rooms, slow ones left out, on the newest Python of this machine, with the newest dependencies
 	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS="$(ROOMS)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
@@ -65,8 +67,8 @@ test-docs: $(VENV)/.docs        ## every code block of the site runs; the site i
 	NO_MKDOCS_2_WARNING=1 $(PYTEST) tests/docs --ignore tests/docs/test_examples.py
 test-examples: $(VENV)/.docs    ## every script of examples/ runs
 	$(PYTEST) tests/docs/test_examples.py
-bench: $(VENV)/.test            ## speed as ratios against named peers, side by side (BENCH_ARGS=--json for data)
-	$(PY) -m tests.bench $(BENCH_ARGS)
+bench: $(VENV)/.test            ## speed as ratios against named peers, side by side, kernels compiled (BENCH_ARGS=--json for data)
+	RAILOPT_COMPILE=always $(PY) -m tests.bench $(BENCH_ARGS)
 bench-solver: $(VENV)/.test     ## the exact solver against its goals, its peers in the same run (BENCH_ARGS="--seed 7", --quick, --json; --help for more)
 	$(PY) -m tests.bench.solver_bench $(BENCH_ARGS)
 	$(PY) -m tests.bench.solver_coupled $(BENCH_ARGS)
@@ -97,10 +99,10 @@ test-rdma-nightly: $(VENV)/.test ## all scenarios of that guest, two guests, and
 soak: $(VENV)/.test             ## SOAK_FAULTS=200 random faults in that guest, seeded with SOAK_SEED: nothing lost, nothing left
 	tests/hardware/guest/prepare.sh .cache/guest
 	SOAK_FAULTS=$${SOAK_FAULTS:-200} SOAK_SEED=$${SOAK_SEED:-0} $(PY) -m pytest tests/hardware -m soak
-test-wheel: $(VENV)/.test       ## the wheel in an empty environment (not compiled, which takes longer than all it does), and with numpy and numba alone; wheel and sdist built twice, the same bytes
+test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with numpy and numba alone; wheel and sdist built twice, the same bytes
 	rm -rf dist .cache/wheel && $(PIP) wheel --no-deps -w dist . && $(PY) -m venv .cache/wheel
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl
-	cd .cache && NUMBA_DISABLE_JIT=1 wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
+	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
 	$(PIP) wheel --no-deps -w .cache/again . && cmp dist/railopt-*.whl .cache/again/railopt-*.whl
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install hatchling
 	.cache/wheel/bin/python -m hatchling build -t sdist -d dist && find docs examples -exec touch {} +
