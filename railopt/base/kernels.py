@@ -43,9 +43,9 @@ IMPORT_S, LOAD_S, COMPILE_S = 0.3, 0.05, 1.5
 ELEMENT_S = 1e-5  # a kernel that is interpreted takes about so long per element of its arrays
 
 _parts: list[tuple[Any, Callable[..., Any], dict[str, Any]]] = []  # what numba will be told of
-_interpreted_s = 0.0  # CPU seconds spent so far on interpreting, of all kernels
-_compiling_s = 0.0  # wall seconds spent so far on compiling and loading
-_cache_usable = True
+# of all kernels: CPU seconds spent on interpreting, wall seconds on compiling and loading; and
+# whether numba's cache can be used
+_totals: dict[str, Any] = {"interpreted": 0.0, "compiling": 0.0, "cache": True}
 _warned: set[str] = set()
 
 
@@ -62,7 +62,7 @@ def compiling_s() -> float:
     """Wall seconds that this process has spent on compiling kernels and on loading them: what a
     time limit leaves out, since it is paid once per machine.
     """
-    return _compiling_s
+    return float(_totals["compiling"])
 
 
 def part(function: Any = None, **options: Any) -> Any:
@@ -81,29 +81,144 @@ def kernel(function: Any = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda given: kernel(given, **options)
-    compiled: Callable[..., Any] | None = None
-    spent_s = 0.0
+    state = _Kernel(function, options)
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        nonlocal compiled, spent_s
-        if compiled is not None:
-            return compiled(*args)
-        if _pays(function, spent_s, args):
-            compiled = _compiled(function, options, args)
-            return compiled(*args)
-        began = time.process_time()
-        try:
-            return _unboxed(function(*args))
-        finally:
-            took = time.process_time() - began
-            spent_s += took
-            _add(took)
+        if state.compiled is not None:
+            return state.compiled(*args)
+        return state.compile(args)(*args) if state.pays(args) else state.interpret(args)
 
     del call.__wrapped__
     call.plain = function  # type: ignore[attr-defined]
     _callable_from_kernels(call, function, options)
     return call
+
+
+class _Kernel:
+    """A function, what interpreting it has cost so far, and its compiled form once there is one."""
+
+    def __init__(self, function: FunctionType, options: dict[str, Any]) -> None:
+        self.function, self.options = function, options
+        self.compiled: Callable[..., Any] | None = None
+        self._jitted: Any = None
+        self._spent_s = 0.0  # CPU time
+
+    def _plain(self, *args: Any) -> Any:
+        return _unboxed(self.function(*args))
+
+    def interpret(self, args: tuple[Any, ...]) -> Any:
+        """Run the function as plain Python, and count what it takes."""
+        began = time.process_time()
+        try:
+            return self._plain(*args)
+        finally:
+            took = time.process_time() - began
+            self._spent_s += took
+            _totals["interpreted"] += took
+
+    def pays(self, args: tuple[Any, ...]) -> bool:
+        """Whether compiled code is worth its price now."""
+        mode = compile_mode()
+        if mode != "auto":
+            return mode == "always"
+        coming_s = ELEMENT_S * sum(map(_elements, args))
+        spent_s = _totals["interpreted"] + coming_s
+        if spent_s < (LOAD_S if "numba" in sys.modules else IMPORT_S):
+            return False
+        if self._spent_s + coming_s >= COMPILE_S:
+            return True
+        return self._spent_s + coming_s >= LOAD_S and self._in_cache()
+
+    def compile(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        """The function, compiled for arguments such as these, and for others at their first call;
+        interpreted where that fails.
+        """
+        began = time.perf_counter()
+        self.compiled = self._first_compiled(args)
+        _totals["compiling"] += time.perf_counter() - began
+        return self.compiled
+
+    def _first_compiled(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        numba = _numba()
+        if numba is None:
+            return self._plain
+        jitted = self._with_cache()
+        try:
+            jitted.compile(tuple(map(numba.typeof, args)))
+        except Exception as error:
+            return self._mended(args, error)
+
+        def call(*args: Any) -> Any:
+            try:
+                return jitted(*args)
+            except Exception as error:
+                if not _failed_to_compile(jitted, args, error):
+                    raise
+                self.compiled = self._mended(args, error)
+                return self.compiled(*args)
+
+        return call
+
+    def _with_cache(self) -> Any:
+        """numba's function, with a cache where a folder for it can be written."""
+        if self._jitted is None:
+            numba = _numba()
+            try:
+                self._jitted = numba.njit(cache=_totals["cache"], **self.options)(self.function)
+            except (OSError, RuntimeError) as error:
+                _give_up_cache(error)
+                self._jitted = numba.njit(**self.options)(self.function)
+        return self._jitted
+
+    def _indexes(self) -> list[Path]:
+        """The files in which numba's cache says what it has of this function.  Where another numba
+        names them otherwise none are found, which costs time alone.
+        """
+        folder = getattr(self._with_cache().stats, "cache_path", None)
+        code = self.function.__code__
+        name = f"{Path(code.co_filename).stem}.{self.function.__qualname__}-{code.co_firstlineno}"
+        return sorted(Path(folder).glob(f"{name}.*.nbi")) if folder else []
+
+    def _in_cache(self) -> bool:
+        return _numba() is not None and bool(self._indexes())
+
+    def _mended(self, args: tuple[Any, ...], error: Exception) -> Callable[..., Any]:
+        """The function compiled without what its cache has, which may be damaged or of another
+        version; without a cache where that can't be written; as it is where numba gives up.
+        """
+        numba = _numba()
+        tries: tuple[bool, ...] = (False,)
+        if isinstance(error, numba.NumbaError):
+            tries = ()
+        elif not isinstance(error, OSError) and self._dropped():
+            tries = (True, False)
+        for cache_too in tries:
+            if not cache_too:
+                _give_up_cache(error)
+            jitted = numba.njit(cache=cache_too, **self.options)(self.function)
+            try:
+                jitted.compile(tuple(map(numba.typeof, args)))
+            except Exception as again:
+                error = again
+            else:
+                return jitted
+        reason = [*str(error).strip().splitlines(), type(error).__name__][0]
+        _say(
+            f"{self.function.__module__}.{self.function.__name__} is interpreted, which is slower: "
+            f"numba {numba.__version__} does not compile it ({reason})"
+        )
+        return self._plain
+
+    def _dropped(self) -> bool:
+        """Whether what the cache has of this function could be deleted."""
+        try:
+            for index in self._indexes():
+                index.unlink()
+        except OSError:
+            return False
+        _say("files in numba's cache that can't be read are replaced")
+        return True
 
 
 def _unboxed(value: Any) -> Any:
@@ -116,40 +231,11 @@ def _unboxed(value: Any) -> Any:
     return value
 
 
-def _add(seconds: float) -> None:
-    global _interpreted_s
-    _interpreted_s += seconds
-
-
-def _pays(function: FunctionType, spent_s: float, args: tuple[Any, ...]) -> bool:
-    """Whether compiled code is worth its price now."""
-    mode = compile_mode()
-    if mode != "auto":
-        return mode == "always"
-    coming_s = ELEMENT_S * sum(map(_elements, args))
-    if "numba" not in sys.modules and _interpreted_s + coming_s < IMPORT_S:
-        return False
-    return spent_s + coming_s >= (LOAD_S if _in_cache(function) else COMPILE_S)
-
-
 def _elements(value: Any) -> int:
     """How many numbers an argument's arrays hold."""
     if isinstance(value, np.ndarray):
         return value.size
     return sum(map(_elements, value)) if isinstance(value, tuple) else 0
-
-
-@cache
-def _in_cache(function: FunctionType) -> bool:
-    """Whether numba's cache seems to have a function.
-
-    A wrong answer, where another numba names its files otherwise, costs time alone.
-    """
-    file = Path(function.__code__.co_filename)
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    name = f"{file.stem}.{function.__qualname__}-{function.__code__.co_firstlineno}.*.nbi"
-    folders = Path(given).glob(f"{file.parent.name}_*") if given else [file.parent / "__pycache__"]
-    return any(next(folder.glob(name), None) for folder in folders)
 
 
 def _callable_from_kernels(name: Any, function: Any, options: dict[str, Any]) -> None:
@@ -181,87 +267,18 @@ def _numba() -> Any:
     return numba
 
 
-def _compiled(
-    function: FunctionType, options: dict[str, Any], args: tuple[Any, ...]
-) -> Callable[..., Any]:
-    """The function, compiled for arguments such as these, and for others at their first call;
-    interpreted where that fails.
-    """
-    global _compiling_s
-    began = time.perf_counter()
-    try:
-        return _compiled_or_not(function, options, args)
-    finally:
-        _compiling_s += time.perf_counter() - began
-
-
-def _compiled_or_not(
-    function: FunctionType, options: dict[str, Any], args: tuple[Any, ...]
-) -> Callable[..., Any]:
-    numba = _numba()
-    if numba is None:
-        return function
-    jitted = _jitted(numba, function, options)
-    try:
-        jitted.compile(tuple(map(numba.typeof, args)))
-    except Exception as error:
-        jitted = _without_cache(numba, function, options, args, error)
-
-    def call(*args: Any) -> Any:
-        nonlocal jitted
-        try:
-            return jitted(*args)
-        except Exception as error:
-            if not _failed_to_compile(numba, jitted, args, error):
-                raise
-            jitted = _without_cache(numba, function, options, args, error)
-            return jitted(*args)
-
-    return call
-
-
-def _jitted(numba: Any, function: FunctionType, options: dict[str, Any]) -> Any:
-    """numba's function, with a cache where a folder for it can be written."""
-    if _cache_usable:
-        try:
-            return numba.njit(cache=True, **options)(function)
-        except (OSError, RuntimeError) as error:
-            _give_up_cache(error)
-    return numba.njit(**options)(function)
-
-
-def _failed_to_compile(numba: Any, jitted: Any, args: tuple[Any, ...], error: Exception) -> bool:
+def _failed_to_compile(jitted: Any, args: tuple[Any, ...], error: Exception) -> bool:
     """Whether an error is one of compiling, loading or saving, and not one that the kernel raised:
     no kernel raises OSError, and what was compiled is listed.
     """
+    numba = _numba()
     if isinstance(error, OSError | numba.NumbaError):
         return True
     return tuple(map(numba.typeof, args)) not in jitted.signatures
 
 
-def _without_cache(
-    numba: Any, function: FunctionType, options: dict[str, Any], args: tuple[Any, ...], error: Any
-) -> Callable[..., Any]:
-    """The function compiled without numba's cache, which may be full or damaged; else as it is."""
-    if not isinstance(error, numba.NumbaError):
-        _give_up_cache(error)
-        jitted = numba.njit(**options)(function)
-        try:
-            jitted.compile(tuple(map(numba.typeof, args)))
-            return jitted
-        except Exception as again:
-            error = again
-    reason = str(error).strip().splitlines()
-    _say(
-        f"{function.__module__}.{function.__name__} is interpreted, which is slower: numba "
-        f"{numba.__version__} does not compile it ({reason[0] if reason else type(error).__name__})"
-    )
-    return function
-
-
 def _give_up_cache(error: Exception) -> None:
-    global _cache_usable
-    _cache_usable = False
+    _totals["cache"] = False
     _say(
         f"numba's cache can't be used ({type(error).__name__}: {error}): kernels are compiled "
         "anew; empty the folder, or name another in NUMBA_CACHE_DIR"

@@ -1,0 +1,104 @@
+"""What the fast twins of policies and the exchanges of `spill` gain, each left out in turn, on
+traffic whose seeds were drawn once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib import import_module
+from itertools import product
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from railopt import Chunks, Fabric, gap, plan, workloads
+from railopt.policies import equal_pairs, equal_rails, spill_swaps, unequal_rails
+from tests.bench import best, drawn_seeds
+
+
+class Ablation(NamedTuple):
+    """One row: what was left out, the lines that it takes, what it gains."""
+
+    name: str
+    lines: int
+    gain: str
+
+
+def lines(*modules: ModuleType) -> int:
+    return sum(len(inspect.getsource(module).splitlines()) for module in modules)
+
+
+@contextmanager
+def without(module: ModuleType, **names: Any) -> Iterator[None]:
+    """Other values for names of a module."""
+    kept = {name: getattr(module, name) for name in names}
+    for name, value in names.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(module, name, value)
+
+
+def _million(seed: int) -> tuple[Fabric, Chunks]:
+    """128 senders with 8,192 chunks each of uniform sizes."""
+    rng, count = np.random.default_rng(seed), 128 * 8192
+    src = np.repeat(np.arange(128), 8192)
+    dst = (src + 1 + rng.integers(0, 127, count)) % 128
+    size = rng.integers(1, 1 << 20, count)
+    return Fabric.uniform(128, 8), Chunks.from_arrays(src=src, dst=dst, size=size)
+
+
+def rows(number: int = 20261117) -> Iterator[Ablation]:
+    seeds = drawn_seeds(number, 12)
+    fabric, chunks = _million(seeds[0])
+    for policy, module in (("lpt", equal_rails), ("lpt-local", equal_pairs)):
+        call = partial(plan, fabric, chunks, policy)
+        with_it = best(call, 3, cpu=True)
+        with without(module, fits=lambda *_: False):
+            left_out = best(call, 3, cpu=True)
+        gain = f"{policy} of a million chunks: {1e3 * with_it:.0f} ms, {1e3 * left_out:.0f} without"
+        yield Ablation(f"{policy} on sorted words where rails are equal", lines(module), gain)
+    shared = lines(unequal_rails)
+    yield Ablation("lpt where rails differ (the plain twin, which is needed)", shared, "")
+    yield from _swaps(seeds)
+
+
+def _swaps(seeds: list[int]) -> Iterator[Ablation]:
+    """`spill` on whole flows and large chunks, healthy and beside a slow NIC, with and without its
+    exchanges: gap, and bytes moved over all bytes.
+    """
+    spill = import_module("railopt.policies.spill")
+    left_out: dict[str, dict[ModuleType, dict[str, Any]]] = {
+        "": {},
+        "relieve": {spill: {"_relieved": lambda *args: spill._settled(*args)}},
+        "trade_home": {spill_swaps: {"trade_home": lambda *_: 0}},
+    }
+    cases = list(product((3, 4, 8), (4, 8), ("flow", "4MiB", "1MiB"), ("1", "0.5"), seeds[:6]))
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in left_out}
+    for (nodes, rails, cap, speed, seed), (name, changes) in product(cases, left_out.items()):
+        fabric = Fabric.uniform(nodes, rails).degraded({(1, 2): speed})
+        chunks = workloads.moe(fabric, tokens=1024, skew=0.7, seed=seed).chunks(cap)
+        with ExitStack() as stack:
+            for module, names in changes.items():
+                stack.enter_context(without(module, **names))
+            made = plan(fabric, chunks, "spill")
+        found[name].append((float(gap(made, limit_s=0).gap), made.moved / chunks.total))
+    means = {name: 100 * np.mean(values, axis=0) for name, values in found.items()}
+    for name in ("relieve", "trade_home"):
+        gain = (
+            f"mean gap of {len(cases)} plans {means[''][0]:.3f} %, {means[name][0]:.3f} % without; "
+            f"moved {means[''][1]:.1f} %, {means[name][1]:.1f} % without"
+        )
+        size = len(inspect.getsource(spill_swaps).splitlines()) // 2
+        yield Ablation(f"`{name}` of `spill` (half of spill_swaps)", size, gain)
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(f"{row.name:<62} {row.lines:>5}  {row.gain}")
