@@ -27,6 +27,7 @@ from railopt.base import toml
 from railopt.base.errors import InputError, printable
 from railopt.base.tables import FORMS
 from railopt.base.units import parse_bytes, parse_time, shown
+from railopt.cli.parsing import Parser
 from railopt.model.fabric import Fabric
 
 NAME, VARIABLE = "railopt.toml", "RAILOPT_CONFIG"
@@ -51,9 +52,9 @@ class Config:
     sizes: Mapping[str, Any] = field(default_factory=dict)
     demanded: bool = False
 
-    def apply(self, parser: argparse.ArgumentParser) -> None:
+    def apply(self, parser: Parser) -> None:
         """Give a command's options these defaults."""
-        has = {action.dest for action in parser._actions}
+        has = {action.dest for action in parser.actions}
         taken = {name: Configured(text) for name, text in self.defaults.items() if name in has}
         parser.set_defaults(**taken)
         if self.demanded and not taken and not (self._has_fabric and "nodes" in has):
@@ -103,9 +104,9 @@ def taken_out(arguments: list[str]) -> tuple[str | None, list[str]]:
     return named, rest
 
 
-def serves(parser: argparse.ArgumentParser) -> bool:
+def serves(parser: Parser) -> bool:
     """Whether a command takes anything that a file could set: else none is looked for."""
-    return any(action.dest in (*DEFAULTS, "nodes") for action in parser._actions)
+    return any(action.dest in (*DEFAULTS, "nodes") for action in parser.actions)
 
 
 def find(named: str | None) -> Config | None:
