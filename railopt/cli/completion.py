@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
 
 def commands() -> Iterator[Command]:
     """Every command, from its parser."""
-    from railopt.cli.main import COMMANDS, _parser, options_of
+    from railopt.cli.main import COMMANDS, _parser
 
     for name in COMMANDS:
-        actions = options_of(_parser(name), name)._actions
+        actions = _parser(name).commands[name].actions
         options = [_option(action) for action in actions if action.option_strings]
         alone = [_words(action) for action in actions if not action.option_strings]
         files = any(not a.option_strings and not a.choices for a in actions)

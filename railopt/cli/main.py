@@ -8,12 +8,12 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from railopt import __version__
 from railopt.base.errors import RailoptError, did_you_mean, printable
 from railopt.base.kernels import compile_mode
 from railopt.cli.heartbeat import heartbeat
+from railopt.cli.parsing import MESSAGE, Parser
 
 # name -> (module, one line of help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -65,33 +65,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "print what makes a shell complete railopt's words"),
 }
 
-MESSAGE = 2000  # characters of an error that are shown
-
 EXIT_CODES = (
     "exit codes: 0 done, 1 bad input or usage, 2 not proved or infeasible, 3 back-end missing "
     "or crashed, 4 a check failed, 130 interrupted"
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with railopt's exit code for bad usage."""
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """argparse's, with the name that was perhaps meant."""
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as error:
-            error.message += did_you_mean(str(value), map(str, action.choices or ()))
-            raise
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: error: {printable(message, MESSAGE)}\n")
-
-
-def _parser(command: str | None) -> argparse.ArgumentParser:
+def _parser(command: str | None) -> Parser:
     """railopt's parser, with the options of one command."""
-    parser = _Parser(
+    parser = Parser(
         prog="railopt",
         description="Compute, prove and ship all-to-all plans for MoE training on rail fabrics.",
         epilog=f"{EXIT_CODES}.  Start with: railopt demo",
@@ -99,10 +81,10 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"railopt {__version__}")
     commands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+        dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
     for name, (module, text) in COMMANDS.items():
-        sub = commands.add_parser(
+        sub = parser.commands[name] = commands.add_parser(
             name,
             help=text,
             description=text[0].upper() + text[1:] + ".",
@@ -116,19 +98,13 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def options_of(parser: argparse.ArgumentParser, command: str) -> argparse.ArgumentParser:
-    """The parser of one command."""
-    group = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    found: argparse.ArgumentParser = group.choices[command]
-    return found
-
-
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     """The arguments; argparse ends the process where they are wrong."""
     parser = _parser(next((word for word in arguments if word in COMMANDS), None))
     args, extra = parser.parse_known_args(arguments)
     if extra:
-        known = options_of(parser, args.command)._option_string_actions
+        actions = parser.commands[args.command].actions
+        known = [name for action in actions for name in action.option_strings]
         odd = next((word for word in extra if word.startswith("-")), extra[0])
         meant = did_you_mean(odd.partition("=")[0], known)
         parser.error(f"unrecognized arguments: {' '.join(extra)}{meant}")

@@ -45,43 +45,53 @@ def everyone(group: Any, limit_s: float) -> Any:
     group = dist.group.WORLD if group is None else group
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
     key = (*ranks, backend, limit_s)
-    if not _level(group, _found(key), limit_s):
-        SHARED[key] = _new(ranks, backend, limit_s)
+    if not _all_have(group, _found(key), limit_s):
+        SHARED[key] = _new(ranks, backend, limit_s, by_all=_is_world(ranks))
     return SHARED[key]
 
 
-def _level(group: Any, found: Any, limit_s: float) -> bool:
-    """Let every rank of a group be in as many groups as the others; whether all have `found` the
-    same group among those that were made before.
-
-    PyTorch names a group that its members alone make by how many groups they are in already, and
-    members that would name it differently wait for each other: who is in fewer makes groups of
-    itself.
-    """
-    number = len(dist.distributed_c10d._world.pg_names)
+def _all_have(group: Any, found: Any, limit_s: float) -> bool:
+    """Whether all ranks of a group have `found` the same group among those made before."""
     name = 0 if found is None else mark(found.group_name)
-    every = gathered(group, np.array([number, name]), limit_s)
-    for _ in range(number, every[:, 0].max()):
-        _new([dist.get_rank()], "gloo", limit_s)
-    return bool((every[:, 1] == name).all()) and found is not None
+    every = gathered(group, np.array([name]), limit_s)
+    return bool((every == name).all()) and found is not None
 
 
 def _found(key: tuple[Any, ...]) -> Any:
     """The group that was made for `key` and not destroyed since; None if there is none."""
     group = SHARED.get(key)
-    return group if group in dist.distributed_c10d._world.pg_map else None
+    try:
+        dist.get_backend(group)
+    except ValueError:  # PyTorch knows it no more
+        return None
+    return group
 
 
 def made(fabric: Fabric, group: Any, limit_s: float) -> Groups:
     """Groups of the layout inside `group`; every rank of it calls this."""
     ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
-    inside = {}
-    for name, some in zip(("node", "rail"), members(fabric, dist.get_rank(group)), strict=True):
+    by_all, rank, inside = _is_world(ranks), dist.get_rank(group), {}
+    firsts = range(0, fabric.nodes * fabric.gpus, fabric.gpus), range(fabric.gpus)
+    for side, name in enumerate(("node", "rail")):
         key = (group.group_name, fabric.nodes, fabric.gpus, name, limit_s)
-        if _found(key) is None:
-            SHARED[key] = _new([ranks[i] for i in some], backend, limit_s)
-        inside[name] = SHARED[key]
+        if (mine := _found(key)) is None:
+            for some in (members(fabric, first)[side] for first in firsts[side]):
+                if rank in some or by_all:
+                    new = _new([ranks[i] for i in some], backend, limit_s, by_all=by_all)
+                    mine = new if rank in some else mine
+            SHARED[key] = mine
+        inside[name] = mine
     return Groups(**inside, all=group)
+
+
+def _is_world(ranks: list[int]) -> bool:
+    """Whether these are all ranks.
+
+    Then each of them makes every group, as PyTorch asks for.  A group of some ranks makes its own
+    without the others; PyTorch names such groups by how many groups a rank is in, so its ranks must
+    be in equally many.
+    """
+    return len(ranks) == dist.get_world_size()
 
 
 def members(fabric: Fabric, rank: int) -> tuple[range, range]:
@@ -117,11 +127,11 @@ def checked(fabric: Any, groups: Any, group: Any) -> str:
     return ""
 
 
-def _new(ranks: list[int], backend: str, limit_s: float) -> Any:
+def _new(ranks: list[int], backend: str, limit_s: float, *, by_all: bool) -> Any:
+    """A group, made by all ranks of the world, or by its own."""
+    wait = timedelta(seconds=limit_s)
     try:
-        return dist.new_group(
-            ranks, timedelta(seconds=limit_s), backend=backend, use_local_synchronization=True
-        )
+        return dist.new_group(ranks, wait, backend=backend, use_local_synchronization=not by_all)
     except (RuntimeError, ValueError) as error:
         raise lost(
             f"rank {dist.get_rank()}: the process group of ranks {ranks} can't be made; a rank is "

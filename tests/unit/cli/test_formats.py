@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from railopt import Fabric
-from railopt.cli.main import COMMANDS, _parser, options_of
+from railopt.cli.main import COMMANDS, _parser
 from railopt.sweep import instance, results, spec
 from tests.readings import save_ports
 
@@ -100,7 +100,7 @@ def test_every_table_in_every_form(
 
 def test_every_command_with_a_table_takes_a_format() -> None:
     for command in COMMANDS:
-        text = options_of(_parser(command), command).format_help()
+        text = _parser(command).commands[command].format_help()
         has_table = command not in NO_FORMAT
         assert ("--format" in text) == has_table, command
     assert set(TABLES) | NO_FORMAT | NOT_TRIED == set(COMMANDS)

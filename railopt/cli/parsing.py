@@ -1,0 +1,61 @@
+"""argparse with railopt's exit code for bad usage, and the name that was perhaps meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import Any
+
+from railopt.base.errors import did_you_mean, printable
+
+MESSAGE = 2000  # characters of an error that are shown
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
+
+
+class _Group:
+    """A group of argparse's whose arguments go into a list, too."""
+
+    def __init__(self, group: Any, actions: list[argparse.Action]) -> None:
+        self._group, self._list = group, actions
+
+    def add_argument(self, *args: Any, **options: Any) -> argparse.Action:
+        self._list.append(self._group.add_argument(*args, **options))
+        return self._list[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._group, name)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that knows its arguments.
+
+    actions    its arguments, in the order in which they were added
+    commands   name -> parser of each command
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.actions: list[argparse.Action] = []
+        self.commands: dict[str, Parser] = {}
+        super().__init__(*args, **options)
+
+    def add_argument(self, *args: Any, **options: Any) -> argparse.Action:
+        """argparse's; the argument is remembered."""
+        self.actions.append(super().add_argument(*args, **options))
+        return self.actions[-1]
+
+    def add_argument_group(self, *args: Any, **options: Any) -> Any:
+        """argparse's; its arguments are remembered, too."""
+        return _Group(super().add_argument_group(*args, **options), self.actions)
+
+    def add_mutually_exclusive_group(self, **options: Any) -> Any:
+        """argparse's; its arguments are remembered, too."""
+        return _Group(super().add_mutually_exclusive_group(**options), self.actions)
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """End the process with exit code 1."""
+        if found := CHOICE.search(message):
+            choices = [word.strip("' ") for word in found[2].split(",")]
+            message += did_you_mean(found[1], choices)
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: error: {printable(message, MESSAGE)}\n")

@@ -1,0 +1,151 @@
+"""No private name of another package is used, and no hook of Python's is replaced."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import railopt
+
+ROOT = Path(railopt.__file__).parent
+PUBLIC = {"_asdict", "_fields", "_make", "_replace"}  # of named tuples, documented as such
+PRIVATE_PACKAGES = ("numba.core", "llvmlite")
+HOOKS = {"sys.excepthook", "sys.unraisablehook", "signal.set_wakeup_fd", "gc.freeze"}
+HOOKS |= {"sys.settrace", "sys.setprofile", "threading.excepthook", "builtins.__import__"}
+EXEMPT = ROOT / "runtime" / "verbs" / "null.py"  # a driver without hardware, for tests alone
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__") and name not in PUBLIC
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b.c` of such an expression; "" of any other."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (start := dotted(node.value)):
+        return f"{start}.{node.attr}"
+    return ""
+
+
+def own_names(trees: list[ast.Module]) -> set[str]:
+    """Private names that are defined here: functions, classes, variables, fields, attributes of
+    self.
+    """
+    names: set[str] = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and dotted(node.value) in ("self", "cls"):
+            names |= {node.attr} if isinstance(node.ctx, ast.Store) else set()
+    return names
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """Local name -> what it stands for, of all imports at any depth."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                found[alias.asname or first] = alias.name if alias.asname else first
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return found
+
+
+def tricks(tree: ast.Module, own: set[str]) -> Iterator[str]:
+    """What a module must not do.
+
+    own   private names of this package: `x._name` of one of them is taken for ours, unless x is
+          an import of another package
+    """
+    names = imported(tree)
+    for node in ast.walk(tree):
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        for module in modules:
+            foreign = not module.startswith(("railopt.", "__future__"))
+            if module.startswith(PRIVATE_PACKAGES) or (
+                foreign and any(map(private, module.split(".")))
+            ):
+                yield f"{node.lineno}: import of {module}"
+        if isinstance(node, ast.Attribute):
+            root = dotted(node).partition(".")[0]
+            meant = dotted(node).replace(root, names.get(root, root), 1) if root else ""
+            foreign = root in names and not names[root].startswith("railopt")
+            if meant in HOOKS:
+                yield f"{node.lineno}: {meant}"
+            if private(node.attr) and (foreign or node.attr not in own):
+                yield f"{node.lineno}: {dotted(node) or '...'}.{node.attr}".replace(
+                    f".{node.attr}.{node.attr}", f".{node.attr}"
+                )
+        if isinstance(node, ast.Name) and names.get(node.id) in HOOKS:
+            yield f"{node.lineno}: {names[node.id]}"
+        if isinstance(node, ast.Call) and dotted(node.func) in ("getattr", "setattr", "delattr"):
+            name = node.args[1] if len(node.args) > 1 else None
+            if (
+                isinstance(name, ast.Constant)
+                and private(str(name.value))
+                and name.value not in own
+            ):
+                yield f"{node.lineno}: {dotted(node.func)} of {name.value}"
+
+
+def test_the_package_does_without() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
+    own = own_names(list(trees.values()))
+    wrong = [
+        f"{path.relative_to(ROOT)}:{said}"
+        for path, tree in trees.items()
+        if path != EXEMPT
+        for said in tricks(tree, own)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "import torch.distributed as dist\nlen(dist.distributed_c10d._world.pg_names)",
+        "import numba\nnumba._dispatcher",
+        "from numba.core import event",
+        "import numba.core.event",
+        "def f():\n    from llvmlite import ir",
+        "from argparse import _SubParsersAction",
+        "import _thread",
+        "import sys\nsys.excepthook = print",
+        "import sys as s\ns.unraisablehook = print",
+        "from signal import set_wakeup_fd\nset_wakeup_fd(3)",
+        "import gc\ngc.freeze()",
+        "def f(parser):\n    return parser._actions",
+        "def f(parser):\n    return getattr(parser, '_actions')",
+        "import json\njson._ours()",  # the name is ours, the module is not
+    ],
+)
+def test_what_is_bad_is_found(bad: str) -> None:
+    assert list(tricks(ast.parse(bad), {"_ours"})), bad
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "class A:\n    def f(self):\n        return self._ours",
+        "def f(box):\n    return box._ours",
+        "from railopt.sim import events\nevents._ours",
+        "from __future__ import annotations",
+        "def f(row):\n    return row._replace(a=1), row.__dict__",
+        "import sys\nsys.exit(1)",
+    ],
+)
+def test_what_is_ours_or_public_is_not(good: str) -> None:
+    assert list(tricks(ast.parse(good), {"_ours"})) == []
