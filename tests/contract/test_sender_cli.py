@@ -17,8 +17,8 @@ from railopt import Fabric
 from railopt.base.errors import BackendError, InputError
 from railopt.cli.main import main
 from railopt.runtime.carried import Carried
-from railopt.runtime.senders import together
 from railopt.runtime.senders import verbs as verbs_sender
+from railopt.runtime.senders import verbs_carrier
 from railopt.runtime.verbs import devices, wiring
 from tests.contract.sender_world import SECRET, free_port, small_plan
 from tests.doubles.null_verbs import NullLibrary
@@ -273,7 +273,7 @@ def null_devices(monkeypatch: pytest.MonkeyPatch) -> NullLibrary:
     lib = NullLibrary([f"null{k}_{n}" for k in range(2) for n in range(2)])
     monkeypatch.setattr(wiring, "libibverbs", lambda: lib)
     found = [devices.DeviceInfo(f"null{k}_{n}", "-", -1, (), ()) for k in "01" for n in "01"]
-    monkeypatch.setattr(together, "list_devices", lambda gids: found)
+    monkeypatch.setattr(verbs_carrier, "list_devices", lambda gids: found)
     monkeypatch.setenv("RAILOPT_SECRET", SECRET.decode())
     return lib
 

@@ -11,7 +11,6 @@ import pytest
 
 from railopt import Plan
 from railopt.base.errors import BackendError
-from railopt.runtime.senders import exchange
 from railopt.runtime.senders.verbs import Verbs
 from railopt.runtime.verbs import structs as s
 from railopt.runtime.verbs.rails import Damping, Options
@@ -23,7 +22,7 @@ QUICK = Options(batch=4, depth=16, stall_s=20, damping=Damping(0.01, 0.05, 0.0))
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "NEWS_S", 0.5)
+    monkeypatch.setattr("railopt.runtime.senders.rounds.NEWS_S", 0.5)
 
 
 def probes() -> int:

@@ -26,7 +26,6 @@ from railopt.runtime.carried import Carried
 from railopt.runtime.payload import verify
 from railopt.runtime.payload.layout import Layout
 from railopt.runtime.rendezvous.wire import PeerLost
-from railopt.runtime.senders import exchange
 from railopt.runtime.senders.replan import replan
 from railopt.runtime.senders.report import LinkFault
 from railopt.runtime.senders.rounds import ROUNDS, full_round, immediate
@@ -44,7 +43,7 @@ PATH = [status for status in BAD if status not in PROTECTION]
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "NEWS_S", 0.5)
+    monkeypatch.setattr("railopt.runtime.senders.rounds.NEWS_S", 0.5)
 
 
 def with_fault(world: World, plan: Any, status: int, after: int, rounds: int = 2) -> list[Any]:

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.test_check_hostile import CERTIFICATES
 
 from railopt import check
 from railopt.base.errors import BackendError, FormatError, printable
 from railopt.evidence import verified
 from railopt.symbolic.search import counterexamples
 from tests.proofs.saying import said
+from tests.unit.test_checker_hostile import CERTIFICATES
 
 kernel = importlib.import_module("railopt.checker")
 ROOT = Path(__file__).resolve().parents[2]
