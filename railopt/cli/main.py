@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from railopt import __version__
-from railopt.base.errors import RailoptError, did_you_mean, printable
+from railopt.base.errors import BackendError, RailoptError, did_you_mean, printable
+from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.interrupts import KeepInterrupts
 from railopt.cli import config
 from railopt.cli.companion import companion
@@ -171,6 +172,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except RailoptError as error:
         return _failed(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in PACKAGES or installed(package):
+            raise
+        return _failed(missing(package, f"railopt {args.command}"), BackendError.exit_code)
     except KeyboardInterrupt:
         return _interrupted()
     except BrokenPipeError:
