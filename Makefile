@@ -28,11 +28,11 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
 	  $(PYTHON) -m pip install -q --target .tools virtualenv && PYTHONPATH=.tools $(PYTHON) -m virtualenv -q $(VENV); }
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
-	$(INSTALL) -e . && touch $@
+	$(INSTALL) -e '.[solve,prove,plot]' && touch $@
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) -e '.[test]' && touch $@ $(VENV)/.base
 $(VENV)/.lint: pyproject.toml | $(VENV)/bin/python
-	$(INSTALL) -e '.[lint]' && touch $@ $(VENV)/.base
+	$(INSTALL) -e '.[lint]' && touch $@
 
 setup: $(VENV)/.base            ## create .venv and install railopt into it
 demo: $(VENV)/.base             ## the main job: every policy on a skewed MoE all-to-all, bounds, gaps, a picture
@@ -47,7 +47,7 @@ test-newest:                    ## tests of most rooms, slow ones left out, on t
 	$(MAKE) test VENV=.cache/newest PYTHON="$$(sh tests/newest_python.sh)" TESTS="$(ROOMS)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/newest/numba"
 test-lowest:                    ## tests that lean on dependencies, slow ones left out, with the lowest that pyproject.toml allows
-	mkdir -p .cache && $(PYTHON) tests/lowest.py sweep test > .cache/lowest.txt
+	mkdir -p .cache && $(PYTHON) tests/lowest.py test > .cache/lowest.txt
 	$(MAKE) test VENV=.cache/lowest CONSTRAINTS=.cache/lowest.txt TESTS="$(LEANING)" PYTEST_ARGS="$(PYTEST_ARGS) -m 'not slow'" \
 	  NUMBA_CACHE_DIR="$(CURDIR)/.cache/lowest/numba"
 test-brute-force: $(VENV)/.test ## INSTANCES=10000 tiny instances against brute force: never a wrong "proved"
@@ -99,10 +99,16 @@ test-rdma-nightly: $(VENV)/.test ## all scenarios of that guest, two guests, and
 soak: $(VENV)/.test             ## SOAK_FAULTS=200 random faults in that guest, seeded with SOAK_SEED: nothing lost, nothing left
 	tests/hardware/guest/prepare.sh .cache/guest
 	SOAK_FAULTS=$${SOAK_FAULTS:-200} SOAK_SEED=$${SOAK_SEED:-0} $(PY) -m pytest tests/hardware -m soak
-test-wheel: $(VENV)/.test       ## the wheel in an empty environment, and with numpy and numba alone; wheel and sdist built twice, the same bytes
+# tests/beside/: what vLLM and SGLang require, as constraints that railopt with its extras must be able to meet
+BESIDE := solve,prove,plot,sweep
+test-wheel: $(VENV)/.test       ## the wheel alone, then with plots, beside vLLM and SGLang, and with numpy and numba alone; wheel and sdist built twice, the same bytes
 	rm -rf dist .cache/wheel && $(PIP) wheel --no-deps -w dist . && $(PY) -m venv .cache/wheel
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install dist/railopt-*.whl
-	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
+	cd .cache && wheel/bin/python -P ../tests/bare.py && wheel/bin/python -c 'import railopt; assert "site-packages" in railopt.__file__'
+	for pins in tests/beside/*.txt; do echo "$$pins"; .cache/wheel/bin/python -m pip --disable-pip-version-check -q install --dry-run \
+	  --ignore-installed -c $$pins "$$(echo dist/railopt-*.whl)[$(BESIDE)]" || exit; done
+	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install "$$(echo dist/railopt-*.whl)[plot]"
+	cd .cache && wheel/bin/railopt demo -o wheel/demo.svg
 	$(PIP) wheel --no-deps -w .cache/again . && cmp dist/railopt-*.whl .cache/again/railopt-*.whl
 	.cache/wheel/bin/python -m pip --disable-pip-version-check -q install hatchling
 	.cache/wheel/bin/python -m hatchling build -t sdist -d dist && find docs examples -exec touch {} +

@@ -10,7 +10,6 @@ import os
 import statistics
 import sys
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.emulated_fabric import network
 from experiments.emulated_fabric.cases import PLAIN, Case, cases, check_bounds, seconds
-from railopt.base.errors import InputError, RailoptError
+from railopt.base.errors import RailoptError
+from railopt.base.extras import need
 from railopt.base.tables import table
 
 RATIO, BYTES, WRONG = (
@@ -39,8 +39,7 @@ LEAST = 64 << 10  # bytes of a NIC below which heads of messages weigh too much
 def check_machine() -> None:
     """Refuse where the fabric can't be emulated."""
     network.check_tools()
-    if find_spec("torch") is None:
-        raise InputError("the emulated fabric runs PyTorch: pip install 'railopt[torch]'")
+    need("torch", "the emulated fabric")
 
 
 def measure(chosen: list[Case], spec: dict[str, Any]) -> list[dict[str, Any]]:

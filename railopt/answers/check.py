@@ -22,6 +22,7 @@ import numpy as np
 
 from railopt.base.arrays import Ints, kind_of, require_type
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
+from railopt.base.extras import need
 from railopt.checker import MEMORY, Rejected, Verdict, check_certificate, completion, parsed
 from railopt.checker import check as check_file
 from railopt.evidence.certificate import Certificate, between_nodes
@@ -376,6 +377,7 @@ def _counterexample(
     """Replay a counterexample: its bad plan costs more than the claim allows.  `checker` stands in
     for the kernel; that the plan meets the claim's hypotheses is replayed here.
     """
+    need("sympy", "a counterexample's replay")
     from railopt.symbolic.search import counterexamples
 
     if traffic is not None:

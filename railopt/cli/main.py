@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from railopt import __version__
-from railopt.base.errors import RailoptError, did_you_mean, printable
+from railopt.base.errors import BackendError, RailoptError, did_you_mean, printable
+from railopt.base.extras import PACKAGES, installed, missing
 from railopt.base.kernels import compile_mode
 from railopt.cli.heartbeat import heartbeat
 from railopt.cli.parsing import MESSAGE, Parser
@@ -125,6 +126,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except RailoptError as error:
         return _failed(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in PACKAGES or installed(package):
+            raise
+        return _failed(missing(package, f"railopt {args.command}"), BackendError.exit_code)
     except KeyboardInterrupt:
         print("railopt: interrupted", file=sys.stderr)
         return 130

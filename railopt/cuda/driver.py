@@ -11,6 +11,7 @@ import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.errors import BackendError
+from railopt.base.extras import remedy
 
 __all__ = ["KERNELS", "Arguments", "DeviceArray", "Gpu", "Kernel"]
 
@@ -166,7 +167,7 @@ class Gpu:
         return binary
 
 
-_REMEDY = "pip install 'railopt[cuda]', and install NVIDIA's driver"
+_REMEDY = f"{remedy('cuda')}, and install NVIDIA's driver"
 
 
 def _bytes(options: Sequence[str]) -> list[bytes]:

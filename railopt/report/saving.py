@@ -9,6 +9,7 @@ from typing import Any
 
 from railopt.base.arrays import write_atomic
 from railopt.base.errors import InputError, printable
+from railopt.base.extras import need
 from railopt.report.style import rc
 
 # suffix -> metadata without a date, so that the same figure is the same file
@@ -28,6 +29,7 @@ def figure_format(path: str | os.PathLike[str], also: str = "") -> str:
     if suffix not in FORMATS:
         known = ", ".join(FORMATS) + also
         raise InputError(f"{printable(path)}: a figure is written as {known}: give such a name")
+    need("matplotlib", "a figure")
     return suffix
 
 

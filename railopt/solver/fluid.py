@@ -6,7 +6,7 @@ with a dual certificate.
                   sum over k of y[k, f, n] <= T rx[f, n]       y >= 0
 
 Rails whose NICs have equal rates at every node carry equal shares, so the program has one rail a
-class of them.  HiGHS guesses an optimal basis in floats; the simplex method goes on from there in
+class of them.  GLOP guesses an optimal basis in floats; the simplex method goes on from there in
 fractions (`simplex.py`), until vertex and prices are exact.  The kernel's own argument (prices
 a[k, n], b[f, n] of a byte: all bytes pay at least `demand . min(a + b)`, all NICs earn at most
 `T * (a . tx + b . rx)`) must then give exactly the vertex's T.
@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Ints, frozen, total
 from railopt.base.errors import Infeasible, InputError, NotProved
+from railopt.base.extras import need
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import Certificate
 from railopt.model.fabric import Fabric
@@ -86,6 +87,7 @@ def solve_fluid(fabric: Fabric, demand: npt.ArrayLike, *, limit_s: float | None 
     problem = _Classes.of(fabric, matrix)
     if not problem.pairs:
         return _certified(fabric, matrix, {}, {})
+    need("ortools", "the fluid optimum")  # without a guess it takes minutes
     program = _program(problem)
     began = time.monotonic()
     basis = _guess(problem, program, limit_s)
@@ -184,7 +186,7 @@ def _program(problem: _Classes) -> LinearProgram:
 
 
 def _guess(problem: _Classes, program: LinearProgram, limit_s: float | None) -> list[int]:
-    """A basis by HiGHS, which counts a column's bytes in those of its pair, and cells in what they
+    """A basis by GLOP, which counts a column's bytes in those of its pair, and cells in what they
     carry while the mean cell is busy.
     """
     sizes = [float(size) for *_, size in problem.pairs]

@@ -21,11 +21,11 @@ import numpy as np
 
 from railopt.base.arrays import Floats
 from railopt.base.errors import NotProved
+from railopt.base.extras import installed
 from railopt.solver.rational import Factors, Number, divide
 
 PATIENCE = 200  # pivots by the best-looking choice, before the first one, which can't cycle
 REFRESH = 32  # pivots after which a basis is factored anew
-HIGHS = (("output_flag", False), ("threads", 1), ("solver", "simplex"))
 
 
 @dataclass(frozen=True)
@@ -82,42 +82,38 @@ def guess(
     *,
     limit_s: float | None = None,
 ) -> Seen:
-    """The optimum as HiGHS sees it in floats, whose basic variables `optimum` goes on from.
+    """The optimum as GLOP sees it in floats, whose basic variables `optimum` goes on from; without
+    OR-Tools nothing is known, and `optimum` begins with the slacks.
 
     x_unit, row_unit   what x[j] and row i are counted in there, so that numbers are near 1
     """
-    import highspy
+    unseen = Seen([], np.zeros(len(program.right)), optimal=False)
+    if not installed("ortools") or (limit_s is not None and limit_s <= 0):
+        return unseen
+    from ortools.linear_solver import pywraplp
 
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(program.columns), len(program.right)
     cost = np.array(program.cost, np.float64) * x_unit
     cost_unit = float(np.abs(cost).max()) or 1.0
-    lp.col_cost_ = cost / cost_unit
-    lp.col_lower_ = np.zeros(lp.num_col_)
-    lp.col_upper_ = np.full(lp.num_col_, highspy.kHighsInf)
-    lp.row_upper_ = np.array(program.right, np.float64) / row_unit
-    lp.row_lower_ = np.where(program.equation, lp.row_upper_, -highspy.kHighsInf)
-    entries = [(j, i, v) for j, column in enumerate(program.columns) for i, v in column.items()]
-    columns, rows, values = (np.array(part) for part in zip(*entries, strict=True))
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = np.searchsorted(columns, np.arange(lp.num_col_ + 1)).astype(np.int32)
-    lp.a_matrix_.index_ = rows.astype(np.int32)
-    lp.a_matrix_.value_ = values * np.asarray(x_unit)[columns] / np.asarray(row_unit)[rows]
-    solver = highspy.Highs()
-    for option, value in HIGHS:
-        solver.setOptionValue(option, value)
+    solver = pywraplp.Solver.CreateSolver("GLOP")
+    endless = solver.infinity()
+    right = (np.array(program.right, np.float64) / row_unit).tolist()
+    rows = [
+        solver.Constraint(most if equation else -endless, most)
+        for most, equation in zip(right, program.equation, strict=True)
+    ]
+    variables = [solver.NumVar(0.0, endless, "") for _ in program.columns]
+    for j, (variable, column) in enumerate(zip(variables, program.columns, strict=True)):
+        solver.Objective().SetCoefficient(variable, float(cost[j] / cost_unit))
+        for i, value in column.items():
+            rows[i].SetCoefficient(variable, float(value * x_unit[j] / row_unit[i]))
     if limit_s is not None:
-        solver.setOptionValue("time_limit", max(0.0, limit_s))
-    solver.passModel(lp)
-    solver.run()
-    basis = solver.getBasis()
-    statuses = [*basis.col_status, *basis.row_status]
-    basic = [j for j, status in enumerate(statuses) if status == highspy.HighsBasisStatus.kBasic]
-    price = np.array(solver.getSolution().row_dual, np.float64)
-    optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    if len(price) != len(row_unit):
-        price = np.zeros(len(row_unit))
-    return Seen(basic, price * cost_unit / np.asarray(row_unit), optimal)
+        solver.SetTimeLimit(max(1, int(limit_s * 1000)))
+    status = solver.Solve()
+    if status not in (solver.OPTIMAL, solver.FEASIBLE):
+        return unseen
+    basic = [j for j, v in enumerate([*variables, *rows]) if v.basis_status() == solver.BASIC]
+    price = np.array([row.dual_value() for row in rows])
+    return Seen(basic, price * cost_unit / np.asarray(row_unit), status == solver.OPTIMAL)
 
 
 class _Tableau:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from railopt.base.arrays import read_text
 from railopt.base.errors import BackendError, InputError, printable
+from railopt.base.extras import need
 from railopt.sweep import box, instance, results
 from railopt.sweep.progress import counting
 from railopt.sweep.spec import Instance, Sweep
@@ -161,12 +162,7 @@ def _dask(todo: Sequence[Task], cluster: str | None, workers: int) -> Iterator[I
     if not todo:
         yield iter(())
         return
-    try:
-        import distributed  # noqa: F401
-    except ImportError as error:
-        raise BackendError(
-            "a sweep needs dask and distributed: pip install 'railopt[sweep]', or use --shard 0/1"
-        ) from error
+    need("distributed", "a sweep on Dask", ", or use --shard 0/1")
     with _dask_client(cluster, workers) as client:
         yield _outcomes(client, todo, sum(client.nthreads().values()) or workers)
 

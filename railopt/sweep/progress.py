@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from railopt.base.extras import installed
+
 LINE_EVERY_S = 60.0
 
 
@@ -47,8 +49,8 @@ class Counter:
 
 @contextmanager
 def counting(total: int) -> Iterator[Counter]:
-    """A counter for `total` instances, as a bar if stderr is a terminal."""
-    if not sys.stderr.isatty():
+    """A counter for `total` instances, as a bar if stderr is a terminal and rich is installed."""
+    if not sys.stderr.isatty() or not installed("rich"):
         counter = Counter(total)
         try:
             yield counter

@@ -25,6 +25,7 @@ from typing import Any
 
 from railopt.base.arrays import write_atomic
 from railopt.base.errors import InputError, printable
+from railopt.base.extras import need
 from railopt.base.units import parse_number, shown
 
 Row = dict[str, Any]
@@ -266,15 +267,10 @@ def _float(value: Any) -> float:
 
 
 def _parquet(table: list[dict[str, Any]], columns: list[str]) -> bytes:
-    from railopt.base.errors import BackendError
+    need("pyarrow", "Parquet", ", or export .csv")
+    import pyarrow
+    import pyarrow.parquet
 
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise BackendError(
-            "Parquet needs pyarrow: pip install 'railopt[sweep]', or export .csv"
-        ) from error
     made = {}
     for name in columns:
         values = [row.get(name) for row in table]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from railopt.base.errors import FormatError, InputError
+from railopt.base.extras import need
 
 STATUSES = ("proved-kernel", "proved-symbolic", "checked-exhaustively", "cited", "refuted", "open")
 ID = re.compile(r"[A-Z]\d{1,2}[a-z]?")
@@ -169,6 +170,7 @@ def checker(name: str) -> Callable[..., Any]:
         if ":" in name
         else (f"railopt.symbolic.statements.{short_module}", "", short_function)
     )
+    need("sympy", "the check of a theorem")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

@@ -11,8 +11,9 @@ alone) need no PyTorch.
 from __future__ import annotations
 
 import importlib
-from importlib.util import find_spec
 from typing import Any
+
+from railopt.base.extras import installed, need
 
 _LAZY = {
     "Dispatched": "railopt.torch.dispatcher",
@@ -27,21 +28,12 @@ __all__ = ["Dispatched", "Groups", "RailAllToAll", "TokenDispatcher"]
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'railopt.torch' has no attribute {name!r}")
-    try:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        from railopt.base.errors import BackendError
-
-        raise BackendError(
-            f"railopt.torch.{name} needs PyTorch, which is not installed: pip install "
-            f"'railopt[torch]', or a build of torch for your machine"
-        ) from error
+    need("torch", f"railopt.torch.{name}", ", or a build of torch for your machine")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     """Names that can be had, so that `help` and `inspect.getmembers` need no PyTorch either."""
-    return __all__ if find_spec("torch") is not None else []
+    return __all__ if installed("torch") else []

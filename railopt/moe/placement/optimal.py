@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Bools, Ints
 from railopt.base.errors import BackendError, InputError
+from railopt.base.extras import need
 from railopt.base.processes import Heard, ask
 from railopt.evidence.bracket import Bracket, Status
 from railopt.moe.iteration.timemodel import TimeModel
@@ -104,6 +105,7 @@ def optimal(
     start = pro_prophet(model, layer.tokens, home=layer.owner, slots=slots, limit=limit)
     if layer.total(start) == layer.least:
         return _from_path(layer, start)
+    need("ortools", "the optimum of a layer this large")
     program = build(model, layer.tokens, layer.owner, layer.cap, layer.most, start)
     return _best(layer, start, ask("railopt.moe.placement.program", program.save, limit_s))
 
@@ -163,9 +165,8 @@ def _best(layer: _Layer, start: Bools, heard: Heard) -> LayerOptimum:
         if layer.fits(holds) and (total := layer.total(holds)) < value:
             chosen, value = holds, total
     status = Status.CLAIMED if value <= bound else Status.OPEN
-    known = Bracket(
-        Fraction(value), Fraction(min(value, bound)), status, by=f"HiGHS {version('highspy')}"
-    )
+    by = f"HiGHS of OR-Tools {version('ortools')}"
+    known = Bracket(Fraction(value), Fraction(min(value, bound)), status, by=by)
     return LayerOptimum(chosen, known, heard.ended.interrupted)
 
 

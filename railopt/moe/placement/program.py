@@ -11,8 +11,7 @@ solve it.
 
 Where tokens go and what copies cost is what `railopt.moe.placement.layer_times` says; the optimum
 of one is that of the other. `python -m railopt.moe.placement.program PROGRAM ANSWERS UNTIL` is the
-child (see `railopt.base.processes`): it answers with a line for every better placement and every
-better bound, so that they outlive it.
+child (see `railopt.base.processes`): it answers with its best placement and bound.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ import numpy as np
 from railopt.base.arrays import Bools, Floats, Ints
 from railopt.base.processes import answers
 from railopt.moe.iteration.timemodel import TimeModel
+from railopt.solver.program.mip import MixedProgram, minimise
 
 SCALE = 1e6  # picoseconds in a unit of the program: numbers that a solver's tolerances suit
 TIMES = 5  # the last columns: A2A, FEC, Trans, shown Trans, shown Agg
@@ -234,53 +234,30 @@ def _time_rows(model: TimeModel, owner: Ints, at: _Columns, rows: _Rows) -> None
         rows.add([(at.trans, part), (at.fec, -compute), (CONSTANT, -window / SCALE)], minus=column)
 
 
-def _highs(given: LayerProgram, left_s: float) -> Any:
-    """A HiGHS solver that has the program and stops after `left_s` seconds."""
-    import highspy
-
-    width, height = len(given.cost), len(given.upper)
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = width, height
-    lp.col_cost_, lp.col_lower_, lp.row_upper_ = given.cost, given.low, given.upper
-    lp.col_upper_ = np.where(np.isinf(given.high), highspy.kHighsInf, given.high)
-    lp.row_lower_ = np.full(height, -highspy.kHighsInf)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.searchsorted(given.rows, np.arange(height + 1)).astype(np.int32)
-    lp.a_matrix_.index_, lp.a_matrix_.value_ = given.columns.astype(np.int32), given.values
-    kinds = highspy.HighsVarType
-    whole, rest = [kinds.kInteger] * given.binary, [kinds.kContinuous] * (width - given.binary)
-    lp.integrality_ = whole + rest
-    solver = highspy.Highs()
-    options = {"output_flag": False, "time_limit": left_s, "threads": 1, "mip_rel_gap": 0.0}
-    for option, value in options.items():
-        solver.setOptionValue(option, value)
-    solver.passModel(lp)
-    solver.setSolution(len(given.hint), np.arange(len(given.hint), dtype=np.int32), given.hint)
-    return solver
-
-
 def main(program: str, answered: str, until: str) -> None:
-    """The child: HiGHS, each better placement and bound on a line of its own."""
-    import highspy
-
+    """The child: HiGHS, its best placement and its bound."""
     given = LayerProgram.load(program)
-    solver = _highs(given, max(0.1, float(until) - time.time()))
+    width, height = len(given.cost), len(given.upper)
+    found = minimise(
+        MixedProgram(
+            given.cost,
+            given.low,
+            given.high,
+            np.arange(width) < given.binary,
+            given.rows,
+            given.columns,
+            given.values,
+            np.full(height, -np.inf),
+            given.upper,
+            given.hint,
+        ),
+        max(0.1, float(until) - time.time()),
+    )
+    chosen = None
+    if found.values is not None:
+        chosen = np.flatnonzero(found.values[: len(given.hint)] > 0.5).tolist()
     with answers(answered) as say:
-
-        def found(values: Any, bound: float) -> None:
-            chosen = None
-            if values is not None:
-                chosen = np.flatnonzero(np.asarray(values)[: len(given.hint)] > 0.5).tolist()
-            say({"chosen": chosen, "bound": bound if np.isfinite(bound) else None})
-
-        solver.cbMipImprovingSolution.subscribe(
-            lambda e: found(e.data_out.mip_solution, e.data_out.mip_dual_bound)
-        )
-        solver.cbMipLogging.subscribe(lambda e: found(None, e.data_out.mip_dual_bound))
-        solver.run()
-        info = solver.getInfo()
-        solved = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        found(solver.getSolution().col_value if solved else None, info.mip_dual_bound)
+        say({"chosen": chosen, "bound": found.bound if np.isfinite(found.bound) else None})
 
 
 if __name__ == "__main__":

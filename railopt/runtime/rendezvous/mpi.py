@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from railopt.base.errors import BackendError, InputError, printable
+from railopt.base.extras import remedy
 from railopt.runtime.rendezvous.address import listening_address
 from railopt.runtime.rendezvous.group import Group
 from railopt.runtime.rendezvous.handshake import Hello, run_name
@@ -101,8 +102,7 @@ def world(launch: Launch) -> Any:
             return None
         raise BackendError(
             f"{launch.launcher} launched this process, but mpi4py can't be used "
-            f"({printable(error)}): pip install 'railopt[mpi]', or name the "
-            f"nodes with --hosts"
+            f"({printable(error)}): {remedy('mpi4py')}, or name the nodes with --hosts"
         ) from error
     if (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()) != (launch.rank, launch.size):
         raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from railopt.base.errors import InputError
+from railopt.base.extras import installed, missing
 from railopt.base.processes import THREADS
 from railopt.evidence import bounds
 from railopt.policies.lpt import lpt_global
@@ -23,6 +24,9 @@ def integer_program(race: Race) -> None:
     broken; for half of what is left.
     """
     cells = race.cells
+    if not installed("ortools"):
+        race.note(missing("ortools", "what is left of the gap (linear and integer programs)"))
+        return
     if (
         len(cells.chunks) * cells.fabric.rails <= ILP_VARIABLES
         and race.rail is not None

@@ -34,6 +34,7 @@ import numpy as np
 
 from railopt.base.arrays import Bools, Ints, Rails
 from railopt.base.errors import NotProved
+from railopt.base.extras import installed
 from railopt.checker import WORK
 from railopt.evidence import bounds
 from railopt.evidence.bounds import Witness
@@ -232,7 +233,7 @@ def _bounds(race: Race) -> None:
 
 def _fluid(race: Race) -> None:
     """The fluid bound, which is better only where NICs differ."""
-    if race.fabric.is_uniform:
+    if race.fabric.is_uniform or not installed("ortools"):
         return
     from railopt.solver.fluid import solve_fluid
 
@@ -246,7 +247,7 @@ def _fluid(race: Race) -> None:
 
 def _whole(race: Race) -> None:
     """The fluid bound in whole chunks, which is better only where NICs differ."""
-    if race.fabric.is_uniform:
+    if race.fabric.is_uniform or not installed("ortools"):
         return
     from railopt.solver.coupled import whole
 

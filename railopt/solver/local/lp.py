@@ -5,7 +5,7 @@ takes to carry all jobs, over all loads within the capacities of their rails.
                   sum over loads of x[k, load] <= z rails[k]          x >= 0
 
 t are the types of jobs, k the classes of rails.  Capacities at which z is more than 1 are refuted,
-by the prices w[t] of the types.  Column generation on HiGHS.  The LP lives in floating point; what
+by the prices w[t] of the types.  Column generation on GLOP.  The LP lives in floating point; what
 is proved does not: prices are rounded down to integers before the exact knapsack decides, so
 rounding can only weaken a bound, never falsify it.  The columns also lead to good assignments:
 `dive` fixes the loads that the LP likes best, rail by rail, and leaves the last rails to exact
@@ -15,10 +15,10 @@ search.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import highspy
 import numpy as np
+from ortools.linear_solver import pywraplp
 
 from railopt.base.arrays import Floats, Ints
 from railopt.solver.local.deadline import Deadline
@@ -39,7 +39,7 @@ NOISE = 10  # of the LP's prices so scaled
 SHARED = 2  # loads added at once that may have a type in common
 # of rounded prices; the smallest that still proves is used
 SCALES = (12, 60, 420, 5040, 10**5, 10**6, SCALE)
-OPTIONS = (("output_flag", False), ("presolve", "off"), ("threads", 1), ("solver", "simplex"))
+PARAMETERS = "use_preprocessing: false"
 
 
 class Column(NamedTuple):
@@ -58,24 +58,24 @@ class Master:
     """
 
     def __init__(self, sizes: Ints, counts: Ints, rails: Ints) -> None:
-        self.sizes, self.rails, self.model = sizes, rails, highspy.Highs()
+        self.sizes, self.rails, self.model = sizes, rails, pywraplp.Solver.CreateSolver("GLOP")
         self.capacities = np.full(len(rails), sizes @ counts)
         self.columns: list[Column] = []
-        for option, value in OPTIONS:
-            self.model.setOptionValue(option, value)
-        nothing = 0, np.empty(0, np.int32), np.empty(0)
-        for count in counts.tolist():
-            self.model.addRow(float(count), highspy.kHighsInf, *nothing)
-        for _ in range(len(rails)):
-            self.model.addRow(-highspy.kHighsInf, 0.0, *nothing)
-        self.model.addCol(float(rails.sum()), 0.0, highspy.kHighsInf, *nothing)
+        self.model.SetSolverSpecificParametersAsString(PARAMETERS)
+        self.endless = self.model.infinity()
+        self.rows = [self.model.Constraint(float(count), self.endless) for count in counts.tolist()]
+        self.rows += [self.model.Constraint(-self.endless, 0.0) for _ in range(len(rails))]
+        self.z = self.model.NumVar(0.0, self.endless, "")
+        self.uses: list[Any] = []  # the variable of each column
+        self.model.Objective().SetCoefficient(self.z, float(rails.sum()))
         self.allow(rails)
 
     def add(self, column: Column) -> None:
-        used = np.flatnonzero(column.load).astype(np.int32)
-        rows = np.append(used, np.int32(len(self.sizes) + column.number))
-        entries = np.append(column.load[used], 1).astype(np.float64)
-        self.model.addCol(0.0, 0.0, highspy.kHighsInf, len(rows), rows, entries)
+        variable = self.model.NumVar(0.0, self.endless, "")
+        for row in np.flatnonzero(column.load).tolist():
+            self.rows[row].SetCoefficient(variable, float(column.load[row]))
+        self.rows[len(self.sizes) + column.number].SetCoefficient(variable, 1.0)
+        self.uses.append(variable)
         self.columns.append(column)
 
     def limit(self, capacities: Ints) -> Master:
@@ -84,27 +84,25 @@ class Master:
         numbers = np.array([column.number for column in self.columns])
         open_, before = totals <= capacities[numbers], totals <= self.capacities[numbers]
         for column in np.flatnonzero(open_ != before).tolist():
-            most = highspy.kHighsInf if open_[column] else 0.0
-            self.model.changeColBounds(column + 1, 0.0, most)
+            self.uses[column].SetUb(self.endless if open_[column] else 0.0)
         self.capacities = capacities
         return self
 
     def demand(self, counts: Ints, rows: Iterable[int]) -> None:
         """Ask for so many jobs of some types."""
         for row in rows:
-            self.model.changeRowBounds(row, float(counts[row]), highspy.kHighsInf)
+            self.rows[row].SetLb(float(counts[row]))
 
     def allow(self, rails: Ints) -> None:
         """So many rails of each class."""
-        for number, count in enumerate(rails.tolist()):
-            self.model.changeCoeff(len(self.sizes) + number, 0, -float(count))
+        for row, count in zip(self.rows[len(self.sizes) :], rails.tolist(), strict=True):
+            row.SetCoefficient(self.z, -float(count))
 
     def solve(self) -> tuple[float, Floats, Floats]:
         """(z, price of each type, price of a rail of each class) over the columns so far."""
-        self.model.run()
-        solution = self.model.getSolution()
-        prices = np.asarray(solution.row_dual)
-        return solution.col_value[0], prices[: len(self.sizes)], -prices[len(self.sizes) :]
+        self.model.Solve()
+        prices = np.array([row.dual_value() for row in self.rows])
+        return self.z.solution_value(), prices[: len(self.sizes)], -prices[len(self.sizes) :]
 
     def widen(
         self, counts: Ints, weights: Ints, enough: Ints, worth: Ints, deadline: Deadline
@@ -272,7 +270,7 @@ class ConfigurationLP:
         while free.sum() > keep and left.any():
             if not self._feasible(left, deadline):
                 return None
-            use = np.asarray(master.model.getSolution().col_value)[1:]
+            use = np.array([variable.solution_value() for variable in master.uses])
             number, load = master.columns[int(np.argmax(use * rng.uniform(0.6, 1.0, len(use))))]
             load = np.minimum(load, left)
             chosen.append(Column(number, load))

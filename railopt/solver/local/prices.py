@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from railopt.base.arrays import Ints
+from railopt.base.extras import installed
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.outcome import Witness
@@ -44,7 +45,9 @@ def easy_prices_at_the_value(state: State) -> None:
 
 def prices_at_the_value(state: State) -> None:
     """Often the value is optimal and the configuration LP shows it at once."""
-    from railopt.solver.local import lp  # with HiGHS, which most problems never need
+    if not installed("ortools"):
+        return
+    from railopt.solver.local import lp  # with OR-Tools, which most problems never need
 
     types, counts = np.unique(state.sizes, return_counts=True)
     start = lp.start(types, state.sizes, state.assignment, state.rails)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from railopt.base import processes
 from railopt.base.errors import BackendError
+from railopt.base.extras import missing
 from railopt.solver.program.backends import Answer, Backend
 from railopt.solver.program.program import IntegerProgram
 
@@ -30,7 +31,7 @@ class Run(NamedTuple):
 def run(backend: Backend, program: IntegerProgram, limit_s: float, threads: int = 1) -> Run:
     """Solve a program in a child process within `limit_s` seconds, its start included."""
     if not backend.available:
-        return Run([], f"{backend.name} is not installed: pip install {backend.distribution}")
+        return Run([], missing(backend.imports, f"the back-end {backend.name}"))
     heard = processes.ask(__name__, program.save, limit_s, backend.module, str(threads))
     answers, garbled = _answers(heard.lines)
     return Run(answers, _failure(backend, heard, garbled), heard.ended.interrupted)

@@ -12,7 +12,7 @@ import pytest
 
 from railopt.base.errors import InputError
 from railopt.cli.common import Idle
-from railopt.cli.main import COMMANDS, _parser, options_of
+from railopt.cli.main import COMMANDS, _parser
 
 SPEC = (
     '[grid]\nnodes = 2\nrails = 2\ntraffic = "uniform"\nchunk = "1MiB"\npolicy = "lpt"\nseed = 0\n'
@@ -22,8 +22,8 @@ Cli = Callable[..., Any]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_declarations_name_options_of_their_command(command: str) -> None:
-    options = options_of(_parser(command), command)
-    known = {action.dest: action for action in options._actions}
+    options = _parser(command).commands[command]
+    known = {action.dest: action for action in options.actions}
     for rule in options.get_default("idle"):
         conditions = [c for c in (*rule.beside, *rule.without) if isinstance(c, str)]
         for text in (*rule.flags.split(), *conditions):

@@ -14,9 +14,10 @@ To add one: its module, and its entry in `BACKENDS`.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from railopt.base.extras import installed
 
 
 class Answer(NamedTuple):
@@ -42,7 +43,7 @@ class Backend:
     @property
     def available(self) -> bool:
         """Whether its library is installed; imports nothing."""
-        return importlib.util.find_spec(self.imports) is not None
+        return installed(self.imports)
 
     @property
     def version(self) -> str:
@@ -62,7 +63,7 @@ BACKENDS: dict[str, Backend] = {
     for backend in (
         Backend("cpsat", f"{__name__}.cpsat", "ortools", "ortools"),
         Backend("pulp", f"{__name__}.cbc", "pulp", "pulp"),
-        Backend("highs", f"{__name__}.highs", "highspy", "highspy"),
+        Backend("highs", f"{__name__}.highs", "ortools", "ortools"),
         Backend("scipy", f"{__name__}.scipy_milp", "scipy", "scipy"),
     )
 }
