@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _choice(args: argparse.Namespace) -> Any:
     """The options as the library has them; those that can't act are refused."""
-    from railopt.moe.micro.batches import Choice
+    from railopt.moe.micro.batches import SplitOptions
 
     if args.solver == "exact":
         refuse_idle(args, "slack", because="with --solver exact, which does the best that can be")
@@ -155,7 +155,7 @@ def _choice(args: argparse.Namespace) -> Any:
         raise InputError(
             f"--slack {printable(args.slack)}: expected 0 or at least 1/1024, the least that counts"
         )
-    return Choice(
+    return SplitOptions(
         args.spare,
         args.solver,
         args.within == "node",

@@ -12,27 +12,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Bools, Floats, Int32s, whole_number
+from railopt.base.arrays import Floats, Int32s, whole_number
 from railopt.base.errors import InputError
 from railopt.base.kernels import kernel_part, njit
 from railopt.base.units import INT64_MAX
-from railopt.moe.placement.hedge import EVEN, hedge
-from railopt.moe.placement.placement import Placement, slot_gpus
+from railopt.moe.placement.improve import improve
+from railopt.moe.placement.placement import slot_gpus
 
 WORTH = 1 - 1e-4  # of the fullest GPU's load: what an exchange must reach
-ROUGH = 1.02  # of the mean: a fullest GPU beyond it is worth more work, if none is asked for
+ROUGH = 1.02  # of the mean: a packing whose fullest GPU is above it is improved further
 EXACT = 2**53  # whole numbers below it are exact as float64
 PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
 
 
 def rebalance(
-    weight: npt.ArrayLike,
-    replicas: int,
-    groups: int,
-    nodes: int,
-    gpus: int,
-    recent: npt.ArrayLike | None = None,
-    tries: int = 0,
+    weight: npt.ArrayLike, replicas: int, groups: int, nodes: int, gpus: int
 ) -> tuple[Int32s, Int32s, Int32s]:
     """EPLB's interface: load of each expert -> where its replicas go.
 
@@ -42,9 +36,6 @@ def rebalance(
               experts, or the nodes not the groups, or the GPUs not the replicas, or a node would
               hold an expert twice on a GPU: the global policy, which knows neither
     nodes     nodes; `gpus` counts all GPUs, as EPLB does
-    recent    [steps, layers, experts], beyond EPLB's interface: loads of the newest steps, oldest
-              first, for which the packing is made even as well (`railopt.moe.placement.hedge`)
-    tries     beyond it too: shaken packings that are looked at in a layer that stays uneven
 
     Returns phy2log int32 [layers, replicas] (slots in GPU order), log2phy int32 [layers, experts,
     most copies] padded with -1, and logcnt int32 [layers, experts].
@@ -60,14 +51,8 @@ def rebalance(
     by_node = hierarchical(experts, replicas, groups, nodes, gpus)
     parts = nodes if by_node else 1
     groups = groups if by_node else 1
-    order, even = heaviest_first(loads), EVEN if tries else ROUGH
-    phy2log, uneven = _rebalance(loads, order, replicas, groups, parts, gpus, even)
-    steps = _steps_of(() if recent is None else recent, loads.shape)
-    rows = np.arange(len(loads)) if len(steps) else np.flatnonzero(uneven)
-    if len(rows):
-        packed = phy2log[rows]
-        hedge(packed, loads[rows], steps[:, rows], parts, slot_gpus(replicas, gpus), tries)
-        phy2log[rows] = packed
+    phy2log = _rebalance(loads, heaviest_first(loads), replicas, groups, parts, gpus)
+    _improve_uneven(phy2log, loads, parts, gpus)
     log2phy, logcnt = _invert(phy2log, experts)
     return phy2log, log2phy, logcnt
 
@@ -78,28 +63,6 @@ def hierarchical(experts: int, replicas: int, groups: int, nodes: int, gpus: int
     """
     fits = experts % groups == 0 and groups % nodes == 0 and replicas % gpus == 0
     return nodes > 1 and groups > 1 and fits and replicas * nodes <= experts * gpus
-
-
-def replicate(
-    weight: npt.ArrayLike,
-    replicas: int,
-    nodes: int,
-    gpus: int,
-    groups: int = 1,
-    previous: Placement | None = None,
-) -> Placement:
-    """`rebalance` as a Placement; `gpus` a node.  Each expert's home is its first replica.
-
-    The loads say nothing about which GPU is which, so the names are chosen such that least has to
-    move from `previous`.
-    """
-    phy2log, _, _ = rebalance(weight, replicas, groups, nodes, nodes * gpus)
-    experts = int(np.shape(weight)[1])
-    made = Placement.from_phy2log(phy2log, nodes, gpus, experts)
-    if previous is None:
-        return made
-    by_node = hierarchical(experts, replicas, groups, nodes, nodes * gpus)
-    return made.aligned(previous, by_node=by_node)
 
 
 def loads_of(weight: npt.ArrayLike) -> Floats:
@@ -114,6 +77,24 @@ def loads_of(weight: npt.ArrayLike) -> Floats:
     if not np.isfinite(loads).all() or loads.min() < 0:
         raise InputError("weight holds negative numbers, infinities or NaN: a load is at least 0")
     return loads
+
+
+def _improve_uneven(phy2log: Int32s, loads: Floats, nodes: int, gpus: int) -> None:
+    """Improve the packings, in place, of layers and nodes whose fullest GPU is above `ROUGH` of the
+    mean: which experts get the copies decides there.
+    """
+    owner = slot_gpus(phy2log.shape[1], gpus)
+    experts, size = loads.shape[1], phy2log.shape[1] // nodes
+    nowhere = np.zeros((experts, gpus // nodes), np.bool_)
+    rough = np.flatnonzero(balance(loads, phy2log, gpus) > ROUGH)
+    for layer in rough.tolist():
+        for node in range(nodes):
+            mine = slice(node * size, (node + 1) * size)
+            slots = phy2log[layer, mine]
+            inside = np.zeros(experts)
+            inside[slots] = loads[layer, slots]
+            goal = ROUGH * inside.sum() / (gpus // nodes)
+            improve(slots, owner[mine] - owner[mine.start], inside, nowhere, goal, INT64_MAX)
 
 
 def heaviest_first(loads: Floats) -> Int32s:
@@ -135,19 +116,6 @@ def heaviest_first(loads: Floats) -> Int32s:
     return order.astype(np.int32)
 
 
-def _steps_of(recent: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
-    """Checked loads of steps, float64 [steps, layers, experts]."""
-    given: npt.NDArray[Any] = np.asarray(recent)
-    if not given.size:
-        return np.empty((0, *shape))
-    if given.ndim != 3 or given.shape[1:] != shape:
-        raise InputError(
-            f"recent steps of shape {given.shape}: expected [steps, layers, experts] with "
-            f"{shape[0]} layers of {shape[1]} experts, as the weight has"
-        )
-    return loads_of(given.reshape(-1, shape[1])).reshape(given.shape)
-
-
 def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> None:
     """Refuse numbers that no map of replicas has."""
     for name, number in (("groups", groups), ("nodes", nodes), ("gpus", gpus)):
@@ -165,18 +133,15 @@ def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> No
 
 @njit(cache=True)
 def _rebalance(
-    weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int, even: float
-) -> tuple[Int32s, Bools]:
-    """phy2log, and which layers, bool, have a node whose fullest GPU is above `even` of the mean,
-    and of what the GPU with the heaviest replica has at least.
-
-    `order`, like the weight [layers, experts], has each layer's experts, heaviest first.
+    weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int
+) -> Int32s:
+    """phy2log; `order`, like the weight [layers, experts], has each layer's experts, heaviest
+    first.
     """
     layers, experts = weight.shape
     local_gpus, local_replicas, local_experts = gpus // nodes, replicas // nodes, experts // nodes
     size = experts // groups
     phy2log = np.empty((layers, replicas), np.int32)
-    uneven = np.zeros(layers, np.bool_)
     node_of = np.empty(experts, np.int32)
     chosen = np.empty((nodes, local_experts), np.int32)
     load = np.empty((nodes, local_experts))
@@ -195,14 +160,11 @@ def _rebalance(
             held[node] += 1
         for node in range(nodes):
             _extra(load[node], local_replicas, local_gpus, count)
-            packed, total = _pack(load[node], count, local_replicas, local_gpus)
-            share = load[node] / count
-            least = share.max() + (local_replicas // local_gpus - 1) * share.min()
-            uneven[layer] |= total.max() > max(total.mean(), least) * even
+            packed = _pack(load[node], count, local_replicas, local_gpus)
             base = node * local_replicas
             for s in range(local_replicas):
                 phy2log[layer, base + s] = chosen[node, packed[s]]
-    return phy2log, uneven
+    return phy2log
 
 
 @kernel_part()
@@ -295,9 +257,9 @@ def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
 
 
 @kernel_part()
-def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> tuple[Int32s, Floats]:
+def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
     """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
-    lacks the expert.  Then the GPUs' loads.
+    lacks the expert, then exchanges.
     """
     start = np.empty(gpus + 1, np.int32)
     for g in range(gpus + 1):
@@ -328,7 +290,7 @@ def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> tuple[Int32s
                 heap[0] = heap[size]
             _sift(heap, size, at, total)
     _exchanges(slots, start, total, share, count)
-    return slots, total
+    return slots
 
 
 @kernel_part()

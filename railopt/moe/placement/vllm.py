@@ -2,10 +2,8 @@
 
     VLLM_PLUGINS=railopt vllm serve ... --enable-expert-parallel --enable-eplb
 
-vLLM's interface has had two forms, and both are served: `rebalance_experts` with the loads and five
-numbers, and a context with the loads sample by sample, under the name `rebalance_experts` or
-`plan_rebalance`.  Two replicas of one expert never share a GPU, where vLLM's own policy puts some
-of them together.
+The interface is that of vLLM 0.32 and 0.33: summed loads and five numbers.  Two replicas of one
+expert never share a GPU, where vLLM's own policy puts some of them together.
 """
 
 from __future__ import annotations
@@ -15,35 +13,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from railopt.base.arrays import Int32s, Ints
+from railopt.base.arrays import Int32s
 from railopt.base.errors import InputError
-from railopt.moe.placement.foreseen import Sizes, foreseen
 from railopt.moe.placement.replicate import hierarchical, rebalance
 from railopt.moe.placement.settled import settled
-from railopt.moe.routing.window import WHOLE, seen
 
 if TYPE_CHECKING:
     import torch
-
-BLOCKS = 32  # steps that a window of samples is joined to
 
 
 class UnequalSlots(InputError, AssertionError):
     """Replicas that the ranks do not divide; vLLM's own policy asserts that they do."""
 
 
-def _of_vllm(name: str, instead: type) -> Any:
-    """A class beside vLLM's abstract policy, or another where it is not there."""
+def _abstract_policy() -> Any:
+    """vLLM's abstract policy, or `object` where vLLM is not there."""
     try:
-        return getattr(import_module("vllm.distributed.eplb.policy.abstract"), name, instead)
-    except ImportError:
-        return instead
+        return import_module("vllm.distributed.eplb.policy.abstract").AbstractEplbPolicy
+    except (ImportError, AttributeError):
+        return object
 
 
-class EplbPlan(NamedTuple):
-    """What vLLM calls so, where it is not installed."""
+class Sizes(NamedTuple):
+    """Of EPLB's problem; `gpus` counts all GPUs."""
 
-    physical_to_logical_map: torch.Tensor
+    replicas: int
+    groups: int
+    nodes: int
+    gpus: int
 
 
 def _checked(replicas: int, groups: int, nodes: int, ranks: int) -> Sizes:
@@ -68,35 +65,22 @@ def _kept(phy2log: Int32s, experts: int, sizes: Sizes, before: torch.Tensor | No
     return torch.from_numpy(phy2log.astype(np.int64))
 
 
-def _steps(window: torch.Tensor) -> Ints:
-    """int64 [steps, layers, experts] of the samples of a window, joined to at most `BLOCKS`."""
-    samples: Ints = window.detach().to("cpu").round().long().numpy()
-    if samples.ndim != 3 or not len(samples):
-        raise InputError(
-            f"a load window of shape {samples.shape}: expected [samples, layers, experts], one "
-            f"sample at least"
-        )
-    size = -(-len(samples) // BLOCKS)
-    return np.add.reduceat(samples, range(len(samples) % size, len(samples), size))
-
-
-class RailoptEplbPolicy(_of_vllm("AbstractEplbPolicy", object)):  # type: ignore[misc]
+class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
     """`railopt.moe.placement.replicate.rebalance` behind vLLM's interface."""
 
     @classmethod
     def rebalance_experts(
         cls,
-        weight: torch.Tensor | Any,
-        num_replicas: int | Any = None,
+        weight: torch.Tensor,
+        num_replicas: int,
         num_groups: int = 1,
         num_nodes: int = 1,
         num_ranks: int = 1,
         old_global_expert_indices: torch.Tensor | None = None,
-    ) -> torch.Tensor | Any:
+    ) -> torch.Tensor:
         """The expert of each slot, int64 [layers, num_replicas] on the CPU, slots in rank order.
 
-        weight  [layers, experts] on any device, any load statistic; or a context, followed by
-                    vLLM's state of the policy: then what `plan_rebalance` returns
+        weight      [layers, experts] on any device, any load statistic
         num_groups  kept on one node each where they divide the experts and the nodes divide them,
                     else the global policy
         old_global_expert_indices  [layers, num_replicas], the slots before; where they are as many,
@@ -104,23 +88,7 @@ class RailoptEplbPolicy(_of_vllm("AbstractEplbPolicy", object)):  # type: ignore
         """
         import torch
 
-        if hasattr(weight, "load_window_cpu"):
-            return cls.plan_rebalance(weight, num_replicas)
         sizes = _checked(num_replicas, num_groups, num_nodes, num_ranks)
         loads = weight.detach().to("cpu", torch.float64).numpy()
         plan = rebalance(loads, *sizes)[0]
         return _kept(plan, loads.shape[1], sizes, old_global_expert_indices)
-
-    @classmethod
-    def plan_rebalance(cls, context: Any, policy_state: Any = None) -> Any:
-        """vLLM's EplbPlan, the map of `rebalance_experts`, of an EplbRebalanceContext.
-
-        The samples of its window, [samples, layers, experts], are planned on as `railopt place`
-        does: a forecast layer by layer where one pays, hedged by the newest of them.
-        """
-        where = context.topology
-        sizes = _checked(context.num_replicas, where.num_groups, where.num_nodes, where.num_ranks)
-        steps = _steps(context.load_window_cpu)
-        plan = foreseen(seen(steps[:, :, None, :], WHOLE), sizes).phy2log
-        before = context.physical_to_logical_map_cpu
-        return _of_vllm("EplbPlan", EplbPlan)(_kept(plan, steps.shape[2], sizes, before))

@@ -1,0 +1,178 @@
+"""Packings improved step by step: two slots are exchanged, or a copy is given to another expert.
+
+A step relieves the fullest GPU, and no GPU that it changes ends as full as that one was.  Of all
+such steps the one with the largest relief per move is taken, where a move is a copy that its GPU
+did not hold before.  So few moves come first where a map that is there is repaired, and the largest
+relief where nothing is there yet.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.base.arrays import Bools, Floats, Int32s
+from railopt.base.kernels import kernel_part, njit
+
+WORTH = 1e-4  # of the fullest GPU's load: the relief that a step must reach
+STEPS = 4  # per GPU, at most
+FREE = 0.5  # what a step without a move weighs, in moves
+
+
+class MapState(NamedTuple):
+    """slots   int32 [slot]: the expert of each, GPUs one after the other
+    owner   int32 [slot]: the GPU of each
+    copies  int32 [expert]: slots of each
+    held    bool [expert, GPU]
+    share   float64 [expert]: load of one copy
+    total   float64 [GPU]: loads
+    before  bool [expert, GPU]: what was there, so that having it again is no move
+    """
+
+    slots: Int32s
+    owner: Int32s
+    copies: Int32s
+    held: Bools
+    share: Floats
+    total: Floats
+    before: Bools
+
+
+@njit(cache=True)
+def improve(
+    slots: Int32s, owner: Int32s, load: Floats, before: Bools, goal: float, budget: int
+) -> int:
+    """Change slots, in place, until no GPU has more than `goal`, no step helps or `budget` moves
+    are made; the moves.
+
+    slots, owner  int32 [slot], as in `MapState`; no expert twice on a GPU, each in some slot
+    load          float64 [expert]
+    before        bool [expert, GPU], as in `MapState`
+    """
+    experts, gpus = before.shape
+    state = MapState(
+        slots,
+        owner,
+        np.zeros(experts, np.int32),
+        np.zeros((experts, gpus), np.bool_),
+        np.empty(experts),
+        np.empty(gpus),
+        before,
+    )
+    _survey(load, state)
+    used = 0
+    for _ in range(STEPS * gpus):
+        top = int(np.argmax(state.total))
+        if state.total[top] <= goal:
+            break
+        floor = WORTH * state.total[top]
+        worth, s, t = _exchange(top, floor, budget - used, state)
+        other, slot, expert = _other_copy(top, floor, budget - used, state)
+        if other > worth:
+            used += _new(expert, owner[slot], before) - _new(slots[slot], owner[slot], before)
+            slots[slot] = expert
+        elif s >= 0:
+            used += _exchange_moves(s, t, state)
+            slots[s], slots[t] = slots[t], slots[s]
+        else:
+            break
+        _survey(load, state)
+    return used
+
+
+@kernel_part()
+def _survey(load: Floats, state: MapState) -> None:
+    """Everything that follows from the slots."""
+    slots, owner, copies, held, share, total, _ = state
+    copies.fill(0)
+    held.fill(False)
+    total.fill(0)
+    for s in range(len(slots)):
+        copies[slots[s]] += 1
+        held[slots[s], owner[s]] = True
+    for e in range(len(copies)):
+        share[e] = load[e] / max(copies[e], 1)
+    for s in range(len(slots)):
+        total[owner[s]] += share[slots[s]]
+
+
+@kernel_part()
+def _new(expert: int, gpu: int, before: Bools) -> int:
+    """1 where the expert on the GPU is a move."""
+    return 0 if before[expert, gpu] else 1
+
+
+@kernel_part()
+def _exchange_moves(s: int, t: int, state: MapState) -> int:
+    """Moves that the exchange of two slots adds; fewer than none where copies come back."""
+    a, g, b, h = state.slots[s], state.owner[s], state.slots[t], state.owner[t]
+    before = state.before
+    return _new(b, g, before) + _new(a, h, before) - _new(a, g, before) - _new(b, h, before)
+
+
+@kernel_part()
+def _exchange(top: int, floor: float, budget: int, state: MapState) -> tuple[float, int, int]:
+    """(relief per move, slots) of the best exchange of a slot of GPU `top` for a lighter one of
+    another GPU; slots -1 without one.
+    """
+    slots, owner, _, held, share, total, _ = state
+    best, one, other = 0.0, -1, -1
+    for s in range(len(slots)):
+        if owner[s] != top:
+            continue
+        a = slots[s]
+        for t in range(len(slots)):
+            b, h = slots[t], owner[t]
+            shift = share[a] - share[b]
+            relief = min(shift, total[top] - total[h] - shift)
+            if relief <= floor or relief <= best * FREE or held[a, h] or held[b, top]:
+                continue
+            moves = _exchange_moves(s, t, state)
+            worth = relief / max(moves, FREE)
+            if moves <= budget and worth > best:
+                best, one, other = worth, s, t
+    return best, one, other
+
+
+@kernel_part()
+def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[float, int, int]:
+    """(relief per move, slot, expert) of the best copy that becomes one of another expert: any copy
+    one of an expert of GPU `top`, or a copy on `top` one of any expert; slot -1 without one.
+    """
+    slots, owner, copies, held, _, _, before = state
+    best, slot, expert = 0.0, -1, -1
+    hot = np.flatnonzero(held[:, top])
+    everyone = np.arange(len(copies))
+    for s in range(len(slots)):
+        a, g = slots[s], owner[s]
+        if copies[a] == 1:
+            continue
+        for b in everyone if g == top else hot:
+            if held[b, g]:
+                continue
+            moves = _new(b, g, before) - _new(a, g, before)
+            weight = max(moves, FREE)
+            relief = _copy_relief(s, b, top, max(floor, best * weight), state)
+            if moves <= budget and relief / weight > best and relief > floor:
+                best, slot, expert = relief / weight, s, int(b)
+    return best, slot, expert
+
+
+@kernel_part()
+def _copy_relief(s: int, b: int, top: int, least: float, state: MapState) -> float:
+    """By how much the fullest of the GPUs that change is below what GPU `top` has, when slot s
+    becomes one of expert b; something below `least` where it is less than that.
+    """
+    slots, owner, copies, held, share, total, _ = state
+    a, g = slots[s], owner[s]
+    up, down = share[a] / (copies[a] - 1), share[b] / (copies[b] + 1)
+    peak = total[top] + held[a, top] * up - held[b, top] * down
+    peak = max(peak if top != g else 0.0, total[g] - share[a] + share[b] - down)
+    limit = total[top] - least
+    for q in range(len(total)):
+        if peak >= limit:
+            break
+        if q != g and (held[a, q] or held[b, q]):
+            peak = max(peak, total[q] + held[a, q] * up - held[b, q] * down)
+    return total[top] - peak
