@@ -23,8 +23,9 @@ from railopt.moe.assess import scored_map
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.eplb import eplb, twins
 from railopt.moe.placement.optimum import optimal
+from railopt.moe.placement.packing import balance, hierarchical
 from railopt.moe.placement.prophet import evaluate, pro_prophet, shadow
-from railopt.moe.placement.replicate import balance, hierarchical, rebalance
+from railopt.moe.placement.replicate import rebalance
 from railopt.moe.placement.settled import settled
 from railopt.moe.routing.trace import Trace
 from railopt.moe.routing.window import WHOLE, seen

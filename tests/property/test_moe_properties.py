@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.optimum import optimal
+from railopt.moe.placement.packing import heaviest_first, hierarchical
 from railopt.moe.placement.placement import Placement, slot_gpus
 from railopt.moe.placement.prophet import evaluate, measure, pro_prophet
-from railopt.moe.placement.replicate import heaviest_first, hierarchical, rebalance
+from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.dispatch import split
 
 LOADS = (

@@ -140,7 +140,7 @@ def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[f
     """(relief per move, slot, expert) of the best copy that becomes one of another expert: any copy
     one of an expert of GPU `top`, or a copy on `top` one of any expert; slot -1 without one.
     """
-    slots, owner, copies, held, _, _, before = state
+    slots, owner, copies, held, share, total, before = state
     best, slot, expert = 0.0, -1, -1
     hot = np.flatnonzero(held[:, top])
     everyone = np.arange(len(copies))
@@ -148,31 +148,24 @@ def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[f
         a, g = slots[s], owner[s]
         if copies[a] == 1:
             continue
+        up = share[a] / (copies[a] - 1)
         for b in everyone if g == top else hot:
-            if held[b, g]:
+            down = share[b] / (copies[b] + 1)
+            here = total[g] - share[a] + share[b] - down  # what the slot's GPU has then
+            relief = total[top] - here
+            if g != top:
+                relief = min(relief, down - (up if held[a, top] else 0.0))
+            if relief <= floor or relief <= best * FREE or held[b, g]:
                 continue
-            moves = _new(b, g, before) - _new(a, g, before)
+            moves = (0 if before[b, g] else 1) - (0 if before[a, g] else 1)
             weight = max(moves, FREE)
-            relief = _copy_relief(s, b, top, max(floor, best * weight), state)
-            if moves <= budget and relief / weight > best and relief > floor:
+            least = total[top] - max(floor, best * weight)
+            for q in range(len(total)):  # the other holders of both
+                if q != g and (held[a, q] or held[b, q]):
+                    after = total[q] + (up if held[a, q] else 0.0) - (down if held[b, q] else 0.0)
+                    relief = min(relief, total[top] - after)
+                    if after >= least:
+                        break
+            if moves <= budget and relief > floor and relief / weight > best:
                 best, slot, expert = relief / weight, s, int(b)
     return best, slot, expert
-
-
-@kernel_part()
-def _copy_relief(s: int, b: int, top: int, least: float, state: MapState) -> float:
-    """By how much the fullest of the GPUs that change is below what GPU `top` has, when slot s
-    becomes one of expert b; something below `least` where it is less than that.
-    """
-    slots, owner, copies, held, share, total, _ = state
-    a, g = slots[s], owner[s]
-    up, down = share[a] / (copies[a] - 1), share[b] / (copies[b] + 1)
-    peak = total[top] + held[a, top] * up - held[b, top] * down
-    peak = max(peak if top != g else 0.0, total[g] - share[a] + share[b] - down)
-    limit = total[top] - least
-    for q in range(len(total)):
-        if peak >= limit:
-            break
-        if q != g and (held[a, q] or held[b, q]):
-            peak = max(peak, total[q] + held[a, q] * up - held[b, q] * down)
-    return total[top] - peak

@@ -19,6 +19,7 @@ from railopt.evidence.bracket import Bracket
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement import optimum, prophet
 from railopt.moe.placement.naming import carriage, kept, named
+from railopt.moe.placement.packing import hierarchical
 from railopt.moe.placement.placement import (
     Placement,
     contiguous_home,
@@ -26,7 +27,7 @@ from railopt.moe.placement.placement import (
     homes_without,
 )
 from railopt.moe.placement.repair import left_over, repaired, resized
-from railopt.moe.placement.replicate import hierarchical, rebalance
+from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
 

@@ -2,24 +2,28 @@
 
     VLLM_PLUGINS=railopt vllm serve ... --enable-expert-parallel --enable-eplb
 
-The interface is that of vLLM 0.32 and 0.33: summed loads and five numbers.  Two replicas of one
-expert never share a GPU, where vLLM's own policy puts some of them together.
+The interface is that of vLLM 0.32 and 0.33: summed loads, five numbers and the map that is there,
+which is repaired with few moves.  Two replicas of one expert never share a GPU, where vLLM's own
+policy puts some of them together.
 """
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railopt.base.arrays import Int32s
 from railopt.base.errors import InputError
-from railopt.moe.placement.replicate import hierarchical, rebalance
-from railopt.moe.placement.settled import settled
+from railopt.moe.placement.replicate import rebalance
 
 if TYPE_CHECKING:
     import torch
+
+    from railopt.base.arrays import Array
+
+_told: set[str] = set()  # reasons that were logged
 
 
 class UnequalSlots(InputError, AssertionError):
@@ -34,35 +38,25 @@ def _abstract_policy() -> Any:
         return object
 
 
-class Sizes(NamedTuple):
-    """Of EPLB's problem; `gpus` counts all GPUs."""
-
-    replicas: int
-    groups: int
-    nodes: int
-    gpus: int
-
-
-def _checked(replicas: int, groups: int, nodes: int, ranks: int) -> Sizes:
-    """The numbers of vLLM's interface."""
+def sizes_of(replicas: int, groups: int, nodes: int, ranks: int) -> tuple[int, int, int, int]:
+    """The numbers of vLLM's interface as `rebalance` has them."""
     if ranks < 1 or replicas % ranks:
         raise UnequalSlots(
             f"{replicas} replicas on {ranks} ranks: vLLM puts the same number on each"
         )
     # where nodes do not divide the ranks no group can stay on one: the global policy
-    return Sizes(replicas, groups, 1 if nodes > 0 and ranks % nodes else nodes, ranks)
+    return replicas, groups, 1 if nodes > 0 and ranks % nodes else nodes, ranks
 
 
-def _kept(phy2log: Int32s, experts: int, sizes: Sizes, before: torch.Tensor | None) -> torch.Tensor:
-    """A plan as int64 [layers, replicas], after the slots before."""
+def _on_host(tensor: torch.Tensor) -> Array:
+    """A tensor as an array; kinds that numpy lacks, as float8 and bfloat16, as float64."""
     import torch
 
-    old = None if before is None else before.detach().to("cpu", torch.int64).numpy()
-    if old is not None and old.shape == phy2log.shape:
-        apart = hierarchical(experts, *sizes)
-        together = sizes.gpus // sizes.nodes if apart else sizes.gpus
-        phy2log = settled(phy2log, old, sizes.gpus, together)
-    return torch.from_numpy(phy2log.astype(np.int64))
+    held = tensor.detach().cpu()
+    if held.dtype == torch.bool or held.is_floating_point():
+        held = held.to(torch.float64)
+    array: Array = held.numpy()
+    return array
 
 
 class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
@@ -83,12 +77,23 @@ class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
         weight      [layers, experts] on any device, any load statistic
         num_groups  kept on one node each where they divide the experts and the nodes divide them,
                     else the global policy
-        old_global_expert_indices  [layers, num_replicas], the slots before; where they are as many,
-                    ranks are named and slots kept such that least moves
+        old_global_expert_indices  [layers, num_replicas], the slots before, which are repaired with
+                    few moves; of another shape, they are not looked at
+
+        With a map before of the right shape nothing is raised: where loads or map are no good it is
+        returned as it is, and the reason is logged once.
         """
         import torch
 
-        sizes = _checked(num_replicas, num_groups, num_nodes, num_ranks)
-        loads = weight.detach().to("cpu", torch.float64).numpy()
-        plan = rebalance(loads, *sizes)[0]
-        return _kept(plan, loads.shape[1], sizes, old_global_expert_indices)
+        sizes = sizes_of(num_replicas, num_groups, num_nodes, num_ranks)
+        before = old_global_expert_indices
+        if before is None or tuple(before.shape) != (len(weight), num_replicas):
+            return torch.from_numpy(rebalance(_on_host(weight), *sizes)[0].astype(np.int64))
+        try:
+            made = rebalance(_on_host(weight), *sizes, _on_host(before))[0]
+        except InputError as error:
+            if str(error) not in _told:
+                _told.add(str(error))
+                logging.getLogger("railopt").warning("experts stay where they are: %s", error)
+            return before.detach().to("cpu", torch.int64)
+        return torch.from_numpy(made.astype(np.int64))

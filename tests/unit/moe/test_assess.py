@@ -7,8 +7,9 @@ import pytest
 
 from railopt.model.fabric import Fabric
 from railopt.moe.assess import Fold, PlacementQuestion, compare, scored, scored_map, trials
+from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import Placement
-from railopt.moe.placement.replicate import balance, rebalance
+from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.dispatch import RULES, split
 from railopt.moe.routing.trace import Trace
 from railopt.moe.routing.window import Window

@@ -7,10 +7,11 @@ import pytest
 
 from railopt.base.errors import InputError
 from railopt.moe.placement.eplb import eplb, twins
+from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
 from railopt.moe.placement.repair import left_over, repaired, resized
-from railopt.moe.placement.replicate import balance, rebalance
-from railopt.moe.placement.vllm import _checked
+from railopt.moe.placement.replicate import rebalance
+from railopt.moe.placement.vllm import sizes_of
 from railopt.moe.presets import PRESETS, moe_gpt, preset
 
 
@@ -250,8 +251,8 @@ def test_presets_have_their_public_dimensions() -> None:
 
 
 def test_nodes_that_do_not_divide_the_ranks_are_the_global_policy_of_vllm() -> None:
-    assert _checked(12, 1, 3, 4).nodes == 1
-    assert _checked(12, 2, 2, 4).nodes == 2
+    assert sizes_of(12, 1, 3, 4) == (12, 1, 1, 4)
+    assert sizes_of(12, 2, 2, 4) == (12, 2, 2, 4)
 
 
 def test_without_lost_gpus_tokens_go_to_the_other_holders() -> None:
