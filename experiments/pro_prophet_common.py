@@ -20,6 +20,12 @@ def trace(name: str) -> Trace:
     return Trace.read(TRACES / f"{name}.npz")
 
 
+def consecutive(trace: Trace, need: int = 1) -> list[int]:
+    """Rows whose `need` predecessors are the iterations right before them."""
+    step = trace.iterations
+    return [r for r in range(need, len(step)) if step[r] - step[r - need] == need]
+
+
 def cluster(devices: int, spec: dict[str, object]) -> Fabric:
     """HPWNV: nodes of 4 GPUs on PCIe 3.0, one 100 Gb/s NIC a node."""
     gpus = int(str(spec["gpus"]))

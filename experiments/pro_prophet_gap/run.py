@@ -20,10 +20,10 @@ from railopt.base.tables import table
 from railopt.evidence.bracket import gap_between
 from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement.optimal import optimal
+from railopt.moe.placement.optimum import optimal
 from railopt.moe.placement.prophet import algorithm1, evaluate, pro_prophet, shadow
 
-PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet, path alone", "pro-prophet")
+PLANNERS = ("contiguous", "shadow", "algorithm 1, best n", "pro-prophet")
 
 
 def model(nodes: int, gpus: int, dice: Dice, spec: dict[str, Any]) -> TimeModel:
@@ -74,7 +74,6 @@ def gaps(nodes: int, gpus: int, experts: int, dice: Dice, spec: dict[str, Any]) 
                 evaluate(timed, tokens).total,
                 evaluate(timed, tokens, shadow(timed, tokens)).total,
                 paper,
-                evaluate(timed, tokens, pro_prophet(timed, tokens, search=False)).total,
                 evaluate(timed, tokens, pro_prophet(timed, tokens)).total,
             ),
             strict=True,

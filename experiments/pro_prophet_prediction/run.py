@@ -15,11 +15,18 @@ import numpy as np
 
 from experiments.common import arguments, figure, finish, reproduced
 from experiments.pro_prophet_common import trace
+from experiments.pro_prophet_prediction.forecast import (
+    Age,
+    average,
+    forecasts,
+    last,
+    replan_interval,
+    staleness,
+)
 from railopt.base.tables import table
 from railopt.model.fabric import Fabric
 from railopt.moe.assess import dimensions
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.routing.predict import Age, average, forecasts, last, replan_interval, staleness
 from railopt.moe.routing.trace import Trace
 
 PHASES = (("iterations 1-9", 1, 10), ("10-99", 10, 100), ("from 100", 100, 10**9))

@@ -19,18 +19,17 @@ from typing import Any
 import numpy as np
 
 from experiments.common import arguments, figure, finish, reproduced
-from experiments.pro_prophet_common import trace
+from experiments.pro_prophet_common import consecutive, trace
 from railopt.base.tables import table
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
 from railopt.moe.aim import rail_plan
 from railopt.moe.assess import dimensions
 from railopt.moe.placement.placement import Placement
-from railopt.moe.placement.planners import Problem, place
+from railopt.moe.placement.planners import PlacementProblem, place
 from railopt.moe.placement.prophet import evaluate
 from railopt.moe.presets import Preset
 from railopt.moe.routing.dispatch import dispatch
-from railopt.moe.routing.predict import consecutive
 from railopt.moe.routing.trace import Trace
 
 WAYS = ("direct", "rails", "placement", "both")
@@ -52,13 +51,15 @@ def measured(name: str, fabric: Fabric, spec: dict[str, Any]) -> list[dict[str, 
     routed = trace(name)
     sized = dimensions(routed, spec["models"][name.split("-")[0]])
     model = sized.model(fabric, routed.tokens_per_rank, gpu_flops=spec["gpu_tflops"] * 1e12)
-    home = place(Problem.of_trace(routed, model), "contiguous").placement
+    home = place(PlacementProblem.of_trace(routed, model), "contiguous").placement
     candidates, slots = consecutive(routed), -(-routed.experts // routed.ranks) + spec["spare"]
     rows = []
     for row in [
         candidates[i] for i in np.linspace(0, len(candidates) - 1, spec["rows"]).astype(int)
     ]:
-        problem = Problem.of_trace(routed, model, int(routed.iterations[row - 1]), slots=slots)
+        problem = PlacementProblem.of_trace(
+            routed, model, int(routed.iterations[row - 1]), slots=slots
+        )
         planned = place(problem, "pro-prophet").placement
         layered = [
             evaluate(model, c, h)

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from experiments.common import arguments, claim, figure, finish
-from experiments.pro_prophet_common import cluster, flat, trace
+from experiments.pro_prophet_common import cluster, consecutive, flat, trace
 from railopt.base.tables import table
-from railopt.moe.iteration.timeline import STYLES, Timeline, timeline
+from railopt.moe.iteration.timeline import STYLES, IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 from railopt.moe.placement.prophet import algorithm1, evaluate, loads, pro_prophet, shadow
 from railopt.moe.presets import moe_gpt
-from railopt.moe.routing.predict import consecutive
 from railopt.report.gantt import gantt
 from railopt.report.saving import save_figure
 
@@ -33,7 +32,9 @@ PAIRS = (
 )
 
 
-def case(name: str, size: str, spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Timeline]]:
+def case(
+    name: str, size: str, spec: dict[str, Any]
+) -> tuple[list[dict[str, Any]], list[IterationTimeline]]:
     """One trace and model size: a row for each iteration, and the last iteration's timelines."""
     routed = trace(name)
     preset = moe_gpt(size, routed.experts, routed.top_k)
@@ -175,7 +176,7 @@ def main() -> int:
     folder, spec, expected, args = arguments(__file__, __doc__)
     rows: list[dict[str, Any]] = []
     summary: list[dict[str, Any]] = []
-    shown: list[Timeline] = []
+    shown: list[IterationTimeline] = []
     for name in spec["traces"]:
         for size in spec["sizes"]:
             made, lines = case(name, size, spec)

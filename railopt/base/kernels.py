@@ -153,6 +153,8 @@ class _Kernel:
             try:
                 return jitted(*args)
             except Exception as error:
+                if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+                    raise KeyboardInterrupt from None  # it came while numba made the result
                 if not _failed_to_compile(jitted, args, error):
                     raise
                 self.compiled = self._mended(args, error)

@@ -17,7 +17,7 @@ from railopt.cli.common import (
 )
 from railopt.cli.drawing import FORMATS_HELP, add_width_argument, figure_width
 from railopt.moe.hybrid import spec
-from railopt.moe.hybrid.answer import Answer, answer
+from railopt.moe.hybrid.answer import HybridAnswer, answer
 
 EPILOG = """example:
   railopt hybrid
@@ -80,7 +80,7 @@ def _sizes(text: str) -> list[int]:
         raise InputError(f"--sizes takes whole numbers with commas, e.g. 4,1: {error}") from None
 
 
-def _print_domains(found: Answer, out: Output) -> None:
+def _print_domains(found: HybridAnswer, out: Output) -> None:
     block = found.stream
     where = " x ".join(f"{level.count} {level.name}" for level in block.levels)
     out.say(
@@ -99,7 +99,7 @@ def _print_domains(found: Answer, out: Output) -> None:
     )
 
 
-def _print_parts(found: Answer, out: Output) -> None:
+def _print_parts(found: HybridAnswer, out: Output) -> None:
     """Where the time goes; the block's name says which passes it has."""
     block, parts, best = found.stream, found.latency, found.best
     whole = "block, forward and backward" if block.gradients else "block, forward"
@@ -130,7 +130,7 @@ def _print_parts(found: Answer, out: Output) -> None:
         out.say(f"closed form (T11): p* = {float(p):.4f}, S* = {float(size):.2f}")
 
 
-def _print_what_if(found: Answer, out: Output) -> None:
+def _print_what_if(found: HybridAnswer, out: Output) -> None:
     outer = found.stream.levels[0].name
     print()
     out.table(

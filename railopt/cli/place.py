@@ -38,7 +38,7 @@ from railopt.cli.heartbeat import stage
 if TYPE_CHECKING:
     from railopt.base.arrays import Bools
     from railopt.model.fabric import Fabric
-    from railopt.moe.assess import Comparison, Question
+    from railopt.moe.assess import PlacementQuestion, PlacementReport
     from railopt.moe.routing.window import Window
 
 EPILOG = """examples:
@@ -160,8 +160,8 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--decay",
         metavar="D|auto",
-        help="a step weighs D times the one after it, 1 is the plain sum; auto (default) chooses "
-        "layer by layer what would have predicted the last steps best",
+        help="a step weighs D times the one after it, 1 is the plain sum; auto (default): of a few "
+        "the one that would have predicted the last steps best",
     )
     group.add_argument(
         "--held-out",
@@ -282,9 +282,9 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(known.proved for known in made.placed.optima) else 2
 
 
-def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Question:
+def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> PlacementQuestion:
     """What the options ask."""
-    from railopt.moe.assess import Question
+    from railopt.moe.assess import PlacementQuestion
     from railopt.moe.placement.files import read_costs, read_location
     from railopt.moe.placement.naming import fabric_costs
 
@@ -293,7 +293,7 @@ def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> Questio
     if args.costs is not None:
         own = args.costs == "fabric"
         costs = fabric_costs(fabric) if own else read_costs(args.costs, nodes * gpus)
-    return Question(
+    return PlacementQuestion(
         args.planner,
         replicas=args.replicas,
         even_slots=bool(_saved(args)),
@@ -359,7 +359,7 @@ def _window(args: argparse.Namespace) -> Window:
     return Window(steps, decay).checked()
 
 
-def _save(args: argparse.Namespace, made: Comparison, layers: list[int]) -> None:
+def _save(args: argparse.Namespace, made: PlacementReport, layers: list[int]) -> None:
     """The files that were asked for."""
     from railopt.moe.placement.files import (
         save_expert_map,
@@ -401,7 +401,7 @@ def _save(args: argparse.Namespace, made: Comparison, layers: list[int]) -> None
         )
 
 
-def _print(made: Comparison, out: Output) -> None:
+def _print(made: PlacementReport, out: Output) -> None:
     placement = made.placed.placement
     out.say(
         f"{made.planner}: {int(placement.copies.sum())} experts on GPUs in {placement.layers} "
@@ -441,7 +441,7 @@ GROUPS = (
 )
 
 
-def _steps(made: Comparison) -> Iterator[str]:
+def _steps(made: PlacementReport) -> Iterator[str]:
     """What was planned on and scored on, in words."""
     from railopt.moe.assess import CHUNK
 
@@ -459,17 +459,8 @@ def _steps(made: Comparison) -> Iterator[str]:
             f"planned on {len(made.seen)} {what} ({_span(made.seen)}), scored on "
             f"{len(made.scored_on)} ({_span(made.scored_on)}), {apart}"
         )
-    forecast = made.decay[made.decay < 1]
-    if len(forecast) and made.placed.as_eplb < len(made.decay):
-        yield (
-            f"recent steps weigh more in {len(forecast)} of {len(made.decay)} layers (decay "
-            f"{forecast.min():g} to {forecast.max():g})"
-        )
-    if made.placed.as_eplb:
-        yield (
-            f"EPLB's plan of the plain sum, no expert twice on a GPU, in {made.placed.as_eplb} of "
-            f"{len(made.decay)} layers: these steps do not show another to be better"
-        )
+    if made.decay < 1:
+        yield f"a step weighs {made.decay:g} times the one after it"
     placed = int(made.placed.placement.copies.sum(axis=1).max())
     if made.asked is not None and placed > made.asked:
         yield (
@@ -478,10 +469,9 @@ def _steps(made: Comparison) -> Iterator[str]:
     if isinstance(made.chunk, int) and made.chunk > CHUNK:  # nobody asked for it
         yield f"links in chunks of {format_bytes(made.chunk)}: smaller ones would be millions"
     kept = made.placed.placement.layers_keeping(made.groups)
-    if made.groups > 1 and kept < len(made.decay):
-        yield (
-            f"expert groups stay on one node each in {kept} of {len(made.decay)} layers: {GROUPS}"
-        )
+    layers = made.placed.placement.layers
+    if made.groups > 1 and kept < layers:
+        yield f"expert groups stay on one node each in {kept} of {layers} layers: {GROUPS}"
 
 
 def _span(iterations: list[int]) -> str:
@@ -489,7 +479,7 @@ def _span(iterations: list[int]) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _scores(made: Comparison) -> list[list[str]]:
+def _scores(made: PlacementReport) -> list[list[str]]:
     split = "" if made.rule == "even" else ", tokens even"  # as EPLB's tokens always are
     names = {
         "before": "before",
@@ -502,7 +492,7 @@ def _scores(made: Comparison) -> list[list[str]]:
     ]
 
 
-def _rows(made: Comparison) -> list[list[str]]:
+def _rows(made: PlacementReport) -> list[list[str]]:
     def row(name: str, old: Any, new: Any, text: Any) -> list[str]:
         gain = float(old) / float(new) if new else 0.0
         return [name, text(old), text(new), Quantity(f"{gain:.2f}x", gain) if new else "-"]

@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _choice(args: argparse.Namespace) -> Any:
     """The options as the library has them."""
-    from railopt.moe.micro.batches import Choice
+    from railopt.moe.micro.batches import SplitOptions
 
     check_targets(args.certificate, force=args.force)
     if args.spare < 0:
@@ -157,7 +157,7 @@ def _choice(args: argparse.Namespace) -> Any:
         raise InputError(
             f"--slack {printable(args.slack)}: expected 0 or at least 1/1024, the least that counts"
         )
-    return Choice(
+    return SplitOptions(
         args.spare,
         args.solver,
         args.within == "node",

@@ -19,7 +19,7 @@ from railopt.model.plan import Plan
 from railopt.model.traffic import Traffic
 from railopt.moe.placement.naming import fabric_costs
 from railopt.moe.placement.placement import Placement
-from railopt.moe.placement.planners import Placed, Problem, cheapest, layer_terms, place
+from railopt.moe.placement.planners import Placed, PlacementProblem, cheapest, layer_terms, place
 from railopt.moe.routing.dispatch import split
 from railopt.policies import plan
 
@@ -27,7 +27,7 @@ AIMS = ("gpu", "link", "time")
 
 
 @dataclass(frozen=True)
-class Links:
+class RailLinks:
     """How a dispatch crosses the rails: tokens of `token_bytes`, in chunks of at most `chunk`, each
     on the rail that a policy says.
     """
@@ -43,7 +43,7 @@ def rail_plan(fabric: Fabric, traffic: Traffic, policy: str, chunk: str | int) -
     return plan(fabric, chunks, policy) if len(chunks) else None
 
 
-def aimed(problem: Problem, aim: str, links: Links, policy: str, steps: int) -> Placed:
+def aimed(problem: PlacementProblem, aim: str, links: RailLinks, policy: str, steps: int) -> Placed:
     """Replicas by load, named for an aim; `steps` iterations are in the problem's counts.
 
     gpu   as `replicate` names them
@@ -85,7 +85,7 @@ def aimed(problem: Problem, aim: str, links: Links, policy: str, steps: int) -> 
 
 
 def busiest(
-    tokens: Ints, placed: tuple[Bools, Int32s], gpus: int, links: Links, policy: str
+    tokens: Ints, placed: tuple[Bools, Int32s], gpus: int, links: RailLinks, policy: str
 ) -> int:
     """Bytes of the busiest NIC, sent or received, when tokens int [source GPU, expert] go evenly to
     the holders of one layer's (holds, home).

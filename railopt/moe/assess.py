@@ -17,18 +17,18 @@ from railopt.base.units import parse_bytes
 from railopt.evidence.bracket import Status
 from railopt.model.fabric import Fabric
 from railopt.model.traffic import Traffic
-from railopt.moe.aim import Links, aimed, rail_plan
-from railopt.moe.iteration.timeline import Timeline, timeline
+from railopt.moe.aim import RailLinks, aimed, rail_plan
+from railopt.moe.iteration.timeline import IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.eplb import eplb
 from railopt.moe.placement.naming import least_moved
 from railopt.moe.placement.placement import Placement, slot_gpus
-from railopt.moe.placement.planners import Placed, Problem, one_more, place
+from railopt.moe.placement.planners import Placed, PlacementProblem, one_more, place
 from railopt.moe.placement.prophet import measure
 from railopt.moe.presets import Preset, preset
 from railopt.moe.routing.dispatch import dispatch, gpu_loads, split
 from railopt.moe.routing.trace import MAX_EXPERTS, MAX_WIDTH, TRAINING, Trace
-from railopt.moe.routing.window import WHOLE, Seen, Window, seen
+from railopt.moe.routing.window import WHOLE, SeenSteps, Window, seen
 
 RAIL_POLICIES = ("own-nic", "pxn", "lpt", "equitable")
 CHUNK, MOST_CHUNKS = 256 << 10, 1 << 21
@@ -133,7 +133,7 @@ def _mean_of_known(rows: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Side:
+class StepReport:
     """One placement on one step: links and time.
 
     links     by rail policy: (busiest NIC's bytes summed over layers, dispatch time summed over
@@ -143,7 +143,7 @@ class Side:
 
     internode: int
     links: dict[str, tuple[int, Fraction]]
-    timeline: Timeline = field(repr=False)
+    timeline: IterationTimeline = field(repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; times in seconds."""
@@ -160,13 +160,13 @@ def assess(
     trace: Trace,
     model: TimeModel,
     placement: Placement,
-    links: Links,
+    links: RailLinks,
     *,
     row: int = -1,
     rule: str = "home",
     style: str = "ours",
     previous: Placement | None = None,
-) -> Side:
+) -> StepReport:
     """What a placement does to the links and the time of one recorded step; copies that `previous`
     has need no transfer.
     """
@@ -187,15 +187,16 @@ def assess(
                 most, time = busy[name]
                 busiest = int(max(made.send.max(), made.recv.max()))
                 busy[name] = (most + busiest, time + made.makespan)
-    return Side(internode, busy, timeline(model, terms, style))
+    return StepReport(internode, busy, timeline(model, terms, style))
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class PlacementQuestion:
     """What `compare` is asked.
 
     planner       who places, a name of `PLANNERS`
-    replicas      physical experts a layer, homes included; groups, previous, limit_s: see `Problem`
+    replicas      physical experts a layer, homes included
+    groups, previous, limit_s  see `PlacementProblem`
     even_slots    round replicas of `replicate` up until every GPU has the same number, as servers
                   want it
     memory        bytes a GPU has for one layer's experts
@@ -240,19 +241,19 @@ class Question:
     move_weight: float = 1.0
 
 
-class Trial(NamedTuple):
+class Fold(NamedTuple):
     """Rows of a trace: those that a plan may see, and those it is scored on."""
 
     seen: range
     scored: range
 
 
-def trials(trace: Trace, question: Question) -> list[Trial]:
+def trials(trace: Trace, question: PlacementQuestion) -> list[Fold]:
     """Which plans are made, and what each is scored on."""
     if question.only is not None:
         row = trace.row(question.only)
         other = row if question.evaluated_on is None else trace.row(question.evaluated_on)
-        return [Trial(range(row, row + 1), range(other, other + 1))]
+        return [Fold(range(row, row + 1), range(other, other + 1))]
     steps = len(trace.iterations)
     held = min(max(1, steps // 4), steps - 1) if question.held_out is None else question.held_out
     if not 0 <= held < steps:
@@ -263,20 +264,20 @@ def trials(trace: Trace, question: Question) -> list[Trial]:
     if held == 0:
         if question.rolling is not None:
             raise InputError("planning anew after held-out steps: none are held out")
-        return [Trial(range(steps), range(steps))]
+        return [Fold(range(steps), range(steps))]
     apart = held if question.rolling is None else question.rolling
     if apart < 1:
         raise InputError(f"planning anew after {apart} steps: expected at least 1")
     starts = range(steps - held, steps, apart)
-    return [Trial(range(at), range(at, min(at + apart, steps))) for at in starts]
+    return [Fold(range(at), range(at, min(at + apart, steps))) for at in starts]
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class PlacementReport:
     """A placement beside the one before (`previous`, else contiguous on active GPUs) and plain
     EPLB.
 
-    seen       recorded iterations that the placement was planned on, and with which decays
+    seen       recorded iterations that the placement was planned on, and with which decay
     scored_on  recorded iterations of the scores, none of which the scored plan had seen unless
                `held_out` is False
     replans    plans that were made for the scores; of several, `placed` is one more, on all steps
@@ -297,7 +298,7 @@ class Comparison:
     rule: str
     records: str
     seen: list[int]
-    decay: Floats
+    decay: float
     scored_on: list[int]
     held_out: bool
     replans: int
@@ -307,7 +308,7 @@ class Comparison:
     placed: Placed
     scores: dict[str, Score]
     eplb_replicas: int
-    sides: dict[str, Side]
+    sides: dict[str, StepReport]
     moved: Traffic
     new_copies: int
     least_new_copies: int
@@ -342,11 +343,10 @@ class Comparison:
             "records": self.records,
             "chunk": "flow" if self.chunk == "flow" else parse_bytes(self.chunk),
             "planned_on": self.seen,
-            "decay": self.decay.tolist(),
+            "decay": self.decay,
             "scored_on": self.scored_on,
             "held_out": self.held_out,
             "replans": self.replans,
-            "layers_as_eplb": self.placed.as_eplb,
             "eplb": {
                 **self.scores["eplb"].as_dict(),
                 "replicas": self.eplb_replicas,
@@ -371,15 +371,15 @@ class Comparison:
         return data
 
 
-class _Setting(NamedTuple):
+class _Planning(NamedTuple):
     """What every plan of one comparison shares."""
 
     trace: Trace
-    question: Question
+    question: PlacementQuestion
     model: TimeModel
     expert_bytes: int
     replicas: int | None
-    links: Links
+    links: RailLinks
 
     @property
     def rule(self) -> str:
@@ -396,20 +396,20 @@ class _Setting(NamedTuple):
         sizes = (layers, self.trace.experts, model.nodes, model.gpus)
         return Placement.contiguous(*sizes, active), "home"
 
-    def shown(self, trial: Trial) -> list[int]:
+    def shown(self, trial: Fold) -> list[int]:
         """The rows of a trial that are within the window."""
         steps = self.question.window.checked().steps
         return list(trial.seen if steps is None else trial.seen[-steps:])
 
-    def planned(self, trial: Trial) -> tuple[Placed, Seen]:
+    def planned(self, trial: Fold) -> tuple[Placed, SeenSteps]:
         """The plan that a trial's steps give."""
         asked = self.question
-        ahead = 0 if trial.seen == trial.scored else len(trial.scored)
         window = asked.window
-        if asked.planner == "contiguous":  # which looks at no step
+        if asked.planner == "contiguous" or (window.decay is None and trial.seen == trial.scored):
+            # no step is looked at, or nothing is to be foreseen
             window = window._replace(decay=1.0)
-        shown = seen(self.trace.counts[self.shown(trial)], window, ahead)
-        problem = Problem(
+        shown = seen(self.trace.counts[self.shown(trial)], window)
+        problem = PlacementProblem(
             self.model.weighing_moves(asked.move_weight).over(
                 shown.weight, serving=self.trace.records != TRAINING
             ),
@@ -421,7 +421,6 @@ class _Setting(NamedTuple):
             asked.limit_s,
             asked.active,
             asked.costs,
-            shown,
         )
         if asked.planner == "replicate":
             made = aimed(problem, asked.aim, self.links, asked.rail_policy, shown.weight)
@@ -439,7 +438,7 @@ class _Setting(NamedTuple):
         """Physical experts a layer that fill every GPU as the fullest one is."""
         return int(placement.holds.sum(axis=2).max()) * self.on
 
-    def eplb(self, trial: Trial, replicas: int) -> Int32s:
+    def eplb(self, trial: Fold, replicas: int) -> Int32s:
         """Plain EPLB on the sum of the same steps."""
         load = self.trace.load[self.shown(trial)].sum(axis=0)
         nodes = self.model.nodes if self.on == self.model.devices else 1
@@ -447,8 +446,11 @@ class _Setting(NamedTuple):
 
 
 def compare(
-    trace: Trace, fabric: Fabric, question: Question, tell: Callable[[str], None] = lambda _: None
-) -> Comparison:
+    trace: Trace,
+    fabric: Fabric,
+    question: PlacementQuestion,
+    tell: Callable[[str], None] = lambda _: None,
+) -> PlacementReport:
     """Place the experts of a trace on the GPUs of a fabric, one source rank a GPU, and score the
     placement beside the one before and plain EPLB; `tell` hears what is being done.
     """
@@ -462,7 +464,7 @@ def compare(
     last = made[-1]
     if len(made) > 1:  # what was scored are its predecessors
         tell("the plan on all steps")
-        last = Trial(range(len(trace.iterations)), last.scored)
+        last = Fold(range(len(trace.iterations)), last.scored)
         placed, shown = setting.planned(last)
     tell("the links")
     links = setting.links
@@ -470,7 +472,7 @@ def compare(
     start, first = setting.before
     model, rule = setting.model, setting.rule
     active = np.ones(model.devices, np.bool_) if question.active is None else question.active
-    return Comparison(
+    return PlacementReport(
         question.planner,
         sized.name,
         rule,
@@ -497,7 +499,7 @@ def compare(
 def _moves(
     trace: Trace, placement: Placement, start: Placement, expert_bytes: int, active: Bools
 ) -> tuple[Traffic, int, int, int]:
-    """moved, new_copies, least_new_copies and orphans of a `Comparison`."""
+    """moved, new_copies, least_new_copies and orphans of a `PlacementReport`."""
     some = trace.load.any(axis=(0, 2))
     some |= not some.any()
     after, before = (
@@ -520,7 +522,7 @@ def usual_chunk(trace: Trace, token_bytes: int) -> int:
     return CHUNK << (largest // (CHUNK * MOST_CHUNKS)).bit_length()
 
 
-def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) -> _Setting:
+def _setting(trace: Trace, fabric: Fabric, question: PlacementQuestion, sized: Preset) -> _Planning:
     tokens = question.tokens or trace.tokens_per_rank
     if not tokens:
         rows = trace.counts.size // trace.experts
@@ -536,13 +538,13 @@ def _setting(trace: Trace, fabric: Fabric, question: Question, sized: Preset) ->
         wanted = -(-wanted // on) * on
     size = sized.token_bytes()
     chunk = usual_chunk(trace, size) if question.chunk is None else question.chunk
-    links = Links(fabric, size, chunk)
-    return _Setting(trace, question, model, sized.expert_bytes(), wanted, links)
+    links = RailLinks(fabric, size, chunk)
+    return _Planning(trace, question, model, sized.expert_bytes(), wanted, links)
 
 
 def _scores(
-    setting: _Setting, made: list[Trial], tell: Callable[[str], None]
-) -> tuple[dict[str, Score], Placed, Seen]:
+    setting: _Planning, made: list[Fold], tell: Callable[[str], None]
+) -> tuple[dict[str, Score], Placed, SeenSteps]:
     """Of "before", "eplb" and "after", the steps of all trials one after the other; and the last
     plan.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from railopt.moe.iteration.timeline import Timeline
+from railopt.moe.iteration.timeline import IterationTimeline
 from railopt.report.style import PAGE, blank, legend_above, printed
 
 # operation -> colour and what it is
@@ -32,7 +32,7 @@ PS_PER_MS = 1e9
 
 @printed
 def gantt(
-    timelines: Sequence[Timeline],
+    timelines: Sequence[IterationTimeline],
     names: Sequence[str] = (),
     *,
     title: str = "",
@@ -61,7 +61,7 @@ def gantt(
     return figure
 
 
-def _band(axes: Any, band: int, line: Timeline) -> None:
+def _band(axes: Any, band: int, line: IterationTimeline) -> None:
     """The events of a timeline, and its length behind them."""
     for event in line.events:
         axes.broken_barh(

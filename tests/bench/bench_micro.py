@@ -15,7 +15,7 @@ import numpy as np
 from railopt.base.arrays import Ints
 from railopt.base.dice import Dice, exp
 from railopt.moe.micro.greedy import least
-from railopt.moe.micro.slots import Slots
+from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import SOLVERS, Greedy, split
 from railopt.moe.placement.placement import Placement
 from tests.bench import Row, judged
@@ -37,7 +37,7 @@ def lognormal(seed: int, experts: int = EXPERTS, choices: int = CHOICES) -> Ints
 def rows() -> Iterator[Row]:
     placement = Placement.contiguous(1, EXPERTS, NODES, GPUS)
     for spare, within, slack in KINDS:
-        greedy = Greedy(Slots.of(placement, 0, spare, within_node=within), slack)
+        greedy = Greedy(SpareSlots.of(placement, 0, spare, within_node=within), slack)
         where = f"64 GPUs, 256 experts, {spare} spare{', within nodes' * within}"
         where += f", slack {slack}/1024" * (slack > 0)
         ratios, copies = [], []
@@ -64,7 +64,7 @@ def _small() -> Iterator[Row]:
     for seed in SEEDS[:60]:
         dice = Dice(seed, "bench", "spare")
         holds = np.repeat(np.eye(4, dtype=bool), 2, axis=1)
-        slots = Slots(1, 4, holds, dice.below(3, 4))
+        slots = SpareSlots(1, 4, holds, dice.below(3, 4))
         counts = lognormal(seed, 8, 4096)
         proved = split(slots, counts, "exact")
         assert proved.certificate().check().ok

@@ -23,7 +23,7 @@ from railopt.base.errors import BackendError
 from railopt.evidence import verified
 from railopt.evidence.bounds import lower_bound
 from railopt.evidence.certificate import Certificate
-from railopt.moe.micro.slots import Slots
+from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import split
 from railopt.solver.local.solve import solve_local
 from tests.bench import Row, judged_once
@@ -78,7 +78,7 @@ def micro_batch(folder: Path) -> Path:
     rng, nodes, gpus, experts = np.random.default_rng(SEED), 32, 8, 2048
     holds = np.zeros((nodes * gpus, experts), bool)
     holds[np.arange(experts) % (nodes * gpus), np.arange(experts)] = True
-    slots = Slots(nodes, gpus, holds, np.full(nodes * gpus, 2))
+    slots = SpareSlots(nodes, gpus, holds, np.full(nodes * gpus, 2))
     counts = (1000 * rng.lognormal(0, 1, experts)).astype(np.int64)
     split(slots, counts, "greedy").certificate().save(folder / "split.json")
     return folder / "split.json"

@@ -156,13 +156,13 @@ def measure_split(spare: int, within_node: bool) -> dict[str, Any]:
     import torch
 
     from railopt.moe.micro.device import DeviceGreedy
-    from railopt.moe.micro.slots import Slots
+    from railopt.moe.micro.slots import SpareSlots
     from railopt.moe.micro.solve import Greedy
     from railopt.moe.placement.placement import Placement
     from tests.bench.bench_micro import EXPERTS, GPUS, NODES, lognormal
 
     placement = Placement.contiguous(1, EXPERTS, NODES, GPUS)
-    slots = Slots.of(placement, 0, spare, within_node=within_node)
+    slots = SpareSlots.of(placement, 0, spare, within_node=within_node)
     greedy, there = Greedy(slots), DeviceGreedy(slots)
     counts = torch.tensor(lognormal(9000), device="cuda")
     times = [_microseconds(there, counts, calls) for calls in (1, CALLS)]

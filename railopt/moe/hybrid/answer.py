@@ -12,7 +12,7 @@ from typing import Any
 from railopt.base.errors import Infeasible
 from railopt.base.units import format_bytes
 from railopt.moe.hybrid.domains import message_counts
-from railopt.moe.hybrid.spec import Question
+from railopt.moe.hybrid.spec import HybridQuestion
 from railopt.moe.hybrid.stream import (
     BestDomains,
     Domain,
@@ -32,7 +32,7 @@ WHAT_IF = (Fraction(1, 4), Fraction(1, 2), Fraction(2), Fraction(4))
 
 
 @dataclass(frozen=True)
-class Answer:
+class HybridAnswer:
     """Domains of one block, one a level, beside the best ones.
 
     simulated    seconds of the same block in the flow simulator, or None where it was not run
@@ -104,8 +104,8 @@ def _by_level(names: Sequence[str], domains: Sequence[Domain]) -> dict[str, dict
 
 
 def answer(
-    question: Question, sizes: Sequence[int] | None = None, *, simulate: bool = False
-) -> Answer:
+    question: HybridQuestion, sizes: Sequence[int] | None = None, *, simulate: bool = False
+) -> HybridAnswer:
     """The best domains, or those of the given sizes, one a level; `simulate` runs the block too."""
     stream, unequal = question
     best = optimum(stream, unequal=unequal)
@@ -122,7 +122,7 @@ def answer(
         from railopt.moe.hybrid.simulated import block_time
 
         simulated = block_time(stream, chosen)
-    return Answer(
+    return HybridAnswer(
         stream,
         best,
         chosen,

@@ -225,7 +225,7 @@ def _divisor(sizes: Ints) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class GatingChoice:
     """The best copies found, what is known of the optimum, and the tree that proves it.
 
     copies    bool [pairs]
@@ -242,10 +242,10 @@ class Choice:
     claimed: str = ""
 
 
-def choose(gating: Gating, *, limit_s: float = 10.0) -> Choice:
+def choose(gating: Gating, *, limit_s: float = 10.0) -> GatingChoice:
     """The optimum with its proof, or the best choice and the best bound after `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
-    search = _Search(gating)
+    search = _GatingSearch(gating)
     best, value, claimed = search.start()
     open_: list[tuple[Fraction, Part]] = [(gating.pre, Part(gating.pre, None, {}))]
     leaves: list[Leaf] = []
@@ -274,10 +274,10 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> Choice:
     bound = min([value, *unproved, *(lower for lower, _ in open_)])
     status = Status.PROVED if value == bound else Status.OPEN
     known = Bracket(value, bound, status, by="branch and bound on prices")
-    return Choice(best, known, tuple(leaves), nodes, claimed)
+    return GatingChoice(best, known, tuple(leaves), nodes, claimed)
 
 
-def check_tree(gating: Gating, choice: Choice) -> bool:
+def check_tree(gating: Gating, choice: GatingChoice) -> bool:
     """Re-prove a proved choice without a solver: its value, that its leaves cover every choice, and
     each leaf's bound.
     """
@@ -326,7 +326,7 @@ def _covers(parts: list[dict[int, int]]) -> bool:
     )
 
 
-class _Search:
+class _GatingSearch:
     """The float side: LP relaxations, roundings, a MILP solver's suggestion.  Nothing here is
     believed.
     """

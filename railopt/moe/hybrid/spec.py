@@ -38,21 +38,21 @@ _PRESET = {"preset", "tokens", "compute"}
 _OPTIONS = {"compression", "decode", "encode", "gradients", "post", "memory", "unequal"}
 
 
-class Question(NamedTuple):
+class HybridQuestion(NamedTuple):
     """A stream, and whether domains may be unequal."""
 
     stream: Stream
     unequal: bool
 
 
-def read(path: str | os.PathLike[str] | None) -> Question:
+def read(path: str | os.PathLike[str] | None) -> HybridQuestion:
     """Read a spec; None is the bundled one (four data centres of eight GPUs on 10 Gb/s)."""
     return toml.read(
         files("railopt.moe.hybrid").joinpath("default.toml") if path is None else path, parse
     )
 
 
-def parse(data: Mapping[str, Any]) -> Question:
+def parse(data: Mapping[str, Any]) -> HybridQuestion:
     """A parsed TOML document as a question."""
     toml.only(data, _SIZES | _PRESET | _OPTIONS | {"level"}, "spec")
     tables = data.get("level", [])
@@ -85,7 +85,7 @@ def parse(data: Mapping[str, Any]) -> Question:
             "post out"
         )
     stream = Stream(levels, gradients=data.get("gradients", False), **sizes, **options)
-    return Question(stream, data.get("unequal", False))
+    return HybridQuestion(stream, data.get("unequal", False))
 
 
 def _from_sizes(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Timeline:
+class IterationTimeline:
     """The events of an iteration in order of their start."""
 
     style: str
@@ -104,7 +104,7 @@ class _Clock:
 
 def timeline(
     model: TimeModel, layers: Sequence[Terms], style: str, *, plan_ps: int = 0
-) -> Timeline:
+) -> IterationTimeline:
     """One iteration, forward and backward, from the terms of each layer.  `plan_ps` is the time to
     plan one layer.
     """
@@ -115,7 +115,9 @@ def timeline(
         _blocking(clock, model, layers, plan_ps if style == "fastermoe" else 0)
     else:
         _overlapped(clock, model, layers, plan_ps, ahead=len(layers) if style == "ours" else 1)
-    return Timeline(style, tuple(sorted(clock.events, key=lambda e: (e.start_ps, e.end_ps))))
+    return IterationTimeline(
+        style, tuple(sorted(clock.events, key=lambda e: (e.start_ps, e.end_ps)))
+    )
 
 
 def _blocking(clock: _Clock, model: TimeModel, layers: Sequence[Terms], plan_ps: int) -> None:

@@ -11,14 +11,14 @@ import numpy as np
 
 from railopt.base.errors import InputError
 from railopt.evidence.bracket import gap_between
-from railopt.moe.micro.slots import Slots
-from railopt.moe.micro.solve import Answer, split
+from railopt.moe.micro.slots import SpareSlots
+from railopt.moe.micro.solve import SplitAnswer, split
 from railopt.moe.placement.placement import Placement
 from railopt.moe.routing.trace import Trace
 
 
 @dataclass(frozen=True)
-class Choice:
+class SplitOptions:
     """What is asked for.
 
     spare          slots on every GPU
@@ -43,7 +43,7 @@ class Batch:
 
     iteration: int
     layer: int
-    answer: Answer
+    answer: SplitAnswer
     copied: int | None
     copied_between_nodes: int | None
 
@@ -57,7 +57,7 @@ class Batch:
 def batches(
     trace: Trace,
     placement: Placement,
-    choice: Choice,
+    choice: SplitOptions,
     *,
     iteration: int | None = None,
     layer: int | None = None,
@@ -73,7 +73,7 @@ def batches(
     places = _places(trace, layer)
     for place in places:
         held = min(place, placement.layers - 1)
-        slots = Slots.of(placement, held, choice.spare, within_node=choice.within_node)
+        slots = SpareSlots.of(placement, held, choice.spare, within_node=choice.within_node)
         for row in rows:
             tick(f"layer {trace.layers[place]}, iteration {trace.iterations[row]}")
             counts = trace.counts[row, place].sum(axis=0, dtype=np.int64)

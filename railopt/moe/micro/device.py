@@ -13,8 +13,8 @@ from railopt.base.arrays import Array, whole_number
 from railopt.base.errors import InputError
 from railopt.cuda.driver import Arguments, DeviceArray, Gpu
 from railopt.cuda.lent import address_of, current_stream
-from railopt.moe.micro.greedy import HALVINGS, HAS, MAY, Layer
-from railopt.moe.micro.slots import Slots
+from railopt.moe.micro.greedy import HALVINGS, HAS, MAY, SlotTables
+from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import MAX_SLACK
 
 __all__ = ["DeviceGreedy", "DeviceParts"]
@@ -31,7 +31,7 @@ _WRONG = {  # what `status` says of a micro-batch
 
 class DeviceParts(NamedTuple):
     """Plans of B micro-batches, on the device: the solver's own buffers, valid until its next call.
-    The first `used[b]` parts of row b are a plan, as `greedy.Parts`.
+    The first `used[b]` parts of row b are a plan, as `greedy.TokenParts`.
 
     expert, rank   int32 [B, parts + slots]
     tokens         int64 [B, parts + slots]
@@ -49,11 +49,11 @@ class DeviceParts(NamedTuple):
 class DeviceGreedy:
     """Plans `batches` micro-batches of one layer at once; `slack` as in `Greedy`.
 
-    >>> greedy = DeviceGreedy(Slots.of(placement, layer=0, spare=2))
+    >>> greedy = DeviceGreedy(SpareSlots.of(placement, layer=0, spare=2))
     >>> parts = greedy.plan(counts)   # int64 [experts] on the GPU, tokens
     """
 
-    def __init__(self, slots: Slots, slack: int = 0, batches: int = 1) -> None:
+    def __init__(self, slots: SpareSlots, slack: int = 0, batches: int = 1) -> None:
         self.slots, self.slack = slots, whole_number(slack, "slack", 0, MAX_SLACK)
         self.batches = whole_number(batches, "batches", 1, _MAX_BATCHES)
         layer = slots.layer
@@ -66,7 +66,7 @@ class DeviceGreedy:
         self._gpu = Gpu()
         self._prepare(layer, most)
 
-    def _prepare(self, layer: Layer, most: int) -> None:
+    def _prepare(self, layer: SlotTables, most: int) -> None:
         """Everything that allocates, compiles or waits, so that `plan` does none of it."""
         gpu, slots, batches = self._gpu, self.slots, self.batches
         macros = {
@@ -123,7 +123,7 @@ def _pointers(values: list[int]) -> Any:
     return (ctypes.c_void_p * len(values))(*values)
 
 
-def _at(layer: Layer) -> Array:
+def _at(layer: SlotTables) -> Array:
     """uint16 [experts * GPUs], in words of 16 bytes: the part of an expert on a GPU, or what stands
     for none.
     """

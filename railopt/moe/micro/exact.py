@@ -6,7 +6,7 @@ program's shares, copied as they are, give a plan.  What was refuted is a witnes
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,24 +23,12 @@ class OutOfTimeError(Exception):
     """The limit was reached before the question was answered."""
 
 
-class Found(NamedTuple):
-    """A plan: tokens int64 [GPU, expert]."""
-
-    tokens: Ints
-
-
-class Question(NamedTuple):
-    """Tokens int64 [experts]; what no GPU shall exceed; until when an answer is awaited."""
-
-    counts: Ints
-    most: int
-    deadline: float
-
-
-def answer(case: Case, question: Question, depth: int = 0) -> Found | Witness:
-    """A plan in which no GPU has more tokens than asked for, or a witness that there is none."""
-    counts, most = question.counts, question.most
-    if time.monotonic() > question.deadline or depth > DEPTH:
+def within(case: Case, counts: Ints, most: int, deadline: float, depth: int = 0) -> Ints | Witness:
+    """A plan of tokens counts int64 [experts] in which no GPU has more than `most`, int64 [GPU,
+    expert], or a witness that there is none; OutOfTimeError after the `deadline` of
+    time.monotonic.
+    """
+    if time.monotonic() > deadline or depth > DEPTH:
         raise OutOfTimeError
     shares, sets = relaxed(case, counts)
     bound = best_of(case, counts, sets)
@@ -48,16 +36,16 @@ def answer(case: Case, question: Question, depth: int = 0) -> Found | Witness:
         return bound.witness
     tokens, tight = rounded(case, counts, shares)
     if int(tokens.sum(axis=1).max()) <= most:
-        return Found(tokens)
+        return tokens
     bound = best_of(case, counts, [tight])
     if bound.tokens > most:
         return bound.witness
     gpu, expert = _undecided(case, shares)
-    there = answer(case.with_copy(gpu, expert), question, depth + 1)
-    if isinstance(there, Found):
+    there = within(case.with_copy(gpu, expert), counts, most, deadline, depth + 1)
+    if isinstance(there, np.ndarray):
         return there
-    absent = answer(case.without_copy(gpu, expert), question, depth + 1)
-    if isinstance(absent, Found):
+    absent = within(case.without_copy(gpu, expert), counts, most, deadline, depth + 1)
+    if isinstance(absent, np.ndarray):
         return absent
     return {"kind": "cases", "copy": [expert, gpu], "with": there, "without": absent}
 

@@ -27,7 +27,7 @@ NO, MAY, HAS = 0, 1, 2  # whether a GPU holds an expert: it can't, it may take a
 HALVINGS = 8  # goals that are tried after the first
 
 
-class Layer(NamedTuple):
+class SlotTables(NamedTuple):
     """One layer's placement, the same for every micro-batch.
 
     expert, rank   int32 [parts]: the experts that GPUs hold, GPU by GPU
@@ -49,7 +49,7 @@ class Layer(NamedTuple):
     gpus: int
 
 
-class Parts(NamedTuple):
+class TokenParts(NamedTuple):
     """A plan, or a trial that becomes one: the layer's parts, then those in spare slots.
 
     expert, rank, tokens   int32, int32, int64 [parts + slots]
@@ -70,11 +70,11 @@ class Parts(NamedTuple):
     used: Array
 
 
-def parts_of(layer: Layer) -> Parts:
+def parts_of(layer: SlotTables) -> TokenParts:
     """Room for a plan of this layer."""
     count, ranks = len(layer.expert), len(layer.spare)
     room = np.zeros(int(layer.spare.sum()), np.int32)
-    return Parts(
+    return TokenParts(
         np.concatenate([layer.expert, room]),
         np.concatenate([layer.rank, room]),
         np.zeros(count + len(room), np.int64),
@@ -87,7 +87,9 @@ def parts_of(layer: Layer) -> Parts:
 
 
 @kernel
-def balance(layer: Layer, counts: Array, slack: int, work: tuple[Parts, Parts, Parts]) -> int:
+def balance(
+    layer: SlotTables, counts: Array, slack: int, work: tuple[TokenParts, TokenParts, TokenParts]
+) -> int:
     """Plan one micro-batch: `counts` int64 [experts] are its tokens, `slack` what the goal lies
     above the least that can be, in 1/1024 of it.
 
@@ -119,7 +121,7 @@ def balance(layer: Layer, counts: Array, slack: int, work: tuple[Parts, Parts, P
 
 
 @kernel
-def least(layer: Layer, counts: Array) -> int:
+def least(layer: SlotTables, counts: Array) -> int:
     """A load that the fullest GPU has whatever the copies: the mean, of all GPUs and of each node
     over the experts that can't leave it, rounded up.
     """
@@ -133,7 +135,7 @@ def least(layer: Layer, counts: Array) -> int:
 
 
 @part
-def _start(layer: Layer, counts: Array, start: Parts) -> int:
+def _start(layer: SlotTables, counts: Array, start: TokenParts) -> int:
     """No copies: experts held once first, then the others, each filling up its emptiest holders;
     the largest load.
     """
@@ -151,7 +153,7 @@ def _start(layer: Layer, counts: Array, start: Parts) -> int:
 
 
 @part
-def _fill(e: int, count: int, layer: Layer, start: Parts) -> None:
+def _fill(e: int, count: int, layer: SlotTables, start: TokenParts) -> None:
     """Pour tokens on the holders of expert e, the emptiest first, up to one level."""
     low, high = 0, _largest(start.load) + count
     while low < high:  # the least level that takes them all
@@ -180,7 +182,7 @@ def _largest(load: Array) -> int:
 
 
 @part
-def _copy(source: Parts, target: Parts) -> None:
+def _copy(source: TokenParts, target: TokenParts) -> None:
     """Make `target` the same plan."""
     target.used[0] = source.used[0]
     for p in range(source.used[0]):
@@ -191,7 +193,7 @@ def _copy(source: Parts, target: Parts) -> None:
 
 
 @part
-def _begin(layer: Layer, start: Parts, trial: Parts) -> None:
+def _begin(layer: SlotTables, start: TokenParts, trial: TokenParts) -> None:
     """A trial begins without copies, every slot free."""
     _copy(start, trial)
     for r in range(trial.load.size):
@@ -203,13 +205,13 @@ def _begin(layer: Layer, start: Parts, trial: Parts) -> None:
 
 
 @part
-def _unstick(trial: Parts) -> None:
+def _unstick(trial: TokenParts) -> None:
     for p in range(trial.stuck.size):
         trial.stuck[p] = False
 
 
 @part
-def _try(goal: int, bold: bool, layer: Layer, start: Parts, trial: Parts) -> int:
+def _try(goal: int, bold: bool, layer: SlotTables, start: TokenParts, trial: TokenParts) -> int:
     """A trial for this goal; the largest load that it ends with."""
     _begin(layer, start, trial)
     while True:
@@ -228,7 +230,7 @@ def _try(goal: int, bold: bool, layer: Layer, start: Parts, trial: Parts) -> int
 
 
 @part
-def _giver(goal: int, bold: bool, layer: Layer, trial: Parts) -> int:
+def _giver(goal: int, bold: bool, layer: SlotTables, trial: TokenParts) -> int:
     """The part that can give most, -1 if none can."""
     best, most = -1, 0
     for r in range(trial.load.size):
@@ -243,7 +245,7 @@ def _giver(goal: int, bold: bool, layer: Layer, trial: Parts) -> int:
 
 
 @part
-def _taker(goal: int, e: int, trial: Parts) -> int:
+def _taker(goal: int, e: int, trial: TokenParts) -> int:
     """The emptiest GPU below the goal that holds expert e, else that may take a copy; -1 if there
     is none.
     """
@@ -261,7 +263,7 @@ def _taker(goal: int, e: int, trial: Parts) -> int:
 
 
 @part
-def _hand_over(p: int, target: int, amount: int, trial: Parts) -> None:
+def _hand_over(p: int, target: int, amount: int, trial: TokenParts) -> None:
     """Move tokens of part p to a GPU: into its part of that expert, which is made if need be."""
     e = trial.expert[p]
     if trial.place[e, target] == HAS:

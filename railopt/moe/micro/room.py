@@ -14,7 +14,7 @@ import numpy as np
 
 from railopt.base.arrays import Bools, Floats, Int32s, Ints
 from railopt.base.errors import BackendError
-from railopt.moe.micro.slots import Slots
+from railopt.moe.micro.slots import SpareSlots
 
 MAX_PROGRAM = 1 << 15  # variables of a linear program; beyond it, closed forms alone
 
@@ -27,7 +27,7 @@ class Case(NamedTuple):
     spare: Int32s
 
     @classmethod
-    def of(cls, slots: Slots) -> Case:
+    def of(cls, slots: SpareSlots) -> Case:
         """What a micro-batch finds."""
         return cls(slots.holds, slots.may, slots.spare)
 
@@ -47,7 +47,7 @@ class Case(NamedTuple):
         return self._replace(may=may)
 
 
-class Bound(NamedTuple):
+class RoomBound(NamedTuple):
     """The fullest GPU has at least `tokens`, because these experts find no room for less."""
 
     tokens: int
@@ -81,7 +81,7 @@ def _level(takes: Ints, wanted: int) -> int:
     raise AssertionError("GPUs together take all tokens: every expert is held")
 
 
-def closed_bound(case: Case, counts: Ints) -> Bound:
+def closed_bound(case: Case, counts: Ints) -> RoomBound:
     """The best bound without a program: of all experts, and of those that can't leave some GPUs."""
     return best_of(case, counts, [np.ones(len(counts), np.bool_), *_of_gpus(case, counts)])
 
@@ -91,10 +91,13 @@ def is_small(case: Case) -> bool:
     return int((case.holds | case.may).sum()) <= MAX_PROGRAM
 
 
-def best_of(case: Case, counts: Ints, sets: list[Bools]) -> Bound:
+def best_of(case: Case, counts: Ints, sets: list[Bools]) -> RoomBound:
     """The best bound of these sets of experts."""
     return max(
-        (Bound(bound_of(case, counts, chosen), np.flatnonzero(chosen).tolist()) for chosen in sets),
+        (
+            RoomBound(bound_of(case, counts, chosen), np.flatnonzero(chosen).tolist())
+            for chosen in sets
+        ),
         key=lambda bound: bound.tokens,
     )
 

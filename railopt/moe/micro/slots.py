@@ -17,7 +17,7 @@ from railopt.model.traffic import Traffic
 from railopt.moe.placement.placement import Placement
 
 if TYPE_CHECKING:
-    from railopt.moe.micro.greedy import Layer
+    from railopt.moe.micro.greedy import SlotTables
 
 MAX_RANKS = 1 << 12
 MAX_PLACES = 1 << 24  # [expert, GPU]
@@ -25,7 +25,7 @@ MAX_TOKENS = 1 << 40  # of one expert; sums stay below 2**62
 
 
 @dataclass(frozen=True, eq=False)
-class Slots:
+class SpareSlots:
     """One layer's experts on `nodes * gpus` GPUs, and free slots.
 
     holds         bool [GPU, expert]
@@ -69,7 +69,7 @@ class Slots:
     @classmethod
     def of(
         cls, placement: Placement, layer: int, spare: int, *, within_node: bool = False
-    ) -> Slots:
+    ) -> SpareSlots:
         """A layer of a placement, with so many spare slots on every GPU."""
         each = whole_number(spare, "spare", 0, placement.experts)
         slots = np.full(placement.devices, each, np.int32)
@@ -94,13 +94,13 @@ class Slots:
         return free
 
     @cached_property
-    def layer(self) -> Layer:
+    def layer(self) -> SlotTables:
         """As the kernel wants it."""
-        from railopt.moe.micro.greedy import Layer
+        from railopt.moe.micro.greedy import SlotTables
 
         rank, expert = np.nonzero(self.holds)
         near = (self.holds | self.may).reshape(self.nodes, self.gpus, -1).any(axis=1)
-        return Layer(
+        return SlotTables(
             expert.astype(np.int32),
             rank.astype(np.int32),
             np.searchsorted(rank, np.arange(self.ranks + 1)).astype(np.int32),
@@ -134,7 +134,7 @@ class Split:
     copies   bool [GPU, expert]: what lies in spare slots
     """
 
-    slots: Slots = field(repr=False)
+    slots: SpareSlots = field(repr=False)
     counts: Ints = field(repr=False)
     tokens: Ints = field(repr=False)
     copies: Bools = field(repr=False)

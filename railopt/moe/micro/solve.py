@@ -26,18 +26,11 @@ from railopt.base.errors import InputError, did_you_mean
 from railopt.base.units import shown
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import Certificate
-from railopt.moe.micro.exact import (
-    Found,
-    OutOfTimeError,
-    Question,
-    Witness,
-    answer,
-    rounded,
-)
+from railopt.moe.micro.exact import OutOfTimeError, Witness, rounded, within
 from railopt.moe.micro.flow import evened
-from railopt.moe.micro.greedy import Parts, balance, parts_of
+from railopt.moe.micro.greedy import TokenParts, balance, parts_of
 from railopt.moe.micro.room import Case, best_of, closed_bound, is_small, relaxed
-from railopt.moe.micro.slots import Slots, Split
+from railopt.moe.micro.slots import SpareSlots, Split
 
 SOLVERS = ("auto", "greedy", "flow", "exact")
 SMALL = 256  # places, GPUs x experts, of a case that auto has solved exactly
@@ -51,19 +44,19 @@ class Greedy:
             makes fewer copies
     """
 
-    def __init__(self, slots: Slots, slack: int = 0) -> None:
+    def __init__(self, slots: SpareSlots, slack: int = 0) -> None:
         self.slots, self.layer = slots, slots.layer
         self.slack = whole_number(slack, "slack", 0, MAX_SLACK)
         self._work = (parts_of(self.layer), parts_of(self.layer), parts_of(self.layer))
         self._counts = np.zeros(slots.experts, np.int64)
 
     @property
-    def plan(self) -> Parts:
+    def plan(self) -> TokenParts:
         """The last plan; the next one overwrites it."""
         return self._work[2]
 
     @property
-    def start(self) -> Parts:
+    def start(self) -> TokenParts:
         """What the last plan began with: no copies."""
         return self._work[0]
 
@@ -89,7 +82,7 @@ class Greedy:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class SplitAnswer:
     """A split, and what is known of the least that any copies and split can do.
 
     solver    who made it
@@ -143,13 +136,13 @@ class Answer:
 
 
 def split(
-    slots: Slots,
+    slots: SpareSlots,
     counts: npt.ArrayLike,
     solver: str = "auto",
     *,
     slack: int = 0,
     limit_s: float = 10.0,
-) -> Answer:
+) -> SplitAnswer:
     """Copies in spare slots and tokens on GPUs such that the fullest GPU has little to do, and what
     no copies can beat.
 
@@ -178,7 +171,7 @@ def split(
     value, witness = bound
     met = Status.PROVED if found.largest == value else Status.OPEN
     known = Bracket(Fraction(found.largest), Fraction(value), met, witness)
-    return Answer(solver, found, home.largest, known)
+    return SplitAnswer(solver, found, home.largest, known)
 
 
 def _bounded(plans: list[Split], slack: int, *, program: bool) -> tuple[Split, tuple[int, Witness]]:
@@ -203,11 +196,11 @@ def _ranked(split: Split, enough: int) -> tuple[int, int]:
     return max(split.largest, enough), int(split.copies.sum())
 
 
-def _made(slots: Slots, counts: npt.ArrayLike, tokens: Ints) -> Split:
+def _made(slots: SpareSlots, counts: npt.ArrayLike, tokens: Ints) -> Split:
     return Split(slots, slots.counts(counts), tokens, (tokens > 0) & ~slots.holds)
 
 
-def _at_home(slots: Slots, tokens: Ints) -> Ints:
+def _at_home(slots: SpareSlots, tokens: Ints) -> Ints:
     """Every token on the first GPU that holds its expert."""
     start = np.zeros(slots.holds.shape, np.int64)
     start[slots.holds.argmax(axis=0), np.arange(slots.experts)] = tokens
@@ -231,11 +224,11 @@ def _closed(
         return found, bound
     try:
         while found.largest > bound[0]:
-            told = answer(case, Question(found.counts, found.largest - 1, deadline))
-            if isinstance(told, Found):
-                found = _made(found.slots, found.counts, told.tokens)
+            plan = within(case, found.counts, found.largest - 1, deadline)
+            if isinstance(plan, np.ndarray):
+                found = _made(found.slots, found.counts, plan)
             else:
-                bound = found.largest, told
+                bound = found.largest, plan
     except OutOfTimeError:
         pass
     return found, bound

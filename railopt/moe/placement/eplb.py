@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from railopt.base.arrays import Floats, Int32s, Ints
 from railopt.base.errors import InputError
+from railopt.moe.placement.packing import check, loads_of
 from railopt.moe.placement.placement import slot_gpus
-from railopt.moe.placement.replicate import check, loads_of
 
 
 def eplb(weight: npt.ArrayLike, replicas: int, groups: int, nodes: int, gpus: int) -> Int32s:

@@ -33,10 +33,10 @@ from railopt.base.kernels import kernel, part
 # Where `TimeModel.vectors` puts each scalar.
 UP, TOKEN, COPY_UP, COPY_MEAN, GRAD, GRAD_OF, FNEC, BNEC, OVERLAP, GPUS, NODES = range(11)
 
-UNFIT = 2**62  # the total where no placement fits, and a cap on Trans that allows all
+UNFIT = 2**62  # the total where no placement fits
 
 
-class Layer(NamedTuple):
+class LayerTables(NamedTuple):
     """One layer as the kernels read it; tables are [E, D], so that what a node's GPUs have of one
     expert lies side by side.
 
@@ -53,7 +53,7 @@ class Layer(NamedTuple):
     have: Bools
 
 
-class State(NamedTuple):
+class LayerState(NamedTuple):
     """A placement that kernels change copy by copy, and what may not be exceeded.
 
     holds, times  as above: who has which expert, and what that takes
@@ -61,7 +61,7 @@ class State(NamedTuple):
     copies        int64 [1]: copies beyond the homes;  limit  as many as there may be
     """
 
-    layer: Layer
+    layer: LayerTables
     holds: Bools
     times: Ints
     room: Ints
@@ -70,7 +70,7 @@ class State(NamedTuple):
 
 
 @part(error_model="numpy")
-def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) -> None:
+def toggle(device: int, expert: int, layer: LayerTables, holds: Bools, times: Ints) -> None:
     """Add the copy of an expert to a GPU, or take it away; never the home's."""
     place, rates, scalars, tokens, home, have = layer
     devices, nodes, gpus = len(place), scalars[NODES], scalars[GPUS]
@@ -110,7 +110,7 @@ def toggle(device: int, expert: int, layer: Layer, holds: Bools, times: Ints) ->
 
 @part(error_model="numpy")
 def _send(
-    device: int, expert: int, fetcher: int, near: bool, sign: int, layer: Layer, times: Ints
+    device: int, expert: int, fetcher: int, near: bool, sign: int, layer: LayerTables, times: Ints
 ) -> None:
     """What sending the copy costs: the node's first one crosses, the others come from it.
 
@@ -135,7 +135,7 @@ def _send(
 
 
 @part(error_model="numpy")
-def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
+def begin(layer: LayerTables) -> tuple[Bools, Ints, Ints]:
     """(holds, times, away) where every expert is at home alone; away int64 [E, M]: tokens of each
     node that leave it.
     """
@@ -171,7 +171,7 @@ def begin(layer: Layer) -> tuple[Bools, Ints, Ints]:
 
 
 @kernel(error_model="numpy")
-def start(layer: Layer, placed: Bools) -> tuple[Bools, Ints]:
+def start(layer: LayerTables, placed: Bools) -> tuple[Bools, Ints]:
     """The state of a placement."""
     holds, times, _ = begin(layer)
     for e in range(placed.shape[0]):
@@ -236,14 +236,10 @@ def free_pairs(devices: int, home: Ints) -> Ints:
 
 
 @part(error_model="numpy")
-def flip(pair: int, state: State) -> None:
-    """Toggle a pair that is no home, whatever the limits say."""
-    flip_inline(pair, state)
-
-
-@part(error_model="numpy")
-def flip_inline(pair: int, state: State) -> None:
-    """`flip` without a call, which hands over a state and takes as long as the flip itself."""
+def flip(pair: int, state: LayerState) -> None:
+    """Toggle a pair that is no home, whatever the limits say; inline, since a call that hands over
+    a state takes as long as the flip itself.
+    """
     holds = state.holds
     d, e = pair // len(holds), pair % len(holds)
     change = -1 if holds[e, d] else 1
@@ -253,12 +249,11 @@ def flip_inline(pair: int, state: State) -> None:
 
 
 @kernel(error_model="numpy")
-def best_toggles(pairs: Ints, cap: int, state: State) -> tuple[int, int]:
+def best_toggles(pairs: Ints, state: LayerState) -> tuple[int, int]:
     """The best set of the given pairs to toggle, never none of them, by a Gray code; (the total,
     UNFIT if none fits; its bits).
 
-    Trans may be at most `cap`, and the limits of the state hold.  The state is as it was, with
-    nothing toggled.
+    The limits of the state hold.  The state is as it was, with nothing toggled.
     """
     layer, room = state.layer, state.room
     devices, experts = len(layer.place), len(state.holds)
@@ -273,29 +268,29 @@ def best_toggles(pairs: Ints, cap: int, state: State) -> tuple[int, int]:
         full += room[d] < 0
         bits ^= 1 << bit
         if full == 0 and state.copies[0] <= state.limit and bits:
-            _, _, trans, _, total, _ = terms(devices, state.times, layer.scalars)
-            if total < best and trans <= cap:
+            total = terms(devices, state.times, layer.scalars)[4]
+            if total < best:
                 best, chosen = total, bits
     return best, chosen
 
 
 @part(error_model="numpy")
-def at_home(layer: Layer, slots: Ints, limit: int) -> tuple[State, Ints]:
+def at_home(layer: LayerTables, slots: Ints, limit: int) -> tuple[LayerState, Ints]:
     """(the state of the homes alone, `away` of `begin`); slots [D] experts a GPU at most."""
     holds, times, away = begin(layer)
     room = slots.copy()
     for d in layer.home:
         room[d] -= 1
-    return State(layer, holds, times, room, np.zeros(1, np.int64), limit), away
+    return LayerState(layer, holds, times, room, np.zeros(1, np.int64), limit), away
 
 
 @kernel(error_model="numpy")
-def exhaust(layer: Layer, slots: Ints, limit: int) -> tuple[int, Bools]:
+def exhaust(layer: LayerTables, slots: Ints, limit: int) -> tuple[int, Bools]:
     """The least total over every set of copies, and those; slots [D] experts a GPU at most."""
     devices = len(layer.place)
     state, _ = at_home(layer, slots, limit)
     least, pairs = terms(devices, state.times, layer.scalars)[4], free_pairs(devices, layer.home)
-    total, bits = best_toggles(pairs, np.int64(UNFIT), state)
+    total, bits = best_toggles(pairs, state)
     if total < least:
         least = total
         for i in range(len(pairs)):

@@ -205,20 +205,6 @@ class Placement:
         home = np.where(stays, self.home, holds.argmax(axis=1)).astype(np.int32)
         return Placement(self.nodes, self.gpus, holds, home)
 
-    def aligned(self, previous: Placement, *, by_node: bool) -> Placement:
-        """The same placement, its GPUs renamed so that as few copies as possible are new: an
-        assignment problem a layer.
-
-        by_node  GPUs that share a node keep sharing one: nodes are renamed, and GPUs inside them
-        Homes: see `homes_near`.
-        """
-        self.moved(previous)  # the same shape, or an error
-        holds = np.empty_like(self.holds)
-        for layer in range(self.layers):
-            kept = self.holds[layer].astype(np.int64) @ previous.holds[layer].T.astype(np.int64)
-            holds[layer, assigned(kept, self.gpus if by_node else self.devices)] = self.holds[layer]
-        return Placement(self.nodes, self.gpus, holds, homes_near(holds, previous))
-
     def movement(
         self, previous: Placement, expert_bytes: int, active: Bools | None = None
     ) -> Traffic:

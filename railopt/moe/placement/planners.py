@@ -1,7 +1,7 @@
 """Who decides where experts live: the planners by name, what one is asked, and what it answers.
 
-A planner is a function of a `Problem` that returns a `Placed`.  To add one is to write the function
-and one entry of `PLANNERS`.
+A planner is a function of a `PlacementProblem` that returns a `Placed`.  To add one is to write the
+function and one entry of `PLANNERS`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,23 @@ from railopt.base.errors import InputError
 from railopt.base.units import shown
 from railopt.evidence.bracket import Bracket
 from railopt.moe.iteration.timemodel import Terms, TimeModel
-from railopt.moe.placement.foreseen import TRIES, Sizes, foreseen
+from railopt.moe.placement import optimum, prophet
 from railopt.moe.placement.naming import carriage, kept, named
-from railopt.moe.placement.optimal import hurried, optimal
+from railopt.moe.placement.packing import hierarchical
 from railopt.moe.placement.placement import (
     Placement,
     contiguous_home,
     homes_near,
     homes_without,
 )
-from railopt.moe.placement.prophet import measure, pro_prophet, shadow
 from railopt.moe.placement.repair import left_over, repaired, resized
-from railopt.moe.placement.replicate import hierarchical, rebalance
+from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
-from railopt.moe.routing.window import Seen
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class PlacementProblem:
     """Experts to be placed on the GPUs of a time model, layer by layer.
 
     counts    int64 [layer, source GPU, expert], tokens that a planner may plan on
@@ -49,8 +47,6 @@ class Problem:
               `pro-prophet` know it
     costs     float64 [source GPU, GPU], of a token: which GPU is which under `replicate`, after
               `previous`
-    shown     the steps that the counts are of, for `replicate`, which then looks ahead
-              (`railopt.moe.placement.foreseen`)
     """
 
     model: TimeModel
@@ -62,7 +58,6 @@ class Problem:
     limit_s: float = 30.0
     active: Bools | None = None
     costs: Floats | None = field(default=None, repr=False)
-    shown: Seen | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         counts = frozen(self.counts, np.int64, "counts", 3)
@@ -126,7 +121,7 @@ class Problem:
         groups: int = 1,
         previous: Placement | None = None,
         limit_s: float = 30.0,
-    ) -> Problem:
+    ) -> PlacementProblem:
         """The layers of one recorded iteration; -1 is the last."""
         trace.expect(ranks=model.devices)
         counts = trace.counts[trace.row(iteration)].astype(np.int64)
@@ -188,14 +183,11 @@ class Placed:
     optima       what is known of each layer's optimum, picoseconds; empty where the planner says
                  nothing of it
     interrupted  whether the user stopped it: the placement is the best so far
-    as_eplb      layers that are EPLB's plan, mended, since no other has proved itself
-                 (`railopt.moe.placement.foreseen`); not counted after a placement before
     """
 
     placement: Placement
     optima: tuple[Bracket, ...] = ()
     interrupted: bool = False
-    as_eplb: int = 0
 
     def over(self, steps: int) -> Placed:
         """The same, its optima those of one of the `steps` iterations that the problem is for."""
@@ -210,7 +202,9 @@ class Placed:
         return replace(self, optima=shares)
 
 
-def place(problem: Problem, planner: str | Callable[[Problem], Placed] = "pro-prophet") -> Placed:
+def place(
+    problem: PlacementProblem, planner: str | Callable[[PlacementProblem], Placed] = "pro-prophet"
+) -> Placed:
     """A placement of every layer by the planner of this name, or by a function of one's own."""
     if callable(planner):
         return planner(problem)
@@ -224,7 +218,7 @@ def place(problem: Problem, planner: str | Callable[[Problem], Placed] = "pro-pr
     return PLANNERS[planner](problem)
 
 
-def contiguous(problem: Problem) -> Placed:
+def contiguous(problem: PlacementProblem) -> Placed:
     """Every expert at home and nowhere else."""
     model = problem.model
     return Placed(Placement.from_home(problem.home, model.nodes, model.gpus))
@@ -235,7 +229,7 @@ def one_more(experts: int, gpus: int) -> int:
     return min(experts + gpus, experts * gpus)
 
 
-def by_load(problem: Problem) -> Placed:
+def replicate(problem: PlacementProblem) -> Placed:
     """Replicas by load.  After a placement before, layer by layer what is cheapest with its moves:
     no change (but for experts whose GPUs are not active), a repair, or a new placement whose GPUs
     are named so that least moves.
@@ -246,12 +240,8 @@ def by_load(problem: Problem) -> Placed:
     wanted = problem.replicas or min(room, experts * len(on))
     load = problem.counts.sum(axis=1)
     nodes, gpus = problem.grid
-    sizes = Sizes(wanted, problem.groups, nodes, len(on))
-    if problem.shown is None:
-        phy2log, theirs = rebalance(load, *sizes, tries=TRIES)[0], 0
-    else:
-        phy2log, ours = foreseen(problem.shown, sizes)
-        theirs = int((~ours).sum())
+    sizes = wanted, problem.groups, nodes, len(on)
+    phy2log = rebalance(load, *sizes)[0]
     bundles = Placement.from_phy2log(phy2log, nodes, gpus, experts).holds
     together = gpus if hierarchical(experts, *sizes) else len(on)
     worth = _worth(problem, bundles)
@@ -259,7 +249,7 @@ def by_load(problem: Problem) -> Placed:
     holds[:, on] = bundles if worth is None else named(bundles, worth, together)
     made = Placement(model.nodes, model.gpus, holds, homes_near(holds, previous))
     if previous is None:
-        return Placed(made, as_eplb=theirs)
+        return Placed(made)
     free = together == len(on)  # no group has to stay on its node
     left = previous if problem.active is None else left_over(load, previous, on)
     choices: list[Placement | None] = [made]
@@ -275,7 +265,7 @@ def by_load(problem: Problem) -> Placed:
     return Placed(cheapest(problem, previous, known))
 
 
-def _worth(problem: Problem, bundles: Bools) -> Floats | None:
+def _worth(problem: PlacementProblem, bundles: Bools) -> Floats | None:
     """What names are worth, float64 [layer, bundle, GPU]: copies that stay, then, for less than one
     of them in all, costs; None where no name is better than another.
     """
@@ -292,7 +282,9 @@ def _worth(problem: Problem, bundles: Bools) -> Floats | None:
     return worth
 
 
-def cheapest(problem: Problem, previous: Placement | None, made: list[Placement]) -> Placement:
+def cheapest(
+    problem: PlacementProblem, previous: Placement | None, made: list[Placement]
+) -> Placement:
     """Layer by layer the placement of least time, moves from `previous` included; the first of
     those that are equal.
     """
@@ -304,7 +296,9 @@ def cheapest(problem: Problem, previous: Placement | None, made: list[Placement]
     return Placement(made[0].nodes, made[0].gpus, holds, home)
 
 
-def layer_terms(problem: Problem, layer: int, one: Placement, previous: Placement | None) -> Terms:
+def layer_terms(
+    problem: PlacementProblem, layer: int, one: Placement, previous: Placement | None
+) -> Terms:
     """The time of one layer under a placement.  After another one every expert that a GPU did not
     have is sent to it, homes included, from a GPU that had it; one that no active GPU had comes
     from its new home.
@@ -312,7 +306,7 @@ def layer_terms(problem: Problem, layer: int, one: Placement, previous: Placemen
     here, owner = one.holds[layer], one.home[layer]
     shares = split(problem.counts[layer], here, owner, one.gpus, "even")
     if previous is None:
-        return measure(problem.model, shares, here, home=owner)
+        return prophet.measure(problem.model, shares, here, home=owner)
     there = previous.holds[layer]
     left = there if problem.active is None else there & problem.active[:, None]
     stays = left & here
@@ -320,31 +314,36 @@ def layer_terms(problem: Problem, layer: int, one: Placement, previous: Placemen
     source = np.where(stays.any(axis=0), stays.argmax(axis=0), source)
     held = here.copy()
     held[source, np.arange(len(source))] = True
-    return measure(problem.model, shares, held, home=source, have=there)
+    return prophet.measure(problem.model, shares, held, home=source, have=there)
 
 
-def shadowed(problem: Problem) -> Placed:
+def shadow(problem: PlacementProblem) -> Placed:
     """FasterMoE's choice of copies; homes stay."""
     model, slots, limit = problem.model, problem.most, problem.limit
     layers = zip(problem.counts, problem.home, strict=True)
-    copies = [shadow(model, counts, home=home, slots=slots, limit=limit) for counts, home in layers]
+    copies = [
+        prophet.shadow(model, counts, home=home, slots=slots, limit=limit)
+        for counts, home in layers
+    ]
     return Placed(problem.with_copies(copies))
 
 
-def prophet(problem: Problem) -> Placed:
-    """The greedy path and its search; homes stay, and copies that are there need no transfer."""
+def pro_prophet(problem: PlacementProblem) -> Placed:
+    """Pro-Prophet's greedy path; homes stay, and copies that are there need no transfer."""
     before = problem.previous
     have = [None] * problem.layers if before is None else list(before.holds)
     model, slots, limit, on = problem.model, problem.most, problem.limit, problem.active
     layers = zip(problem.counts, problem.home, have, strict=True)
     copies = [
-        pro_prophet(model, counts, home=home, have=there, slots=slots, limit=limit, active=on)
+        prophet.pro_prophet(
+            model, counts, home=home, have=there, slots=slots, limit=limit, active=on
+        )
         for counts, home, there in layers
     ]
     return Placed(problem.with_copies(copies))
 
 
-def least(problem: Problem) -> Placed:
+def optimal(problem: PlacementProblem) -> Placed:
     """The optimum of each layer, or the best found and how far it may be from it; homes stay.
 
     Ctrl-C ends the search: the layers that are left get the greedy path's copies.
@@ -360,25 +359,27 @@ def least(problem: Problem) -> Placed:
     for counts, home in zip(problem.counts, problem.home, strict=True):
         if not interrupted:
             try:
-                best = optimal(problem.model, counts, home=home, **options, limit_s=problem.limit_s)
+                best = optimum.optimal(
+                    problem.model, counts, home=home, **options, limit_s=problem.limit_s
+                )
                 interrupted = best.interrupted
             except KeyboardInterrupt:
                 interrupted = True
-                best = hurried(problem.model, counts, home=home, **options)
+                best = optimum.path_alone(problem.model, counts, home=home, **options)
         else:
-            best = hurried(problem.model, counts, home=home, **options)
+            best = optimum.path_alone(problem.model, counts, home=home, **options)
         found.append(best)
     placement = problem.with_copies([best.holds for best in found])
     return Placed(placement, tuple(best.bracket for best in found), interrupted)
 
 
 KNOW_ACTIVE = ("contiguous", "replicate", "pro-prophet")
-PLANNERS: Mapping[str, Callable[[Problem], Placed]] = MappingProxyType(
+PLANNERS: Mapping[str, Callable[[PlacementProblem], Placed]] = MappingProxyType(
     {
         "contiguous": contiguous,
-        "replicate": by_load,
-        "shadow": shadowed,
-        "pro-prophet": prophet,
-        "optimal": least,
+        "replicate": replicate,
+        "shadow": shadow,
+        "pro-prophet": pro_prophet,
+        "optimal": optimal,
     }
 )

@@ -2,9 +2,9 @@
 time model.
 
 `pro_prophet` here is the paper's greedy idea (arXiv 2411.10003, algorithm 1) with three changes:
-how many devices get a copy is chosen for each expert, the model knows nodes and rails, and the
-greedy path is followed by a clean-up and a local search. `algorithm1` is the paper's own, for
-comparison; `shadow` is FasterMoE's.
+how many devices get a copy is chosen for each expert, the model knows nodes and rails, and copies
+of the greedy path that do not pay are taken back. `algorithm1` is the paper's own, for comparison;
+`shadow` is FasterMoE's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from railopt.base.arrays import Bools, Ints
 from railopt.base.errors import InputError
 from railopt.moe.iteration.timemodel import Terms, TimeModel
-from railopt.moe.placement.layer_times import Layer, combine, start, terms
+from railopt.moe.placement.layer_times import LayerTables, combine, start, terms
 from railopt.moe.placement.placement import contiguous_home
 from railopt.moe.placement.prophet_greedy import plan_layer
 
@@ -44,10 +44,10 @@ def _contiguous(experts: int, devices: int) -> Ints:
 
 def layer_of(
     model: TimeModel, tokens: Ints, owner: Ints, have: npt.ArrayLike | None = None
-) -> Layer:
+) -> LayerTables:
     """What the kernels read; tokens int64 and have bool [GPU, expert]."""
     there = np.zeros(tokens.shape[::-1], np.bool_) if have is None else by_expert(have)
-    return Layer(*model.vectors, np.ascontiguousarray(tokens.T), owner, there)
+    return LayerTables(*model.vectors, np.ascontiguousarray(tokens.T), owner, there)
 
 
 def by_expert(table: npt.ArrayLike) -> Bools:
@@ -141,7 +141,6 @@ def pro_prophet(
     slots: int | None = None,
     limit: int | None = None,
     active: Bools | None = None,
-    search: bool = True,
 ) -> Bools:
     """Copies for one layer: bool [GPU, expert], homes included.
 
@@ -150,9 +149,6 @@ def pro_prophet(
             training
     slots   experts a GPU may hold; limit  copies beyond the homes in all
     active  GPUs that may get copies (bool [GPU]; None: all); homes are active
-    search  on layers of up to 512 possible copies, follow the greedy path by a search: 0.1 to 0.9 s
-            up to 64 of them, 20 ms above, where the path alone takes 0.1 ms (for plans that are
-            made anew in every iteration of a training run)
     """
     tokens = model.counts(counts)
     owner = homes(model, tokens, home)
@@ -164,7 +160,7 @@ def pro_prophet(
     there = None if have is None else np.asarray(have, np.bool_)[:, order]
     layer = layer_of(model, tokens[:, order], owner[order], there)
     holds = np.empty(tokens.shape, np.bool_)
-    holds[:, order] = plan_layer(layer, cap, most, search).T
+    holds[:, order] = plan_layer(layer, cap, most).T
     return holds
 
 

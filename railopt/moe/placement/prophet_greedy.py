@@ -1,6 +1,4 @@
-"""The kernels of `pro_prophet`: a greedy path of copies and a clean-up; small layers are tried out
-in full or searched.
-"""
+"""The kernels of `pro_prophet`: a greedy path of copies, and a clean-up."""
 
 from __future__ import annotations
 
@@ -19,20 +17,16 @@ from railopt.moe.placement.layer_times import (
     TOKEN,
     UNFIT,
     UP,
-    Layer,
-    State,
+    LayerState,
+    LayerTables,
     at_home,
     combine,
-    exhaust,
-    flip_inline,
+    flip,
     peak,
     terms,
     toggle,
 )
-from railopt.moe.placement.prophet_search import local_search
 
-# (GPU, expert) pairs beyond the homes: layers of so many are tried out in full, or searched locally
-EXACT, MIDDLE = 18, 512
 # The path ends when a round of devices and PATIENCE copies gain less than 1/GAIN of the best total,
 # or when no placement is faster than the best by more than 1/CLOSE.
 PATIENCE, GAIN, CLOSE = 8, 128, 24
@@ -62,38 +56,16 @@ class Path(NamedTuple):
     heads: Ints
 
 
-def plan_layer(layer: Layer, slots: Ints, limit: int, search: bool) -> Bools:
-    """Copies for one layer, bool [E, D]; its homes must be in ascending order.  Of three kernels
-    the one that it needs is compiled.
-    """
-    experts, devices = layer.tokens.shape
-    pairs = (devices - 1) * experts
-    if search and pairs <= EXACT:
-        tried: tuple[int, Bools] = exhaust(layer, slots, limit)
-        return tried[1]
-    kernel = _searched if search and pairs <= MIDDLE else _followed
-    copies: Bools = kernel(layer, slots, limit)
-    return copies
-
-
 @kernel(error_model="numpy")
-def _followed(layer: Layer, slots: Ints, limit: int) -> Bools:
-    """The greedy path's copies."""
+def plan_layer(layer: LayerTables, slots: Ints, limit: int) -> Bools:
+    """Copies for one layer, bool [E, D]; its homes must be in ascending order."""
     state, away = at_home(layer, slots, limit)
     _greedy(state, away)
     return state.holds
 
 
-@kernel(error_model="numpy")
-def _searched(layer: Layer, slots: Ints, limit: int) -> Bools:
-    """Those, and what a local search makes of them."""
-    state, away = at_home(layer, slots, limit)
-    best = _greedy(state, away)
-    return local_search(best, state)
-
-
 @part(error_model="numpy")
-def _greedy(state: State, away: Ints) -> int:
+def _greedy(state: LayerState, away: Ints) -> int:
     """Relieve the busiest link or GPU copy by copy, keep the best prefix of that path, drop copies
     that do not pay; the total that is left.
     """
@@ -119,7 +91,7 @@ def _greedy(state: State, away: Ints) -> int:
     trail = np.empty(min(state.limit, devices * experts), np.int64)
     best, kept, used = _follow(state, path, trail)
     for t in range(used - 1, kept - 1, -1):
-        flip_inline(trail[t], state)
+        flip(trail[t], state)
     a2a, fec, _, _, total, _ = terms(devices, state.times, layer.scalars)
     if total == 4 * a2a + 3 * fec:
         return best  # all transfers are hidden: fewer copies would not shorten anything
@@ -127,7 +99,7 @@ def _greedy(state: State, away: Ints) -> int:
 
 
 @part(error_model="numpy")
-def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
+def _follow(state: LayerState, path: Path, trail: Ints) -> tuple[int, int, int]:
     """Copies one by one, into trail [most] as pairs; (least total on the way, copies up to there,
     copies in all).
     """
@@ -170,7 +142,7 @@ def _follow(state: State, path: Path, trail: Ints) -> tuple[int, int, int]:
 
 
 @part(error_model="numpy")
-def _copying(device: int, expert: int, layer: Layer, links: Ints) -> int:
+def _copying(device: int, expert: int, layer: LayerTables, links: Ints) -> int:
     """The busiest of the links of copies, [D + 2M], that a copy of the expert on the GPU can use:
     those in its node, into it, and out of the home's.
     """
@@ -186,7 +158,7 @@ def _serve(device: int, expert: int, serves: Ints) -> None:
 
 
 @part(error_model="numpy")
-def _take_over(device: int, expert: int, state: State, serves: Ints) -> None:
+def _take_over(device: int, expert: int, state: LayerState, serves: Ints) -> None:
     """Before the GPU gets a copy: in `serves` it replaces the first holder of its node, if it comes
     before that one.
     """
@@ -209,7 +181,7 @@ def _take_over(device: int, expert: int, state: State, serves: Ints) -> None:
 
 
 @part(error_model="numpy")
-def _settle(device: int, expert: int, layer: Layer, path: Path) -> None:
+def _settle(device: int, expert: int, layer: LayerTables, path: Path) -> None:
     """The GPU has the expert: its tokens stay there, and those of its node in the node."""
     node, gpus = layer.place[device], layer.scalars[GPUS]
     path.away[expert, node] = path.near[expert, device] = 0
@@ -217,7 +189,7 @@ def _settle(device: int, expert: int, layer: Layer, path: Path) -> None:
 
 
 @part(error_model="numpy")
-def _fill(device: int, state: State, path: Path) -> None:
+def _fill(device: int, state: LayerState, path: Path) -> None:
     """The GPU has no slot left: nothing more can stay there, nor in its node if that is full."""
     near, crest = path.near, path.crest
     node, gpus = state.layer.place[device], state.layer.scalars[GPUS]
@@ -229,7 +201,7 @@ def _fill(device: int, state: State, path: Path) -> None:
 
 
 @part(error_model="numpy")
-def _prune(best: int, trail: Ints, state: State) -> int:
+def _prune(best: int, trail: Ints, state: LayerState) -> int:
     """Take back copies, the latest first, where the total does not grow; the total then."""
     layer, times, scalars = state.layer, state.times, state.layer.scalars
     experts, devices = len(state.holds), len(layer.place)
@@ -239,7 +211,7 @@ def _prune(best: int, trail: Ints, state: State) -> int:
     for t in range(len(trail) - 1, -1, -1):
         d, e = trail[t] // experts, trail[t] % experts
         link, copy = _talking(d, e, layer, links), _copying(d, e, layer, moves)
-        flip_inline(trail[t], state)
+        flip(trail[t], state)
         link = _peak_now(links, a2a, link, _talking(d, e, layer, links))
         copy = _peak_now(moves, copying, copy, _copying(d, e, layer, moves))
         trans = copy + times[last] * scalars[COPY_MEAN]
@@ -248,7 +220,7 @@ def _prune(best: int, trail: Ints, state: State) -> int:
         if total <= best:
             best, a2a, copying = total, link, copy
         else:
-            flip_inline(trail[t], state)
+            flip(trail[t], state)
     return best
 
 
@@ -263,7 +235,7 @@ def _peak_now(values: Ints, most: int, before: int, after: int) -> int:
 
 
 @part(error_model="numpy")
-def _talking(device: int, expert: int, layer: Layer, links: Ints) -> int:
+def _talking(device: int, expert: int, layer: LayerTables, links: Ints) -> int:
     """The busiest of the links of tokens, [D + 2M], that a copy of the expert on the GPU changes:
     those to the GPUs of its node and to the home, into the home's node, and out of its own.
     """
@@ -307,7 +279,7 @@ def _head(values: Ints, key: int, heads: Ints) -> int:
 
 
 @part(error_model="numpy")
-def _next(busy: int, link: int, state: State, path: Path) -> tuple[int, int]:
+def _next(busy: int, link: int, state: LayerState, path: Path) -> tuple[int, int]:
     """The (GPU, expert) copy that takes most time off the busiest link and the busiest GPU; (-1,
     -1) at the end.
     """
@@ -335,7 +307,7 @@ def _next(busy: int, link: int, state: State, path: Path) -> tuple[int, int]:
 
 
 @part(error_model="numpy")
-def _lightest(node: int, state: State) -> int:
+def _lightest(node: int, state: LayerState) -> int:
     """The first GPU of the node with the least load that has a free slot; -1 without one."""
     gpus, best, least = state.layer.scalars[GPUS], -1, UNFIT
     for d in range(node * gpus, (node + 1) * gpus):  # without branches, which nothing foretells
@@ -347,7 +319,7 @@ def _lightest(node: int, state: State) -> int:
 
 @part(error_model="numpy")
 def _relieve_homes(
-    first: int, last: int, key: int, state: State, path: Path
+    first: int, last: int, key: int, state: LayerState, path: Path
 ) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy in another node that takes most tokens off the homes of
     experts `first` to `last`; expert -1 for none, GPU -1 - node for the lightest of that node.
@@ -364,7 +336,7 @@ def _relieve_homes(
 
 
 @part(error_model="numpy")
-def _relieve_device(top: int, state: State, path: Path) -> tuple[int, int, int]:
+def _relieve_device(top: int, state: LayerState, path: Path) -> tuple[int, int, int]:
     """(tokens, GPU, expert): the copy that takes most tokens off one GPU, in a node that sends to
     it (as in `_relieve_homes`) or on a node-mate.
     """

@@ -1,29 +1,230 @@
-"""Replicas by load that stay where they are: a placement repaired for other loads instead of made
-anew.
+"""Replicas by load that stay where they are: a map repaired for other loads instead of made anew.
 
-Packing afresh moves most replicas even where loads changed a little.  Here replica counts follow
-the loads as in `railopt.moe.placement.replicate`; surplus replicas leave the fullest GPUs, missing
-ones fill the slots that became free, and exchanges with the fullest GPU follow.  The balance is a
-little worse, the movement much less.
+Packing afresh moves most replicas even where loads changed a little.  `repaired_map` changes single
+slots until a layer is even enough (`railopt.moe.placement.improve`).  `repaired` goes further:
+replica counts follow the loads as in a new packing, surplus replicas leave the fullest GPUs,
+missing ones fill the slots that became free, and exchanges with the fullest GPU follow.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from railopt.base.arrays import Floats, Int32s, Ints, whole_number
+from railopt.base.arrays import Bools, Floats, Int32s, Ints, whole_number
+from railopt.base.errors import InputError
 from railopt.base.kernels import kernel, part
 from railopt.base.units import INT64_MAX
-from railopt.moe.placement.placement import Placement, homes_near
-from railopt.moe.placement.replicate import (
+from railopt.moe.placement.improve import improve
+from railopt.moe.placement.packing import (
     _descending,
     _exchanges,
     _extra,
     _holds,
     hierarchical,
     loads_of,
+    packed,
 )
+from railopt.moe.placement.placement import Placement, homes_near, slot_gpus
+from railopt.moe.placement.settled import in_place, settled
+
+
+class FewMoves(NamedTuple):
+    """How far a map that is there is repaired, layer by layer.
+
+    tolerance  of the mean GPU load: what the fullest GPU may have, reached with as few moves as
+               are found
+    stays      of the mean: a layer whose fullest GPU has no more is left as it is
+    moves      copies that a layer may move at most (None: any number), for the best balance: then
+               `tolerance` and `stays` are not asked
+    """
+
+    tolerance: float = 1.02
+    stays: float = 1.05
+    moves: int | None = None
+
+    def checked(self) -> FewMoves:
+        """This aim, if there is such a one."""
+        for name, value in (("tolerance", self.tolerance), ("stays", self.stays)):
+            if not 1 <= value < np.inf:
+                raise InputError(f"{name} = {value}: expected a share of the mean of at least 1")
+        if self.moves is not None:
+            whole_number(self.moves, "moves", 0, INT64_MAX)
+        return self
+
+
+FEW = FewMoves()
+
+
+def repaired_map(
+    loads: Floats, old: npt.ArrayLike, sizes: tuple[int, int, int, int], few: FewMoves = FEW
+) -> Int32s:
+    """The map old int [layers, replicas], -1 for an empty slot, for other loads float64 [layers,
+    experts]; sizes are (replicas, groups, nodes, GPUs) as in `rebalance`.
+
+    What stays on its GPU stays in its slot.  A layer that single steps do not bring within the
+    tolerance is repaired further or packed anew, whichever is first within it, else whichever is
+    evenest.
+    """
+    few = few.checked()
+    before = checked_map(old, (len(loads), sizes[0]), loads.shape[1], sizes[3])
+    result, gpus = before.astype(np.int32), sizes[3]
+    clean = _is_clean(result, loads.shape[1], gpus)
+    stays = few.stays if few.moves is None else 1.0
+    for layer in range(len(loads)):
+        load = loads[layer]
+        if clean[layer] and _peak(load, result[layer], gpus) <= stays:
+            continue
+        made = _stepwise(load, before[layer], sizes, few, bool(clean[layer]))
+        if few.moves is None and (made is None or _peak(load, made, gpus) > few.tolerance):
+            made = _further(load, before[layer], sizes, few, made)
+        if made is not None:
+            result[layer] = made
+    return result
+
+
+def checked_map(old: npt.ArrayLike, shape: tuple[int, int], experts: int, gpus: int) -> Int32s:
+    """A map before, int32 [layers, replicas] with experts or -1, or one sentence why it is none."""
+    given: npt.NDArray[Any] = np.asarray(old)
+    if given.shape != shape or given.dtype.kind not in "iu" or shape[1] % gpus:
+        raise InputError(
+            f"a map of shape {given.shape} and type {given.dtype} on {gpus} GPUs: expected whole "
+            f"numbers {shape}, as many slots on each GPU"
+        )
+    if given.min() < -1 or given.max() >= experts:
+        raise InputError(
+            f"a map with experts from {given.min()} to {given.max()}: expected 0 to {experts - 1}, "
+            f"or -1 for an empty slot"
+        )
+    if shape[1] > experts * gpus:
+        raise InputError(
+            f"{shape[1] // gpus} slots per GPU for {experts} experts: no GPU holds one twice"
+        )
+    return given.astype(np.int32)
+
+
+def _is_clean(rows: Int32s, experts: int, gpus: int) -> Bools:
+    """bool [layer]: whether every expert is in some slot, none twice on a GPU, no slot empty."""
+    layers = len(rows)
+    key = np.sort(rows.reshape(layers, gpus, -1), axis=2)
+    twice = (key[:, :, 1:] == key[:, :, :-1]).any(axis=(1, 2))
+    there = np.zeros((layers, experts + 1), np.bool_)
+    there[np.arange(layers)[:, None], rows] = True  # -1 is the last column
+    return there[:, :experts].all(axis=1) & ~twice & ~there[:, experts]
+
+
+def _peak(load: Floats, row: Int32s, gpus: int) -> float:
+    """max/mean GPU load of one layer."""
+    share = load / np.maximum(np.bincount(row, minlength=len(load)), 1)
+    total = share[row].reshape(gpus, -1).sum(axis=1)
+    mean = float(total.mean())
+    return float(total.max()) / mean if mean > 0 else 1.0
+
+
+def _stepwise(
+    load: Floats, before: Int32s, sizes: tuple[int, int, int, int], few: FewMoves, clean: bool
+) -> Int32s | None:
+    """One layer with single steps; None where expert groups are not on one node each."""
+    replicas, groups, nodes, gpus = sizes
+    by_node = hierarchical(len(load), *sizes)
+    parts, groups = (nodes, groups) if by_node else (1, 1)
+    size, held = gpus // parts, _held(before, len(load), gpus)
+    on_node: Bools = np.any(held.reshape(groups, -1, parts, size), axis=(1, 3))
+    if (on_node.sum(axis=1) != 1).any():
+        return None
+    made, owner = before.copy(), slot_gpus(replicas // parts, size)
+    goal, left = few.tolerance, INT64_MAX
+    if few.moves is not None:
+        goal, left = 1.0, few.moves
+    for part, slots in enumerate(made.reshape(parts, -1)):
+        known = np.repeat(on_node[:, part], len(load) // groups)
+        own = np.ascontiguousarray(held[:, part * size : (part + 1) * size])
+        inside = np.where(known, load, 0.0)
+        if not clean:
+            left -= _complete(slots, owner, inside, known, own)
+        left -= improve(slots, owner, inside, own, goal * inside.sum() / size, max(left, 0))
+    return made
+
+
+def _held(row: Int32s, experts: int, gpus: int) -> Bools:
+    """bool [expert, GPU] of a row of slots, -1 for none."""
+    held = np.zeros((experts + 1, gpus), np.bool_)
+    held[row, slot_gpus(len(row), gpus)] = True
+    return held[:experts]
+
+
+def _complete(slots: Int32s, owner: Int32s, load: Floats, known: Bools, before: Bools) -> int:
+    """Fill slots, in place, that are empty or hold an expert twice on their GPU, and place experts
+    that no slot holds; how many slots have changed.
+    """
+    held = np.zeros_like(before)
+    free = []
+    for slot, (expert, gpu) in enumerate(zip(slots.tolist(), owner.tolist(), strict=True)):
+        if expert < 0 or held[expert, gpu]:
+            free.append(slot)
+        else:
+            held[expert, gpu] = True
+    orphans = [e for e in np.argsort(-load, kind="stable").tolist() if known[e]]
+    orphans = [e for e in orphans if not held[e].any()]
+    changed = 0
+    while orphans or free:
+        copies = held.sum(axis=1)
+        share = load / np.maximum(copies, 1)
+        if not free:  # of experts with several copies, the one whose others then have least
+            least = np.where(copies > 1, load / np.maximum(copies - 1, 1), np.inf)
+            given = int(least.argmin())
+            slot = int(np.flatnonzero(slots == given)[0])
+            held[given, owner[slot]] = False
+            free = [slot]
+        total = np.bincount(owner, weights=np.where(slots >= 0, share[slots], 0.0))
+        slot = min(free, key=lambda s: float(total[owner[s]]))
+        free.remove(slot)
+        gpu = owner[slot]
+        if orphans:
+            expert = orphans.pop(0)
+        else:
+            expert = int(np.where(known & ~held[:, gpu], share, -1.0).argmax())
+        slots[slot], held[expert, gpu] = expert, True
+        changed += not before[expert, gpu]
+    return changed
+
+
+def _further(
+    load: Floats,
+    before: Int32s,
+    sizes: tuple[int, int, int, int],
+    few: FewMoves,
+    made: Int32s | None,
+) -> Int32s:
+    """One layer that single steps did not make even enough: the first of them, a repair and a new
+    packing that is, else the evenest.
+    """
+    replicas, _, nodes, gpus = sizes
+    known = [] if made is None else [made]
+    if made is not None and not hierarchical(len(load), *sizes):
+        slots = made.copy()
+        order = np.argsort(-load, kind="stable")
+        place = np.argsort(order).astype(np.int32)
+        start = np.arange(gpus + 1, dtype=np.int32) * (replicas // gpus)
+        ranked = place[slots]
+        if _repair(load[order], ranked, start):
+            known.append(order[ranked].astype(np.int32))
+    for one in known[1:]:
+        if _peak(load, one, gpus) <= few.tolerance:
+            return _in_place(one, before, gpus)
+    fresh = packed(load[None], *sizes)
+    together = gpus // nodes if hierarchical(len(load), *sizes) else gpus
+    known.append(settled(fresh, before[None], gpus, together)[0])
+    best = min(known, key=lambda one: _peak(load, one, gpus))
+    return _in_place(best, before, gpus)
+
+
+def _in_place(row: Int32s, before: Int32s, gpus: int) -> Int32s:
+    """The slots of one layer, those that stay on their GPU where they were."""
+    rows = in_place(row.reshape(gpus, -1), before.reshape(gpus, -1))
+    return rows.reshape(-1)
 
 
 def repaired(

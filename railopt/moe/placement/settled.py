@@ -29,7 +29,7 @@ def settled(phy2log: Int32s, before: Array, gpus: int, together: int) -> Int32s:
     renamed = np.empty_like(new)
     for layer, worth in enumerate(_shared(new, old, experts)):
         renamed[layer, assigned(worth, together)] = new[layer]
-    return _in_place(renamed.reshape(-1, size), old.reshape(-1, size)).reshape(phy2log.shape)
+    return in_place(renamed.reshape(-1, size), old.reshape(-1, size)).reshape(phy2log.shape)
 
 
 def _shared(new: Int32s, old: Array, experts: int) -> Ints:
@@ -51,7 +51,7 @@ def _shared(new: Int32s, old: Array, experts: int) -> Ints:
     return table.reshape(layers, gpus, gpus)
 
 
-def _in_place(new: Int32s, old: Array) -> Int32s:
+def in_place(new: Int32s, old: Array) -> Int32s:
     """The experts of each GPU, rows [GPU, slot], in the slots of those that were there already."""
     same = old[:, :, None] == new[:, None, :]
     stays, slot = same.any(axis=1), same.argmax(axis=1)

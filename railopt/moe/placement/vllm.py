@@ -2,125 +2,98 @@
 
     VLLM_PLUGINS=railopt vllm serve ... --enable-expert-parallel --enable-eplb
 
-vLLM's interface has had two forms, and both are served: `rebalance_experts` with the loads and five
-numbers, and a context with the loads sample by sample, under the name `rebalance_experts` or
-`plan_rebalance`.  Two replicas of one expert never share a GPU, where vLLM's own policy puts some
-of them together.
+The interface is that of vLLM 0.32 and 0.33: summed loads, five numbers and the map that is there,
+which is repaired with few moves.  Two replicas of one expert never share a GPU, where vLLM's own
+policy puts some of them together.
 """
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railopt.base.arrays import Int32s, Ints
 from railopt.base.errors import InputError
-from railopt.moe.placement.foreseen import Sizes, foreseen
-from railopt.moe.placement.replicate import hierarchical, rebalance
-from railopt.moe.placement.settled import settled
-from railopt.moe.routing.window import WHOLE, seen
+from railopt.moe.placement.replicate import rebalance
 
 if TYPE_CHECKING:
     import torch
 
-BLOCKS = 32  # steps that a window of samples is joined to
+    from railopt.base.arrays import Array
+
+_told: set[str] = set()  # reasons that were logged
 
 
 class UnequalSlots(InputError, AssertionError):
     """Replicas that the ranks do not divide; vLLM's own policy asserts that they do."""
 
 
-def _of_vllm(name: str, instead: type) -> Any:
-    """A class beside vLLM's abstract policy, or another where it is not there."""
+def _abstract_policy() -> Any:
+    """vLLM's abstract policy, or `object` where vLLM is not there."""
     try:
-        return getattr(import_module("vllm.distributed.eplb.policy.abstract"), name, instead)
-    except ImportError:
-        return instead
+        return import_module("vllm.distributed.eplb.policy.abstract").AbstractEplbPolicy
+    except (ImportError, AttributeError):
+        return object
 
 
-class EplbPlan(NamedTuple):
-    """What vLLM calls so, where it is not installed."""
-
-    physical_to_logical_map: torch.Tensor
-
-
-def _checked(replicas: int, groups: int, nodes: int, ranks: int) -> Sizes:
-    """The numbers of vLLM's interface."""
+def sizes_of(replicas: int, groups: int, nodes: int, ranks: int) -> tuple[int, int, int, int]:
+    """The numbers of vLLM's interface as `rebalance` has them."""
     if ranks < 1 or replicas % ranks:
         raise UnequalSlots(
             f"{replicas} replicas on {ranks} ranks: vLLM puts the same number on each"
         )
     # where nodes do not divide the ranks no group can stay on one: the global policy
-    return Sizes(replicas, groups, 1 if nodes > 0 and ranks % nodes else nodes, ranks)
+    return replicas, groups, 1 if nodes > 0 and ranks % nodes else nodes, ranks
 
 
-def _kept(phy2log: Int32s, experts: int, sizes: Sizes, before: torch.Tensor | None) -> torch.Tensor:
-    """A plan as int64 [layers, replicas], after the slots before."""
+def _on_host(tensor: torch.Tensor) -> Array:
+    """A tensor as an array; kinds that numpy lacks, as float8 and bfloat16, as float64."""
     import torch
 
-    old = None if before is None else before.detach().to("cpu", torch.int64).numpy()
-    if old is not None and old.shape == phy2log.shape:
-        apart = hierarchical(experts, *sizes)
-        together = sizes.gpus // sizes.nodes if apart else sizes.gpus
-        phy2log = settled(phy2log, old, sizes.gpus, together)
-    return torch.from_numpy(phy2log.astype(np.int64))
+    held = tensor.detach().cpu()
+    if held.dtype == torch.bool or held.is_floating_point():
+        held = held.to(torch.float64)
+    array: Array = held.numpy()
+    return array
 
 
-def _steps(window: torch.Tensor) -> Ints:
-    """int64 [steps, layers, experts] of the samples of a window, joined to at most `BLOCKS`."""
-    samples: Ints = window.detach().to("cpu").round().long().numpy()
-    if samples.ndim != 3 or not len(samples):
-        raise InputError(
-            f"a load window of shape {samples.shape}: expected [samples, layers, experts], one "
-            f"sample at least"
-        )
-    size = -(-len(samples) // BLOCKS)
-    return np.add.reduceat(samples, range(len(samples) % size, len(samples), size))
-
-
-class RailoptEplbPolicy(_of_vllm("AbstractEplbPolicy", object)):  # type: ignore[misc]
+class RailoptEplbPolicy(_abstract_policy()):  # type: ignore[misc]
     """`railopt.moe.placement.replicate.rebalance` behind vLLM's interface."""
 
     @classmethod
     def rebalance_experts(
         cls,
-        weight: torch.Tensor | Any,
-        num_replicas: int | Any = None,
+        weight: torch.Tensor,
+        num_replicas: int,
         num_groups: int = 1,
         num_nodes: int = 1,
         num_ranks: int = 1,
         old_global_expert_indices: torch.Tensor | None = None,
-    ) -> torch.Tensor | Any:
+    ) -> torch.Tensor:
         """The expert of each slot, int64 [layers, num_replicas] on the CPU, slots in rank order.
 
-        weight  [layers, experts] on any device, any load statistic; or a context, followed by
-                    vLLM's state of the policy: then what `plan_rebalance` returns
+        weight      [layers, experts] on any device, any load statistic
         num_groups  kept on one node each where they divide the experts and the nodes divide them,
                     else the global policy
-        old_global_expert_indices  [layers, num_replicas], the slots before; where they are as many,
-                    ranks are named and slots kept such that least moves
+        old_global_expert_indices  [layers, num_replicas], the slots before, which are repaired with
+                    few moves; of another shape, they are not looked at
+
+        With a map before of the right shape nothing is raised: where loads or map are no good it is
+        returned as it is, and the reason is logged once.
         """
         import torch
 
-        if hasattr(weight, "load_window_cpu"):
-            return cls.plan_rebalance(weight, num_replicas)
-        sizes = _checked(num_replicas, num_groups, num_nodes, num_ranks)
-        loads = weight.detach().to("cpu", torch.float64).numpy()
-        plan = rebalance(loads, *sizes)[0]
-        return _kept(plan, loads.shape[1], sizes, old_global_expert_indices)
-
-    @classmethod
-    def plan_rebalance(cls, context: Any, policy_state: Any = None) -> Any:
-        """vLLM's EplbPlan, the map of `rebalance_experts`, of an EplbRebalanceContext.
-
-        The samples of its window, [samples, layers, experts], are planned on as `railopt place`
-        does: a forecast layer by layer where one pays, hedged by the newest of them.
-        """
-        where = context.topology
-        sizes = _checked(context.num_replicas, where.num_groups, where.num_nodes, where.num_ranks)
-        steps = _steps(context.load_window_cpu)
-        plan = foreseen(seen(steps[:, :, None, :], WHOLE), sizes).phy2log
-        before = context.physical_to_logical_map_cpu
-        return _of_vllm("EplbPlan", EplbPlan)(_kept(plan, steps.shape[2], sizes, before))
+        sizes = sizes_of(num_replicas, num_groups, num_nodes, num_ranks)
+        before = old_global_expert_indices
+        if before is None or tuple(before.shape) != (len(weight), num_replicas):
+            return torch.from_numpy(rebalance(_on_host(weight), *sizes)[0].astype(np.int64))
+        try:
+            made = rebalance(_on_host(weight), *sizes, _on_host(before))[0]
+        except InputError as error:
+            if str(error) not in _told:
+                _told.add(str(error))
+                logging.getLogger("railopt").warning("experts stay where they are: %s", error)
+            return before.detach().to("cpu", torch.int64)
+        return torch.from_numpy(made.astype(np.int64))

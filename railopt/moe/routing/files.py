@@ -15,7 +15,6 @@ import numpy.typing as npt
 from railopt.base import archive
 from railopt.base.arrays import Array, Int32s, load_npy
 from railopt.base.errors import FormatError, InputError, printable
-from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import LOADS, MAX_EXPERTS, MAX_LAYERS, SERVING, Trace
 
 MAX_COUNTS = 1 << 28  # entries [step, layer, rank, expert] of a trace that is made here
@@ -100,9 +99,31 @@ def _npz(path: str | os.PathLike[str]) -> Trace | Array:
         return members.array(members.names[0])
 
 
+def _pt(path: str | os.PathLike[str]) -> Any:
+    """What torch.save wrote, plain values and tensors alone; a bare tensor as an array."""
+    name = printable(path)
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError(
+            f"{name}: reading .pt files needs PyTorch (pip install torch); or save the tensor as "
+            f".npy"
+        ) from error
+    try:
+        data = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from error
+    except Exception as error:  # whatever torch makes of a hostile file
+        why = printable(str(error).strip().partition("\n")[0], 100)
+        raise FormatError(
+            f"{name}: damaged or foreign, not a .pt file of plain values and tensors ({why})"
+        ) from error
+    return _array(data, "the tensor") if isinstance(data, torch.Tensor) else data
+
+
 READERS: dict[str, Callable[[str | os.PathLike[str]], Any]] = {
     ".npz": _npz,
-    ".pt": load_pt,
+    ".pt": _pt,
     ".npy": load_npy,
 }
 
@@ -236,7 +257,8 @@ def _from_records(records: Any, slots: Any, ranks: int) -> Trace:
         raise FormatError(f"more than {MAX_PICKS} (token, expert) pairs: record fewer steps")
     layers = first[0]
     if slots is not None:
-        passes = [_logical(p, _array(slots, "last_physical_to_logical_map")) for p in passes]
+        slots = _array(slots, "last_physical_to_logical_map")
+        passes = [_logical(p, slots) for p in passes]
     named = passes if slots is None else [slots]
     experts = 1 + max((int(p.max()) for p in named if p.size), default=-1)
     busy = [step for step, ids in enumerate(passes) if (ids >= 0).any()]
@@ -330,6 +352,12 @@ def _check_size(steps: int, layers: int, ranks: int, experts: int) -> None:
 
 
 def _array(value: Any, name: str) -> Array:
+    """An array of numbers, which may be a tensor of PyTorch."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "numpy"):
+        try:
+            value = value.numpy()
+        except (TypeError, RuntimeError) as error:
+            raise FormatError(f"{name}: {printable(error, 100)}") from error
     if not isinstance(value, np.ndarray):
         raise FormatError(f"{name}: found {type(value).__name__}, expected a tensor")
     return value

@@ -1,8 +1,7 @@
 """What a plan sees of a trace: which steps, and how much each of them counts.
 
-A step of age a (0 is the newest) counts decay^a.  Where the decay is left open it is chosen layer
-by layer: the one that would have predicted the last steps best from those before them, if it is at
-least 5 % better than the plain sum (`railopt.moe.routing.predict.decays`).
+A step of age a (0 is the newest) counts decay^a.  Where the decay is left open it is the one of
+`DECAYS` that would have predicted the last steps best from those before them.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ import numpy as np
 
 from railopt.base.arrays import Floats, Int32s, Ints
 from railopt.base.errors import InputError
-from railopt.moe.routing.predict import decays
 
-FINE = 1 << 12  # what the weights of decayed steps add up to
-RECENT = 6  # steps that show how far off a forecast may be
+FINE = 1 << 12  # what the whole weights of decayed steps add up to
+DECAYS = (1.0, 0.9, 0.65, 0.3)
+TRIALS = 8  # of the last steps, each predicted from those before it
+PAYS = 0.99  # of the plain sum's error: what a decay must reach to be used
+ROUNDING = 1e-9  # error of steps that are all alike
 
 
 class Window(NamedTuple):
     """The last `steps` steps (None: all), each weighing `decay` times its successor (1: the plain
-    sum; None: chosen layer by layer).
+    sum; None: chosen by `best_decay`).
     """
 
     steps: int | None = None
@@ -39,52 +40,63 @@ class Window(NamedTuple):
 WHOLE = Window()
 
 
-class Seen(NamedTuple):
+class SeenSteps(NamedTuple):
     """Tokens of several steps as those of `weight` equal ones.
 
     counts  int64 [layer, source rank, expert], summed by whole weights that add up to `weight`
     weight  iterations that the counts stand for
-    decay   float64 [layer]: 1 is the plain sum
-    recent  int64 [step, layer, expert]: the newest steps' loads where popularity drifts; zeros in
-            layers whose decay is 1, since there a single step is noise and no news
-    steps   int64 [step, layer, expert]: all steps' loads
-    window  what was asked for
-    ahead   steps that the plan is to serve; 0: those that it sees
+    decay   what a step weighs of the one after it: 1 is the plain sum
     """
 
     counts: Ints
     weight: int
-    decay: Floats
-    recent: Ints
-    steps: Ints
-    window: Window
-    ahead: int
+    decay: float
 
 
-def seen(counts: Ints | Int32s, window: Window, ahead: int = 1) -> Seen:
+def seen(counts: Ints | Int32s, window: Window) -> SeenSteps:
     """What a window shows of counts int [step, layer, source rank, expert] to a plan that serves
-    the `ahead` steps after them, or these steps themselves (0).
+    the steps after them.
     """
     steps, decay = window.checked()
     shown = counts if steps is None else counts[-steps:]
-    load = shown.sum(axis=2, dtype=np.int64)
-    chosen = decays(load, ahead) if decay is None else np.full(load.shape[1], float(decay))
-    rest = (chosen, load[-RECENT:] * (chosen < 1)[:, None], load, window, ahead)
-    if np.all(chosen == 1):
-        return Seen(shown.sum(axis=0, dtype=np.int64), len(shown), *rest)
+    if decay is None:
+        decay = best_decay(shown.sum(axis=2, dtype=np.int64))
+    if decay == 1:
+        return SeenSteps(shown.sum(axis=0, dtype=np.int64), len(shown), decay)
     total = max(FINE, 8 * len(shown))
-    summed = [
-        np.tensordot(_whole(len(shown), d, total), shown[:, layer].astype(np.int64), 1)
-        for layer, d in enumerate(chosen.tolist())
-    ]
-    return Seen(np.stack(summed), total, *rest)
+    weights = _whole_weights(len(shown), decay, total)
+    return SeenSteps(np.tensordot(weights, shown.astype(np.int64), 1), total, decay)
 
 
-def _whole(steps: int, decay: float, total: int) -> Ints:
-    """int64 [steps], oldest first: whole weights near decay^age that add up to `total`, what
-    rounding leaves over to the largest remainders.
+def best_decay(load: Ints) -> float:
+    """The decay of `DECAYS` by which loads [step, layer, expert] predict the step that follows them
+    best; 1 where none is better than the plain sum by 1 %.
+
+    Tried on the last steps recorded: the distance of predicted shares from those that came, summed
+    over layers.
     """
-    shares = decay ** np.arange(steps - 1, -1, -1, dtype=np.float64)
+    share = load / np.maximum(load.sum(axis=2, keepdims=True), 1)
+    error = np.zeros(len(DECAYS))
+    for start in range(max(1, len(load) - TRIALS), len(load)):
+        for row, decay in enumerate(DECAYS):
+            weight = _weights(start, decay)
+            guess = np.tensordot(weight / weight.sum(), share[:start], 1)
+            error[row] += np.abs(guess - share[start]).sum()
+    best = int(error.argmin())
+    return DECAYS[best] if error[best] < PAYS * error[0] - ROUNDING else 1.0
+
+
+def _weights(steps: int, decay: float) -> Floats:
+    """float64 [steps], oldest first: decay^age."""
+    weights: Floats = decay ** np.arange(steps - 1, -1, -1, dtype=np.float64)
+    return weights
+
+
+def _whole_weights(steps: int, decay: float, total: int) -> Ints:
+    """int64 [steps]: whole weights near `_weights` that add up to `total`, what rounding leaves
+    over to the largest remainders.
+    """
+    shares = _weights(steps, decay)
     exact = shares / shares.sum() * total
     weights = np.floor(exact).astype(np.int64)
     order = np.argsort(weights - exact, kind="stable")

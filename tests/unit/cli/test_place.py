@@ -294,24 +294,6 @@ def test_files_for_servers_have_as_many_slots_on_every_gpu_where_none_are_asked_
     assert np.shape(slots) == (1, 12)
 
 
-def test_layers_that_are_as_eplb_plans_them_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rng = np.random.default_rng(0)
-    load = rng.multinomial(400, rng.dirichlet(np.full(8, 50)), (12, 2))
-    np.save(tmp_path / "load.npy", load)
-    options = [*FABRIC, "--model", "mixtral-8x7b", "--planner", "replicate", "--replicas", "12"]
-    assert main(["place", str(tmp_path / "load.npy"), *options]) == 0
-    line = "EPLB's plan of the plain sum, no expert twice on a GPU, in 2 of 2 layers"
-    assert line in capsys.readouterr().out
-    assert main(["place", str(tmp_path / "load.npy"), *options, "--held-out", "0"]) == 0
-    assert "EPLB's plan" not in capsys.readouterr().out
-    assert main(["place", str(tmp_path / "load.npy"), *options, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["layers_as_eplb"] == 2
-    assert main(["place", str(tmp_path / "load.npy"), *options, "--iteration", "-1"]) == 0
-    assert "planned on 1 load (11), scored on 1 (11)" in capsys.readouterr().out
-
-
 def test_times_of_training_are_not_given_for_serving(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

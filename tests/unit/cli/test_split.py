@@ -59,7 +59,7 @@ def test_a_case_beyond_linear_programs_stays_open(
     def asked(*_: Any) -> None:
         raise AssertionError("a linear program of 65,536 shares")
 
-    monkeypatch.setattr(solve, "answer", asked)
+    monkeypatch.setattr(solve, "within", asked)
     large = "megatron:w=1,experts=1024,top=8,tokens=512,steps=1"
     words = ["--spare", "1", "--solver", "exact", "--limit", "1s"]
     assert railopt_cli("split", large, "--nodes", "8", "--gpus", "8", *words).code == 2

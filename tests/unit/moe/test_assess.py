@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from railopt.model.fabric import Fabric
-from railopt.moe.assess import Question, Trial, compare, scored, scored_map, trials
+from railopt.moe.assess import Fold, PlacementQuestion, compare, scored, scored_map, trials
+from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import Placement
-from railopt.moe.placement.replicate import balance, replicate
+from railopt.moe.placement.replicate import rebalance
 from railopt.moe.routing.dispatch import RULES, split
 from railopt.moe.routing.trace import Trace
 from railopt.moe.routing.window import Window
@@ -30,18 +31,25 @@ def drifting(steps: int = 16, layers: int = 2, experts: int = 16, seed: int = 0)
 
 def test_a_plan_is_scored_on_what_comes_after_it() -> None:
     trace = drifting(8)
-    assert trials(trace, Question()) == [Trial(range(6), range(6, 8))]
-    rolling = trials(trace, Question(held_out=3, rolling=2))
-    assert rolling == [Trial(range(5), range(5, 7)), Trial(range(7), range(7, 8))]
-    assert trials(trace, Question(held_out=0)) == [Trial(range(8), range(8))]
-    assert trials(drifting(1), Question()) == [Trial(range(1), range(1))]
-    assert trials(trace, Question(only=3, evaluated_on=5)) == [Trial(range(3, 4), range(5, 6))]
+    assert trials(trace, PlacementQuestion()) == [Fold(range(6), range(6, 8))]
+    rolling = trials(trace, PlacementQuestion(held_out=3, rolling=2))
+    assert rolling == [Fold(range(5), range(5, 7)), Fold(range(7), range(7, 8))]
+    assert trials(trace, PlacementQuestion(held_out=0)) == [Fold(range(8), range(8))]
+    assert trials(drifting(1), PlacementQuestion()) == [Fold(range(1), range(1))]
+    assert trials(trace, PlacementQuestion(only=3, evaluated_on=5)) == [
+        Fold(range(3, 4), range(5, 6))
+    ]
+
+
+def replicated(counts: np.ndarray) -> Placement:
+    phy2log = rebalance(counts.sum(axis=(0, 2)), 9, 1, 2, 4)[0]
+    return Placement.from_phy2log(phy2log, 2, 2, counts.shape[3])
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_scores_are_those_of_the_split_but_for_whole_tokens(rule: str) -> None:
     counts = 840 * np.random.default_rng(1).integers(0, 9, (3, 1, 4, 6))
-    placed = replicate(counts.sum(axis=(0, 2)), 9, 2, 2)
+    placed = replicated(counts)
     for step, found in enumerate(scored(counts, placed, rule).ratio[:, 0]):
         shares = split(counts[step, 0], placed.holds[0], placed.home[0], 2, rule)
         load = shares.sum(axis=(0, 1))
@@ -59,7 +67,7 @@ def test_one_layer_alone_hides_no_transfers(ffn: int) -> None:
     """Copies of large experts do not pay there, and none are planned."""
     trace = drifting(4, layers=1)
     trace = Trace(trace.counts, 2, 400, 64, meta={"model": {"ffn": ffn, "shared": 0}})
-    made = compare(trace, FABRIC, Question("pro-prophet", only=-1))
+    made = compare(trace, FABRIC, PlacementQuestion("pro-prophet", only=-1))
     before, after = (made.sides[name].timeline.total_ps for name in ("before", "after"))
     assert after < before if ffn == 64 else after == before
 
@@ -67,7 +75,7 @@ def test_one_layer_alone_hides_no_transfers(ffn: int) -> None:
 def test_layers_without_tokens_are_in_no_mean() -> None:
     """A dense layer in a recording is not one that is perfectly even."""
     counts = 840 * np.random.default_rng(1).integers(1, 9, (3, 2, 4, 6))
-    placed = replicate(counts.sum(axis=(0, 2)), 9, 2, 2)
+    placed = replicated(counts)
     counts[:, 1], counts[0] = 0, 0
     score = scored(counts, placed, "even")
     assert np.isnan(score.ratio).sum() == 4
@@ -80,26 +88,28 @@ def test_layers_without_tokens_move_nothing() -> None:
     trace = drifting(4)
     alone = Trace(trace.counts[:, :1], 2, 400, 64, meta=META)
     dense = Trace(trace.counts * np.array([1, 0])[:, None, None], 2, 400, 64, meta=META)
-    one, two = (compare(t, FABRIC, Question("replicate", replicas=24)) for t in (alone, dense))
+    one, two = (
+        compare(t, FABRIC, PlacementQuestion("replicate", replicas=24)) for t in (alone, dense)
+    )
     assert one.new_copies == two.new_copies > 0
     assert one.least_new_copies == two.least_new_copies
     np.testing.assert_array_equal(one.moved.bytes, two.moved.bytes)
 
 
 def test_contiguous_weighs_no_step() -> None:
-    assert compare(drifting(), FABRIC, Question("contiguous")).decay.tolist() == [1.0, 1.0]
-    assert compare(drifting(), FABRIC, Question("replicate", replicas=24)).decay.min() < 1
+    assert compare(drifting(), FABRIC, PlacementQuestion("contiguous")).decay == 1
+    assert compare(drifting(), FABRIC, PlacementQuestion("replicate", replicas=24)).decay < 1
 
 
 def test_on_a_drifting_trace_replicate_beats_plain_eplb_on_the_same_steps() -> None:
-    made = compare(drifting(), FABRIC, Question("replicate", replicas=24, rolling=1))
+    made = compare(drifting(), FABRIC, PlacementQuestion("replicate", replicas=24, rolling=1))
     assert made.replans == len(made.scored_on) == 4
     assert made.held_out
     assert made.seen == list(range(16))
     ours, plain = made.scores["after"], made.scores["eplb"]
     assert (ours.ratio.mean(axis=0) <= plain.ratio.mean(axis=0)).all()
     assert ours.mean < 0.95 * plain.mean < made.scores["before"].mean
-    sum_only = Question("replicate", replicas=24, rolling=1, window=Window(decay=1.0))
+    sum_only = PlacementQuestion("replicate", replicas=24, rolling=1, window=Window(decay=1.0))
     assert compare(drifting(), FABRIC, sum_only).scores["after"].mean > ours.mean
 
 
@@ -107,6 +117,6 @@ def test_planning_on_a_sum_is_planning_on_its_mean() -> None:
     one = drifting(1)
     trace = Trace(np.repeat(one.counts, 5, axis=0), 2, 400, 64, meta=META)
     for planner in ("pro-prophet", "shadow", "replicate"):
-        several = compare(trace, FABRIC, Question(planner, replicas=24))
-        single = compare(trace, FABRIC, Question(planner, replicas=24, only=0))
+        several = compare(trace, FABRIC, PlacementQuestion(planner, replicas=24))
+        single = compare(trace, FABRIC, PlacementQuestion(planner, replicas=24, only=0))
         np.testing.assert_array_equal(several.placed.placement.holds, single.placed.placement.holds)

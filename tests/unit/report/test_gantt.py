@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from railopt.moe.iteration.timeline import Event, Timeline
+from railopt.moe.iteration.timeline import Event, IterationTimeline
 from railopt.report.gantt import gantt
 from railopt.report.saving import save_figure
 
 
-def line(style: str, count: int) -> Timeline:
+def line(style: str, count: int) -> IterationTimeline:
     kinds = (("a2a", "network"), ("fec", "compute"), ("plan", "cpu"))
-    return Timeline(
+    return IterationTimeline(
         style,
         tuple(Event(0, *kinds[i % 3], 10**9 * i, 10**9 * (i + 1)) for i in range(count)),
     )

@@ -156,7 +156,7 @@ def test_the_optimum_is_the_best_of_all_latencies(seed: int) -> None:
 def test_domains_are_whole_numbers_in_json() -> None:
     levels = (stream.Level("dc", 5, 10**9), stream.Level("gpu", 2, 10**10))
     block = stream.Stream(levels, 48 * MB, 2 * MB, Fraction(0))
-    found = answer(spec.Question(block, False), [5, 1])
+    found = answer(spec.HybridQuestion(block, False), [5, 1])
     assert found.as_dict()["domains"] == {
         "dc": {"count": 1, "smallest": 5, "largest": 5},
         "gpu": {"count": 2, "smallest": 1, "largest": 1},
@@ -167,14 +167,14 @@ def test_domains_are_whole_numbers_in_json() -> None:
 
 def test_given_sizes_have_to_fit_and_the_closed_form_is_for_what_it_knows() -> None:
     block = flat(workers=4)
-    assert answer(spec.Question(block, False), [2]).closed is not None
+    assert answer(spec.HybridQuestion(block, False), [2]).closed is not None
     tight = replace(block, memory=15 * MB)
     with pytest.raises(Infeasible, match=r"need 15.26MiB of experts a worker, its own included"):
-        answer(spec.Question(tight, False), [2])
-    assert answer(spec.Question(replace(block, memory=16 * MB), False), [2]).latency.total > 0
+        answer(spec.HybridQuestion(tight, False), [2])
+    assert answer(spec.HybridQuestion(replace(block, memory=16 * MB), False), [2]).latency.total > 0
     slow = (replace(block.levels[0], latency=Fraction(1, 10**6)),)
     for other in (tight, replace(block, gradients=True), replace(block, levels=slow)):
-        assert answer(spec.Question(other, False)).closed is None
+        assert answer(spec.HybridQuestion(other, False)).closed is None
 
 
 def test_gradients_and_memory_change_the_optimum() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.moe.iteration.timeline import STYLES, Timeline, timeline
+from railopt.moe.iteration.timeline import STYLES, IterationTimeline, timeline
 from railopt.moe.iteration.timemodel import Terms, TimeModel
 
 
@@ -93,4 +93,4 @@ def test_transfers_arrive_before_they_are_needed() -> None:
 def test_unknown_styles_are_refused() -> None:
     with pytest.raises(InputError, match="known styles"):
         timeline(model(), LAYERS, "tutel")
-    assert Timeline("deepspeed", ()).total_ps == 0
+    assert IterationTimeline("deepspeed", ()).total_ps == 0

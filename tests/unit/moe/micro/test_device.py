@@ -10,7 +10,7 @@ import pytest
 from railopt.base.errors import InputError
 from railopt.moe.micro import device
 from railopt.moe.micro.device import DeviceGreedy
-from railopt.moe.micro.slots import Slots
+from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import Greedy
 from tests.unit.cuda.host import Host, OnDevice
 
@@ -23,12 +23,12 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
     monkeypatch.setattr(device, "Gpu", Host)
 
 
-def layer_of(case: str) -> Slots:
+def layer_of(case: str) -> SpareSlots:
     """Six GPUs of two nodes: experts held once; some held twice; copies that can't leave a node."""
     holds = np.repeat(np.eye(6, dtype=bool), 2, axis=1)
     if case == "held twice":
         holds[0, 7] = holds[3, 7] = holds[5, 0] = True
-    return Slots(2, 3, holds, np.array([2, 0, 1, 1, 1, 0]), within_node=case == "within nodes")
+    return SpareSlots(2, 3, holds, np.array([2, 0, 1, 1, 1, 0]), within_node=case == "within nodes")
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from railopt.base.arrays import Ints
 from railopt.base.dice import Dice, exp
 from railopt.base.errors import InputError
 from railopt.moe.micro.greedy import least
-from railopt.moe.micro.slots import Slots, Split
+from railopt.moe.micro.slots import SpareSlots, Split
 from railopt.moe.micro.solve import Greedy
 from railopt.moe.placement.placement import Placement
 
@@ -20,10 +20,10 @@ def lognormal(experts: int, tokens: int, seed: int, sigma: float = 1.0) -> Ints:
     return np.rint(popularity / popularity.sum() * tokens).astype(np.int64)
 
 
-def even(nodes: int, gpus: int, each: int, spare: int, within_node: bool = False) -> Slots:
+def even(nodes: int, gpus: int, each: int, spare: int, within_node: bool = False) -> SpareSlots:
     """So many experts and spare slots on every GPU."""
     placement = Placement.contiguous(1, nodes * gpus * each, nodes, gpus)
-    return Slots.of(placement, 0, spare, within_node=within_node)
+    return SpareSlots.of(placement, 0, spare, within_node=within_node)
 
 
 @pytest.mark.parametrize("spare", [1, 2])
@@ -68,7 +68,7 @@ def test_plans_are_valid_whatever_holds_what() -> None:
         nodes, gpus, experts = 1 + case % 2, 2 + case % 3, 3 + case % 7
         holds = dice.unit((nodes * gpus, experts)) < 0.3
         holds[dice.below(nodes * gpus, experts), np.arange(experts)] = True
-        slots = Slots(nodes, gpus, holds, dice.below(3, nodes * gpus), case % 4 < 2)
+        slots = SpareSlots(nodes, gpus, holds, dice.below(3, nodes * gpus), case % 4 < 2)
         counts = dice.below(100, experts)
         greedy = Greedy(slots)
         split = greedy.split(counts)
@@ -114,9 +114,9 @@ def test_what_is_refused() -> None:
         with pytest.raises(InputError):
             slots.counts(wrong)
     with pytest.raises(InputError, match="no GPU holds expert 1"):
-        Slots(1, 2, np.array([[True, False], [True, False]]), np.zeros(2, int))
+        SpareSlots(1, 2, np.array([[True, False], [True, False]]), np.zeros(2, int))
     with pytest.raises(InputError, match="one a GPU"):
-        Slots(1, 2, np.eye(2, dtype=bool), np.array([1, -1]))
+        SpareSlots(1, 2, np.eye(2, dtype=bool), np.array([1, -1]))
     nothing = np.zeros((2, 2), bool)
     for tokens in ([[1, 1], [0, 0]], [[1, 0], [0, 2]], [[2, 0], [-1, 1]]):
         with pytest.raises(InputError):

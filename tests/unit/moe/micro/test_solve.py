@@ -18,7 +18,7 @@ from railopt.base.errors import InputError
 from railopt.evidence.certificate import Certificate
 from railopt.moe.micro.flow import evened
 from railopt.moe.micro.room import Case, best_of, bound_of, closed_bound, relaxed
-from railopt.moe.micro.slots import Slots
+from railopt.moe.micro.slots import SpareSlots
 from railopt.moe.micro.solve import Greedy, split
 from railopt.symbolic.statements import spare
 
@@ -26,18 +26,18 @@ kernel = importlib.import_module("railopt.checker")
 Record = dict[str, Any]
 
 
-def drawn(case: int, *, most: int = 30) -> tuple[Slots, Ints]:
+def drawn(case: int, *, most: int = 30) -> tuple[SpareSlots, Ints]:
     """A small case: 2 to 4 GPUs, 3 to 5 experts, some held twice, some copies confined to nodes."""
     dice = Dice(case, "micro", "small")
     nodes, gpus = (2, 2) if case % 3 == 0 else (1, 2 + case % 2)
     experts = 3 + case % 3
     holds = dice.unit((nodes * gpus, experts)) < 0.1
     holds[dice.below(nodes * gpus, experts), np.arange(experts)] = True
-    slots = Slots(nodes, gpus, holds, dice.below(3, nodes * gpus), case % 2 == 0)
+    slots = SpareSlots(nodes, gpus, holds, dice.below(3, nodes * gpus), case % 2 == 0)
     return slots, dice.below(most, experts)
 
 
-def least(slots: Slots, counts: Ints) -> int:
+def least(slots: SpareSlots, counts: Ints) -> int:
     """By trying every choice of copies."""
     able = [set(np.flatnonzero(row).tolist()) for row in slots.holds | slots.may]
     holds = [set(np.flatnonzero(row).tolist()) for row in slots.holds]
@@ -105,7 +105,7 @@ def _set(*path: Any) -> Callable[[Record], None]:
 
 def cases() -> Record:
     """A certificate whose witness makes a case: GPU 2 has one slot, and two large experts."""
-    slots = Slots(1, 3, np.eye(3, 4, dtype=bool) | (np.eye(3, 4, 3) > 0), np.array([0, 0, 1]))
+    slots = SpareSlots(1, 3, np.eye(3, 4, dtype=bool) | (np.eye(3, 4, 3) > 0), np.array([0, 0, 1]))
     found = split(slots, np.array([9, 9, 0, 0]), "exact")
     assert found.known.witness["kind"] == "cases"
     return found.certificate().as_dict()
@@ -170,7 +170,7 @@ def test_false_certificates_are_rejected(change: Callable[[Record], None]) -> No
 
 
 def test_copies_outside_their_node_are_rejected() -> None:
-    slots = Slots(2, 1, np.eye(2, dtype=bool), np.array([1, 1]), within_node=True)
+    slots = SpareSlots(2, 1, np.eye(2, dtype=bool), np.array([1, 1]), within_node=True)
     record = split(slots, np.array([8, 0]), "exact").certificate().as_dict()
     assert kernel.check_certificate(record).proved
     record["assignment"], record["claim"]["value"] = [[0, 0, 4], [0, 1, 4]], "4"
@@ -214,12 +214,12 @@ def test_noise_is_refused() -> None:
 
 
 def test_certificates_are_files(tmp_path: Path) -> None:
-    found = split(Slots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [5, 0])
+    found = split(SpareSlots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [5, 0])
     found.save(tmp_path / "a.json")
     assert kernel.check(tmp_path / "a.json").proved
     assert Certificate.load(tmp_path / "a.json").bracket == found.known
     assert kernel.main([str(tmp_path / "a.json")]) == 0
-    nothing = split(Slots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [0, 0], "exact")
+    nothing = split(SpareSlots(1, 2, np.eye(2, dtype=bool), np.ones(2, int)), [0, 0], "exact")
     assert nothing.certificate().check().ok
 
 
@@ -244,7 +244,7 @@ def test_greedy_is_never_worse_than_before() -> None:
         dice = Dice(case, "held twice")
         holds = dice.unit((8, 12)) < 0.25
         holds[dice.below(8, 12), np.arange(12)] = True
-        slots = Slots(1, 8, holds, np.full(8, case % 2))
+        slots = SpareSlots(1, 8, holds, np.full(8, case % 2))
         counts = dice.below(100, 12)
         found = split(slots, counts, "greedy")
         assert found.split.largest <= found.before
@@ -257,12 +257,12 @@ def test_small_cases_are_solved_exactly_without_being_asked() -> None:
     slots, counts = drawn(7)
     assert split(slots, counts).solver == "exact"
     assert split(slots, counts, slack=10).solver == "flow"
-    wide = Slots(1, 2, np.arange(300) % 2 == np.arange(2)[:, None], np.array([1, 0]))
+    wide = SpareSlots(1, 2, np.arange(300) % 2 == np.arange(2)[:, None], np.array([1, 0]))
     assert split(wide, np.arange(300)).solver == "flow"
 
 
 def test_what_is_refused() -> None:
-    slots = Slots(1, 2, np.eye(2, dtype=bool), np.ones(2, int))
+    slots = SpareSlots(1, 2, np.eye(2, dtype=bool), np.ones(2, int))
     with pytest.raises(InputError, match="expected auto, greedy, flow, exact"):
         split(slots, [1, 2], "gredy")
     with pytest.raises(InputError, match="slack"):
@@ -278,7 +278,7 @@ def test_slack_is_for_fewer_copies() -> None:
     """By flow, too: a linear program's split is evener than need be, with more copies."""
     dice = Dice(7, "slack")
     for case in range(12):
-        slots = Slots(
+        slots = SpareSlots(
             2,
             2,
             np.eye(4, 12, dtype=bool) | (np.arange(12) % 4 == np.arange(4)[:, None]),
@@ -293,14 +293,14 @@ def test_slack_is_for_fewer_copies() -> None:
 @pytest.mark.parametrize("solver", ["greedy", "flow", "exact"])
 def test_no_copy_is_made_that_gains_nothing(solver: str) -> None:
     held = np.array([[1, 0, 1, 1], [0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 1]], bool)
-    made = split(Slots(2, 2, held, np.ones(4, np.int64)), [27, 12, 28, 22], solver)
+    made = split(SpareSlots(2, 2, held, np.ones(4, np.int64)), [27, 12, 28, 22], solver)
     assert made.before == made.split.largest == 23
     assert made.split.copies.sum() == 0
 
 
 def test_slack_never_costs_copies_at_the_same_load() -> None:
     held = np.array([[0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 0], [0, 1, 0, 0]], bool)
-    slots, counts = Slots(2, 2, held, np.ones(4, np.int64)), [19, 29, 29, 6]
+    slots, counts = SpareSlots(2, 2, held, np.ones(4, np.int64)), [19, 29, 29, 6]
     tight, loose = (split(slots, counts, "flow", slack=slack).split for slack in (0, 10))
     assert (tight.largest, loose.largest) == (21, 21)
     assert loose.copies.sum() <= tight.copies.sum() == 1

@@ -12,11 +12,11 @@ import pytest
 
 from railopt.base.errors import InputError
 from railopt.model.fabric import Fabric
-from railopt.moe.aim import Links, aimed, busiest
+from railopt.moe.aim import RailLinks, aimed, busiest
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.files import read_costs
 from railopt.moe.placement.naming import carriage, fabric_costs, kept, least_moved, named
-from railopt.moe.placement.planners import KNOW_ACTIVE, Problem, place
+from railopt.moe.placement.planners import KNOW_ACTIVE, PlacementProblem, place
 from railopt.moe.placement.prophet import measure
 from railopt.moe.routing.dispatch import split
 from railopt.moe.routing.trace import Trace
@@ -28,7 +28,7 @@ COUNTS = RNG.multinomial(900, RNG.dirichlet(np.ones(8)), (2, 4)).astype(np.int64
 for rank in range(4):
     COUNTS[:, rank, 2 * rank : 2 * rank + 2] += 300  # each rank has favourites
 OFF = np.array([True, True, False, True])
-PROBLEM = Problem(MODEL, COUNTS, replicas=12)
+PROBLEM = PlacementProblem(MODEL, COUNTS, replicas=12)
 
 
 def cost(holds: np.ndarray, layer: int, costs: np.ndarray) -> float:
@@ -104,7 +104,7 @@ def test_tokens_of_ranks_that_are_off_are_read_by_the_others() -> None:
 
 
 def test_an_aim_is_served_at_least_as_well_as_without_it() -> None:
-    links = Links(FABRIC, 2000, "16KiB")
+    links = RailLinks(FABRIC, 2000, "16KiB")
     plain = aimed(PROBLEM, "gpu", links, "lpt", 1).placement
     linked = aimed(PROBLEM, "link", links, "lpt", 1).placement
     timed = aimed(PROBLEM, "time", links, "lpt", 1).placement
@@ -128,7 +128,7 @@ def test_an_aim_is_served_at_least_as_well_as_without_it() -> None:
 
 def test_counts_below_a_token_a_step_have_their_say() -> None:
     """The same routing in steps of a thousandth as many tokens: the same names."""
-    links = Links(Fabric.uniform(2, 2), 4096, 65536)
+    links = RailLinks(Fabric.uniform(2, 2), 4096, 65536)
     once = aimed(PROBLEM, "link", links, "lpt", 1).placement
     often = aimed(PROBLEM, "link", replace(links, token_bytes=4096, chunk=66), "lpt", 1000)
     np.testing.assert_array_equal(often.placement.holds, once.holds)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
 from railopt.moe.placement.eplb import eplb, twins
+from railopt.moe.placement.packing import balance
 from railopt.moe.placement.placement import Placement, contiguous_home, slot_gpus
 from railopt.moe.placement.repair import left_over, repaired, resized
-from railopt.moe.placement.replicate import balance, rebalance, replicate
-from railopt.moe.placement.vllm import _checked
+from railopt.moe.placement.replicate import rebalance
+from railopt.moe.placement.vllm import sizes_of
 from railopt.moe.presets import PRESETS, moe_gpt, preset
 
 
 def zipf(layers: int, experts: int, seed: int = 0, skew: float = 0.8) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return np.stack([rng.permutation(np.arange(1, experts + 1) ** -skew) for _ in range(layers)])
+
+
+def replicated(
+    weight: np.ndarray, replicas: int, nodes: int, gpus: int, groups: int = 1
+) -> Placement:
+    phy2log = rebalance(weight, replicas, groups, nodes, nodes * gpus)[0]
+    return Placement.from_phy2log(phy2log, nodes, gpus, weight.shape[1])
 
 
 @pytest.mark.slow
@@ -66,7 +72,7 @@ def test_replica_counts_that_gpus_do_not_divide() -> None:
 
 @pytest.mark.parametrize("replicas", [10, 14, 18, 24])
 def test_groups_stay_where_gpus_divide_the_replicas(replicas: int) -> None:
-    placed = replicate(zipf(4, 8, skew=2.0), replicas, 2, 4, 2)
+    placed = replicated(zipf(4, 8, skew=2.0), replicas, 2, 4, 2)
     assert placed.copies.sum(axis=1).tolist() == [replicas] * 4  # none shares a GPU with its twin
     assert placed.layers_keeping(2) == (4 if replicas % 8 == 0 else 0)
     held = placed.holds.sum(axis=2)
@@ -97,7 +103,7 @@ def test_groups_that_do_not_fit_fall_back_to_the_global_policy(groups: int) -> N
     np.testing.assert_array_equal(
         rebalance(weight, 16, groups, 2, 4)[0], rebalance(weight, 16, 1, 2, 4)[0]
     )
-    before = replicate(weight, 16, 2, 2, groups)
+    before = replicated(weight, 16, 2, 2, groups)
     assert repaired(weight[:, ::-1], before, groups) is not None
 
 
@@ -156,7 +162,7 @@ def test_contiguous_is_what_training_stacks_do() -> None:
 
 
 def test_sglang_map_round_trips_and_fills_uneven_gpus() -> None:
-    placed = replicate(zipf(2, 12), 16, 2, 2)
+    placed = replicated(zipf(2, 12), 16, 2, 2)
     again = Placement.from_phy2log(placed.sglang()["physical_to_logical_map"], 2, 2, 12)
     np.testing.assert_array_equal(again.holds, placed.holds)
     uneven = Placement.from_home([[0, 0, 1]], 1, 3)
@@ -192,29 +198,13 @@ def test_movement_prefers_the_own_node_and_counts_new_copies_only() -> None:
         after.moved(Placement.contiguous(2, 4, 2, 2))
 
 
-def test_replicas_keep_their_gpus_where_they_can() -> None:
-    weight = zipf(3, 16, seed=1)
-    before = replicate(weight, 24, 2, 4)
-    order = np.random.default_rng(1).permutation(8)
-    renamed = Placement(2, 4, before.holds[:, order], np.argsort(order)[before.home])
-    assert before.moved(renamed).any()
-    same = replicate(weight, 24, 2, 4, previous=renamed)
-    assert not same.moved(renamed).any()
-    np.testing.assert_array_equal(same.home, renamed.home)
-    drifted = weight * np.random.default_rng(2).uniform(0.5, 2, weight.shape)
-    plain, kept = replicate(drifted, 24, 2, 4), replicate(drifted, 24, 2, 4, previous=before)
-    assert kept.moved(before).sum() < plain.moved(before).sum()
-    np.testing.assert_array_equal(np.sort(kept.holds.sum(axis=2)), np.sort(plain.holds.sum(axis=2)))
-    np.testing.assert_array_equal(kept.copies, plain.copies)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 4])
 def test_a_repair_moves_less_and_balances_nearly_as_well(groups: int) -> None:
     weight = zipf(6, 32, seed=4)
-    before = replicate(weight, 48, 2, 4, groups)
+    before = replicated(weight, 48, 2, 4, groups)
     drifted = weight * np.random.default_rng(5).uniform(0.7, 1.4, weight.shape)
-    fixed, fresh = repaired(drifted, before, groups), replicate(drifted, 48, 2, 4, groups, before)
+    fixed, fresh = repaired(drifted, before, groups), replicated(drifted, 48, 2, 4, groups)
     assert fixed is not None
     assert fixed.moved(before).sum() < fresh.moved(before).sum()
     np.testing.assert_array_equal(fixed.holds.sum(axis=2), before.holds.sum(axis=2))
@@ -229,7 +219,7 @@ def test_a_repair_moves_less_and_balances_nearly_as_well(groups: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_only_experts_of_lost_gpus_move_where_the_rest_stays(seed: int) -> None:
     weight = np.random.default_rng(seed).pareto(1.5, size=(3, 16)) + 0.1
-    before, on = replicate(weight, 24, 2, 4), np.arange(1, 8)
+    before, on = replicated(weight, 24, 2, 4), np.arange(1, 8)
     after = left_over(weight, before, on)
     assert after is not None
     assert not after.holds[:, 0].any()
@@ -237,30 +227,13 @@ def test_only_experts_of_lost_gpus_move_where_the_rest_stays(seed: int) -> None:
     np.testing.assert_array_equal(after.holds[:, on].sum(axis=2), before.holds[:, on].sum(axis=2))
     orphans = (~before.holds[:, on].any(axis=1)).sum()
     assert (after.holds & ~before.holds).sum() == orphans
-    single = replicate(weight, 16, 2, 4)
+    single = replicated(weight, 16, 2, 4)
     assert left_over(weight, single, on) is None
 
 
 def test_groups_that_are_spread_over_nodes_are_not_repaired() -> None:
     weight = zipf(1, 16)
-    assert repaired(weight, replicate(weight, 24, 2, 4), groups=4) is None
-
-
-@pytest.mark.parametrize("by_node", [False, True])
-def test_no_other_names_move_less(by_node: bool) -> None:
-    rng = np.random.default_rng(7)
-    new, old = (
-        Placement.from_home(rng.integers(0, 4, (1, 9)), 2, 2, rng.random((1, 4, 9)) < 0.3)
-        for _ in range(2)
-    )
-    moved = new.aligned(old, by_node=by_node).moved(old).sum()
-    tried = [
-        (new.holds[0][list(order)] & ~old.holds[0]).sum()
-        for order in permutations(range(4))
-        if not by_node or {order[0] // 2, order[1] // 2} != {0, 1}
-    ]
-    assert len(tried) == (8 if by_node else 24)
-    assert moved == min(tried)
+    assert repaired(weight, replicated(weight, 24, 2, 4), groups=4) is None
 
 
 def test_presets_have_their_public_dimensions() -> None:
@@ -278,8 +251,8 @@ def test_presets_have_their_public_dimensions() -> None:
 
 
 def test_nodes_that_do_not_divide_the_ranks_are_the_global_policy_of_vllm() -> None:
-    assert _checked(12, 1, 3, 4).nodes == 1
-    assert _checked(12, 2, 2, 4).nodes == 2
+    assert sizes_of(12, 1, 3, 4) == (12, 1, 1, 4)
+    assert sizes_of(12, 2, 2, 4) == (12, 2, 2, 4)
 
 
 def test_without_lost_gpus_tokens_go_to_the_other_holders() -> None:
@@ -298,7 +271,7 @@ def test_without_lost_gpus_tokens_go_to_the_other_holders() -> None:
 @pytest.mark.parametrize("replicas", [33, 36, 40, 47, 48, 56])
 def test_with_another_number_of_replicas_only_the_difference_moves(replicas: int) -> None:
     weight, on = zipf(3, 32, seed=5), np.arange(8)
-    before = replicate(weight, 40, 2, 4)
+    before = replicated(weight, 40, 2, 4)
     made = resized(weight, before, replicas, on)
     assert made is not None
     assert (made.holds.sum(axis=(1, 2)) == replicas).all()

@@ -12,11 +12,10 @@ from railopt.base.processes import Ended, Heard
 from railopt.evidence.bracket import Status
 from railopt.model.fabric import Fabric
 from railopt.moe.iteration.timemodel import TimeModel
-from railopt.moe.placement import optimal as optimum
-from railopt.moe.placement import planners
-from railopt.moe.placement.optimal import LayerOptimum
+from railopt.moe.placement import optimum, planners
+from railopt.moe.placement.optimum import LayerOptimum
 from railopt.moe.placement.placement import Placement
-from railopt.moe.placement.planners import PLANNERS, Placed, Problem, place
+from railopt.moe.placement.planners import PLANNERS, Placed, PlacementProblem, place
 from railopt.moe.placement.prophet import evaluate
 
 MODEL = TimeModel.rails(
@@ -27,7 +26,7 @@ MODEL = TimeModel.rails(
     overlap=False,
 )
 COUNTS = np.random.default_rng(0).multinomial(900, np.arange(8, 0, -1) / 36, (3, 4))
-PROBLEM = Problem(MODEL, COUNTS, limit_s=0.5)
+PROBLEM = PlacementProblem(MODEL, COUNTS, limit_s=0.5)
 
 
 @pytest.mark.slow
@@ -58,13 +57,13 @@ def test_problems_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="known planners: contiguous, replicate"):
         place(PROBLEM, "nobody")
     with pytest.raises(InputError, match="counts of no layer"):
-        Problem(MODEL, COUNTS[:0])
+        PlacementProblem(MODEL, COUNTS[:0])
     with pytest.raises(InputError, match="2 nodes x 2 GPUs = 4"):
-        Problem(MODEL, COUNTS[:, :3])
+        PlacementProblem(MODEL, COUNTS[:, :3])
     with pytest.raises(InputError, match="previous placement has shape"):
         replace(PROBLEM, previous=Placement.contiguous(3, 7, 2, 2))
     with pytest.raises(InputError, match="more than"):
-        Problem(MODEL, COUNTS * 10**12)
+        PlacementProblem(MODEL, COUNTS * 10**12)
 
 
 @pytest.mark.slow
@@ -118,7 +117,7 @@ def test_what_a_solver_names_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_planner_is_a_function_and_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    def everywhere(problem: Problem) -> Placed:
+    def everywhere(problem: PlacementProblem) -> Placed:
         return Placed(problem.with_copies([np.ones((4, 8), bool)] * problem.layers))
 
     monkeypatch.setattr(planners, "PLANNERS", {**PLANNERS, "everywhere": everywhere})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import pickle
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 
 from railopt.base.errors import FormatError, InputError
 from railopt.moe.routing.files import from_load, read_any
-from railopt.moe.routing.torch_file import load_pt
 from railopt.moe.routing.trace import Trace
 
 SHIPPED = Path(__file__).resolve().parents[4] / "experiments" / "traces"
@@ -165,38 +162,6 @@ def test_counts_from_choices_match_a_loop() -> None:
         np.testing.assert_array_equal(trace.counts[i, layer, rank], expected)
     with pytest.raises(InputError, match="expected experts 0 to 3"):
         Trace.from_choices(choices, 4)
-
-
-def test_sglang_statistics_and_token_records(tmp_path: Path) -> None:
-    stat = read_any(unpack(STAT, tmp_path / "stat.pt"), ranks=4, top_k=2)
-    np.testing.assert_array_equal(stat.load, np.arange(12).reshape(2, 2, 3))
-    assert stat.counts.max() - stat.counts.min() <= 3
-    assert "assumed even" in stat.meta["sources"]
-    tokens = read_any(unpack(TOKENS, tmp_path / "tokens.pt"), ranks=2)
-    assert tokens.top_k == 2
-    np.testing.assert_array_equal(tokens.counts[0, 0], [[1, 1, 2], [1, 1, 0]])
-    np.testing.assert_array_equal(tokens.counts[0, 1], [[1, 2, 1], [1, 0, 1]])
-    assert tokens.meta["num_tokens_per_rank"] == [[3, 1]]
-
-
-def test_a_pt_file_that_runs_code_is_refused_and_does_not_run(tmp_path: Path) -> None:
-    evil = unpack(EVIL, tmp_path / "evil.pt")
-    assert b"system" in zipfile.ZipFile(evil).read(
-        next(n for n in zipfile.ZipFile(evil).namelist() if n.endswith("data.pkl"))
-    )
-    with pytest.raises(FormatError, match=r"unsafe \.pt file"):
-        load_pt(evil)
-    (tmp_path / "plain.pt").write_bytes(pickle.dumps({"logical_count": [1]}))
-    with pytest.raises(FormatError, match=r"not a readable \.pt"):
-        load_pt(tmp_path / "plain.pt")
-    with pytest.raises(FormatError, match="expected 'logical_count' or 'records'"):
-        read_any(_zip_pickle({"weights": 1}, tmp_path / "other.pt"), ranks=2)
-
-
-def _zip_pickle(value: object, path: Path) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps(value))
-    return path
 
 
 def test_load_tensors(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a plan sees of a trace: whole weights, and forecasts where they pay."""
+"""What a plan sees of a trace: whole weights, and a decay where it pays."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from railopt.base.errors import InputError
-from railopt.moe.routing.predict import decays
-from railopt.moe.routing.window import FINE, Window, seen
+from railopt.moe.routing.window import DECAYS, FINE, PAYS, TRIALS, Window, best_decay, seen
 
 RNG = np.random.default_rng(0)
 STEADY = RNG.multinomial(4000, np.arange(8, 0, -1) / 36, (12, 2, 3))
@@ -19,7 +18,7 @@ def test_the_sum_of_a_window_is_exact() -> None:
     assert shown.weight == 5
     whole = seen(STEADY, Window())
     np.testing.assert_array_equal(whole.counts, STEADY.sum(axis=0))
-    assert (whole.weight, whole.decay.tolist()) == (12, [1.0, 1.0])
+    assert (whole.weight, whole.decay) == (12, 1)
 
 
 def test_weights_of_decayed_steps_are_whole_and_add_up() -> None:
@@ -30,16 +29,34 @@ def test_weights_of_decayed_steps_are_whole_and_add_up() -> None:
     assert half == round(FINE * 32 / 63)
 
 
-def test_a_forecast_is_used_where_it_pays() -> None:
+def test_the_decay_is_the_one_that_predicts_best() -> None:
     drifting = np.stack([np.roll(np.arange(1, 33) ** 2, step)[None, None] for step in range(12)])
-    assert decays(drifting.sum(axis=2)).max() < 1
-    assert decays(STEADY.sum(axis=2)).tolist() == [1.0, 1.0]
-    assert decays(STEADY[:1].sum(axis=2)).tolist() == [1.0, 1.0]
-    assert decays(np.zeros((4, 1, 3), np.int64)).tolist() == [1.0]
+    assert best_decay(drifting.sum(axis=2)) == min(DECAYS)
+    assert best_decay(STEADY.sum(axis=2)) == 1
+    assert best_decay(STEADY[:1].sum(axis=2)) == 1
+    assert best_decay(np.zeros((4, 1, 3), np.int64)) == 1
     alike = np.random.default_rng(0).integers(1, 1000, (1, 1, 64)).repeat(12, axis=0)
-    assert decays(alike).tolist() == [1.0]  # shares that differ by rounding alone
-    both = seen(np.concatenate([drifting] * 2, axis=1), Window())
-    assert both.counts.sum(axis=(1, 2)).tolist() == [both.weight * drifting[0].sum()] * 2
+    assert best_decay(alike) == 1  # shares that differ by rounding alone
+    shown = seen(drifting, Window())
+    assert shown.decay == min(DECAYS)
+    assert shown.counts.sum() == shown.weight * drifting[0].sum()
+
+
+@pytest.mark.parametrize("steps", [2, 5, 9])
+def test_the_error_of_each_decay_is_that_of_a_plain_loop(steps: int) -> None:
+    load = np.random.default_rng(steps).integers(0, 50, (steps, 2, 6))
+    share = load / load.sum(axis=2, keepdims=True)
+    errors = []
+    for decay in DECAYS:
+        error = 0.0
+        for at in range(max(1, steps - TRIALS), steps):
+            weight = [decay ** (at - 1 - k) for k in range(at)]
+            guess = sum(w * share[k] for k, w in enumerate(weight)) / sum(weight)
+            error += float(np.abs(guess - share[at]).sum())
+        errors.append(error)
+    best = int(np.argmin(errors))
+    expected = DECAYS[best] if errors[best] < PAYS * errors[0] else 1.0
+    assert best_decay(load) == expected
 
 
 @pytest.mark.parametrize("window", [Window(0), Window(decay=0.0), Window(decay=float("nan"))])

@@ -5,10 +5,10 @@ known of it.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,7 @@ MAX_LIMIT_S = 30 * 86400.0
 LARGEST = 10_000  # pairs up to which an integer program is built
 
 
-@dataclass(frozen=True, eq=False)
-class LayerOptimum:
+class LayerOptimum(NamedTuple):
     """The best placement of one layer that was found, and what is known of the optimum.
 
     holds        bool [GPU, expert], homes included
@@ -38,13 +37,13 @@ class LayerOptimum:
     interrupted  whether the user stopped the solver
     """
 
-    holds: Bools = field(repr=False)
+    holds: Bools
     bracket: Bracket
     interrupted: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class _Layer:
+class _BoundedLayer:
     """tokens int64 [GPU, expert], owner int64 [expert], cap int64 [GPU] experts it may hold, most
     copies beyond the homes in all.
     """
@@ -110,7 +109,7 @@ def optimal(
     return _best(layer, start, ask("railopt.moe.placement.program", program.save, limit_s))
 
 
-def hurried(
+def path_alone(
     model: TimeModel,
     counts: npt.ArrayLike,
     *,
@@ -123,7 +122,7 @@ def hurried(
     """
     layer = _layer(model, counts, home, slots, limit)
     owner = layer.owner
-    holds = pro_prophet(model, layer.tokens, home=owner, slots=slots, limit=limit, search=False)
+    holds = pro_prophet(model, layer.tokens, home=owner, slots=slots, limit=limit)
     return _from_path(layer, holds)
 
 
@@ -133,13 +132,13 @@ def _layer(
     home: npt.ArrayLike | None,
     slots: int | None,
     limit: int | None,
-) -> _Layer:
+) -> _BoundedLayer:
     tokens = model.counts(counts)
     owner = homes(model, tokens, home)
-    return _Layer(model, tokens, owner, *room(tokens, owner, model.devices, slots, limit))
+    return _BoundedLayer(model, tokens, owner, *room(tokens, owner, model.devices, slots, limit))
 
 
-def _from_path(layer: _Layer, holds: Bools) -> LayerOptimum:
+def _from_path(layer: _BoundedLayer, holds: Bools) -> LayerOptimum:
     """A placement against the bound of the mean load alone."""
     value, bound = layer.total(holds), layer.least
     status = Status.PROVED if value == bound else Status.OPEN
@@ -147,7 +146,7 @@ def _from_path(layer: _Layer, holds: Bools) -> LayerOptimum:
     return LayerOptimum(holds, Bracket(Fraction(value), Fraction(bound), status, by=by))
 
 
-def _best(layer: _Layer, start: Bools, heard: Heard) -> LayerOptimum:
+def _best(layer: _BoundedLayer, start: Bools, heard: Heard) -> LayerOptimum:
     """The best of `start` and the placements that the solver named, each checked and evaluated
     here, and the highest bound that it claimed.
     """

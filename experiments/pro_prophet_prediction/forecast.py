@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.pro_prophet_common import consecutive
 from railopt.base.arrays import Floats, Ints
 from railopt.moe.iteration.timemodel import TimeModel
 from railopt.moe.placement.prophet import evaluate, pro_prophet
@@ -29,31 +30,6 @@ def average(window: int) -> Callable[[Ints], Ints]:
     return mean
 
 
-DECAYS = (1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.1)
-TRIALS = 8  # of the last steps, each predicted from those before it
-PAYS = 0.95  # of the plain sum's error: what a forecast must reach to be used
-ROUNDING = 1e-9  # error of steps that are all alike: no drift
-
-
-def decays(load: Ints, ahead: int = 1) -> Floats:
-    """float64 [layer]: by how much each step of load [step, layer, expert] should weigh less than
-    the next one to predict the `ahead` steps that follow; 1 where no forecast pays.
-
-    Tried on the last steps recorded: the mean distance of predicted shares from what came.
-    """
-    ahead = max(1, min(ahead, len(load) // 3))
-    share = load / np.maximum(load.sum(axis=2, keepdims=True), 1)
-    error = np.zeros((len(DECAYS), load.shape[1]))
-    for start in range(max(1, len(load) - ahead - TRIALS + 1), len(load) - ahead + 1):
-        for row, decay in enumerate(DECAYS):
-            weight = decay ** np.arange(start - 1, -1, -1, dtype=np.float64)
-            guess = np.tensordot(weight / weight.sum(), share[:start], 1)
-            error[row] += np.abs(guess - share[start : start + ahead]).sum(axis=(0, 2))
-    best = error.argmin(axis=0)
-    pays = error.min(axis=0) < PAYS * error[0] - ROUNDING
-    return np.where(pays, np.array(DECAYS)[best], 1.0)
-
-
 class Forecast(NamedTuple):
     """One layer, one step ahead.
 
@@ -71,12 +47,6 @@ class Forecast(NamedTuple):
     none: int
     predicted: int
     actual: int
-
-
-def consecutive(trace: Trace, need: int = 1) -> list[int]:
-    """Rows whose `need` predecessors are the iterations right before them."""
-    step = trace.iterations
-    return [r for r in range(need, len(step)) if step[r] - step[r - need] == need]
 
 
 def distance(a: Ints, b: Ints) -> float:

@@ -1,0 +1,171 @@
+"""Packings improved step by step: two slots are exchanged, or a copy is given to another expert.
+
+A step relieves the fullest GPU, and no GPU that it changes ends as full as that one was.  Of all
+such steps the one with the largest relief per move is taken, where a move is a copy that its GPU
+did not hold before.  So few moves come first where a map that is there is repaired, and the largest
+relief where nothing is there yet.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from railopt.base.arrays import Bools, Floats, Int32s
+from railopt.base.kernels import kernel, part
+
+WORTH = 1e-4  # of the fullest GPU's load: the relief that a step must reach
+STEPS = 4  # per GPU, at most
+FREE = 0.5  # what a step without a move weighs, in moves
+
+
+class MapState(NamedTuple):
+    """slots   int32 [slot]: the expert of each, GPUs one after the other
+    owner   int32 [slot]: the GPU of each
+    copies  int32 [expert]: slots of each
+    held    bool [expert, GPU]
+    share   float64 [expert]: load of one copy
+    total   float64 [GPU]: loads
+    before  bool [expert, GPU]: what was there, so that having it again is no move
+    """
+
+    slots: Int32s
+    owner: Int32s
+    copies: Int32s
+    held: Bools
+    share: Floats
+    total: Floats
+    before: Bools
+
+
+@kernel
+def improve(
+    slots: Int32s, owner: Int32s, load: Floats, before: Bools, goal: float, budget: int
+) -> int:
+    """Change slots, in place, until no GPU has more than `goal`, no step helps or `budget` moves
+    are made; the moves.
+
+    slots, owner  int32 [slot], as in `MapState`; no expert twice on a GPU, each in some slot
+    load          float64 [expert]
+    before        bool [expert, GPU], as in `MapState`
+    """
+    experts, gpus = before.shape
+    state = MapState(
+        slots,
+        owner,
+        np.zeros(experts, np.int32),
+        np.zeros((experts, gpus), np.bool_),
+        np.empty(experts),
+        np.empty(gpus),
+        before,
+    )
+    _survey(load, state)
+    used = 0
+    for _ in range(STEPS * gpus):
+        top = int(np.argmax(state.total))
+        if state.total[top] <= goal:
+            break
+        floor = WORTH * state.total[top]
+        worth, s, t = _exchange(top, floor, budget - used, state)
+        other, slot, expert = _other_copy(top, floor, budget - used, state)
+        if other > worth:
+            used += _new(expert, owner[slot], before) - _new(slots[slot], owner[slot], before)
+            slots[slot] = expert
+        elif s >= 0:
+            used += _exchange_moves(s, t, state)
+            slots[s], slots[t] = slots[t], slots[s]
+        else:
+            break
+        _survey(load, state)
+    return used
+
+
+@part
+def _survey(load: Floats, state: MapState) -> None:
+    """Everything that follows from the slots."""
+    slots, owner, copies, held, share, total, _ = state
+    copies.fill(0)
+    held.fill(False)
+    total.fill(0)
+    for s in range(len(slots)):
+        copies[slots[s]] += 1
+        held[slots[s], owner[s]] = True
+    for e in range(len(copies)):
+        share[e] = load[e] / max(copies[e], 1)
+    for s in range(len(slots)):
+        total[owner[s]] += share[slots[s]]
+
+
+@part
+def _new(expert: int, gpu: int, before: Bools) -> int:
+    """1 where the expert on the GPU is a move."""
+    return 0 if before[expert, gpu] else 1
+
+
+@part
+def _exchange_moves(s: int, t: int, state: MapState) -> int:
+    """Moves that the exchange of two slots adds; fewer than none where copies come back."""
+    a, g, b, h = state.slots[s], state.owner[s], state.slots[t], state.owner[t]
+    before = state.before
+    return _new(b, g, before) + _new(a, h, before) - _new(a, g, before) - _new(b, h, before)
+
+
+@part
+def _exchange(top: int, floor: float, budget: int, state: MapState) -> tuple[float, int, int]:
+    """(relief per move, slots) of the best exchange of a slot of GPU `top` for a lighter one of
+    another GPU; slots -1 without one.
+    """
+    slots, owner, _, held, share, total, _ = state
+    best, one, other = 0.0, -1, -1
+    for s in range(len(slots)):
+        if owner[s] != top:
+            continue
+        a = slots[s]
+        for t in range(len(slots)):
+            b, h = slots[t], owner[t]
+            shift = share[a] - share[b]
+            relief = min(shift, total[top] - total[h] - shift)
+            if relief <= floor or relief <= best * FREE or held[a, h] or held[b, top]:
+                continue
+            moves = _exchange_moves(s, t, state)
+            worth = relief / max(moves, FREE)
+            if moves <= budget and worth > best:
+                best, one, other = worth, s, t
+    return best, one, other
+
+
+@part
+def _other_copy(top: int, floor: float, budget: int, state: MapState) -> tuple[float, int, int]:
+    """(relief per move, slot, expert) of the best copy that becomes one of another expert: any copy
+    one of an expert of GPU `top`, or a copy on `top` one of any expert; slot -1 without one.
+    """
+    slots, owner, copies, held, share, total, before = state
+    best, slot, expert = 0.0, -1, -1
+    hot = np.flatnonzero(held[:, top])
+    everyone = np.arange(len(copies))
+    for s in range(len(slots)):
+        a, g = slots[s], owner[s]
+        if copies[a] == 1:
+            continue
+        up = share[a] / (copies[a] - 1)
+        for b in everyone if g == top else hot:
+            down = share[b] / (copies[b] + 1)
+            here = total[g] - share[a] + share[b] - down  # what the slot's GPU has then
+            relief = total[top] - here
+            if g != top:
+                relief = min(relief, down - (up if held[a, top] else 0.0))
+            if relief <= floor or relief <= best * FREE or held[b, g]:
+                continue
+            moves = (0 if before[b, g] else 1) - (0 if before[a, g] else 1)
+            weight = max(moves, FREE)
+            least = total[top] - max(floor, best * weight)
+            for q in range(len(total)):  # the other holders of both
+                if q != g and (held[a, q] or held[b, q]):
+                    after = total[q] + (up if held[a, q] else 0.0) - (down if held[b, q] else 0.0)
+                    relief = min(relief, total[top] - after)
+                    if after >= least:
+                        break
+            if moves <= budget and relief > floor and relief / weight > best:
+                best, slot, expert = relief / weight, s, int(b)
+    return best, slot, expert

@@ -1,0 +1,436 @@
+"""Replicas by load, packed on GPUs and nodes, and how even that is.
+
+As EPLB (github.com/deepseek-ai/EPLB) packs them, but two replicas of one expert never share a GPU,
+replica counts that the GPUs do not divide are served (GPUs then differ by one slot), and exchanges
+follow the greedy packing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from railopt.base.arrays import Floats, Int32s, whole_number
+from railopt.base.errors import InputError
+from railopt.base.kernels import kernel, part
+from railopt.base.units import INT64_MAX
+from railopt.moe.placement.improve import improve
+from railopt.moe.placement.placement import slot_gpus
+
+WORTH = 1 - 1e-4  # of the fullest GPU's load: what an exchange must reach
+ROUGH = 1.02  # of the mean: a packing whose fullest GPU is above it is improved further
+EXACT = 2**53  # whole numbers below it are exact as float64
+PARTNERS = 8  # GPUs that the fullest one asks for an exchange before it gives up
+
+
+def hierarchical(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> bool:
+    """Whether expert groups stay on one node each: EPLB's hierarchical policy, used where the
+    numbers allow it, and a node's GPUs hold none of its experts twice.
+    """
+    fits = experts % groups == 0 and groups % nodes == 0 and replicas % gpus == 0
+    return nodes > 1 and groups > 1 and fits and replicas * nodes <= experts * gpus
+
+
+def packed(loads: Floats, replicas: int, groups: int, nodes: int, gpus: int) -> Int32s:
+    """phy2log int32 [layers, replicas], slots in GPU order, of checked loads [layers, experts] and
+    checked numbers, as `railopt.moe.placement.replicate.rebalance` has them.
+    """
+    by_node = hierarchical(loads.shape[1], replicas, groups, nodes, gpus)
+    parts = nodes if by_node else 1
+    order = heaviest_first(loads)
+    phy2log: Int32s = _packed(loads, order, replicas, groups if by_node else 1, parts, gpus)
+    _improve_uneven(phy2log, loads, parts, gpus)
+    return phy2log
+
+
+def loads_of(weight: npt.ArrayLike) -> Floats:
+    """Checked loads, float64 [layers, experts]."""
+    given: npt.NDArray[Any] = np.asarray(weight)
+    if given.ndim != 2 or given.dtype.kind not in "iuf" or 0 in given.shape:
+        raise InputError(
+            f"weight has shape {given.shape} and type {given.dtype}: expected numbers [layers, "
+            f"experts]"
+        )
+    loads = np.ascontiguousarray(given, dtype=np.float64)
+    if not np.isfinite(loads).all() or loads.min() < 0:
+        raise InputError("weight holds negative numbers, infinities or NaN: a load is at least 0")
+    return loads
+
+
+def _improve_uneven(phy2log: Int32s, loads: Floats, nodes: int, gpus: int) -> None:
+    """Improve the packings, in place, of layers and nodes whose fullest GPU is above `ROUGH` of the
+    mean: which experts get the copies decides there.
+    """
+    owner = slot_gpus(phy2log.shape[1], gpus)
+    experts, size = loads.shape[1], phy2log.shape[1] // nodes
+    nowhere = np.zeros((experts, gpus // nodes), np.bool_)
+    rough = np.flatnonzero(balance(loads, phy2log, gpus) > ROUGH)
+    for layer in rough.tolist():
+        for node in range(nodes):
+            mine = slice(node * size, (node + 1) * size)
+            slots = phy2log[layer, mine]
+            inside = np.zeros(experts)
+            inside[slots] = loads[layer, slots]
+            goal = ROUGH * inside.sum() / (gpus // nodes)
+            improve(slots, owner[mine] - owner[mine.start], inside, nowhere, goal, INT64_MAX)
+
+
+def heaviest_first(loads: Floats) -> Int32s:
+    """int32 [layers, experts]: each layer's experts by falling load, equal ones in order.
+
+    numpy's sort that keeps equal ones in order takes four times as long as its other one where
+    vectors are wide: counts, where equal ones are usual, get keys that differ, and of other loads
+    only layers with equal ones are sorted again.
+    """
+    experts, keys = loads.shape[1], -loads
+    counts = loads.max() * experts < EXACT and bool((loads == np.floor(loads)).all())
+    if counts:
+        keys = keys * experts + np.arange(experts)
+    order = np.argsort(keys, axis=1)
+    if not counts:
+        falling = np.take_along_axis(keys, order, axis=1)
+        tied = (falling[:, 1:] == falling[:, :-1]).any(axis=1)
+        order[tied] = np.argsort(keys[tied], axis=1, kind="stable")
+    return order.astype(np.int32)
+
+
+def check(experts: int, replicas: int, groups: int, nodes: int, gpus: int) -> None:
+    """Refuse numbers that no map of replicas has."""
+    for name, number in (("groups", groups), ("nodes", nodes), ("gpus", gpus)):
+        whole_number(number, name, 1, INT64_MAX)
+    if gpus % nodes:
+        raise InputError(
+            f"{gpus} GPUs on {nodes} nodes: expected the same number of GPUs on every node"
+        )
+    if whole_number(replicas, "replicas", 0, INT64_MAX) < experts:
+        raise InputError(
+            f"{replicas} replicas for {experts} experts: the smallest feasible number is "
+            f"{experts}, one an expert"
+        )
+
+
+@kernel
+def _packed(
+    weight: Floats, order: Int32s, replicas: int, groups: int, nodes: int, gpus: int
+) -> Int32s:
+    """phy2log; `order`, like the weight [layers, experts], has each layer's experts, heaviest
+    first.
+    """
+    layers, experts = weight.shape
+    local_gpus, local_replicas, local_experts = gpus // nodes, replicas // nodes, experts // nodes
+    size = experts // groups
+    phy2log = np.empty((layers, replicas), np.int32)
+    node_of = np.empty(experts, np.int32)
+    chosen = np.empty((nodes, local_experts), np.int32)
+    load = np.empty((nodes, local_experts))
+    held = np.empty(nodes, np.int32)
+    count = np.empty(local_experts, np.int32)
+    for layer in range(layers):
+        node_of_group = _pack_groups(weight[layer], groups, nodes, size)
+        for e in range(experts):
+            node_of[e] = node_of_group[e // size]
+        held[:] = 0
+        for i in range(experts):
+            e = order[layer, i]
+            node = node_of[e]
+            chosen[node, held[node]] = e
+            load[node, held[node]] = weight[layer, e]
+            held[node] += 1
+        for node in range(nodes):
+            _extra(load[node], local_replicas, local_gpus, count)
+            packed = _pack(load[node], count, local_replicas, local_gpus)
+            base = node * local_replicas
+            for s in range(local_replicas):
+                phy2log[layer, base + s] = chosen[node, packed[s]]
+    return phy2log
+
+
+@part
+def _pack_groups(weight: Floats, groups: int, nodes: int, size: int) -> Int32s:
+    """Groups to nodes, the same number on each: heaviest first to the lightest open node, then
+    swaps while they help.
+    """
+    node_of = np.zeros(groups, np.int32)
+    if nodes == 1:
+        return node_of
+    total = np.zeros(groups)
+    for g in range(groups):
+        total[g] = weight[g * size : (g + 1) * size].sum()
+    load = np.zeros(nodes)
+    held = np.zeros(nodes, np.int32)
+    for g in _descending(total):
+        best = -1
+        for n in range(nodes):
+            if held[n] < groups // nodes and (best < 0 or load[n] < load[best]):
+                best = n
+        node_of[g] = best
+        load[best] += total[g]
+        held[best] += 1
+    improved = True
+    while improved:
+        improved = False
+        top = np.argmax(load)
+        best_peak = load[top]
+        best_a = best_b = -1
+        for a in range(groups):
+            if node_of[a] != top:
+                continue
+            for b in range(groups):
+                n = node_of[b]
+                if n == top or total[b] >= total[a]:
+                    continue
+                shift = total[a] - total[b]
+                peak = max(load[top] - shift, load[n] + shift)
+                if peak < best_peak * (1 - 1e-12):
+                    best_peak, best_a, best_b = peak, a, b
+        if best_a >= 0:
+            n = node_of[best_b]
+            shift = total[best_a] - total[best_b]
+            load[top] -= shift
+            load[n] += shift
+            node_of[best_a], node_of[best_b] = n, top
+            improved = True
+    return node_of
+
+
+@kernel
+def _descending(values: Floats) -> Int32s:
+    """int32: the order of falling values, equal ones as they are; fast where little is to do."""
+    order = np.arange(len(values)).astype(np.int32)
+    for i in range(1, len(values)):
+        k = i
+        while k > 0 and values[order[k - 1]] < values[i]:
+            order[k] = order[k - 1]
+            k -= 1
+        order[k] = i
+    return order
+
+
+@part
+def _extra(load: Floats, replicas: int, gpus: int, count: Int32s) -> None:
+    """Each further replica of experts, heaviest first, goes to the one with the largest load a
+    replica, at most one a GPU.
+    """
+    experts = len(load)
+    count.fill(1)
+    share = load.copy()
+    reach = 1  # the experts with several replicas, and the heaviest of the others
+    for _ in range(replicas - experts):
+        best = -1
+        for e in range(reach):
+            if count[e] < gpus and (best < 0 or share[e] > share[best]):
+                best = e
+        count[best] += 1
+        share[best] = load[best] / count[best]
+        if best == reach - 1 and reach < experts and count[best] == 2:
+            reach += 1
+
+
+@part
+def _holds(slots: Int32s, start: int, used: int, expert: int) -> bool:
+    for s in range(start, start + used):  # noqa: SIM110  numba has no any() of a generator
+        if slots[s] == expert:
+            return True
+    return False
+
+
+@part
+def _pack(load: Floats, count: Int32s, replicas: int, gpus: int) -> Int32s:
+    """Replicas to slots, int32 [replicas] in GPU order: heaviest first to the lightest GPU that
+    lacks the expert, then exchanges.
+    """
+    start = np.empty(gpus + 1, np.int32)
+    for g in range(gpus + 1):
+        start[g] = g * (replicas // gpus) + min(g, replicas % gpus)
+    slots = np.empty(replicas, np.int32)
+    used = np.zeros(gpus, np.int32)
+    total = np.zeros(gpus)
+    share = load / count
+    heap = np.empty(gpus, np.int32)
+    size = _open(heap, start, used, total)
+    for e in _descending(share):
+        copies, added = count[e], share[e]
+        for _ in range(copies):
+            at = 0
+            if copies > 1:
+                at = _lacking(heap, size, slots, start, used, total, e)
+            found = heap[at] if at >= 0 else _make_room(slots, start, used, total, share, e)
+            gpu = np.uint64(found)
+            slots[np.uint64(start[gpu] + used[gpu])] = e
+            used[gpu] += 1
+            total[gpu] += added
+            full = used[gpu] == start[np.uint64(found + 1)] - start[gpu]
+            if at < 0 or (at > 0 and full):
+                size = _open(heap, start, used, total)
+                continue
+            if full:
+                size -= 1
+                heap[0] = heap[size]
+            _sift(heap, size, at, total)
+    _exchanges(slots, start, total, share, count)
+    return slots
+
+
+@part
+def _open(heap: Int32s, start: Int32s, used: Int32s, total: Floats) -> int:
+    """Fill the heap with the GPUs that have a free slot, the lightest on top; how many they are."""
+    size = 0
+    for g in range(len(used)):
+        if used[g] < start[g + 1] - start[g]:
+            heap[size] = g
+            size += 1
+    for at in range(size // 2 - 1, -1, -1):
+        _sift(heap, size, at, total)
+    return size
+
+
+@part
+def _sift(heap: Int32s, size: int, at: int, total: Floats) -> None:
+    """Let a GPU that became heavier sink to its place."""
+    g = heap[np.uint64(at)]  # unsigned: numba does not ask whether it counts from the end
+    load = total[np.uint64(g)]
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        lighter = heap[np.uint64(child)]
+        least = total[np.uint64(lighter)]
+        if child + 1 < size:
+            other = heap[np.uint64(child + 1)]
+            if total[np.uint64(other)] < least:
+                child, lighter, least = child + 1, other, total[np.uint64(other)]
+        if least >= load:
+            break
+        heap[np.uint64(at)] = lighter
+        at = child
+    heap[np.uint64(at)] = g
+
+
+@part
+def _lacking(
+    heap: Int32s,
+    size: int,
+    slots: Int32s,
+    start: Int32s,
+    used: Int32s,
+    total: Floats,
+    expert: int,
+) -> int:
+    """The place in the heap of the lightest GPU without `expert`; -1 where all have it."""
+    best = -1
+    for at in range(size):
+        g = heap[at]
+        if (best < 0 or total[g] < total[heap[best]]) and not _holds(
+            slots, start[g], used[g], expert
+        ):
+            best = at
+            if at == 0:
+                break
+    return best
+
+
+@part
+def _make_room(
+    slots: Int32s, start: Int32s, used: Int32s, total: Floats, share: Floats, expert: int
+) -> int:
+    """A GPU without `expert` that gets a free slot by handing one of its experts to a GPU that has
+    one.
+
+    It exists: an open GPU g holds `expert` and is no fuller than any full GPU h, so h without
+    `expert` holds something g lacks.
+    """
+    for g in range(len(used)):
+        if used[g] == start[g + 1] - start[g]:
+            continue
+        for h in range(len(used)):
+            if used[h] < start[h + 1] - start[h] or _holds(slots, start[h], used[h], expert):
+                continue
+            for s in range(start[h], start[h] + used[h]):
+                moved = slots[s]
+                if _holds(slots, start[g], used[g], moved):
+                    continue
+                slots[start[g] + used[g]] = moved
+                used[g] += 1
+                total[g] += share[moved]
+                used[h] -= 1
+                total[h] -= share[moved]
+                slots[s] = slots[start[h] + used[h]]
+                return h
+    raise ValueError("unreachable: an exchange always exists")
+
+
+@part
+def _exchanges(slots: Int32s, start: Int32s, total: Floats, share: Floats, count: Int32s) -> None:
+    """Exchange one expert of the fullest GPU for a lighter one of another while the higher of the
+    two loads falls.
+
+    The emptiest GPU is asked first, then the others in ascending order until one helps.
+    """
+    gpus = len(total)
+    asked, held = np.empty(gpus, np.bool_), np.empty(len(slots))
+    for s in range(len(slots)):
+        held[s] = share[slots[s]]
+    mean = total.mean()
+    for _ in range(4 * gpus):
+        top = np.argmax(total)
+        if total[top] * WORTH <= mean:
+            return
+        asked[:] = False
+        asked[top] = True
+        found = False
+        for _ in range(min(gpus - 1, PARTNERS)):
+            low: Any = np.int64(-1)
+            for g in range(gpus):
+                if not asked[g] and (low < 0 or total[g] < total[low]):
+                    low = g
+            asked[low] = True
+            s, t = _exchange(top, low, slots, start, total, held, count)
+            if s >= 0:
+                shift = held[s] - held[t]
+                slots[s], slots[t] = slots[t], slots[s]
+                held[s], held[t] = held[t], held[s]
+                total[top] -= shift
+                total[low] += shift
+                found = True
+                break
+        if not found:
+            return
+
+
+@part
+def _exchange(
+    top: int, low: int, slots: Int32s, start: Int32s, total: Floats, held: Floats, count: Int32s
+) -> tuple[int, int]:
+    """The slots, of loads `held`, of two GPUs whose exchange makes the higher load least, at most
+    `WORTH` of what it was; (-1, -1) for none.
+    """
+    high, light = total[top], total[low]
+    peak = high * WORTH
+    best_s = best_t = -1
+    for s in range(start[top], start[top + 1]):
+        a, given = slots[s], held[s]
+        if count[a] > 1 and _holds(slots, start[low], start[low + 1] - start[low], a):
+            continue
+        for t in range(start[low], start[low + 1]):
+            shift = given - held[np.uint64(t)]
+            higher = max(light + shift, high - shift)
+            if higher < peak and not (
+                count[slots[t]] > 1
+                and _holds(slots, start[top], start[top + 1] - start[top], slots[t])
+            ):
+                peak, best_s, best_t = higher, s, t
+    return best_s, best_t
+
+
+def balance(weight: npt.ArrayLike, phy2log: Int32s, gpus: int) -> Floats:
+    """max/mean GPU load of each layer, float64 [layers], an expert's load split evenly over its
+    replicas.
+    """
+    loads = loads_of(weight)
+    owner = slot_gpus(phy2log.shape[1], gpus)
+    result = np.empty(len(loads))
+    for layer, row in enumerate(phy2log):
+        share = loads[layer] / np.bincount(row, minlength=loads.shape[1])
+        by_gpu = np.bincount(owner, weights=share[row], minlength=gpus)
+        result[layer] = by_gpu.max() / by_gpu.mean() if by_gpu.any() else 1.0
+    return result

@@ -1,0 +1,111 @@
+"""Steps that even a packing: beside all exchanges and other copies, tried one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from railopt.moe.placement.improve import FREE, WORTH, improve
+from railopt.moe.placement.placement import slot_gpus
+
+EXPERTS, GPUS, SLOTS = 9, 4, 14
+OWNER = slot_gpus(SLOTS, GPUS)
+
+
+def drawn(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(slots, loads, what was held before): every expert somewhere, none twice on a GPU."""
+    rng = np.random.default_rng(seed)
+    while True:
+        slots = rng.permutation([*range(EXPERTS), *rng.integers(0, EXPERTS, SLOTS - EXPERTS)])
+        if not twins(slots):
+            break
+    before = held(slots) if seed % 2 else rng.random((EXPERTS, GPUS)) < 0.4
+    return slots.astype(np.int32), rng.pareto(1.2, EXPERTS) + 0.1, before
+
+
+def held(slots: np.ndarray) -> np.ndarray:
+    found = np.zeros((EXPERTS, GPUS), bool)
+    found[slots, OWNER] = True
+    return found
+
+
+def twins(slots: np.ndarray) -> bool:
+    return len({*zip(slots.tolist(), OWNER.tolist(), strict=True)}) < SLOTS
+
+
+def totals(slots: np.ndarray, load: np.ndarray) -> np.ndarray:
+    share = load / np.bincount(slots, minlength=EXPERTS)
+    return np.bincount(OWNER, weights=share[slots], minlength=GPUS)
+
+
+def moves(slots: np.ndarray, before: np.ndarray) -> int:
+    return int((~before[slots, OWNER]).sum())
+
+
+def neighbours(slots: np.ndarray) -> Iterator[np.ndarray]:
+    """Every map that one exchange or one other copy makes."""
+    for s in range(SLOTS):
+        for t in range(s):
+            other = slots.copy()
+            other[s], other[t] = slots[t], slots[s]
+            yield other
+        for expert in range(EXPERTS):
+            other = slots.copy()
+            other[s] = expert
+            yield other
+
+
+def best_worth(slots: np.ndarray, load: np.ndarray, before: np.ndarray) -> float:
+    """The largest relief of the fullest GPU per move, looking at everything."""
+    start, top, best = totals(slots, load), int(np.argmax(totals(slots, load))), 0.0
+    for other in neighbours(slots):
+        if twins(other) or len(set(other.tolist())) < EXPERTS:
+            continue
+        after = totals(other, load)
+        changed = np.abs(after - start) > 1e-12
+        changed[top] = True
+        relief = start[top] - after[changed].max()
+        more = moves(other, before) - moves(slots, before)
+        if relief > WORTH * start[top]:
+            best = max(best, relief / max(more, FREE))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_step_is_the_best_of_all(seed: int) -> None:
+    slots, load, before = drawn(seed)
+    start, best = totals(slots, load), best_worth(slots, load, before)
+    made = slots.copy()
+    # a goal just below the fullest GPU ends the walk after the first step that relieves it
+    improve(made, OWNER, load, before, float(start.max() * (1 - WORTH / 2)), 100)
+    if best == 0:
+        np.testing.assert_array_equal(made, slots)
+        return
+    top, after = int(np.argmax(start)), totals(made, load)
+    changed = np.abs(after - start) > 1e-12
+    changed[top] = True
+    more = moves(made, before) - moves(slots, before)
+    assert (start[top] - after[changed].max()) / max(more, FREE) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("budget", [0, 1, 3, 100])
+def test_the_peak_falls_within_the_budget(seed: int, budget: int) -> None:
+    slots, load, before = drawn(seed)
+    made = slots.copy()
+    used = improve(made, OWNER, load, before, 0.0, budget)
+    assert used == moves(made, before) - moves(slots, before) <= budget
+    assert totals(made, load).max() <= totals(slots, load).max() * (1 + 1e-12)
+    assert not twins(made)
+    assert set(made.tolist()) == set(range(EXPERTS))
+    if budget == 100:
+        assert best_worth(made, load, before) == 0, "nothing is left to do"
+
+
+def test_a_goal_that_is_met_changes_nothing() -> None:
+    slots, load, before = drawn(1)
+    made = slots.copy()
+    assert improve(made, OWNER, load, before, float(totals(slots, load).max()), 100) == 0
+    np.testing.assert_array_equal(made, slots)
