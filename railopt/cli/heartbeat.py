@@ -2,7 +2,8 @@
 
 One line on stderr: the command, the stage that it last named with `stage`, and how long it has run.
 Whatever the command prints takes the line's place.  That kernels are being compiled is said at
-once, on a line that stays, in a log as well; else silent where stderr is no terminal.
+once, on a line that stays, in a log as well.  Where stderr is no terminal, a command that takes
+long says so on a line after 20 s, and again whenever that time has doubled.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, TextIO
 from railopt.base import kernels as compiled
 
 QUIET_S, EVERY_S, SELDOM_S = 1.0, 0.5, 0.1
+LONG_S = 20.0
 ERASE = "\r\x1b[K"
 COMPILING = "compiling kernels, once for this machine; railopt warm-up compiles all of them"
 OWN = ("completion", "sweep")  # print at once, or have a line of their own
@@ -37,8 +39,8 @@ def stage(text: str) -> None:
 def heartbeat(command: str) -> Iterator[None]:
     """Show the line while the body runs."""
     stage("")
-    plain = command in OWN or not sys.stderr.isatty()
-    with compiled.told(_say_compiling), nullcontext() if plain else _line(command):
+    shown = _line(command) if sys.stderr.isatty() else _Log(command, sys.stderr)
+    with compiled.told(_say_compiling), nullcontext() if command in OWN else shown:
         yield
 
 
@@ -60,6 +62,31 @@ def _line(command: str) -> Iterator[None]:
     finally:
         sys.stdout, sys.stderr = streams
         _drawn = None
+
+
+class _Log(threading.Thread):
+    """Says on lines of their own that a command takes long."""
+
+    def __init__(self, command: str, stream: TextIO) -> None:
+        super().__init__(daemon=True)
+        self._command, self._stream = command, stream
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        begun, due = time.monotonic(), LONG_S
+        while not self._over.wait(max(0.0, begun + due - time.monotonic())):
+            doing = f": {_stage}" if _stage else ""
+            taken = time.monotonic() - begun
+            self._stream.write(f"{self._command}{doing}, {taken:.0f} s so far\n")
+            self._stream.flush()
+            due *= 2
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
 
 
 class _Line(threading.Thread):

@@ -88,6 +88,14 @@ class _Parser(argparse.ArgumentParser):
             error.message += did_you_mean(str(value), map(str, action.choices or ()))
             raise
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse's, which forgets that help or version could not be written to stdout."""
+        if file is not sys.stdout:
+            super()._print_message(message, file)
+            return
+        file.write(message)
+        file.flush()
+
     def error(self, message: str) -> None:  # type: ignore[override]
         self.print_usage(sys.stderr)
         self.exit(1, f"{self.prog}: error: {printable(message, MESSAGE)}\n")

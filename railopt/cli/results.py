@@ -69,6 +69,11 @@ def run(args: argparse.Namespace) -> int:
         because = "with --export, --failed or a --format other than text, which show every row"
         refuse_idle(args, "all", because=because)
     found = results.load(*args.places)
+    if not found.rows and not (args.failed and found.failed):
+        raise InputError(
+            f"{shown(', '.join(args.places))}: no good row in {found.files} files: "
+            f"{len(found.failed)} failed (--failed says why), {found.torn} torn lines"
+        )
     chosen = found.failed if args.failed else found.rows
     conditions = [_condition(text) for text in args.where]
     wanted = dict(conditions)

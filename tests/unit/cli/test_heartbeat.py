@@ -96,3 +96,19 @@ def test_only_that_kernels_are_compiled_is_said_to_a_file(
         assert compiled.njit()(lambda a: a + 1)(1) == 2
         time.sleep(0.1)
     assert capsys.readouterr().err == f"{beat.COMPILING}\n"
+
+
+def test_a_command_that_takes_long_says_so_to_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while, and when that time has doubled; one that takes less says nothing."""
+    monkeypatch.setattr(beat, "LONG_S", 0.05)
+    with heartbeat("split"):
+        stage("batch 1 of 9")
+        time.sleep(0.3)
+    lines = capsys.readouterr().err.splitlines()
+    assert set(lines) == {"split: batch 1 of 9, 0 s so far"}
+    assert 1 <= len(lines) <= 3
+    with heartbeat("split"):
+        pass
+    assert capsys.readouterr().err == ""
