@@ -33,12 +33,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, compress
 from math import ceil, floor, gcd, prod
 from operator import add, and_, eq, mul, sub
-from typing import Any, NamedTuple, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 WORK = 20_000_000  # steps of one check
 MEMORY = 1 << 28  # bytes of a parsed certificate
@@ -71,6 +71,8 @@ class Verdict:
     value     what its plan, assignment or flow takes, or moves, or the tokens of its fullest GPU
     best      what the best solution takes that the file holds
     optimum   "proved" or "claimed" if that one meets the bound, "open" otherwise
+    content   of a file: the digest of what was read, a plan's own or blake2b of a certificate's
+              bytes, so that what else is said of the file is said of the same content
     """
 
     ok: bool
@@ -81,6 +83,7 @@ class Verdict:
     value: Fraction | None = None
     best: Fraction | None = None
     optimum: str = "open"
+    content: str = ""
 
     @property
     def optimal(self) -> bool:
@@ -1099,16 +1102,16 @@ def read_member(data: bytes) -> Member:
     return Member(shape, item, f"|{form[1]}|{form[2]}|".encode() + data[end:])
 
 
-def unpacked(path: str) -> tuple[dict[str, Any], dict[str, Member]]:
+def unpacked(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Member]]:
     """(header, arrays) of a railopt .npz; raises ValueError for anything else."""
-    need_plain_zip(path)
-    with zipfile.ZipFile(path) as archive:
+    length = need_plain_zip(file)
+    with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         names = [entry.filename for entry in entries]
         size = sum(entry.file_size for entry in entries)
         if len(set(names)) < len(names) or "header.json" not in names:
             raise ValueError("a member twice, or no header.json")
-        if size > os.path.getsize(path):
+        if size > length:
             raise ValueError(f"members of {size} bytes, more than the file has")
         for entry in entries:
             plain = entry.compress_type == zipfile.ZIP_STORED
@@ -1125,34 +1128,35 @@ def unpacked(path: str) -> tuple[dict[str, Any], dict[str, Member]]:
     return header, arrays
 
 
-def need_plain_zip(path: str) -> None:
+def need_plain_zip(file: BinaryIO) -> int:
     """A zip ends with its directory and a record that says how long that is: refuse a long one, and
     other ways to end, before the directory is read; and members under another name than there.
+    How many bytes the file has.
     """
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 42))
-        end = file.read()
-        length, first = (int.from_bytes(end[at : at + 4], "little") for at in (-10, -6))
-        large = end[:4] == b"PK\x06\x07"  # a record for files beyond 4 GiB
-        if end[-22:-18] != b"PK\x05\x06" or large or length > DIRECTORY:
-            raise ValueError("a zip with a comment, of many members or beyond 4 GiB")
-        file.seek(first)
-        listed, at = file.read(length), 0
-        while at < length:
-            fields = [int.from_bytes(listed[at + i : at + i + 2], "little") for i in (28, 30, 32)]
-            name = listed[at + 46 : at + 46 + fields[0]]
-            file.seek(int.from_bytes(listed[at + 42 : at + 46], "little"))
-            head = file.read(30 + fields[0])
-            if head[26:28] != listed[at + 28 : at + 30] or head[30:] != name:
-                raise ValueError("a member under another name")
-            at += 46 + sum(fields)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 42))
+    end = file.read()
+    length, first = (int.from_bytes(end[at : at + 4], "little") for at in (-10, -6))
+    large = end[:4] == b"PK\x06\x07"  # a record for files beyond 4 GiB
+    if end[-22:-18] != b"PK\x05\x06" or large or length > DIRECTORY:
+        raise ValueError("a zip with a comment, of many members or beyond 4 GiB")
+    file.seek(first)
+    listed, at = file.read(length), 0
+    while at < length:
+        fields = [int.from_bytes(listed[at + i : at + i + 2], "little") for i in (28, 30, 32)]
+        name = listed[at + 46 : at + 46 + fields[0]]
+        file.seek(int.from_bytes(listed[at + 42 : at + 46], "little"))
+        head = file.read(30 + fields[0])
+        if head[26:28] != listed[at + 28 : at + 30] or head[30:] != name:
+            raise ValueError("a member under another name")
+        at += 46 + sum(fields)
+    return size
 
 
-def read_plan(path: str) -> PlanFile:
+def read_plan(file: BinaryIO) -> PlanFile:
     """The plan in a railopt .npz; its digest, loads and makespan must be what its chunks give."""
     try:
-        header, arrays = unpacked(path)
+        header, arrays = unpacked(file)
     except OSError:
         raise
     except Exception as error:  # whatever a damaged zip makes the standard library raise
@@ -1256,7 +1260,7 @@ def check_coupled(problem: Problem) -> Shown:
     need(("chunks" in instance) != ("plan" in instance), "problem: expected chunks or a plan")
     nodes, rails = integer(instance["nodes"], "nodes", 1), integer(instance["rails"], "rails", 1)
     tx, rx = (matrix(instance[side], side, nodes, rails) for side in ("tx", "rx"))
-    value = None
+    value, named = None, None
     if "plan" in instance:
         need("assignment" not in record, "an assignment beside a plan")
         named = read_named(instance["plan"], directory)
@@ -1270,7 +1274,9 @@ def check_coupled(problem: Problem) -> Shown:
             src, dst, size = chunks
             rail = integers(record["assignment"], "assignment")
             value = completion(tx, rx, src, dst, size, rail)[0]
-    best = best_of(record["best"], (tx, rx), chunks, directory) if "best" in record else None
+    best = None
+    if "best" in record:
+        best = best_of(record["best"], (tx, rx), chunks, named, directory)
     by, witness = claimant(record["witness"]), record["witness"]
     if by:
         lifted = "node " * (kind_of(witness) == "node")
@@ -1281,17 +1287,33 @@ def check_coupled(problem: Problem) -> Shown:
 
 
 def best_of(
-    best: Any, rates: tuple[Rates, Rates], chunks: Sequence[Column], directory: str
+    best: Any,
+    rates: tuple[Rates, Rates],
+    chunks: Sequence[Column],
+    plan: PlanFile | None,
+    directory: str,
 ) -> Fraction:
-    """What the best plan known takes: rails for the same chunks, or a plan file of them."""
+    """What the best plan known takes: rails for the same chunks, or a plan file of them; beside a
+    `plan`, of the very same: GPUs, offsets and all else that the files say of their chunks.
+    """
     if isinstance(best, dict) and "file" in best:
         named = read_named(best, directory)
         same = [list(a) == list(b) for a, b in zip(named.chunks, chunks, strict=True)]
         need((named.tx, named.rx) == rates and all(same), "best: a plan of another problem")
+        alike = plan is None or identity(named) == identity(plan)
+        need(alike, "best: a plan of chunks that are not those of this plan")
         return named.value
     rail = integers(fields(best, "best", "assignment")["assignment"], "best")
     (tx, rx), (src, dst, size) = rates, chunks
     return completion(tx, rx, src, dst, size, rail)[0]
+
+
+PLANNED = {"rail", "stage", "send", "recv"}  # what plans of the same chunks may differ in
+
+
+def identity(plan: PlanFile) -> dict[str, bytes]:
+    """What a plan file says of its chunks, by column, and of their fabric's rates."""
+    return {name: each.covered for name, each in plan.arrays.items() if name not in PLANNED}
 
 
 def read_named(named: Any, directory: str) -> PlanFile:
@@ -1301,7 +1323,8 @@ def read_named(named: Any, directory: str) -> PlanFile:
         isinstance(name, str) and name != "" and os.path.basename(name) == name,
         "plan: expected a file beside the certificate",
     )
-    found = read_plan(os.path.join(directory, name))
+    with open(os.path.join(directory, name), "rb") as file:
+        found = read_plan(file)
     need(
         found.digest == digest,
         f"{name} is not the plan that the certificate names: its digest is {found.digest}",
@@ -1523,7 +1546,8 @@ def check_moved(problem: Problem) -> Shown:
         need(rail is None, "an assignment beside a plan")
         named = read_named(instance["plan"], directory)
         need((named.tx, named.rx) == (tx, rx), "other rates than those of the plan")
-        units = units_of(named, inside, instance["near"], meter)
+        need(inside_of(named) == inside, "gpus, near: not those of the plan")
+        units = units_of(named, inside, meter)
         rail = named.arrays["rail"].values.tolist()
     else:
         units = read_units(instance["units"], inside)
@@ -1571,15 +1595,31 @@ def read_units(units: Any, inside: InsideNode) -> Units:
     return Units(src_gpu, dst, size, [as_set(integers(row, "targets", 0, last)) for row in targets])
 
 
-def units_of(plan: PlanFile, inside: InsideNode, near: Any, meter: Meter) -> Units:
-    """The units of a plan file, which must have as many GPUs a node and, where it says which NICs
-    they are near, the same.
+def inside_of(plan: PlanFile) -> InsideNode:
+    """The inside of a plan file's nodes, whose chunks must name their GPUs: as it says, or in the
+    usual order, as many NICs per GPU, or GPUs per NIC, as there are.
     """
-    header, arrays, gpus = plan.header, plan.arrays, inside.gpus
-    fabric: Any = header.get("fabric")
-    need(isinstance(fabric, dict) and header.get("chunk_gpus") == gpus, "a plan of other GPUs")
-    said = fabric.get("inside", {"near": near})
-    need(isinstance(said, dict) and said.get("near") == near, "near: not that of the plan")
+    fabric: Any = plan.header.get("fabric")
+    rails = len(plan.tx[0])
+    need(isinstance(fabric, dict), "a plan without a fabric")
+    gpus = integer(fabric.get("gpus"), "gpus of the plan", 1, 1 << 12)
+    of_chunks = integer(plan.header.get("chunk_gpus"), "chunk_gpus", 1)
+    need(of_chunks == gpus, "a plan whose chunks name no GPUs")
+    if "inside" in fabric:
+        said = fabric["inside"]
+        need(isinstance(said, dict), "inside: expected an object")
+        return read_inside({"gpus": gpus, "near": said.get("near")}, rails)
+    near = [0] * rails
+    for gpu in range(gpus):
+        first, past = gpu * rails // gpus, (gpu + 1) * rails // gpus
+        for rail in range(first, max(past, first + 1)):
+            near[rail] |= 1 << gpu
+    return InsideNode(gpus, near)
+
+
+def units_of(plan: PlanFile, inside: InsideNode, meter: Meter) -> Units:
+    """The units of a plan file whose nodes have this inside."""
+    arrays, gpus = plan.arrays, inside.gpus
     need({"src_gpu", "dst_gpu"} <= set(arrays), "a plan whose chunks name no GPUs")
     src_gpu, dst_gpu = (arrays[name].values.tolist() for name in ("src_gpu", "dst_gpu"))
     src, dst, size = plan.chunks
@@ -1921,13 +1961,14 @@ def check(path: str | os.PathLike[str], work: int = WORK) -> Verdict:
     OSError or ValueError for a file that is neither.
     """
     name = os.fspath(path)
-    with open(name, "rb") as file:
-        start = file.read(2)
-        data = b"" if start == b"PK" else start + file.read(MEMORY)
     try:
-        if start != b"PK":
-            return check_certificate(parsed(data), os.path.dirname(name), work)
-        plan = read_plan(name)
+        with open(name, "rb") as file:
+            start = file.read(2)
+            if start != b"PK":
+                data = start + file.read(MEMORY)
+                verdict = check_certificate(parsed(data), os.path.dirname(name), work)
+                return replace(verdict, content=content_of(data))
+            plan = read_plan(file)
     except Rejected as error:
         return Verdict(False, False, "plan", printable(error))
     except (ValueError, RecursionError) as error:
@@ -1935,7 +1976,12 @@ def check(path: str | os.PathLike[str], work: int = WORK) -> Verdict:
             f"neither a certificate (JSON) nor a plan (.npz): {printable(error)}"
         ) from error
     said = f"{len(plan.chunks[0])} chunks on live rails, digest {plan.digest}"
-    return Verdict(True, False, "plan", said, None, plan.value, plan.value)
+    return Verdict(True, False, "plan", said, None, plan.value, plan.value, content=plan.digest)
+
+
+def content_of(data: bytes) -> str:
+    """The digest of a certificate's bytes."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def say(line: str, stream: TextIO) -> None:

@@ -740,9 +740,19 @@ Inductive evidence :=
 | Of_line (s : side) (k : nat)
 | Of_slots (w : copies).
 
-(** a plan file: rates, chunks, rails, and what it says of itself *)
+(** what a plan file says of its nodes: how many GPUs each has, of each rail those near it unless they are in the usual
+    order, and its chunks as units of GPUs *)
+Record inner := Inner { inner_gpus : N; inner_near : option (list N); inner_units : list unit_ }.
+Definition near_in (R : nat) (i : inner) : list N := match inner_near i with Some near => near | None => usual (inner_gpus i) R end.
+
+(** a plan file: rates, chunks, rails, and what it says of itself; of its nodes, where that is asked for *)
 Record file := File { file_tx : list (list N); file_rx : list (list N); file_chunks : list chunk; file_rail : list nat;
-  file_time : frac; file_send : list N; file_recv : list N }.
+  file_time : frac; file_send : list N; file_recv : list N; file_inner : option inner }.
+
+(** the units, their GPUs and the fabric are those of the file *)
+Definition units_in (R : nat) (f : file) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_) : Prop :=
+  tx = file_tx f /\ rx = file_rx f /\ map (chunk_of_unit gpus) us = file_chunks f /\
+  exists i, file_inner f = Some i /\ gpus = inner_gpus i /\ near = near_in R i /\ us = inner_units i.
 
 Inductive solution :=
 | Rails (rail : list nat)
@@ -764,17 +774,18 @@ Definition bounded (i : instance) (b : Q) : Prop :=
   end.
 
 (** the solution takes [time]; of units, it moves so many bytes; of stages, their lengths add up to so many;
-    of tokens, the fullest GPU has so many *)
+    of tokens, the fullest GPU has so many; and where it is a plan file, the problem is that of the file *)
 Definition attained (i : instance) (s : solution) (time : Q) : Prop :=
   match i, s with
   | Jobs_on speeds sizes, Rails a => assignment_takes speeds sizes a time
   | Chunks_between M R tx rx cs, Rails rail => takes M R tx rx cs rail time
-  | Chunks_between M R tx rx cs, In_file f => takes M R tx rx cs (file_rail f) time
+  | Chunks_between M R tx rx cs, In_file f =>
+      (tx = file_tx f /\ rx = file_rx f /\ cs = file_chunks f) /\ takes M R tx rx cs (file_rail f) time
   | Bytes_between M R tx rx demand, Divided unit cs rail => bytes_done M R tx rx (blanked 0 demand) time /\
       exists t, (t == nq (Npos unit) * time)%Q /\ takes M R tx rx cs rail t
   | Units_between M R gpus tx rx near us within, Rails rail => units_move M R gpus tx rx near us (fst within) (snd within) rail time
   | Units_between M R gpus tx rx near us within, In_file f =>
-      units_move M R gpus tx rx near us (fst within) (snd within) (file_rail f) time
+      units_in R f gpus tx rx near us /\ units_move M R gpus tx rx near us (fst within) (snd within) (file_rail f) time
   | Stages_of n demand, In_stages stages => carry n demand stages /\ (inject_Z (Z.of_N (total_length stages)) == time)%Q
   | Tokens_on counts holds spare node, Shared shares => split_takes counts holds spare node shares time
   | _, _ => False
@@ -846,6 +857,15 @@ Proof.
   apply andb_prop in H. destruct H as [H L]. apply andb_prop in L. destruct L as [L _]. now rewrite H, L.
 Qed.
 
+Definition same_unit (u v : unit_) : bool :=
+  (start u =? start v) && (into u =? into v)%nat && (weight u =? weight v) && (needs u =? needs v).
+Definition are_units_in (R : nat) (f : file) (gpus : N) (tx rx : list (list N)) (near : list N) (us : list unit_) : bool :=
+  same_rates tx (file_tx f) && same_rates rx (file_rx f) && same same_chunk (map (chunk_of_unit gpus) us) (file_chunks f)
+  && match file_inner f with
+     | Some i => (gpus =? inner_gpus i) && same N.eqb near (near_in R i) && same same_unit us (inner_units i)
+     | None => false
+     end.
+
 Definition reaches (i : instance) (s : solution) (v : frac) : bool :=
   match i, s with
   | Jobs_on speeds sizes, Rails a => check_assignment speeds sizes a (fst v) (snd v)
@@ -858,8 +878,7 @@ Definition reaches (i : instance) (s : solution) (v : frac) : bool :=
   | Units_between M R gpus tx rx near us within, Rails rail =>
       check_moves M R gpus tx rx near us (fst within) (snd within) rail (fst v) (snd v)
   | Units_between M R gpus tx rx near us within, In_file f =>
-      same_rates tx (file_tx f) && same_rates rx (file_rx f) && same same_chunk (map (chunk_of_unit gpus) us) (file_chunks f)
-      && check_file M R f (fst (file_time f)) (snd (file_time f))
+      are_units_in R f gpus tx rx near us && check_file M R f (fst (file_time f)) (snd (file_time f))
       && check_moves M R gpus tx rx near us (fst within) (snd within) (file_rail f) (fst v) (snd v)
   | Stages_of n demand, In_stages stages => check_stages n demand stages (fst v) (snd v)
   | Tokens_on counts holds spare node, Shared shares => check_shares counts holds spare node shares (fst v) (snd v)
@@ -881,6 +900,22 @@ Proof.
   apply Nat.eqb_eq in A, B. apply N.eqb_eq in C. destruct c, d. cbn in *. congruence.
 Qed.
 
+Lemma same_unit_spec u v : same_unit u v = true -> u = v.
+Proof.
+  unfold same_unit. intros H. repeat (apply andb_prop in H; destruct H as [H ?]).
+  repeat match goal with E : (_ =? _) = true |- _ => apply N.eqb_eq in E | E : (_ =? _)%nat = true |- _ => apply Nat.eqb_eq in E end.
+  destruct u, v. cbn in *. congruence.
+Qed.
+
+Lemma are_units_in_spec R f gpus tx rx near us : are_units_in R f gpus tx rx near us = true -> units_in R f gpus tx rx near us.
+Proof.
+  unfold are_units_in, units_in. intros H. apply andb_prop in H. destruct H as [H I]. apply andb_prop in H. destruct H as [H C].
+  apply andb_prop in H. destruct H as [A B]. apply same_rates_spec in A, B. apply (same_spec _ same_chunk_spec) in C.
+  split; [exact A|split; [exact B|split; [exact C|]]]. destruct (file_inner f) as [i|]; [|discriminate]. exists i.
+  apply andb_prop in I. destruct I as [I U]. apply andb_prop in I. destruct I as [G Nr]. apply N.eqb_eq in G.
+  apply (same_spec N.eqb (fun x y => proj1 (N.eqb_eq x y))) in Nr. apply (same_spec _ same_unit_spec) in U. auto.
+Qed.
+
 Lemma reaches_sound i s v : reaches i s v = true -> attained i s (time_of v).
 Proof.
   destruct i as [speeds sizes|M R tx rx cs|M R tx rx demand|M R gpus tx rx near us within|n demand|counts holds spare node],
@@ -890,10 +925,11 @@ Proof.
   - apply T7_takes.
   - intros H. apply andb_prop in H. destruct H as [H F]. apply andb_prop in H. destruct H as [H _].
     apply andb_prop in H. destruct H as [H C]. apply andb_prop in H. destruct H as [A B].
-    apply same_rates_spec in A, B. apply (same_spec _ same_chunk_spec) in C. subst. now apply T7_file.
+    apply same_rates_spec in A, B. apply (same_spec _ same_chunk_spec) in C. split; [auto|]. subst. now apply T7_file.
   - intros H. apply andb_prop in H. destruct H as [_ H]. split; [eapply T7_division|eapply check_division_takes]; eauto.
   - apply T14_moves.
-  - intros H. apply andb_prop in H. destruct H as [_ H]. now apply T14_moves in H.
+  - intros H. apply andb_prop in H. destruct H as [H Mv]. apply andb_prop in H. destruct H as [H _].
+    split; [now apply are_units_in_spec|now apply T14_moves in Mv].
   - apply T13_stages.
   - apply T15_shares.
 Qed.

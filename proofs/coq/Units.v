@@ -420,3 +420,33 @@ Proof.
   - apply N.eqb_eq in V. rewrite moved_by_spec, N.add_0_l in V. unfold Qeq, inject_Z. cbn [Qnum Qden].
     apply (f_equal Z.of_N) in V. rewrite N2Z.inj_mul in V. cbn [Z.of_N] in V. lia.
 Qed.
+
+(** ** The usual order of GPUs and NICs: as many NICs per GPU, or GPUs per NIC, as there are
+
+    A plan that says nothing of its nodes means this order. *)
+Definition usually_near (gpus rails g n : N) : bool :=
+  let first := g * rails / gpus in (first <=? n) && (n <? N.max ((g + 1) * rails / gpus) (first + 1)).
+Definition usual_set (gpus rails n : N) : N :=
+  fold_left (fun s g => if usually_near gpus rails (N.of_nat g) n then N.setbit s (N.of_nat g) else s) (seq 0 (N.to_nat gpus)) 0.
+Definition usual (gpus : N) (R : nat) : list N := map (fun n => usual_set gpus (N.of_nat R) (N.of_nat n)) (seq 0 R).
+
+Lemma collected (f : N -> bool) l : forall s g,
+  N.testbit (fold_left (fun s g => if f (N.of_nat g) then N.setbit s (N.of_nat g) else s) l s) g
+  = N.testbit s g || (f g && existsb (fun x => g =? N.of_nat x) l).
+Proof.
+  induction l as [|x l IH]; intros s g; cbn [fold_left existsb]; [now rewrite andb_false_r, orb_false_r|].
+  rewrite IH. destruct (N.eqb_spec g (N.of_nat x)) as [<-|D].
+  - destruct (f g); cbn [andb orb]; [rewrite N.setbit_eq; now rewrite !orb_true_r|reflexivity].
+  - destruct (f (N.of_nat x)); cbn [orb]; [rewrite N.setbit_neq by congruence|]; reflexivity.
+Qed.
+
+Theorem T14_usual : forall gpus R g n, g < gpus -> (n < R)%nat ->
+  N.testbit (nth n (usual gpus R) 0) g = usually_near gpus (N.of_nat R) g (N.of_nat n).
+Proof.
+  intros gpus R g n Hg Hn. unfold usual.
+  rewrite nth_indep with (d' := usual_set gpus (N.of_nat R) (N.of_nat 0)) by (now rewrite map_length, seq_length).
+  rewrite (map_nth (fun n => usual_set gpus (N.of_nat R) (N.of_nat n))), seq_nth, Nat.add_0_l by assumption.
+  unfold usual_set. rewrite (collected (fun g => usually_near gpus (N.of_nat R) g (N.of_nat n))), N.bits_0. cbn [orb].
+  assert (E : existsb (fun x => g =? N.of_nat x) (seq 0 (N.to_nat gpus)) = true); [|now rewrite E, andb_true_r].
+  apply existsb_exists. exists (N.to_nat g). split; [apply in_seq; lia|]. rewrite N2Nat.id. apply N.eqb_refl.
+Qed.

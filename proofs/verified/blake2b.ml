@@ -121,3 +121,8 @@ let finish h =
   Bytes.fill h.block h.filled (128 - h.filled) '\000';
   compress h h.block 0 true;
   Printf.sprintf "%016Lx%016Lx" (swapped (get h.state 0)) (swapped (get h.state 1))
+
+let of_string text =
+  let hash = start () in
+  update_string hash text;
+  finish hash

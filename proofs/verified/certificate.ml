@@ -185,18 +185,22 @@ let coupled record directory =
   let nodes = positive "nodes" (get "nodes" problem) in
   let rails = positive "rails" (get "rails" problem) in
   let tx = rows "tx" (get "tx" problem) and rx = rows "rx" (get "rx" problem) in
-  let cs, own = match (find "chunks" problem, find "plan" problem) with
+  let cs, own, planned = match (find "chunks" problem, find "plan" problem) with
     | Some chunks, None ->
         let c = fields "chunks" "src dst size" "" chunks in
         let column name = naturals name (get name c) in
-        (columns (column "src") (column "dst") (column "size"), assignment record)
+        (columns (column "src") (column "dst") (column "size"), assignment record, None)
     | None, Some plan ->
         absent record "assignment" "an assignment beside a plan";
         let found = named directory plan in
-        (found.file.file_chunks, Some (In_file found.file))
+        (found.file.file_chunks, Some (In_file found.file), Some found)
     | _ -> wrong "problem: expected chunks or a plan" in
   let best value = match value with
-    | Obj pairs when List.mem_assoc "file" pairs -> In_file (named directory value).file
+    | Obj pairs when List.mem_assoc "file" pairs ->
+        let found = named directory value in
+        if not (Option.fold ~none:true ~some:(Plan.same_chunks found) planned) then
+          wrong "best: a plan of chunks that are not those of this plan";
+        In_file found.file
     | _ -> best_rails value in
   let other = Option.map best (find "best" record) in
   let witness = get "witness" record in
@@ -232,6 +236,10 @@ let set_of where many value =
 
 let listed where = function List values -> values | _ -> wrong (where ^ ": expected a list")
 
+let gpus_of value =
+  let gpus = positive "gpus" value in
+  if Z.gt gpus (Z.of_int 4096) then wrong "gpus: too many" else gpus
+
 let units_listed gpus value =
   let u = fields "units" "src_gpu dst size targets" "" value in
   let column name = naturals name (get name u) in
@@ -251,14 +259,27 @@ let row_set gpus row =
   done;
   !set
 
-let units_planned gpus near (plan : Plan.t) =
-  let inside = match find "fabric" plan.header with
-    | Some (Obj fabric) -> Option.value (find "inside" fabric) ~default:(Obj [ ("near", near) ])
-    | _ -> wrong "a plan of other GPUs" in
-  if find "chunk_gpus" plan.header <> Some (Int gpus) then wrong "a plan of other GPUs";
-  (match inside with
-  | Obj pairs when find "near" pairs = Some near -> ()
-  | _ -> wrong "near: not that of the plan");
+(* What a plan says of its nodes: GPUs, and those near each rail unless in the usual order. *)
+let node_planned (plan : Plan.t) =
+  let fabric = match find "fabric" plan.header with
+    | Some (Obj fabric) -> fabric
+    | _ -> wrong "a plan without a fabric" in
+  let gpus = match find "gpus" fabric with
+    | Some value -> gpus_of value
+    | None -> wrong "gpus of the plan: expected a number" in
+  if find "chunk_gpus" plan.header <> Some (Int gpus) then
+    wrong "a plan whose chunks name no GPUs";
+  let near = match find "inside" fabric with
+    | None -> None
+    | Some (Obj pairs) -> (
+        match find "near" pairs with
+        | Some near -> Some (List.map (set_of "near" gpus) (listed "near" near))
+        | None -> wrong "near: expected GPUs of each rail")
+    | Some _ -> wrong "inside: expected an object" in
+  (gpus, near)
+
+(* The units of a plan, which say where the GPUs of its chunks lie. *)
+let units_planned gpus (plan : Plan.t) =
   let column name = Plan.column plan.text plan.arrays name in
   let (n, src_gpu), (m, dst_gpu) = (column "src_gpu", column "dst_gpu") in
   let (k, dst), (l, size) = (column "dst", column "size") in
@@ -286,15 +307,17 @@ let moved record directory =
   absent record "best" "moved bytes are those of one plan";
   let problem = fields "problem" "kind time tx rx gpus near" "units plan" (get "problem" record) in
   let tx = rows "tx" (get "tx" problem) and rx = rows "rx" (get "rx" problem) in
-  let nodes, rails = size_of tx and gpus = positive "gpus" (get "gpus" problem) in
-  if Z.gt gpus (Z.of_int 4096) then wrong "gpus: too many";
+  let nodes, rails = size_of tx and gpus = gpus_of (get "gpus" problem) in
   let sets = List.map (set_of "near" gpus) (listed "near" (get "near" problem)) in
   let us, own = match (find "units" problem, find "plan" problem) with
     | Some units, None -> (units_listed gpus units, assignment record)
     | None, Some plan ->
         absent record "assignment" "an assignment beside a plan";
         let found = named directory plan in
-        (units_planned gpus (get "near" problem) found, Some (In_file found.file))
+        let inner_gpus, inner_near = node_planned found in
+        let us = units_planned inner_gpus found in
+        let inner = { inner_gpus; inner_near; inner_units = us } in
+        (us, Some (In_file { found.file with file_inner = Some inner }))
     | _ -> wrong "problem: expected units or a plan" in
   let prices value =
     let kind = kind_of value in

@@ -15,12 +15,13 @@ let no_traffic _ =
 
 type said = {
   ok : bool; optimal : bool; optimum : string; kind : string; message : string;
+  content : string;  (* digest of what was read: a plan's own, or that of a certificate's bytes *)
   bound : frac option; value : frac option; best : frac option }
 
 let text_of (p, q) = Q.to_string (Q.make p q)
 
 let failed kind message =
-  { ok = false; optimal = false; optimum = "open"; kind; message;
+  { ok = false; optimal = false; optimum = "open"; kind; message; content = "";
     bound = None; value = None; best = None }
 
 let why = function
@@ -47,7 +48,7 @@ let certificate directory json =
   match verdict c with
   | Accepted (checked, optimal, optimum) ->
       { ok = true; optimal; optimum = word optimum; kind; message = message checked optimal optimum;
-        bound = Some c.bound; value = c.value; best }
+        content = ""; bound = Some c.bound; value = c.value; best }
   | Rejected fault -> { (failed kind (why fault)) with bound = Some c.bound }
 
 let counterexample directory json =
@@ -64,7 +65,8 @@ let plan path =
   if plan_verdict nodes rails file then
     let count = List.length file.file_chunks in
     let said = Printf.sprintf "%d chunks on live rails, digest %s" count digest in
-    { (failed "plan" said) with ok = true; value = Some file.file_time; best = Some file.file_time }
+    { (failed "plan" said) with
+      ok = true; content = digest; value = Some file.file_time; best = Some file.file_time }
   else failed "plan" "it claims other loads or makespan than its chunks have"
 
 (* What is said of a file, or why it can't be read. *)
@@ -76,12 +78,13 @@ let check path =
       | exception Plan.Wrong why -> Ok (failed "plan" why)
       | exception Plan.Unreadable why -> Error why)
   | _ -> (
-      match Json.parsed (Plan.read_file path Json.memory) with
+      let text = Plan.read_file path Json.memory in
+      match Json.parsed text with
       | exception Json.Bad why -> Error ("neither a certificate (JSON) nor a plan (.npz): " ^ why)
       | json -> (
           let other = Certificate.is_counterexample json in
           match (if other then counterexample else certificate) (Filename.dirname path) json with
-          | said -> Ok said
+          | said -> Ok { said with content = Blake2b.of_string text }
           | exception (Plan.Wrong why | Plan.Unreadable why | Sys_error why) ->
               Ok (failed "certificate" why)))
   | exception Sys_error why -> Error why
@@ -118,7 +121,7 @@ let json path said =
     | Error why -> [ ("error", Json.Str why) ]
     | Ok s ->
         [ ("ok", Json.Bool s.ok); ("optimal", Bool s.optimal); ("optimum", Str s.optimum);
-          ("kind", Str s.kind); ("message", Str s.message);
+          ("kind", Str s.kind); ("message", Str s.message); ("content", Str s.content);
           ("bound", number s.bound); ("value", number s.value); ("best", number s.best) ] in
   Json.dumped (Obj (("file", Json.Str path) :: pairs))
 

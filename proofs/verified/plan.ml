@@ -243,5 +243,15 @@ let read path =
   let file =
     { file_tx = table "tx"; file_rx = table "rx"; file_chunks = chunks text arrays;
       file_rail = column "rail"; file_time = time;
-      file_send = column "send"; file_recv = column "recv" } in
+      file_send = column "send"; file_recv = column "recv"; file_inner = None } in
   { file; digest; header; text; arrays }
+
+(* Whether two plans say the same of their chunks, by column, and of their fabric's rates. *)
+let same_chunks a b =
+  let planned = [ "rail"; "stage"; "send"; "recv" ] in
+  let identity { text; arrays; _ } =
+    List.filter (fun (name, _) -> not (List.mem name planned)) arrays
+    |> List.map (fun (name, { item; shape_text; data; _ }) ->
+        (name, item, shape_text, String.sub text data.at data.length))
+    |> List.sort compare in
+  identity a = identity b

@@ -23,7 +23,15 @@ import numpy as np
 from railopt.base.arrays import Ints, kind_of, require_type
 from railopt.base.errors import CheckFailed, FormatError, InputError, printable
 from railopt.base.extras import need
-from railopt.checker import MEMORY, Rejected, Verdict, check_certificate, completion, parsed
+from railopt.checker import (
+    MEMORY,
+    Rejected,
+    Verdict,
+    check_certificate,
+    completion,
+    content_of,
+    parsed,
+)
 from railopt.checker import check as check_file
 from railopt.evidence.certificate import Certificate, between_nodes
 from railopt.evidence.verified import NAME, installed
@@ -36,6 +44,7 @@ from railopt.model.traffic import Traffic
 if TYPE_CHECKING:
     from railopt.schedule import Schedule
 
+COLUMNS = ("src", "dst", "size")  # of a certificate's chunks
 GPUS = (8, 4, 16, 2, 1, 6, 3, 5, 7, 12, 32)  # a node, for which generated traffic is tried
 MOST_RANKS = 2048  # for which traffic is generated because a file that is checked says so
 Checker = Callable[[Path], Verdict]
@@ -113,24 +122,27 @@ def _file(path: Path, traffic: Given | None, checker: Checker | None) -> Verdict
             return Verdict(False, False, "schedule", printable(error))
         return _schedule(made, traffic)
     try:
-        record = _json(path)
+        record, content = _json(path)
         if isinstance(record, Mapping) and record.get("railopt") == "counterexample":
-            return _counterexample(path, record, traffic, checker)
+            return _counterexample(path, record, content, traffic, checker)
         if checker is not None:
             verdict = checker(path)
         elif record is None:
             verdict = check_file(path)
         else:
-            verdict = check_certificate(record, path.parent)
+            verdict = replace(check_certificate(record, path.parent), content=content)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:
         raise FormatError(f"{name}: no certificate and no plan: {printable(error)}") from error
-    if not verdict.ok or (traffic is None and record is not None):
+    if not verdict.ok:
         return verdict
     if record is None:
-        held = _plan(verdict, Plan.load(path), traffic)
+        held = _plan(verdict, Plan.load(path, verdict.content), traffic)
     else:
+        _need_same(verdict, content, name)
+        if traffic is None:
+            return verdict
         try:
             certificate = Certificate.from_dict(record)
         except FormatError as error:
@@ -147,16 +159,23 @@ def _refuse(checker: Checker | None, name: str, what: str) -> None:
         raise InputError(f"{name}: {NAME} does not know {what}: check it without --verified")
 
 
-def _json(path: Path) -> Any:
-    """The JSON value in a file; None if the file is a zip."""
+def _json(path: Path) -> tuple[Any, str]:
+    """The JSON value in a file and the digest of its bytes; (None, "") if the file is a zip."""
     with open(path, "rb") as file:
         start = file.read(2)
         if start == b"PK":
-            return None
-        try:
-            return parsed(start + file.read(MEMORY))
-        except RecursionError as error:
-            raise ValueError("nested too deep") from error
+            return None, ""
+        data = start + file.read(MEMORY)
+    try:
+        return parsed(data), content_of(data)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def _need_same(verdict: Verdict, content: str, name: str) -> None:
+    """Refuse a verdict on other bytes than were read here."""
+    if verdict.content != content:
+        raise InputError(f"{name}: the file was changed while it was checked")
 
 
 # ---------------------------------------------------------------- plans and schedules
@@ -218,8 +237,9 @@ def _certificate(
         return verdict
     problem = certificate.problem
     if "plan" in problem:
-        plan = Plan.load(folder / problem["plan"]["file"])
-        missed = plan.misses(_traffic(traffic, plan.fabric))
+        plan = Plan.load(folder / problem["plan"]["file"], problem["plan"]["digest"])
+        whole = _traffic(traffic, plan.fabric)
+        missed = plan.misses(whole) or _other_name(certificate, whole, traffic)
         return _held(verdict, missed, f"its plan sends every byte of {_name(traffic)} once")
     if problem["kind"] in ("local", "split"):
         what = "one list of sizes" if problem["kind"] == "local" else "tokens on GPUs"
@@ -237,7 +257,7 @@ def _certificate(
         return _held(verdict, _other_units(problem, between_nodes(whole)), said)
     tried = []
     for gpus, whole in _traffics(traffic, problem):
-        missed = _other_traffic(certificate, between_nodes(whole), _name(traffic))
+        missed = _other_traffic(certificate, between_nodes(whole), traffic)
         if gpus is None or not missed:
             said = f"its bytes between nodes are those of {_name(traffic)}"
             if problem["kind"] == "coupled":
@@ -257,19 +277,46 @@ def _held(verdict: Verdict, missed: str, said: str) -> Verdict:
     return replace(verdict, message=f"{verdict.message}; {said}")
 
 
-def _other_traffic(certificate: Certificate, given: Traffic, name: str) -> str:
-    """What shows that a certificate is about other traffic than this, in words; "" if nothing."""
-    missed = _other_bytes(certificate.problem, given.node_matrix)
-    if missed or certificate.problem["kind"] in ("fluid", "staged"):
-        return missed
-    if certificate.traffic is None:
+def _other_traffic(certificate: Certificate, between: Traffic, given: Given) -> str:
+    """What shows that a certificate is about other traffic than the one `given`, of which
+    `between` is what goes between nodes, in words; "" if nothing.
+    """
+    problem = certificate.problem
+    missed = _other_bytes(problem, between.node_matrix)
+    if missed or problem["kind"] in ("fluid", "staged"):
+        return missed or _other_name(certificate, between, given)
+    if not certificate.traffic:
         raise InputError(
             f"the certificate does not say which traffic its chunks were cut from: it can't be "
-            f"held against {name}"
+            f"held against {_name(given)}"
         )
-    if certificate.traffic != given.digest:
-        return f"it names another traffic than {name}: {certificate.traffic}"
-    return ""
+    return _other_name(certificate, between, given) or _uncut(problem, between)
+
+
+def _other_name(certificate: Certificate, traffic: Traffic, given: Given) -> str:
+    """That a certificate names another traffic, in words; "" if it names this one or none."""
+    if not certificate.traffic or certificate.traffic == between_nodes(traffic).digest:
+        return ""
+    return f"it names another traffic than {_name(given)}: {certificate.traffic}"
+
+
+def _uncut(problem: Mapping[str, Any], given: Traffic) -> str:
+    """Why the chunks between some pair of nodes are not cut from its flows, in words; "" if they
+    may be: none is larger than the largest flow, and they are as many as the flows or more.
+    """
+    flows = given.bytes.reshape(given.nodes, given.gpus, given.nodes, given.gpus)
+    largest, many = flows.max(axis=(1, 3)), np.count_nonzero(flows, axis=(1, 3))
+    for src, dst, size in zip(*(problem["chunks"][name] for name in COLUMNS), strict=True):
+        if size > largest[src, dst]:
+            return (
+                f"a chunk from node {src} to node {dst} has {size} bytes, the largest flow there "
+                f"{largest[src, dst]}"
+            )
+        many[src, dst] -= 1
+    if (many <= 0).all():
+        return ""
+    src, dst = np.argwhere(many > 0)[0]
+    return f"node {src} sends node {dst} more flows than chunks"
 
 
 def _demand(problem: Mapping[str, Any]) -> Ints:
@@ -279,7 +326,7 @@ def _demand(problem: Mapping[str, Any]) -> Ints:
         np.fill_diagonal(demand, 0)
         return demand
     demand = np.zeros((problem["nodes"], problem["nodes"]), dtype=object)
-    columns = (problem["chunks"][name] for name in ("src", "dst", "size"))
+    columns = (problem["chunks"][name] for name in COLUMNS)
     for src, dst, size in zip(*columns, strict=True):
         demand[src, dst] += size
     return demand
@@ -372,7 +419,7 @@ BY = {
 
 
 def _counterexample(
-    path: Path, record: Any, traffic: Given | None, checker: Checker | None
+    path: Path, record: Any, content: str, traffic: Given | None, checker: Checker | None
 ) -> Verdict:
     """Replay a counterexample: its bad plan costs more than the claim allows.  `checker` stands in
     for the kernel; that the plan meets the claim's hypotheses is replayed here.
@@ -390,16 +437,18 @@ def _counterexample(
         return Verdict(False, False, kind, printable("; ".join(wrong)))
     if checker is not None:
         verdict = checker(path)
+        if verdict.ok:
+            _need_same(verdict, content, printable(path))
         said = f"{verdict.message}; the claim's hypotheses replayed in Python"
         return replace(verdict, kind=kind, message=said)
     value, optimum = Fraction(record["value"]), Fraction(record["optimum"])
     allows = "the claim allows" if known else "the file says to allow"
     said = f"{value} where {allows} {record['at_most']}; replayed: {BY[record['kind']]}"
     if record["kind"] == "plan":
-        return Verdict(True, False, kind, said, optimum, value, optimum, "proved")
+        return Verdict(True, False, kind, said, optimum, value, optimum, "proved", content)
     if record["kind"] == "flow":  # its cut is a bound that it meets
-        return Verdict(True, False, kind, said, value, value, value, "proved")
-    return Verdict(True, False, kind, said, optimum, value, value)
+        return Verdict(True, False, kind, said, value, value, value, "proved", content)
+    return Verdict(True, False, kind, said, optimum, value, value, content=content)
 
 
 def _refuted(name: str, known: bool) -> str:

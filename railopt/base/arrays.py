@@ -316,7 +316,8 @@ def save_npz(
         atomic_file(path, force=force) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
     ):
-        archive.writestr("header.json", json.dumps(full, sort_keys=True, separators=(",", ":")))
+        dated = zipfile.ZipInfo("header.json")  # 1980, as numpy's: same content, same bytes
+        archive.writestr(dated, json.dumps(full, sort_keys=True, separators=(",", ":")))
         for name in sorted(arrays):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(
@@ -336,9 +337,11 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     return printable(kind) if isinstance(kind, str) else None
 
 
-def load_npz(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Header and arrays of a railopt `.npz` of this kind, its digest verified; anything else is a
-    FormatError.
+def load_npz(
+    path: str | os.PathLike[str], kind: str, content: str | None = None
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Header and arrays of a railopt `.npz` of this kind, its digest verified, and compared with
+    `content` where that is given; anything else is a FormatError.
 
     The header's values are JSON of any type: who asked for them checks them.
     """
@@ -363,6 +366,8 @@ def load_npz(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], d
             raise FormatError(
                 f"{name}: its content does not match its digest: the file was changed or damaged"
             )
+        if content is not None and claimed != content:
+            raise FormatError(f"{name}: the file was changed while it was read")
     del header["railopt"], header["version"]
     return header, arrays
 

@@ -1,20 +1,25 @@
-"""What a long command is doing: on a terminal, a line on stderr every few seconds."""
+"""What a long command is doing, as lines on stderr.
+
+On a terminal a line every few seconds; elsewhere one after 20 s, and again whenever that time has
+doubled, so that a log shows that the command is alive.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 EVERY_S = 4.0
+LONG_S = 20.0
 
-_stage = ""
+_stage: str | Callable[[], str] = ""
 
 
-def stage(text: str) -> None:
-    """Name what is being done now."""
+def stage(text: str | Callable[[], str]) -> None:
+    """Name what is being done now; a function is called only where a line is printed."""
     global _stage
     _stage = text
 
@@ -23,11 +28,11 @@ def stage(text: str) -> None:
 def heartbeat(command: str) -> Iterator[None]:
     """While the body runs: the command, its stage and for how long it has run.
 
-    Nothing is printed where stderr is no terminal, nor for `sweep`, which counts its instances.
+    `sweep` counts its instances itself.
     """
     stage("")
     over = threading.Event()
-    if sys.stderr.isatty() and command != "sweep":
+    if command != "sweep":
         threading.Thread(target=_print_stages, args=(command, over), daemon=True).start()
     try:
         yield
@@ -36,7 +41,10 @@ def heartbeat(command: str) -> Iterator[None]:
 
 
 def _print_stages(command: str, over: threading.Event) -> None:
-    began = time.monotonic()
-    while not over.wait(EVERY_S):
-        doing = f": {_stage}" if _stage else ""
-        print(f"{command}{doing}, {time.monotonic() - began:.0f} s", file=sys.stderr)
+    began, often = time.monotonic(), sys.stderr.isatty()
+    wait_s = EVERY_S if often else LONG_S
+    while not over.wait(wait_s):
+        taken = time.monotonic() - began
+        text = _stage if isinstance(_stage, str) else _stage()
+        print(f"{command}{f': {text}' if text else ''}, {taken:.0f} s", file=sys.stderr)
+        wait_s = EVERY_S if often else taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from railopt.base.errors import did_you_mean, printable
 
@@ -51,6 +51,11 @@ class Parser(argparse.ArgumentParser):
     def add_mutually_exclusive_group(self, **options: Any) -> Any:
         """argparse's; its arguments are remembered, too."""
         return _Group(super().add_mutually_exclusive_group(**options), self.actions)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """argparse's; help or a version that could not be written is an error."""
+        sys.stdout.flush()
+        super().exit(status, message)
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """End the process with exit code 1."""

@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         )
     check_targets(args.output, force=args.force)
     found = rows.read(*args.results)
+    if not (found.rows or args.experiments or args.certificates):
+        raise InputError(f"{printable(', '.join(args.results))}: no good row to make a page of")
     if found.torn:
         note(f"{found.torn} lines of the results are torn, no JSON or no UTF-8: left out")
     if found.older:

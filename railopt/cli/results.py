@@ -68,6 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     out = output_of(args)
     found = results.load(*args.places)
+    if not found.rows and not (args.failed and found.failed):
+        raise InputError(
+            f"{shown(', '.join(args.places))}: no good row in {found.files} files: "
+            f"{len(found.failed)} failed (--failed says why), {found.torn} torn lines"
+        )
     chosen = found.failed if args.failed else found.rows
     conditions = [_condition(text) for text in args.where]
     wanted = dict(conditions)

@@ -130,7 +130,7 @@ def _config(
     return SenderConfig(
         room=Layout.packed(plan.chunks),
         rails=plan.fabric.rails,
-        run=plan.digest[:16],
+        run=f"{plan.digest[:16]} {args.iters} {args.adapt or 'off'} {not args.no_verify}",
         verify=not args.no_verify,
         stage=args.stage,
         launch=launch,

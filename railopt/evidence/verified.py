@@ -69,4 +69,4 @@ def _verdict(answer: dict[str, Any]) -> Verdict:
     kind, message = printable(answer["kind"]), printable(answer["message"])
     ok, optimal, optimum = answer["ok"], answer["optimal"], answer["optimum"]
     said = f"{message}; by {NAME}"
-    return Verdict(ok, optimal, kind, said, bound, value, best, optimum)
+    return Verdict(ok, optimal, kind, said, bound, value, best, optimum, answer["content"])

@@ -184,17 +184,13 @@ class Chunks(Value):
         bytes; None keeps them whole.
         """
         if cap is None:
-            pieces, numbers = None, np.arange(len(size), dtype=np.int32)
+            check_count(len(size), len(size), total(size))
+            numbers = np.arange(len(size), dtype=np.int32)
             offset, sizes = np.zeros(len(size), np.int64), size.astype(np.int64)
         else:
             pieces = -(-size // cap)
             count = total(pieces)
-            if count > MAX_CHUNKS:
-                few = 1 << (total(size) // max(1, MAX_CHUNKS - len(size))).bit_length()
-                raise InputError(
-                    f"{count} chunks: more than {MAX_CHUNKS}; use larger chunks, e.g. of "
-                    f"{format_bytes(few)} (--chunk)"
-                )
+            check_count(len(size), count, total(size))
             numbers = np.repeat(np.arange(len(size), dtype=np.int32), pieces)
             first = np.cumsum(pieces) - pieces
             offset = (np.arange(count, dtype=np.int64) - first[numbers]) * cap
@@ -280,6 +276,22 @@ class Chunks(Value):
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+def check_count(flows: int, count: int, bytes_: int) -> None:
+    """Refuse `count` chunks of so many flows with so many bytes in all, where they are too many."""
+    if count <= MAX_CHUNKS:
+        return
+    if flows > MAX_CHUNKS:
+        raise InputError(
+            f"{flows} flows: more than {MAX_CHUNKS} chunks even where every flow stays whole; use "
+            f"fewer nodes or GPUs (--nodes, --gpus)"
+        )
+    few = 1 << (bytes_ // max(1, MAX_CHUNKS - flows)).bit_length()
+    raise InputError(
+        f"{count} chunks: more than {MAX_CHUNKS}; use larger chunks, e.g. of {format_bytes(few)} "
+        f"(--chunk)"
+    )
 
 
 def _targets(targets: npt.ArrayLike, count: int, gpus: int) -> Bools:

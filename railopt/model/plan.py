@@ -211,9 +211,11 @@ class Plan(Value):
             save_npz(path, "plan", *self._content(), force=force)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Plan:
-        """Load a saved plan; its claims must agree with its chunks."""
-        header, arrays = load_npz(path, "plan")
+    def load(cls, path: str | os.PathLike[str], content: str | None = None) -> Plan:
+        """Load a saved plan; its claims must agree with its chunks.  `content` is the digest that
+        its file must have, where another reader has looked at it before.
+        """
+        header, arrays = load_npz(path, "plan", content)
         needed = {*COLUMNS, "rail", "tx", "rx", "send", "recv"}
         missing = (needed - set(arrays)) | (
             {"policy", "fabric", "chunk_gpus", "makespan"} - set(header)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,15 +26,17 @@ from railopt.base.arrays import (
     load_npz,
     read_text,
     save_npz,
+    total,
     whole_number,
     write_atomic,
 )
 from railopt.base.errors import FormatError, InputError, printable
 from railopt.base.units import INT64_MAX, parse_bytes
 from railopt.files import formats, tabular
-from railopt.model.chunks import Chunks
+from railopt.model.chunks import Chunks, check_count
 from railopt.model.fabric import Fabric
 
+BLOCK = 1 << 22  # entries of the matrix that are looked at together
 MAX_CM = 128 * formats.MAX_CONNECTIONS  # bytes of a `.cm`: a line, and perhaps its trigger's
 
 
@@ -99,17 +102,38 @@ class Traffic(Value):
         """(source GPU, destination GPU, bytes) of every non-zero pair between different nodes, row
         by row.
         """
-        node = np.arange(len(self.bytes)) // self.gpus
-        src, dst = np.nonzero(np.where(node[:, None] == node[None, :], 0, self.bytes))
+        found = [(first + rows, columns) for first, rows, columns in self._pairs()]
+        src, dst = (np.concatenate(ends) for ends in zip(*found, strict=True))
         return src, dst, self.bytes[src, dst]
+
+    def _pairs(self) -> Iterator[tuple[int, npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
+        """Of some rows at a time, the first, and (row from there, column) of the flows between
+        different nodes.
+        """
+        node = np.arange(len(self.bytes)) // self.gpus
+        step = max(1, BLOCK // len(node))
+        for first in range(0, len(node), step):
+            rows = slice(first, first + step)
+            src, dst = np.nonzero((self.bytes[rows] != 0) & (node[rows, None] != node))
+            yield first, src, dst
 
     def chunks(self, cap: str | int) -> Chunks:
         """Cut every flow into chunks of at most `cap` ("256KiB", or bytes); "flow" keeps each flow
         whole.
         """
-        return Chunks.from_flows(
-            self.nodes, self.gpus, *self.flows(), None if cap == "flow" else parse_bytes(cap)
-        )
+        most = None if cap == "flow" else parse_bytes(cap)
+        if self.bytes.size > BLOCK:
+            self._check_count(most)
+        return Chunks.from_flows(self.nodes, self.gpus, *self.flows(), most)
+
+    def _check_count(self, cap: int | None) -> None:
+        """Refuse too many chunks before there is room for all of them."""
+        flows = count = 0
+        for first, rows, columns in self._pairs():
+            sizes = self.bytes[first + rows, columns]
+            flows += len(sizes)
+            count += len(sizes) if cap is None else total(-(-sizes // cap))
+        check_count(flows, count, total(self.bytes))
 
     @classmethod
     def from_chunks(cls, chunks: Chunks) -> Traffic:

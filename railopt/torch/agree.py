@@ -20,7 +20,8 @@ from railopt.torch.shared import lost
 __all__ = ["Offer", "agreed", "alike", "differentiable", "gathered", "mark", "same"]
 
 TEXT = 400  # bytes of a sentence that ranks tell each other
-HEADER = 3  # numbers: whether something is wrong, a digest of what rows are, which call it is
+# numbers: whether something is wrong, digests of what rows are and of who is called, which call
+HEADER = 4
 SENDS, SPLITS, COUNTS, NOTHING = range(4)  # calls, by what a rank tells
 CALLS = (" to dispatch", "", " and counts", " to combine")
 
@@ -32,6 +33,7 @@ class Offer(NamedTuple):
     width        bytes of a row
     kind         what rows are, in words: "float32 rows of shape (4,)"; everywhere the same
     problem      what is wrong with the rank's own arguments, "" if nothing
+    made         what the object that is called was made for, in words; everywhere the same
     """
 
     send: list[int]
@@ -39,6 +41,7 @@ class Offer(NamedTuple):
     width: int
     kind: str
     problem: str = ""
+    made: str = ""
 
 
 def differentiable(needed: bool) -> str:
@@ -85,13 +88,7 @@ def texts(group: Any, text: str) -> list[str]:
 def same(group: Any, setup: str, problem: str) -> None:
     """Raise on every rank what is wrong at any, or that two were made differently."""
     _raise_any(texts(group, problem))
-    every = texts(group, setup)
-    for rank, other in enumerate(every):
-        if other != every[0]:
-            raise InputError(
-                f"rank {rank} was made for {printable(other)}, rank 0 for {printable(every[0])}: "
-                f"expected the same everywhere"
-            )
+    _raise_unlike_setups(texts(group, setup), "was")
 
 
 def agreed(group: Any, offer: Offer) -> Ints:
@@ -137,7 +134,7 @@ def _told(group: Any, offer: Offer, call: int, numbers: list[int]) -> Array:
 
     Messages of all calls are of one length: backends end a process where lengths differ.
     """
-    head = [bool(offer.problem), mark(offer.kind), call]
+    head = [bool(offer.problem), mark(offer.kind), mark(offer.made), call]
     message = np.zeros(HEADER + 2 * dist.get_world_size(group), np.int64)
     message[: HEADER + len(numbers)] = [*head, *numbers]
     every = gathered(group, message)
@@ -150,13 +147,24 @@ def _raise_unlike(group: Any, offer: Offer, heads: Array) -> None:
     """Raise what is wrong at any rank, or how two differ; every rank comes here if one does."""
     if heads[:, 0].any():
         _raise_any(texts(group, offer.problem))
+    if (heads[:, 2] != heads[0, 2]).any():
+        _raise_unlike_setups(texts(group, offer.made), "calls what was")
     kinds = texts(group, offer.kind)
     rank = int(np.argmax((heads != heads[0]).any(axis=1)))
     raise InputError(
-        f"rank {rank} has {printable(kinds[rank])}{CALLS[heads[rank, 2]]}, rank 0 "
-        f"{printable(kinds[0])}{CALLS[heads[0, 2]]}: expected the same call, with rows that are "
+        f"rank {rank} has {printable(kinds[rank])}{CALLS[heads[rank, 3]]}, rank 0 "
+        f"{printable(kinds[0])}{CALLS[heads[0, 3]]}: expected the same call, with rows that are "
         f"alike"
     )
+
+
+def _raise_unlike_setups(setups: list[str], verb: str) -> None:
+    for rank, other in enumerate(setups):
+        if other != setups[0]:
+            raise InputError(
+                f"rank {rank} {verb} made for {printable(other)}, rank 0 for "
+                f"{printable(setups[0])}: expected the same everywhere"
+            )
 
 
 def _raise_any(problems: list[str]) -> None:

@@ -88,6 +88,7 @@ class RailAllToAll:
         except Exception as error:  # whatever it is, the other ranks must hear of it
             problem = f"{type(error).__name__}: {error}"
         agree.same(self._all, setup, problem)
+        self._made = setup
 
     @property
     def rank(self) -> int:
@@ -128,14 +129,14 @@ class RailAllToAll:
         `Router.route`.
         """
         if counts is None:
-            counts = agree.agreed(self._all, offer)
+            counts = agree.agreed(self._all, offer._replace(made=self._made))
         route = self._router.route(counts, to_nodes=to_nodes)
         self.last = NicBytes(route.sent * offer.width, route.received * offer.width)
         return route
 
     def confirm(self, offer: agree.Offer) -> None:
         """Raise on every rank what is wrong with the offer of any, or how rows of two differ."""
-        agree.alike(self._all, offer)
+        agree.alike(self._all, offer._replace(made=self._made))
 
     def _known(self, counts: Any, offer: agree.Offer, agree_first: bool) -> Ints:
         """Counts that every rank hands in, held against its own splits and against the others'."""
@@ -144,7 +145,7 @@ class RailAllToAll:
             raise InputError(f"rank {self.rank}: {problem}")
         matrix = np.ascontiguousarray(np.zeros(0) if problem else counts)
         if agree_first:
-            agree.alike(self._all, offer._replace(problem=problem), matrix)
+            agree.alike(self._all, offer._replace(problem=problem, made=self._made), matrix)
         return matrix
 
     def along(self, way: Way, length: int, *tensors: Any) -> tuple[Any, ...]:
@@ -165,6 +166,8 @@ class RailAllToAll:
             problem = (
                 f"input has {_kind(input)}, output {_kind(output)}: expected rows that are alike"
             )
+        if not problem and agree.differentiable(input.requires_grad) and _is_leaf(output):
+            problem = "output is a leaf that needs gradients: rows can't be written into it"
         if problem:
             return agree.Offer([], None, 0, "", problem)
         kind = agree.differentiable(input.requires_grad) + _kind(input)
@@ -174,8 +177,9 @@ class RailAllToAll:
         """Why a tensor can't be sent, in words; "" if it can."""
         if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0:
             return f"{name} is no tensor of at least one dimension"
-        if tensor.is_nested or tensor.layout is not torch.strided:
-            kind = "a nested tensor" if tensor.is_nested else f"of layout {tensor.layout}"
+        if tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided:
+            kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else ""
+            kind = f"a {kind} tensor" if kind else f"of layout {tensor.layout}"
             return f"{name} is {kind}: expected a dense tensor, whose rows are bytes in memory"
         if self._device is not None and tensor.device.type != self._device:
             return f"{name} is on {tensor.device}, its process groups carry {self._device} tensors"
@@ -184,6 +188,11 @@ class RailAllToAll:
         if name == "output" and (tensor.is_conj() or tensor.is_neg()):
             return "output is a conjugated or negated view: rows are written where they lie"
         return ""
+
+
+def _is_leaf(tensor: Any) -> bool:
+    """Whether autograd forbids to write into a tensor."""
+    return bool(tensor.requires_grad and tensor.is_leaf)
 
 
 def _undivided(fabric: Fabric, experts: int | None) -> str:

@@ -19,8 +19,13 @@ __all__ = ["Handle", "WayCarrier", "as_bytes", "carrier_of"]
 
 
 def as_bytes(tensor: Any) -> Any:
-    """uint8 [rows, bytes of a row]: a view of a contiguous tensor."""
-    return tensor.view(tensor.shape[0], tensor.shape[1:].numel()).view(torch.uint8)
+    """uint8 [rows, bytes of a row]: a view of a contiguous tensor.
+
+    By its memory, not its strides: of dimensions of length 1 or 0 these may be anything.
+    """
+    width = tensor.shape[1:].numel() * tensor.element_size()
+    flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+    return flat.view(tensor.shape[0], width)
 
 
 class Handle:

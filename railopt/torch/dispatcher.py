@@ -151,6 +151,7 @@ class TokenDispatcher:
             return agree.Offer([], None, 0, "", problem)
         needed = y.requires_grad or (weighted and dispatched.weights.requires_grad)
         kind = f"y of {y.shape[1]} x {y.dtype} of dispatch {dispatched.trail.number}"
+        kind += "" if weighted else ", not weighted"
         return agree.Offer(
             [], None, y.shape[1] * y.element_size(), agree.differentiable(needed) + kind
         )

@@ -335,6 +335,23 @@ def test_send_on_two_nodes(
     ]
 
 
+@pytest.mark.parametrize("words", [["--iters", "4"], ["--iters", "3", "--adapt", "rates"]])
+def test_ranks_that_would_send_otherwise_are_of_another_run(
+    plan_file: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that runs the plan less often, or plans anew, would leave the others waiting."""
+    names = []
+
+    def carry(plan: Any, sender: str, setting: Any, *rest: Any, **options: Any) -> Any:
+        names.append(setting.run)
+        raise InputError("enough")
+
+    monkeypatch.setattr("railopt.cli.send.carry", carry)
+    for arguments in (["--iters", "3"], words):
+        assert main(["send", str(plan_file), "--sender", "loopback", *arguments]) == 1
+    assert len(set(names)) == 2
+
+
 def test_send_reports_a_rail_that_died_and_goes_on(
     plan_file: Path,
     null_devices: NullLibrary,

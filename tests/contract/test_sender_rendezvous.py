@@ -388,3 +388,27 @@ def test_what_is_sent_is_json(hub: Hub) -> None:
     with dial(hub) as sock:
         (length,) = struct.unpack("!I", sock.recv(4))
         assert json.loads(sock.recv(length))["railopt"] == "rendezvous"
+
+
+@pytest.mark.parametrize("first", ["gather", "goodbye"])
+def test_a_rank_that_says_goodbye_is_announced_to_those_that_wait_for_it(first: str) -> None:
+    """Before they ask or while they wait: nobody waits for the end of a gather's time."""
+    groups = meet(free_port(), size=3)
+    said: list[str] = []
+
+    def waits(group: Group) -> None:
+        with pytest.raises(PeerLost) as lost:
+            group.allgather("here")
+        said.append(str(lost.value))
+
+    leaving = threading.Thread(target=groups[2].close, daemon=True)
+    waiting = [threading.Thread(target=waits, args=(group,), daemon=True) for group in groups[:2]]
+    for thread in [*waiting, leaving] if first == "gather" else [leaving, *waiting]:
+        thread.start()
+        time.sleep(0.1)
+    for thread in waiting:
+        thread.join(20)
+    part(groups[:2])
+    leaving.join(20)
+    assert len(said) == 2
+    assert all("node 2" in text and "left while this rank waited" in text for text in said)

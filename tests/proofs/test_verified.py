@@ -22,10 +22,12 @@ from typing import Any
 
 import pytest
 
-from railopt import check
+from railopt import Certificate, Chunks, Fabric, check, plan
 from railopt.base.errors import BackendError, FormatError, printable
 from railopt.evidence import verified
+from railopt.evidence.certificate import plan_digest
 from railopt.symbolic.search import counterexamples
+from tests.forged import falsehood, forgeries
 from tests.proofs.saying import said
 from tests.unit.test_checker_hostile import CERTIFICATES
 
@@ -33,11 +35,11 @@ kernel = importlib.import_module("railopt.checker")
 ROOT = Path(__file__).resolve().parents[2]
 # whose certificates and plans are recorded where $RAILOPT_RECORD has none of all tests
 RECORDED = [
-    "test_check.py",
-    "test_check_moved.py",
-    "test_check_staged.py",
-    "test_certificate.py",
-    "test_checking.py",
+    "test_checker.py",
+    "test_checker_moved.py",
+    "test_checker_staged.py",
+    "evidence/test_certificate.py",
+    "answers/test_check.py",
     "moe/micro/test_solve.py",
 ]
 MUTANTS = 2400  # at most: three of each certificate where that is fewer, else one of so many
@@ -220,6 +222,41 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
         else:
             damaged[at:at] = damaged[at : at + dice.randrange(1, 30)]
     return bytes(damaged)
+
+
+def test_no_forged_link_is_believed(program: str, tmp_path: Path) -> None:
+    """Certificates of one plan that name another, every field changed alone and in pairs: none is
+    accepted that says something false, and the kernel says the same of each.
+    """
+    records = list(forgeries(tmp_path, values=6, pairs=20, seed=2))
+    files = [tmp_path / f"{number}.json" for number in range(len(records))]
+    for file, record in zip(files, records, strict=True):
+        file.write_text(json.dumps(record))
+    for file, record, answer in zip(files, records, by_program(files), strict=True):
+        verdict = said(kernel.check(file, work=2_000_000))
+        assert differ(verdict, answer) == "", file.read_text()
+        if answer["ok"]:
+            found = falsehood(record, verified._verdict(answer), tmp_path)
+            assert found == "", file.read_text()
+
+
+@pytest.mark.parametrize("gpus", range(1, 14))
+def test_the_usual_order_is_the_kernels(program: str, tmp_path: Path, gpus: int) -> None:
+    """Of a plan that says nothing of its nodes, for up to 13 GPUs and rails."""
+    files = []
+    for rails in range(1, 14):
+        fabric = Fabric.uniform(2, rails, gpus=gpus)
+        chunks = Chunks.from_units(fabric, src_gpu=range(gpus), dst=[1] * gpus, size=[1] * gpus)
+        made = plan(fabric, chunks, "own-nic")
+        made.save(tmp_path / f"{rails}.npz")
+        named = {"file": f"{rails}.npz", "digest": plan_digest(tmp_path / f"{rails}.npz")}
+        proof = Certificate.moved(made, made.makespan, 0, {"kind": "claimed", "by": "nobody"})
+        record = proof.as_dict()
+        del record["assignment"], record["problem"]["units"]
+        record["problem"]["plan"] = named
+        files.append(tmp_path / f"{rails}.json")
+        files[-1].write_text(json.dumps(record))
+    assert assert_agreed(files) == len(files)
 
 
 @pytest.mark.parametrize("name", CERTIFICATES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -317,3 +318,29 @@ def hot() -> tuple[list[int], list[int]]:
 
 def test_bytes_per_nic_are_known_everywhere() -> None:
     assert run(8, hot) == [([16384, 0, 0, 0], [4096] * 4)] * 8
+
+
+def odd_strides() -> list[str]:
+    """Rows of width 1 or 0, whose strides say nothing: forward, backward and into such an
+    output.
+    """
+    railed, wrong = RailAllToAll(TWO_TWO, limit_s=WAIT_S), []
+    rank = dist.get_rank()
+    for shape in ((8, 1), (8, 0), (0, 1), (8, 1, 1)):
+        numel = math.prod(shape)
+        plain = (torch.arange(float(numel)) + 100 * rank).reshape(shape)
+        strides = (1, *[9] * (len(shape) - 1))
+        odd = plain.as_strided(shape, strides).requires_grad_()
+        expected, out = torch.empty(shape), torch.zeros(shape).as_strided(shape, strides)
+        dist.all_to_all_single(expected.view(-1), plain.reshape(-1))
+        found = railed.all_to_all_single(out, odd)
+        if not torch.equal(found, expected):
+            wrong.append(f"{shape}: {found}")
+        found.backward(torch.ones(shape).as_strided(shape, strides))
+        if odd.grad is None or odd.grad.tolist() != torch.ones(shape).tolist():
+            wrong.append(f"{shape}: gradient {odd.grad}")
+    return wrong
+
+
+def test_rows_whose_strides_say_nothing() -> None:
+    assert run(4, odd_strides) == [[]] * 4

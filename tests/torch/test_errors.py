@@ -56,6 +56,12 @@ def bad_calls() -> dict[str, str]:
         "mkldnn": lambda: railed.all_to_all_single(out, ones.to_mkldnn()),
         "nested": lambda: railed.all_to_all_single(out, torch.nested.nested_tensor([ones, ones])),
         "gradients": lambda: railed.all_to_all_single(out, torch.ones(4, requires_grad=True)),
+        "leaf": lambda: railed.all_to_all_single(
+            torch.empty(4, requires_grad=True), torch.ones(4, requires_grad=True)
+        ),
+        "quantized": lambda: railed.all_to_all_single(
+            out, torch.quantize_per_tensor(ones, 0.1, 0, torch.quint8)
+        ),
         "another call": lambda: railed.all_to_all_single(out, ones, counts=COUNTS),
     }
     found = {name: said(on_one, railed, call) for name, call in bad.items()}
@@ -84,6 +90,8 @@ BAD_CALLS = {
     "mkldnn": "rank 1: input is of layout torch._mkldnn: expected a dense tensor",
     "nested": "rank 1: input is a nested tensor: expected a dense tensor",
     "gradients": "rank 1 has differentiable float32 rows of shape (), rank 0 float32 rows of",
+    "leaf": "rank 1: output is a leaf that needs gradients",
+    "quantized": "rank 1: input is a quantized tensor: expected a dense tensor",
     "another call": "rank 1 has float32 rows of shape () and counts, rank 0 float32 rows of shape",
 }
 
@@ -154,6 +162,49 @@ def made_wrongly() -> dict[str, str]:
 def test_ranks_that_are_made_differently_say_so() -> None:
     for found in run(4, made_wrongly):
         assert [name for name, says in MADE_WRONGLY.items() if says not in found[name]] == [], found
+
+
+def other_objects() -> dict[str, str]:
+    """All ranks make the same objects, and rank 1 calls another than the others."""
+    odd = dist.get_rank() == 1
+    slow = FABRIC.degraded({(0, 0): "0.5"})
+    plain, lpt, other = (
+        RailAllToAll(fabric, policy, limit_s=WAIT_S)
+        for fabric, policy in ((FABRIC, "even-excess"), (FABRIC, "lpt"), (slow, "even-excess"))
+    )
+    few, many = (TokenDispatcher(FABRIC, experts, limit_s=WAIT_S) for experts in (8, 16))
+    x, idx, weights = torch.ones(3, 2), torch.arange(6).reshape(3, 2), torch.ones(3, 2)
+    out, ones = torch.empty(4), torch.ones(4)
+
+    def combined() -> None:
+        rows = few.dispatch(x, idx, weights)
+        few.combine(rows.tokens, rows, weighted=not odd)
+
+    calls: dict[str, Callable[[], Any]] = {
+        "policy": lambda: (lpt if odd else plain).all_to_all_single(out, ones),
+        "fabric": lambda: (other if odd else plain).all_to_all_single(out, ones),
+        "counts": lambda: (lpt if odd else plain).all_to_all_single(out, ones, counts=COUNTS),
+        "experts": lambda: (many if odd else few).dispatch(x, idx, weights),
+        "weighted": combined,
+    }
+    found = {name: said(call) for name, call in calls.items()}
+    assert plain.all_to_all_single(out, ones).sum() == 4
+    return found
+
+
+OTHER_OBJECTS = {
+    "policy": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy lpt, ",
+    "fabric": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy even-excess, ",
+    "counts": "rank 1 calls what was made for 2 nodes x 2 GPUs, policy lpt, ",
+    "experts": "rank 1 calls what was made for 2 nodes x 2 GPUs, 16 experts, ",
+    "weighted": "of dispatch 1, not weighted to combine, rank 0 ",
+}
+
+
+def test_ranks_that_call_different_objects_say_so() -> None:
+    for found in run(4, other_objects):
+        wrong = [name for name, says in OTHER_OBJECTS.items() if says not in found[name]]
+        assert wrong == [], found
 
 
 def wrong_counts() -> dict[str, str]:

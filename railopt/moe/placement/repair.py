@@ -138,9 +138,9 @@ def _stepwise(
     goal, left = few.tolerance, INT64_MAX
     if few.moves is not None:
         goal, left = 1.0, few.moves
-    for part, slots in enumerate(made.reshape(parts, -1)):
-        known = np.repeat(on_node[:, part], len(load) // groups)
-        own = np.ascontiguousarray(held[:, part * size : (part + 1) * size])
+    for node, slots in enumerate(made.reshape(parts, -1)):
+        known = np.repeat(on_node[:, node], len(load) // groups)
+        own = np.ascontiguousarray(held[:, node * size : (node + 1) * size])
         inside = np.where(known, load, 0.0)
         if not clean:
             left -= _complete(slots, owner, inside, known, own)

@@ -328,9 +328,9 @@ class Trace:
             atomic_file(path, force=force) as file,
             zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive,
         ):
-            archive.writestr(
-                "header.json", json.dumps(header, sort_keys=True, separators=(",", ":"))
-            )
+            dated = zipfile.ZipInfo("header.json")  # 1980, as numpy's: same content, same bytes
+            text = json.dumps(header, sort_keys=True, separators=(",", ":"))
+            archive.writestr(dated, text, zipfile.ZIP_LZMA)
             for name in sorted(arrays):
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(

@@ -84,6 +84,8 @@ class Group:
             self._lose(f"{names} did not join within the time given{more}")
         elif "lost" in body:
             self._lose(f"{self.names[int(body['lost'])]} died: {printable(body['reason'])}")
+        elif "left" in body:
+            self._lose(f"{self.names[int(body['left'])]} left while this rank waited for it")
         elif "refused" in body:
             self._lose(f"{self.names[0]} ended the connection: {printable(body['refused'])}")
         elif isinstance(body.get("body"), dict):

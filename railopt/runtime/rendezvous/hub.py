@@ -2,8 +2,9 @@
 other of faults.
 
 It relays; it decides nothing. A rank whose connection ends without a goodbye is announced to all
-others at once. Connections that have not proved anything yet are few, live for HELLO_S seconds at
-most, and give way to newer ones: they never keep a rank out.
+others at once; one that says goodbye, to those that wait for it in a gather. Connections that have
+not proved anything yet are few, live for HELLO_S seconds at most, and give way to newer ones: they
+never keep a rank out.
 """
 
 from __future__ import annotations
@@ -191,6 +192,14 @@ class Hub:
             answer = {"gathered": tag, "data": [group[i] for i in range(self.size)]}
             for other in self._ranks:
                 self._tell(other, answer)
+        else:
+            self._say_left(group)
+
+    def _say_left(self, group: dict[int, Any]) -> None:
+        """Tell ranks that wait in a gather of one that has left and will not come."""
+        left = self._gone - set(group)
+        for other in group if left else ():
+            self._tell(other, {"left": min(left)})
 
     def _tell(self, rank: int, body: Body) -> None:
         """To one rank; one that can't be reached is noticed by its own reader."""
@@ -219,6 +228,8 @@ class Hub:
                 self._ranks.pop(rank, None)
             for other in self._ranks if lost else ():
                 self._tell(other, {"lost": rank, "reason": reason})
+            for group in self._gathered.values():
+                self._say_left(group)
             if len(self._gone) == self.size:
                 for other in self._ranks:
                     self._tell(other, {"over": True})

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from heapq import heapreplace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from railopt.checker import (
     Rejected,
     check_certificate,
     completion,
+    fields,
     fraction,
+    integer,
     parsed,
     slowest,
 )
@@ -144,6 +147,8 @@ def replay(record: Record) -> list[str]:
 
 def _wrong(record: Record) -> list[str]:
     value, optimum, problems = REPLAY[record["kind"]](record)
+    if problems:  # what it says of an instance that was found wanting is asked no further
+        return problems
     for name, stated, found in (
         ("value", record["value"], value),
         ("optimum", record["optimum"], optimum),
@@ -179,11 +184,14 @@ def replay_file(name: str, quick: bool = False) -> Result:
 
 
 # ---------------------------------------------------------------- the kinds
+_NO = Fraction(-1)  # the figure of a plan that does not hold
+
+
 def _replay_plan(record: Record) -> tuple[Fraction, Fraction, list[str]]:
-    best, bad, problems = record["best"], record["bad"], []
+    best, bad = record["best"], record["bad"]
     good = check_certificate(best)
     if not (good.ok and good.proved):
-        problems.append(f"the kernel does not prove the optimum: {good.message}")
+        return _NO, _NO, [f"the kernel does not prove the optimum: {good.message}"]
     attained = {key: bad[key] for key in ("assignment", "flow") if key in bad}
     worse = {
         **{k: v for k, v in best.items() if k not in ("assignment", "flow", "best")},
@@ -192,11 +200,11 @@ def _replay_plan(record: Record) -> tuple[Fraction, Fraction, list[str]]:
         "claim": {"bound": best["claim"]["bound"], "value": record["value"], "proved": False},
     }
     shown = check_certificate(worse)
-    if not shown.ok:
-        problems.append(f"the kernel does not find the value: {shown.message}")
+    if not shown.ok or shown.value is None or good.bound is None:
+        return _NO, _NO, [f"the kernel does not find the value: {shown.message}"]
     if "policy" in bad and policy_rails(best["problem"], bad["policy"]) != bad["assignment"]:
-        problems.append(f"{bad['policy']} does not make this assignment")
-    return shown.value or Fraction(-1), good.bound or Fraction(-1), problems
+        return _NO, _NO, [f"{bad['policy']} does not make this assignment"]
+    return shown.value, good.bound, []
 
 
 def policy_rails(problem: Record, policy: str) -> list[int]:
@@ -224,7 +232,9 @@ def _replay_flow(record: Record) -> tuple[Fraction, Fraction, list[str]]:
     """Time of one byte: 1/flow.  The flow respects every capacity; the cut shows that there is no
     larger one.
     """
-    best, bad = record["best"], record["bad"]
+    best, bad = fields(record["best"], "best", "rails scale_up nic"), record["bad"]
+    for name in best:
+        integer(best[name], name, 1)
     direct = fraction(bad["direct"], "direct")
     peers = [fraction(amount, "through_peers") for amount in bad["through_peers"]]
     flow, problems = direct + sum(peers), []
@@ -283,7 +293,8 @@ def _uniform_over_living(record: Record) -> bool:
     for src, dst, rail, amount in zip(
         flow["src"], flow["dst"], flow["rail"], flow["amount"], strict=True
     ):
-        amounts.setdefault((src, dst), {})[rail] = amount
+        each = amounts.setdefault((src, dst), {})
+        each[rail] = each.get(rail, 0) + amount  # a rail may carry a flow in several rows
     return all(
         set(rails)
         == {
@@ -323,8 +334,10 @@ WHERE: dict[str, Callable[[Record], bool]] = {
 def _is_greedy(record: Record) -> bool:
     problem, rails = record["best"]["problem"], record["bad"]["assignment"]
     loads = [0] * problem["rails"]
+    least = loads.copy()  # a heap
     for rail, size in zip(rails, problem["sizes"], strict=True):
-        if loads[rail] != min(loads):
+        if loads[rail] != least[0]:
             return False
         loads[rail] += size
+        heapreplace(least, loads[rail])
     return slowest(loads, [1] * problem["rails"]) == Fraction(record["value"])

@@ -15,6 +15,7 @@ import railopt
 from railopt import Certificate, Chunks, Fabric, Plan, Schedule, Traffic, check, plan, workloads
 from railopt.answers.gap import gap
 from railopt.base.errors import CheckFailed, FormatError, InputError
+from railopt.checker import Verdict
 from railopt.cli.main import main
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import certify, save_certificate
@@ -465,3 +466,113 @@ def test_what_is_no_traffic_is_refused(odd: Any, made: Plan, certificate: Certif
             check(what, odd)
     with pytest.raises(InputError, match="an empty name"):
         check("")
+
+
+@pytest.mark.parametrize("traffic_too", [False, True])
+def test_a_plan_that_is_replaced_while_it_is_checked_gets_no_verdict(
+    made: Plan,
+    traffic: Traffic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    traffic_too: bool,
+) -> None:
+    """One verdict is on one content: what the checker read is what is held against traffic."""
+    other = plan(FABRIC, traffic.chunks("flow"), "round-robin")
+    path = tmp_path / "plan.npz"
+    made.save(path)
+
+    def then_replaced(name: Path) -> Verdict:
+        verdict = railopt.checker.check(name)
+        other.save(path, force=True)
+        return verdict
+
+    monkeypatch.setattr("railopt.answers.check.check_file", then_replaced)
+    with pytest.raises(InputError, match="changed while it was read"):
+        check(path, traffic if traffic_too else None)
+
+
+def test_a_named_plan_that_is_replaced_while_it_is_checked_gets_no_verdict(
+    made: Plan, traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, file = _named(made, tmp_path, monkeypatch)
+    plain = railopt.checker.check_certificate
+
+    def then_replaced(record: Any, folder: Path) -> Verdict:
+        verdict = plain(record, folder)
+        plan(FABRIC, traffic.chunks("flow"), "round-robin").save(file, force=True)
+        return verdict
+
+    assert check(path, traffic).ok
+    monkeypatch.setattr("railopt.answers.check.check_certificate", then_replaced)
+    with pytest.raises(InputError, match="changed while it was read"):
+        check(path, traffic)
+
+
+def _named(made: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A certificate that names its plan's file, and that file."""
+    with monkeypatch.context() as patch:
+        patch.setattr("railopt.evidence.certificate.INLINE", 0)
+        report = gap(made, limit_s=0)
+        return save_certificate(made, report.bracket, folder / "c.json")
+
+
+def test_a_verdict_of_another_reader_must_be_on_the_same_bytes(
+    certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--verified` reads the file itself, before or after it is replaced."""
+    path = tmp_path / "c.json"
+    certificate.save(path)
+    other = tmp_path / "other.json"
+    other.write_text(path.read_text() + " ")
+    found = counterexamples.files()[0]
+    for file, replaced in ((path, other), (found, path)):
+        monkeypatch.setattr("railopt.answers.check.check_verified", railopt.checker.check)
+        if file == path:
+            assert check(file, verified=True).ok
+        monkeypatch.setattr(
+            "railopt.answers.check.check_verified",
+            lambda _, replaced=replaced: railopt.checker.check(replaced),
+        )
+        with pytest.raises(InputError, match="changed while it was checked"):
+            check(file, verified=True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [([4, 1, 1], ""), ([5, 1], "largest flow"), ([4, 2], "more flows")],
+)
+def test_a_certificate_of_chunks_that_are_not_cut_from_the_flows(
+    sizes: list[int], said: str
+) -> None:
+    """The same bytes between nodes and the traffic's name, in chunks of other sizes."""
+    matrix = np.zeros((4, 4), np.int64)
+    matrix[0, 2], matrix[0, 3], matrix[1, 2] = 4, 1, 1
+    traffic, rates = Traffic(matrix, 2), [[1, 1], [1, 1]]
+    problem = {
+        **{"kind": "coupled", "nodes": 2, "rails": 2, "tx": rates, "rx": rates},
+        "chunks": {"src": [0] * len(sizes), "dst": [1] * len(sizes), "size": sizes},
+        "traffic": traffic.digest,
+    }
+    word = {"kind": "claimed", "by": "nobody"}
+    verdict = check(Certificate(problem, Fraction(0), word), traffic)
+    assert verdict.ok == (not said)
+    assert said in verdict.message
+
+
+def test_a_traffic_that_a_certificate_names_is_compared_whatever_its_kind(
+    made: Plan, traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = _named(made, tmp_path, monkeypatch)
+    named = Certificate.load(path)
+    assert named.traffic is not None
+    rates = {"tx": FABRIC.tx.tolist(), "rx": FABRIC.rx.tolist()}
+    problem = {"kind": "fluid", **rates, "demand": traffic.node_matrix.tolist()}
+    word = {"kind": "claimed", "by": "nobody"}
+    fluid = Certificate({**problem, "traffic": named.traffic}, Fraction(0), word)
+    for right in (named, fluid):
+        wrong = replace(right, problem={**right.problem, "traffic": "0" * 32})
+        for certificate, holds in ((right, True), (wrong, False)):
+            certificate.save(path, force=True)
+            verdict = check(path, traffic)
+            assert verdict.ok == holds, verdict.message
+            assert holds or "names another traffic" in verdict.message

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from railopt.base.arrays import (
     check_targets,
     frozen,
     read_text,
+    save_npz,
     total,
     whole_number,
     write_atomic,
@@ -219,3 +221,16 @@ def test_keys_are_ordered_with_equal_ones_as_they_are(most: int) -> None:
     keys[500:600], keys[-1] = keys[:100], most
     np.testing.assert_array_equal(by_key(keys), sorted(range(1000), key=keys.tolist().__getitem__))
     assert by_key(keys[:0]).shape == (0,)
+
+
+def test_the_same_content_saved_twice_is_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the day: an archive's members carry no date."""
+    files = []
+    for day in (1, 400):
+        now = time.gmtime(86_400 * (365 * 20 + day))
+        monkeypatch.setattr("time.localtime", lambda *_, now=now: now)
+        files.append(tmp_path / f"{day}.npz")
+        save_npz(files[-1], "plan", {"policy": "lpt"}, {"rail": np.arange(5)})
+    assert files[0].read_bytes() == files[1].read_bytes()

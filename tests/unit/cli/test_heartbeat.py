@@ -17,13 +17,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def said(stream: io.StringIO, command: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def said(
+    stream: io.StringIO, command: str, monkeypatch: pytest.MonkeyPatch, wait_s: float = 20
+) -> str:
     """What is printed while a command is at `plan 1 of 3` for a while, and after it."""
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(beat, "EVERY_S", 0.02)
     with heartbeat(command):
         stage("plan 1 of 3")
-        deadline = time.monotonic() + (20 if stream.isatty() and command != "sweep" else 0.1)
+        deadline = time.monotonic() + wait_s
         while "\n" not in stream.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)
     time.sleep(0.05)
@@ -38,8 +40,13 @@ def test_a_terminal_shows_command_stage_and_time(monkeypatch: pytest.MonkeyPatch
     assert set(lines) == {"place: plan 1 of 3, 0 s"}
 
 
+def test_a_log_says_seldom_that_a_command_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beat, "LONG_S", 0.05)
+    assert said(io.StringIO(), "place", monkeypatch).splitlines()[0] == "place: plan 1 of 3, 0 s"
+
+
 @pytest.mark.parametrize(("stream", "command"), [(io.StringIO(), "place"), (Terminal(), "sweep")])
-def test_nothing_is_said_in_a_log_or_beside_a_counter(
+def test_nothing_is_said_of_a_short_command_or_beside_a_counter(
     stream: io.StringIO, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert said(stream, command, monkeypatch) == ""
+    assert said(stream, command, monkeypatch, wait_s=0.1) == ""

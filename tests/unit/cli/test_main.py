@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -356,6 +357,19 @@ def test_an_output_that_takes_no_more_is_no_traceback(target: str) -> None:
     if target != "closed":
         assert ran.returncode == 1
         assert "No space left on device" in ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["--version", "plan --help"])
+def test_help_that_can_not_be_written_is_an_error(words: str, unbuffered: str) -> None:
+    command = f"{sys.executable} -m railopt {words} > /dev/full"
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    ran = subprocess.run(
+        command, shell=True, capture_output=True, text=True, check=False, env=environ
+    )
+    assert ran.returncode == 1
+    assert ran.stderr == "railopt: error: No space left on device\n"
 
 
 def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:

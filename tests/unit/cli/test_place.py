@@ -336,7 +336,7 @@ def test_times_of_training_are_not_given_for_serving(
         (["--sglang", "absent/x.json"], "does not exist"),
         (["--force"], "--force can't do anything without --sglang"),
         (["--planner", "contiguous", "--decay", "1"], "--decay can't do anything"),
-        (["--planner", "contiguous", "--replicas", "8"], "and no file for a server"),
+        (["--planner", "contiguous", "--replicas", "8"], "without --sglang"),
         (["--active", ","], "expected one or more"),
         (["--planner", "optimal", "--active", "0"], "places on all GPUs"),
         (["--costs", "fabric"], "--costs can't do anything with --planner pro-prophet"),

@@ -382,3 +382,46 @@ def test_fuzzed_specs_are_read_or_refused() -> None:
             refused.append(str(error))
     assert made > 100
     assert all(line.isprintable() and len(line) < 500 for line in refused)
+
+
+def test_flows_are_those_between_nodes_whatever_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = workloads.zipf(Fabric.uniform(4, 2, gpus=3), skew=1.5, seed=1)
+    bytes_ = traffic.bytes.copy()
+    bytes_[::2, 1] = 0
+    traffic = Traffic(bytes_, 4)
+    node = np.arange(12) // 3
+    expected = [
+        (i, j, bytes_[i, j])
+        for i in range(12)
+        for j in range(12)
+        if node[i] != node[j] and bytes_[i, j]
+    ]
+    for block in (1, 30, 1 << 22):
+        monkeypatch.setattr("railopt.model.traffic.BLOCK", block)
+        assert list(zip(*traffic.flows(), strict=True)) == expected
+        assert len(traffic.chunks("flow")) == len(expected)
+
+
+@pytest.mark.parametrize(("cap", "said"), [("flow", "fewer nodes"), (1, "fewer nodes")])
+def test_more_flows_than_chunks_are_refused_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch, cap: str | int, said: str
+) -> None:
+    traffic = workloads.uniform(FABRIC)
+    monkeypatch.setattr("railopt.model.chunks.MAX_CHUNKS", 5)
+    with pytest.raises(InputError, match=said):
+        traffic.chunks(cap)
+    monkeypatch.setattr("railopt.model.traffic.BLOCK", 1)
+    monkeypatch.setattr(Traffic, "flows", lambda self: pytest.fail("room for all flows"))
+    with pytest.raises(InputError, match=said):
+        traffic.chunks(cap)
+
+
+def test_the_size_that_is_advised_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = workloads.zipf(FABRIC, skew=1.2, seed=1)
+    flows = len(traffic.flows()[0])
+    for most in (flows, flows + 1, flows + 7, 2 * flows):
+        monkeypatch.setattr("railopt.model.chunks.MAX_CHUNKS", most)
+        with pytest.raises(InputError, match="larger chunks") as refused:
+            traffic.chunks(1)
+        advised = str(refused.value).split("e.g. of ")[1].split(" (")[0]
+        assert len(traffic.chunks(advised.replace(" ", ""))) <= most

@@ -384,9 +384,18 @@ def test_figures_show_the_rows_numbers(folder: Path) -> None:
     assert figures.INK not in text
 
 
-def test_an_empty_folder_still_makes_a_page(empty: Path, tmp_path: Path, railopt_cli: Cli) -> None:
-    assert railopt_cli("report", empty, "-o", tmp_path / "r.html").code == 0
-    assert "0 instances" in (tmp_path / "r.html").read_text()
+@pytest.mark.parametrize("rows", ["", "torn\n"])
+@pytest.mark.parametrize("command", ["report", "results"])
+def test_without_a_good_row_nothing_is_made(
+    tmp_path: Path, railopt_cli: Cli, command: str, rows: str
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(rows)
+    saved = tmp_path / "r.html" if command == "report" else tmp_path / "r.csv"
+    option = "-o" if command == "report" else "--export"
+    ran = railopt_cli(command, tmp_path / "rows.jsonl", option, saved)
+    assert ran.code == 1
+    assert "no good row" in ran.err
+    assert not saved.exists()
 
 
 def test_what_tells_instances_apart_is_a_column(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,17 @@ UNLIKE = {**FOUR, "problem": {**FOUR["problem"], "tx": [[1, 3], [3, 3]], "rx": [
         (forged("T9-slow-nic-n2.json", *slow(1, 4), "1/2", "1/5", "1/5"), "one NIC at 1/2"),
         (forged("T9-dead-rail-elsewhere.json", *slow(1, 2), "1/2", "1/3", "1/3"), "one NIC at 0"),
         (forged("T9-different-rails.json", *slow(1, 2), "1/2", "1/3", "1/3"), "dead NICs"),
+        (
+            forged(
+                "T6-graham-n2.json",
+                MEET,
+                {"policy": "lpt", "assignment": [0, 0]},
+                *("2", "1", "1"),
+            ),
+            "one list of sizes",
+        ),
     ],
-    ids=["T2", "T8b", "T4e", "T9b", "T9d", "T9e"],
+    ids=["T2", "T8b", "T4e", "T9b", "T9d", "T9e", "T6a"],
 )
 def test_an_instance_that_a_claim_is_not_about_refutes_nothing(
     record: dict[str, Any], said: str
@@ -104,3 +114,89 @@ def test_fasts_printed_bound_falls_for_three_gpus_but_not_for_one_server_or_two_
         "T10-fast-theorem3-n3-m3.json", {**vars(alone), "stages": [1, 39]}, {}, *figures
     )
     assert replay(record) == ["it can't be replayed: servers: 1 is not a whole number in its range"]
+
+
+def changed(name: str, *path: Any) -> dict[str, Any]:
+    """A committed counterexample with one thing changed: the last of `path` is put there."""
+    record: dict[str, Any] = json.loads(
+        (proofs_folder() / "counterexamples" / name).read_text(encoding="utf-8")
+    )
+    *way, key, value = path
+    at: Any = record
+    for step in way:
+        at = at[step]
+    at[key] = value
+    return record
+
+
+def test_what_the_kernel_finds_fault_with_is_asked_no_further() -> None:
+    """As many nodes as are never counted: the file takes no time and no memory."""
+    record = changed("T8-unequal-sizes.json", "best", "problem", "nodes", 1 << 70)
+    (problem,) = replay(record)
+    assert "does not prove the optimum" in problem
+
+
+def test_a_flow_in_several_rows_of_one_rail_is_their_sum() -> None:
+    """Three quarters on rail 0 are not uniform, whatever the last of its rows says."""
+    name = "T9-dead-rail-elsewhere.json"
+    rows = {"src": [0, 2, 2, 2], "dst": [1, 1, 1, 1], "rail": [1, 0, 0, 1], "amount": [4, 2, 1, 1]}
+    record = changed(name, "bad", "flow", {"unit": 4, **rows})
+    record.update(value="5/4")
+    assert replay(record) == ["uniform over the rails alive at both ends: not so"]
+    rows["amount"] = [4, 1, 1, 2]
+    record = changed(name, "bad", "flow", {"unit": 4, **rows})
+    assert replay(record) == []
+
+
+@pytest.mark.parametrize("value", [3.0, True, 0, "3", None])
+def test_figures_of_a_hot_gpu_are_whole_numbers(value: Any) -> None:
+    assert replay(changed("T10-hot-gpu-n3.json", "best", "scale_up", value))
+
+
+def uniform_twice(record: dict[str, Any]) -> bool:
+    """The hypothesis about uniform flows, by another road: fractions of what a pair sends, from
+    the file's numbers alone.
+    """
+    problem, flow_ = record["best"]["problem"], record["bad"]["flow"]
+    shares: dict[tuple[int, int, int], int] = {}
+    for row in zip(*(flow_[key] for key in ("src", "dst", "rail", "amount")), strict=True):
+        shares[row[:3]] = shares.get(row[:3], 0) + row[3]
+    for k, row in enumerate(problem["demand"]):
+        for f, bytes_ in enumerate(row):
+            live = [n for n in range(2) if problem["tx"][k][n] and problem["rx"][f][n]]
+            each = [Fraction(shares.get((k, f, n), 0), flow_["unit"]) for n in live]
+            if bytes_ and each != [Fraction(bytes_, len(live))] * len(live):
+                return False
+    return True
+
+
+def test_forgeries_of_several_fields_at_once() -> None:
+    """Rows of the bad flow split, moved between rails and added, its unit and the figures fitted to
+    it: whatever is accepted is uniform.
+    """
+    dice, accepted = random.Random(1), 0
+    committed = read(proofs_folder() / "counterexamples" / "T9-dead-rail-elsewhere.json")
+    for _ in range(400):
+        unit = dice.choice([2, 4, 6, 12])
+        rows = []
+        for src, rails in ((0, [1]), (2, [0, 1])):
+            left = unit
+            while left:
+                part = left if dice.random() < 0.3 else dice.randint(1, left)
+                rows.append((src, 1, dice.choice(rails), part))
+                left -= part
+        dice.shuffle(rows)
+        columns = dict(
+            zip(("src", "dst", "rail", "amount"), map(list, zip(*rows, strict=True)), strict=True)
+        )
+        taken = [sum(row[3] for row in rows if row[2] == n) for n in range(2)]
+        record = {
+            **committed,
+            "bad": {"flow": {"unit": unit, **columns}},
+            "value": str(Fraction(max(taken), unit)),
+        }
+        if not replay(record):
+            accepted += 1
+            assert uniform_twice(record)
+            assert Fraction(record["value"]) == Fraction(3, 2)
+    assert accepted > 5

@@ -78,6 +78,18 @@ def test_a_trace_survives_its_file(tmp_path: Path) -> None:
     assert not again.counts.flags.writeable
 
 
+def test_a_trace_saved_twice_is_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, files = small(), []
+    for year in (1990, 2030):
+        now = (year, 1, 1, 0, 0, 0, 0, 1, 0)
+        monkeypatch.setattr("time.localtime", lambda *_, now=now: now)
+        files.append(tmp_path / f"{year}.npz")
+        trace.save(files[-1])
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
 def test_a_changed_or_cut_file_is_refused(tmp_path: Path) -> None:
     small().save(tmp_path / "t.npz")
     data = (tmp_path / "t.npz").read_bytes()
