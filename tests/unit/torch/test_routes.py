@@ -215,9 +215,9 @@ def test_no_allocation_grows_with_calls() -> None:
     rng = np.random.default_rng(7)
     some = [rng.integers(0, 200, (8, 8)) for _ in range(20)]
     blocks = []
-    for _ in range(3):  # the first settles what others have begun
+    for _ in range(4):  # the first two settle what others have begun, and compile what pays
         for _, counts in product(range(20), some):
             router.route(counts)
         gc.collect()
         blocks.append(sys.getallocatedblocks())
-    assert blocks[2] - blocks[1] < 200  # of 400 calls
+    assert blocks[3] - blocks[2] < 200  # of 400 calls
