@@ -124,7 +124,7 @@ def carry(
             mine = carrier.carry(present)
             reports = _all(carrier, mine, links)
             reports[config.launch.rank if len(reports) > 1 else 0] = (
-                mine  # with its links in any world
+                mine  # with all links
             )
             if every or not kept:
                 kept.append(reports)
