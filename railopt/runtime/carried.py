@@ -122,13 +122,13 @@ def carry(
         replans, present = [], plan
         for run in range(1, iters + 1):
             mine = carrier.carry(present)
-            told = _all(carrier, mine, links)
-            told[config.launch.rank if len(told) > 1 else 0] = mine  # with its links in any world
+            reports = _all(carrier, mine, links)
+            reports[config.launch.rank if len(reports) > 1 else 0] = mine  # with all links
             if every or not kept:
-                kept.append(told)
+                kept.append(reports)
             else:
-                kept[0] = _folded(kept[0], told, run)
-            if adapter is not None and adapter.learn(present, told) and run < iters:
+                kept[0] = _folded(kept[0], reports, run)
+            if adapter is not None and adapter.learn(present, reports) and run < iters:
                 present = adapter.plan(present)
                 replans.append(AdaptedPlan(run, present))
                 config.say(f"after run {run} the plan is made again: {adapter.changes()}")
