@@ -13,7 +13,7 @@ pivots.  Rows have a unit column each, their slack, which is 0 in an equation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,9 +23,6 @@ from railopt.base.arrays import Floats
 from railopt.base.errors import NotProved
 from railopt.base.extras import installed
 from railopt.solver.rational import Factors, Number, divide
-
-PATIENCE = 200  # pivots by the best-looking choice, before the first one, which can't cycle
-REFRESH = 32  # pivots after which a basis is factored anew
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class LinearProgram:
     equation: Sequence[bool]
 
 
-class Seen(NamedTuple):
+class FloatOptimum(NamedTuple):
     """An optimum as a solver sees it in floats: the basic variables, as `optimum` takes them, and
     the prices of the rows; whether it says that it is one.
     """
@@ -81,13 +78,13 @@ def guess(
     row_unit: Sequence[float] | Floats,
     *,
     limit_s: float | None = None,
-) -> Seen:
+) -> FloatOptimum:
     """The optimum as GLOP sees it in floats, whose basic variables `optimum` goes on from; without
     OR-Tools nothing is known, and `optimum` begins with the slacks.
 
     x_unit, row_unit   what x[j] and row i are counted in there, so that numbers are near 1
     """
-    unseen = Seen([], np.zeros(len(program.right)), optimal=False)
+    unseen = FloatOptimum([], np.zeros(len(program.right)), optimal=False)
     if not installed("ortools") or (limit_s is not None and limit_s <= 0):
         return unseen
     from ortools.linear_solver import pywraplp
@@ -113,15 +110,15 @@ def guess(
         return unseen
     basic = [j for j, v in enumerate([*variables, *rows]) if v.basis_status() == solver.BASIC]
     price = np.array([row.dual_value() for row in rows])
-    return Seen(basic, price * cost_unit / np.asarray(row_unit), status == solver.OPTIMAL)
+    return FloatOptimum(basic, price * cost_unit / np.asarray(row_unit), status == solver.OPTIMAL)
 
 
 class _Tableau:
-    """The simplex method at one of its bases.
+    """The simplex method at one of its bases.  The first variable that may enter or leave does
+    (Bland's rule), so that it never goes round in circles.
 
     cost     of every variable, slacks included
     basis    of each row, the variable that stands for it;  values: what that variable is
-    etas     (row, direction): the pivots since the basis was factored
     """
 
     def __init__(
@@ -139,7 +136,6 @@ class _Tableau:
         slacks = [j - self.count for j in chosen if j >= self.count]
         self.factors = Factors(len(self.program.right), columns, slacks)
         self.basis = [self.count + i if j is None else j for i, j in enumerate(self.factors.holds)]
-        self.etas: list[tuple[int, list[Number]]] = []
         self.values = self.factors.solve(self.program.right)
 
     def make_feasible(self) -> None:
@@ -152,19 +148,12 @@ class _Tableau:
         for j in self._outside():
             self.cost[j] -= min(0, self._reduced(j, prices))
         while rows := self._infeasible():
-            row = self._pick(rows, lambda i: -_size(self.values[i]))
-            self._pivot(row, self._entering(row))
+            self._pivot(rows[0], self._entering(rows[0]))
         self.cost = true
 
     def make_optimal(self) -> None:
         """The primal method."""
-        while True:
-            prices = self._prices()
-            reduced = {j: self._reduced(j, prices) for j in self._outside()}
-            paying = [j for j, cost in reduced.items() if cost < 0]
-            if not paying:
-                return
-            entering = self._pick(paying, reduced.__getitem__)
+        while (entering := self._paying()) is not None:
             self._pivot(self._leaving(self._direction(entering)), entering)
 
     def answer(self) -> Vertex:
@@ -174,11 +163,10 @@ class _Tableau:
                 x[j] = value
         return Vertex(x, self._prices(), self.pivots)
 
-    def _pick(self, choices: list[int], worst: Callable[[int], Number]) -> int:
-        """The choice that looks best, or, when that may go round in circles, the first variable
-        (Bland's rule).
-        """
-        return min(choices, key=worst) if self.pivots < PATIENCE else choices[0]
+    def _paying(self) -> int | None:
+        """The first variable outside the basis that costs less than the rows pay for it."""
+        prices = self._prices()
+        return next((j for j in self._outside() if self._reduced(j, prices) < 0), None)
 
     def _infeasible(self) -> list[int]:
         """Rows whose variable is below 0, or not 0 though it must be; first variables first."""
@@ -195,7 +183,7 @@ class _Tableau:
         """
         sign = 1 if self.values[row] < 0 else -1
         prices = self._prices()
-        weights = self._solve_transposed([int(i == row) for i in range(len(self.basis))])
+        weights = self.factors.solve_transposed([int(i == row) for i in range(len(self.basis))])
         best, entering = None, -1
         for j in self._outside():
             mends = -sign * self._times(j, weights)
@@ -225,26 +213,18 @@ class _Tableau:
             raise NotProved(
                 f"the time was up after {self.pivots} pivots of an exact simplex method"
             )
-        direction = self._direction(entering)
-        step = divide(self.values[row], direction[row])
-        for i, change in enumerate(direction):
-            if change:
-                self.values[i] -= step * change
-        self.values[row], self.basis[row] = step, entering
-        self.etas.append((row, direction))
         self.pivots += 1
-        if len(self.etas) == REFRESH:
-            self._factor(self.basis)
+        self._factor([*self.basis[:row], entering, *self.basis[row + 1 :]])
 
     def _direction(self, j: int) -> list[Number]:
         """How much each basic variable falls for a unit of x[j]."""
         column: list[Number] = [0] * len(self.basis)
         for i, value in self._entries(j):
             column[i] = value
-        return self._solve(column)
+        return self.factors.solve(column)
 
     def _prices(self) -> list[Number]:
-        return self._solve_transposed([self.cost[j] for j in self.basis])
+        return self.factors.solve_transposed([self.cost[j] for j in self.basis])
 
     def _reduced(self, j: int, prices: Sequence[Number]) -> Number:
         """What a unit of a variable costs, less what the rows pay for it."""
@@ -266,30 +246,6 @@ class _Tableau:
         for j in range(len(self.cost)):
             if j not in inside and not self._must_be_zero(j):
                 yield j
-
-    def _solve(self, right: Sequence[Number]) -> list[Number]:
-        """A number for each row, so that the basic columns times the numbers are `right`."""
-        result = self.factors.solve(right)
-        for row, direction in self.etas:
-            if result[row]:
-                step = divide(result[row], direction[row])
-                for i, change in enumerate(direction):
-                    if change:
-                        result[i] -= change * step
-                result[row] = step
-        return result
-
-    def _solve_transposed(self, right: Sequence[Number]) -> list[Number]:
-        """A number for each row, so that the numbers times the column of row i are right[i]."""
-        result = list(right)
-        for row, direction in reversed(self.etas):
-            rest = sum(
-                change * value
-                for i, (change, value) in enumerate(zip(direction, result, strict=True))
-                if i != row and change and value
-            )
-            result[row] = divide(result[row] - rest, direction[row])
-        return self.factors.solve_transposed(result)
 
 
 def _size(number: Number) -> Number:

@@ -4,17 +4,17 @@
 solve.py           sizes and speeds to units and ticks            outcome.py  what is known then
 steps.py           the pipeline: bounds and values by rising cost until they meet
 state.py           the best bound and assignment so far           deadline.py when it has to end
-apart.py           jobs too large to share a rail, and what is then left
 filling.py         steps that look for an assignment at the bound
 prices.py          steps that ask the configuration LP
-remainders.py      mostly one size, the cap of cut traffic: rails filled by the few others
 
 values.py          LPT, MULTIFIT, differencing, LPT by counts
-fill.py            optimal re-splits of two rails, perfect filling
+fill.py            optimal re-splits of two rails, random filling
 subsets.py         subset sums by meeting in the middle
-dual.py            L2, Fekete-Schepers, the exact knapsack: integer weights that refute a capacity
+dual.py            the exact knapsack: integer weights that refute a capacity
 lp.py              the configuration LP by column generation: prices as weights, and dives
 window.py          the sets of jobs that can be one rail's load
 cover.py           exact cover of all jobs with such sets
 exact.py           a capacity decided with these two
+remainders.py      mostly one size, the cap of cut traffic: rails filled by the few others (for the
+                   coupled solver)
 """

@@ -6,8 +6,7 @@ combination is met twice.  Nor is one tried that could be fuller with another jo
 place of a smaller one, when it is the only load left to carry the job branched on: if there is a
 cover with it, there is one with the fuller load, met here or with a load that failed before.
 
-numba caches by file: after a change here, remove the caches of fill.py, which has this code
-inlined.
+numba caches by file: after a change here, remove the caches of fill.py, which inlines this code.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FOUND, REFUTED, GAVE_UP = 1, 0, -1
 NEVER = np.int64(1) << np.int64(62)  # more than any load wastes
 
 
-class Loads(NamedTuple):
+class CoverLoads(NamedTuple):
     """The loads to choose from, by rising cost: what all loads of a cover may take together of some
     budget, such as what all rails may waste.
 
@@ -92,7 +91,7 @@ def popcount(x: Any) -> Any:
 
 
 @part
-def masks_of(loads: Loads) -> Masks:
+def masks_of(loads: CoverLoads) -> Masks:
     """The masks of a list of loads."""
     table, counts = loads.table, loads.counts
     words = (table.shape[0] + 63) // 64
@@ -138,7 +137,7 @@ def loose_loads(sizes: Array, table: Array, wastes: Array) -> Array:
 
 
 @part
-def stack_of(loads: Loads, budget: int) -> Stack:
+def stack_of(loads: CoverLoads, budget: int) -> Stack:
     """An empty branch: all loads usable, all jobs left, all rails free."""
     number, levels = loads.table.shape[0], loads.rails.sum() + 1
     words = (number + 63) // 64
@@ -208,7 +207,7 @@ def could_be_fuller(sizes: Array, load: Array, keep: int, left: Array, waste: in
 
 
 @part
-def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> None:
+def descend(loads: CoverLoads, masks: Masks, stack: Stack, level: int, load: int) -> None:
     """Choose a load: what is usable and free at the next level, whose `left` is known; afterwards
     the load is not usable at this level any more.
     """
@@ -236,7 +235,7 @@ def descend(loads: Loads, masks: Masks, stack: Stack, level: int, load: int) -> 
 
 
 @kernel
-def search(loads: Loads, budget: int, max_steps: int, chosen: Array) -> tuple[int, int]:
+def search(loads: CoverLoads, budget: int, max_steps: int, chosen: Array) -> tuple[int, int]:
     """(FOUND, REFUTED or GAVE_UP, nodes); `chosen` int64 [sum(rails)] gets the loads of a cover, -1
     for an idle rail.
 

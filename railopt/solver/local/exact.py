@@ -5,25 +5,23 @@ See `window` and `cover`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isqrt
 
 import numpy as np
 
 from railopt.base.arrays import Ints
-from railopt.solver.local.cover import FOUND, GAVE_UP, REFUTED, Loads, search
+from railopt.solver.local.cover import FOUND, GAVE_UP, REFUTED, CoverLoads, search
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.dual import PRICING_NODES, heaviest_load
 from railopt.solver.local.fill import on_rails, spread
 from railopt.solver.local.outcome import Witness
-from railopt.solver.local.state import LARGEST, State
+from railopt.solver.local.state import LocalState
 from railopt.solver.local.window import (
     Bounds,
     Half,
     classed,
     codes_fit,
     count_heavy,
-    count_window,
     interleaved,
     list_loads,
     sums_and_codes,
@@ -35,26 +33,9 @@ SETS_A_SECOND = 9_000_000  # listed
 STEPS_A_SECOND = 3e9  # of the cover's search
 
 
-@dataclass(frozen=True)
-class Decision:
-    """`status` FOUND (with an assignment), REFUTED or GAVE_UP."""
-
-    status: int
-    assignment: Ints | None
-    nodes: int
-
-
-def cover_witness(weights: list[list[int]] | None = None) -> Witness:
-    """That no cover exists: the kernel searches anew, in the order of [size in bytes, weight] if
-    given, and over no more than the loads that these weights leave.
-    """
-    return {"kind": "cover"} if weights is None else {"kind": "cover", "weights": weights}
-
-
 class Windows:
     """The halves of all sets of jobs of at most the largest of `capacities` int64 [rails], for
-    sizes int64 [n] in descending order; `usable` unless there are more than `half` of them, or
-    sums that could wrap.
+    sizes int64 [n] in descending order; `usable` unless there are more than `half` of them.
 
     With weights of the types, only loads are used that weigh enough: all loads together weigh what
     all jobs weigh, so none may fall short of the heaviest of its rail by more than all may together
@@ -67,7 +48,7 @@ class Windows:
         self.weights = np.zeros(len(self.types), np.int64)
         middle = (len(self.types) + 1) // 2
         self.halves: list[Half] = []
-        self.usable = sum(capacities.tolist()) < LARGEST and bool(codes_fit(self.counts))
+        self.usable = bool(codes_fit(self.counts))
         if self.usable:
             for part in (slice(middle), slice(middle, None)):
                 found = sums_and_codes(self.types[part], self.counts[part], high, half)
@@ -104,32 +85,26 @@ class Windows:
                 break
         return found
 
-    def between(self, low: int, high: int, limit: int) -> int:
-        """How many sets of jobs have a sum in [low, high]; counts no further than `limit`."""
-        left, right = self.halves
-        return int(count_window(left.sums, right.sums, max(low, 0), high, limit))
-
-    def decide(self, capacities: Ints, limit: int, max_steps: int) -> Decision:
-        """Search for an assignment within capacities int64 [rails]; gives up where they have more
-        than `limit` loads.
+    def decide(self, capacities: Ints, limit: int, max_steps: int) -> tuple[int, Ints]:
+        """(FOUND, REFUTED or GAVE_UP; an assignment int64 [n] where FOUND) within capacities int64
+        [rails]; gives up where they have more than `limit` loads.
         """
+        assignment = np.zeros(len(self.sizes), np.int64)
         bounds = self._bounds(capacities)
         if bounds is None:
-            return Decision(GAVE_UP, None, 0)
+            return GAVE_UP, assignment
         few, costs, wastes, classes, table = list_loads(*self.halves, self.counts, bounds, limit)
         if not few:
-            return Decision(GAVE_UP, None, 0)
+            return GAVE_UP, assignment
         _, rails, class_of = classed(capacities)
         chosen = np.full(len(capacities), -1, np.int64)
-        loads = Loads(self.types, self.counts, table, costs, wastes, classes, rails)
+        loads = CoverLoads(self.types, self.counts, table, costs, wastes, classes, rails)
         budget = bounds.spare if self.sifted else bounds.slack
-        status, nodes = search(loads, budget, max_steps, chosen)
-        if status != FOUND:
-            return Decision(status, None, nodes)
-        assignment = np.zeros(len(self.sizes), np.int64)
-        load_of = on_rails(chosen, classes, class_of)
-        spread(self.sizes, self.types, table, load_of, assignment)
-        return Decision(status, assignment, nodes)
+        status, _ = search(loads, budget, max_steps, chosen)
+        if status == FOUND:
+            load_of = on_rails(chosen, classes, class_of)
+            spread(self.sizes, self.types, table, load_of, assignment)
+        return status, assignment
 
     def _bounds(self, capacities: Ints) -> Bounds | None:
         """Of the loads of rails of these capacities; None where a knapsack takes too long."""
@@ -144,16 +119,18 @@ class Windows:
         return Bounds(distinct, slack, heaviest, int(rails @ heaviest - self.weights @ self.counts))
 
     def witness(self, unit: int) -> Witness:
-        """That capacities are refuted; sizes are in units of so many bytes.  Weights are listed by
-        falling size: the kernel searches in this order, and large jobs have the fewest loads.
+        """That no cover exists; sizes are in units of so many bytes.  The kernel searches anew, in
+        the order of the weights and over no more than the loads that they leave; they are listed by
+        falling size, since large jobs have the fewest loads.
         """
         if not self.sifted:
-            return cover_witness()
+            return {"kind": "cover"}
         by_size = np.argsort(-self.types)
-        pairs = zip(
-            (self.types[by_size] * unit).tolist(), self.weights[by_size].tolist(), strict=True
-        )
-        return cover_witness([[size, weight] for size, weight in pairs])
+        sizes, weights = (self.types[by_size] * unit).tolist(), self.weights[by_size].tolist()
+        return {
+            "kind": "cover",
+            "weights": [list(pair) for pair in zip(sizes, weights, strict=True)],
+        }
 
 
 def affordable_half(most: int, deadline: Deadline) -> int:
@@ -162,57 +139,42 @@ def affordable_half(most: int, deadline: Deadline) -> int:
 
 
 def decide_times(
-    state: State,
+    state: LocalState,
     windows: Windows,
     limit: int,
     steps: int,
-    bisect: bool = True,
     sift: Callable[[int], None] | None = None,
 ) -> None:
-    """Decide times between bound and value: as far up as `limit` loads allow; by bisection where
-    that takes too long, or an assignment is found.
+    """Decide times between bound and value, as far up as `limit` loads allow; half as far from the
+    bound where that takes more than `steps`, or an assignment is found.
 
     `sift` sifts the windows for a time: asked for the last before the value, which is the one to
     be shown impossible.
     """
     ceiling, by = state.value - 1, "sifted cover" if windows.sifted else "exact cover"
     while not state.over():
-        ceiling = min(ceiling, state.value - 1)
         time = latest(state, windows, ceiling, limit)
         if time < state.bound:
             return
         if sift is not None and time == state.value - 1:
             sift(time)
         affordable = state.deadline.afford(steps, STEPS_A_SECOND)
-        decision = windows.decide(state.capacities(time), limit, affordable)
-        if decision.status == FOUND and decision.assignment is not None:
-            before = state.value
-            state.improve(decision.assignment, by)
-            if 8 * (before - state.value) > before - state.bound and nearly_optimal(state):
-                ceiling = state.value - 1
-            else:  # small steps down would take long: halve the gap
-                ceiling = (state.bound + state.value) // 2
-        elif decision.status == REFUTED:
+        status, assignment = windows.decide(state.capacities(time), limit, affordable)
+        if status == FOUND:
+            state.improve(assignment, by)
+            ceiling = (state.bound + state.value) // 2
+        elif status == REFUTED:
             state.refuted(time, windows.witness(state.unit), by)
             if time < ceiling:  # little later there are too many loads
                 return
             ceiling = state.value - 1
-        elif bisect and time > state.bound:
+        elif time > state.bound:
             ceiling = (state.bound + time) // 2
         else:
             return
 
 
-def nearly_optimal(state: State) -> bool:
-    """Whether there are hardly more assignments within the value than within the bound: their
-    number grows with a power of what rails may waste, as high as there are rails.
-    """
-    return bool(
-        2 * state.slack(state.bound) ** state.rails > state.slack(state.value) ** state.rails
-    )
-
-
-def latest(state: State, windows: Windows, high: int, limit: int) -> int:
+def latest(state: LocalState, windows: Windows, high: int, limit: int) -> int:
     """A late time up to `high` within which there are at most `limit` loads: at least five sixths
     as far from the bound as the latest; one below the bound where even that has more.
     """

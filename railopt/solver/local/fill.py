@@ -1,25 +1,17 @@
-"""Perfect packing: assignments in which no rail exceeds its capacity, when there is little or no
-slack.
+"""Assignments in which no rail exceeds its capacity, where there is little or no slack.
 
 `resplit` repairs an assignment: the last rail to be done and another share a pool of their jobs
-anew, optimally. `fill_rails` builds one: rail after rail gets the largest job left and a random set
-of others that fills it up, or as few others as do (`few_more`), so that many are left for the last
-rails; these decide, and are left to an exact search (`fit`).  The filling has by then used up what
-fits best, so it is only where a walk begins: filled rails exchange their jobs for those left, and
-the last ones are searched again and again.
-
-Callers see to it that the capacities together stay below 2**62, so that no sum here wraps.
+anew, optimally.  `fill` builds one: rail after rail gets the largest job left and a random set of
+others that fills it up; the last rails are left to an exact search (`complete`).
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
 from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
-from railopt.solver.local.cover import FOUND, Loads, search
+from railopt.solver.local.cover import FOUND, CoverLoads, search
 from railopt.solver.local.subsets import POOL, best_subset, shuffle
 from railopt.solver.local.window import (
     Bounds,
@@ -30,40 +22,28 @@ from railopt.solver.local.window import (
     list_loads,
 )
 
-PAIRS = 0.75  # of the rails beside caps, where two jobs are tried before three
-WALK = 2  # exchanges of each filled rail on a walk, on average
-
-
-class Sharing(NamedTuple):
-    """Whose loads are re-split, and until when: no rail above `capacities` int64 [rails].
-
-    sizes    int64 [n];  speeds float64 [rails], which only choose where to look
-    rounds   re-splits at most;  width: jobs in a pool
-    """
-
-    sizes: Array
-    capacities: Array
-    speeds: Array
-    rounds: int
-    width: int
+FILL_LOADS, FILL_STEPS = 32_768, 30_000_000  # of the exact search for the last rails of a filling
 
 
 @kernel
-def resplit(sharing: Sharing, assignment: Array, loads: Array) -> bool:
+def resplit(
+    sizes: Array,
+    capacities: Array,
+    speeds: Array,
+    rounds: int,
+    width: int,
+    assignment: Array,
+    loads: Array,
+) -> bool:
     """Re-split the rail that is done last with the first, then with random ones, until none is
-    above its capacity.
+    above its capacity; at most `rounds` times, pools of `width` jobs.
 
-    Changes `assignment` and `loads`; never makes the later of two rails later.
+    Changes `assignment` int64 [n] and `loads` int64 [rails]; never makes the later of two rails
+    later.  Speeds float64 [rails] only choose where to look.
     """
-    sizes, capacities, speeds, width = (
-        sharing.sizes,
-        sharing.capacities,
-        sharing.speeds,
-        sharing.width,
-    )
     rails, buffers = loads.size, np.empty((6, 1 << ((width + 1) // 2)), np.int64)
     jobs, pool, failures = np.empty(sizes.size, np.int64), np.empty(width, np.int64), 0
-    for _ in range(sharing.rounds):
+    for _ in range(rounds):
         full = int(np.argmax(loads / speeds))
         if (loads <= capacities).all():
             return True
@@ -104,283 +84,99 @@ def resplit(sharing: Sharing, assignment: Array, loads: Array) -> bool:
 
 
 @part
-def few_more(sizes: Array, jobs: Array, count: int, need: int, share: int, taken: Array) -> int:
-    """`need` less the sum of two, else three, of jobs[:count] that fill it but for `share`; -1
-    where none do.
-
-    Sizes fall.  Marks them as `taken`: a random choice that likes large ones.
+def fill_with_largest(
+    sizes: Array,
+    rest: Array,
+    capacity: int,
+    share: int,
+    reserved: int,
+    buffers: Array,
+    taken: Array,
+) -> int:
+    """Fill a rail with the first, the largest, of the jobs `rest` and a random set of the others
+    that wastes at most `share`, the `reserved` smallest left out; marked in `taken` bool [n].
+    Returns the waste, -1 where that failed.
     """
-    best, waste, first, second, third = -1.0, -1, -1, -1, -1
-    for i in range(-1, count - 2):
-        room, j, k = need if i < 0 else need - sizes[jobs[i]], i + 1, count - 1
-        while j < k:
-            total = sizes[jobs[j]] + sizes[jobs[k]]
-            if total > room:
-                j += 1
-                continue
-            if total >= room - share:
-                score = sizes[jobs[k]] * (0.5 + np.random.random())
-                if score > best:
-                    best, waste, first, second, third = score, room - total, i, j, k
-            k -= 1
-        if i < 0 and best >= 0.0:
-            break
-    if waste >= 0:
-        taken[jobs[second]] = taken[jobs[third]] = True
-        if first >= 0:
-            taken[jobs[first]] = True
-    return waste
-
-
-class Filling(NamedTuple):
-    """What is to be filled, and how.
-
-    sizes       int64 [n], descending
-    capacities  int64 [rails], in the unit of the sizes, in the order in which they are filled
-    keep        rails, the last ones, that are left to the exact search
-    width       jobs in a pool whose subsets fill a rail
-    sparse      with few jobs a rail where possible
-    cap         where most jobs are of one size, that: such jobs are not what is scarce; else 0
-    """
-
-    sizes: Array
-    capacities: Array
-    keep: int
-    width: int
-    sparse: bool
-    cap: int
-
-
-class Scratch(NamedTuple):
-    """The buffers of one filling: `rest` int64 [n], the jobs left, first `left` of them, largest
-    first; `taken` bool [n], those chosen for the rail at work.
-    """
-
-    rest: Array
-    taken: Array
-    places: Array
-    pool: Array
-    buffers: Array
-
-
-@part
-def scratch_of(filling: Filling) -> Scratch:
-    """Buffers, with all jobs left."""
-    jobs = filling.sizes.size
-    return Scratch(
-        np.arange(jobs),
-        np.zeros(jobs, np.bool_),
-        np.empty(jobs, np.int64),
-        np.empty(POOL, np.int64),
-        np.empty((6, 1 << ((filling.width + 1) // 2)), np.int64),
-    )
-
-
-class Room(NamedTuple):
-    """A rail to be filled from `rest[first:left]`, the jobs left that fit at all: its capacity, and
-    what it may waste.
-    """
-
-    first: int
-    left: int
-    capacity: int
-    share: int
-
-
-@part
-def fill_sparsely(filling: Filling, scratch: Scratch, room: Room, attempt: int) -> int:
-    """Fill a rail with few of the jobs left, marked as `taken`; returns what it wastes, -1 where
-    that failed.
-
-    The first two attempts take any jobs, since two or three that fill a rail are rare.  The others
-    set the largest, and the next ones as far as three others could not do without; those after two
-    of them a random one besides.
-    """
-    sizes, rest, taken, jobs = filling.sizes, scratch.rest, scratch.taken, scratch.places
-    need, head, count, left = room.capacity, room.first, 0, room.left
-    while (
-        attempt > 1
-        and head < left
-        and (head == room.first or (head + 2 < left and need > sizes[rest[head : head + 3]].sum()))
-    ):
-        need -= sizes[rest[head]]
-        taken[rest[head]] = True
-        head += 1
-    if attempt > 3 and head < left:
-        extra = rest[np.random.randint(head, left)]
-        need -= sizes[extra]
-        taken[extra] = True
-    for job in rest[head:left]:
-        if not taken[job] and sizes[job] <= need:
-            jobs[count] = job
-            count += 1
-    waste = few_more(sizes, jobs, count, need, room.share if attempt % 2 else 0, taken)
-    if waste < 0:
-        taken[:] = False
-    return waste
-
-
-@part
-def fill_beside_caps(filling: Filling, scratch: Scratch, room: Room) -> int:
-    """Fill a rail with caps and two of the other jobs left, now and then or where none can with
-    three, marked as `taken`; returns what it wastes, -1 where that failed.
-
-    It wastes no more than a random part of its share, which is all slack that is left: to the last
-    rails a job more is worth more than a unit of slack.
-    """
-    sizes, cap, taken, jobs = filling.sizes, filling.cap, scratch.taken, scratch.places
-    count, caps = 0, 0
-    for job in scratch.rest[room.first : room.left]:
-        if sizes[job] == cap:
-            caps += 1
-        else:
-            jobs[count] = job
-            count += 1
-    share, best, waste, own = np.random.randint(0, room.share + 1), 1.0, -1, 0
-    first, second, third = -1, -1, -1
-    for i in range(-1 if np.random.random() < PAIRS else 0, count):
-        if i == 0 and waste >= 0:
-            break
-        for j in range(i + 1, count):
-            need = room.capacity - sizes[jobs[j]] - (sizes[jobs[i]] if i >= 0 else 0)
-            for k in range(j + 1, count):
-                left = need - sizes[jobs[k]]
-                if left >= 0 and left % cap <= share and left // cap <= caps:
-                    score = np.random.random()
-                    if score < best:
-                        best, waste, own = score, left % cap, left // cap
-                        first, second, third = i, j, k
-    if waste >= 0:
-        taken[jobs[second]] = taken[jobs[third]] = True
-        if first >= 0:
-            taken[jobs[first]] = True
-    for job in scratch.rest[room.first : room.left]:
-        if own > 0 and sizes[job] == cap:
-            taken[job] = True
-            own -= 1
-    return waste
-
-
-@part
-def fill_fully(filling: Filling, scratch: Scratch, room: Room, reserved: int) -> int:
-    """Fill a rail with the largest job left and a random set of others that wastes at most its
-    share, the `reserved` smallest left out; marked as `taken`.  Returns the waste, -1 where that
-    failed.
-    """
-    sizes, rest, places, pool = filling.sizes, scratch.rest, scratch.places, scratch.pool
-    largest, others = rest[room.first], room.left - room.first - 1
-    need, length = room.capacity - sizes[largest], 0
-    for i in range(others):
-        places[i] = rest[room.first + 1 + i]
-    shuffle(places, others - reserved)
-    for job in places[: max(0, others - reserved)]:
+    others, pool = rest[1:].copy(), np.empty(POOL, np.int64)
+    need, length = capacity - sizes[rest[0]], 0
+    shuffle(others, others.size - reserved)
+    for job in others[: max(0, others.size - reserved)]:
         if length < POOL and sizes[job] <= need:
-            pool[length], places[length] = sizes[job], job
+            pool[length], others[length] = sizes[job], job
             length += 1
-    total, mask = best_subset(pool, length, need - room.share, need, scratch.buffers)
-    if total < need - room.share:
+    total, mask = best_subset(pool, length, need - share, need, buffers)
+    if total < need - share:
         return -1
-    scratch.taken[largest] = True
+    taken[rest[0]] = True
     for i in range(length):
         if (mask >> i) & 1:
-            scratch.taken[places[i]] = True
+            taken[others[i]] = True
     return need - total
 
 
 @part
-def fill_rail(filling: Filling, scratch: Scratch, left: int, slack: int, rail: int) -> int:
-    """Fill a rail, sparsely where asked for and possible; returns its waste, -1 where it could not
-    be filled.
+def fill_rail(
+    sizes: Array,
+    rest: Array,
+    capacity: int,
+    slack: int,
+    rails: int,
+    buffers: Array,
+    taken: Array,
+) -> int:
+    """Fill the first of the `rails` left from the jobs `rest`, by falling size, marked in `taken`;
+    returns its waste, -1 where it could not be filled.
 
     It may waste its even share of the slack that is left, more if that fails, the last but one all
     of it.
     """
-    capacity, rails = filling.capacities[rail], filling.capacities.size - rail
-    even, first = slack // rails, 0
-    while first < left and filling.sizes[scratch.rest[first]] > capacity:
+    first = 0
+    while first < rest.size and sizes[rest[first]] > capacity:
         first += 1
-    if first == left:
+    if first == rest.size:
         return capacity if capacity <= slack else -1
-    if filling.cap:
-        waste = fill_beside_caps(filling, scratch, Room(first, left, capacity, slack))
-        if waste >= 0:
-            return waste
-    elif filling.sparse:
-        for attempt in range(24):
-            share = -(-slack // rails) if attempt == 1 else even  # rounded up for these few
-            waste = fill_sparsely(filling, scratch, Room(first, left, capacity, share), attempt)
-            if waste >= 0:
-                return waste
     for attempt in range(12):
-        sixths = attempt - 5  # slack * sixths // 6, without a product that could wrap
-        share = slack if rails == 2 else max(even, slack // 6 * sixths + slack % 6 * sixths // 6)
-        reserved = left * max(0, 7 - attempt) // 14  # small jobs are worth most on the last rails
-        waste = fill_fully(filling, scratch, Room(first, left, capacity, share), reserved)
+        share = slack if rails == 2 else max(slack // rails, slack * (attempt - 5) // 6)
+        reserved = rest.size * max(0, 7 - attempt) // 14  # small jobs are worth most at the end
+        waste = fill_with_largest(sizes, rest[first:], capacity, share, reserved, buffers, taken)
         if waste >= 0:
             return waste
     return -1
 
 
-@part
-def fill_rails(filling: Filling, scratch: Scratch, assignment: Array) -> tuple[int, int]:
-    """(jobs left, first in `scratch.rest`; slack left), after filling all but `keep` rails; -1 jobs
-    where a rail could not be filled.
-    """
-    sizes, rest, taken = filling.sizes, scratch.rest, scratch.taken
-    left, slack = sizes.size, filling.capacities.sum() - sizes.sum()
-    for i in range(left):
-        rest[i] = i
-    for rail in range(filling.capacities.size - filling.keep):
-        if left == 0:
-            break
-        waste = fill_rail(filling, scratch, left, slack, rail)
-        if waste < 0:
-            return -1, slack
-        slack -= waste
-        k = 0
-        for job in rest[:left]:
-            if taken[job]:
-                assignment[job] = rail
-                taken[job] = False
-            else:
-                rest[k] = job
-                k += 1
-        left = k
-    return left, slack
+@kernel
+def fill(sizes: Array, capacities: Array, keep: int, width: int, assignment: Array) -> bool:
+    """One random attempt at an `assignment` int64 [n] within capacities int64 [rails], in the order
+    in which they are filled; whether it succeeded.
 
-
-@part
-def exchange(filling: Filling, scratch: Scratch, rail: int, assignment: Array) -> bool:
-    """Let a filled rail change its jobs for as many of those left, or its own, that make the same
-    load: all but three at random, and these, or two, such that they do.  It keeps its own where
-    none do, and where it has fewer than three; whether any changed.
+    sizes   int64 [n], descending
+    keep    rails, the last ones, that are left to the exact search
+    width   jobs in a pool whose subsets fill a rail
     """
-    sizes, jobs, taken = filling.sizes, scratch.places, scratch.taken
-    count, need, heads = 0, 0, -3
-    for job in range(sizes.size):
-        if assignment[job] == rail:
-            need += sizes[job]
-            heads += 1
-        if assignment[job] == rail or assignment[job] < 0:
-            jobs[count] = job
-            count += 1
-    for _ in range(heads):
-        place = np.random.randint(0, count)
-        head = jobs[place]
-        need -= sizes[head]
-        count -= 1
-        for i in range(place, count):
-            jobs[i] = jobs[i + 1]
-        jobs[count] = head
-    if heads < 0 or few_more(sizes, jobs, count, need, 0, taken) < 0:
+    buffers, filled = np.empty((6, 1 << ((width + 1) // 2)), np.int64), capacities.size - keep
+    rest, taken = np.arange(sizes.size), np.zeros(sizes.size, np.bool_)
+    slack = capacities.sum() - sizes.sum()
+    for rail in range(filled):
+        if rest.size:
+            rails, room = capacities.size - rail, capacities[rail]
+            waste = fill_rail(sizes, rest, room, slack, rails, buffers, taken)
+            if waste < 0:
+                return False
+            slack -= waste
+            left = 0
+            for job in rest:
+                if taken[job]:
+                    assignment[job] = rail
+                else:
+                    rest[left] = job
+                    left += 1
+            rest = rest[:left]
+    part = np.zeros(rest.size, np.int64)
+    if rest.size and not complete(sizes[rest], capacities[filled:], FILL_LOADS, FILL_STEPS, part):
         return False
-    changed = False
-    for i in range(count + heads):
-        chosen = i >= count or taken[jobs[i]]
-        changed |= chosen != (assignment[jobs[i]] == rail)
-        assignment[jobs[i]] = rail if chosen else -1
-        taken[jobs[i]] = False
-    return changed
+    for i in range(rest.size):
+        assignment[rest[i]] = filled + part[i]
+    return True
 
 
 @kernel
@@ -408,7 +204,7 @@ def complete(
     if not few or wastes.size == 0:
         return False
     chosen = np.empty(capacities.size, np.int64)
-    loads = Loads(types, counts, table, costs, wastes, classes, rails)
+    loads = CoverLoads(types, counts, table, costs, wastes, classes, rails)
     status, _ = search(loads, slack, max_steps, chosen)
     if status == FOUND:
         spread(sizes, types, table, on_rails(chosen, classes, class_of), rail_of)
@@ -440,41 +236,3 @@ def spread(sizes: Array, types: Array, table: Array, chosen: Array, rail_of: Arr
                         job += 1
                     rail_of[job] = rail
                     job += 1
-
-
-@kernel
-def fill_up(filling: Filling, assignment: Array) -> bool:
-    """A random filling of all but `keep` rails, `assignment` int64 [n] -1 for the jobs left;
-    whether they could be filled.
-    """
-    assignment[:] = -1
-    left, slack = fill_rails(filling, scratch_of(filling), assignment)
-    return left >= 0 and slack >= 0
-
-
-@kernel
-def fit(filling: Filling, walks: int, assignment: Array) -> bool:
-    """Search the kept rails of a filling exactly: as they are, or after each of some walks, on
-    which the filled rails exchange their jobs for those left.  True with an `assignment` within
-    capacity.
-    """
-    scratch, part = scratch_of(filling), np.empty(filling.sizes.size, np.int64)
-    rest, settled = scratch.rest, filling.capacities.size - filling.keep
-    exchanges = WALK * settled if walks else 0
-    for walk in range(walks if exchanges else 1):
-        changed = walk == 0
-        for _ in range(exchanges):
-            changed |= exchange(filling, scratch, np.random.randint(0, settled), assignment)
-        if not changed:
-            continue  # the last search has shown that this does not fit
-        left = 0
-        for job in range(assignment.size):
-            if assignment[job] < 0:
-                rest[left] = job
-                left += 1
-        jobs = filling.sizes[rest[:left]]
-        if left == 0 or complete(jobs, filling.capacities[settled:], 32_768, 30_000_000, part):
-            for i in range(left):
-                assignment[rest[i]] = settled + part[i]
-            return True
-    return False

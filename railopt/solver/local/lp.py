@@ -25,18 +25,14 @@ from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.dual import (
     NODES_A_SECOND,
     PRICING_NODES,
-    by_sums,
     heaviest_load,
-    heaviest_loads,
     refuting_weights,
 )
 from railopt.solver.local.fill import complete
-from railopt.solver.local.state import LARGEST
 
 SCALE = 10**7
 FIRST_NODES = 2000  # of the knapsack, where any load worth more will do
 NOISE = 10  # of the LP's prices so scaled
-SHARED = 2  # loads added at once that may have a type in common
 # of rounded prices; the smallest that still proves is used
 SCALES = (12, 60, 420, 5040, 10**5, 10**6, SCALE)
 PARAMETERS = "use_preprocessing: false"
@@ -109,38 +105,16 @@ class Master:
     ) -> tuple[bool, bool]:
         """(whether loads were added, whether the search for them was complete): for each class the
         heaviest load of some of these jobs where it weighs more than `enough` int64 [classes], then
-        others heavier than `worth` that share few types with those before.
+        others heavier than `worth` that share no type with those before.
         """
         before, sure = len(self.columns), True
-        nodes = deadline.afford(PRICING_NODES, NODES_A_SECOND)
         for number in range(len(self.rails)):
             limits = int(enough[number]), int(worth[number])
-            if by_sums(counts, int(self.capacities[number]), nodes):
-                self._add_by_sums(number, counts, weights, limits)
-            else:
-                complete_ = self._add_one_by_one(number, counts, weights, limits, deadline)
-                sure &= complete_ or len(self.columns) > before
+            complete_ = self._add_disjoint(number, counts, weights, limits, deadline)
+            sure &= complete_ or len(self.columns) > before
         return len(self.columns) > before, sure
 
-    def _add_by_sums(
-        self, number: int, counts: Ints, weights: Ints, limits: tuple[int, int]
-    ) -> None:
-        """Loads of a class, where all sums up to its capacity can be gone through: for each type
-        the heaviest of which it is the last.
-        """
-        heaviest, loads = heaviest_loads(
-            self.sizes, counts, weights, int(self.capacities[number]), min(limits)
-        )
-        if heaviest.max() <= limits[0]:
-            return
-        used = np.zeros(len(self.sizes), np.int64)
-        for chosen in np.argsort(-heaviest, kind="stable").tolist():
-            has = loads[chosen] > 0
-            if heaviest[chosen] > limits[1] and used[has].max() < SHARED:
-                self.add(Column(number, loads[chosen]))
-                used += has
-
-    def _add_one_by_one(
+    def _add_disjoint(
         self,
         number: int,
         counts: Ints,
@@ -294,8 +268,6 @@ class ConfigurationLP:
     def _complete(self, left: Ints, free: Ints, capacities: Ints) -> list[Column] | None:
         """Exact search for the last rails."""
         number, room = np.repeat(np.arange(len(free)), free), np.repeat(capacities, free)
-        if sum(room.tolist()) >= LARGEST:
-            return None
         jobs = np.repeat(np.arange(len(self.sizes)), left)[::-1]
         rail_of = np.zeros(len(jobs), np.int64)
         if not complete(np.ascontiguousarray(self.sizes[jobs]), room, 20_000, 20_000_000, rail_of):

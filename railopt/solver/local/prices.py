@@ -12,18 +12,16 @@ from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.exact import Windows, affordable_half, decide_times
 from railopt.solver.local.outcome import Witness
 from railopt.solver.local.remainders import suits
-from railopt.solver.local.state import State
+from railopt.solver.local.state import LocalState
 
 MOST_SIFTED = 64  # jobs that `sifted_search` takes
-FEW_SIFTED, SIFTED = 64_000, 256_000  # loads that `sifted_search` lists at first, and at most
-ROUGH = 100  # noise of the LP's scaled prices while its time is looked for
-CLOSE = 1000  # ticks between bound and value from which on times lie close
+SIFTED = 256_000  # loads that it lists at most
 SIFTED_STEPS = 300_000_000  # of the search among them
-MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs a rail, up to which pricing is easy
+MOST_TYPES, MOST_A_RAIL = 400, 12  # types, and jobs per rail, up to which pricing is easy
 FIRST_S = 0.1  # what the LP may take at first
 
 
-def dual_witness(state: State, sizes: Ints, weights: Ints) -> Witness:
+def dual_witness(state: LocalState, sizes: Ints, weights: Ints) -> Witness:
     """Weights int64 [k] of sizes int64 [k], in units, as [bytes, weight] by falling size."""
     pairs = {
         int(size) * state.unit: int(weight)
@@ -34,16 +32,16 @@ def dual_witness(state: State, sizes: Ints, weights: Ints) -> Witness:
     return {"kind": "dual", "weights": listed}
 
 
-def easy_prices_at_the_value(state: State) -> None:
+def easy_prices_at_the_value(state: LocalState) -> None:
     """`prices_at_the_value`, where loads of few jobs, or few types, keep the LP's pricing easy."""
     types, average = len(np.unique(state.sizes)), len(state.sizes) / state.rails
-    varied = average > (3.5 if state.alike else 7.0) and types > 0.7 * len(state.sizes)
+    varied = average > (3.5 if state.equal_rails else 7.0) and types > 0.7 * len(state.sizes)
     short = types <= MOST_TYPES and average <= MOST_A_RAIL and not varied
     if short or suits(state.sizes, state.rails):
         prices_at_the_value(state)
 
 
-def prices_at_the_value(state: State) -> None:
+def prices_at_the_value(state: LocalState) -> None:
     """Often the value is optimal and the configuration LP shows it at once."""
     if not installed("ortools"):
         return
@@ -58,43 +56,18 @@ def prices_at_the_value(state: State) -> None:
         state.refuted(state.value - 1, dual_witness(state, types, weights), "configuration LP")
 
 
-def configuration_lp(state: State) -> None:
-    """The configuration LP's bound, and dives for an assignment that attains it; on rails of
-    several speeds, where times lie close, roughly at first.
-    """
-    if state.lp is None:
-        return
-    deadline = state.deadline.within(_share_s(state))
-    before = state.value + 1
-    while not state.alike and state.value < before and not state.over():
-        before, gap = state.value, state.value - state.bound
-        lp_bound(state, gap // 64, deadline)
-        rough_dives(state, gap)
-    if state.alike or len(state.sizes) > MOST_SIFTED:
-        lp_bound(state, 0, deadline)
+def configuration_lp(state: LocalState) -> None:
+    """The configuration LP's bound, and dives for an assignment that attains it."""
+    if state.lp is not None:
+        lp_bound(state, state.deadline.within(max(1.0, 0.3 * state.deadline.left_s)))
         dives(state, 8)
 
 
-def resumed_lp(state: State) -> None:
-    """The LP's bound, where it was not known yet when the LP's time was over; its columns are still
-    there.
-    """
-    if state.lp_open:
-        lp_bound(state, 0, state.deadline.within(_share_s(state)))
-
-
-def _share_s(state: State) -> float:
-    """What the LP's bound may take at a time."""
-    return max(1.0, 0.3 * state.deadline.left_s)
-
-
-def lp_bound(state: State, within: int, deadline: Deadline) -> None:
-    """The latest time that the LP refutes, by bisection between bound and value until it is known
-    to `within` ticks.
-    """
+def lp_bound(state: LocalState, deadline: Deadline) -> None:
+    """The latest time that the LP refutes, by bisection between bound and value."""
     assert state.lp is not None
     high, probe = state.value - 1, state.bound
-    while state.bound <= high and high - state.bound >= within and not deadline.over:
+    while state.bound <= high and not deadline.over:
         weights = state.lp.refute(state.class_capacities(probe), deadline)
         if weights is None:
             high = probe - 1
@@ -102,27 +75,9 @@ def lp_bound(state: State, within: int, deadline: Deadline) -> None:
             witness = dual_witness(state, state.lp.sizes, weights)
             state.refuted(probe, witness, "configuration LP")
         probe = (state.bound + high) // 2
-    state.lp_open = deadline.over
 
 
-def rough_dives(state: State, gap: int) -> None:
-    """Dive a small part of the gap above the bound, then larger ones while it fails."""
-    for part in (128, 32, 8):
-        before = state.value
-        dive(state, state.bound + gap // part, 2)
-        if state.value < before or state.over():
-            return
-
-
-def quickly_sifted(state: State) -> None:
-    """`sifted_search` before the LP's bound is known to the last tick, which takes longer where
-    times lie close: on rails of several speeds.
-    """
-    if not state.alike and state.value - state.bound > CLOSE:
-        sifted_search(state)
-
-
-def sifted_search(state: State) -> None:
+def sifted_search(state: LocalState) -> None:
     """Exact search from the bound on, over the loads that the LP's prices leave: these are few
     where the LP's bound is near.
     """
@@ -130,20 +85,15 @@ def sifted_search(state: State) -> None:
         return
     half = affordable_half(1 << 20, state.deadline)
     windows = Windows(state.sizes, state.capacities(state.value - 1), half)
-    limit, sift = FEW_SIFTED, partial(sift_at, state, windows)
-    while windows.usable and not state.over():
+    sift, before = partial(sift_at, state, windows), None
+    while windows.usable and not state.over() and before != (state.bound, state.value):
         before = state.bound, state.value
-        sift(latest_refuted(state))
-        if not windows.sifted:
-            return
-        decide_times(state, windows, limit, SIFTED_STEPS, sift=sift)
-        if (state.bound, state.value) == before:
-            if limit == SIFTED:
-                return
-            limit = SIFTED
+        sift(state.bound)
+        if windows.sifted:
+            decide_times(state, windows, SIFTED, SIFTED_STEPS, sift=sift)
 
 
-def sift_at(state: State, windows: Windows, time: int) -> None:
+def sift_at(state: LocalState, windows: Windows, time: int) -> None:
     """Sift loads by the LP's prices at a time; no others leave fewer, about."""
     from railopt.solver.local.lp import SCALE, rounded
 
@@ -154,23 +104,7 @@ def sift_at(state: State, windows: Windows, time: int) -> None:
         windows.sift(dict(zip(state.lp.sizes.tolist(), weights.tolist(), strict=True)))
 
 
-def latest_refuted(state: State) -> int:
-    """About the latest time that the LP refutes, or the bound where that is later.
-
-    By Newton's method: there z is 1, and at other times about that time over them.
-    """
-    assert state.lp is not None
-    time = state.bound
-    for _ in range(3):
-        found = state.lp.optimum(state.class_capacities(time), state.deadline, ROUGH)
-        later = int(time * found[0]) if found is not None else 0
-        if later <= state.bound or abs(later - time) <= time >> 20:  # a millionth
-            break
-        time = min(later, state.value - 1)
-    return time
-
-
-def dives(state: State, attempts: int) -> None:
+def dives(state: LocalState, attempts: int) -> None:
     """Dive at the bound, then ever higher while it fails."""
     step = 0
     while state.lp is not None and not state.over() and state.bound + step < state.value:
@@ -178,7 +112,7 @@ def dives(state: State, attempts: int) -> None:
         step = 2 * step + state.ticks[0]
 
 
-def dive(state: State, time: int, attempts: int) -> None:
+def dive(state: LocalState, time: int, attempts: int) -> None:
     """Attempts to find an assignment that is done within `time`, by the LP's columns."""
     from railopt.solver.local.lp import assignment_of
 

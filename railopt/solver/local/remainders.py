@@ -17,7 +17,6 @@ import numpy as np
 
 from railopt.base.arrays import Array, Bools, Ints
 from railopt.base.kernels import kernel, part
-from railopt.solver.local.state import LARGEST
 from railopt.solver.local.subsets import shuffle
 
 MOST = 96  # other chunks: with more of them the plain search has all the freedom it needs
@@ -27,9 +26,10 @@ FEW = 128  # sets of a group's chunks that may waste little enough of a rail
 FAIR = 70  # per cent of its fair waste by which a group's may differ: far from it few can be filled
 STIRRED = 4  # pairs that change places between two tries
 NEVER = 1 << 60  # the waste of what can't be
+LARGEST = 1 << 62  # what all rooms together stay below, so that no sum wraps
 
 
-class Filling(NamedTuple):
+class CapFill(NamedTuple):
     """Rails to be filled; sizes and rooms in units of the sizes' common divisor.
 
     sizes    int64 [n], descending;  cap: the most frequent
@@ -49,7 +49,7 @@ class Filling(NamedTuple):
     rail: Array
 
 
-class Ways(NamedTuple):
+class GroupWays(NamedTuple):
     """What the chunks that a group shares can do, by set of them (an index of 2 ** MOST_SHARED).
 
     sums       int64 [sets]: of the sizes;  residue int64 [sets]: of these, mod the cap
@@ -85,16 +85,16 @@ def filled(
     barred   bool [n, rails]: where a chunk may not lie, unless it is one of the caps
     """
     unit = int(np.gcd.reduce(sizes))
-    sizes, whole = sizes // unit, capacities // unit
-    if len(whole) < 3 or not int(sizes.sum()) <= sum(whole.tolist()) < LARGEST:
+    sizes, rooms = sizes // unit, capacities // unit
+    if len(rooms) < 3 or not int(sizes.sum()) <= sum(rooms.tolist()) < LARGEST:
         return None
     cap, caps = most_frequent(sizes)
-    if caps < len(whole) or not 2 <= len(sizes) - caps <= MOST:
+    if caps < len(rooms) or not 2 <= len(sizes) - caps <= MOST:
         return None
     if barred is None:
-        barred = np.zeros((len(sizes), len(whole)), np.bool_)
+        barred = np.zeros((len(sizes), len(rooms)), np.bool_)
     rail = np.zeros(len(sizes), np.int64)
-    return rail if _fill(sizes, cap, whole, barred, tries, seed, rail) else None
+    return rail if _fill(sizes, cap, rooms, barred, tries, seed, rail) else None
 
 
 def most_frequent(sizes: Ints) -> tuple[int, int]:
@@ -115,7 +115,7 @@ def _fill(
     slack = capacities.sum() - sizes.sum()
     np.random.seed(seed)
     sets = 1 << MOST_SHARED
-    ways = Ways(
+    ways = GroupWays(
         np.zeros(sets, np.int64),
         np.zeros(sets, np.int64),
         np.empty((2, sets), np.int64),
@@ -124,7 +124,7 @@ def _fill(
         np.empty((2, sets), np.int64),
     )
     order, turn = np.flatnonzero(sizes != cap), np.arange(capacities.size)
-    task = Filling(sizes, cap, order, turn, capacities.copy(), barred, rail)
+    task = CapFill(sizes, cap, order, turn, capacities.copy(), barred, rail)
     shuffle(order, order.size)
     for _ in range(tries):
         _stir(order)
@@ -145,7 +145,7 @@ def _stir(items: Array) -> None:
 
 
 @part
-def _deal(task: Filling, slack: int, ways: Ways) -> bool:
+def _deal(task: CapFill, slack: int, ways: GroupWays) -> bool:
     """One try: the others to the rails, group by group, after those that are more than the groups
     can share out went anywhere; whether no more than `slack` is wasted.
     """
@@ -177,7 +177,7 @@ def _deal(task: Filling, slack: int, ways: Ways) -> bool:
 
 
 @part
-def _even(task: Filling, shared: Array, later: Array, room: int, fair: int) -> int:
+def _even(task: CapFill, shared: Array, later: Array, room: int, fair: int) -> int:
     """What a group wastes of its room beside caps, if that is about fair, or becomes so where one
     of its chunks is exchanged for a later one; else -1.
     """
@@ -210,7 +210,7 @@ def _enough(most: int, cap: int) -> int:
 
 
 @part
-def _scatter(task: Filling, chunks: Array) -> bool:
+def _scatter(task: CapFill, chunks: Array) -> bool:
     """Chunks to any rails, those with more room more often; whether they fit."""
     for i in range(chunks.size):
         n, x = 0, np.random.randint(0, task.rooms.sum())
@@ -225,7 +225,7 @@ def _scatter(task: Filling, chunks: Array) -> bool:
 
 @part
 def _share(
-    task: Filling, shared: Array, rails: Array, wastes: tuple[int, int, int], ways: Ways
+    task: CapFill, shared: Array, rails: Array, wastes: tuple[int, int, int], ways: GroupWays
 ) -> int:
     """Share chunks out among the at most `GROUP` rails of a group; what is wasted, `NEVER` where no
     way is found.
@@ -243,7 +243,7 @@ def _share(
             residue[half + chosen] = both if both < task.cap else both - task.cap
     middle, (one, fair, most) = (rails.size + 1) // 2, wastes
     firsts = _best_of_two(task, shared, rails[:middle], one, ways, np.int64(0))
-    last = 0 if _alike(task, shared, rails[:middle], rails[middle:]) else 1
+    last = 0 if _same_rails(task, shared, rails[:middle], rails[middle:]) else 1
     lasts = np.int64(0)
     if last and firsts:
         lasts = _best_of_two(task, shared, rails[middle:], one, ways, np.int64(1))
@@ -265,7 +265,7 @@ def _share(
 
 
 @part
-def _alike(task: Filling, shared: Array, some: Array, others: Array) -> bool:
+def _same_rails(task: CapFill, shared: Array, some: Array, others: Array) -> bool:
     """Whether the chunks can do with some rails, in turn, what they can with others."""
     if some.size != others.size:
         return False
@@ -281,7 +281,7 @@ def _alike(task: Filling, shared: Array, some: Array, others: Array) -> bool:
 
 @part
 def _best_of_two(
-    task: Filling, shared: Array, rails: Array, most: int, ways: Ways, half: int
+    task: CapFill, shared: Array, rails: Array, most: int, ways: GroupWays, half: int
 ) -> int:
     """Fill `waste[half]` and `on_first[half]` for one rail or two, or none; how many sets are
     `listed[half]`.
@@ -294,10 +294,10 @@ def _best_of_two(
         for i in range(first):
             length = _list(ways, half, length, few[0, i], few[1, i], few[0, i])
         return int(length)
-    alike = _alike(task, shared, rails[:1], rails[1:])
-    last = first if alike else _little(task, shared, rails[1], most, ways, first)
+    same = _same_rails(task, shared, rails[:1], rails[1:])
+    last = first if same else _little(task, shared, rails[1], most, ways, first)
     for i in range(first):
-        for j in range(i if alike else first, last):
+        for j in range(i if same else first, last):
             if few[0, i] & few[0, j] == 0:
                 waste = few[1, i] + few[1, j]
                 length = _list(ways, half, length, few[0, i] | few[0, j], waste, few[0, i])
@@ -305,7 +305,7 @@ def _best_of_two(
 
 
 @part
-def _list(ways: Ways, half: int, length: int, chosen: int, waste: int, on_first: int) -> int:
+def _list(ways: GroupWays, half: int, length: int, chosen: int, waste: int, on_first: int) -> int:
     """Keep a set, the first `length` listed, if it wastes less than it is known to; how many are
     listed then.
     """
@@ -319,7 +319,7 @@ def _list(ways: Ways, half: int, length: int, chosen: int, waste: int, on_first:
 
 
 @part
-def _little(task: Filling, shared: Array, rail: int, most: int, ways: Ways, start: int) -> int:
+def _little(task: CapFill, shared: Array, rail: int, most: int, ways: GroupWays, start: int) -> int:
     """Write the sets that may lie on a rail and waste at most `most` of it into `few` from `start`
     on; where they end.
     """

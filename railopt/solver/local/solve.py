@@ -16,7 +16,9 @@ from railopt.evidence.certificate import MAX_RAILS
 from railopt.solver.local import steps
 from railopt.solver.local.deadline import Deadline, Now, wall_s
 from railopt.solver.local.outcome import LocalOutcome
-from railopt.solver.local.state import LARGEST, State
+from railopt.solver.local.state import LocalState
+
+MAX_SPEED = 1 << 62  # bytes per second
 
 
 def solve_local(
@@ -46,7 +48,7 @@ def solve_local(
     order, units, unit = steps.sorted_units(given)
     common = lcm(*(rates[rail] for rail in live))
     slowness = [common // rates[rail] for rail in live] or [1]
-    state = State(units, slowness, unit, deadline, seed)
+    state = LocalState(units, slowness, unit, deadline, seed)
     steps.search(state, chosen)
     tick, witness = Fraction(unit, common), dict(state.witness)
     if speeds is not None:
@@ -77,7 +79,7 @@ def _rates(given: Ints, rails: int | None, speeds: Sequence[int] | None) -> list
         listed = [] if speeds is None else list(speeds)
     except TypeError as error:
         raise InputError(f"speeds = {shown(speeds)}: expected one for each rail") from error
-    rates = [whole_number(speed, "a speed (0 is a dead rail)", 0, LARGEST) for speed in listed]
+    rates = [whole_number(speed, "a speed (0 is a dead rail)", 0, MAX_SPEED) for speed in listed]
     if len(rates) > MAX_RAILS:
         raise InputError(f"{len(rates)} speeds: expected at most {MAX_RAILS}")
     return rates

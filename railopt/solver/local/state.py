@@ -13,24 +13,22 @@ from railopt.solver.local import values
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.outcome import Witness
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # HiGHS, which most problems never need, is imported with it
     from railopt.solver.local.lp import ConfigurationLP
 
-LARGEST = 1 << 62  # what the kernels' sums stay below, so that they never wrap
+LARGEST = 1 << 59  # rails x units that are searched: below, no sum in a kernel wraps
 
 
-class State:
+class LocalState:
     """The search so far, sizes in units of their common divisor, times in ticks.
 
-    sizes       int64 [n], descending, together below `LARGEST`
+    sizes       int64 [n], descending
     slowness    ticks that each rail takes for a unit, rising; rails of one slowness are a class.
                 On equal rails that is 1: there a time is the load of the fullest rail
     bound       nothing is done in less, by `witness` (its sizes and capacity in bytes)
     value       when the last rail of `assignment` int64 [n] is done
     lp          the configuration LP, once a step has built it
     notes       steps that failed, and how
-    lp_open     whether the LP's time was over before its bound was known
-    attempt_s   the longest that an attempt to fill all rails has taken
     """
 
     def __init__(
@@ -47,8 +45,6 @@ class State:
         self.assignment = np.zeros(len(sizes), np.int64)
         self.lp: ConfigurationLP | None = None
         self.notes: list[str] = []
-        self.lp_open = False
-        self.attempt_s = 0.0
 
     @property
     def done(self) -> bool:
@@ -59,8 +55,7 @@ class State:
         return self.done or self.deadline.over
 
     @property
-    def alike(self) -> bool:
-        """Whether the rails are equal."""
+    def equal_rails(self) -> bool:
         return len(self.ticks) == 1
 
     def class_capacities(self, time: int) -> Ints:
@@ -75,12 +70,7 @@ class State:
 
     def slack(self, time: int) -> int:
         """What all rails together may leave of their capacities."""
-        return _dot(self.class_capacities(time), self.class_rails) - self.total
-
-    @property
-    def fits(self) -> bool:
-        """Whether what all rails carry up to the value is small enough for the kernels' sums."""
-        return self.slack(self.value) + self.total < LARGEST
+        return int(self.class_capacities(time) @ self.class_rails) - self.total
 
     def improve(self, assignment: Ints, by: str) -> None:
         """Keep an assignment if it is better; its value is computed here, never taken from a
@@ -98,11 +88,6 @@ class State:
         later = [(time // ticks + 1) * ticks for ticks in self.ticks if time // ticks < self.total]
         if min(later, default=0) > self.bound:
             self.bound, self.bound_by = min(later), by
-            named = self.alike and "jobs" not in witness
+            named = self.equal_rails and "jobs" not in witness
             capacity = {"capacity": self.bound * self.unit - 1} if named else {}
             self.witness = {**witness, **capacity}
-
-
-def _dot(numbers: Ints, counts: Ints) -> int:
-    """Their product, however large."""
-    return sum(a * b for a, b in zip(numbers.tolist(), counts.tolist(), strict=True))

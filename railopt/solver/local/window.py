@@ -142,21 +142,22 @@ def count_heavy(left: Half, right: Half, low: int, high: int, least: int, limit:
     return found
 
 
-class Found(NamedTuple):
-    """Sets in a window: their sums int64 [found], what they weigh int64 [found], and the codes of
-    their halves int64 [found, 2].
-    """
-
-    sums: Array
-    weights: Array
-    codes: Array
-
-
 @part
-def list_window(left: Half, right: Half, low: int, high: int, least: int, found: Found) -> None:
-    """The sets in the window [low, high] that weigh at least `least`, into `found`."""
+def list_window(
+    left: Half,
+    right: Half,
+    low: int,
+    high: int,
+    least: int,
+    sums: Array,
+    weights: Array,
+    codes: Array,
+) -> None:
+    """The sets in the window [low, high] that weigh at least `least`: their sums and weights into
+    int64 [found], the codes of their halves into int64 [found, 2].
+    """
     start, stop, k = right.sums.size, right.sums.size, 0
-    if found.sums.size == 0:
+    if sums.size == 0:
         return
     for i in range(left.sums.size):
         while start > 0 and left.sums[i] + right.sums[start - 1] >= low:
@@ -167,9 +168,9 @@ def list_window(left: Half, right: Half, low: int, high: int, least: int, found:
             continue
         for j in range(start, stop):
             if left.weights[i] + right.weights[j] >= least:
-                found.sums[k] = left.sums[i] + right.sums[j]
-                found.weights[k] = left.weights[i] + right.weights[j]
-                found.codes[k, 0], found.codes[k, 1] = left.codes[i], right.codes[j]
+                sums[k] = left.sums[i] + right.sums[j]
+                weights[k] = left.weights[i] + right.weights[j]
+                codes[k, 0], codes[k, 1] = left.codes[i], right.codes[j]
                 k += 1
 
 
@@ -213,8 +214,8 @@ def list_loads(
     at, weighty = 0, bounds.heaviest.any()
     for k in range(capacities.size):
         end = at + found[k]
-        part = Found(wastes[at:end], costs[at:end], codes[at:end])
-        list_window(left, right, low[k], capacities[k], least[k], part)
+        sums, weights, halves = wastes[at:end], costs[at:end], codes[at:end]
+        list_window(left, right, low[k], capacities[k], least[k], sums, weights, halves)
         for load in range(at, end):
             wastes[load], classes[load] = capacities[k] - wastes[load], k
             costs[load] = bounds.heaviest[k] - costs[load] if weighty else wastes[load]

@@ -67,13 +67,13 @@ def test_sifting_changes_no_decision_and_convinces_the_kernel() -> None:
     for _ in range(60):
         sizes, capacities, weights = drawn(rng)
         windows = Windows(sizes, capacities)
-        plain = windows.decide(capacities, 10**6, 10**9)
+        plain, _ = windows.decide(capacities, 10**6, 10**9)
         windows.sift(weights)
-        sifted = windows.decide(capacities, 10**6, 10**9)
-        assert sifted.status == plain.status
-        seen[sifted.status] += 1
-        if sifted.assignment is not None:
-            loads = np.bincount(sifted.assignment, weights=sizes, minlength=3)
+        status, assignment = windows.decide(capacities, 10**6, 10**9)
+        assert status == plain
+        seen[status] += 1
+        if status == FOUND:
+            loads = np.bincount(assignment, weights=sizes, minlength=3)
             assert (loads <= capacities).all()
         else:
             packing = Packing(sizes.tolist(), capacities.tolist(), 1)
@@ -87,7 +87,7 @@ def test_unequal_jobs_on_rails_of_four_speeds_are_settled_by_sifted_loads() -> N
     328,000 steps, not 133,000.
     """
     sizes = np.exp(np.random.default_rng(8).normal(np.log(2**20), 1.0, 24)).astype(np.int64)
-    chosen = (steps.constructions, prices.prices_at_the_value, prices.quickly_sifted)
+    chosen = (steps.constructions, prices.prices_at_the_value, prices.sifted_search)
     found = solve_local(sizes, speeds=SPEEDS, limit_s=600, chosen=chosen)
     assert found.closed
     assert found.witness["kind"] == "cover"

@@ -1,4 +1,4 @@
-"""The local solver on sizes up to 2**61: limits hold, nothing wraps, no failure loses a result."""
+"""The local solver on large sizes: limits hold, nothing wraps, no failure loses a result."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 from railopt.base.arrays import MAX_TOTAL, Ints
 from railopt.base.errors import InputError
-from railopt.solver.local import dual, exact, steps
+from railopt.solver.local import dual, steps
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.outcome import LocalOutcome
 from railopt.solver.local.remainders import filled
 from railopt.solver.local.solve import solve_local
-from railopt.solver.local.state import State
+from railopt.solver.local.state import LARGEST, LocalState
 
 LIMIT_S = 0.1
 MEMORY = 2 << 30  # bytes
@@ -62,7 +62,8 @@ def timed(given: Ints, most_s: float, **options: Any) -> LocalOutcome:
 def test_time_and_memory_hold_whatever_the_sizes() -> None:
     for given, shape in large_problems():
         found = timed(given, 1.1 * LIMIT_S + 0.5, limit_s=LIMIT_S, **shape)
-        assert found.notes == (), (given.tolist(), shape)
+        searched = max(shape.get("rails", 0), len(shape.get("speeds", ()))) * given.sum() < LARGEST
+        assert (found.notes == ()) == searched, (given.tolist(), shape)
         verdict = found.certificate(given, **shape).check()
         assert verdict.ok or "refused" in verdict.message, (given.tolist(), shape, verdict)
         assert verdict.bound is None or verdict.bound <= found.value
@@ -71,13 +72,13 @@ def test_time_and_memory_hold_whatever_the_sizes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", steps.STEPS, ids=lambda step: step.__name__)
-def test_each_step_holds_alone(step: Callable[[State], None]) -> None:
+def test_each_step_holds_alone(step: Callable[[LocalState], None]) -> None:
     """Bounds stay below what is attained, and times are what they are said to be."""
     rng = np.random.default_rng(3)
-    for bits, (jobs, rails), slow in product((40, 61), ((6, 2), (30, 8), (60, 16)), (1, 3)):
+    for bits, (jobs, rails), slow in product((40, 50), ((6, 2), (30, 8), (60, 16)), (1, 3)):
         given = np.sort(sizes(rng, bits, jobs, "spread"))[::-1].copy()
         slowness = [1] * (rails - 1) + [slow]
-        state = State(given, slowness, 1, Deadline.after(LIMIT_S, time.process_time), 0)
+        state = LocalState(given, slowness, 1, Deadline.after(LIMIT_S, time.process_time), 0)
         steps.first_bound_and_value(state)
         step(state)
         times = [0] * rails
@@ -103,24 +104,25 @@ def test_few_sizes_take_no_memory_for_a_wide_gap() -> None:
 def test_rails_that_could_wrap_are_not_filled() -> None:
     given = np.array([1 << 58] * 9 + [3, 2, 1])
     assert filled(given, np.full(8, 1 << 60), 10, 0) is None
-    assert not exact.Windows(given, np.full(8, 1 << 60)).usable
+
+
+def test_sums_beyond_the_search_get_lpt_and_one_note() -> None:
+    given = [(1 << 58) + 3, 1 << 58, (1 << 57) + 5, (1 << 57) + 1, (1 << 57) - 2]
+    found = solve_local(given, 8, limit_s=60)
+    assert found.value == (1 << 58) + 3
+    (note,) = found.notes
+    assert note.startswith(f"{sum(given)} units on 8 rails are more than the exact search takes")
+    assert found.proved  # the largest job alone
 
 
 @pytest.mark.parametrize("shape", [{"rails": 2}, {"speeds": [2, 1]}])
 def test_sizes_are_below_the_limit_of_chunks(shape: dict[str, Any]) -> None:
     largest = [MAX_TOTAL // 2, MAX_TOTAL // 2 - 1]
-    assert solve_local(largest, **shape, limit_s=60).closed
+    found = solve_local(largest, **shape, limit_s=60)
+    assert found.bound <= found.value
+    assert len(found.notes) == 1
     with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
         solve_local([MAX_TOTAL // 2, MAX_TOTAL // 2], **shape)
-
-
-def test_products_beyond_64_bits_are_compared_exactly() -> None:
-    rng = np.random.default_rng(4)
-    for _ in range(300):
-        a, b, c = (int(rng.integers(0, 2**63)) for _ in range(3))
-        for d in (a * b // max(c, 1) + step for step in (-1, 0, 1)):
-            if 0 <= d < 2**63:
-                assert dual.product_at_most(a, b, c, d) == (a * b <= c * d), (a, b, c, d)
 
 
 def test_the_knapsack_is_exact_for_large_sizes() -> None:
@@ -138,35 +140,15 @@ def test_the_knapsack_is_exact_for_large_sizes() -> None:
         assert load @ given <= capacity
 
 
-def test_the_knapsack_by_sums_finds_the_heaviest_load_of_each_largest_type() -> None:
-    rng = np.random.default_rng(6)
-    for _ in range(50):
-        given = np.unique(rng.integers(1, 40, 5))
-        counts, weights = rng.integers(1, 3, len(given)), rng.integers(0, 30, len(given))
-        capacity, enough = int(rng.integers(1, 100)), int(rng.integers(0, 40))
-        sets = np.array(list(product(*(range(count + 1) for count in counts.tolist()))))
-        fitting = sets[sets @ given <= capacity]
-        found, loads = dual.heaviest_loads(given, counts, weights, capacity, enough)
-        for last in range(len(given)):
-            ending = fitting[(fitting[:, last] > 0) & ~fitting[:, last + 1 :].any(axis=1)]
-            best = int((ending @ weights).max(initial=0))
-            assert found[last] == (best if weights[last] and best > enough else 0)
-            assert loads[last] @ weights == found[last]
-            assert loads[last] @ given <= capacity
-        load = np.zeros(len(given), np.int64)
-        both = dual.heaviest_load(given, counts, weights, capacity, enough, 10**6, load)
-        assert both == (max(enough, found.max()), True)
-
-
 ERRORS = [MemoryError(), OverflowError("int too big to convert"), ValueError("no exact answer")]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_failing_step_loses_nothing(error: Exception) -> None:
-    def single_jobs(state: State) -> None:
+    def perfect(state: LocalState) -> None:
         raise error
 
-    chosen = [single_jobs if step is steps.single_jobs else step for step in steps.STEPS]
+    chosen = [steps.constructions, perfect, steps.full_search]
     found = solve_local([9, 9, 9, 2], 2, limit_s=20, chosen=chosen)
     assert (found.value, found.proved) == (18, True)
     assert not found.notes  # met before that step
@@ -174,14 +156,14 @@ def test_a_failing_step_loses_nothing(error: Exception) -> None:
     found = solve_local(given, 8, limit_s=20, chosen=chosen)
     assert found.proved
     (note,) = found.notes
-    assert note.startswith(f"the step single jobs failed ({type(error).__name__}: ")
+    assert note.startswith(f"the step perfect failed ({type(error).__name__}: ")
 
 
 @pytest.mark.parametrize("speeds", [[1] * 8, [2, 2, 2, 2, 2, 2, 2, 1]], ids=["equal", "unequal"])
 def test_capacities_are_what_a_rail_carries_within_a_time(speeds: list[int]) -> None:
     slowness = sorted(2 // speed for speed in speeds)
     given = np.array([9, 8, 7, 5])
-    state = State(given, slowness, 1, Deadline.after(60), 0)
+    state = LocalState(given, slowness, 1, Deadline.after(60), 0)
     for time_ in range(80):
         expected = [min(29, time_ // ticks) for ticks in slowness]
         assert state.capacities(time_).tolist() == expected

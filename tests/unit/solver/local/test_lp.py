@@ -12,10 +12,8 @@ import numpy as np
 from railopt.checker import Meter, Packing, refute
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.lp import ConfigurationLP, start
-from railopt.solver.local.prices import lp_bound, prices_at_the_value, resumed_lp
 from railopt.solver.local.solve import solve_local
-from railopt.solver.local.state import State
-from railopt.solver.local.steps import BY_WEIGHTS, constructions
+from railopt.solver.local.steps import BY_WEIGHTS
 
 
 def possible(sizes: list[int], rooms: list[int]) -> bool:
@@ -62,28 +60,5 @@ def test_long_loads_of_caps_on_rails_of_two_speeds_are_settled_by_weights() -> N
     found = solve_local(given, speeds=[2] * 6 + [1] * 2, limit_s=600, chosen=BY_WEIGHTS)
     assert sum(given) == 7 * 8793 - 1
     assert found.bound == found.value == Fraction(8794, 2)
-    assert found.witness["kind"] == "dual"
-    assert found.checkable
-
-
-def test_an_lp_whose_time_was_over_is_resumed() -> None:
-    """Two to three jobs a rail, whose LP refutes what sums and counts do not."""
-    rng = np.random.default_rng(4)
-    given = np.sort(rng.integers(60, 241, 60))[::-1].astype(np.int64)
-    seen = []
-
-    def interrupted(state: State) -> None:
-        lp_bound(state, 0, Deadline.after(-1))
-        seen.append((state.lp_open, state.bound))
-
-    def again(state: State) -> None:
-        resumed_lp(state)
-        seen.append((state.lp_open, state.bound))
-
-    steps = constructions, prices_at_the_value, interrupted, again
-    found = solve_local(given, 26, limit_s=600, chosen=steps)
-    (first_open, first), (second_open, second) = seen
-    assert (first_open, second_open) == (True, False)
-    assert first < second
     assert found.witness["kind"] == "dual"
     assert found.checkable

@@ -1,0 +1,130 @@
+"""The local solver without each of its steps and some of their parts, on the families of
+`solver_instances`: how many instances it proves, and how long it takes.
+
+Steps run in turn until an instance is solved, so a step that an instance never reached changes
+nothing: only the others are solved anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from railopt.solver.local import filling, steps, values
+from railopt.solver.local.solve import solve_local
+from railopt.solver.local.state import LocalState
+from tests.bench import drawn_seeds
+from tests.bench.ablations import Ablation
+from tests.bench.solver_bench import Case, cases, warm_up
+
+FAMILIES = ("grid", "classes", "lawrinenko", "unequal")
+LIMIT_S = 1.0  # CPU seconds per instance
+
+
+class Solved(NamedTuple):
+    """One instance: whether its optimum is proved, CPU seconds, the steps that it reached."""
+
+    proved: bool
+    took_s: float
+    reached: frozenset[str]
+
+
+class Variant(NamedTuple):
+    """The solver without something: a step, or a part of one that is replaced.
+
+    lines    of code that exist for it alone
+    step     the step that is left out, or has the part
+    replace  (module, name, what takes its place); None where the step is left out
+    """
+
+    name: str
+    lines: int
+    step: steps.Step
+    replace: tuple[Any, str, Callable[..., Any]] | None = None
+
+
+def variants() -> Iterator[Variant]:
+    for step in steps.STEPS:
+        yield Variant(step.__name__, _lines(step), step)
+    first, last = steps.STEPS[0], steps.STEPS[-1]
+    for kernel in (values.differencing, values.counted):
+        name = kernel.py_func.__name__
+        yield Variant(name, _lines(kernel.py_func), first, (values, name, values.lpt))
+    multifit = (steps, "multifit", _nothing)
+    lines = _lines(steps.multifit) + _lines(values.first_fit.py_func)
+    yield Variant("multifit", lines, first, multifit)
+    yield Variant("closer", _lines(filling.closer), last, (steps, "closer", _nothing))
+    everything = (filling, "tight_part", _all_jobs)
+    yield Variant("tight_part", _lines(filling.tight_part), last, everything)
+
+
+def rows(seed: int) -> Iterator[Ablation]:
+    instances = list(cases(FAMILIES, drawn_seeds(seed, 1)))
+    warm_up([])
+    everything = [solved(case, steps.STEPS) for case in instances]
+    command = f"python -m tests.bench ablations local --seed {seed}"
+    yield Ablation("nothing", 0, _told(instances, everything, everything), command)
+    for variant in variants():
+        without = [
+            _solved_without(variant, case) if variant.step.__name__ in before.reached else before
+            for case, before in zip(instances, everything, strict=True)
+        ]
+        gain = _told(instances, everything, without)
+        yield Ablation(variant.name, variant.lines, gain, command)
+
+
+def solved(case: Case, chosen: Sequence[steps.Step]) -> Solved:
+    reached = set[str]()
+
+    def noted(step: steps.Step) -> steps.Step:
+        def run(state: LocalState) -> None:
+            reached.add(step.__name__)
+            step(state)
+
+        return run
+
+    began = time.process_time()
+    outcome = solve_local(
+        case.sizes,
+        **case.shape,
+        limit_s=LIMIT_S,
+        clock=time.process_time,
+        chosen=[noted(step) for step in chosen],
+    )
+    took_s = time.process_time() - began
+    return Solved(outcome.proved, took_s, frozenset(reached))
+
+
+def _solved_without(variant: Variant, case: Case) -> Solved:
+    if variant.replace is None:
+        return solved(case, [step for step in steps.STEPS if step is not variant.step])
+    with mock.patch.object(*variant.replace):
+        return solved(case, steps.STEPS)
+
+
+def _told(instances: list[Case], before: list[Solved], after: list[Solved]) -> str:
+    """How many of each family are proved, and the CPU seconds of all."""
+    parts = []
+    for family in FAMILIES:
+        places = [i for i, case in enumerate(instances) if case.family == family]
+        more = sum(after[i].proved - before[i].proved for i in places)
+        parts.append(f"{family} {sum(after[i].proved for i in places)} ({more:+d})")
+    return f"{', '.join(parts)}; {sum(one.took_s for one in after):.0f} s"
+
+
+def _lines(function: Callable[..., Any]) -> int:
+    return len(inspect.getsource(function).splitlines())
+
+
+def _nothing(*_: object) -> None:
+    """In place of a step's part."""
+
+
+def _all_jobs(state: LocalState, _: int) -> tuple[Any, int, Any]:
+    jobs = len(state.sizes)
+    return np.arange(jobs), state.rails, np.zeros(jobs, np.int64)
