@@ -33,6 +33,7 @@ from railopt.base.arrays import Bools, Floats, Ints
 from railopt.base.errors import InputError, NotProved
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.solver.fluid import least_time
 from railopt.solver.moving.classes import Classes, classes_of
 from railopt.solver.rational import Number
@@ -58,7 +59,7 @@ class Prices(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MovingBound:
+class MovedBound:
     """The least bytes moved inside nodes by plans of time at most `time`, seconds.
 
     bound    no plan moves less, by `prices`
@@ -104,7 +105,7 @@ def least_moved(
     time: Fraction | int | None = None,
     *,
     limit_s: float | None = None,
-) -> MovingBound:
+) -> MovedBound:
     """The least bytes moved by plans of at most `time` seconds, None: of the least time that
     divisible traffic takes.  Where `limit_s` seconds are not enough the bound may be too low, and
     `value` is None.
@@ -121,14 +122,14 @@ def least_moved(
 
 def moved_within(
     fabric: Fabric, classes: Classes, time: Fraction, *, limit_s: float | None = None
-) -> MovingBound:
+) -> MovedBound:
     """As `least_moved`, for a time that some plan is known to take.  Of more than `MOST` classes it
     is what every plan moves.
     """
     began = clock.monotonic()
     if len(classes.size) > MOST:
         floor, free = Fraction(classes.floor), np.zeros(fabric.tx.shape, np.int64)
-        return MovingBound(time, floor, None, Prices(free, free, 1), Fraction(0))
+        return MovedBound(time, floor, None, Prices(free, free, 1), Fraction(0))
     search = _Search(fabric, classes, time)
     while True:
         left_s = None if limit_s is None else limit_s - (clock.monotonic() - began)
@@ -136,25 +137,41 @@ def moved_within(
             return search.answer()
 
 
-class Answers:
-    """What `moved_within` said, kept for the other times and chunks that it serves.
+class MovedBounds:
+    """Bounds of several plans, each sought once where it serves others too.
 
     Prices that earn nothing prove as much of plans that take longer, and a division of the traffic
-    keeps a longer time too.  Both are of classes, however these are cut into chunks.
+    keeps a longer time too.  Both are of classes, however these are cut into chunks.  So it is best
+    to ask for the fastest plan first.
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[Fabric, Classes, MovingBound]] = []
+        self._known: list[tuple[Fabric, Classes, MovedBound]] = []
+        self._classes: dict[tuple[str, str], Classes] = {}
+
+    def of(self, plan: Plan, *, limit_s: float | None) -> MovedBound | None:
+        """The least bytes that plans as fast as this one move, found in `limit_s` seconds; None
+        where its chunks do not name their GPUs.
+        """
+        fabric, chunks = plan.fabric, plan.chunks
+        if chunks.gpus != fabric.gpus:
+            return None
+        key = fabric.digest, chunks.digest
+        if key not in self._classes:
+            self._classes[key] = classes_of(fabric, chunks)
+        return self.within(fabric, self._classes[key], plan.makespan, limit_s=limit_s)
 
     def within(
         self, fabric: Fabric, classes: Classes, time: Fraction, *, limit_s: float | None
-    ) -> MovingBound:
-        """As `moved_within`.  What was not settled in its time is tried again for other chunks."""
+    ) -> MovedBound:
+        """As `moved_within`.  What was not found exactly in its time is sought again for other
+        chunks.
+        """
         for place, others, known in self._known:
             if known.time != time and (known.time > time or known.earned):
                 continue
-            alike = known.exact and place.digest == fabric.digest
-            if others is classes or (alike and others.same(classes)):
+            same = known.exact and place.digest == fabric.digest
+            if others is classes or (same and others.same(classes)):
                 return replace(known, time=time)
         found = moved_within(fabric, classes, time, limit_s=limit_s)
         self._known.append((fabric, classes, found))
@@ -201,9 +218,9 @@ class _Search:
         self.loose = np.zeros(len(classes.size), np.bool_)
         self._loosen(classes.size)
 
-    def answer(self) -> MovingBound:
+    def answer(self) -> MovedBound:
         earned = earned_by(self.fabric, self.best)
-        return MovingBound(self.time, self.bound, self.value, self.best, earned)
+        return MovedBound(self.time, self.bound, self.value, self.best, earned)
 
     def step(self, left_s: float | None) -> bool:
         """Solve for the loose classes and loosen more; False when done."""
