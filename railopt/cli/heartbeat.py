@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
@@ -21,12 +21,12 @@ ERASE = "\r\x1b[K"
 COMPILING = "compiling kernels, once for this machine; railopt warm-up compiles all of them"
 OWN = ("completion", "sweep")  # print at once, or have a line of their own
 
-_stage = ""
+_stage: str | Callable[[], str] = ""
 _drawn: _Line | None = None
 
 
-def stage(text: str) -> None:
-    """Name what is being done now."""
+def stage(text: str | Callable[[], str]) -> None:
+    """Name what is being done now; a function is called only where the line is drawn."""
     global _stage
     _stage = text
     if _drawn is not None:
@@ -88,7 +88,8 @@ class _Line(threading.Thread):
     def _draw(self) -> None:
         now = time.monotonic()
         if now - self._heard >= QUIET_S and not self._over.is_set():
-            doing = f": {_stage}" if _stage else ""
+            text = _stage if isinstance(_stage, str) else _stage()
+            doing = f": {text}" if text else ""
             self._stream.write(f"{ERASE}{self._command}{doing}, {now - self._begun:.0f} s")
             self._stream.flush()
             self._shown = now

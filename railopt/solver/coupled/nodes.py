@@ -6,16 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from railopt.base.arrays import Ints
 from railopt.checker import WORK
-from railopt.evidence.bounds import Witness
 from railopt.evidence.bracket import Bracket, Status
-from railopt.solver.coupled.cap_weights import cap_weights
 from railopt.solver.coupled.search import Cells
 from railopt.solver.local.deadline import Deadline, TimedMeter
 from railopt.solver.local.outcome import LocalOutcome
@@ -39,7 +36,7 @@ class NodeOptimum(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class Alone(NamedTuple):
+class NodeProblem(NamedTuple):
     """One node's side as a local problem: sizes int64 [n], largest first; speeds int64 [rails], in
     bytes per second; live int64, the rails that live.
     """
@@ -49,7 +46,7 @@ class Alone(NamedTuple):
     live: Ints
 
     @classmethod
-    def of(cls, cells: Cells, side: str, node: int) -> Alone:
+    def of(cls, cells: Cells, side: str, node: int) -> NodeProblem:
         speeds = cells.rates(side, node)
         sizes = cells.chunks.size[cells.node_chunks(side, node)]
         return cls(sizes, speeds, np.flatnonzero(speeds))
@@ -76,7 +73,7 @@ def optimum(
     """The best bound and arrangement of one node's sends or receives that a search of `limit_s`
     seconds finds; the kernel checks the bound by the deadline.
     """
-    alone, within = Alone.of(cells, side, node), deadline.within(limit_s)
+    alone, within = NodeProblem.of(cells, side, node), deadline.within(limit_s)
     found = _searched(alone, within, seed, BY_WEIGHTS if alone.few_sizes else STEPS)
     bound, witness = found.bound, found.witness
     checkable = found.accepted(TimedMeter(WORK, deadline))
@@ -91,7 +88,7 @@ def optimum(
 
 
 def _searched(
-    alone: Alone, deadline: Deadline, seed: int, chosen: Sequence[Step] = STEPS
+    alone: NodeProblem, deadline: Deadline, seed: int, chosen: Sequence[Step] = STEPS
 ) -> LocalOutcome:
     """`solve_local`: in bytes where the rails have one speed, else in seconds."""
     shape: dict[str, Any] = (
@@ -115,16 +112,3 @@ def _bracket(
     if value == bound:
         status = Status.KNOWN if checkable else Status.CLAIMED
     return Bracket(value, bound, status, witness, f"local {witness['kind']}")
-
-
-def by_cap_weights(
-    cells: Cells, side: str, node: int, bound: Fraction
-) -> tuple[Fraction, Witness] | None:
-    """A bound of a node's equal rails, in seconds, by chunks weighed in parts of a cap, where that
-    is more than `bound`.
-    """
-    alone = Alone.of(cells, side, node)
-    if alone.speed is None:
-        return None
-    found = cap_weights(alone.sizes, len(alone.live), ceil(bound * alone.speed))
-    return None if found is None else (Fraction(found[0], alone.speed), found[1])

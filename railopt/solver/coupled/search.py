@@ -130,9 +130,9 @@ class Cells:
             usable = np.minimum(self.rate, np.stack(far))
         return self.total / np.maximum(usable.sum(axis=2), 1)
 
-    def state(self, rail: Rails, time: Fraction) -> kernels.State:
+    def state(self, rail: Rails, time: Fraction) -> kernels.SearchState:
         """A plan to be changed, aimed at `time`."""
-        return kernels.State(
+        return kernels.SearchState(
             *self.grouped,
             self.end,
             self.chunks.size,

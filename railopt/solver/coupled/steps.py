@@ -33,7 +33,7 @@ from railopt.evidence import bounds
 from railopt.evidence.bounds import Witness
 from railopt.model.plan import SIDES
 from railopt.policies.lpt import lpt_global
-from railopt.solver.coupled import nodes
+from railopt.solver.coupled import cap_weights, nodes
 from railopt.solver.coupled.ask import ILP_VARIABLES, integer_program
 from railopt.solver.coupled.fallback import first_bound
 from railopt.solver.coupled.race import Race
@@ -150,7 +150,7 @@ def _start(race: Race) -> None:
 
 def _cap_weights(race: Race, side: str, node: int) -> None:
     """The bound by chunks weighed in parts of a cap, of a node that has mostly caps."""
-    found = nodes.by_cap_weights(race.cells, side, node, race.bound)
+    found = cap_weights.of_node(race.cells, side, node, race.bound)
     if found is not None:
         race.lift(found[0], _lifted(side, node, found[1]), "cap weights")
 

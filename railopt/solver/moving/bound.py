@@ -47,7 +47,7 @@ MOST = 1 << 22  # classes: beyond this the search takes gigabytes before its fir
 LARGE = 1 << 40  # of a price: beyond this sums of prices might not fit
 
 
-class Prices(NamedTuple):
+class BytePrices(NamedTuple):
     """Prices of a byte at each NIC, counted in 1 / unit.
 
     send, recv   int64 [nodes, rails], none negative
@@ -71,7 +71,7 @@ class MovedBound:
     time: Fraction
     bound: Fraction
     value: Fraction | None
-    prices: Prices = field(repr=False)
+    prices: BytePrices = field(repr=False)
     earned: Fraction = field(repr=False)
 
     @property
@@ -129,8 +129,8 @@ def moved_within(
     began = clock.monotonic()
     if len(classes.size) > MOST:
         floor, free = Fraction(classes.floor), np.zeros(fabric.tx.shape, np.int64)
-        return MovedBound(time, floor, None, Prices(free, free, 1), Fraction(0))
-    search = _Search(fabric, classes, time)
+        return MovedBound(time, floor, None, BytePrices(free, free, 1), Fraction(0))
+    search = _MovedSearch(fabric, classes, time)
     while True:
         left_s = None if limit_s is None else limit_s - (clock.monotonic() - began)
         if (left_s is not None and left_s <= 0) or not search.step(left_s):
@@ -178,14 +178,14 @@ class MovedBounds:
         return found
 
 
-def price_bound(fabric: Fabric, classes: Classes, time: Fraction, prices: Prices) -> Fraction:
+def price_bound(fabric: Fabric, classes: Classes, time: Fraction, prices: BytePrices) -> Fraction:
     """What these prices prove: bytes moved by every plan of at most `time` seconds."""
     each = _cheapest(classes, prices).min(axis=1, initial=np.iinfo(np.int64).max)
     paid = sum(map(int.__mul__, each.tolist(), classes.size.tolist()))
     return classes.floor + Fraction(paid) / prices.unit - time * earned_by(fabric, prices)
 
 
-def earned_by(fabric: Fabric, prices: Prices) -> Fraction:
+def earned_by(fabric: Fabric, prices: BytePrices) -> Fraction:
     """What all NICs are paid a second, if none is ever idle."""
     paid = sum(
         price * rate
@@ -195,13 +195,13 @@ def earned_by(fabric: Fabric, prices: Prices) -> Fraction:
     return Fraction(paid, prices.unit)
 
 
-def _cheapest(classes: Classes, prices: Prices) -> Ints:
+def _cheapest(classes: Classes, prices: BytePrices) -> Ints:
     """int64 [C, rails]: what a byte costs on each live rail, in 1 / unit; dead ones cost most."""
     cost = prices.unit * classes.cost + prices.send[classes.src] + prices.recv[classes.dst]
     return np.where(classes.live, cost, np.iinfo(np.int64).max)
 
 
-class _Search:
+class _MovedSearch:
     """Classes made loose step by step.
 
     loose    bool [C];  home  int64 [C]: the rail of each class that is not
@@ -211,7 +211,7 @@ class _Search:
     def __init__(self, fabric: Fabric, classes: Classes, time: Fraction) -> None:
         self.fabric, self.classes, self.time = fabric, classes, time
         free = np.zeros(fabric.tx.shape, np.int64)
-        self.best = Prices(free, free, 1)
+        self.best = BytePrices(free, free, 1)
         self.bound = price_bound(fabric, classes, time, self.best)
         self.value: Fraction | None = None
         self.home = _spread(_cheapest(classes, self.best))
@@ -255,12 +255,12 @@ class _Search:
             self.value = master.moved(vertex.x)
         return False
 
-    def _note(self, prices: Prices) -> None:
+    def _note(self, prices: BytePrices) -> None:
         bound = price_bound(self.fabric, self.classes, self.time, prices)
         if bound > self.bound:
             self.bound, self.best = bound, prices
 
-    def _gains(self, prices: Prices) -> Floats:
+    def _gains(self, prices: BytePrices) -> Floats:
         """float64 [C]: what moving a class from its home to its cheapest rail is worth."""
         cost = _cheapest(self.classes, prices)
         here = np.take_along_axis(cost, self.home[:, None], axis=1)[:, 0]
@@ -337,12 +337,12 @@ class _Master:
         columns, rows = len(self.program.columns), len(self.program.right)
         return np.full(columns, unit), np.full(rows, unit)
 
-    def rounded(self, price: Floats) -> Prices:
+    def rounded(self, price: Floats) -> BytePrices:
         """Float prices of rows as prices of NICs."""
         whole = np.rint(np.clip(-price[len(self.kept) :], 0, OVERLOAD) * UNIT).astype(np.int64)
         return self._prices(whole, UNIT)
 
-    def exact(self, price: Sequence[Number]) -> Prices | None:
+    def exact(self, price: Sequence[Number]) -> BytePrices | None:
         """Exact prices of rows as prices of NICs; None if they are too long to calculate with."""
         mine = [-Fraction(p) for p in price[len(self.kept) :]]
         unit = lcm(*(p.denominator for p in mine))
@@ -351,11 +351,11 @@ class _Master:
             return None
         return self._prices(np.array(whole, np.int64), unit)
 
-    def _prices(self, whole: Ints, unit: int) -> Prices:
+    def _prices(self, whole: Ints, unit: int) -> BytePrices:
         common = gcd(unit, *np.unique(whole).tolist())
         both = np.zeros(self.row.shape, np.int64)
         both[tuple(self.nics.T)] = whole // common
-        return Prices(both[0], both[1], unit // common)
+        return BytePrices(both[0], both[1], unit // common)
 
     def kept_by(self, x: Sequence[Number]) -> bool:
         """Whether these bytes are a division of the traffic that keeps the time."""

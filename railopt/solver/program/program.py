@@ -77,7 +77,7 @@ class IntegerProgram:
         return cls(**values)
 
 
-class Problem(NamedTuple):
+class BuiltProgram(NamedTuple):
     """A program and the way back: the type of each chunk, and how many t are one second."""
 
     program: IntegerProgram
@@ -115,7 +115,7 @@ class Problem(NamedTuple):
 
 def build(
     fabric: Fabric, chunks: Chunks, *, bound: Fraction | None = None, hint: Rails | None = None
-) -> Problem:
+) -> BuiltProgram:
     """The program: plain without a bound and a hint, strengthened with them."""
     plain = bound is None and hint is None
     columns = np.stack([chunks.src.astype(np.int64), chunks.dst.astype(np.int64), -chunks.size])
@@ -144,7 +144,7 @@ def build(
         allowed &= ~forbidden
         upper = _worst(counts, src, dst, size, a, r)
     lower = 0 if bound is None else -(-bound * second // 1)
-    return Problem(
+    return BuiltProgram(
         IntegerProgram(src, dst, size, count, allowed, a, r, counts, int(lower), upper, int(exact)),
         kind,
         second,

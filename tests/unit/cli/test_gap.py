@@ -85,6 +85,7 @@ def test_the_table_fits_100_columns_and_has_what_is_moved_only_if_asked(railopt_
     assert "moved" not in ran.out
     more = railopt_cli(*line, "--limit", "0s", "--moved")
     assert more.out.splitlines()[0].split()[-4:] == ["moved", "least", "above", "%"]
+    assert max(map(len, more.out.splitlines())) <= 100
     rows = json.loads(railopt_cli(*line, "--limit", "0s", "--json").out)["rows"]
     assert not any("moved" in row for row in rows)
 
@@ -274,10 +275,10 @@ def test_progress_shows_value_and_bound_once_there_are_any(
     said: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stages: list[str] = []
+    stages: list[Callable[[], str]] = []
     monkeypatch.setattr(progress, "stage", stages.append)
     progress.show("1MiB", Progress(0.5, value, bound, "search"))
-    assert stages == [said]
+    assert [say() for say in stages] == [said]
 
 
 def test_a_bound_is_shown_before_the_first_plan(
