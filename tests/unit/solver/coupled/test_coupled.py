@@ -195,10 +195,8 @@ def test_rails_are_filled_within_the_capacity_or_not_at_all() -> None:
                 assert np.bincount(rail, jobs, rails).max() <= most * unit
 
 
-def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
-    """Eight messages a pair of four nodes, cut at 512 units: within three units of the average the
-    plain search needs many starts.
-    """
+def test_messages_cut_at_a_cap_have_a_plan_within_the_tolerance() -> None:
+    """Eight messages per pair of four nodes, cut at 512 units."""
     src, dst = (np.repeat(ends, 8) for ends in np.nonzero(~np.eye(4, dtype=bool)))
     units = np.random.default_rng(7).integers(1500, 2600, len(src))
     pieces = -(-units // 512)
@@ -208,7 +206,6 @@ def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
         src=np.repeat(src, pieces), dst=np.repeat(dst, pieces), size=8192 * size, nodes=4
     )
     solved = coupled.solve(Fabric.uniform(4, 8), chunks, 20, tolerance=Fraction(5, 10_000))
-    assert solved.by.startswith("filled")
     assert solved.gap <= Fraction(5, 10_000)
     assert solved.certificate.check().ok
 
@@ -557,14 +554,3 @@ def test_an_answer_is_given_though_interrupts_go_on(monkeypatch: pytest.MonkeyPa
     assert found.interrupted
     assert found.by.startswith("shares of rates")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_slow_senders_that_add_up_to_one_rail_are_proved() -> None:
-    """Matrices of bytes: rail 6 of the fullest receiver takes all that three senders can send."""
-    fabric = Fabric.uniform(4, 8).degraded(
-        {(0, 6): "0.5", (1, 6): "0.25", (2, 6): "0.25", (3, 2): "0", (2, 0): "0"}
-    )
-    chunks = workloads.zipf(fabric, seed=1066721963).chunks("4MiB")
-    solved = coupled.solve(fabric, chunks, 20)
-    assert solved.optimal
-    assert solved.certificate.check().proved
