@@ -1,5 +1,5 @@
-"""What one node sends or receives, alone: its optimum, which bounds the whole, and an arrangement
-around which the whole is arranged.
+"""What one node sends or receives, alone: its optimum, which bounds every plan, and an arrangement
+around which the other chunks are arranged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NodeOptimum(NamedTuple):
     """One node alone.
 
     bracket    in seconds
-    checkable  whether the kernel accepts the bound's witness, which an open bracket does not say
+    checkable  whether the checker accepts the bound's witness, which an open bracket does not say
     rail       int64, the rail of each of its chunks, largest first, that attains the value
     notes      steps of the search that failed
     """
@@ -71,7 +71,7 @@ def optimum(
     cells: Cells, side: str, node: int, limit_s: float, deadline: Deadline, seed: int
 ) -> NodeOptimum:
     """The best bound and arrangement of one node's sends or receives that a search of `limit_s`
-    seconds finds; the kernel checks the bound by the deadline.
+    seconds finds; the checker checks the bound by the deadline.
     """
     alone, within = NodeProblem.of(cells, side, node), deadline.within(limit_s)
     found = _searched(alone, within, seed, BY_WEIGHTS if alone.few_sizes else STEPS)
@@ -107,7 +107,7 @@ def _searched(
 def _bracket(
     value: Fraction, bound: Fraction, witness: Mapping[str, Any], checkable: bool
 ) -> Bracket:
-    """In seconds; an optimum is proved only if the kernel accepts the witness."""
+    """In seconds; an optimum is known only if the checker accepts the witness."""
     status = Status.OPEN
     if value == bound:
         status = Status.KNOWN if checkable else Status.CLAIMED

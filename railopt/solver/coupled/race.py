@@ -50,7 +50,7 @@ class Race:
     rail       int16 [C], the best plan, of `value` seconds, by `plan_by`; None before the first
     bound      seconds, by `witness`, found by `bound_by`
     claimed_by the back-end on whose word the plan is optimal
-    unchecked  a bound that the kernel could not check, and by what
+    unchecked  a bound that the checker could not check, and by what
     done       (side, node) whose local optimum raises the bound no further
     step_s     what a step of the search took lately
     closed     whether the closed-form bounds of all nodes are known
@@ -144,7 +144,7 @@ class Race:
         self.closed = True
 
     def lift_unchecked(self, bound: Fraction, by: str) -> None:
-        """A bound that the kernel could not check; kept if it is better."""
+        """A bound that the checker could not check; kept if it is better."""
         if self.rail is not None and bound > self.value:
             self._refused(bound, by, self.value, self.plan_by)
         elif bound > self.best_bound:

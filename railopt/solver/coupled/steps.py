@@ -47,10 +47,10 @@ LEAST_STEPS = 16  # of a walk, however little time is left
 LOCAL_S = 2.0  # the most that one node's exact optimum may take at first
 CHUNK_SUMS = 0.1  # share of the time for the fluid bound in whole chunks
 ILP_AFTER = 0.25  # share of the time before the integer program starts
-# what several sides rule out: after this share of the time, with so many steps of the kernel for
+# what several sides rule out: after this share of the time, with so many steps of the checker for
 # each of so many sets of them
 JOINT, JOINT_LAST = ((0.01, 250_000, 100), (0.1, 5_000_000, 4)), (WORK, 100)
-FEW_CHUNKS = 16  # of so few, all that the kernel may spend at last
+FEW_CHUNKS = 16  # of so few, all that the checker may spend at last
 
 
 _loaded: set[tuple[str, bool]] = set()  # what was loaded, for problems with equal NICs or others
@@ -264,7 +264,7 @@ def _nodes(race: Race, limit_s: float) -> None:
         if found.checkable:
             race.lift(bracket.bound, _lifted(side, node, bracket.witness), bracket.by)
         else:
-            by = f"railopt's exact search at node {node} {side}, which the kernel did not check"
+            by = f"railopt's exact search at node {node} {side}, which the checker did not check"
             race.lift_unchecked(bracket.bound, by)
         value = bracket.value
         if value is not None and value <= max(bracket.bound, race.bound):

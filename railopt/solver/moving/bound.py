@@ -90,7 +90,7 @@ class MovedBound:
 
     @property
     def witness(self) -> dict[str, Any]:
-        """The prices as the kernel re-checks them."""
+        """The prices as the checker re-checks them."""
         return {
             "kind": "moved",
             "unit": self.prices.unit,
@@ -299,7 +299,7 @@ class _Master:
         self.row = np.full(rates.shape, -1)
         self.row[tuple(self.nics.T)] = len(self.kept) + np.arange(len(self.nics))
         fixed = np.flatnonzero(~loose)
-        self.settled = int((classes.cost[fixed, home[fixed]] * classes.size[fixed]).sum())
+        self.fixed_cost = int((classes.cost[fixed, home[fixed]] * classes.size[fixed]).sum())
         carried = np.zeros(rates.shape, np.int64)
         for side, ends in enumerate((classes.src, classes.dst)):
             np.add.at(carried[side], (ends[fixed], home[fixed]), classes.size[fixed])
@@ -369,4 +369,4 @@ class _Master:
     def moved(self, x: Sequence[Number]) -> Fraction:
         """Bytes moved in all."""
         loose = sum(c * v for c, v in zip(self.program.cost, x, strict=True) if c and v)
-        return self.classes.floor + self.settled + Fraction(loose) / self.parts
+        return self.classes.floor + self.fixed_cost + Fraction(loose) / self.parts
