@@ -75,7 +75,7 @@ class GapReport:
     @property
     def optimal(self) -> bool:
         """This plan is optimal: value == bound, by a witness."""
-        return self.bracket.optimum_known and self.value == self.bound
+        return self.bracket.status is Status.KNOWN and self.plan.makespan == self.bracket.bound
 
     @property
     def optimum(self) -> Status:

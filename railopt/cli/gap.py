@@ -10,6 +10,7 @@ from typing import Any
 from railopt.answers.gap import (
     DEFAULT_POLICIES,
     DEFAULT_SIZES,
+    GapReport,
     GapRow,
     file_gaps,
     gap_lines,
@@ -52,9 +53,9 @@ EPILOG = """examples:
 what is known of the best possible: known (some plan attains the bound, so the gap is exact),
 claimed (a solver says that its plan is optimal, and "bound" is its word; certificates hold the best
 bound that has a witness), open (it lies between the bound and "best").
-With --moved, in place of "time": "moved" is what the plan moves between GPUs of a node, before and
-after the rails; "least" is a bound on what plans as fast as this one move, "above %" how far the
-plan is above it ("-" where that is nothing, and the plan moves something).
+With --moved, in place of "best %" and "time": "moved" is what the plan moves between GPUs of a
+node, before and after the rails; "least" is a bound on what plans as fast as this one move, "above
+%" how far the plan is above it ("-" where that is nothing, and the plan moves something).
 exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed all the same),
 2 no rail lives between two nodes, 4 a saved certificate does not check, 130 interrupted (the rows
 so far are printed, with the best bound found)"""
@@ -221,8 +222,8 @@ def _contradictions(args: argparse.Namespace, limit_s: float) -> None:
 
 
 def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
-    columns = ["policy", "chunk", "chunks", "value", "bound", "gap %", "plan", "optimum", "best %"]
-    columns += ["moved", "least", "above %"] if moved else ["time"]
+    columns = ["policy", "chunk", "chunks", "value", "bound", "gap %", "plan", "optimum"]
+    columns += ["moved", "least", "above %"] if moved else ["best %", "time"]
     cells: list[list[Any]] = []
     for row in rows:
         report = row.report
@@ -237,11 +238,15 @@ def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
                 percent(gap),
                 "optimal" if report.optimal else "",
                 bracket.status,
-                percent(bracket.gap),
-                *(_moved(row) if moved else [Quantity(f"{report.time_s:.3g}s", report.time_s)]),
+                *(_moved(row) if moved else _best(report)),
             ]
         )
     out.table(columns, cells)
+
+
+def _best(report: GapReport) -> list[Any]:
+    spent = Quantity(f"{report.time_s:.3g}s", report.time_s)
+    return [percent(report.bracket.gap), spent]
 
 
 def _moved(row: GapRow) -> list[Any]:
