@@ -10,7 +10,6 @@ from typing import Any
 from railopt.answers.gap import (
     DEFAULT_POLICIES,
     DEFAULT_SIZES,
-    GapReport,
     GapRow,
     file_gaps,
     gap_lines,
@@ -228,25 +227,21 @@ def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
     for row in rows:
         report = row.report
         plan, bracket, gap = report.plan, report.bracket, report.gap
+        spent = Quantity(f"{report.time_s:.3g}s", report.time_s)
         cells.append(
             [
                 plan.policy,
                 row.chunk,
-                len(plan.chunks),
+                len(plan.rail),
                 duration(plan.makespan),
                 duration(bracket.bound),
                 percent(gap),
                 "optimal" if report.optimal else "",
                 bracket.status,
-                *(_moved(row) if moved else _best(report)),
+                *(_moved(row) if moved else (percent(bracket.gap), spent)),
             ]
         )
     out.table(columns, cells)
-
-
-def _best(report: GapReport) -> list[Any]:
-    spent = Quantity(f"{report.time_s:.3g}s", report.time_s)
-    return [percent(report.bracket.gap), spent]
 
 
 def _moved(row: GapRow) -> list[Any]:
