@@ -78,7 +78,6 @@ ROOMS = {
         "solver.fluid",
         "solver.local.solve",
         "solver.moving.bound",
-        "solver.moving.solve",
         "solver.program.backends",
     ],
     "Schedules": ["schedule.synthesis", "schedule.value", "schedule.model"],

@@ -1,7 +1,7 @@
 """Time against bytes moved inside nodes: what is possible at all, and where each policy stands.
 
 No plan that takes a time moves fewer bytes than the *front* says there, by prices that the kernel
-re-checks.  Prices found for one time prove something of every other (`MovingBound.at`), so the
+re-checks.  Prices found for one time prove something of every other (`MovedBound.at`), so the
 front between the times that were looked at is the best of what all of them prove.
 """
 
@@ -21,7 +21,7 @@ from railopt.model.plan import Plan
 from railopt.policies import plan as make_plan
 from railopt.solver.fluid import least_time
 from railopt.solver.local.deadline import time_limit
-from railopt.solver.moving.bound import Answers, MovingBound
+from railopt.solver.moving.bound import MovedBound, MovedBounds
 from railopt.solver.moving.classes import classes_of
 
 DEFAULT_POLICIES = ("own-nic", "pxn", "lpt", "equitable", "even-excess", "spill")
@@ -51,7 +51,7 @@ class Frontier:
     """
 
     total: int
-    bounds: tuple[MovingBound, ...] = field(repr=False)
+    bounds: tuple[MovedBound, ...] = field(repr=False)
     stands: tuple[Stand, ...]
 
     def least(self, time: Fraction) -> int:
@@ -108,8 +108,8 @@ def frontier(
     last = max(own, first)
     times = {first + (last - first) * i / (TIMES - 1) for i in range(TIMES)}
     times |= {made.makespan for made in plans}
-    classes, answers = classes_of(fabric, chunks), Answers()
-    found = tuple(answers.within(fabric, classes, time, limit_s=limit_s) for time in sorted(times))
+    classes, bounds = classes_of(fabric, chunks), MovedBounds()
+    found = tuple(bounds.within(fabric, classes, time, limit_s=limit_s) for time in sorted(times))
     made = Frontier(chunks.total, found, ())
     stands = tuple(Stand(plan, made.least(plan.makespan)) for plan in plans)
     return Frontier(chunks.total, found, stands)

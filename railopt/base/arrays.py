@@ -130,6 +130,8 @@ def _not_integer(given: Array) -> str:
 
 def total(array: Array) -> int:
     """Exact sum of a non-negative int64 array, as a Python int: never wraps."""
+    if not array.size or int(array.max()) < 2**63 // array.size:
+        return int(array.sum())
     low, high = array & np.int64(0xFFFFFFFF), array >> np.int64(32)
     return int(low.sum(dtype=np.uint64)) + (int(high.sum(dtype=np.uint64)) << 32)
 

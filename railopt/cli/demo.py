@@ -146,7 +146,7 @@ def _table(title: str, reports: list[GapReport], out: Output) -> None:
                 size(int(report.plan.recv.max())),
                 duration(report.value),
                 duration(report.bound),
-                "optimal" if report.proved else percent(report.gap),
+                "optimal" if report.optimal else percent(report.gap),
                 f"{worst.side} of node {worst.node}",
             ]
         )

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from railopt.answers.check import check_all
 from railopt.answers.gap import (
     DEFAULT_POLICIES,
     DEFAULT_SIZES,
-    GapReport,
     GapRow,
-    Guarantee,
     file_gaps,
     gap_lines,
+    moved_file,
     policy_gaps,
     save_certificates,
 )
@@ -50,16 +47,13 @@ EPILOG = """examples:
   railopt gap moe:skew=0.5 --figure gap.pdf --width column
   railopt gap plan.npz other.npz --json
 
-"plan" says whether this plan is optimal (its value is the certified bound).  "optimum" says what is
-known of the best possible: proved (some plan attains the certified bound, so the gap is exact),
+"plan" says whether this plan is optimal (its value is the bound, by a witness).  "optimum" says
+what is known of the best possible: known (some plan attains the bound, so the gap is exact),
 claimed (a solver says that its plan is optimal, and "bound" is its word; certificates hold the best
 bound that has a witness), open (it lies between the bound and "best").
-"moved" is what the plan moves between GPUs of a node, before and after the rails; "least" is a
-certified bound on what plans as fast as this one move, "above %" how far the plan is above it ("-"
-where that is nothing, and the plan moves something).
-The last columns stand for `lpt` as each sender sees it: Graham's guarantee 4/3 - 1/(3N), the one
-from the k chunks of its fullest rail, (k+1)/k - 1/(kN), and what the slowest sender is really above
-its own bound; neither knows the receivers, which is where the gap comes from.
+With --moved, in place of "best %" and "time": "moved" is what the plan moves between GPUs of a
+node, before and after the rails; "least" is a bound on what plans as fast as this one move, "above
+%" how far the plan is above it ("-" where that is nothing, and the plan moves something).
 exit codes: 0 done, 1 bad input, or a file can't be written (the rows are printed all the same),
 2 no rail lives between two nodes, 4 a saved certificate does not check, 130 interrupted (the rows
 so far are printed, with the best bound found)"""
@@ -93,15 +87,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         default="10s",
-        help="time for the optimum of a chunk size, e.g. 500ms; the least bytes that each plan "
-        "could move may take as much again; 0s: closed-form bounds only (default 10s)",
+        help="time for the optimum of a chunk size, e.g. 500ms, and with --moved as much for each "
+        "plan; 0s: closed-form bounds only (default 10s)",
+    )
+    parser.add_argument(
+        "--moved",
+        action="store_true",
+        help="the bytes that each plan moves inside nodes, and the least that plans as fast move",
     )
     parser.add_argument("--seed", type=seed, help="of the search (default 0)")
     parser.add_argument(
         "--certificate",
         metavar="DIR",
-        help="save certificates of each row there: of its time, and of the bytes that it moves "
-        "(railopt check re-checks them)",
+        help="save certificates of each row there: of its time, and with --moved of the bytes that "
+        "it moves (railopt check re-checks them)",
     )
     parser.add_argument(
         "--figure", metavar="FILE", help=f"draw gap against chunk size: {FORMATS_HELP}"
@@ -112,21 +111,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """One row a policy and chunk size; the exit code.  What took time to find is printed, whatever
-    becomes of the files.
+    """One row per policy and chunk size; the exit code.  What took time to find is printed, even
+    where files can't be written.
     """
-    width = figure_width(args, "figure", check=False)  # rows are printed, whatever is in the way
-    rows: list[GapRow] = []
-    interrupted = False
-    try:
-        for row in _rows(args):
-            rows.append(row)
-            interrupted = interrupted or row.report.interrupted
-            stage(f"{row.chunk}  what {row.report.plan.policy} moves inside nodes")
-            _ = row.report.moving  # now, while Ctrl-C can end it
-    except KeyboardInterrupt:
-        interrupted = True
-        rows = [row._replace(report=replace(row.report, limit_s=0.0)) for row in rows]
+    width = figure_width(args, "figure", check=False) if args.figure or args.width else 0.0
+    rows, interrupted = _found(args)
     said = [text for row in rows for text in row.report.notes] + ["interrupted"] * interrupted
     for text in dict.fromkeys(said):
         note(f"railopt: {text}")
@@ -140,41 +129,78 @@ def run(args: argparse.Namespace) -> int:
         failure = error
     if args.format == "json":
         files = [*map(str, saved), *(None for _ in rows[len(saved) :])]
-        print_json(
-            {
-                "interrupted": interrupted,
-                "rows": [
-                    {**row.as_dict(), "certificate": file}
-                    for row, file in zip(rows, files, strict=True)
-                ],
-            }
-        )
+        listed_rows = [
+            {**row.as_dict(), "certificate": file} for row, file in zip(rows, files, strict=True)
+        ]
+        print_json({"interrupted": interrupted, "rows": listed_rows})
     else:
-        _table(rows, output_of(args))
+        _table(rows, args.moved, output_of(args))
     if failure is not None:
         raise failure
-    if saved:
-        written = saved + [
-            file.with_suffix(".moved.json")
-            for row, file in zip(rows, saved, strict=True)
-            if row.report.moving is not None
-        ]
-        stage("checking certificates")
-        checked = check_all(written)
-        note(f"saved {len(written)} certificates in {args.certificate}: {checked}")
-        refused = [(name, one) for name, one in checked.verdicts.items() if not one.ok]
-        for name, verdict in refused:
-            note(f"{printable(name)}: {verdict.message}")
+    refused = bool(saved) and not _checked(rows, saved, args.certificate)
     if args.figure and rows:
         _figure(rows, args, width)
-    return 130 if interrupted else CheckFailed.exit_code if saved and refused else 0
+    return 130 if interrupted else CheckFailed.exit_code if refused else 0
 
 
-def _rows(args: argparse.Namespace) -> Iterator[GapRow]:
+def _found(args: argparse.Namespace) -> tuple[list[GapRow], bool]:
+    """The rows, and whether Ctrl-C ended them early."""
+    rows, interrupted = list[GapRow](), False
+    limit_s = float(seconds(parse_time(args.limit)))
+    try:
+        for row in _rows(args, limit_s):
+            rows.append(row)
+            interrupted |= row.report.interrupted
+    except KeyboardInterrupt:
+        interrupted = True
+    if args.moved:
+        interrupted |= _add_moved(rows, 0.0 if interrupted else limit_s)
+    return rows, interrupted
+
+
+def _add_moved(rows: list[GapRow], limit_s: float) -> bool:
+    """Add to each row the least bytes that plans as fast move; whether Ctrl-C struck: then the rest
+    has no time.  The fastest plan comes first, since its bound may serve the others.
+    """
+    from railopt.solver.moving.bound import MovedBounds
+
+    bounds = MovedBounds()
+    order = sorted(range(len(rows)), key=lambda i: rows[i].report.value, reverse=True)
+
+    def add(within_s: float) -> None:
+        while order:
+            row = rows[order[-1]]
+            stage(f"{row.chunk}  what {row.report.plan.policy} moves inside nodes")
+            rows[order[-1]] = row._replace(moved=bounds.of(row.report.plan, limit_s=within_s))
+            order.pop()
+
+    try:
+        add(limit_s)
+    except KeyboardInterrupt:
+        add(0.0)
+        return True
+    return False
+
+
+def _checked(rows: list[GapRow], saved: list[Path], folder: str) -> bool:
+    """Check the certificates that were saved, and say so; whether all are accepted."""
+    from railopt.answers.check import check_all
+
+    stage("checking certificates")
+    moved = [moved_file(file) for row, file in zip(rows, saved, strict=True) if row.moved]
+    checked = check_all(saved + moved)
+    note(f"saved {len(saved) + len(moved)} certificates in {folder}: {checked}")
+    refused = [(name, one) for name, one in checked.verdicts.items() if not one.ok]
+    for name, verdict in refused:
+        note(f"{printable(name)}: {verdict.message}")
+    return not refused
+
+
+def _rows(args: argparse.Namespace, limit_s: float) -> Iterator[GapRow]:
     """The rows as they come."""
     from railopt.cli.progress import show
 
-    limit_s, seed = float(seconds(parse_time(args.limit))), args.seed or 0
+    seed = args.seed or 0
     _contradictions(args)
     if kind_of(args.traffic[0]) == "plan":
         yield from file_gaps(args.traffic, limit_s=limit_s, seed=seed, report=show)
@@ -202,52 +228,34 @@ def _contradictions(args: argparse.Namespace) -> None:
         raise InputError(f"{len(args.traffic)} traffics: expected one, or plans (.npz)")
 
 
-def _table(rows: list[GapRow], out: Output) -> None:
-    columns = ["policy", "chunk", "chunks", "value", "bound"]
-    columns += ["gap %", "plan", "optimum", "best %", "time"]
-    moving = any(row.report.moving is not None for row in rows)
-    columns += ["moved", "least", "above %"] if moving else []
-    guaranteed = any(row.report.guarantee for row in rows)
+def _table(rows: list[GapRow], moved: bool, out: Output) -> None:
+    columns = ["policy", "chunk", "chunks", "value", "bound", "gap %", "plan", "optimum"]
+    columns += ["moved", "least", "above %"] if moved else ["best %", "time"]
     cells: list[list[Any]] = []
     for row in rows:
         report = row.report
+        plan, bracket, gap = report.plan, report.bracket, report.gap
+        spent = Quantity(f"{report.time_s:.3g}s", report.time_s)
         cells.append(
             [
-                report.plan.policy,
+                plan.policy,
                 row.chunk,
-                len(report.plan.chunks),
-                duration(report.value),
-                duration(report.bound),
-                percent(report.gap),
-                "optimal" if report.proved else "",
-                report.optimum,
-                percent(report.bracket.gap),
-                Quantity(f"{report.time_s:.3g}s", report.time_s),
+                len(plan.rail),
+                duration(plan.makespan),
+                duration(bracket.bound),
+                percent(gap),
+                "optimal" if report.optimal else "",
+                bracket.status,
+                *(_moved(row) if moved else (percent(bracket.gap), spent)),
             ]
         )
-        if moving:
-            cells[-1] += _moved(report)
-        if guaranteed:
-            cells[-1] += _guarantees(report.guarantee)
-    sends = ["send: a priori %", "k", "a posteriori %", "measured %"] if guaranteed else []
-    out.table(columns + sends, cells)
+    out.table(columns, cells)
 
 
-def _moved(report: GapReport) -> list[Any]:
-    if report.moving is None:
+def _moved(row: GapRow) -> list[Any]:
+    if row.moved is None:
         return ["", "", ""]
-    return [size(report.plan.moved), size(report.moving.bytes), percent(report.moved_gap)]
-
-
-def _guarantees(known: Guarantee | None) -> list[Any]:
-    if known is None:
-        return ["", "", "", ""]
-    return [
-        percent(known.apriori - 1),
-        known.chunks_on_critical,
-        percent(known.aposteriori - 1),
-        percent(known.measured - 1),
-    ]
+    return [size(row.report.plan.moved), size(row.moved.bytes), percent(row.moved_gap)]
 
 
 def _figure(rows: list[GapRow], args: argparse.Namespace, width: float) -> None:

@@ -279,7 +279,7 @@ def run(args: argparse.Namespace) -> int:
     if made.placed.interrupted:
         note("railopt: interrupted: the best so far")
         return 130
-    return 0 if all(known.proved for known in made.placed.optima) else 2
+    return 0 if all(known.optimum_known for known in made.placed.optima) else 2
 
 
 def _question(args: argparse.Namespace, fabric: Fabric, experts: int) -> PlacementQuestion:
@@ -413,7 +413,7 @@ def _print(made: PlacementReport, out: Output) -> None:
     if optima := made.placed.optima:
         number = {
             name: sum(known.status == name for known in optima)
-            for name in ("proved", "claimed", "open")
+            for name in ("known", "claimed", "open")
         }
         out.say(
             f"layers' optima: {', '.join(f'{count} {name}' for name, count in number.items())}; "

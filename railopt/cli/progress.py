@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from railopt.base.tables import percent
 from railopt.base.units import format_time
 from railopt.cli.heartbeat import stage
@@ -11,12 +13,12 @@ from railopt.solver.coupled.race import Progress
 
 def show(label: str, progress: Progress) -> None:
     """What is known of the solve called `label`."""
-    stage(f"{label}  {_said(progress)}")
+    stage(partial(_said, label, progress))
 
 
-def _said(progress: Progress) -> str:
+def _said(label: str, progress: Progress) -> str:
     """Value, bound and gap only once there are any."""
-    value, bound, known = progress.value, progress.bound, ""
+    value, bound, known = progress.value, progress.bound, f"{label}  "
     if value is not None:
         known += f"value {format_time(value)}  "
     if bound:

@@ -1,4 +1,4 @@
-"""railopt solve TRAFFIC|PLAN: the best plan, and whether it is proved optimal."""
+"""railopt solve TRAFFIC|PLAN: the best plan, and whether it is optimal."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ EPILOG = """examples:
   railopt solve moe:seed=1 --nodes 4 --chunk flow --write-model model.mps
 
 The native solver is the default and asks CP-SAT only at last; the others are given the plain
-integer program.  "optimum" says what is known of the best possible: proved (the plan attains a
-bound whose witness the kernel re-checks), claimed (optimal on the back-end's word, which is the
+integer program.  "optimum" says what is known of the best possible: known (the plan attains a
+bound whose witness the checker re-checks), claimed (optimal on the back-end's word, which is the
 "bound"; the certificate holds the best one that has a witness), open.
-exit codes: 0 proved, 2 not proved or infeasible, 3 the back-end is missing, crashed, hung or
-returned nonsense, 130 interrupted (the best so far is printed)"""
+exit codes: 0 the plan is optimal, 2 the optimum is not known or there is no plan, 3 the back-end is
+missing, crashed, hung or returned nonsense, 130 interrupted (the best so far is printed)"""
 
 
 IDLE = (
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         return 130
     if backend != "native" and outcome.notes:
         return BackendError.exit_code
-    return 0 if outcome.proved else NotProved.exit_code
+    return 0 if outcome.optimal else NotProved.exit_code
 
 
 def _save(outcome: Outcome, args: argparse.Namespace) -> None:

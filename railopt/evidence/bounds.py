@@ -169,8 +169,9 @@ def _candidates(fabric: Fabric, chunks: Chunks) -> Iterator[tuple[str, int, Frac
         loads, largest = np.zeros(fabric.nodes, np.int64), np.zeros(fabric.nodes, np.int64)
         np.add.at(loads, ends, chunks.size)
         np.maximum.at(largest, ends, chunks.size)
+        rates = fabric.rates(side)
         for node in np.flatnonzero(loads).tolist():
-            live = [rate for rate in fabric.rates(side)[node].tolist() if rate]
+            live = [rate for rate in rates[node].tolist() if rate]
             if not live:
                 raise Infeasible(ALL_DEAD)
             mean = Fraction(int(loads[node]), sum(live))

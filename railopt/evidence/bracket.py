@@ -18,13 +18,13 @@ from railopt.base.errors import InputError
 class Status(StrEnum):
     """Of an optimum, never of a single plan.
 
-    proved       something attains the bound, and the kernel accepts the bound's witness
+    known        something attains the bound, which has a witness that the checker accepts
     claimed      something attains the bound, which rests on a solver's word
     open         the optimum lies somewhere from the bound to the value
     infeasible   nothing satisfies the constraints at all
     """
 
-    PROVED = "proved"
+    KNOWN = "known"
     CLAIMED = "claimed"
     OPEN = "open"
     INFEASIBLE = "infeasible"
@@ -38,7 +38,7 @@ class Bracket:
                None where none is known
     bound      nothing is better, by `witness`, or, if claimed, on the word of `by`
     status     of the optimum
-    witness    JSON values that the kernel re-checks; empty where only `by` stands for the bound
+    witness    JSON values that the checker re-checks; empty where only `by` stands for the bound
     by         who found value and bound, e.g. "remainders" or "cpsat 9.15"
     certified  beside a claimed bound, the best one that has a witness, and this
     """
@@ -53,7 +53,7 @@ class Bracket:
     def __post_init__(self) -> None:
         if self.value is not None and self.value < self.bound:
             raise InputError(f"a value of {self.value} below its lower bound {self.bound}")
-        if (self.status in (Status.PROVED, Status.CLAIMED)) > (self.value == self.bound):
+        if (self.status in (Status.KNOWN, Status.CLAIMED)) > (self.value == self.bound):
             raise InputError(f"{self.status}: value {self.value} and bound {self.bound} differ")
 
     @property
@@ -62,9 +62,9 @@ class Bracket:
         return gap_between(self.value, self.bound)
 
     @property
-    def proved(self) -> bool:
-        """Whether the optimum is known by a witness."""
-        return self.status is Status.PROVED
+    def optimum_known(self) -> bool:
+        """Whether the optimum is known, by a witness of its bound."""
+        return self.status is Status.KNOWN
 
     @property
     def certified_bound(self) -> Fraction | None:

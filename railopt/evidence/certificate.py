@@ -208,7 +208,7 @@ class Certificate:
         known = self.value if self.best is None else self.best
         if known != self.bound:
             return Status.OPEN
-        return Status.PROVED if self.claimed_by is None else Status.CLAIMED
+        return Status.KNOWN if self.claimed_by is None else Status.CLAIMED
 
     @property
     def bracket(self) -> Bracket:
@@ -228,7 +228,7 @@ class Certificate:
         claim: dict[str, Any] = {
             "bound": str(self.bound),
             "optimal": self.optimal,
-            "optimum": str(self.optimum),
+            "optimum": "proved" if self.optimum is Status.KNOWN else str(self.optimum),
         }
         if self.value is not None:
             claim["value"] = str(self.value)

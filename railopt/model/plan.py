@@ -132,10 +132,9 @@ class Plan(Value):
     @cached_property
     def bottleneck(self) -> Bottleneck:
         """The NIC that decides the makespan; the send side where both sides tie."""
-        return max(
-            (_slowest(self.loads(side), self.fabric.rates(side), side) for side in SIDES),
-            key=lambda found: found[0],
-        )[1]
+        sends = _slowest(self.send, self.fabric.tx, "send")
+        receives = _slowest(self.recv, self.fabric.rx, "recv")
+        return max(sends, receives, key=lambda found: found[0])[1]
 
     @cached_property
     def makespan(self) -> Fraction:

@@ -61,6 +61,7 @@ def permutation(fabric: Fabric, *, size: str | int = "64MiB", seed: int = 0) -> 
         target = nodes[(position + shift) % fabric.nodes]
         for gpu, peer in enumerate(dice.permutation(fabric.gpus)):
             matrix[node * fabric.gpus + gpu, target * fabric.gpus + peer] = parse_bytes(size)
+    matrix.flags.writeable = False  # so that it is not copied
     return Traffic.from_matrix(matrix, fabric)
 
 

@@ -318,7 +318,7 @@ class PlacementReport:
     def optimum(self) -> Status | None:
         """Of all layers together, where the planner says something of it."""
         found = {known.status for known in self.placed.optima}
-        for status in (Status.OPEN, Status.CLAIMED, Status.PROVED):
+        for status in (Status.OPEN, Status.CLAIMED, Status.KNOWN):
             if status in found:
                 return status
         return None
@@ -365,7 +365,7 @@ class PlacementReport:
         data["least_new_copies"] = self.least_new_copies
         data["orphans"] = self.orphans
         if optima:
-            data["optimal"] = self.optimum is Status.PROVED
+            data["optimal"] = self.optimum is Status.KNOWN
             data["optimum"] = str(self.optimum)
             data["optima"] = [known.as_dict() for known in optima]
         return data

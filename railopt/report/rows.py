@@ -58,14 +58,15 @@ def newest(rows: Sequence[Row]) -> list[Row]:
         known = row["optimum"] != "claimed", Fraction(row["bound"])
         best[of] = max(best.get(of, known), known)
     reached = {of for of, row in ordered if best[of] == (True, Fraction(row["value"]))}
-    proved = reached | {of for of, row in ordered if row["optimum"] == "proved"}
+    # rows of older versions say "proved"
+    known_of = reached | {of for of, row in ordered if row["optimum"] in ("known", "proved")}
     return [
         {
             **row,
             "bound": str(best[of][1]),
             "gap": str(gap_between(Fraction(row["value"]), best[of][1])),
             "optimal": row["optimal"] or best[of] == (True, Fraction(row["value"])),
-            "optimum": "proved" if of in proved else row["optimum"],
+            "optimum": "known" if of in known_of else row["optimum"],
         }
         for (of, _), row in kept.items()
     ]

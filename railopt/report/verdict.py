@@ -82,7 +82,7 @@ def _unknown(rows: Sequence[Row]) -> str:
     best: dict[str, set[str]] = {}
     for row in rows:
         best.setdefault(problem(row), set()).add(row["optimum"])
-    unproved = [known for known in best.values() if "proved" not in known]
+    unproved = [known for known in best.values() if "known" not in known]
     claimed = sum("claimed" in known for known in unproved)
     text = f"the best possible time itself is open in {len(unproved) - claimed} of {len(best)}"
     solver = f", and a solver's word in {claimed}" if claimed else ""

@@ -44,7 +44,7 @@ def certificate(schedule: Schedule) -> Certificate:
     }
     witness = {"kind": "fluid", **{side: price.tolist() for side, price in prices.items()}}
     even = Fraction(schedule.line_sum, rails * int(fabric.tx[0, 0]))
-    status = Status.PROVED if even == bound.value else Status.OPEN
+    status = Status.KNOWN if even == bound.value else Status.OPEN
     return Certificate.fluid(
         fabric, demand, Bracket(even, bound.value, status, witness, "even split"), flow
     )

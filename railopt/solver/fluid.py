@@ -214,7 +214,7 @@ def _certified(fabric: Fabric, demand: Ints, split: Flow, prices: dict[Cell, Fra
     }
     value = _completion(fabric, split)
     witness = {"kind": "fluid", "send": price[0], "recv": price[1]}
-    bracket = Bracket(value, value, Status.PROVED, witness, "fluid")
+    bracket = Bracket(value, value, Status.KNOWN, witness, "fluid")
     certificate = Certificate.fluid(fabric, demand, bracket, flow)
     verdict = certificate.check()
     if not verdict.proved:

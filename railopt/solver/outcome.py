@@ -22,7 +22,7 @@ class Outcome:
     """The answer to one coupled problem.  Times are exact seconds.
 
     plan      the best plan found; None where no plan exists
-    bracket   the optimum lies from `bound`, whose witness the kernel re-checks, unless a back-end
+    bracket   the optimum lies from `bound`, whose witness the checker re-checks, unless a back-end
               claims it, to `value`, the plan's makespan, re-evaluated by railopt whoever found it
     time_s    seconds that it took, without those in which kernels were compiled
     notes     what went wrong on the way: back-ends that crashed, hung or lied, by name; an
@@ -46,14 +46,14 @@ class Outcome:
 
     @property
     def status(self) -> Status:
-        """Of the optimum: proved, claimed, open; infeasible, where some chunk has no living
+        """Of the optimum: known, claimed, open; infeasible, where some chunk has no living
         rail.
         """
         return self.bracket.status
 
     @property
     def witness(self) -> Mapping[str, Any]:
-        """Why no plan takes less than `bound`: what the kernel re-checks."""
+        """Why no plan takes less than `bound`: what the checker re-checks."""
         return self.bracket.witness
 
     @property
@@ -62,9 +62,9 @@ class Outcome:
         return self.bracket.by
 
     @property
-    def proved(self) -> bool:
-        """The plan is optimal, by a witness that the kernel re-checks."""
-        return self.bracket.proved
+    def optimal(self) -> bool:
+        """The plan is optimal, by a witness that the checker re-checks."""
+        return self.bracket.optimum_known
 
     @property
     def gap(self) -> Fraction:
@@ -95,7 +95,7 @@ class Outcome:
         """
         return {
             **self.bracket.as_dict(),
-            "optimal": self.proved,
+            "optimal": self.optimal,
             "witness": dict(self.witness),
             "time_s": round(self.time_s, 6),
             "notes": list(self.notes),

@@ -44,7 +44,7 @@ def run(instance: Instance) -> dict[str, Any]:
         "bound": str(report.bound),
         "gap": str(report.gap),
         "optimum": str(report.optimum),
-        "optimal": report.proved,
+        "optimal": report.optimal,
         "send": str(made.side_time("send")),
         "recv": str(made.side_time("recv")),
         "worst_side": worst.side,

@@ -57,7 +57,7 @@ def rows() -> Iterator[Row]:
                 begun = time.perf_counter()
                 choice = choose(instance, limit_s=10)
                 slowest = max(slowest, time.perf_counter() - begun)
-                proved += choice.bracket.proved and check_tree(instance, choice)
+                proved += choice.bracket.optimum_known and check_tree(instance, choice)
                 count += 1
     name = "per-expert choice, 64 experts x 8 data centres: slowest"
     yield from judged_once(name, slowest, "s", 10)

@@ -35,7 +35,7 @@ import numpy as np
 
 from railopt import Chunks, Fabric, Outcome, plan, workloads
 from railopt.solver.coupled.race import Race
-from railopt.solver.coupled.solve import settle, solve
+from railopt.solver.coupled.solve import run_race, solve
 from railopt.solver.program.backends import BACKENDS
 from tests.bench import Row, drawn_seeds
 from tests.bench.solver_options import WHOLE, Shard, parser
@@ -127,17 +127,17 @@ def small_rows(
     times, settled = [], 0
     solve(*cases[0][1], 1.0)
     for name, (fabric, chunks) in cases:
-        ours = settle(Race(fabric, chunks, LIMIT_S, clock=time.process_time))
+        ours = run_race(Race(fabric, chunks, LIMIT_S, clock=time.process_time))
         times.append(ours.time_s)  # without the compilation of kernels on a first run
-        proved["native"].append(ours.proved)
-        settled += ours.status in ("proved", "claimed")
-        if not ours.proved:
+        proved["native"].append(ours.optimal)
+        settled += ours.status in ("known", "claimed")
+        if not ours.optimal:
             print(f"  not proved: {name}: {ours}", file=sys.stderr, flush=True)
         for peer in peers if name in peers_see else ():
             theirs, spent = _cpu_of_children(lambda: solve(fabric, chunks, limit_s, peer))  # noqa: B023
-            optimal = theirs.status in ("proved", "claimed")
+            optimal = theirs.status in ("known", "claimed")
             proved[peer].append(optimal)
-            if optimal and ours.proved:
+            if optimal and ours.optimal:
                 ratios[peer].append(max(spent - start[peer], 1e-3) / max(times[-1], 1e-6))
             if optimal and theirs.value != ours.value:
                 print(f"  {peer} differs: {name}: {theirs} / {ours}", file=sys.stderr, flush=True)
@@ -229,7 +229,7 @@ def _bracket(nodes: int, skew: float, cap: int, seed: int) -> tuple[int, float, 
             continue
         began = time.process_time()
         clock = time.process_time
-        outcome = settle(Race(fabric, chunks, LIMIT_S, tolerance=BRACKET, clock=clock))
+        outcome = run_race(Race(fabric, chunks, LIMIT_S, tolerance=BRACKET, clock=clock))
         ours.append(time.process_time() - began)
         gap = outcome.gap
     return len(chunks), float(gap), min(ours) / min(alone), min(ours)
@@ -275,9 +275,9 @@ def worn_rows(seeds: Iterable[int], chosen: Chosen = ALL) -> Iterator[Row]:
             clock = time.process_time
             many = kind == "a quarter worn"
             aim = Fraction(0) if many else WORN_BRACKET
-            found = settle(Race(fabric, chunks, WORN_S, tolerance=aim, clock=clock))
+            found = run_race(Race(fabric, chunks, WORN_S, tolerance=aim, clock=clock))
             assert found.value is not None
-            widest, total, proved = max(widest, found.gap), total + 1, proved + found.proved
+            widest, total, proved = max(widest, found.gap), total + 1, proved + found.optimal
             unit = Fraction(int(np.gcd.reduce(chunks.size)), int(fabric.tx.max()))
             met += found.value - found.bound <= unit if many else found.gap <= aim
         within = "one token or byte" if many else "1e-6"

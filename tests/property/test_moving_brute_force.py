@@ -1,4 +1,4 @@
-"""Both aims against brute force: never a wrong "proved", never a bound above what is least.
+"""Bytes moved against brute force: never a bound above what is least, never a false certificate.
 
 RAILOPT_INSTANCES sets how many random instances are tried.
 """
@@ -11,16 +11,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pytest
 
-from railopt import Chunks, Fabric
+from railopt import Certificate, Chunks, Fabric, plan
 from railopt.base.arrays import Ints
 from railopt.base.errors import InputError
 from railopt.checker import check_certificate
 from railopt.model.inside import Inside
 from railopt.model.moves import rail_costs
 from railopt.solver.moving.bound import least_moved
-from railopt.solver.moving.solve import solve_moving
 
 INSTANCES = int(os.environ.get("RAILOPT_INSTANCES", "1000"))
 MOST = 20_000  # assignments that brute force looks at
@@ -70,32 +68,6 @@ def every_plan(fabric: Fabric, chunks: Chunks) -> tuple[Ints, Ints, int]:
     cost = rail_costs(fabric, chunks).astype(np.int64) * chunks.size[:, None]
     moved = cost[np.arange(count), chosen].sum(axis=1)
     return worst[alive], moved[alive], scale
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_never_a_wrong_proof_in_either_aim(part: int) -> None:
-    proved = total = 0
-    for seed in range(part, INSTANCES, 4):
-        fabric, chunks = instance(np.random.default_rng([17, seed]))
-        times, moved, scale = every_plan(fabric, chunks)
-        outcome = solve_moving(fabric, chunks, 0.1, seed=seed)
-        plan = outcome.plan
-        assert outcome.time.bound <= Fraction(int(times.min()), scale) <= plan.makespan, seed
-        assert outcome.time.value == plan.makespan, f"seed {seed}"
-        if outcome.time.proved:
-            assert plan.makespan == Fraction(int(times.min()), scale), f"seed {seed}"
-        in_time = times <= int(plan.makespan * scale)
-        least = int(moved[in_time].min())
-        assert outcome.moved.bound <= least <= plan.moved == outcome.moved.value, f"seed {seed}"
-        if outcome.moved.proved:
-            assert plan.moved == least, f"seed {seed}"
-        verdict = outcome.certificate.check()
-        assert (verdict.ok, verdict.proved) == (True, outcome.moved.proved), f"seed {seed}"
-        total, proved = total + 1, proved + outcome.proved
-    assert proved > total / 2, (
-        "or hardly a proof was tried; a busy machine proves fewer in the time"
-    )
 
 
 def test_prices_bound_every_plan_at_every_time() -> None:
@@ -166,6 +138,9 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
     for seed in range(INSTANCES // 4):
         rng = np.random.default_rng([19, seed])
         fabric, chunks = instance(rng)
-        outcome = solve_moving(fabric, chunks, 0.05, seed=seed)
-        rejected += not still_true(changed(outcome.certificate.as_dict(), rng))
+        made = plan(fabric, chunks, "own-nic" if seed % 2 else "lpt")
+        least = least_moved(fabric, chunks, made.makespan)
+        record = Certificate.moved(made, made.makespan, least.bytes, least.witness).as_dict()
+        assert still_true(record), f"seed {seed}"
+        rejected += not still_true(changed(record, rng))
     assert rejected > INSTANCES // 20

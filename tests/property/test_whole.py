@@ -18,7 +18,7 @@ from railopt.checker import whole as prove_whole
 from railopt.evidence.bracket import Bracket, Status
 from railopt.evidence.certificate import certify
 from railopt.policies import plan
-from railopt.solver.coupled import whole
+from railopt.solver.coupled import chunk_sums
 from railopt.solver.coupled.search import Cells
 from railopt.solver.fluid import least_time
 from railopt.solver.local.deadline import Deadline
@@ -76,9 +76,9 @@ def test_never_above_the_optimum_and_never_below_the_fluid_bound() -> None:
         fabric, chunks = instance(np.random.default_rng([12, seed]))
         best, fluid = optimum(fabric, chunks), least_time(fabric, chunks.node_matrix)
         cells, deadline = Cells(fabric, chunks), Deadline.after(600)
-        assert whole.refute(cells, fluid, deadline) is not None, f"seed {seed}"
-        assert whole.refute(cells, best + Fraction(1, 10**6), deadline) is None, f"seed {seed}"
-        found = whole.last_refuted(cells, fluid, 2 * best, deadline)
+        assert chunk_sums.refute(cells, fluid, deadline) is not None, f"seed {seed}"
+        assert chunk_sums.refute(cells, best + Fraction(1, 10**6), deadline) is None, f"seed {seed}"
+        found = chunk_sums.last_refuted(cells, fluid, 2 * best, deadline)
         if found is not None:
             time, witness = found
             assert fluid < time <= best, f"seed {seed}"
@@ -114,7 +114,7 @@ def test_a_changed_certificate_is_rejected_unless_it_is_still_true() -> None:
         rng = np.random.default_rng([14, seed])
         fabric, chunks = instance(rng)
         bound = least_time(fabric, chunks.node_matrix)
-        witness = whole.refute(Cells(fabric, chunks), bound, Deadline.after(600))
+        witness = chunk_sums.refute(Cells(fabric, chunks), bound, Deadline.after(600))
         assert witness is not None
         true = certificate(fabric, chunks, bound, witness)
         assert check_certificate(true).ok
@@ -138,7 +138,9 @@ def test_sums_that_do_not_fill_a_rail_prove_an_optimum() -> None:
         Fraction(5),
         Fraction(4),
     )
-    found = whole.last_refuted(Cells(fabric, chunks), Fraction(4), Fraction(5), Deadline.after(60))
+    found = chunk_sums.last_refuted(
+        Cells(fabric, chunks), Fraction(4), Fraction(5), Deadline.after(60)
+    )
     assert found is not None
     assert found[0] == Fraction(5)
     record = certificate(fabric, chunks, *found)
@@ -160,8 +162,8 @@ def test_sums_that_do_not_fill_a_rail_prove_an_optimum() -> None:
 def test_unbounded_work_is_refused_and_the_solver_stops_when_told() -> None:
     fabric, chunks = one_far_end()
     cells = Cells(fabric, chunks)
-    assert whole.refute(cells, Fraction(5), Deadline.after(0)) is None
-    witness = whole.refute(cells, Fraction(5), Deadline.after(60))
+    assert chunk_sums.refute(cells, Fraction(5), Deadline.after(0)) is None
+    witness = chunk_sums.refute(cells, Fraction(5), Deadline.after(60))
     record = certificate(fabric, chunks, Fraction(5), witness or {})
     assert "refused" in check_certificate(record, work=50).message
 
@@ -178,6 +180,6 @@ def test_sums_beyond_the_limit_are_rooms() -> None:
 
 def test_the_solver_proves_by_it() -> None:
     outcome = solve(*one_far_end(), limit_s=60)
-    assert (outcome.proved, outcome.value, outcome.witness["kind"]) == (True, 5, "whole")
+    assert (outcome.optimal, outcome.value, outcome.witness["kind"]) == (True, 5, "whole")
     assert outcome.certificate is not None
     assert outcome.certificate.check().proved

@@ -272,7 +272,7 @@ def choose(gating: Gating, *, limit_s: float = 10.0) -> GatingChoice:
             unproved.append(bound)
     leaves += [Leaf(part, (0,) * (4 * len(gating.rate)), 1) for _, part in open_]
     bound = min([value, *unproved, *(lower for lower, _ in open_)])
-    status = Status.PROVED if value == bound else Status.OPEN
+    status = Status.KNOWN if value == bound else Status.OPEN
     known = Bracket(value, bound, status, by="branch and bound on prices")
     return GatingChoice(best, known, tuple(leaves), nodes, claimed)
 
@@ -282,7 +282,11 @@ def check_tree(gating: Gating, choice: GatingChoice) -> bool:
     each leaf's bound.
     """
     value = choice.bracket.value
-    if value is None or not choice.bracket.proved or evaluate(gating, choice.copies) != value:
+    if (
+        value is None
+        or not choice.bracket.optimum_known
+        or evaluate(gating, choice.copies) != value
+    ):
         return False
     ranges = sorted(
         {(leaf.part.low, leaf.part.high) for leaf in choice.leaves}, key=lambda pair: pair[0]

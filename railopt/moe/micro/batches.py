@@ -115,7 +115,7 @@ def summary(done: list[Batch]) -> list[dict[str, Any]]:
                 "after_mean": float(sum(after) / len(mine)),
                 "after_worst": float(max(after)),
                 "gap_worst": float(max(gap_between(each.value, each.bound) for each in known)),
-                "proved": sum(each.proved for each in known),
+                "proved": sum(each.optimum_known for each in known),
                 "copies_mean": sum(copies) / len(mine),
                 "copied_bytes_mean": _mean([batch.copied for batch in mine]),
                 "copied_between_nodes_mean": _mean([b.copied_between_nodes for b in mine]),

@@ -169,7 +169,7 @@ def split(
     if solver == "exact":
         found, bound = _closed(found, bound, time.monotonic() + limit_s)
     value, witness = bound
-    met = Status.PROVED if found.largest == value else Status.OPEN
+    met = Status.KNOWN if found.largest == value else Status.OPEN
     known = Bracket(Fraction(found.largest), Fraction(value), met, witness)
     return SplitAnswer(solver, found, home.largest, known)
 

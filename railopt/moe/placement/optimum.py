@@ -94,7 +94,7 @@ def optimal(
     if pairs <= EXHAUSTIVE:
         total, holds = exhaust(layer_of(model, layer.tokens, layer.owner), layer.cap, layer.most)
         value = Fraction(int(total))
-        known = Bracket(value, value, Status.PROVED, by="every placement tried")
+        known = Bracket(value, value, Status.KNOWN, by="every placement tried")
         return LayerOptimum(np.ascontiguousarray(holds.T), known)
     if pairs > LARGEST:
         raise InputError(
@@ -141,8 +141,8 @@ def _layer(
 def _from_path(layer: _BoundedLayer, holds: Bools) -> LayerOptimum:
     """A placement against the bound of the mean load alone."""
     value, bound = layer.total(holds), layer.least
-    status = Status.PROVED if value == bound else Status.OPEN
-    by = "no GPU computes more than the mean" if status is Status.PROVED else "the mean load"
+    status = Status.KNOWN if value == bound else Status.OPEN
+    by = "no GPU computes more than the mean" if status is Status.KNOWN else "the mean load"
     return LayerOptimum(holds, Bracket(Fraction(value), Fraction(bound), status, by=by))
 
 

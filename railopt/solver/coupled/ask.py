@@ -43,8 +43,8 @@ def _threads() -> int:
 def foreign(race: Race, name: str) -> None:
     """One foreign solver with the plain program, and the bounds that cost nothing."""
     race.tell("bounds")
-    best = bounds.lower_bound(race.fabric, race.chunks)
-    race.lift(best.value, best.lifted, best.witness["kind"])
+    if not race.closed:
+        race.lift_closed(bounds.lower_bound(race.fabric, race.chunks))
     try:
         if race.left_s > 0:
             _ask(race, name, race.left_s, strengthened=False, threads=1)

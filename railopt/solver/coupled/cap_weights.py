@@ -19,6 +19,8 @@ looked for.
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +29,7 @@ from railopt.base.arrays import Array, Ints
 from railopt.base.kernels import kernel, part
 from railopt.checker import WORK
 from railopt.evidence.bounds import Witness
+from railopt.solver.coupled.search import Cells
 
 MOST = 48  # other chunks: a set of them is a number, and more of them fill up rails anyway
 LEAST_PARTS, MOST_PARTS = 8, 128  # of a cap
@@ -36,7 +39,7 @@ LARGEST = 1 << 50  # bytes together, in units: times the parts they don't wrap
 NEVER = 1 << 60  # the size of a load that can't be
 
 
-class Node(NamedTuple):
+class CapNode(NamedTuple):
     """The node, sizes in units of their common divisor.
 
     others   int64 [m]: the chunks that are no caps
@@ -49,7 +52,7 @@ class Node(NamedTuple):
     rails: int
 
 
-class Weights(NamedTuple):
+class CapWeights(NamedTuple):
     """Weights under change.
 
     of      int64 [m], of the other chunks;  lost int64 [m]: what their size has beyond it, in k-ths
@@ -69,7 +72,7 @@ class Asked(NamedTuple):
     share: int
 
 
-class Loads(NamedTuple):
+class SmallLoads(NamedTuple):
     """The other chunks of loads that were too small: has int64 [LOADS, m], 1 or 0; size int64
     [LOADS].
     """
@@ -85,6 +88,18 @@ class Table(NamedTuple):
     members: Array
 
 
+def of_node(cells: Cells, side: str, node: int, bound: Fraction) -> tuple[Fraction, Witness] | None:
+    """The best such bound of what a node sends or receives, in seconds, where that is more than
+    `bound` and its live rails are equal.
+    """
+    live = [rate for rate in cells.rates(side, node).tolist() if rate]
+    if len(set(live)) > 1:
+        return None
+    sizes = cells.chunks.size[cells.node_chunks(side, node)]
+    found = cap_weights(sizes, len(live), ceil(bound * live[0]))
+    return None if found is None else (Fraction(found[0], live[0]), found[1])
+
+
 def cap_weights(sizes: Ints, rails: int, bound: int) -> tuple[int, Witness] | None:
     """The best such bound, in bytes, where it is more than `bound` of them; sizes in descending
     order, rails equal.
@@ -94,7 +109,7 @@ def cap_weights(sizes: Ints, rails: int, bound: int) -> tuple[int, Witness] | No
     if not many_caps or int(sizes.sum()) // unit >= LARGEST:
         return None
     others = sizes[caps:] // unit
-    node, weights = Node(others, int(sizes[0]) // unit, caps, rails), np.zeros_like(others)
+    node, weights = CapNode(others, int(sizes[0]) // unit, caps, rails), np.zeros_like(others)
     # so that the kernel can check it: a load weighs at most a share, a chunk at most `parts`
     most = WORK // (CHECKED * len(sizes) * -(-len(sizes) // rails))
     best, parts = _best(node, -(-bound // unit), min(most, MOST_PARTS), weights)
@@ -109,15 +124,15 @@ def cap_weights(sizes: Ints, rails: int, bound: int) -> tuple[int, Witness] | No
 
 
 @kernel
-def _best(node: Node, bound: int, most_parts: int, best: Array) -> tuple[int, int]:
+def _best(node: CapNode, bound: int, most_parts: int, best: Array) -> tuple[int, int]:
     """(bound, parts) in units, and the weights that show it in `best` int64 [m]; parts 0 where none
     beats `bound`.
     """
     count, most = node.others.size, node.others.size * MOST_PARTS + 1
     # of one kind all: what makes arrays takes longer to compile than what uses them
     chunks, sums = np.zeros((3 + LOADS, count), np.int64), np.zeros((2, most), np.int64)
-    weights, table = Weights(chunks[0], chunks[1], chunks[2]), Table(sums[0], sums[1])
-    loads = Loads(chunks[3:], np.zeros((1, LOADS), np.int64)[0])
+    weights, table = CapWeights(chunks[0], chunks[1], chunks[2]), Table(sums[0], sums[1])
+    loads = SmallLoads(chunks[3:], np.zeros((1, LOADS), np.int64)[0])
     for i in range(count):
         weights.order[i] = i
     found = best_parts = 0
@@ -144,7 +159,7 @@ def _best(node: Node, bound: int, most_parts: int, best: Array) -> tuple[int, in
 
 
 @part
-def _rounded_down(node: Node, parts: int, weights: Weights) -> int:
+def _rounded_down(node: CapNode, parts: int, weights: CapWeights) -> int:
     """Weights of the others rounded down; what all chunks weigh together."""
     total = node.caps * parts
     for i in range(node.others.size):
@@ -155,7 +170,7 @@ def _rounded_down(node: Node, parts: int, weights: Weights) -> int:
 
 
 @part
-def _with_caps(node: Node, asked: Asked, size: int, weight: int) -> int:
+def _with_caps(node: CapNode, asked: Asked, size: int, weight: int) -> int:
     """The size of a load of other chunks of this size and weight, with as many caps as it takes to
     weigh what is asked.
     """
@@ -165,7 +180,13 @@ def _with_caps(node: Node, asked: Asked, size: int, weight: int) -> int:
 
 @part
 def _too_small(
-    node: Node, loads: Loads, begin: int, end: int, weights: Weights, asked: Asked, bound: int
+    node: CapNode,
+    loads: SmallLoads,
+    begin: int,
+    end: int,
+    weights: CapWeights,
+    asked: Asked,
+    bound: int,
 ) -> int:
     """The first of the loads from `begin` that is no larger than `bound`; `end` where none is."""
     for load in range(begin, end):
@@ -179,7 +200,7 @@ def _too_small(
 
 @part
 def _smallest_load(
-    node: Node, table: Table, weights: Weights, asked: Asked, bound: int
+    node: CapNode, table: Table, weights: CapWeights, asked: Asked, bound: int
 ) -> tuple[int, int]:
     """(size, its others) of the smallest load that weighs what is asked, or of some that is no
     larger than `bound`.
@@ -215,7 +236,7 @@ def _smallest_load(
 
 
 @part
-def _remember(node: Node, loads: Loads, place: int, members: int) -> None:
+def _remember(node: CapNode, loads: SmallLoads, place: int, members: int) -> None:
     """Keep a set of others among the loads."""
     loads.size[place] = 0
     for i in range(node.others.size):
@@ -224,7 +245,7 @@ def _remember(node: Node, loads: Loads, place: int, members: int) -> None:
 
 
 @part
-def _lower(node: Node, has: Array, weights: Weights, spare: int) -> int:
+def _lower(node: CapNode, has: Array, weights: CapWeights, spare: int) -> int:
     """Lower the weight of that chunk of a load that lost least, and of all of its size, of which
     there may be as many as `spare`; how many were lowered.
     """

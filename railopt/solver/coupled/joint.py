@@ -1,8 +1,8 @@
-"""What several nodes' sides rule out together: the kernel's own search, offered the sides that have
-the least to spare.
+"""What several nodes' sides rule out together: the checker's own search, offered the sides that
+have the least to spare.
 
 Where every node alone could be done in a time but all of them together can't, no bound of one node
-shows it.  A few sides usually do. The search is `check.prove_joint`, so that whatever it refutes
+shows it.  A few sides usually do. The search is `checker.prove_joint`, so that whatever it refutes
 within its budget has a certificate.
 """
 
@@ -22,7 +22,7 @@ from railopt.solver.local.deadline import Deadline, TimedMeter
 
 PAIRS = 4  # senders and receivers that are tried in pairs
 MOST = 8  # sides that are tried at once
-STEPS_A_SECOND = 12_000_000  # of the kernel
+STEPS_A_SECOND = 12_000_000  # of the checker
 
 Place = tuple[str, int]  # side, node
 
@@ -31,7 +31,7 @@ def refute(
     cells: Cells, value: Fraction, sets: int, steps: int, deadline: Deadline
 ) -> Witness | None:
     """A witness that no plan is faster than `value` seconds, if one of the first `sets` sets of
-    sides gives it in `steps` steps of the kernel and by the deadline.
+    sides gives it in `steps` steps of the checker and by the deadline.
     """
     rates = cells.fabric.tx.tolist(), cells.fabric.rx.tolist()
     columns = [
@@ -51,7 +51,7 @@ def refute(
 
 
 def joint_witness(places: Sequence[Place]) -> Witness:
-    """That these sides of nodes together leave no faster plan: the kernel searches anew."""
+    """That these sides of nodes together leave no faster plan: the checker searches anew."""
     return {"kind": "joint", **{side: [node for s, node in places if s == side] for side in SIDES}}
 
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from railopt.base.arrays import Ints, Rails
-from railopt.evidence.bounds import Witness
+from railopt.base.arrays import Rails
+from railopt.evidence.bounds import Bound, Witness
 from railopt.evidence.bracket import Bracket, Status
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
@@ -42,12 +42,10 @@ class Race:
     rail       int16 [C], the best plan, of `value` seconds, by `plan_by`; None before the first
     bound      seconds, by `witness`, found by `bound_by`
     claimed_by the back-end on whose word the plan is optimal
-    unchecked  a bound that the kernel could not check, and by what
-    settled    (side, node) whose local optimum is known
-    arranged   (side, node) -> int64, the rail of each of its chunks, largest first, all done within
-               the aim
+    unchecked  a bound that the checker could not check, and by what
+    done       (side, node) whose local optimum raises the bound no further
     step_s     what a step of the search took lately
-    aims       bound -> the least time from it on in which whole units fit
+    closed     whether the closed-form bounds of all nodes are known
     """
 
     fabric: Fabric
@@ -66,11 +64,10 @@ class Race:
     bound_by: str = "average"
     claimed_by: str = ""
     unchecked: tuple[Fraction, str] = (Fraction(0), "")
-    settled: set[tuple[str, int]] = field(default_factory=set)
-    arranged: dict[tuple[str, int], Ints] = field(default_factory=dict)
+    done: set[tuple[str, int]] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     step_s: float = 0.0
-    aims: dict[Fraction, Fraction] = field(default_factory=dict)
+    closed: bool = False
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -81,15 +78,6 @@ class Race:
         from railopt.solver.coupled.search import Cells
 
         return Cells(self.fabric, self.chunks)
-
-    @property
-    def aim(self) -> Fraction:
-        """What searches aim at: the bound, or the first time after it in which whole units fit."""
-        from railopt.solver.coupled.scarce import reachable
-
-        if self.bound not in self.aims:
-            self.aims[self.bound] = reachable(self.cells, self.bound)
-        return self.aims[self.bound]
 
     @property
     def left_s(self) -> float:
@@ -137,8 +125,13 @@ class Race:
             self.bound, self.witness, self.bound_by = bound, witness, by
             self.tell(by)
 
+    def lift_closed(self, best: Bound) -> None:
+        """The best closed-form bound of all nodes: none has to be sought again."""
+        self.lift(best.value, best.lifted, best.witness["kind"])
+        self.closed = True
+
     def lift_unchecked(self, bound: Fraction, by: str) -> None:
-        """A bound that the kernel could not check; kept if it is better."""
+        """A bound that the checker could not check; kept if it is better."""
         if self.rail is not None and bound > self.value:
             self._refused(bound, by, self.value, self.plan_by)
         elif bound > self.best_bound:
@@ -190,7 +183,7 @@ class Race:
         value, bound, witness = self.value, self.bound, self.witness
         if value == bound:
             by = f"{self.plan_by} = {self.bound_by}"
-            return Bracket(value, bound, Status.PROVED, witness, by)
+            return Bracket(value, bound, Status.KNOWN, witness, by)
         if claimed := self.claimed_by or (self.unchecked[1] if value == self.unchecked[0] else ""):
             word, by = {"kind": "claimed", "by": claimed}, f"{self.plan_by}, {claimed}"
             return Bracket(value, value, Status.CLAIMED, word, by, (bound, witness))

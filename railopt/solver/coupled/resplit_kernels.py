@@ -14,7 +14,7 @@ from railopt.base.arrays import Array
 from railopt.base.kernels import kernel, part
 from railopt.solver.coupled.search_kernels import (
     Cell,
-    State,
+    SearchState,
     Walk,
     draw,
     far_change,
@@ -28,7 +28,7 @@ DRAWN = 24  # chunks that two rails share: 2 ** 12 sums on each side of the midd
 
 
 @kernel
-def resplit(state: State, until: Array, enough: float, rounds: int, seed: int) -> None:
+def resplit(state: SearchState, until: Array, enough: float, rounds: int, seed: int) -> None:
     """Relieve overloaded cells in at most `rounds` rounds, each of which lets one of them and
     another rail of its node share some of their chunks anew; none costs.
 
@@ -54,7 +54,13 @@ def resplit(state: State, until: Array, enough: float, rounds: int, seed: int) -
 
 @part
 def _share(
-    state: State, walk: Walk, cell: Cell, there: int, chosen: Array, pool: Array, buffers: Array
+    state: SearchState,
+    walk: Walk,
+    cell: Cell,
+    there: int,
+    chosen: Array,
+    pool: Array,
+    buffers: Array,
 ) -> None:
     """Let the chosen chunks change between `cell.rail` and `there` as best meets their capacities,
     unless that costs.
@@ -81,7 +87,7 @@ def _share(
 
 
 @part
-def _window(state: State, cell: Cell, there: int) -> tuple[int, int]:
+def _window(state: SearchState, cell: Cell, there: int) -> tuple[int, int]:
     """The bytes, from and to, with which neither `cell.rail` nor `there` is overloaded; where they
     are too many, what overloads both by the same weight.
     """

@@ -6,7 +6,6 @@ carries more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,11 +18,9 @@ from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
 from railopt.policies import by_size
 from railopt.solver.coupled import search_kernels as kernels
-from railopt.solver.coupled.alike import relieve
 from railopt.solver.coupled.resplit_kernels import resplit
 
 EVALUATIONS = 20_000  # exchanges looked at in one step
-SCARCE = 1.5  # times what a rail has to carry: its far ends offer less
 SIDE = {"send": kernels.SEND, "recv": kernels.RECV}
 
 
@@ -121,13 +118,6 @@ class Cells:
         """The sizes' common divisor."""
         return int(np.gcd.reduce(self.chunks.size))
 
-    def whole(self, time: Fraction) -> Ints:
-        """int64 [2, nodes, rails]: what each NIC carries in `time` seconds in whole units, in
-        bytes.
-        """
-        whole: Ints = self.capacity(time) // self.unit * self.unit
-        return whole
-
     @cached_property
     def mean(self) -> Floats:
         """float64 [2, nodes]: what a node carries, over the rates of its rails, each at most what
@@ -140,30 +130,9 @@ class Cells:
             usable = np.minimum(self.rate, np.stack(far))
         return self.total / np.maximum(usable.sum(axis=2), 1)
 
-    def offered(self, side: str, node: int, time: Fraction) -> Ints:
-        """int64 [nodes, rails]: the bytes of a node that each far end can carry on each rail in
-        `time` seconds, in whole units.
-        """
-        matrix = self.chunks.node_matrix
-        between = matrix[node] if side == "send" else matrix[:, node]
-        offered: Ints = np.minimum(self.whole(time)[1 - SIDE[side]], between[:, None])
-        return offered
-
-    def scarce(self, side: str, node: int, time: Fraction) -> Bools:
-        """bool [rails]: whether the far ends can hardly carry what has to lie on a node's rail, the
-        others being full, if the node is done in `time` seconds.
-        """
-        if self.fabric.is_uniform:
-            return np.zeros(self.fabric.rails, np.bool_)
-        row, offered = SIDE[side], self.offered(side, node, time).sum(axis=0)
-        most = np.minimum(self.whole(time)[row, node], offered)
-        spare = sum(most.tolist()) - int(self.total[row, node])
-        scarce: Bools = (most > spare) & (offered < SCARCE * (most - float(spare)))
-        return scarce
-
-    def state(self, rail: Rails, time: Fraction) -> kernels.State:
+    def state(self, rail: Rails, time: Fraction) -> kernels.SearchState:
         """A plan to be changed, aimed at `time`."""
-        return kernels.State(
+        return kernels.SearchState(
             *self.grouped,
             self.end,
             self.chunks.size,
@@ -225,56 +194,34 @@ def construct(cells: Cells, target: Fraction, order: Ints) -> Rails:
 
 
 def anchor(
-    cells: Cells, target: Fraction, side: str, arranged: Mapping[int, Ints], seed: int
+    cells: Cells, target: Fraction, side: str, node: int, rails: Ints, seed: int
 ) -> tuple[Rails, Bools]:
-    """A plan in which some nodes' rails carry what `arranged` says, the other chunks where they
-    fit; and which are fixed: those of nodes where that could be, in spite of dead rails.
+    """A plan in which a node's rails carry what `rails` says, the other chunks where they fit; and
+    which chunks are fixed: the node's, if that could be, in spite of dead rails.
 
-    arranged  node -> int64, the rail of each of `node_chunks(side, node)`, -1 where it is open.
-              Chunks of one size are interchangeable at a node, except on scarce rails: which of
-              them takes which place is decided by the other ends, those with fewer living rails
-              first, else in an order that the seed draws: one after the other, the last sender or
-              receiver would be left with the places that suit it least.
+    rails  int64, the rail of each of `node_chunks(side, node)`.  Chunks of one size are
+           interchangeable at a node: which of them takes which place is decided by the other ends,
+           those with fewer living rails first, else in an order that the seed draws: one after the
+           other, the last sender or receiver would be left with the places that suit it least.
     """
+    rows = cells.node_chunks(side, node)
+    sizes, place = np.unique(cells.chunks.size[rows], return_inverse=True)
+    slots = np.zeros((len(sizes), cells.fabric.rails), np.int64)
+    np.add.at(slots, (place, rails), 1)
     anchored = np.full(len(cells.chunks), -1, np.int32)
-    slots = np.zeros((0, cells.fabric.rails), np.int64)
-    given = {node: _given(cells, side, node, local) for node, local in arranged.items()}
-    for node, (rows, local) in given.items():
-        sizes = cells.chunks.size[rows]
-        own = cells.scarce(side, node, target)[local] & _lives(cells, side, rows, local)
-        sizes[own] = -1 - np.arange(np.count_nonzero(own))  # as if of a size of its own
-        sizes, place = np.unique(sizes, return_inverse=True)
-        anchored[rows] = place + len(slots)
-        slots = np.concatenate([slots, np.zeros((len(sizes), cells.fabric.rails), np.int64)])
-        np.add.at(slots, (anchored[rows], local), 1)
+    anchored[rows] = place
     order, fixed = cells.order.copy(), anchored >= 0
     among = fixed[order]
     chosen = np.random.default_rng(seed).permutation(order[among])
     living = cells.living[cells.end[kernels.SEND, chosen], cells.end[kernels.RECV, chosen]]
     order[among] = chosen[np.lexsort((living, -cells.chunks.size[chosen]))]
     rail = _complete(cells, target, order, slots, anchored, side)
-    for rows, local in given.values():
-        if not cells.fabric.is_uniform:
-            most = np.argmax(np.bincount(anchored[rows]))
-            relieve(cells, target, SIDE[side], rows[anchored[rows] == most], rail)
-        sizes, rails = cells.chunks.size[rows], cells.fabric.rails
-        asked, carried = (np.bincount(places, sizes, rails) for places in (local, rail[rows]))
-        fixed[rows] = np.array_equal(asked, carried)
+    size = cells.chunks.size[rows]
+    asked, carried = (
+        np.bincount(places, size, cells.fabric.rails) for places in (rails, rail[rows])
+    )
+    fixed[rows] = np.array_equal(asked, carried)
     return rail, fixed
-
-
-def _given(
-    cells: Cells, side: str, node: int, local: Ints
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """(chunks, rails): those of a node's chunks whose rail is given, and which it is."""
-    return cells.node_chunks(side, node)[local >= 0], local[local >= 0]
-
-
-def _lives(cells: Cells, side: str, rows: npt.NDArray[np.int32], local: Ints) -> Bools:
-    """Whether the rail of each of these chunks lives at the far end."""
-    row = 1 - SIDE[side]
-    lives: Bools = cells.rate[row, cells.end[row, rows], local] > 0
-    return lives
 
 
 def _complete(

@@ -24,7 +24,7 @@ LOCKED = 2**31 - 1
 NONE = np.int64(-1)  # no chunk, no rail
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """A plan under change.  `rail` and `load` change, the rest is the problem.
 
     start     int64 [2, nodes + 1], members int32 [2, C]: the chunks of a node on a side, largest
@@ -68,7 +68,7 @@ class Walk(NamedTuple):
     net: Array
 
 
-class Exchange(NamedTuple):
+class RailExchange(NamedTuple):
     """A chunk that moves to another rail, or swaps with `partner` there (-1: none), and what that
     changes the cost by; chunk -1 where there is none.
     """
@@ -81,7 +81,7 @@ class Exchange(NamedTuple):
 
 @kernel
 def group(end: Array, size: Array, order: Array, nodes: int) -> tuple[Array, Array, Array]:
-    """`start`, `members` and `below` of a State; `order` is by size, largest first."""
+    """`start`, `members` and `below` of a SearchState; `order` is by size, largest first."""
     start = np.zeros((2, nodes + 1), np.int64)
     members, below = np.empty((2, order.size), np.int32), np.empty((2, order.size), np.int32)
     for side in range(2):
@@ -123,7 +123,7 @@ def _cost(over: int, weight: float) -> float:
 
 
 @part
-def shift(state: State, side: int, node: int, here: int, there: int, moved: int) -> float:
+def shift(state: SearchState, side: int, node: int, here: int, there: int, moved: int) -> float:
     """What it costs to shift `moved` bytes of a node from rail `here` to rail `there`."""
     load, capacity, weight = state.load, state.capacity, state.weight
     over_here = load[side, node, here] - capacity[side, node, here]
@@ -138,7 +138,7 @@ def shift(state: State, side: int, node: int, here: int, there: int, moved: int)
 
 
 @part
-def put(state: State, chunk: int, to: int) -> None:
+def put(state: SearchState, chunk: int, to: int) -> None:
     """Move a chunk to another rail."""
     rail, size = state.rail[chunk], state.size[chunk]
     for side in range(2):
@@ -148,7 +148,7 @@ def put(state: State, chunk: int, to: int) -> None:
 
 
 @part
-def worst(state: State, draw: bool) -> tuple[float, Cell]:
+def worst(state: SearchState, draw: bool) -> tuple[float, Cell]:
     """(weighted overload of the worst cell; that cell or, with `draw`, any overloaded one)."""
     load, capacity, weight = state.load, state.capacity, state.weight
     most, seen, found_side, found_node, found_rail = 0.0, 0, 0, 0, 0
@@ -167,7 +167,9 @@ def worst(state: State, draw: bool) -> tuple[float, Cell]:
 
 
 @part
-def _best_move(state: State, cell: Cell, chunk: int, best: Exchange) -> tuple[Exchange, int]:
+def _best_move(
+    state: SearchState, cell: Cell, chunk: int, best: RailExchange
+) -> tuple[RailExchange, int]:
     """The best of `best` and the chunk's moves to other rails, and how many moves there were."""
     side, node, here = cell
     far, size, tried = np.int64(state.end[1 - side, chunk]), state.size[chunk], 0
@@ -180,14 +182,20 @@ def _best_move(state: State, cell: Cell, chunk: int, best: Exchange) -> tuple[Ex
         )
         tried += 1
         if change < best.change:
-            best = Exchange(change, np.int64(chunk), np.int64(there), NONE)
+            best = RailExchange(change, np.int64(chunk), np.int64(there), NONE)
     return best, tried
 
 
 @part
 def _best_swap(
-    state: State, walk: Walk, cell: Cell, step: int, place: int, reach: int, best: Exchange
-) -> tuple[Exchange, int]:
+    state: SearchState,
+    walk: Walk,
+    cell: Cell,
+    step: int,
+    place: int,
+    reach: int,
+    best: RailExchange,
+) -> tuple[RailExchange, int]:
     """The best of `best` and the swaps of the chunk at `place` of `members` with a smaller one on
     another rail that shift less than `reach` bytes, and how many swaps there were.
     """
@@ -214,12 +222,14 @@ def _best_swap(
             )
         tried += 1
         if change < best.change:
-            best = Exchange(change, np.int64(chunk), np.int64(there), np.int64(partner))
+            best = RailExchange(change, np.int64(chunk), np.int64(there), np.int64(partner))
     return best, tried
 
 
 @part
-def _best_exchange(state: State, walk: Walk, cell: Cell, step: int, evaluations: int) -> Exchange:
+def _best_exchange(
+    state: SearchState, walk: Walk, cell: Cell, step: int, evaluations: int
+) -> RailExchange:
     """The best move or swap that takes bytes off a cell.
 
     The node's chunks come largest first; a swap is worth a look while it shifts less than the
@@ -235,7 +245,7 @@ def _best_exchange(state: State, walk: Walk, cell: Cell, step: int, evaluations:
         if there != rail and weight[side, node, there] > 0:
             room = max(room, capacity[there] - load[there])
     reach, enough = over + room, -_cost(over, weight[side, node, rail])
-    best = Exchange(np.inf, NONE, NONE, NONE)
+    best = RailExchange(np.inf, NONE, NONE, NONE)
     begin = np.random.randint(0, count)
     walk.seen[:] = -1
     for x in range(count):
@@ -258,7 +268,7 @@ def _best_exchange(state: State, walk: Walk, cell: Cell, step: int, evaluations:
 
 
 @part
-def draw(state: State, walk: Walk, cell: Cell, there: int) -> int:
+def draw(state: SearchState, walk: Walk, cell: Cell, there: int) -> int:
     """Draw chunks of a node on its rails `cell.rail` and `there` into `walk.chosen`, at most two of
     one size on a rail; how many.
     """
@@ -298,7 +308,7 @@ def draw(state: State, walk: Walk, cell: Cell, there: int) -> int:
 
 @part
 def _best_split(
-    state: State, walk: Walk, cell: Cell, there: int, chosen: Array
+    state: SearchState, walk: Walk, cell: Cell, there: int, chosen: Array
 ) -> tuple[float, int]:
     """The best of all ways to split the chosen chunks of a node between its rails `cell.rail` and
     `there` but the present one.
@@ -328,7 +338,9 @@ def _best_split(
 
 
 @part
-def far_change(state: State, walk: Walk, cell: Cell, there: int, chosen: Array, mask: int) -> float:
+def far_change(
+    state: SearchState, walk: Walk, cell: Cell, there: int, chosen: Array, mask: int
+) -> float:
     """What it costs at the far ends to let the chosen chunks of the mask change between the rails
     `cell.rail` and `there`.
     """
@@ -347,7 +359,7 @@ def far_change(state: State, walk: Walk, cell: Cell, there: int, chosen: Array, 
 
 
 @part
-def _overload_cost(state: State, walk: Walk, cell: Cell, there: int, chosen: Array) -> float:
+def _overload_cost(state: SearchState, walk: Walk, cell: Cell, there: int, chosen: Array) -> float:
     """What the far ends of the chosen chunks cost on rails `cell.rail` and `there` now."""
     other, here = 1 - cell.side, cell.rail
     end, net, spare = state.end[other], walk.net, 0.0
@@ -365,7 +377,7 @@ def _overload_cost(state: State, walk: Walk, cell: Cell, there: int, chosen: Arr
 
 @part
 def _next_change(
-    state: State, walk: Walk, cell: Cell, step: int, evaluations: int
+    state: SearchState, walk: Walk, cell: Cell, step: int, evaluations: int
 ) -> tuple[int, int, int]:
     """(how many of `walk.chosen` are looked at, mask of those that change rail, the rail that they
     share with `cell.rail`): the best exchange or, where none helps, a split with a random rail.
@@ -396,7 +408,7 @@ def _next_change(
 
 @kernel
 def tabu(
-    state: State, until: Array, enough: float, steps: int, evaluations: int, seed: int
+    state: SearchState, until: Array, enough: float, steps: int, evaluations: int, seed: int
 ) -> float:
     """Lower the worst weighted overload in at most `steps` steps; `rail` and `load` end at the best
     plan seen, whose worst weighted overload is returned.
@@ -439,7 +451,7 @@ def tabu(
 
 
 @kernel
-def complete(state: State, order: Array, slots: Array, anchored: Array, side: int) -> None:
+def complete(state: SearchState, order: Array, slots: Array, anchored: Array, side: int) -> None:
     """Plan anew, chunk by chunk in the given order: each to the rail that is fullest least at both
     ends, relative to capacity.
 

@@ -59,11 +59,11 @@ def solve(
     if close < 0:
         raise InputError(f"a tolerance of {shown(tolerance)}: expected at least 0")
     race = Race(fabric, chunks, time_limit(limit_s), seed, close, report)
-    return settle(race, backend, start)
+    return run_race(race, backend, start)
 
 
-def settle(race: Race, backend: str = "native", start: Plan | None = None) -> Outcome:
-    """Run a race: `solve` for those who bring a clock of their own."""
+def run_race(race: Race, backend: str = "native", start: Plan | None = None) -> Outcome:
+    """As `solve`, for a race with a clock or a bound of its own."""
     fabric, chunks = race.fabric, race.chunks
     if backend not in ("native", *BACKENDS):
         raise InputError(f"unknown back-end {shown(backend)}; known: native, {', '.join(BACKENDS)}")
@@ -78,7 +78,7 @@ def settle(race: Race, backend: str = "native", start: Plan | None = None) -> Ou
     if not len(chunks):
         race.rail, race.value, race.plan_by = np.empty(0, np.int16), Fraction(0), "no chunks"
         return race.outcome()
-    if race.report is not None:  # whoever watches sees a bound beside the first plan
+    if race.report is not None and not race.bound:  # a bound is shown beside the first plan
         race.lift(*first_bound(fabric, chunks), "average")
     if start is not None:
         if start.fabric != fabric or start.chunks != chunks:

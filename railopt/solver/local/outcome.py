@@ -66,13 +66,13 @@ class LocalOutcome:
     def bracket(self) -> Bracket:
         """What is known, the kernel asked: what rests on a search alone is not called proved."""
         if self.closed and self.checkable:
-            return replace(self.searched, status=Status.PROVED)
+            return replace(self.searched, status=Status.KNOWN)
         return self.searched
 
     @property
     def proved(self) -> bool:
         """The optimum, by a witness that the kernel can check."""
-        return self.bracket.proved
+        return self.bracket.optimum_known
 
     @cached_property
     def checkable(self) -> bool:

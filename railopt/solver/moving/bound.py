@@ -33,6 +33,7 @@ from railopt.base.arrays import Bools, Floats, Ints
 from railopt.base.errors import InputError, NotProved
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
+from railopt.model.plan import Plan
 from railopt.solver.fluid import least_time
 from railopt.solver.moving.classes import Classes, classes_of
 from railopt.solver.rational import Number
@@ -46,7 +47,7 @@ MOST = 1 << 22  # classes: beyond this the search takes gigabytes before its fir
 LARGE = 1 << 40  # of a price: beyond this sums of prices might not fit
 
 
-class Prices(NamedTuple):
+class BytePrices(NamedTuple):
     """Prices of a byte at each NIC, counted in 1 / unit.
 
     send, recv   int64 [nodes, rails], none negative
@@ -58,7 +59,7 @@ class Prices(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MovingBound:
+class MovedBound:
     """The least bytes moved inside nodes by plans of time at most `time`, seconds.
 
     bound    no plan moves less, by `prices`
@@ -70,7 +71,7 @@ class MovingBound:
     time: Fraction
     bound: Fraction
     value: Fraction | None
-    prices: Prices = field(repr=False)
+    prices: BytePrices = field(repr=False)
     earned: Fraction = field(repr=False)
 
     @property
@@ -89,7 +90,7 @@ class MovingBound:
 
     @property
     def witness(self) -> dict[str, Any]:
-        """The prices as the kernel re-checks them."""
+        """The prices as the checker re-checks them."""
         return {
             "kind": "moved",
             "unit": self.prices.unit,
@@ -104,7 +105,7 @@ def least_moved(
     time: Fraction | int | None = None,
     *,
     limit_s: float | None = None,
-) -> MovingBound:
+) -> MovedBound:
     """The least bytes moved by plans of at most `time` seconds, None: of the least time that
     divisible traffic takes.  Where `limit_s` seconds are not enough the bound may be too low, and
     `value` is None.
@@ -121,54 +122,70 @@ def least_moved(
 
 def moved_within(
     fabric: Fabric, classes: Classes, time: Fraction, *, limit_s: float | None = None
-) -> MovingBound:
+) -> MovedBound:
     """As `least_moved`, for a time that some plan is known to take.  Of more than `MOST` classes it
     is what every plan moves.
     """
     began = clock.monotonic()
     if len(classes.size) > MOST:
         floor, free = Fraction(classes.floor), np.zeros(fabric.tx.shape, np.int64)
-        return MovingBound(time, floor, None, Prices(free, free, 1), Fraction(0))
-    search = _Search(fabric, classes, time)
+        return MovedBound(time, floor, None, BytePrices(free, free, 1), Fraction(0))
+    search = _MovedSearch(fabric, classes, time)
     while True:
         left_s = None if limit_s is None else limit_s - (clock.monotonic() - began)
         if (left_s is not None and left_s <= 0) or not search.step(left_s):
             return search.answer()
 
 
-class Answers:
-    """What `moved_within` said, kept for the other times and chunks that it serves.
+class MovedBounds:
+    """Bounds of several plans, each sought once where it serves others too.
 
     Prices that earn nothing prove as much of plans that take longer, and a division of the traffic
-    keeps a longer time too.  Both are of classes, however these are cut into chunks.
+    keeps a longer time too.  Both are of classes, however these are cut into chunks.  So it is best
+    to ask for the fastest plan first.
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[Fabric, Classes, MovingBound]] = []
+        self._known: list[tuple[Fabric, Classes, MovedBound]] = []
+        self._classes: dict[tuple[str, str], Classes] = {}
+
+    def of(self, plan: Plan, *, limit_s: float | None) -> MovedBound | None:
+        """The least bytes that plans as fast as this one move, found in `limit_s` seconds; None
+        where its chunks do not name their GPUs.
+        """
+        fabric, chunks = plan.fabric, plan.chunks
+        if chunks.gpus != fabric.gpus:
+            return None
+        key = fabric.digest, chunks.digest
+        if key not in self._classes:
+            self._classes[key] = classes_of(fabric, chunks)
+        return self.within(fabric, self._classes[key], plan.makespan, limit_s=limit_s)
 
     def within(
         self, fabric: Fabric, classes: Classes, time: Fraction, *, limit_s: float | None
-    ) -> MovingBound:
-        """As `moved_within`.  What was not settled in its time is tried again for other chunks."""
+    ) -> MovedBound:
+        """As `moved_within`.  What was not found exactly in its time is sought again for other
+        chunks.
+        """
         for place, others, known in self._known:
             if known.time != time and (known.time > time or known.earned):
                 continue
-            alike = known.exact and place.digest == fabric.digest
-            if others is classes or (alike and others.same(classes)):
+            same = known.exact and place.digest == fabric.digest
+            if others is classes or (same and others.same(classes)):
                 return replace(known, time=time)
         found = moved_within(fabric, classes, time, limit_s=limit_s)
         self._known.append((fabric, classes, found))
         return found
 
 
-def price_bound(fabric: Fabric, classes: Classes, time: Fraction, prices: Prices) -> Fraction:
+def price_bound(fabric: Fabric, classes: Classes, time: Fraction, prices: BytePrices) -> Fraction:
     """What these prices prove: bytes moved by every plan of at most `time` seconds."""
     each = _cheapest(classes, prices).min(axis=1, initial=np.iinfo(np.int64).max)
     paid = sum(map(int.__mul__, each.tolist(), classes.size.tolist()))
     return classes.floor + Fraction(paid) / prices.unit - time * earned_by(fabric, prices)
 
 
-def earned_by(fabric: Fabric, prices: Prices) -> Fraction:
+def earned_by(fabric: Fabric, prices: BytePrices) -> Fraction:
     """What all NICs are paid a second, if none is ever idle."""
     paid = sum(
         price * rate
@@ -178,13 +195,13 @@ def earned_by(fabric: Fabric, prices: Prices) -> Fraction:
     return Fraction(paid, prices.unit)
 
 
-def _cheapest(classes: Classes, prices: Prices) -> Ints:
+def _cheapest(classes: Classes, prices: BytePrices) -> Ints:
     """int64 [C, rails]: what a byte costs on each live rail, in 1 / unit; dead ones cost most."""
     cost = prices.unit * classes.cost + prices.send[classes.src] + prices.recv[classes.dst]
     return np.where(classes.live, cost, np.iinfo(np.int64).max)
 
 
-class _Search:
+class _MovedSearch:
     """Classes made loose step by step.
 
     loose    bool [C];  home  int64 [C]: the rail of each class that is not
@@ -194,16 +211,16 @@ class _Search:
     def __init__(self, fabric: Fabric, classes: Classes, time: Fraction) -> None:
         self.fabric, self.classes, self.time = fabric, classes, time
         free = np.zeros(fabric.tx.shape, np.int64)
-        self.best = Prices(free, free, 1)
+        self.best = BytePrices(free, free, 1)
         self.bound = price_bound(fabric, classes, time, self.best)
         self.value: Fraction | None = None
         self.home = _spread(_cheapest(classes, self.best))
         self.loose = np.zeros(len(classes.size), np.bool_)
         self._loosen(classes.size)
 
-    def answer(self) -> MovingBound:
+    def answer(self) -> MovedBound:
         earned = earned_by(self.fabric, self.best)
-        return MovingBound(self.time, self.bound, self.value, self.best, earned)
+        return MovedBound(self.time, self.bound, self.value, self.best, earned)
 
     def step(self, left_s: float | None) -> bool:
         """Solve for the loose classes and loosen more; False when done."""
@@ -238,12 +255,12 @@ class _Search:
             self.value = master.moved(vertex.x)
         return False
 
-    def _note(self, prices: Prices) -> None:
+    def _note(self, prices: BytePrices) -> None:
         bound = price_bound(self.fabric, self.classes, self.time, prices)
         if bound > self.bound:
             self.bound, self.best = bound, prices
 
-    def _gains(self, prices: Prices) -> Floats:
+    def _gains(self, prices: BytePrices) -> Floats:
         """float64 [C]: what moving a class from its home to its cheapest rail is worth."""
         cost = _cheapest(self.classes, prices)
         here = np.take_along_axis(cost, self.home[:, None], axis=1)[:, 0]
@@ -282,7 +299,7 @@ class _Master:
         self.row = np.full(rates.shape, -1)
         self.row[tuple(self.nics.T)] = len(self.kept) + np.arange(len(self.nics))
         fixed = np.flatnonzero(~loose)
-        self.settled = int((classes.cost[fixed, home[fixed]] * classes.size[fixed]).sum())
+        self.fixed_cost = int((classes.cost[fixed, home[fixed]] * classes.size[fixed]).sum())
         carried = np.zeros(rates.shape, np.int64)
         for side, ends in enumerate((classes.src, classes.dst)):
             np.add.at(carried[side], (ends[fixed], home[fixed]), classes.size[fixed])
@@ -320,12 +337,12 @@ class _Master:
         columns, rows = len(self.program.columns), len(self.program.right)
         return np.full(columns, unit), np.full(rows, unit)
 
-    def rounded(self, price: Floats) -> Prices:
+    def rounded(self, price: Floats) -> BytePrices:
         """Float prices of rows as prices of NICs."""
         whole = np.rint(np.clip(-price[len(self.kept) :], 0, OVERLOAD) * UNIT).astype(np.int64)
         return self._prices(whole, UNIT)
 
-    def exact(self, price: Sequence[Number]) -> Prices | None:
+    def exact(self, price: Sequence[Number]) -> BytePrices | None:
         """Exact prices of rows as prices of NICs; None if they are too long to calculate with."""
         mine = [-Fraction(p) for p in price[len(self.kept) :]]
         unit = lcm(*(p.denominator for p in mine))
@@ -334,11 +351,11 @@ class _Master:
             return None
         return self._prices(np.array(whole, np.int64), unit)
 
-    def _prices(self, whole: Ints, unit: int) -> Prices:
+    def _prices(self, whole: Ints, unit: int) -> BytePrices:
         common = gcd(unit, *np.unique(whole).tolist())
         both = np.zeros(self.row.shape, np.int64)
         both[tuple(self.nics.T)] = whole // common
-        return Prices(both[0], both[1], unit // common)
+        return BytePrices(both[0], both[1], unit // common)
 
     def kept_by(self, x: Sequence[Number]) -> bool:
         """Whether these bytes are a division of the traffic that keeps the time."""
@@ -352,4 +369,4 @@ class _Master:
     def moved(self, x: Sequence[Number]) -> Fraction:
         """Bytes moved in all."""
         loose = sum(c * v for c, v in zip(self.program.cost, x, strict=True) if c and v)
-        return self.classes.floor + self.settled + Fraction(loose) / self.parts
+        return self.classes.floor + self.fixed_cost + Fraction(loose) / self.parts

@@ -1,4 +1,4 @@
-"""Units that are alike: those of one sender and receiver to which every rail costs the same.
+"""Classes of units: those of one sender and receiver to which every rail costs the same.
 
 What a plan moves inside nodes is bytes times the cost of their rail (`moves.rail_costs`), so units
 of one sending node, receiving node and row of costs are one *class*, whose bytes add up.  What a
@@ -62,18 +62,15 @@ def classes_of(fabric: Fabric, chunks: Chunks) -> Classes:
     What a byte costs depends on its GPU and targets within their nodes and on which NICs live: of
     each such kind one chunk is looked at.
     """
-    joined = (fabric.tx > 0)[:, None] & (fabric.rx > 0)
     targets, sets = _targets(fabric, chunks)
     pair = chunks.src_gpu.astype(np.int64) * fabric.nodes + chunks.dst
     first, size = _summed(pair * sets + targets, chunks.size)
     src, dst = chunks.src[first], chunks.dst[first]
-    rails, lives = _codes(np.packbits(joined, axis=2).astype(np.int64).reshape(fabric.nodes**2, -1))
+    rails, lives = _living(fabric, src, dst)
     source = chunks.src_gpu[first].astype(np.int64) % fabric.gpus
-    row, kind = _numbered(
-        (source * sets + targets[first]) * lives + rails.reshape(joined.shape[:2])[src, dst]
-    )
+    row, kind = _numbered((source * sets + targets[first]) * lives + rails)
     some = chunks.take(first[row])
-    live = joined[some.src, some.dst]
+    live = (fabric.tx > 0)[some.src] & (fabric.rx > 0)[some.dst]
     for dead in np.flatnonzero(~live.any(axis=1))[:1]:
         raise Infeasible(f"no living rail from node {some.src[dead]} to node {some.dst[dead]}")
     cost = rail_costs(fabric, some).astype(np.int64)
@@ -83,6 +80,19 @@ def classes_of(fabric: Fabric, chunks: Chunks) -> Classes:
     code, codes = _codes(cost)
     kept, added = _summed((src.astype(np.int64) * fabric.nodes + dst) * codes + code[kind], size)
     return Classes(src[kept], dst[kept], added, kind[kept], cost, live, floor)
+
+
+def _living(fabric: Fabric, src: Int32s, dst: Int32s) -> tuple[Ints, int]:
+    """A number [C] of the set of rails that live from each `src` to its `dst`, and one above all of
+    them.  Nodes have few sets of living NICs, so that only pairs of sets that occur are looked at.
+    """
+    (sends, _), (gets, sets) = (
+        _codes(np.packbits(rates > 0, axis=1).astype(np.int64)) for rates in (fabric.tx, fabric.rx)
+    )
+    row, pair = _numbered(sends[src] * sets + gets[dst])
+    joined = (fabric.tx > 0)[src[row]] & (fabric.rx > 0)[dst[row]]
+    codes, lives = _codes(np.packbits(joined, axis=1).astype(np.int64))
+    return codes[pair], lives
 
 
 def _targets(fabric: Fabric, chunks: Chunks) -> tuple[Array, int]:

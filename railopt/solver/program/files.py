@@ -14,7 +14,7 @@ from railopt.base.arrays import write_atomic
 from railopt.base.errors import InputError
 from railopt.model.chunks import Chunks
 from railopt.model.fabric import Fabric
-from railopt.solver.program.program import Linear, Problem, build, linear
+from railopt.solver.program.program import BuiltProgram, Linear, build, linear
 
 
 def write_model(
@@ -38,7 +38,7 @@ def _row_names(matrix: Linear, types: int) -> list[str]:
     return [f"chunk_{i}" if i < types else f"nic_{i - types}" for i in range(len(matrix.row_lower))]
 
 
-def _unit(problem: Problem) -> str:
+def _unit(problem: BuiltProgram) -> str:
     return f"t is in units of {1 / problem.second} s; see railopt solve --help"
 
 
@@ -46,7 +46,7 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def to_lp(problem: Problem) -> str:
+def to_lp(problem: BuiltProgram) -> str:
     """The program in CPLEX LP format."""
     matrix, program = linear(problem.program), problem.program
     names, rows = _names(matrix), _row_names(matrix, len(program.src))
@@ -72,7 +72,7 @@ def _wrapped(head: str, terms: list[str], tail: str) -> Iterator[str]:
     yield f"   {tail}"
 
 
-def to_mps(problem: Problem) -> str:
+def to_mps(problem: BuiltProgram) -> str:
     """The program in free MPS format."""
     matrix, program = linear(problem.program), problem.program
     names, rows = _names(matrix), _row_names(matrix, len(program.src))

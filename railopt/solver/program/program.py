@@ -9,8 +9,6 @@ A type is a set of chunks with one sender, receiver and size.  The plain program
 type and nothing else; the strengthened one merges equal chunks, breaks the symmetry of rails with
 equal rates and carries bounds and a hint.  Sizes are in their common divisor, rates too; `second`
 is how many t are one second.
-
-The program of moved bytes has t fixed and minimises sum of cost[j, n] x[j, n] instead.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from math import ceil, gcd, lcm
+from math import gcd, lcm
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,8 +42,6 @@ class IntegerProgram:
     lower, upper            what t is known to be at least and, by the hint, at most (-1: unknown)
     hint                    int64 [types, rails], a known plan, or all zero
     exact                   0 or 1: whether every plan's time is a whole t
-    cost                    int64 [types, rails]: what a chunk of a type adds to what is minimised;
-                            [0, 0]: that is t
     """
 
     src: Ints
@@ -59,7 +55,6 @@ class IntegerProgram:
     lower: int
     upper: int
     exact: int
-    cost: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
     @property
     def variables(self) -> int:
@@ -82,7 +77,7 @@ class IntegerProgram:
         return cls(**values)
 
 
-class Problem(NamedTuple):
+class BuiltProgram(NamedTuple):
     """A program and the way back: the type of each chunk, and how many t are one second."""
 
     program: IntegerProgram
@@ -120,7 +115,7 @@ class Problem(NamedTuple):
 
 def build(
     fabric: Fabric, chunks: Chunks, *, bound: Fraction | None = None, hint: Rails | None = None
-) -> Problem:
+) -> BuiltProgram:
     """The program: plain without a bound and a hint, strengthened with them."""
     plain = bound is None and hint is None
     columns = np.stack([chunks.src.astype(np.int64), chunks.dst.astype(np.int64), -chunks.size])
@@ -149,35 +144,8 @@ def build(
         allowed &= ~forbidden
         upper = _worst(counts, src, dst, size, a, r)
     lower = 0 if bound is None else -(-bound * second // 1)
-    return Problem(
+    return BuiltProgram(
         IntegerProgram(src, dst, size, count, allowed, a, r, counts, int(lower), upper, int(exact)),
-        kind,
-        second,
-    )
-
-
-def build_moved(
-    fabric: Fabric, chunks: Chunks, cost: Array, time: Fraction, hint: Rails
-) -> Problem:
-    """The program of moved bytes: t is `time` seconds, which the plan `hint` keeps.
-
-    cost   int [C, rails]: how often each byte of a chunk is moved, by the rail
-    """
-    unit = int(np.gcd.reduce(chunks.size)) or 1
-    a, r, scale, common, exact = _scaled(fabric, chunks.total // unit)
-    ends = np.stack([chunks.src, chunks.dst, chunks.size], axis=1).astype(np.int64)
-    rows, kind = np.unique(np.hstack([ends, cost]), axis=0, return_inverse=True)
-    src, dst, size = rows[:, 0], rows[:, 1], rows[:, 2] // unit
-    kind = kind.ravel()
-    count = np.bincount(kind, minlength=len(src)).astype(np.int64)
-    allowed = (fabric.tx[src] > 0) & (fabric.rx[dst] > 0)
-    counts = np.zeros((len(src), fabric.rails), np.int64)
-    np.add.at(counts, (kind, hint), 1)
-    second = Fraction(scale * common, unit)
-    t = ceil(time * second)
-    weighed = rows[:, 3:] * size[:, None]
-    return Problem(
-        IntegerProgram(src, dst, size, count, allowed, a, r, counts, t, t, int(exact), weighed),
         kind,
         second,
     )
@@ -327,6 +295,4 @@ def linear(program: IntegerProgram) -> Linear:
         program.count[kind].astype(float), program.upper if program.upper >= 0 else np.inf
     )
     objective = np.append(np.zeros(t), 1.0)
-    if program.cost.size:
-        objective = np.append(program.cost[kind, rail].astype(float), 0.0)
     return Linear(place, objective, upper, rows, columns, values, low, high)

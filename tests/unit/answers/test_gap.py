@@ -1,8 +1,7 @@
-"""Gap reports: bounds, what is known of the optimum, guarantees, and rows of many plans."""
+"""Gap reports: bounds, what is known of the optimum, and rows of many plans."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from railopt import Chunks, Fabric, Outcome, Plan, check, gap, plan, workloads
 from railopt.answers.gap import GapRow, gap_lines, gaps, policy_gaps, save_certificates
 from railopt.base.errors import CheckFailed, InputError, NotProved
 from railopt.evidence.bracket import Status
+from railopt.solver.coupled.race import Race
+from railopt.solver.moving.bound import MovedBounds, least_moved
 
 FABRIC = Fabric.uniform(nodes=4, rails=4)
 CHUNKS = workloads.moe(FABRIC, skew=0.5, seed=2, tokens=512).chunks("256KiB")
@@ -29,12 +30,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
     plans: list[Plan] = []
 
-    def remember(*args: Any, start: Plan, **options: Any) -> Outcome:
+    def remember(race: Race, start: Plan) -> Outcome:
         plans.append(start)
-        return whole(*args, start=start, **options)
+        return whole(race, start=start)
 
-    whole = coupled.solve
-    monkeypatch.setattr(coupled, "solve", remember)
+    whole = coupled.run_race
+    monkeypatch.setattr(coupled, "run_race", remember)
     return plans
 
 
@@ -49,8 +50,8 @@ def test_the_solver_is_asked_once_for_plans_of_the_same_chunks(asked: list[Plan]
     assert [report.value for report in reports] == [14, 10]
     for report in reports:
         assert (report.bound, report.bracket.value, report.best.makespan) == (9, 9, 9)
-        assert report.optimum is Status.PROVED
-        assert not report.proved
+        assert report.optimum is Status.KNOWN
+        assert not report.optimal
     assert [report.gap for report in reports] == [Fraction(5, 9), Fraction(1, 9)]
 
 
@@ -65,8 +66,8 @@ def test_the_solver_is_not_asked_where_a_plan_meets_the_closed_forms(asked: list
     """The bound is 9, by the pigeonhole of 5, 5 and 4 on two rails."""
     reports = gap([on_rails(0, 0, 0), on_rails(0, 1, 0)], limit_s=60)
     assert asked == []
-    assert [report.proved for report in reports] == [False, True]
-    assert {report.optimum for report in reports} == {Status.PROVED}
+    assert [report.optimal for report in reports] == [False, True]
+    assert {report.optimum for report in reports} == {Status.KNOWN}
     assert reports[0].best is reports[1].plan
 
 
@@ -90,7 +91,7 @@ def test_the_certificate_holds_the_plan_and_the_bound() -> None:
 
 def test_two_facts_have_two_words() -> None:
     row = gap(on_rails(0, 0, 0), limit_s=60).as_dict()
-    assert (row["optimal"], row["optimum"]) == (False, "proved")
+    assert (row["optimal"], row["optimum"]) == (False, "known")
     assert (row["gap"], row["best_gap"]) == ("5/9", "0")
     assert not {"proved", "status"} & set(row)
 
@@ -106,7 +107,7 @@ def test_a_solver_that_fails_loses_no_bound(
     def fails(*args: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(coupled, "solve", fails)
+    monkeypatch.setattr(coupled, "run_race", fails)
     report = gap(on_rails(0, 0, 0), limit_s=60)
     assert (report.value, report.bound) == (14, 9)
     assert report.optimum is Status.OPEN
@@ -121,34 +122,9 @@ def test_a_bound_above_a_plan_is_never_hushed_up(monkeypatch: pytest.MonkeyPatch
     def contradicts(*args: Any, **options: Any) -> None:
         raise CheckFailed("a bound above a plan")
 
-    monkeypatch.setattr(coupled, "solve", contradicts)
+    monkeypatch.setattr(coupled, "run_race", contradicts)
     with pytest.raises(CheckFailed):
         gap(on_rails(0, 0, 0), limit_s=60)
-
-
-def test_textbook_guarantees_hold_for_lpt_and_only_there() -> None:
-    report = gap(plan(FABRIC, CHUNKS, "lpt"), limit_s=0)
-    known = report.guarantee
-    assert known is not None
-    k = known.chunks_on_critical
-    assert known.apriori == Fraction(4, 3) - Fraction(1, 12)
-    assert known.aposteriori == Fraction(k + 1, k) - Fraction(1, 4 * k)
-    assert 1 <= known.measured <= min(known.apriori, known.aposteriori)
-    assert gap(plan(FABRIC, CHUNKS, "equitable"), limit_s=0).guarantee is None
-    slow = FABRIC.degraded({(node, 0): "0.5" for node in range(4)})
-    assert gap(plan(slow, CHUNKS, "lpt"), limit_s=0).guarantee is None
-
-
-def test_no_guarantee_where_a_receiver_is_slower() -> None:
-    """There `lpt` goes by the far end too: 7/4 of the bound, where the textbook says 7/6."""
-    fabric = Fabric.uniform(2, 2, "80B/s").degraded({(0, 1): "0.25"})
-    chunks = Chunks.from_arrays(src=[1] * 8, dst=[0] * 8, size=[1] * 8)
-    assert gap(plan(fabric, chunks, "lpt"), limit_s=0).guarantee is None
-    fast = Fabric(2, 2, 2, fabric.rx, np.full((2, 2), 80))  # one that sends slowly is no other
-    back = Chunks.from_arrays(src=[1] * 8, dst=[0] * 8, size=[1] * 8)
-    known = gap(plan(fast, back, "lpt"), limit_s=0).guarantee
-    assert known is not None
-    assert known.measured <= known.apriori
 
 
 def test_a_limit_below_zero_is_refused() -> None:
@@ -168,19 +144,15 @@ def test_a_seed_is_looked_at_even_where_nothing_is_searched(seed: Any) -> None:
         gap(on_rails(0, 1, 0), seed=seed)
 
 
-def test_guarantee_of_grahams_instance_is_tight() -> None:
-    """Sizes 2N - 1, 2N - 1, ..., N + 1, N + 1, N, N, N on N rails: LPT takes 4N - 1, the optimum
-    3N.
+def test_lpt_is_as_far_off_as_graham_says() -> None:
+    """4/3 - 1/(3N) on N rails.  Sizes 2N - 1, 2N - 1, ..., N + 1, N + 1, N, N, N: LPT takes 4N - 1,
+    the optimum 3N.
     """
     rails = 3
     sizes = [s for s in range(2 * rails - 1, rails, -1) for _ in range(2)] + [rails] * 3
     chunks = Chunks.from_arrays(src=[0] * len(sizes), dst=[1] * len(sizes), size=sizes, nodes=2)
     report = gap(plan(Fabric.uniform(2, rails, 1), chunks, "lpt"), limit_s=60)
-    assert (
-        report.value / report.bound
-        == report.guarantee.apriori
-        == Fraction(4, 3) - Fraction(1, 3 * rails)
-    )
+    assert report.value / report.bound == Fraction(4, 3) - Fraction(1, 3 * rails)
 
 
 def test_certificates_of_moved_bytes_have_names_of_their_own(tmp_path: Path) -> None:
@@ -229,7 +201,7 @@ def test_rows_end_where_ctrl_c_struck(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(coupled, "solve", interrupted)
+    monkeypatch.setattr(coupled, "run_race", interrupted)
     rows = list(policy_gaps(FABRIC, workloads.moe(FABRIC, skew=0.5, tokens=256), ["pxn", "hash"]))
     assert [(row.chunk, row.report.plan.policy) for row in rows] == [
         ("64KiB", "pxn"),
@@ -261,28 +233,37 @@ def test_points_of_a_figure() -> None:
     assert gap_lines(rows) == {"by hand": [(5, pytest.approx(500 / 9)), (5, 0.0)]}
 
 
+def moved(row: GapRow, bounds: MovedBounds | None = None, limit_s: float = 60) -> GapRow:
+    """The row with the least bytes that plans as fast as its own move."""
+    return row._replace(moved=(bounds or MovedBounds()).of(row.report.plan, limit_s=limit_s))
+
+
+def row_of(made: Plan) -> GapRow:
+    return GapRow("256KiB", made.policy, gap(made, limit_s=0))
+
+
 def test_moved_bytes_are_held_against_plans_as_fast(tmp_path: Path) -> None:
-    own, spread = (gap(plan(FABRIC, CHUNKS, name), limit_s=60) for name in ("own-nic", "lpt"))
-    assert own.moving is not None
-    assert spread.moving is not None
-    assert own.moving.exact
+    own, spread = (moved(row_of(plan(FABRIC, CHUNKS, name))) for name in ("own-nic", "lpt"))
+    assert own.moved is not None
+    assert spread.moved is not None
+    assert own.moved.exact
     assert own.moved_gap == 0
-    assert own.plan.moved == own.moving.bytes < spread.plan.moved
-    assert spread.moved_gap == Fraction(spread.plan.moved, spread.moving.bytes) - 1
-    (path,) = own.save_moved(tmp_path / "own.json")
-    assert check(path).optimal
-    quick = gap(plan(FABRIC, CHUNKS, "lpt"), limit_s=0)
-    assert quick.moving is not None
-    assert quick.moving.bytes <= spread.moving.bytes
+    assert own.report.plan.moved == own.moved.bytes < spread.report.plan.moved
+    assert spread.moved_gap == Fraction(spread.report.plan.moved, spread.moved.bytes) - 1
+    (path,) = save_certificates([own], tmp_path)
+    assert check(path.with_suffix(".moved.json")).optimal
+    quick = moved(spread, limit_s=0)
+    assert quick.moved is not None
+    assert quick.moved.bytes <= spread.moved.bytes
 
 
 def test_chunks_that_name_no_gpus_have_no_bound_on_moved_bytes(tmp_path: Path) -> None:
     fabric = Fabric.uniform(3, 2, gpus=2)
-    report = gap(Plan(fabric, THREE, np.zeros(3, np.int16)), limit_s=0)
-    assert report.moving is None
-    assert report.moved_gap is None
-    assert report.as_dict()["moved"] is None
-    assert report.save_moved(tmp_path / "none.json") == []
+    row = moved(row_of(Plan(fabric, THREE, np.zeros(3, np.int16))))
+    assert (row.moved, row.moved_gap) == (None, None)
+    assert "moved" not in row.as_dict()
+    save_certificates([row], tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.fixture
@@ -292,7 +273,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[Fraction]:
 
     sought: list[Fraction] = []
 
-    def counted(*args: Any, **options: Any) -> bound.MovingBound:
+    def counted(*args: Any, **options: Any) -> bound.MovedBound:
         sought.append(args[2])
         return whole(*args, **options)
 
@@ -301,30 +282,24 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[Fraction]:
     return sought
 
 
-def least(chunks: Chunks, time: Fraction) -> Any:
-    """Of one time alone."""
-    from railopt.solver.moving.bound import least_moved
-
-    return least_moved(FABRIC, chunks, time)
-
-
-def test_what_rivals_move_is_found_once_where_it_holds_for_all(times: list[Fraction]) -> None:
+def test_what_is_moved_is_sought_once_where_it_holds_for_all(times: list[Fraction]) -> None:
     one_gpu = Chunks.from_units(FABRIC, src_gpu=[0] * 12, dst=[1] * 12, size=[2] * 12)
     for chunks in (CHUNKS, one_gpu):
         times.clear()
-        reports = gap([plan(FABRIC, chunks, policy) for policy in ("hash", "lpt", "own-nic")])
-        bounds = [report.moving for report in reports]
+        plans = [plan(FABRIC, chunks, policy) for policy in ("hash", "lpt", "own-nic")]
+        plans.sort(key=lambda made: made.makespan)
+        bounds = MovedBounds()
+        found = [bounds.of(made, limit_s=60) for made in plans]
         sought = list(times)
-        for report, found in zip(reports, bounds, strict=True):
-            assert found is not None
-            assert found.exact
-            alone = least(chunks, report.value)
-            assert (found.time, found.bound) == (report.value, alone.bound)
-        fastest = min(report.value for report in reports)
-        costs_time = bool(least(chunks, fastest).earned)
-        assert sought[0] == fastest
+        for made, each in zip(plans, found, strict=True):
+            assert each is not None
+            assert each.exact
+            alone = least_moved(FABRIC, chunks, made.makespan)
+            assert (each.time, each.bound) == (made.makespan, alone.bound)
+        costs_time = bool(least_moved(FABRIC, chunks, plans[0].makespan).earned)
+        assert sought[0] == plans[0].makespan
         assert costs_time == (chunks is one_gpu)
-        assert len(sought) == (len({report.value for report in reports}) if costs_time else 1)
+        assert len(sought) == (len({made.makespan for made in plans}) if costs_time else 1)
 
 
 @pytest.mark.parametrize("sizes", [("64KiB", "256KiB", "1MiB"), ("1MiB", "64KiB")])
@@ -332,27 +307,21 @@ def test_what_one_chunk_size_shows_of_moved_bytes_serves_the_others(
     times: list[Fraction], sizes: tuple[str, ...]
 ) -> None:
     traffic = workloads.moe(FABRIC, skew=0.5, seed=2, tokens=512)
-    rows = list(policy_gaps(FABRIC, traffic, ("lpt", "own-nic"), sizes, limit_s=0))
-    bounds = [replace(row.report, limit_s=60).moving for row in rows]
-    fastest = [
-        min(lpt.report.value, own.report.value)
-        for lpt, own in zip(rows[::2], rows[1::2], strict=True)
-    ]
+    plans = [plan(FABRIC, traffic.chunks(size), "lpt") for size in sizes]
+    bounds = MovedBounds()
+    found = [bounds.of(made, limit_s=60) for made in plans]
+    fastest = [made.makespan for made in plans]
     assert fastest[0] != fastest[1]
     assert times == [each for i, each in enumerate(fastest) if each < min(fastest[:i], default=9)]
-    for row, found in zip(rows, bounds, strict=True):
-        alone = least(row.report.plan.chunks, row.report.value)
-        assert found is not None
-        assert (found.time, found.bound, found.value) == (
-            row.report.value,
-            alone.bound,
-            alone.value,
-        )
+    for made, each in zip(plans, found, strict=True):
+        alone = least_moved(FABRIC, made.chunks, made.makespan)
+        assert each is not None
+        assert (each.time, each.bound, each.value) == (made.makespan, alone.bound, alone.value)
 
 
 def test_what_other_traffic_moves_does_not_serve(times: list[Fraction]) -> None:
     half = CHUNKS.take(np.arange(0, len(CHUNKS), 2))
-    reports = gap([plan(FABRIC, chunks, "lpt") for chunks in (half, CHUNKS)], limit_s=0)
-    for report in reports:
-        assert report.moving is not None
-    assert times == [report.value for report in reports]
+    bounds, plans = MovedBounds(), [plan(FABRIC, chunks, "lpt") for chunks in (half, CHUNKS)]
+    for made in plans:
+        assert bounds.of(made, limit_s=0) is not None
+    assert times == [made.makespan for made in plans]

@@ -26,7 +26,7 @@ def row(policy: str, gap: str, seed: int = 0, **more: Any) -> dict[str, Any]:
         "gpus": None,
     }
     proved = gap == "0"
-    known = {"optimum": "proved" if proved else "open", "optimal": proved}
+    known = {"optimum": "known" if proved else "open", "optimal": proved}
     value = str(1 + Fraction(gap))
     made = {"instance": instance, "gap": gap, "bound": "1", "value": value, "started": 0.0}
     return {**made, **known, **more}
@@ -58,17 +58,17 @@ def test_gaps_are_to_the_best_bound_of_their_problem() -> None:
     tight = row("lpt-local", "1/20", value="105", bound="100")
     rows = newest([loose, tight])
     assert [(r["bound"], r["gap"], r["optimum"]) for r in rows] == [
-        ("100", "0", "proved"),
-        ("100", "1/20", "proved"),
+        ("100", "0", "known"),
+        ("100", "1/20", "known"),
     ]
     assert verdict(rows).startswith("lpt is the closest of 2 policies: it is proved")
     assert verdict(rows).endswith("is open in 0 of 1 problems.")
 
 
 def test_what_an_older_row_proved_stays_known() -> None:
-    long, short = row("lpt", "1/9", optimum="proved"), row("lpt", "1/4", bound="8/9", started=1.0)
+    long, short = row("lpt", "1/9", optimum="known"), row("lpt", "1/4", bound="8/9", started=1.0)
     (kept,) = newest([long, short])
-    assert (kept["started"], kept["bound"], kept["optimum"]) == (1.0, "1", "proved")
+    assert (kept["started"], kept["bound"], kept["optimum"]) == (1.0, "1", "known")
 
 
 def test_a_policy_that_missed_a_problem_is_not_the_closest() -> None:

@@ -468,7 +468,7 @@ def _good_row() -> dict[str, Any]:
         "value": "1/2",
         "bound": "1/2",
         "gap": "0",
-        "optimum": "proved",
+        "optimum": "known",
         "worst_side": "send",
     }
 

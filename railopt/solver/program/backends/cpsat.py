@@ -44,8 +44,7 @@ def solve(
     if program.upper >= 0:
         for (j, n), variable in x.items():
             model.add_hint(variable, int(program.hint[j, n]))
-    cost = program.cost
-    model.minimize(sum(v * int(cost[place]) for place, v in x.items()) if cost.size else t)
+    model.minimize(t)
 
     def counts(value: Callable[[Any], int]) -> list[list[int]]:
         return [

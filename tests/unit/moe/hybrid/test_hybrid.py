@@ -288,12 +288,12 @@ def test_choice_is_optimal_and_its_tree_checks(seed: int, monkeypatch: pytest.Mo
         gating.evaluate(instance, np.array(copies, bool))
         for copies in product((0, 1), repeat=count)
     )
-    assert choice.bracket.status is Status.PROVED
+    assert choice.bracket.status is Status.KNOWN
     assert choice.bracket.value == best
     assert gating.check_tree(instance, choice)
     less = best - Fraction(1, 10**6)
     for claim in (
-        Bracket(less, less, Status.PROVED),
+        Bracket(less, less, Status.KNOWN),
         Bracket(best, less, Status.OPEN),
         Bracket(best, best, Status.CLAIMED),
     ):
@@ -312,7 +312,7 @@ def test_a_few_copies_are_proved_whatever_times_their_gather_could_take() -> Non
     )
     choice = gating.choose(instance)
     assert choice.nodes < 2**5
-    assert choice.bracket.proved
+    assert choice.bracket.optimum_known
     assert gating.check_tree(instance, choice)
 
 
@@ -344,7 +344,7 @@ def test_hot_experts_travel_and_cold_ones_do_not() -> None:
     )
     choice = gating.choose(instance)
     expert, _ = instance.pairs()
-    assert choice.bracket.proved
+    assert choice.bracket.optimum_known
     assert choice.copies[expert == 0].all()
     assert not choice.copies[expert == 1].any()
 
@@ -391,7 +391,7 @@ def test_command(railopt_cli: Callable[..., object], tmp_path: Path) -> None:
     ran = railopt_cli("hybrid", "--json", "--simulate", "--figure", tmp_path / "f.svg")
     assert ran.code == 0
     data = json.loads(ran.out)
-    assert (data["optimal"], data["optimum"]) == (True, "proved")
+    assert (data["optimal"], data["optimum"]) == (True, "known")
     total, simulated = Fraction(data["latency"]["total"]), Fraction(data["simulated"])
     assert abs(simulated / total - 1) < Fraction(1, 10**5)
     assert Fraction(data["speedup"]) > 1
@@ -463,5 +463,5 @@ def test_what_is_called_proved_is_checked(
     """Parts without room for the copies that are fixed in them were closed without a proof."""
     monkeypatch.setattr(gating, "_FEW", 0)
     found = gating.choose(instance, limit_s=3.0)
-    assert found.bracket.proved
+    assert found.bracket.optimum_known
     assert gating.check_tree(instance, found)

@@ -17,13 +17,11 @@ from railopt.base.arrays import MAX_TOTAL
 from railopt.base.errors import InputError
 from railopt.evidence import certificate
 from railopt.evidence.bounds import lower_bound
-from railopt.solver.coupled import nodes
 from railopt.solver.coupled import solve as coupled
 from railopt.solver.coupled import steps as coupled_steps
 from railopt.solver.coupled.fallback import first_bound, shared_out
 from railopt.solver.coupled.race import Progress, Race
 from railopt.solver.coupled.search import Cells, anchor, construct, even_out, improve
-from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.remainders import filled
 
 
@@ -46,19 +44,19 @@ def test_two_chunks_of_irregular_bytes_are_proved_without_another_solver(
     sent[0, 3], sent[1, 4] = sizes
     chunks = railopt.Traffic(sent, 2).chunks("flow")
     solved = railopt.solve(fabric, chunks, limit_s=20)
-    assert solved.proved
+    assert solved.optimal
     assert solved.witness["kind"] == "joint"
     assert solved.certificate.check().proved
 
 
 def test_moe_is_proved_and_its_certificate_checks(moe: tuple[Fabric, Chunks]) -> None:
     solved = railopt.solve(*moe, limit_s=20)
-    assert solved.proved
+    assert solved.optimal
     assert solved.notes == ()
     assert solved.value == solved.bound == solved.plan.makespan
     assert solved.certificate.check().proved
     assert solved.gap == 0
-    assert "proved" in str(solved)
+    assert "known" in str(solved)
     assert solved.as_dict()["value"] == str(solved.value)
 
 
@@ -74,7 +72,7 @@ def test_tolerance_ends_the_race_early(moe: tuple[Fabric, Chunks]) -> None:
 
 def test_no_chunks_take_no_time() -> None:
     none = coupled.solve(Fabric.uniform(2, 2), Chunks.from_arrays(src=[], dst=[], size=[], nodes=2))
-    assert (none.status, none.value, none.bound) == ("proved", 0, 0)
+    assert (none.status, none.value, none.bound) == ("known", 0, 0)
     assert none.certificate.check().proved
 
 
@@ -193,10 +191,8 @@ def test_rails_are_filled_within_the_capacity_or_not_at_all() -> None:
                 assert np.bincount(rail, jobs, rails).max() <= most * unit
 
 
-def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
-    """Eight messages a pair of four nodes, cut at 512 units: within three units of the average the
-    plain search needs many starts.
-    """
+def test_messages_cut_at_a_cap_have_a_plan_within_the_tolerance() -> None:
+    """Eight messages per pair of four nodes, cut at 512 units."""
     src, dst = (np.repeat(ends, 8) for ends in np.nonzero(~np.eye(4, dtype=bool)))
     units = np.random.default_rng(7).integers(1500, 2600, len(src))
     pieces = -(-units // 512)
@@ -206,7 +202,6 @@ def test_a_filled_node_leads_to_a_plan_within_the_tolerance() -> None:
         src=np.repeat(src, pieces), dst=np.repeat(dst, pieces), size=8192 * size, nodes=4
     )
     solved = coupled.solve(Fabric.uniform(4, 8), chunks, 20, tolerance=Fraction(5, 10_000))
-    assert solved.by.startswith("filled")
     assert solved.gap <= Fraction(5, 10_000)
     assert solved.certificate.check().ok
 
@@ -269,7 +264,7 @@ def test_an_anchored_node_carries_what_was_asked(moe: tuple[Fabric, Chunks]) -> 
     cells = Cells(fabric, chunks)
     rows = cells.node_chunks("recv", 2)
     local = np.arange(len(rows)) % 8
-    rail, fixed = anchor(cells, Fraction(1, 1000), "recv", {2: local}, 1)
+    rail, fixed = anchor(cells, Fraction(1, 1000), "recv", 2, local, 1)
     assert fixed.sum() == len(rows)
     wanted = np.zeros(8, np.int64)
     np.add.at(wanted, local, chunks.size[rows])
@@ -285,7 +280,7 @@ def test_senders_with_dead_rails_choose_their_places_first() -> None:
     chunks = Chunks.from_arrays(src=src, dst=[3] * 12, size=[100] * 12, nodes=4)
     cells, even = Cells(fabric, chunks), np.arange(12) % 4
     for seed in range(20):
-        rail, fixed = anchor(cells, Fraction(1), "recv", {3: even}, seed)
+        rail, fixed = anchor(cells, Fraction(1), "recv", 3, even, seed)
         assert fixed.all()
         assert rail[src == 0].max() < 2
         assert cells.loads(rail)[1, 3].tolist() == [300] * 4
@@ -294,21 +289,9 @@ def test_senders_with_dead_rails_choose_their_places_first() -> None:
 def test_what_dead_rails_keep_from_its_place_is_not_fixed() -> None:
     fabric = Fabric.uniform(2, 2).degraded({(0, 1): "0"})
     chunks = Chunks.from_arrays(src=[0, 0], dst=[1, 1], size=[5, 4], nodes=2)
-    rail, fixed = anchor(Cells(fabric, chunks), Fraction(1), "recv", {1: np.array([0, 1])}, 0)
+    rail, fixed = anchor(Cells(fabric, chunks), Fraction(1), "recv", 1, np.array([0, 1]), 0)
     assert rail.tolist() == [0, 0]
     assert not fixed.any()
-
-
-def test_rails_of_one_speed_change_places() -> None:
-    fabric = Fabric.uniform(2, 6).degraded({(0, 1): "0.5", (0, 4): "0.5", (0, 5): "0"})
-    chunks = Chunks.from_arrays(src=[0] * 5, dst=[1] * 5, size=[5, 4, 3, 2, 1], nodes=2)
-    cells, rail, seen = Cells(fabric, chunks), np.arange(5), set()
-    for seed in range(20):
-        other = nodes.exchanged(cells, "send", 0, Fraction(1), rail, seed)
-        assert sorted(other.tolist()) == [0, 1, 2, 3, 4]
-        assert fabric.tx[0, other].tolist() == fabric.tx[0, rail].tolist()
-        seen.add(tuple(other.tolist()))
-    assert len(seen) > 5
 
 
 def test_a_node_that_is_done_within_the_bound_is_not_searched() -> None:
@@ -321,49 +304,8 @@ def test_a_node_that_is_done_within_the_bound_is_not_searched() -> None:
     race.offer(np.array([0, 1, 0, 1], np.int16), Fraction(17), "by hand")
     race.lift(Fraction(9), race.witness, "average")
     assert list(coupled_steps._critical(race)) == [("recv", 2)]
-    race.arranged["recv", 2] = np.array([0, 1])
+    race.done.add(("recv", 2))
     assert list(coupled_steps._critical(race)) == []
-
-
-@pytest.mark.slow
-def test_several_nodes_of_one_side_are_anchored_at_once_in_new_ways() -> None:
-    """Eight nodes and rails, four chunks a pair: three senders may waste 5, 9 and 13 bytes; around
-    one arrangement there is no plan.
-    """
-    src, dst = (np.repeat(ends, 4) for ends in np.nonzero(~np.eye(8, dtype=bool)))
-    size = np.random.default_rng([37, 8, 8, 4, False]).integers(1, 101, len(src))
-    fabric = Fabric(8, 8, 8, np.ones((8, 8), np.int64), np.ones((8, 8), np.int64))
-    cells = Cells(fabric, Chunks.from_arrays(src=src, dst=dst, size=size, nodes=8))
-    arranged = {
-        node: nodes.arrange(cells, "send", node, Fraction(210), Deadline.after(60), 1)
-        for node in (2, 4, 7)
-    }
-    other = nodes.arrange(cells, "send", 7, Fraction(210), Deadline.after(60), 2)
-    assert other is not None
-    assert other.tolist() != arranged[7].tolist()
-    rail, fixed = anchor(cells, Fraction(210), "send", arranged, 1)
-    assert fixed.tolist() == np.isin(src, [2, 4, 7]).tolist()
-    assert cells.loads(rail)[0, [2, 4, 7]].max() <= 210
-    assert (
-        nodes.arrange(cells, "send", 7, Fraction(209), Deadline.after(60), 1) is None
-    )  # 1675 bytes on 8 rails
-
-
-def test_arrangements_keep_off_dead_rails() -> None:
-    rates = np.array([[4, 0, 4, 4], [4, 4, 4, 2], [4, 4, 4, 4]])
-    chunks = Chunks.from_arrays(
-        src=[0] * 6 + [1] * 6, dst=[1, 2] * 3 + [0, 2] * 3, size=[9, 8, 7, 6, 5, 4] * 2, nodes=3
-    )
-    cells = Cells(Fabric(3, 4, 4, rates, np.full((3, 4), 4)), chunks)
-    for seed in range(5):
-        first = nodes.arrange(cells, "send", 0, Fraction(4), Deadline.after(60), seed)
-        assert first is not None
-        assert 1 not in first
-        second = nodes.arrange(cells, "send", 1, Fraction(3), Deadline.after(60), seed)
-        assert second is not None
-        assert np.all(
-            np.bincount(second, chunks.size[cells.node_chunks("send", 1)], 4) <= 3 * rates[1]
-        )
 
 
 def large_problem(seed: int, bits: int) -> tuple[Fabric, Chunks]:
@@ -387,7 +329,7 @@ def test_time_and_memory_hold_whatever_the_sizes(bits: int) -> None:
     coupled.solve(*large_problem(1, 20), 2)
     for seed in range(4):
         race = Race(*large_problem(seed, bits), limit_s, seed, clock=time.process_time)
-        solved = coupled.settle(race)
+        solved = coupled.run_race(race)
         assert race.time_s <= 1.1 * limit_s + 0.2
         assert [note for note in solved.notes if "the step fluid failed" not in note] == []
         assert solved.certificate.check().ok
@@ -399,7 +341,7 @@ def test_loads_beyond_the_limit_are_refused_where_they_are_made() -> None:
     with pytest.raises(InputError, match=r"expected less than 2\*\*62"):
         Chunks.from_arrays(src=[0, 1], dst=[1, 0], size=[half, half], nodes=2)
     largest = Chunks.from_arrays(src=[0, 1], dst=[1, 0], size=[half, half - 1], nodes=2)
-    assert coupled.solve(Fabric.uniform(2, 2), largest, 60).proved
+    assert coupled.solve(Fabric.uniform(2, 2), largest, 60).optimal
 
 
 FAILING = ["_start", "_bounds", "_fluid", "_whole", "_even_out", "_restart", "_nodes", "_around"]
@@ -420,7 +362,7 @@ def test_a_failing_step_loses_nothing(step: str, monkeypatch: pytest.MonkeyPatch
     # no plan is good enough, so that every step is taken
     fabric, never = Fabric(4, 4, 4, rates, rates), Fraction(-1)
     race = Race(fabric, chunks, 1.0, tolerance=never, clock=time.process_time)
-    solved = coupled.settle(race)
+    solved = coupled.run_race(race)
     name = step.strip("_").replace("_", " ")
     assert f"the step {name} failed (MemoryError: it said nothing)" in solved.notes
     assert solved.plan is not None

@@ -15,7 +15,7 @@ from railopt.model.moves import rail_costs
 from railopt.model.workloads import from_spec
 from railopt.solver.fluid import least_time, solve_fluid
 from railopt.solver.moving import bound as moving
-from railopt.solver.moving.bound import Prices, least_moved, price_bound
+from railopt.solver.moving.bound import BytePrices, least_moved, price_bound
 from railopt.solver.moving.classes import classes_of
 
 HEALTHY = Fabric.uniform(3, 4, gpus=4)
@@ -99,7 +99,7 @@ def test_prices_of_floats_and_of_nothing_prove_something() -> None:
     best, classes = least_moved(HEALTHY, chunks), classes_of(HEALTHY, chunks)
     rng = np.random.default_rng(0)
     for _ in range(50):
-        some = Prices(rng.integers(0, 9, (3, 4)), rng.integers(0, 9, (3, 4)), 3)
+        some = BytePrices(rng.integers(0, 9, (3, 4)), rng.integers(0, 9, (3, 4)), 3)
         assert price_bound(HEALTHY, classes, best.time, some) <= best.bound
     assert price_bound(HEALTHY, classes, best.time, best.prices) == best.bound
     hurried = least_moved(HEALTHY, chunks, limit_s=0)

@@ -23,8 +23,8 @@ from railopt.solver.coupled.search import Cells
 from railopt.solver.fluid import solve_fluid
 from railopt.solver.local.deadline import Deadline, TimedMeter
 
-STEPS = 2_000_000  # of the kernel, for the sums of one time
-MANY = 12  # steps of the kernel that a chunk takes at least
+STEPS = 2_000_000  # of the checker, for the sums of one time
+MANY = 12  # steps of the checker that a chunk takes at least
 
 
 def last_refuted(
@@ -68,7 +68,7 @@ def _ends(cells: Cells, low: Fraction, high: Fraction) -> list[Fraction]:
 
 def refute(cells: Cells, time: Fraction, deadline: Deadline) -> Witness | None:
     """A witness that no plan is done before `time` seconds, if the bytes do not fit into what NICs
-    hold until then, and that is found, and checked by the kernel, by the deadline.
+    hold until then, and that is found, and checked by the checker, by the deadline.
     """
     fabric, chunks = cells.fabric, cells.chunks
     rates = fabric.tx.tolist(), fabric.rx.tolist()
