@@ -123,9 +123,7 @@ def carry(
         for run in range(1, iters + 1):
             mine = carrier.carry(present)
             reports = _all(carrier, mine, links)
-            reports[config.launch.rank if len(reports) > 1 else 0] = (
-                mine  # with all links
-            )
+            reports[config.launch.rank if len(reports) > 1 else 0] = mine  # with all links
             if every or not kept:
                 kept.append(reports)
             else:
