@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
+from railopt.base.draws import below, seeded
 from railopt.base.kernels import kernel, part
 from railopt.solver.coupled.search_kernels import (
     Cell,
@@ -35,18 +36,21 @@ def resplit(state: SearchState, until: Array, enough: float, rounds: int, seed: 
     until    int32 [C]: `LOCKED` where a chunk stays
     enough   the weighted overload at which it ends
     """
-    np.random.seed(seed)
     nodes = state.load.shape[1]
     walk = Walk(
-        until, np.empty(DRAWN, np.int32), np.empty(nodes, np.int64), np.zeros(nodes, np.int64)
+        until,
+        np.empty(DRAWN, np.int32),
+        np.empty(nodes, np.int64),
+        np.zeros(nodes, np.int64),
+        seeded(seed),
     )
     pool, buffers = np.empty(DRAWN, np.int64), np.empty((6, 1 << (DRAWN // 2)), np.int64)
     for _ in range(rounds):
-        most, cell = worst(state, True)
+        most, cell = worst(state, walk.draws, True)
         if most <= enough:
             return
         rails = state.load.shape[2]
-        there = (cell.rail + 1 + np.random.randint(0, max(rails - 1, 1))) % rails
+        there = (cell.rail + 1 + below(walk.draws, max(rails - 1, 1))) % rails
         if there != cell.rail and state.weight[cell.side, cell.node, there] > 0:
             chosen = walk.chosen[: draw(state, walk, cell, there)]
             _share(state, walk, cell, there, chosen, pool, buffers)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array
+from railopt.base.draws import below, seeded
 from railopt.base.kernels import kernel, part
 
 SEND, RECV = 0, 1
@@ -60,12 +61,14 @@ class Walk(NamedTuple):
     until    int32 [C]: the step until which a chunk rests, for good if that is `LOCKED`
     chosen   int32 [SPLIT], chunks that are about to change rails
     seen     int64 [nodes];  net int64 [nodes], zero between calls
+    draws    int64 [1], the state of the random numbers
     """
 
     until: Array
     chosen: Array
     seen: Array
     net: Array
+    draws: Array
 
 
 class RailExchange(NamedTuple):
@@ -148,7 +151,7 @@ def put(state: SearchState, chunk: int, to: int) -> None:
 
 
 @part
-def worst(state: SearchState, draw: bool) -> tuple[float, Cell]:
+def worst(state: SearchState, draws: Array, draw: bool) -> tuple[float, Cell]:
     """(weighted overload of the worst cell; that cell or, with `draw`, any overloaded one)."""
     load, capacity, weight = state.load, state.capacity, state.weight
     most, seen, found_side, found_node, found_rail = 0.0, 0, 0, 0, 0
@@ -161,7 +164,7 @@ def worst(state: SearchState, draw: bool) -> tuple[float, Cell]:
                     worse = over * weight[side, node, rail] > most
                     if worse:
                         most = over * weight[side, node, rail]
-                    if np.random.randint(0, seen) == 0 if draw else worse:
+                    if below(draws, seen) == 0 if draw else worse:
                         found_side, found_node, found_rail = side, node, rail
     return most, Cell(found_side, found_node, found_rail)
 
@@ -246,7 +249,7 @@ def _best_exchange(
             room = max(room, capacity[there] - load[there])
     reach, enough = over + room, -_cost(over, weight[side, node, rail])
     best = RailExchange(np.inf, NONE, NONE, NONE)
-    begin = np.random.randint(0, count)
+    begin = below(walk.draws, count)
     walk.seen[:] = -1
     for x in range(count):
         place = first + (begin + x) % count
@@ -300,7 +303,7 @@ def draw(state: SearchState, walk: Walk, cell: Cell, there: int) -> int:
             chosen[count] = chunk
             count += 1
         else:
-            j = np.random.randint(0, seen)
+            j = below(walk.draws, seen)
             if j < chosen.size:
                 chosen[j] = chunk
     return count
@@ -386,15 +389,12 @@ def _next_change(
     chosen, rails = walk.chosen, state.load.shape[2]
     found = _best_exchange(state, walk, cell, step, evaluations)
     if (found.change >= 0 or found.chunk < 0) and rails > 1:
-        there = (cell.rail + 1 + np.random.randint(0, rails - 1)) % rails
+        there = (cell.rail + 1 + below(walk.draws, rails - 1)) % rails
         if state.weight[cell.side, cell.node, there] > 0:
             count = draw(state, walk, cell, there)
             change, mask = _best_split(state, walk, cell, there, chosen[:count])
             if mask and (
-                found.chunk < 0
-                or change <= 0
-                or change < found.change
-                or np.random.randint(0, 4) == 0
+                found.chunk < 0 or change <= 0 or change < found.change or below(walk.draws, 4) == 0
             ):
                 return count, mask, there
     if found.chunk < 0:
@@ -419,19 +419,18 @@ def tabu(
     step `until` (int32 [C]), for good if that is `LOCKED`.  Stops at an overload of at most
     `enough`.
     """
-    np.random.seed(seed)
     nodes = state.load.shape[1]
     chosen, seen, net = (
         np.empty(SPLIT, np.int32),
         np.empty(nodes, np.int64),
         np.zeros(nodes, np.int64),
     )
-    walk = Walk(until, chosen, seen, net)
+    walk = Walk(until, chosen, seen, net, seeded(seed))
     undo_chunk, undo_rail = np.empty(SPLIT * steps, np.int32), np.empty(SPLIT * steps, np.int16)
     logged = kept = 0
     best = np.inf
     for step in range(steps):
-        most, cell = worst(state, step % 4 == 3)
+        most, cell = worst(state, walk.draws, step % 4 == 3)
         if most < best:
             best, kept = most, logged
         if most <= enough:
@@ -444,7 +443,7 @@ def tabu(
                 logged += 1
                 put(state, chunk, there if state.rail[chunk] == cell.rail else cell.rail)
                 if count <= 2:
-                    until[chunk] = step + REST + np.random.randint(0, 2 * REST)
+                    until[chunk] = step + REST + below(walk.draws, 2 * REST)
     for i in range(logged - 1, kept - 1, -1):
         put(state, undo_chunk[i], np.int64(undo_rail[i]))
     return best

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from railopt.base.arrays import Array
+from railopt.base.draws import below, shuffle
 from railopt.base.kernels import kernel, part
 from railopt.solver.local.cover import FOUND, CoverLoads, search
-from railopt.solver.local.subsets import POOL, best_subset, shuffle
+from railopt.solver.local.subsets import POOL, best_subset
 from railopt.solver.local.window import (
     Bounds,
     classed,
@@ -34,6 +35,7 @@ def resplit(
     width: int,
     assignment: Array,
     loads: Array,
+    draws: Array,
 ) -> bool:
     """Re-split the rail that is done last with the first, then with random ones, until none is
     above its capacity; at most `rounds` times, pools of `width` jobs.
@@ -47,19 +49,19 @@ def resplit(
         full = int(np.argmax(loads / speeds))
         if (loads <= capacities).all():
             return True
-        other = np.random.randint(0, rails) if failures else int(np.argmin(loads / speeds))
+        other = below(draws, rails) if failures else int(np.argmin(loads / speeds))
         if other == full:
             failures += 1
             continue
         # of two speeds either may be the one that ends just before they would together
-        turned = speeds[full] != speeds[other] and np.random.random() < 0.5
+        turned = speeds[full] != speeds[other] and below(draws, 2) == 0
         first, second = (other, full) if turned else (full, other)
         both, length = loads[full] + loads[other], 0
         for job in range(sizes.size):
             if assignment[job] == full or assignment[job] == other:
                 jobs[length] = job
                 length += 1
-        shuffle(jobs, length)
+        shuffle(draws, jobs, length)
         length = min(length, width)
         kept = loads[first]
         for i in range(length):
@@ -92,6 +94,7 @@ def fill_with_largest(
     reserved: int,
     buffers: Array,
     taken: Array,
+    draws: Array,
 ) -> int:
     """Fill a rail with the first, the largest, of the jobs `rest` and a random set of the others
     that wastes at most `share`, the `reserved` smallest left out; marked in `taken` bool [n].
@@ -99,7 +102,7 @@ def fill_with_largest(
     """
     others, pool = rest[1:].copy(), np.empty(POOL, np.int64)
     need, length = capacity - sizes[rest[0]], 0
-    shuffle(others, others.size - reserved)
+    shuffle(draws, others, others.size - reserved)
     for job in others[: max(0, others.size - reserved)]:
         if length < POOL and sizes[job] <= need:
             pool[length], others[length] = sizes[job], job
@@ -123,6 +126,7 @@ def fill_rail(
     rails: int,
     buffers: Array,
     taken: Array,
+    draws: Array,
 ) -> int:
     """Fill the first of the `rails` left from the jobs `rest`, by falling size, marked in `taken`;
     returns its waste, -1 where it could not be filled.
@@ -138,14 +142,18 @@ def fill_rail(
     for attempt in range(12):
         share = slack if rails == 2 else max(slack // rails, slack * (attempt - 5) // 6)
         reserved = rest.size * max(0, 7 - attempt) // 14  # small jobs are worth most at the end
-        waste = fill_with_largest(sizes, rest[first:], capacity, share, reserved, buffers, taken)
+        waste = fill_with_largest(
+            sizes, rest[first:], capacity, share, reserved, buffers, taken, draws
+        )
         if waste >= 0:
             return waste
     return -1
 
 
 @kernel
-def fill(sizes: Array, capacities: Array, keep: int, width: int, assignment: Array) -> bool:
+def fill(
+    sizes: Array, capacities: Array, keep: int, width: int, draws: Array, assignment: Array
+) -> bool:
     """One random attempt at an `assignment` int64 [n] within capacities int64 [rails], in the order
     in which they are filled; whether it succeeded.
 
@@ -159,7 +167,7 @@ def fill(sizes: Array, capacities: Array, keep: int, width: int, assignment: Arr
     for rail in range(filled):
         if rest.size:
             rails, room = capacities.size - rail, capacities[rail]
-            waste = fill_rail(sizes, rest, room, slack, rails, buffers, taken)
+            waste = fill_rail(sizes, rest, room, slack, rails, buffers, taken, draws)
             if waste < 0:
                 return False
             slack -= waste

@@ -7,7 +7,8 @@ from itertools import cycle
 import numpy as np
 
 from railopt.base.arrays import Ints
-from railopt.solver.local import fill, subsets, values
+from railopt.base.draws import seeded
+from railopt.solver.local import fill, values
 from railopt.solver.local.deadline import Deadline
 from railopt.solver.local.state import LocalState
 
@@ -19,12 +20,11 @@ def resplits(state: LocalState, start: Ints) -> None:
     """Re-split rails of an assignment while that helps."""
     width, assignment = pool_width(state.sizes), start.copy()
     loads = values.loads_of(state.sizes, assignment, state.rails)
-    subsets.seeded(state.seed)
     round_s = 4e-9 * len(state.sizes) + 4e-8 * (1 << (width + 1) // 2)
     rounds = max(1, state.deadline.afford(100 * state.rails, 1 / round_s))
     speeds = np.array([state.slowness[0] / ticks for ticks in state.slowness])
-    capacities = state.capacities(state.bound)
-    fill.resplit(state.sizes, capacities, speeds, rounds, width, assignment, loads)
+    capacities, draws = state.capacities(state.bound), seeded(state.seed)
+    fill.resplit(state.sizes, capacities, speeds, rounds, width, assignment, loads, draws)
     state.improve(assignment, "re-split")
 
 
@@ -66,10 +66,10 @@ def _attain(state: LocalState, time: int, stop: Deadline) -> None:
     sizes = np.ascontiguousarray(state.sizes[jobs])
     capacities, found = state.capacities(time)[:rails], np.empty(len(sizes), np.int64)
     width, rng = pool_width(sizes), np.random.default_rng(state.seed)
-    subsets.seeded(state.seed)
+    draws = seeded(state.seed)
     for keep in cycle(_kept_rails(len(sizes) / rails, rails)):
         order = np.arange(rails) if state.equal_rails else rng.permutation(rails)
-        if fill.fill(sizes, capacities[order], keep, width, found):
+        if fill.fill(sizes, capacities[order], keep, width, draws, found):
             assignment = others.copy()
             assignment[jobs] = order[found]
             state.improve(assignment, "filling")

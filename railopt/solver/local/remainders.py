@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from railopt.base.arrays import Array, Bools, Ints
+from railopt.base.draws import below, seeded, shuffle
 from railopt.base.kernels import kernel, part
-from railopt.solver.local.subsets import shuffle
 
 MOST = 96  # other chunks: with more of them the plain search has all the freedom it needs
 MAX_TYPES = 80
@@ -38,6 +38,7 @@ class CapFill(NamedTuple):
     rooms    int64 [rails]: what is left of each rail
     barred   bool [n, rails]: where one of the others may not lie
     rail     int64 [n], the rail of each chunk
+    draws    int64 [1], the state of the random numbers
     """
 
     sizes: Array
@@ -47,6 +48,7 @@ class CapFill(NamedTuple):
     rooms: Array
     barred: Array
     rail: Array
+    draws: Array
 
 
 class GroupWays(NamedTuple):
@@ -113,8 +115,7 @@ def _fill(
     frequent of them.
     """
     slack = capacities.sum() - sizes.sum()
-    np.random.seed(seed)
-    sets = 1 << MOST_SHARED
+    draws, sets = seeded(seed), 1 << MOST_SHARED
     ways = GroupWays(
         np.zeros(sets, np.int64),
         np.zeros(sets, np.int64),
@@ -124,11 +125,11 @@ def _fill(
         np.empty((2, sets), np.int64),
     )
     order, turn = np.flatnonzero(sizes != cap), np.arange(capacities.size)
-    task = CapFill(sizes, cap, order, turn, capacities.copy(), barred, rail)
-    shuffle(order, order.size)
+    task = CapFill(sizes, cap, order, turn, capacities.copy(), barred, rail, draws)
+    shuffle(draws, order, order.size)
     for _ in range(tries):
-        _stir(order)
-        _stir(turn)
+        _stir(draws, order)
+        _stir(draws, turn)
         for n in range(capacities.size):
             task.rooms[n] = capacities[n]
         if _deal(task, slack, ways) and _add_caps(sizes, capacities, cap, rail):
@@ -137,10 +138,10 @@ def _fill(
 
 
 @part
-def _stir(items: Array) -> None:
+def _stir(draws: Array, items: Array) -> None:
     """Some pairs change places: enough for another try, and shorter than a shuffle."""
     for _ in range(STIRRED):
-        i, j = np.random.randint(0, items.size), np.random.randint(0, items.size)
+        i, j = below(draws, items.size), below(draws, items.size)
         items[i], items[j] = items[j], items[i]
 
 
@@ -213,7 +214,7 @@ def _enough(most: int, cap: int) -> int:
 def _scatter(task: CapFill, chunks: Array) -> bool:
     """Chunks to any rails, those with more room more often; whether they fit."""
     for i in range(chunks.size):
-        n, x = 0, np.random.randint(0, task.rooms.sum())
+        n, x = 0, below(task.draws, task.rooms.sum())
         while x >= task.rooms[n]:
             n, x = n + 1, x - task.rooms[n]
         task.rail[chunks[i]] = n

@@ -71,19 +71,3 @@ def best_subset(pool: Array, length: int, low: int, high: int, buffers: Array) -
                 break
         i += 1
     return best, mask
-
-
-@kernel
-def shuffle(items: Array, length: int) -> None:
-    """Permute items[:length] in place with numba's own generator (`np.random.seed` inside a kernel
-    sets it).
-    """
-    for i in range(length - 1, 0, -1):
-        j = np.random.randint(0, i + 1)
-        items[i], items[j] = items[j], items[i]
-
-
-@kernel
-def seeded(seed: int) -> None:
-    """Seed the generator that the kernels draw from."""
-    np.random.seed(seed)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from railopt.base.arrays import Ints
-from railopt.solver.local import fill, subsets
+from railopt.base.draws import seeded
+from railopt.solver.local import fill
 from railopt.solver.local.filling import closer, pool_width
 from railopt.solver.local.solve import solve_local
 from railopt.solver.local.steps import constructions
@@ -27,19 +28,18 @@ def test_a_filling_keeps_every_rail_within_its_capacity(kind: str, seed: int) ->
         np.array([2] * 5 + [1 if kind == "two speeds" else 2] * 5),
     )
     capacities = int(sizes.sum()) * speeds // speeds.sum() + 5
-    subsets.seeded(seed)
-    found = np.zeros(80, np.int64)
-    assert any(fill.fill(sizes, capacities, 1, pool_width(sizes), found) for _ in range(100))
+    found, draws = np.zeros(80, np.int64), seeded(seed)
+    assert any(fill.fill(sizes, capacities, 1, pool_width(sizes), draws, found) for _ in range(100))
     assert (loads_of(sizes, found, 10) <= capacities).all()
 
 
 def test_nothing_is_filled_beyond_its_capacity() -> None:
-    found = np.zeros(5, np.int64)
+    found, draws = np.zeros(5, np.int64), seeded(0)
     sizes = np.array(
         [6, 6, 6, 4, 4]
     )  # two rails of 13 would do by their sum, but not by their jobs
-    assert not any(fill.fill(sizes, np.array([13, 13]), 1, 12, found) for _ in range(20))
-    assert fill.fill(sizes, np.array([14, 14]), 1, 12, found)
+    assert not any(fill.fill(sizes, np.array([13, 13]), 1, 12, draws, found) for _ in range(20))
+    assert fill.fill(sizes, np.array([14, 14]), 1, 12, draws, found)
 
 
 def test_what_is_open_is_halved_and_halved_again() -> None:
