@@ -87,7 +87,10 @@ def popcount(x: Any) -> Any:
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    x += x >> np.uint64(8)  # sums of bytes; a product would wrap, of which numpy warns
+    x += x >> np.uint64(16)
+    x += x >> np.uint64(32)
+    return np.int64(x & np.uint64(127))
 
 
 @part
